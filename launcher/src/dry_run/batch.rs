@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use radrm_console::output;
 use radrm_profile::Profile;
@@ -17,6 +17,7 @@ use thiserror::Error;
 
 use super::flags::FindBatch;
 use super::kept::{self, KeptError};
+use super::stored;
 use super::trial::{Reading, Signals, Trial};
 use crate::NAME;
 use crate::cli::{Plan, ProfileTo};
@@ -154,7 +155,11 @@ impl Profiles {
         let Some(value) = self.largest else { return Ok(None) };
         let of = format!("{} {value}", find.option);
         let from = self.path(value);
-        let profile = Profile::open(&from).map_err(|_| ProfilesError::Unwritten(of.clone()))?;
+        let mut profile = Profile::open(&from).map_err(|_| ProfilesError::Unwritten(of.clone()))?;
+        // The trial read no dataset.
+        if let Some(sentence) = stored::add_expected(&mut profile, Some(&from), &plan.row) {
+            output::say(NAME, &sentence);
+        }
         let path = kept::keep(plan, &self.place, &profile, &from)?;
         Ok(path.map(|path| format!("the profile of {of} is {}", path.display())))
     }
@@ -225,11 +230,10 @@ fn try_attempt(
     let wanted = plan.dry_run.as_ref().ok_or(TrialError::NotAsked)?;
     // A few steps are enough: memory is what it is after the second.
     let mut trial = Trial::like(plan, wanted, None, 3, Signals::hold()?)?;
-    trial.folder = profile.as_deref().and_then(Path::parent).map(Path::to_owned);
     match profile {
-        Some(path) => trial.command.arg("-o").arg(path),
-        None => trial.command.arg("--no-profile"),
-    };
+        Some(path) => trial.profile(plan, &path),
+        None => _ = trial.command.arg("--no-profile"),
+    }
     trial.command.arg("--").args(with_value(&plan.command, &find.option, value));
     let (ending, report) = trial.run()?;
     Ok(judge(ending == Ending::Exited(0), &report))

@@ -128,8 +128,8 @@ fn try_all(plan: &Plan, wanted: &DryRun, folder: &Path, signals: &Signals) -> Ve
 
 fn start(plan: &Plan, wanted: &DryRun, card: &str, profile: &Path, signals: &Signals) -> io::Result<Started> {
     let mut trial = Trial::like(plan, wanted, Some(card), STEPS, signals.clone())?;
-    trial.folder = profile.parent().map(Path::to_owned);
-    trial.command.arg("-o").arg(profile).arg("--").args(&plan.command);
+    trial.profile(plan, profile);
+    trial.command.arg("--").args(&plan.command);
     trial.start()
 }
 

@@ -24,7 +24,7 @@ pub struct Trial {
     /// What is run: its other options and, behind `--`, the program are still to be added.
     pub command: Command,
     /// A folder that goes as well if a signal ends this process meanwhile.
-    pub folder: Option<PathBuf>,
+    folder: Option<PathBuf>,
     report: NamedTempFile,
     // Last: a signal that came meanwhile ends this process when the report's file is gone.
     signals: Signals,
@@ -137,7 +137,6 @@ impl Trial {
         let command = &mut trial.command;
         command.args(emulate.or_else(own).into_iter().flat_map(|spec| ["--emulate", spec]));
         command.args(["--fill", &wanted.fill.to_string()]);
-        command.args(plan.stacks_option());
         if let Some(ranks) = &wanted.ranks {
             command.args(["--ranks", &ranks.list(), "--world", &ranks.world.to_string()]);
         }
@@ -147,6 +146,12 @@ impl Trial {
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(trial)
+    }
+
+    /// Its profile, with call stacks as the plan has them, in a folder that goes with it.
+    pub fn profile(&mut self, plan: &Plan, path: &Path) {
+        self.folder = path.parent().map(Path::to_owned);
+        self.command.args(plan.stacks_option()).arg("-o").arg(path);
     }
 
     /// Makes it: how it ended, and its report, null if it wrote none.
