@@ -99,10 +99,10 @@ class Recorder:
         if not self.readings:
             # Until figures replace it.
             self.missing(self.framework(), radrm_ends.ENDED)
-        self.readings += 1
         began = time.perf_counter()
         if not is_end and self.spent > SHARE * (began - self.started):
             return
+        self.readings += 1
         devices = {str(device): device for device in client.local_devices()}
         in_use = {name: self.in_use(device) for name, device in devices.items()}
         known = {name: self.results[name]["allocated"] if name in self.results else 0 for name in devices}
