@@ -5,7 +5,7 @@
 //! a free place, no tombstone. All zeros is the empty map.
 //!
 //! The driver gives a handle to one caller at a time, so a key is inserted and removed by one thread
-//! at a time; look-ups may run beside both.
+//! at a time; look-ups may run beside both, and changes of its word by any threads beside each other.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -118,9 +118,12 @@ impl HandleMap {
             let next = change(seen)?;
             // AcqRel: the thread that takes a handle out comes after all that changed its word.
             match place.value.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) if end(next) => return place.clear(key).then_some(seen),
-                Ok(_) if place.key.load(Ordering::Acquire) == key => return Some(seen),
                 Ok(_) => {
+                    let is_ours =
+                        if end(next) { place.clear(key) } else { place.key.load(Ordering::Acquire) == key };
+                    if is_ours {
+                        return Some(seen);
+                    }
                     // The place has gone to another handle meanwhile, whose word this was.
                     let _ = place.value.compare_exchange(next, seen, Ordering::AcqRel, Ordering::Relaxed);
                     return None;

@@ -13,7 +13,7 @@ const NOT_READY: u64 = u64::MAX;
 /// State of one thread. It starts as [`NOT_READY`] followed by zeros and has no destructor.
 #[repr(C, align(64))]
 pub(crate) struct Tls {
-    /// What a launch compares with the process's page, and nothing else: the thread's epoch, or,
+    /// What a hooked call compares with the process's page, and a launch nothing else: the thread's epoch, or,
     /// during a hooked call, the stack address of that call, which is no epoch.
     pub(crate) ready: Cell<u64>,
     /// Epoch of the process state that the rest was filled under; 0: not yet.
