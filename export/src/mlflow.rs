@@ -81,6 +81,7 @@ impl Server {
             self.web.post("/api/2.0/mlflow/runs/log-batch", &body)?;
         }
         let without_files = match folder(&self.text(info, "artifact_uri")?) {
+            _ if files.is_empty() => None,
             Ok(folder) => {
                 files.iter().try_for_each(|file| self.put(&folder, file))?;
                 None

@@ -60,7 +60,8 @@ pub struct Metric {
 impl Run {
     /// What a profile says.
     ///
-    /// Curves of the whole GPU have the names of MLflow's own system metrics; figures of the job begin with `radrm/`.
+    /// Figures of the whole GPU, by any process on it, begin with `system/`, and those that MLflow has too have its names;
+    /// figures of the job begin with `radrm/`.
     /// What emulated GPUs did with their time is left out: they take none.
     #[must_use]
     pub fn of(profile: &Profile, summary: &Summary) -> Self {
@@ -160,15 +161,17 @@ fn figures(curves: &mut Curves, summary: &Summary) {
     let steps = summary.ranges.iter().flat_map(|ranges| &ranges.steps).map(|steps| steps.per_second);
     one("radrm/steps_per_second".to_owned(), steps.reduce(f64::max));
     for gpu in &summary.gpus {
-        let named = |name: &str| format!("radrm/gpu_{}_{name}", gpu.index);
-        one(named("peak_memory_megabytes"), Some(megabytes(gpu.peak_bytes.0)));
+        let own = |name: &str| format!("radrm/gpu_{}_{name}", gpu.index);
+        one(own("peak_memory_megabytes"), Some(megabytes(gpu.peak_bytes.0)));
+        // Of the job's launches alone.
+        let active = gpu.estimate.as_ref().and_then(|found| found.sm_active_share);
+        one(own("sm_activity_percentage"), active.map(|share| share * 100.0));
+        let of_all = |name: &str| format!("system/gpu_{}_{name}", gpu.index);
         let load = gpu.load.as_ref();
-        let estimate = gpu.estimate.as_ref();
         let active = load.and_then(|load| load.sm_active_share);
-        let active = active.or_else(|| estimate.and_then(|found| found.sm_active_share));
-        one(named("sm_activity_percentage"), active.map(|share| share * 100.0));
+        one(of_all("sm_activity_percentage"), active.map(|share| share * 100.0));
         let energy = load.and_then(|load| load.energy_mj);
-        one(named("energy_joules"), energy.map(|energy| energy as f64 / 1000.0));
+        one(of_all("energy_joules"), energy.map(|energy| energy as f64 / 1000.0));
     }
 }
 
@@ -209,7 +212,7 @@ fn load(curves: &mut Curves, profile: &Profile, gpu: u8) {
     };
     curve("system/gpu_GPU_utilization_percentage", &|span| Some(span.utilization?.get() * 100.0));
     curve("system/gpu_GPU_power_usage_watts", &|span| Some(f64::from(span.power_mw?) / 1000.0));
-    curve("radrm/gpu_GPU_sm_active_percentage", &|span| Some(span.sm_active?.get() * 100.0));
+    curve("system/gpu_GPU_sm_active_percentage", &|span| Some(span.sm_active?.get() * 100.0));
 }
 
 #[cfg(test)]

@@ -54,6 +54,13 @@ fn said(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!(": {words}") }
 }
 
+/// An address without the name and the password that may stand before its `@`.
+fn without_user(address: &str) -> String {
+    let Some((before, host)) = address.rsplit_once('@') else { return address.to_owned() };
+    let scheme = before.find("://").map_or("", |at| &before[..at + 3]);
+    format!("{scheme}...@{host}")
+}
+
 /// A server.
 pub(crate) struct Web {
     agent: Agent,
@@ -65,11 +72,11 @@ pub(crate) struct Web {
 impl Web {
     /// For the server at `base`. Nothing is sent yet.
     pub(crate) fn new(base: &str, credentials: &Credentials) -> Result<Self, WebError> {
-        let wrong = || WebError::Address(base.to_owned());
+        let wrong = || WebError::Address(without_user(base));
         let trimmed = base.trim_end_matches('/');
         let uri: ureq::http::Uri = trimmed.parse().map_err(|_| wrong())?;
         let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
-        // A name and a password in the address would be shown with it.
+        // A name and a password in the address would be shown with each run's.
         let is_plain = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
         if !is_web || !is_plain || uri.query().is_some() {
             return Err(wrong());

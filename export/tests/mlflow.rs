@@ -1,4 +1,4 @@
-//! What is asked of a server of MLflow, by one that keeps what it is told and can fail.
+//! What is asked of a server of MLflow: this one stores what it receives, and can fail.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -242,9 +242,18 @@ fn files_that_only_mlflows_own_client_can_write_are_named() {
 #[test]
 fn what_is_no_server_is_said_in_one_sentence() {
     let open = |address: &str| Server::open(address, &Credentials::None, "x").map(|_| ()).unwrap_err();
-    for address in ["", "foo", "ftp://x", "file:///tmp", "http://ada:secret@host", "http://host?x=1"] {
+    for address in [
+        "",
+        "foo",
+        "ftp://x",
+        "file:///tmp",
+        "http://ada:secret@host",
+        "http://ada:s p@secret@host",
+        "http://host?x=1",
+    ] {
         let error = open(address);
         assert!(matches!(error, WebError::Address(_)), "{address}: {error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
     }
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     assert!(open(&format!("http://{gone}")).to_string().contains("cannot be reached"));

@@ -1,7 +1,7 @@
 //! `radrm export`: runs for trackers of experiments.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use radrm_analyzer::Summary;
@@ -15,9 +15,6 @@ use crate::error::{FileProblem, UsageError};
 use crate::show::{compare, report};
 use crate::{Failure, NAME, print, sweep};
 
-/// Endings of the files of sweeps.
-const SWEEPS: [&str; 4] = ["toml", "csv", "yaml", "yml"];
-
 /// The experiment that MLflow's own client takes from the environment.
 const EXPERIMENT: &str = "MLFLOW_EXPERIMENT_NAME";
 /// Its server.
@@ -30,7 +27,7 @@ pub(crate) enum Command {
     /// Send runs to a server of MLflow: parameters, figures, curves, and the profile with its page
     ///
     /// A run that is there already is left as it is, so the same command sends what an earlier call could not. The server
-    /// keeps what it is told, command lines among it. As MLflow's own client, a token is taken from
+    /// stores what it receives, command lines among it. As MLflow's own client, a token is taken from
     /// MLFLOW_TRACKING_TOKEN, or a name and a password from MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD.
     #[command(after_long_help = "\
 Examples:
@@ -114,7 +111,6 @@ fn send(server: &Server, chosen: &Chosen, no_files: bool) -> Result<String, Fail
     let name = clean(&run.name).into_owned();
     Ok(match sent {
         Sent::New { url, without_files: None } => format!("{name}: {url}\n"),
-        Sent::New { url, without_files: Some(_) } if no_files => format!("{name}: {url}\n"),
         Sent::New { url, without_files: Some(why) } => {
             format!("{name}: {url} (without its files: {})\n", clean(&why))
         }
@@ -143,7 +139,7 @@ fn chosen(flags: &Flags) -> Result<Vec<Chosen>, Failure> {
     let named = flags.experiment.clone().or_else(|| variable(EXPERIMENT));
     let mut chosen = Vec::new();
     for file in &flags.files {
-        if is_sweep(file) {
+        if radrm_sweep::is_sweep(file) {
             let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let experiment = named.clone().unwrap_or(stem);
             for recorded in sweep::recorded(file)? {
@@ -158,10 +154,6 @@ fn chosen(flags: &Flags) -> Result<Vec<Chosen>, Failure> {
         }
     }
     Ok(chosen)
-}
-
-fn is_sweep(file: &Path) -> bool {
-    file.extension().and_then(|ending| ending.to_str()).is_some_and(|ending| SWEEPS.contains(&ending))
 }
 
 fn credentials() -> Credentials {

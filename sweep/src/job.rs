@@ -48,7 +48,7 @@ pub(crate) fn is_of(row: &JobRow, tag: &str) -> bool {
     row.name.strip_suffix(tag).is_some_and(|name| name.ends_with(" #"))
 }
 
-/// Whether a job has left the queue at least once.
+/// Whether a job is out of the queue.
 pub(crate) fn has_started(row: &JobRow) -> bool {
     !["waiting", "held"].contains(&row.state.as_str())
 }

@@ -27,4 +27,4 @@ pub mod supervisor;
 
 pub use error::SweepError;
 pub use plan::Plan;
-pub use read::{Source, read};
+pub use read::{Source, is_sweep, read};

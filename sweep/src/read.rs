@@ -34,13 +34,19 @@ fn extension(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()
 }
 
+/// Whether a file is one of a sweep, by its ending.
+#[must_use]
+pub fn is_sweep(path: &Path) -> bool {
+    ["csv", "yaml", "yml", "toml"].contains(&extension(path).as_str())
+}
+
 /// Reads a sweep. What radT's files name is looked for from `here`, the current directory.
 ///
 /// # Errors
 /// The file cannot be read, or where it is wrong.
 pub fn read(path: &Path, here: &Path) -> Result<Source, SweepError> {
     let kind = extension(path);
-    if !["csv", "yaml", "yml", "toml"].contains(&kind.as_str()) {
+    if !is_sweep(path) {
         return Err(SweepError::Kind(path.to_owned()));
     }
     let io = |source| SweepError::Io { path: path.to_owned(), source };
