@@ -288,7 +288,7 @@ fn a_tensor_of_the_size_of_a_workspace_is_none() {
         let gpu = tensors(&run);
         let size: u64 = run.ended.stdout.trim().parse().expect("the size of a workspace");
         assert_eq!(functions(gpu, "other")["tensor"], size, "{gpu:#}");
-        // One of them is kept where PyTorch is told to.
+        // PyTorch keeps one of them where it is set to.
         let expected =
             if cache == "1" { BTreeMap::from([("product".to_owned(), size)]) } else { BTreeMap::new() };
         assert_eq!(functions(gpu, "workspace"), expected, "{gpu:#}");
