@@ -11,7 +11,7 @@ use radrm_os::nvml::NvmlError;
 use radrm_protocol::ProtocolError;
 use radrm_protocol::after::After;
 use radrm_protocol::job_ref::JobRef;
-use radrm_scheduler_core::{Bytes, Reason};
+use radrm_scheduler_core::{Bytes, Exceeded, Reason};
 use thiserror::Error;
 
 /// Why something is not done, as one sentence. Clients and the log get its text.
@@ -169,6 +169,24 @@ pub(crate) enum DaemonError {
     NoGpuMemory { gpu: String, free: Bytes, needed: Bytes },
     #[error("process {pid} cannot be brought back: {call}: {result}")]
     NotRestored { pid: u32, call: &'static str, result: String },
+}
+
+impl DaemonError {
+    /// Whether the same request may be accepted later: its reason is the disk's or the queue's state.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::QueueRead(_)
+            | Self::QueueWrite(_)
+            | Self::NumberNotKept(_)
+            | Self::HistoryRead(_)
+            | Self::GpuTimeRead(_) => true,
+            Self::NoRoom { bytes, .. } => bytes.0 > 0,
+            Self::NotAdmitted(reason) => {
+                matches!(**reason, Reason::UserLimit { limit: Exceeded::Jobs { has } } if has > 0)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl DaemonError {

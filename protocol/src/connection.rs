@@ -57,7 +57,7 @@ impl Connection {
     /// As [`Connection::ask`].
     pub fn more(&mut self) -> Result<Response, ProtocolError> {
         match wire::read(&mut self.stream).map_err(broken)? {
-            Some(Response::Refused(sentence)) => Err(ProtocolError::Refused(sentence)),
+            Some(response @ (Response::Refused(_) | Response::Later(_))) => Err(odd(&response)),
             Some(response) => Ok(response),
             None => Err(ProtocolError::Closed),
         }
@@ -99,11 +99,12 @@ fn broken(error: std::io::Error) -> ProtocolError {
     ProtocolError::Broken(reason(&error))
 }
 
-/// An answer that does not belong to its request.
+/// The error of an answer that does not belong to its request, as a refusal does not.
 #[must_use]
 pub fn odd(response: &Response) -> ProtocolError {
     match response {
         Response::Refused(sentence) => ProtocolError::Refused(sentence.clone()),
+        Response::Later(sentence) => ProtocolError::Later(sentence.clone()),
         _ => ProtocolError::OddAnswer,
     }
 }

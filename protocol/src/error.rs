@@ -148,6 +148,9 @@ pub enum ProtocolError {
     /// The daemon rejects the request.
     #[error("{0}")]
     Refused(String),
+    /// The daemon cannot accept the request now; the same one may be accepted later.
+    #[error("{0}")]
+    Later(String),
 }
 
 impl ProtocolError {

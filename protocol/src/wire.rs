@@ -17,7 +17,7 @@ use crate::spec::Spec;
 pub use crate::stats::{EstimateRow, GpuStats, StatsRow, UsageRow};
 
 /// The first bytes in both directions; the last is the version.
-pub const HELLO: [u8; 8] = *b"RADRMD\0\x02";
+pub const HELLO: [u8; 8] = *b"RADRMD\0\x03";
 
 /// The longest frame that is read: a command line and an environment are a few MiB at most.
 const LONGEST: u32 = 16 << 20;
@@ -111,6 +111,8 @@ pub enum Response {
     Done,
     /// One sentence.
     Refused(String),
+    /// One sentence: what keeps the request from being accepted passes.
+    Later(String),
 }
 
 /// A line of a job's history.

@@ -65,17 +65,19 @@ impl Store {
 
 impl Engine {
     /// A job by its number, also one that has ended, if the user may know of it.
-    pub(super) fn entry_of(&self, peer: &Peer, job: u64) -> Option<Entry> {
-        let entry = self.jobs.entries.get(&job).cloned();
-        let entry = entry.or_else(|| self.outbox.store.job(job).ok().flatten());
-        entry.filter(|entry| peer.may(entry.uid))
+    pub(super) fn entry_of(&self, peer: &Peer, job: u64) -> Result<Option<Entry>, DaemonError> {
+        let entry = match self.jobs.entries.get(&job) {
+            Some(entry) => Some(entry.clone()),
+            None => self.outbox.store.job(job).map_err(DaemonError::QueueRead)?,
+        };
+        Ok(entry.filter(|entry| peer.may(entry.uid)))
     }
 
     /// The first and last number of the jobs that a user names. It does not disclose whether jobs of other users
     /// exist.
     pub(super) fn named(&self, peer: &Peer, named: JobRef) -> Result<[u64; 2], DaemonError> {
         let unknown = || DaemonError::UnknownJob(named);
-        let first = self.entry_of(peer, named.job).ok_or_else(unknown)?;
+        let first = self.entry_of(peer, named.job)?.ok_or_else(unknown)?;
         let array = first.spec.task.filter(|task| task.position == 0);
         match (array, named.index) {
             (None, None) => Ok([named.job; 2]),
@@ -86,8 +88,8 @@ impl Engine {
                 let (mut low, mut high) = (named.job, named.job + u64::from(task.tasks));
                 while low < high {
                     let middle = u64::midpoint(low, high);
-                    let found =
-                        self.entry_of(peer, middle).and_then(|entry| entry.spec.task).ok_or_else(unknown)?;
+                    let found = self.entry_of(peer, middle)?;
+                    let found = found.and_then(|entry| entry.spec.task).ok_or_else(unknown)?;
                     match found.index.cmp(&index) {
                         std::cmp::Ordering::Equal => return Ok([middle; 2]),
                         std::cmp::Ordering::Less => low = middle + 1,

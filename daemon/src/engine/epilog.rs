@@ -47,12 +47,14 @@ fn end_words(status: &Status) -> Vec<String> {
 pub(super) const NOT_STARTED: &str = "not started: ";
 
 impl Engine {
-    /// How a job ended, in words: with the reason where the node failed to start it, as a prolog that fails does.
+    /// How a job ended, in words: with the reason where it could not be started.
     pub(super) fn end_words(&self, job: u64, verdict: &Verdict, reason: &Reason) -> String {
         let words = super::rows::end_words(verdict, reason);
         let why = self.jobs.entries.get(&job).and_then(|entry| entry.why.strip_prefix(NOT_STARTED));
         match (verdict, why) {
-            (Verdict::Ended(Outcome::Lost), Some(why)) => format!("could not be started: {why}"),
+            (Verdict::Ended(Outcome::Lost | Outcome::NotStarted), Some(why)) => {
+                format!("could not be started: {why}")
+            }
             _ => words,
         }
     }

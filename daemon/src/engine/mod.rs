@@ -285,7 +285,7 @@ impl Engine {
         let committed = self.commit();
         for (reply, response) in replies {
             let response = match response {
-                Response::Done if committed.is_none() => Response::Refused(self.unwritten()),
+                Response::Done if committed.is_none() => Response::Later(self.unwritten()),
                 response => response,
             };
             let _ = reply.send(response);

@@ -324,8 +324,8 @@ impl Engine {
 
     fn show(&self, peer: &Peer, named: JobRef) -> Result<Response, DaemonError> {
         let job = self.one_named(peer, named)?;
-        let entry = self.entry_of(peer, job).ok_or(DaemonError::UnknownJob(named))?;
-        let mut lines = self.outbox.store.history(job).unwrap_or_default();
+        let entry = self.entry_of(peer, job)?.ok_or(DaemonError::UnknownJob(named))?;
+        let mut lines = self.outbox.store.history(job).map_err(DaemonError::QueueRead)?;
         if let Some((at, reason)) = self.core.state.history(JobId(job)).pop()
             && matches!(reason, Reason::Waiting { .. })
         {
@@ -357,5 +357,6 @@ impl Engine {
 }
 
 fn refused(why: &DaemonError) -> Response {
-    Response::Refused(why.to_string())
+    let sentence = why.to_string();
+    if why.is_passing() { Response::Later(sentence) } else { Response::Refused(sentence) }
 }

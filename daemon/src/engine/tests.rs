@@ -168,7 +168,7 @@ fn a_submission_to_a_queue_that_cannot_be_read_takes_no_number() {
     let spec = Spec { command, cwd: "/".into(), ..Spec::default() };
     let response = ask(&mut engine, Request::Submit(Box::new(spec)));
     assert!(
-        matches!(&response, Response::Refused(why) if why.contains("the queue cannot be read")),
+        matches!(&response, Response::Later(why) if why.contains("the queue cannot be read")),
         "{response:?}"
     );
     assert_eq!(kept(), before, "numbers up to the largest there is would be lost for good");
@@ -211,10 +211,7 @@ fn nothing_starts_and_nothing_is_acknowledged_while_the_disk_is_full() {
     round(&mut engine, &world);
     assert_eq!(world.0.borrow().started, [(first, 1)], "the next is decided and not written");
     let response = ask(&mut engine, Request::Hold { jobs: vec![second.into()], held: false });
-    assert!(
-        matches!(&response, Response::Refused(why) if why.contains("lost if radrmd ends")),
-        "{response:?}"
-    );
+    assert!(matches!(&response, Response::Later(why) if why.contains("lost if radrmd ends")), "{response:?}");
     engine.outbox.store.fail_writes(false);
     engine.timers.clear(Timer::Retry);
     round(&mut engine, &world);

@@ -268,8 +268,15 @@ fn a_job_that_its_radrmd_does_not_know_is_run_again_only_if_asked() {
     assert_eq!((log(&place)["a"], jobs(&daemon).len()), ((2, 1), 1));
 }
 
-/// Stands between clients and a daemon: passes on what they say, but never the answer to the first submission.
-fn silenced(place: &Place, daemon: &Daemon, then: impl FnOnce() + Send + 'static) -> PathBuf {
+/// What never arrives.
+#[derive(Clone, Copy, PartialEq)]
+enum Lost {
+    Submission,
+    Answer,
+}
+
+/// Stands between clients and a daemon: passes on what they say, but never the first submission, or the answer to it.
+fn silenced(place: &Place, daemon: &Daemon, lost: Lost, then: impl FnOnce() + Send + 'static) -> PathBuf {
     let (socket, real) = (place.join("between"), daemon.path("socket"));
     let listener = UnixListener::bind(&socket).unwrap();
     thread::spawn(move || {
@@ -280,11 +287,17 @@ fn silenced(place: &Place, daemon: &Daemon, then: impl FnOnce() + Send + 'static
                 continue;
             }
             while let Ok(Some(request)) = wire::read::<Request>(&mut client) {
-                wire::write(&mut server, &request).unwrap();
-                let Ok(Some(answer)) = wire::read::<Response>(&mut server) else { break };
-                if matches!(answer, Response::Submitted { .. })
+                let is_submission = matches!(request, Request::Submit(_));
+                if is_submission
+                    && lost == Lost::Submission
                     && let Some(then) = then.take()
                 {
+                    then();
+                    break;
+                }
+                wire::write(&mut server, &request).unwrap();
+                let Ok(Some(answer)) = wire::read::<Response>(&mut server) else { break };
+                if is_submission && let Some(then) = then.take() {
                     then();
                     break;
                 }
@@ -306,7 +319,7 @@ fn a_job_that_was_submitted_and_not_recorded_is_found_again() {
         let daemon = Daemon::new(GPUS);
         let (to_test, submitted) = channel();
         let (go_on, to_go_on) = channel::<()>();
-        let socket = silenced(&place, &daemon, move || {
+        let socket = silenced(&place, &daemon, Lost::Answer, move || {
             to_test.send(()).unwrap();
             let _ = to_go_on.recv();
         });
@@ -330,6 +343,32 @@ fn a_job_that_was_submitted_and_not_recorded_is_found_again() {
     }
 }
 
+#[test]
+fn a_run_whose_sweep_was_killed_before_its_folder_was_made_is_run() {
+    let place = place("command = \"python3 program.py {x} 0\"\n[axes]\nx = [1]\n");
+    let daemon = Daemon::new(GPUS);
+    let (to_test, submitted) = channel();
+    let socket = silenced(&place, &daemon, Lost::Submission, move || to_test.send(()).unwrap());
+    let (mut child, _stderr) = started(at(&place, &socket, &["sweep.toml"]));
+    submitted.recv().unwrap();
+    signal(&child, libc::SIGKILL);
+    child.wait().unwrap();
+    assert_eq!((column(&place, "state"), open_jobs(&daemon).len()), (vec!["started".to_owned()], 0));
+    fs::remove_dir_all(place.join("sweep.toml.sweep/00001")).unwrap();
+    finish(through(&place, &daemon, &["sweep.toml"])).code(0);
+    each_once(&place, &daemon, &["1".to_owned()]);
+}
+
+#[test]
+fn more_runs_than_a_user_may_have_jobs_wait_in_the_sweep() {
+    let place = place("command = \"python3 program.py {x} 0\"\n[axes]\nx = [1, 2, 3, 4, 5]\n");
+    let daemon = Daemon::new(&format!("jobs_per_user = 2\n{GPUS}"));
+    let output = finish(through(&place, &daemon, &["sweep.toml"]));
+    output.code(0);
+    assert_eq!(output.stderr.matches("radrmd takes no more jobs for now: ").count(), 1, "{}", output.stderr);
+    each_once(&place, &daemon, &["1", "2", "3", "4", "5"].map(str::to_owned));
+}
+
 /// Kills a sweep at random moments and starts it again, until it is done; gives how many kills met it.
 fn killed(runs: u32, kills: u32, seed: u64) -> u32 {
     let place = place(&format!(
@@ -347,7 +386,8 @@ fn killed(runs: u32, kills: u32, seed: u64) -> u32 {
         assert!(status.signal() == Some(libc::SIGKILL) || status.success(), "{status:?}");
     }
     let output = finish(through(&place, &daemon, &["sweep.toml"]));
-    output.code(0);
+    let failed: Vec<_> = jobs(&daemon).into_iter().filter(|job| job["end"] != "succeeded").collect();
+    assert!(output.status.success(), "{failed:#?}\n{}", output.stderr);
     let names: Vec<_> = (1..=runs).map(|run| run.to_string()).collect();
     each_once(&place, &daemon, &names);
     met

@@ -91,7 +91,18 @@ pub(super) fn run(
     remark(&left, open.len(), report);
     let strays = open.iter().filter(|one| one.submission.job.is_none());
     let strays = strays.map(|one| one.submission.tag.clone()).collect();
-    Jobs { sweep, radrmd, left, open, strays, is_away: false, is_withdrawn: false }.run(report)
+    Jobs {
+        sweep,
+        radrmd,
+        left,
+        open,
+        strays,
+        is_away: false,
+        is_full: false,
+        said_full: false,
+        is_withdrawn: false,
+    }
+    .run(report)
 }
 
 /// What the user had better know before.
@@ -143,14 +154,18 @@ enum Next {
 
 /// Why a turn ended early.
 enum Halt {
-    /// No daemon answers.
+    /// No daemon answers, or it cannot at the moment.
     Away(ProtocolError),
     Failed(SweepError),
 }
 
 impl From<ProtocolError> for Halt {
     fn from(why: ProtocolError) -> Self {
-        if why.is_absent() { Self::Away(why) } else { Self::Failed(SweepError::Radrmd(why)) }
+        if why.is_absent() || matches!(why, ProtocolError::Later(_)) {
+            Self::Away(why)
+        } else {
+            Self::Failed(SweepError::Radrmd(why))
+        }
     }
 }
 
@@ -169,6 +184,10 @@ struct Jobs<'j, 's, 'd, 'p> {
     /// one is held, and cancelled where it turns up.
     strays: BTreeSet<String>,
     is_away: bool,
+    /// radrmd takes no more jobs at the moment.
+    is_full: bool,
+    /// The user knows.
+    said_full: bool,
     /// A signal came, and the jobs are cancelled.
     is_withdrawn: bool,
 }
@@ -187,8 +206,8 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
                 Err(Halt::Failed(why)) => return Err(why),
                 Err(Halt::Away(why)) if !self.is_away => {
                     self.is_away = true;
-                    let text =
-                        format!("radrmd went away: its jobs go on, and the sweep waits for it ({why})");
+                    let what = if why.is_absent() { "went away" } else { "cannot answer" };
+                    let text = format!("radrmd {what}: its jobs go on, and the sweep waits for it ({why})");
                     report(&Event::Remark(text));
                 }
                 Err(Halt::Away(_)) => {}
@@ -240,7 +259,7 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
                 }
             }
         }
-        while !is_asked && self.radrmd.takes_runs && self.open.len() < MAX_OPEN {
+        while !is_asked && self.radrmd.takes_runs && !self.is_full && self.open.len() < MAX_OPEN {
             let Some((group, run)) = self.left.pop_front() else { break };
             let one = self.begin(group, run)?;
             self.open.push(one);
@@ -292,8 +311,6 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
         }
         let recorded = self.sweep.recorded(&keys)?.into_iter().next().unwrap_or_default();
         let submission = recorded.submission.clone().unwrap_or_default();
-        let attempt = self.sweep.attempt(&recorded);
-        attempt.make().map_err(|source| SweepError::Io { path: attempt.folder().to_owned(), source })?;
         Ok(Open { group, run, recorded, submission, was_released: false, runs: false })
     }
 
@@ -301,11 +318,15 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
     fn submit(&mut self, at: usize, report: &mut dyn FnMut(&Event<'_>)) -> Result<Next, Halt> {
         let Some(one) = self.open.get_mut(at) else { return Ok(Next::Stays) };
         let attempt = self.sweep.attempt(&one.recorded);
+        // Here and not where the attempt begins: a sweep that is killed in between has it on disk without a folder.
+        attempt.make().map_err(|source| SweepError::Io { path: attempt.folder().to_owned(), source })?;
         let mut spec = self.radrmd.specify(one.run, &attempt.file("profiler"))?;
         spec.name = job::name(&one.run.name, &one.submission.tag);
         spec.output = Some(attempt.file(OUTPUT));
         spec.held = true;
-        match self.radrmd.submit(spec) {
+        let answer = self.radrmd.submit(spec);
+        self.is_full = matches!(answer, Err(ProtocolError::Later(_)));
+        match answer {
             Ok((job, remarks)) => {
                 self.sweep.store.submitted(&one.recorded.key, job)?;
                 one.submission.job = Some(job);
@@ -321,6 +342,13 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
                 let (group, recorded) = (one.group, one.recorded.clone());
                 self.sweep.end(group, &[recorded], &[outcome], report)?;
                 Ok(Next::Leaves)
+            }
+            // It stays without a job, and is submitted in the next turn.
+            Err(ProtocolError::Later(text)) => {
+                if !std::mem::replace(&mut self.said_full, true) {
+                    report(&Event::Remark(format!("radrmd takes no more jobs for now: {text}")));
+                }
+                Ok(Next::Stays)
             }
             Err(why) => {
                 if why.is_lost() {

@@ -280,7 +280,7 @@ fn by_daemon(trace: &[TraceJob]) -> (Vec<Logged>, BTreeMap<u64, u64>, BTreeMap<u
             batch(&mut engine, messages);
             match answer.recv().unwrap() {
                 Response::Submitted { job, .. } => _ = numbers.insert(job, next as u64),
-                Response::Refused(why) => _ = rejected.insert(next as u64, why),
+                Response::Refused(why) | Response::Later(why) => _ = rejected.insert(next as u64, why),
                 other => panic!("{other:?}"),
             }
             next += 1;
