@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::run::{End, Metric, Run};
+use crate::run::{Curve, End, Run};
 use crate::web::{Credentials, Web, WebError};
 
 /// Tells a run that was sent from all others.
@@ -46,8 +46,8 @@ pub enum Sent {
 pub enum Artifact<'a> {
     /// One of this machine, by its own name.
     File(&'a Path),
-    /// A text under a name.
-    Text(&'a str, &'a str),
+    /// A text under a name, which is made where it is sent.
+    Text(&'a str, &'a dyn Fn() -> String),
 }
 
 impl Server {
@@ -56,7 +56,7 @@ impl Server {
     /// # Errors
     /// The address is none, or the server cannot be reached or refuses.
     pub fn open(address: &str, credentials: &Credentials, experiment: &str) -> Result<Self, WebError> {
-        let web = Web::new(address, credentials)?;
+        let web = Web::new("MLflow", address, credentials)?;
         let experiment = find_or_make(&web, experiment)?;
         Ok(Self { web, experiment })
     }
@@ -76,8 +76,7 @@ impl Server {
         let made = self.make(run)?;
         let info = made.pointer("/run/info").unwrap_or(&Value::Null);
         let id = self.text(info, "run_id")?;
-        for batch in batches(run) {
-            let body = batch.body(&id);
+        for body in batches(run, &id) {
             self.web.post("/api/2.0/mlflow/runs/log-batch", &body)?;
         }
         let without_files = match folder(&self.text(info, "artifact_uri")?) {
@@ -140,7 +139,7 @@ impl Server {
                 let name = file.file_name().unwrap_or_default().to_string_lossy();
                 self.web.put_file(&path(&name), file)
             }
-            Artifact::Text(name, text) => self.web.put_bytes(&path(name), text.as_bytes()),
+            Artifact::Text(name, text) => self.web.put_bytes(&path(name), text().as_bytes()),
         }
     }
 
@@ -155,7 +154,7 @@ impl Server {
 
 fn text(web: &Web, value: &Value, name: &str) -> Result<String, WebError> {
     let text = value.get(name).and_then(Value::as_str).map(str::to_owned);
-    text.ok_or_else(|| WebError::Strange { server: web.base().to_owned() })
+    text.ok_or_else(|| web.strange())
 }
 
 fn find_or_make(web: &Web, name: &str) -> Result<String, WebError> {
@@ -178,26 +177,20 @@ fn find(web: &Web, name: &str) -> Result<Option<String>, WebError> {
     }
 }
 
-/// What one request carries.
-struct Batch<'r> {
-    metrics: &'r [Metric],
-    params: Vec<(&'r String, &'r String)>,
-}
-
-impl Batch<'_> {
-    fn body(&self, id: &str) -> Value {
-        let metric = |metric: &Metric| json!({ "key": key(&metric.key), "value": metric.value, "timestamp": metric.t_ms, "step": metric.step });
-        let params: Vec<_> =
-            self.params.iter().map(|(name, value)| pair(name, value, LONGEST_PARAM)).collect();
-        json!({ "run_id": id, "metrics": self.metrics.iter().map(metric).collect::<Vec<_>>(), "params": params })
-    }
-}
-
-fn batches(run: &Run) -> Vec<Batch<'_>> {
-    let all: Vec<_> = run.params.iter().collect();
-    let params = all.chunks(PARAMS).map(|params| Batch { metrics: &[], params: params.to_vec() });
-    let metrics = run.metrics.chunks(METRICS).map(|metrics| Batch { metrics, params: Vec::new() });
+/// The bodies of the requests that carry a run's parameters and values.
+fn batches(run: &Run, id: &str) -> Vec<Value> {
+    let params: Vec<_> = run.params.iter().map(|(name, value)| pair(name, value, LONGEST_PARAM)).collect();
+    let params = params.chunks(PARAMS).map(|params| json!({ "run_id": id, "params": params }));
+    let metrics: Vec<_> = run.curves.iter().flat_map(metrics).collect();
+    let metrics = metrics.chunks(METRICS).map(|metrics| json!({ "run_id": id, "metrics": metrics }));
     params.chain(metrics).collect()
+}
+
+fn metrics(curve: &Curve) -> impl Iterator<Item = Value> {
+    let key = key(&curve.name());
+    (0_u64..).zip(&curve.points).map(move |(step, (at, value))| {
+        json!({ "key": key, "value": curve.figure.scale.of(*value), "timestamp": at, "step": step })
+    })
 }
 
 fn pairs(all: &BTreeMap<String, String>, longest: usize) -> Vec<Value> {

@@ -7,6 +7,8 @@ use radrm_profile::Nanos;
 use radrm_profile::model::{GpuIndex, GpuSpan, NvmlSample, Profile};
 use radrm_profile::steps::{gpu_steps, thinned};
 
+use crate::figure::{self, Figure};
+
 /// Points of a curve of memory.
 const POINTS: usize = 2000;
 
@@ -29,8 +31,23 @@ pub struct Run {
     pub params: BTreeMap<String, String>,
     /// What else is known of it.
     pub tags: BTreeMap<String, String>,
-    /// Figures and curves.
-    pub metrics: Vec<Metric>,
+    /// Figures and curves, each with a value or more.
+    pub curves: Vec<Curve>,
+    /// The GPUs of `curves`.
+    pub gpus: Vec<Gpu>,
+}
+
+/// A GPU of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gpu {
+    /// Index in the run.
+    pub index: u8,
+    /// UUID.
+    pub uuid: String,
+    /// Product name.
+    pub model: String,
+    /// Version of the kernel driver.
+    pub driver: Option<String>,
 }
 
 /// How a run ended.
@@ -44,17 +61,38 @@ pub enum End {
     Killed,
 }
 
-/// A value at a time.
+impl End {
+    /// In one word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Failed => "failed",
+            Self::Killed => "killed",
+        }
+    }
+}
+
+/// A figure over time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Metric {
-    /// Name, with the unit as its last word.
-    pub key: String,
-    /// Never infinite, and always a number.
-    pub value: f64,
-    /// When, ms since 1970.
-    pub t_ms: u64,
-    /// Number of the value in its curve, from 0.
-    pub step: u64,
+pub struct Curve {
+    /// Which.
+    pub figure: &'static Figure,
+    /// Of this GPU.
+    pub gpu: Option<u8>,
+    /// When, ms since 1970, and the value in base units: never infinite, and always a number.
+    pub points: Vec<(u64, f64)>,
+}
+
+impl Curve {
+    /// Its name at MLflow and in tables.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.gpu {
+            Some(gpu) => self.figure.name.replace("GPU", &gpu.to_string()),
+            None => self.figure.name.to_owned(),
+        }
+    }
 }
 
 impl Run {
@@ -68,7 +106,7 @@ impl Run {
         let job = &summary.job;
         let started_ms = job.start_unix_ns / 1_000_000;
         let program = job.command.first().map_or("job", |word| word.rsplit('/').next().unwrap_or(word));
-        let mut curves = Curves { started_ms, metrics: Vec::new() };
+        let mut curves = Curves { started_ms, list: Vec::new() };
         figures(&mut curves, summary);
         for gpu in &summary.gpus {
             memory(&mut curves, profile, gpu);
@@ -83,8 +121,18 @@ impl Run {
             end: end(summary),
             params: params(summary),
             tags: tags(summary),
-            metrics: curves.metrics,
+            curves: curves.list,
+            gpus: summary.gpus.iter().map(gpu).collect(),
         }
+    }
+}
+
+fn gpu(gpu: &GpuSummary) -> Gpu {
+    Gpu {
+        index: gpu.index,
+        uuid: gpu.uuid.clone(),
+        model: gpu.name.clone(),
+        driver: gpu.driver_version.clone(),
     }
 }
 
@@ -134,7 +182,7 @@ fn tags(summary: &Summary) -> BTreeMap<String, String> {
 /// Values with their times.
 struct Curves {
     started_ms: u64,
-    metrics: Vec<Metric>,
+    list: Vec<Curve>,
 }
 
 impl Curves {
@@ -142,11 +190,16 @@ impl Curves {
         self.started_ms.saturating_add(t.0 / 1_000_000)
     }
 
-    fn add(&mut self, key: String, values: impl IntoIterator<Item = (Nanos, f64)>) {
+    fn add(
+        &mut self,
+        figure: &'static Figure,
+        gpu: Option<u8>,
+        values: impl IntoIterator<Item = (Nanos, f64)>,
+    ) {
         let values = values.into_iter().filter(|(_, value)| value.is_finite());
-        for (step, (t, value)) in (0..).zip(values) {
-            let t_ms = self.at(t);
-            self.metrics.push(Metric { key: key.clone(), value, t_ms, step });
+        let points: Vec<_> = values.map(|(t, value)| (self.at(t), value)).collect();
+        if !points.is_empty() {
+            self.list.push(Curve { figure, gpu, points });
         }
     }
 }
@@ -154,30 +207,25 @@ impl Curves {
 /// One value each, at the end.
 fn figures(curves: &mut Curves, summary: &Summary) {
     let duration = summary.outcome.duration_ns;
-    let mut one = |key: String, value: Option<f64>| curves.add(key, value.map(|value| (duration, value)));
-    one("radrm/run_time_seconds".to_owned(), Some(duration.as_secs_f64()));
-    one("radrm/launches".to_owned(), Some(summary.launches.saturating_add(summary.graph_launches) as f64));
-    one("radrm/refused_requests".to_owned(), Some(summary.failed_requests_total as f64));
+    let mut one = |figure, gpu, value: Option<f64>| {
+        curves.add(figure, gpu, value.map(|value| (duration, value)));
+    };
+    one(&figure::RUN_TIME, None, Some(duration.as_secs_f64()));
+    let launches = summary.launches.saturating_add(summary.graph_launches);
+    one(&figure::LAUNCHES, None, Some(launches as f64));
+    one(&figure::REFUSED, None, Some(summary.failed_requests_total as f64));
     let steps = summary.ranges.iter().flat_map(|ranges| &ranges.steps).map(|steps| steps.per_second);
-    one("radrm/steps_per_second".to_owned(), steps.reduce(f64::max));
+    one(&figure::STEPS, None, steps.reduce(f64::max));
     for gpu in &summary.gpus {
-        let own = |name: &str| format!("radrm/gpu_{}_{name}", gpu.index);
-        one(own("peak_memory_megabytes"), Some(megabytes(gpu.peak_bytes.0)));
-        // Of the job's launches alone.
-        let active = gpu.estimate.as_ref().and_then(|found| found.sm_active_share);
-        one(own("sm_activity_percentage"), active.map(|share| share * 100.0));
-        let of_all = |name: &str| format!("system/gpu_{}_{name}", gpu.index);
+        let index = Some(gpu.index);
+        one(&figure::PEAK, index, Some(gpu.peak_bytes.0 as f64));
+        let estimate = gpu.estimate.as_ref();
+        one(&figure::SM_ACTIVITY, index, estimate.and_then(|found| found.sm_active_share));
         let load = gpu.load.as_ref();
-        let active = load.and_then(|load| load.sm_active_share);
-        one(of_all("sm_activity_percentage"), active.map(|share| share * 100.0));
+        one(&figure::GPU_SM_ACTIVITY, index, load.and_then(|load| load.sm_active_share));
         let energy = load.and_then(|load| load.energy_mj);
-        one(of_all("energy_joules"), energy.map(|energy| energy as f64 / 1000.0));
+        one(&figure::GPU_ENERGY, index, energy.map(|energy| energy as f64 / 1000.0));
     }
-}
-
-/// As MLflow counts them.
-fn megabytes(bytes: u64) -> f64 {
-    bytes as f64 / 1e6
 }
 
 fn memory(curves: &mut Curves, profile: &Profile, gpu: &GpuSummary) {
@@ -185,20 +233,13 @@ fn memory(curves: &mut Curves, profile: &Profile, gpu: &GpuSummary) {
     let steps = gpu_steps(profile, index);
     let last = steps.last().map_or(Nanos::ZERO, |step| step.t);
     let held = thinned(&steps, last, POINTS);
-    curves.add(
-        format!("radrm/gpu_{}_memory_megabytes", gpu.index),
-        held.into_iter().map(|step| (step.t, megabytes(step.total.0))),
-    );
+    let gpu = Some(gpu.index);
+    curves.add(&figure::MEMORY, gpu, held.into_iter().map(|step| (step.t, step.total.0 as f64)));
     let samples: Vec<&NvmlSample> = profile.samples.iter().filter(|sample| sample.gpu == index).collect();
-    curves.add(
-        format!("system/gpu_{}_memory_usage_megabytes", gpu.index),
-        samples.iter().map(|sample| (sample.t, megabytes(sample.used.0))),
-    );
+    curves.add(&figure::GPU_MEMORY, gpu, samples.iter().map(|sample| (sample.t, sample.used.0 as f64)));
     let known = samples.iter().filter(|sample| !sample.total.is_zero());
-    curves.add(
-        format!("system/gpu_{}_memory_usage_percentage", gpu.index),
-        known.map(|sample| (sample.t, sample.used.0 as f64 / sample.total.0 as f64 * 100.0)),
-    );
+    let shares = known.map(|sample| (sample.t, sample.used.0 as f64 / sample.total.0 as f64));
+    curves.add(&figure::GPU_MEMORY_SHARE, gpu, shares);
 }
 
 fn load(curves: &mut Curves, profile: &Profile, gpu: u8) {
@@ -206,20 +247,20 @@ fn load(curves: &mut Curves, profile: &Profile, gpu: u8) {
         return;
     }
     let spans: Vec<&GpuSpan> = profile.activity.iter().filter(|span| span.gpu == GpuIndex(gpu)).collect();
-    let mut curve = |name: &str, value: &dyn Fn(&GpuSpan) -> Option<f64>| {
+    let mut curve = |figure, value: &dyn Fn(&GpuSpan) -> Option<f64>| {
         let values = spans.iter().filter_map(|span| Some((span.t, value(span)?)));
-        curves.add(name.replace("GPU", &gpu.to_string()), values);
+        curves.add(figure, Some(gpu), values);
     };
-    curve("system/gpu_GPU_utilization_percentage", &|span| Some(span.utilization?.get() * 100.0));
-    curve("system/gpu_GPU_power_usage_watts", &|span| Some(f64::from(span.power_mw?) / 1000.0));
-    curve("system/gpu_GPU_sm_active_percentage", &|span| Some(span.sm_active?.get() * 100.0));
+    curve(&figure::GPU_UTILIZATION, &|span| Some(span.utilization?.get()));
+    curve(&figure::GPU_POWER, &|span| Some(f64::from(span.power_mw?) / 1000.0));
+    curve(&figure::GPU_SM_ACTIVE, &|span| Some(span.sm_active?.get()));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use radrm_profile::Bytes;
-    use radrm_profile::model::{Exit, Gpu, GpuClock, Job, Outcome};
+    use radrm_profile::model::{Exit, GpuClock, Job, Outcome};
 
     #[test]
     fn a_profile_becomes_parameters_figures_and_curves() {
@@ -232,7 +273,11 @@ mod tests {
             ..Job::default()
         };
         let mut profile = Profile::new(job);
-        profile.gpus = vec![Gpu { name: "T4".into(), total: Bytes(16_000_000_000), ..Gpu::default() }];
+        profile.gpus = vec![radrm_profile::model::Gpu {
+            name: "T4".into(),
+            total: Bytes(16_000_000_000),
+            ..Default::default()
+        }];
         let sample = |t, used| NvmlSample {
             t: Nanos(t),
             used: Bytes(used),
@@ -255,14 +300,15 @@ mod tests {
             ("1 x T4", "1")
         );
         let curve = |run: &Run, key: &str| -> Vec<_> {
-            let found = run.metrics.iter().filter(|metric| metric.key == key);
-            found.map(|metric| (metric.t_ms - run.started_ms, metric.step, metric.value)).collect()
+            let found = run.curves.iter().filter(|curve| curve.name() == key);
+            let points = found.flat_map(|curve| curve.points.iter().map(|point| (curve.figure, point)));
+            points.map(|(figure, (at, value))| (at - run.started_ms, figure.scale.of(*value))).collect()
         };
         let memory = curve(&run, "system/gpu_0_memory_usage_megabytes");
-        assert_eq!(memory, [(0, 0, 4000.0), (2000, 1, 8000.0)]);
-        assert_eq!(curve(&run, "system/gpu_0_memory_usage_percentage"), [(0, 0, 25.0), (2000, 1, 50.0)]);
-        assert_eq!(curve(&run, "system/gpu_0_power_usage_watts"), [(5, 0, 70.5)]);
-        assert_eq!(curve(&run, "radrm/run_time_seconds"), [(4000, 0, 4.0)]);
+        assert_eq!(memory, [(0, 4000.0), (2000, 8000.0)]);
+        assert_eq!(curve(&run, "system/gpu_0_memory_usage_percentage"), [(0, 25.0), (2000, 50.0)]);
+        assert_eq!(curve(&run, "system/gpu_0_power_usage_watts"), [(5, 70.5)]);
+        assert_eq!(curve(&run, "radrm/run_time_seconds"), [(4000, 4.0)]);
         profile.gpu_clock = GpuClock::Modelled;
         let emulated = Run::of(&profile, &Summary::from_profile(&profile));
         assert_eq!(curve(&emulated, "system/gpu_0_power_usage_watts"), []);

@@ -44,8 +44,8 @@ pub enum WebError {
     Unreachable { server: String, source: Box<ureq::Error> },
     #[error("{server} answers {status}{}", said(words))]
     Refused { server: String, status: u16, code: Option<String>, words: String },
-    #[error("{server} does not answer as MLflow does")]
-    Strange { server: String },
+    #[error("{server} does not answer as {kind} does")]
+    Strange { server: String, kind: &'static str },
     #[error("{path}: {source}")]
     File { path: String, source: std::io::Error },
 }
@@ -63,15 +63,17 @@ fn without_user(address: &str) -> String {
 
 /// A server.
 pub(crate) struct Web {
+    /// What it is.
+    kind: &'static str,
     agent: Agent,
     base: String,
-    /// The header that identifies the user.
-    authorization: Option<String>,
+    /// What each request has beside its own: what identifies the user, and what a receiver asks for.
+    headers: Vec<(String, String)>,
 }
 
 impl Web {
     /// For the server at `base`. Nothing is sent yet.
-    pub(crate) fn new(base: &str, credentials: &Credentials) -> Result<Self, WebError> {
+    pub(crate) fn new(kind: &'static str, base: &str, credentials: &Credentials) -> Result<Self, WebError> {
         let wrong = || WebError::Address(without_user(base));
         let trimmed = base.trim_end_matches('/');
         let uri: ureq::http::Uri = trimmed.parse().map_err(|_| wrong())?;
@@ -96,7 +98,19 @@ impl Web {
                 Some(format!("Basic {}", STANDARD.encode(format!("{name}:{password}"))))
             }
         };
-        Ok(Self { agent: config.into(), base: trimmed.to_owned(), authorization })
+        let headers = authorization.map(|value| ("authorization".to_owned(), value)).into_iter().collect();
+        Ok(Self { kind, agent: config.into(), base: trimmed.to_owned(), headers })
+    }
+
+    /// With these headers in each request.
+    pub(crate) fn with_headers(mut self, headers: Vec<(String, String)>) -> Self {
+        self.headers.extend(headers);
+        self
+    }
+
+    /// The error of an answer that is none of its kind.
+    pub(crate) fn strange(&self) -> WebError {
+        WebError::Strange { server: self.base.clone(), kind: self.kind }
     }
 
     /// The address without a slash at its end.
@@ -110,17 +124,17 @@ impl Web {
         for (name, value) in query {
             request = request.query(name, value);
         }
-        if let Some(value) = &self.authorization {
-            request = request.header("authorization", value);
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
         }
         self.answer(request.call())
     }
 
     /// Sends JSON to `path`.
     pub(crate) fn post(&self, path: &str, body: &impl Serialize) -> Result<Value, WebError> {
-        let mut request = self.agent.post(format!("{}{path}", self.base));
-        if let Some(value) = &self.authorization {
-            request = request.header("authorization", value);
+        let mut request = self.agent.post(format!("{}{path}", self.base)).content_type("application/json");
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
         }
         self.answer(request.send_json(body))
     }
@@ -140,8 +154,8 @@ impl Web {
     fn put(&self, path: &str, from: &mut dyn std::io::Read) -> Result<(), WebError> {
         let request = self.agent.put(format!("{}{path}", self.base));
         let mut request = request.config().timeout_global(Some(FILE)).build();
-        if let Some(value) = &self.authorization {
-            request = request.header("authorization", value);
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
         }
         self.answer(request.send(ureq::SendBody::from_reader(&mut { from }))).map(|_| ())
     }
@@ -163,7 +177,7 @@ impl Web {
         match value {
             Some(value) => Ok(value),
             None if text.trim().is_empty() => Ok(Value::Null),
-            None => Err(WebError::Strange { server: server() }),
+            None => Err(self.strange()),
         }
     }
 }

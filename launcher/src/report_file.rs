@@ -91,12 +91,13 @@ pub fn spares_profile(path: &Path) -> Result<(), ReportFileError> {
 ///
 /// # Errors
 /// One sentence, as from [`check`]; what a file held before is there still, unless it can only be overwritten.
-pub fn write(path: &Path, text: &str) -> Result<(), ReportFileError> {
+pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), ReportFileError> {
     spares_profile(path)?;
+    let content = content.as_ref();
     let there = fs::metadata(path).ok();
     let done = match beside(path, there.as_ref()) {
-        Some((place, mode)) => replace(&place, mode, text),
-        None => fs::write(path, text),
+        Some((place, mode)) => replace(&place, mode, content),
+        None => fs::write(path, content),
     };
     done.map_err(|source| cannot(path, source))
 }
@@ -119,12 +120,12 @@ fn beside(path: &Path, there: Option<&Metadata>) -> Option<(PathBuf, Permissions
         .then(|| (place, there.permissions()))
 }
 
-fn replace(place: &Path, mode: Permissions, text: &str) -> io::Result<()> {
+fn replace(place: &Path, mode: Permissions, content: &[u8]) -> io::Result<()> {
     // The umask counts for new files; those that were there keep what they had.
     let had = place.exists().then(|| mode.clone());
     let mut new =
         tempfile::Builder::new().prefix(".radrm-report-").permissions(mode).tempfile_in(folder(place))?;
-    new.write_all(text.as_bytes())?;
+    new.write_all(content)?;
     if let Some(had) = had {
         new.as_file().set_permissions(had)?;
     }

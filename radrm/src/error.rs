@@ -9,6 +9,7 @@ use radrm_console::usage::{self, Instead};
 use radrm_emulator_machine::MachineError;
 use radrm_estimator::data::DataError;
 use radrm_export::WebError;
+use radrm_export::table::TableError;
 use radrm_launcher::report_file::ReportFileError;
 use radrm_limits::LimitError;
 use radrm_profile::ReadError;
@@ -75,6 +76,8 @@ pub(crate) enum Failure {
     Sweep(#[from] SweepError),
     #[error(transparent)]
     Web(#[from] WebError),
+    #[error(transparent)]
+    Table(#[from] TableError),
     #[error("{}", match .0 { Instead::Wrong(text) | Instead::Print(text) => text })]
     Line(Instead),
     #[error("no JSON can be made: {0}")]
@@ -122,8 +125,10 @@ pub(crate) enum UsageError {
     Level(f64),
     #[error("tensors have one moment only: print them with --stacks=folded, speedscope or pprof")]
     NoTensorTrace,
-    #[error("no server given: name it by --server, or by MLFLOW_TRACKING_URI")]
-    NoServer,
+    #[error("no server given: name it by --server, or by {0}")]
+    NoServer(&'static str),
+    #[error("{0} is no list of headers: write NAME=VALUE,...")]
+    Headers(&'static str),
     #[error("no sweep given: name its file")]
     NoSweep,
     #[error("`{0}` is no figure: write run-time, peak-memory or sm-activity")]

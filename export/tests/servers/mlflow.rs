@@ -1,14 +1,16 @@
 //! What is asked of a server of MLflow: this one stores what it receives, and can fail.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use radrm_export::mlflow::{Artifact, Sent, Server};
-use radrm_export::{Credentials, End, Metric, Run, WebError};
+use radrm_export::{Credentials, Curve, End, Run, WebError, figure};
 use serde_json::{Value, json};
+
+use crate::http::{Request, serve};
 
 /// What the server keeps.
 #[derive(Default)]
@@ -33,50 +35,8 @@ struct Recorded {
     largest_batch: usize,
 }
 
-fn serve(kept: Arc<Mutex<Kept>>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    thread::spawn(move || {
-        for connection in listener.incoming().flatten() {
-            let kept = kept.clone();
-            thread::spawn(move || while answer(&connection, &kept).is_some() {});
-        }
-    });
-    address
-}
-
-/// Answers one request; `None` at the end of the connection.
-fn answer(connection: &TcpStream, kept: &Mutex<Kept>) -> Option<()> {
-    let mut reader = BufReader::new(connection);
-    let mut line = String::new();
-    reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
-    let [method, path]: [String; 2] =
-        line.split(' ').take(2).map(str::to_owned).collect::<Vec<_>>().try_into().ok()?;
-    let (mut length, mut chunked, mut authorization) = (0, false, None);
-    loop {
-        let mut header = String::new();
-        reader.read_line(&mut header).ok()?;
-        let Some((name, value)) = header.trim().split_once(": ") else { break };
-        match name.to_ascii_lowercase().as_str() {
-            "content-length" => length = value.parse().ok()?,
-            "transfer-encoding" => chunked = value == "chunked",
-            "authorization" => authorization = Some(value.to_owned()),
-            _ => {}
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    while chunked {
-        let mut size = String::new();
-        reader.read_line(&mut size).ok()?;
-        let size = usize::from_str_radix(size.trim(), 16).ok()?;
-        let mut part = vec![0; size + 2];
-        reader.read_exact(&mut part).ok()?;
-        body.extend_from_slice(&part[..size]);
-        chunked = size > 0;
-    }
-    let mut kept = kept.lock().unwrap();
-    kept.authorization = authorization;
+fn answer(kept: &mut Kept, request: &Request) -> (u16, Value) {
+    kept.authorization = request.headers.get("authorization").cloned();
     let is_answered = match &mut kept.answers {
         None => true,
         Some(0) => false,
@@ -85,14 +45,10 @@ fn answer(connection: &TcpStream, kept: &Mutex<Kept>) -> Option<()> {
             true
         }
     };
-    let (status, value) = if is_answered {
-        kept.handle(&method, path.strip_prefix("/api/2.0/")?, &body)
-    } else {
-        (503, json!({ "message": "later\u{1b}[2J\nmore" }))
-    };
-    let text = value.to_string();
-    let mut connection = connection;
-    write!(connection, "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{text}", text.len()).ok()
+    match request.path.strip_prefix("/api/2.0/").filter(|_| is_answered) {
+        Some(path) => kept.handle(&request.method, path, &request.body),
+        None => (503, json!({ "message": "later\u{1b}[2J\nmore" })),
+    }
 }
 
 impl Kept {
@@ -163,8 +119,7 @@ impl Kept {
 }
 
 fn run() -> Run {
-    let metrics =
-        (0..2500).map(|step| Metric { key: "a".into(), value: step as f64, t_ms: 1000 + step, step });
+    let points = (0..2500).map(|step| (1000 + step, step as f64 * 1e6)).collect();
     Run {
         id: "host-1-2".into(),
         name: "train".into(),
@@ -174,13 +129,15 @@ fn run() -> Run {
         end: End::Failed,
         params: (0..150).map(|number| (format!("p{number}"), number.to_string())).collect(),
         tags: BTreeMap::new(),
-        metrics: metrics.collect(),
+        curves: vec![Curve { figure: &figure::MEMORY, gpu: Some(3), points }],
+        gpus: Vec::new(),
     }
 }
 
 fn server(store: &'static str) -> (Arc<Mutex<Kept>>, String) {
     let kept = Arc::new(Mutex::new(Kept { store, ..Kept::default() }));
-    (kept.clone(), serve(kept))
+    let of_server = kept.clone();
+    (kept, serve(move |request| answer(&mut of_server.lock().unwrap(), &request)))
 }
 
 const PROXIED: &str = "mlflow-artifacts:/0/ID/artifacts";
@@ -190,7 +147,7 @@ fn a_run_arrives_whole_in_parts_that_the_server_takes() {
     let (kept, address) = server(PROXIED);
     let token = Credentials::Password("ada".into(), "secret".into());
     let server = Server::open(&format!("{address}/"), &token, "resnet").unwrap();
-    let files = [Artifact::Text("report.html", "<p>page</p>")];
+    let files = [Artifact::Text("report.html", &|| "<p>page</p>".to_owned())];
     let url = format!("{address}/#/experiments/0/runs/r0");
     assert_eq!(server.send(&run(), &files).unwrap(), Sent::New { url: url.clone(), without_files: None });
     let again = Server::open(&address, &token, "resnet").unwrap();
@@ -199,7 +156,10 @@ fn a_run_arrives_whole_in_parts_that_the_server_takes() {
     let sent = &kept.runs["r0"];
     assert_eq!((kept.runs.len(), kept.experiments.len(), sent.status.as_str()), (1, 1, "FAILED"));
     assert_eq!((sent.params.len(), sent.metrics.len(), sent.largest_batch), (150, 2500, 1000));
-    assert_eq!(sent.metrics[2499], json!({ "key": "a", "value": 2499.0, "timestamp": 3499, "step": 2499 }));
+    assert_eq!(
+        sent.metrics[2499],
+        json!({ "key": "radrm/gpu_3_memory_megabytes", "value": 2499.0, "timestamp": 3499, "step": 2499 })
+    );
     assert_eq!(kept.files["0/r0/artifacts/report.html"], b"<p>page</p>");
     assert_eq!(kept.authorization.as_deref(), Some("Basic YWRhOnNlY3JldA=="));
 }
@@ -212,10 +172,10 @@ fn a_run_of_which_a_part_arrived_is_sent_anew_and_stands_there_once() {
         let server = Server::open(&address, &Credentials::None, "resnet").unwrap();
         let run = Run { id: format!("host-{answers}"), ..run() };
         kept.lock().unwrap().answers = Some(answers - 1);
-        let error = server.send(&run, &[Artifact::Text("a", "b")]).unwrap_err();
+        let error = server.send(&run, &[Artifact::Text("a", &|| "b".to_owned())]).unwrap_err();
         assert_eq!(error.to_string(), format!("{address} answers 503: later\\u{{1b}}[2J"));
         kept.lock().unwrap().answers = None;
-        let sent = server.send(&run, &[Artifact::Text("a", "b")]).unwrap();
+        let sent = server.send(&run, &[Artifact::Text("a", &|| "b".to_owned())]).unwrap();
         assert!(matches!(sent, Sent::New { .. }), "{answers}: {sent:?}");
         let kept = kept.lock().unwrap();
         let there: Vec<_> = kept.runs.values().filter(|it| it.id == run.id && !it.deleted).collect();
@@ -232,7 +192,7 @@ fn files_that_only_mlflows_own_client_can_write_are_named() {
     let (_, address) = server("s3://bucket/ID");
     let server = Server::open(&address, &Credentials::None, "x").unwrap();
     let Sent::New { without_files: Some(why), .. } =
-        server.send(&run(), &[Artifact::Text("a", "b")]).unwrap()
+        server.send(&run(), &[Artifact::Text("a", &|| "b".to_owned())]).unwrap()
     else {
         panic!("no reason")
     };

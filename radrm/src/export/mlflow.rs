@@ -1,0 +1,78 @@
+//! `radrm export mlflow`.
+
+use clap::Args;
+use radrm_export::Credentials;
+use radrm_export::mlflow::{Artifact, Sent, Server};
+use radrm_term::clean;
+
+use super::{Chosen, Files, Read, send_all, variable};
+use crate::Failure;
+use crate::error::UsageError;
+
+/// The experiment that MLflow's own client takes from the environment.
+const EXPERIMENT: &str = "MLFLOW_EXPERIMENT_NAME";
+/// Its server.
+const SERVER: &str = "MLFLOW_TRACKING_URI";
+/// The experiment of profiles that no sweep made.
+const DEFAULT: &str = "radrm";
+
+/// The flags as written.
+#[derive(Args, Debug)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    files: Files,
+    /// The server [default: $MLFLOW_TRACKING_URI]
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    /// The experiment; made if it is not there [default: $MLFLOW_EXPERIMENT_NAME, the sweep's name, or radrm]
+    #[arg(long, value_name = "NAME")]
+    experiment: Option<String>,
+    /// Send neither profiles nor pages
+    #[arg(long)]
+    no_files: bool,
+}
+
+/// Sends runs.
+pub(super) fn run(flags: &Flags) -> Result<(), Failure> {
+    let address = flags.server.clone().or_else(|| variable(SERVER)).ok_or(UsageError::NoServer(SERVER))?;
+    let credentials = credentials();
+    let named = flags.experiment.clone().or_else(|| variable(EXPERIMENT));
+    let mut server: Option<(String, Server)> = None;
+    send_all(&flags.files.chosen()?, |chosen| {
+        let of_sweep = chosen.sweep.as_ref().map(|(name, _)| name.as_str());
+        let experiment = named.as_deref().or(of_sweep).unwrap_or(DEFAULT);
+        let (_, server) = match server.take().filter(|(known, _)| known == experiment) {
+            Some(open) => server.insert(open),
+            None => {
+                let open = Server::open(&address, &credentials, experiment)?;
+                server.insert((experiment.to_owned(), open))
+            }
+        };
+        send(server, chosen, flags.no_files)
+    })
+}
+
+/// Sends one, and says where it is.
+fn send(server: &Server, chosen: &Chosen, no_files: bool) -> Result<String, Failure> {
+    let Read { profile, summary, run } = chosen.read()?;
+    let page = || radrm_analyzer::html(&profile, &summary);
+    let files = [Artifact::File(&chosen.path), Artifact::Text("report.html", &page)];
+    let sent = server.send(&run, if no_files { &[] } else { &files })?;
+    let name = clean(&run.name).into_owned();
+    Ok(match sent {
+        Sent::New { url, without_files: None } => format!("{name}: {url}\n"),
+        Sent::New { url, without_files: Some(why) } => {
+            format!("{name}: {url} (without its files: {})\n", clean(&why))
+        }
+        Sent::Already { url } => format!("{name}: {url} (was there)\n"),
+    })
+}
+
+fn credentials() -> Credentials {
+    let name = || Some((variable("MLFLOW_TRACKING_USERNAME")?, variable("MLFLOW_TRACKING_PASSWORD")?));
+    match (name(), variable("MLFLOW_TRACKING_TOKEN")) {
+        (Some((name, password)), _) => Credentials::Password(name, password),
+        (None, Some(token)) => Credentials::Token(token),
+        (None, None) => Credentials::None,
+    }
+}
