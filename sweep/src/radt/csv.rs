@@ -186,7 +186,10 @@ pub fn write_status(path: &Path, of: &str, statuses: &[Status]) -> Result<(), Sw
             header.push_field(name);
         }
     }
-    let mut writer = WriterBuilder::new().from_writer(Vec::new());
+    // As spreadsheets write it: what opened the file before opens it again.
+    let mark = if now.starts_with('\u{feff}') { "\u{feff}" } else { "" };
+    let end = if now.contains("\r\n") { csv::Terminator::CRLF } else { csv::Terminator::Any(b'\n') };
+    let mut writer = WriterBuilder::new().terminator(end).from_writer(mark.as_bytes().to_vec());
     writer.write_record(&header)?;
     for (number, (_, record)) in table.rows.iter().enumerate() {
         let new = statuses.iter().find(|status| status.row == number);
@@ -327,6 +330,13 @@ Experiment,Workload,Status,Run,Devices,Collocation,    File,    Listeners,Params
         write_status(&path, text, &[first]).unwrap();
         assert!(
             fs::read_to_string(&path).unwrap().contains("a.py,FAILED a (0),41\n2,,b.py,FINISHED b (0),42")
+        );
+        // A spreadsheet's mark and ends of lines.
+        fs::write(&path, "\u{feff}Workload,Own,File\r\n1,\"a, b\",a.py\r\n2,,b.py\r\n").unwrap();
+        write_status(&path, text, std::slice::from_ref(&done)).unwrap();
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            "\u{feff}Workload,Own,File,Status,Run\r\n1,\"a, b\",a.py,,\r\n2,,b.py,FINISHED b (0),42\r\n"
         );
         fs::write(&path, "Workload,Own,File\n1,changed,a.py\n2,,b.py\n").unwrap();
         assert!(matches!(write_status(&path, text, &[done]), Err(SweepError::Changed(_))));
