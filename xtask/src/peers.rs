@@ -81,9 +81,15 @@ fn download(python: &Path, work: &Path, package: &str, version: &str, form: &str
     let packed = work.join("packed").join(package);
     fs::create_dir_all(&packed)?;
     let pip = ["-m", "pip", "download", "--quiet", "--no-deps", form, package, "--dest"];
-    // pip asks a source package for its metadata, and CuPy's fails without CUDA's headers but for this.
+    // pip asks a source package for its metadata, and CuPy's fails without CUDA's headers but for these: one for each
+    // of its generations.
     let mut command = Command::new(python);
-    command.args(pip).arg(&packed).arg(format!("{package}=={version}")).env("CUPY_INSTALL_USE_STUB", "1");
+    command
+        .args(pip)
+        .arg(&packed)
+        .arg(format!("{package}=={version}"))
+        .env("CUPY_INSTALL_USE_STUB", "1")
+        .env("READTHEDOCS", "True");
     shell::run(&mut command)?;
     let file = fs::read_dir(&packed)?.flatten().map(|entry| entry.path()).find(|path| path.is_file());
     file.with_context(|| format!("nothing in {}", packed.display()))

@@ -181,6 +181,28 @@ entries! {
     fn cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream);
     fn cuMemcpy3D_v2(copy: *const CUDA_MEMCPY3D);
     fn cuMemcpy3DAsync_v2(copy: *const CUDA_MEMCPY3D, stream: CUstream);
+    fn cuMemcpy3DPeer(copy: *const CUDA_MEMCPY3D);
+    fn cuMemcpy3DPeerAsync(copy: *const CUDA_MEMCPY3D, stream: CUstream);
+    fn cuArray3DCreate_v2(array: *mut CUarray, shape: *const CUDA_ARRAY3D_DESCRIPTOR);
+    fn cuArray3DGetDescriptor_v2(shape: *mut CUDA_ARRAY3D_DESCRIPTOR, array: CUarray);
+    fn cuArrayDestroy(array: CUarray);
+    fn cuMipmappedArrayCreate(
+        mipmap: *mut CUmipmappedArray, shape: *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint,
+    );
+    fn cuMipmappedArrayDestroy(mipmap: CUmipmappedArray);
+    fn cuDeviceGetTexture1DLinearMaxWidth(
+        width: *mut usize, format: c_uint, channels: c_uint, device: CUdevice,
+    );
+    fn cuTexObjectCreate(
+        texture: *mut u64, resource: *const c_void, sampling: *const c_void, view: *const c_void,
+    );
+    fn cuTexObjectDestroy(texture: u64);
+    fn cuTexObjectGetResourceDesc(resource: *mut c_void, texture: u64);
+    fn cuTexObjectGetTextureDesc(sampling: *mut c_void, texture: u64);
+    fn cuTexObjectGetResourceViewDesc(view: *mut c_void, texture: u64);
+    fn cuSurfObjectCreate(surface: *mut u64, resource: *const c_void);
+    fn cuSurfObjectDestroy(surface: u64);
+    fn cuSurfObjectGetResourceDesc(resource: *mut c_void, surface: u64);
     fn cuMemsetD8_v2(address: CUdeviceptr, value: u8, count: usize);
     fn cuMemsetD8Async(address: CUdeviceptr, value: u8, count: usize, stream: CUstream);
     fn cuMemsetD2D8_v2(address: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use radrm_preload_tests::{artifacts, programs, python::script};
 use serde_json::Value;
 
-use super::harness::{DryRun, dry_run, python};
+use super::harness::{DryRun, dry_run, dry_run_with, python};
 
 fn python_of(folder: &str) -> Option<PathBuf> {
     let python = artifacts::workspace().join("target").join(folder).join("bin/python3");
@@ -124,6 +124,16 @@ fn cupy_tells_its_pools_figures() {
     assert_eq!(Some(bytes(&run, "reserved")), printed(&run), "the program sees the same");
     assert_eq!(bytes(&run, "allocated"), 3 * (64 << 20), "three matrices at a time");
     run.leaves_nothing();
+}
+
+#[test]
+fn arrays_and_textures_of_the_runtime_keep_what_they_were_given() {
+    let program = programs::compile("runtime_arrays.c", &["-ldl"]);
+    for runtime in ["libcudart.so.12", "libcudart.so.13"] {
+        let run = dry_run_with(&program, &[], &[("RADRM_EMULATOR_BACKED", "1")], &[runtime]).ok();
+        assert_eq!(run.ended.stdout.trim(), "good", "{runtime}");
+        run.leaves_nothing();
+    }
 }
 
 /// NVIDIA's runtime is in that library as in the wheels that bring it linked in: it finds no device, and the

@@ -6,7 +6,7 @@ use radrm_cuda_abi::*;
 use radrm_emulator_ffi::{Answer, In};
 
 use super::memory::{Extent, PitchedPtr};
-use super::{counts, device, known, memory, runtime};
+use super::{array, counts, device, known, memory, runtime};
 use crate::driver;
 
 const HOST_TO_HOST: c_uint = 0;
@@ -41,6 +41,26 @@ pub struct Copy3D {
     target: PitchedPtr,
     extent: Extent,
     kind: c_uint,
+}
+
+impl Copy3D {
+    /// A copy of a box between two places.
+    pub(super) fn between(
+        target: (CUarray, Position, PitchedPtr),
+        source: (CUarray, Position, PitchedPtr),
+        extent: Extent,
+    ) -> Self {
+        Self {
+            source_array: source.0,
+            source_position: source.1,
+            source: source.2,
+            target_array: target.0,
+            target_position: target.1,
+            target: target.2,
+            extent,
+            kind: BY_ADDRESS,
+        }
+    }
 }
 
 fn copy(target: u64, source: u64, bytes: usize, kind: c_uint) -> Answer {
@@ -132,15 +152,20 @@ fn plane(
     }
 }
 
-/// A copy in the driver's form. Extents of arrays are counted in elements, whose size only the array
-/// knows: such copies have no semantics here.
+/// A copy in the driver's form. Beside an array the runtime counts in its elements: there its own position, and the
+/// extent of the whole copy.
 pub(super) fn box_of(copy: &Copy3D) -> Answer<CUDA_MEMCPY3D> {
-    if !copy.source_array.is_null() || !copy.target_array.is_null() {
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    let unit = |array: CUarray| if array.is_null() { Ok(1) } else { array::element_bytes(array) };
+    let (source_unit, target_unit) = (unit(copy.source_array)?, unit(copy.target_array)?);
+    let bytes = |count: usize, unit: usize| count.checked_mul(unit).ok_or(CUDA_ERROR_INVALID_VALUE);
+    // Both arrays have elements of one size, or the copy is none.
+    if !copy.source_array.is_null() && !copy.target_array.is_null() && source_unit != target_unit {
+        return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    let width = bytes(copy.extent.width, source_unit.max(target_unit))?;
     let side = |array: CUarray| if array.is_null() { UNIFIED } else { ARRAY };
     Ok(CUDA_MEMCPY3D {
-        srcXInBytes: copy.source_position.x,
+        srcXInBytes: bytes(copy.source_position.x, source_unit)?,
         srcY: copy.source_position.y,
         srcZ: copy.source_position.z,
         srcLOD: 0,
@@ -151,7 +176,7 @@ pub(super) fn box_of(copy: &Copy3D) -> Answer<CUDA_MEMCPY3D> {
         reserved0: core::ptr::null_mut(),
         srcPitch: copy.source.pitch,
         srcHeight: copy.source.height,
-        dstXInBytes: copy.target_position.x,
+        dstXInBytes: bytes(copy.target_position.x, target_unit)?,
         dstY: copy.target_position.y,
         dstZ: copy.target_position.z,
         dstLOD: 0,
@@ -162,7 +187,7 @@ pub(super) fn box_of(copy: &Copy3D) -> Answer<CUDA_MEMCPY3D> {
         reserved1: core::ptr::null_mut(),
         dstPitch: copy.target.pitch,
         dstHeight: copy.target.height,
-        WidthInBytes: copy.extent.width,
+        WidthInBytes: width,
         Height: copy.extent.height,
         Depth: copy.extent.depth,
     })
@@ -172,16 +197,8 @@ pub(super) fn box_of(copy: &Copy3D) -> Answer<CUDA_MEMCPY3D> {
 pub(super) fn row_of(target: u64, source: u64, bytes: usize) -> CUDA_MEMCPY3D {
     let side = |address| PitchedPtr { address, pitch: bytes, width: bytes, height: 1 };
     let origin = Position { x: 0, y: 0, z: 0 };
-    let copy = Copy3D {
-        source_array: CUarray::NULL,
-        source_position: origin,
-        source: side(source),
-        target_array: CUarray::NULL,
-        target_position: origin,
-        target: side(target),
-        extent: Extent { width: bytes, height: 1, depth: 1 },
-        kind: BY_ADDRESS,
-    };
+    let memory = |address| (CUarray::NULL, origin, side(address));
+    let copy = Copy3D::between(memory(target), memory(source), Extent { width: bytes, height: 1, depth: 1 });
     // Without arrays there is nothing that could not be expressed.
     box_of(&copy).unwrap_or_else(|_| unreachable!("no array"))
 }

@@ -7,12 +7,15 @@
 //! | [`code`] | fat binaries, kernels and variables that a program registers |
 //! | [`launch`] | launches, function attributes, occupancy |
 //! | [`memory`], [`copy`] | memory, copies and memsets |
+//! | [`mod@array`], [`copy_array`], [`texture`] | arrays, copies to and from them, texture and surface objects |
 //! | `counts`, `known` | numbers of elements that depend on data; the little that is known of contents |
 //! | [`graph`], [`stream`] | graphs; streams and events, as far as they differ from the driver's |
 //! | [`forward`] | all functions that mean the same to the driver, generated from `data/forwards.tsv` |
 
+pub mod array;
 pub mod code;
 pub mod copy;
+pub mod copy_array;
 mod counts;
 pub mod device;
 pub mod error;
@@ -22,6 +25,7 @@ pub(crate) mod known;
 pub mod launch;
 pub mod memory;
 pub mod stream;
+pub mod texture;
 
 use core::ffi::c_int;
 
