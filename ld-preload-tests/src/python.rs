@@ -21,6 +21,18 @@ pub fn interpreter() -> Option<PathBuf> {
     None
 }
 
+/// The interpreter of the virtual environment with PyTorch; `None`, said aloud, where there is none.
+pub fn torch() -> Option<PathBuf> {
+    let python = env::var_os("RADRM_TEST_TORCH_PYTHON")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| artifacts::workspace().join("target/venv-torch/bin/python3"));
+    if python.exists() {
+        return Some(python);
+    }
+    eprintln!("skipped: {} is not there (cargo xtask venv)", python.display());
+    None
+}
+
 /// A program of `clients/`.
 pub fn script(name: &str) -> String {
     format!("{}/clients/{name}", env!("CARGO_MANIFEST_DIR"))

@@ -14,6 +14,7 @@ use std::{
     process::Command,
 };
 
+use radrm_emulator_facade::{Toolkit, write_all};
 use radrm_emulator_machine::{Machine, MachineSpec, ProcessLedger};
 use radrm_profile::Profile;
 use tempfile::TempDir;
@@ -111,6 +112,15 @@ impl Rig {
                 symlink(file.path(), link).expect("link to a library");
             }
         }
+    }
+
+    /// Puts a dry run's stand-ins for CUDA's libraries beside the driver's, for clients without NVIDIA's own.
+    ///
+    /// # Panics
+    /// If they cannot be written.
+    pub fn add_stand_ins(&self) {
+        let toolkit = Toolkit::read(&artifacts::file("libradrm_emulated_toolkit.so")).expect("toolkit");
+        write_all(&toolkit, &self.libraries()).expect("stand-ins");
     }
 
     /// File of the emulated machine.

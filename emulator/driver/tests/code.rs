@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 
 use common::{begin, isolated};
 
@@ -63,5 +63,43 @@ fn names_that_only_old_programs_ask_for_exist() {
         assert_eq!(ask(), 801, "before cuInit as a genuine driver");
         begin(cuda, 0);
         assert_eq!(ask(), 801);
+    });
+}
+
+#[test]
+fn dynamic_shared_memory_is_left_up_to_what_the_kernel_may_have() {
+    const MAX_DYNAMIC_SHARED: u32 = 8;
+    const PTX: &CStr = c".version 8.0
+.target sm_70
+.address_size 64
+.visible .entry work() { .shared .align 4 .b8 buffer[1024]; ret; }
+";
+    let test = "dynamic_shared_memory_is_left_up_to_what_the_kernel_may_have";
+    isolated(test, &[("RADRM_EMULATE", "A100")], |cuda| {
+        begin(cuda, 0);
+        let (mut module, mut work) = (NULL, NULL);
+        assert_eq!(
+            call!(cuda, "cuModuleLoadData"(&mut module => *mut Handle, PTX.as_ptr() => *const c_char)),
+            0
+        );
+        assert_eq!(
+            call!(cuda, "cuModuleGetFunction"(
+                &mut work => *mut Handle, module => Handle, c"work".as_ptr() => *const c_char)),
+            0
+        );
+        let left = |blocks: i32| {
+            let mut bytes = 0_usize;
+            let code = call!(cuda, "cuOccupancyAvailableDynamicSMemPerBlock"(
+                &mut bytes => *mut usize, work => Handle, blocks => i32, 128 => i32));
+            (code, bytes)
+        };
+        // 48 KiB for all of a block's shared memory, as long as the program asks for no more.
+        assert_eq!(left(1), (0, 47 << 10));
+        let set = |bytes: i32| call!(cuda, "cuFuncSetAttribute"(work => Handle, MAX_DYNAMIC_SHARED => u32, bytes => i32));
+        assert_eq!(set(100 << 10), 0);
+        assert_eq!(left(1), (0, 100 << 10));
+        // Sixteen blocks share 164 KiB, of which the driver has one for each, and the kernel another.
+        assert_eq!(left(16), (0, (164 << 10) / 16 / 128 * 128 - (2 << 10)));
+        assert_eq!(left(0), (1, 0));
     });
 }

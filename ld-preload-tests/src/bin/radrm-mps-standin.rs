@@ -4,8 +4,9 @@
 //! directory, keeps the settings that they make, and counts as clients what would be clients of
 //! the real one: living processes of this user whose environment names its pipe directory and that
 //! have a `libcuda` mapped. It serves no GPU and enforces nothing: what MPS does with a limit, only a real GPU can
-//! show. Its words are those of the genuine daemon: a value out of range is ignored without a word, and an unknown
-//! command is an answer like others (`limits/mps.rs` compares the two).
+//! show. Its words are those of the genuine daemon: a value out of range is ignored without a word, an unknown command is
+//! an answer like others, and a user who neither started it nor is root reads its settings only (`limits/mps_genuine.rs`
+//! compares the two).
 //!
 //! `RADRM_MPS_STANDIN=mute` lets the daemon accept questions and never answer, `=dead` lets it end
 //! right after its start.
@@ -13,9 +14,11 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -142,8 +145,12 @@ fn daemon() -> ExitCode {
     let socket = pipe.join("control");
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket).expect("control socket");
-    fs::write(pipe.join("nvidia-cuda-mps-control.pid"), format!("{}\n", std::process::id()))
-        .expect("pid file");
+    let pid_file = pipe.join("nvidia-cuda-mps-control.pid");
+    fs::write(&pid_file, format!("{}\n", std::process::id())).expect("pid file");
+    // Every user may ask.
+    for file in [&socket, &pid_file] {
+        fs::set_permissions(file, Permissions::from_mode(0o666)).expect("permissions");
+    }
     // A test that fails takes its directory along, and has to take the daemon too.
     let home = pipe.clone();
     std::thread::spawn(move || {
@@ -171,10 +178,12 @@ fn daemon() -> ExitCode {
             continue;
         }
         let reader = BufReader::new(stream.try_clone().expect("socket"));
+        let asker = user_of(&stream);
         for line in reader.lines().map_while(Result::ok) {
             let _ = writeln!(daemon.log, "Cmd:{line}");
-            let quit = line.split_whitespace().next() == Some("quit");
-            let text = if quit { String::new() } else { daemon.answer(&line) };
+            let refusal = refusal(&line, asker);
+            let quit = refusal.is_none() && line.split_whitespace().next() == Some("quit");
+            let text = refusal.unwrap_or_else(|| if quit { String::new() } else { daemon.answer(&line) });
             let _ = write!(&stream, "{}\n{text}", text.len());
             if quit {
                 daemon.end();
@@ -183,6 +192,44 @@ fn daemon() -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// The user on the other side of a socket, by the kernel.
+fn user_of(stream: &UnixStream) -> u32 {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: a socket, and a place of the size that is given.
+    unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut size,
+        );
+    }
+    peer.uid
+}
+
+/// What a user is told who may not do this.
+fn refusal(line: &str, asker: u32) -> Option<String> {
+    // SAFETY: a plain system call.
+    let own = unsafe { libc::getuid() };
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words.as_slice() {
+        _ if asker == 0 => None,
+        ["start_server", "-uid", user, ..] if user.parse() != Ok(asker) => Some(format!(
+            "Insufficient privileges for UID {asker}. Only the root user may start server for another user.\n"
+        )),
+        _ if asker == own => None,
+        ["quit", ..] => Some("Not enough privilege to execute quit command\n".to_owned()),
+        // Its spelling is the genuine daemon's.
+        [command, ..] if command.starts_with("set_default_") => Some(format!(
+            "Insufficient privileges for UID {asker}. Control deamon settings can only be modified by the user started it \
+             or by the root user.\n"
+        )),
+        _ => None,
+    }
 }
 
 impl Daemon {

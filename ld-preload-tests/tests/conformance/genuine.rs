@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -71,6 +71,23 @@ fn shim_changes_no_answer_of_the_genuine_driver() {
     }
 }
 
+/// Runs a program of a Python client without the shim, with it, and under a limit: all three print and end the same. Gives
+/// what the first printed.
+#[track_caller]
+fn client(generation: &Generation, rig: &Rig, python: &Path, code: &str) -> String {
+    let run = |mut command: Command| {
+        command.args(["-c", code]).env("NUMBA_CACHE_DIR", rig.path().join("numba"));
+        let ended = child::run(command, PATIENCE);
+        (ended.status.code(), ended.stdout, ended.stderr)
+    };
+    let bare = run(rig.bare_command(python));
+    assert_eq!(run(rig.launched(python)), bare, "{}: {code}", generation.name);
+    let mut limited = rig.launcher();
+    limited.args(["--mem-limit", "1GiB", "--"]).arg(python);
+    assert_eq!(run(limited), bare, "{}: under a limit: {code}", generation.name);
+    bare.1
+}
+
 #[test]
 fn clients_see_the_genuine_driver_as_without_the_shim() {
     let Some(python) = python::interpreter() else { return };
@@ -82,17 +99,25 @@ fn clients_see_the_genuine_driver_as_without_the_shim() {
             "from cuda.bindings import runtime as r; print(r.cudaGetDeviceCount(), r.cudaDriverGetVersion(), r.cudaMalloc(1))",
             "import pynvml as n; print(n.nvmlErrorString(9)); n.nvmlInit()",
         ] {
-            let run = |mut command: Command| {
-                command.args(["-c", code]).env("NUMBA_CACHE_DIR", rig.path().join("numba"));
-                let ended = child::run(command, PATIENCE);
-                (ended.status.code(), ended.stdout, ended.stderr)
-            };
-            let bare = run(rig.bare_command(&python));
-            assert_eq!(run(rig.launched(&python)), bare, "{}: {code}", generation.name);
-            let mut limited = rig.launcher();
-            limited.args(["--mem-limit", "1GiB", "--"]).arg(&python);
-            assert_eq!(run(limited), bare, "{}: under a limit: {code}", generation.name);
+            client(&generation, &rig, &python, code);
         }
+    }
+}
+
+/// CUDA's libraries are those of a dry run: PyTorch's environment has none of NVIDIA's.
+#[test]
+fn pytorch_sees_the_genuine_driver_as_without_the_shim() {
+    let Some(python) = python::torch() else { return };
+    for generation in generations() {
+        let rig = Rig::genuine(&generation);
+        rig.add_stand_ins();
+        let code = "import torch\n\
+                    print(torch.cuda.is_available(), torch.cuda.device_count())\n\
+                    try: torch.ones(1, device='cuda')\n\
+                    except Exception as error: print(str(error).splitlines()[0])\n\
+                    print(torch.ones(2).sum())";
+        let said = client(&generation, &rig, &python, code);
+        assert!(said.starts_with("False 0\n") && said.ends_with("tensor(2.)\n"), "{said}");
     }
 }
 

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use radrm_preload_tests::{peers, python::interpreter, rig::PATIENCE};
+use radrm_preload_tests::{
+    child, peers,
+    python::{interpreter, script, torch},
+    rig::{PATIENCE, Rig},
+};
 
 /// Files of numba-cuda's suite: memory, streams, IPC-like objects, and contexts.
 const SAMPLE: [&str; 3] =
@@ -28,4 +32,39 @@ fn a_sample_of_numba_cudas_suite_is_the_same_with_the_shim() {
         tests += run.bare.len();
     }
     assert!(tests > 20, "only {tests} tests were found");
+}
+
+/// What PyTorch's allocators and graphs promise, written anew: its own tests are in no package. Each promise is a function
+/// of `torch_memory.py`, which prints the figures that it saw.
+#[track_caller]
+fn pytorch_is_the_same(settings: &str) {
+    let Some(python) = torch() else { return };
+    let rig = || {
+        let rig = Rig::emulated("2xA100-40GB");
+        rig.add_stand_ins();
+        rig
+    };
+    let run = |mut command: Command| {
+        command.args(["-W", "ignore", &script("torch_memory.py")]).env("PYTORCH_CUDA_ALLOC_CONF", settings);
+        child::run(command, 4 * PATIENCE).ok().stdout
+    };
+    let (bare, shimmed) = (rig(), rig());
+    let said = run(bare.bare_command(&python));
+    assert!(said.lines().count() > 20 && !said.contains("FAILED"), "{settings}: {said}");
+    assert_eq!(run(shimmed.launched(&python)), said, "{settings}");
+}
+
+#[test]
+fn pytorchs_allocator_and_graphs_are_the_same_with_the_shim() {
+    pytorch_is_the_same("");
+}
+
+#[test]
+fn pytorchs_growing_segments_are_the_same_with_the_shim() {
+    pytorch_is_the_same("expandable_segments:True");
+}
+
+#[test]
+fn pytorch_on_the_drivers_pool_is_the_same_with_the_shim() {
+    pytorch_is_the_same("backend:cudaMallocAsync");
 }

@@ -10,19 +10,10 @@ use radrm_preload_tests::{
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub use radrm_preload_tests::python::torch as python;
+
 /// Seconds that a dry run has: many times what it takes, for machines that do other things too.
 pub const PATIENCE: u64 = 300;
-
-pub fn python() -> Option<PathBuf> {
-    let python = std::env::var_os("RADRM_TEST_TORCH_PYTHON")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| artifacts::workspace().join("target/venv-torch/bin/python3"));
-    if python.exists() {
-        return Some(python);
-    }
-    eprintln!("skipped: {} is not there (cargo xtask venv)", python.display());
-    None
-}
 
 /// A dry run and what it told.
 pub struct DryRun {

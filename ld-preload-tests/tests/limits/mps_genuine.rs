@@ -2,7 +2,10 @@
 
 use std::{
     fs,
-    os::unix::fs::symlink,
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::Command,
 };
@@ -55,6 +58,22 @@ lspart
 nonsense
 ";
 
+/// Questions of a user who did not start the daemon, among them what only the owner and root may ask.
+const FOREIGN: &str = "get_server_list
+get_default_active_thread_percentage
+set_default_active_thread_percentage 30
+get_default_active_thread_percentage
+set_default_device_pinned_mem_limit 0 1G
+get_default_device_pinned_mem_limit 0
+set_default_client_priority 1
+get_default_client_priority
+ps
+";
+
+/// Users that no other test has.
+const OWNER: u32 = 64_011;
+const OTHER: u32 = 64_012;
+
 /// A control program, the stand-in or a genuine one, with a pipe directory of its own.
 struct Program {
     program: PathBuf,
@@ -71,8 +90,12 @@ impl Program {
         Self::new(generation.programs().join("nvidia-cuda-mps-control"), Some(generation.libraries()))
     }
 
-    fn run(&self, arguments: &[&str], said: &str) -> (Option<i32>, String) {
+    /// Runs the program as the own user, or as another one.
+    fn run_as(&self, user: Option<u32>, arguments: &[&str], said: &str) -> (Option<i32>, String) {
         let mut command = Command::new(&self.program);
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
         command.args(arguments).envs(self.libraries.iter().map(|folder| ("LD_LIBRARY_PATH", folder)));
         // A daemon keeps its standard streams: its output goes to a file, which has an end.
         let output = fs::File::create(self.folder.path().join("output")).expect("output");
@@ -87,6 +110,29 @@ impl Program {
         }
         let status = command.status().expect("control program");
         (status.code(), fs::read_to_string(self.folder.path().join("output")).expect("output"))
+    }
+
+    fn run(&self, arguments: &[&str], said: &str) -> (Option<i32>, String) {
+        self.run_as(None, arguments, said)
+    }
+
+    /// Answers of a daemon of one user to another one and to root, from its start to its end.
+    fn users(&self, owner: Option<u32>, questions: &[&str]) -> Vec<String> {
+        // All users may come in, as to the usual directory.
+        fs::set_permissions(self.folder.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
+        let mut answers = vec![format!("start: {:?}", self.run_as(owner, &["-d"], ""))];
+        for (who, user) in [("other user", Some(OTHER)), ("owner", owner), ("root", None)] {
+            answers.extend(
+                questions
+                    .iter()
+                    .map(|ask| format!("{who}: {ask}: {:?}", self.run_as(user, &[], &format!("{ask}\n")))),
+            );
+        }
+        answers.push(format!("another user ends it: {:?}", self.run_as(Some(OTHER), &[], "quit\n")));
+        answers.push(format!("still there: {:?}", self.run(&[], "get_server_list\n")));
+        self.run_as(owner, &[], "quit\n");
+        until(|| self.run(&[], "get_server_list\n").0 == Some(1));
+        answers
     }
 
     /// Every answer of a daemon from its start to its end.
@@ -114,6 +160,28 @@ fn stand_in_talks_like_the_genuine_mps_daemon() {
         let stand_in = Program::new(env!("CARGO_BIN_EXE_radrm-mps-standin").into(), None);
         let said = Program::genuine(&generation).conversation(&questions);
         assert_eq!(stand_in.conversation(&questions), said, "{}", generation.name);
+    }
+}
+
+#[test]
+fn stand_in_refuses_other_users_like_the_genuine_mps_daemon() {
+    // SAFETY: a plain system call.
+    if unsafe { libc::getuid() } != 0 {
+        eprintln!("skipped: only root can be another user");
+        return;
+    }
+    for generation in generations() {
+        // 535 lets every user change the settings.
+        let old = generation.name == "535";
+        let questions: Vec<&str> =
+            FOREIGN.lines().filter(|question| !old || !question.starts_with("set_")).collect();
+        for owner in [None, Some(OWNER)] {
+            let stand_in = Program::new(env!("CARGO_BIN_EXE_radrm-mps-standin").into(), None);
+            let said = Program::genuine(&generation).users(owner, &questions);
+            let refused = said.iter().filter(|answer| answer.contains("rivilege")).count();
+            assert_eq!(refused, if old { 1 } else { 4 }, "settings and the end: {said:?}");
+            assert_eq!(stand_in.users(owner, &questions), said, "{}, daemon of {owner:?}", generation.name);
+        }
     }
 }
 
