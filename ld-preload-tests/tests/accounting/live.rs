@@ -17,7 +17,7 @@ use radrm_preload_tests::{
     programs,
     rig::{PATIENCE, Rig},
 };
-use radrm_profile::{Profile, model::Kind};
+use radrm_profile::{Bytes, Profile, model::Kind};
 use serde_json::Value;
 
 /// What each of five runs does before it waits.
@@ -236,6 +236,25 @@ impl Terminal {
         self.text.clear();
     }
 
+    /// Waits for a whole screen with all of these words; its lines.
+    #[track_caller]
+    fn screen_with(&mut self, words: &[String]) -> Vec<String> {
+        let until = Instant::now() + Duration::from_secs(PATIENCE);
+        loop {
+            // A screen is drawn from its first line, and what is below it is wiped last.
+            let whole = self.text.rsplit_once("\x1b[J").map_or("", |(before, _)| before);
+            let screen = whole.rsplit_once("\x1b[H").map_or("", |(_, screen)| screen);
+            if !screen.is_empty() && words.iter().all(|word| screen.contains(word)) {
+                return screen.replace("\x1b[7m", "").lines().map(str::to_owned).collect();
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            match self.shown.recv_timeout(left) {
+                Ok(bytes) => self.text.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(_) => panic!("no screen with {words:?} in {:?}", self.text),
+            }
+        }
+    }
+
     fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).expect("keys");
     }
@@ -277,6 +296,38 @@ fn a_live_view_in_a_terminal_takes_keys_and_puts_it_back() {
     }
     first.end().ok();
     second.end().ok();
+}
+
+#[test]
+fn five_runs_in_a_terminal_have_the_figures_of_their_profiles() {
+    let rig = Rig::emulated("2xH200");
+    let mut runs: Vec<Running> =
+        LOADS.iter().enumerate().map(|(number, steps)| run(&rig, number, &[], steps)).collect();
+    let mut terminal = Terminal::start(top(&rig, &["--runs", "--every", "0.1"]));
+    let numbers: Vec<String> = runs.iter().map(|run| run.pid().to_string()).collect();
+    // Other tests may have runs of this user on the screen too.
+    let screen = terminal.screen_with(&numbers);
+    terminal.press("q");
+    assert!(terminal.child.wait().expect("it ends").success());
+    for run in &mut runs {
+        run.go_on();
+    }
+    runs.into_iter().for_each(|run| _ = run.end().ok());
+    for (number, run) in numbers.iter().enumerate() {
+        let profile = Profile::open(&rig.path().join(format!("{number}.radrm"))).expect("a profile");
+        let accounts = &profile.processes[0].state.accounts;
+        let row = screen.iter().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let row = row.into_iter().find(|row| row.first() == Some(&run.as_str()));
+        let row = row.unwrap_or_else(|| panic!("no run {run} in {screen:#?}"));
+        let used: Vec<_> = accounts.iter().filter(|account| account.peak.0 > 0).collect();
+        let gpus: Vec<String> = used.iter().map(|account| account.gpu.0.to_string()).collect();
+        let held = Bytes(accounts.iter().map(|account| account.now.0).sum()).to_string();
+        assert_eq!((row[2], row[3..5].join(" ")), (gpus.join(",").as_str(), held), "{row:?}");
+        let peak = Bytes(accounts.iter().map(|account| account.peak.0).sum()).to_string();
+        assert!(row[5..].join(" ").contains(&peak), "{peak} in {row:?}");
+        let refused = accounts.iter().map(|account| account.failed).sum::<u64>().to_string();
+        assert!(row[5..].contains(&refused.as_str()), "{refused} in {row:?}");
+    }
 }
 
 #[test]

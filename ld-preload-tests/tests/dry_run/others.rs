@@ -136,6 +136,31 @@ fn arrays_and_textures_of_the_runtime_keep_what_they_were_given() {
     }
 }
 
+/// What the pool keeps stands at the line that made it grow, not at one of CuPy's own, compiled code.
+#[test]
+fn lines_that_grow_the_pool_of_cupy_hold_what_it_took() {
+    let Some(python) = python_of("venv-cupy") else { return };
+    let run = dry_run(&python, &["--stacks"], &[&script("sites_cupy.py")]).ok();
+    let stacks = &run.report["stacks"][0];
+    let line = |site: &Value| {
+        let frames = site["stack"].as_array()?.iter().rev();
+        let line = frames
+            .filter_map(Value::as_str)
+            .find_map(|frame| frame.rsplit_once("(sites_cupy.py:")?.1.strip_suffix(')')?.parse::<u64>().ok());
+        // The line to look at first is that line too.
+        let first = format!("(sites_cupy.py:{})", line?);
+        assert!(site["site"].as_str().is_some_and(|name| name.ends_with(&first)), "{site:#}");
+        line
+    };
+    let mut found = BTreeMap::<u64, u64>::new();
+    for site in stacks["sites"].as_array().unwrap_or_else(|| panic!("sites in {:#}", run.report)) {
+        *found.entry(line(site).unwrap_or(0)).or_default() += site["peak_bytes"].as_u64().expect("bytes");
+    }
+    found.retain(|_, bytes| *bytes > 0);
+    assert_eq!(found, said(&run), "{stacks:#}");
+    run.leaves_nothing();
+}
+
 /// NVIDIA's runtime is in that library as in the wheels that bring it linked in: it finds no device, and the
 /// report names who asked.
 #[test]
