@@ -1,7 +1,8 @@
 //! DWARF expressions, as far as unwind tables use them: of linkage tables, of frames that align their stack, and of
 //! signal frames.
 
-use super::memory::{Cursor, Memory};
+use super::cursor::Cursor;
+use super::memory::Memory;
 use super::registers::Registers;
 
 /// Deepest stack of values.
@@ -53,7 +54,7 @@ pub(super) fn evaluate(
             // deref
             0x06 => {
                 let at = stack.pop()?;
-                cursor.memory.u64(at)?
+                cursor.memory.word(at)?
             }
             // const1u .. consts
             0x08 => cursor.u8()?.into(),

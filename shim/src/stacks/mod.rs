@@ -5,6 +5,7 @@
 //! or a damaged stack ends a stack early and does nothing else. What is found goes to the segment
 //! (`telemetry::stacks`) as numbers of modules and addresses; names are found when a report is made.
 
+mod cursor;
 mod elf;
 mod expression;
 mod maps;
@@ -17,6 +18,7 @@ mod rule;
 mod scratch;
 pub(crate) mod size;
 mod tables;
+mod trace;
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -27,7 +29,7 @@ use crate::wiped::{Wiped, Zeroable};
 use memory::Memory;
 use modules::{Modules, NO_NUMBER, Table};
 use native::{End, Rules};
-use registers::Registers;
+use registers::{RSP, Registers};
 use scratch::Scratch;
 
 /// What is known of the process's code.
@@ -96,42 +98,33 @@ fn capture(
     gpu: GpuIndex,
     kind: Kind,
 ) -> Option<SiteId> {
-    scratch.memory.begin(code.pid());
+    scratch.memory.begin(code.pid(), registers.get(RSP).unwrap_or(0));
+    scratch.native.compare(&scratch.memory);
+    scratch.code.compare(&scratch.memory);
     let mut table = code.modules.table(writer, &mut scratch.memory, false)?;
-    let mut walked = walk(scratch, table, code, registers);
     // Code in no module may lie in one that was loaded since.
-    if walked.2 {
+    if walk(scratch, table, code, registers) {
         let newer = code.modules.table(writer, &mut scratch.memory, true)?;
         if newer.version != table.version {
             table = newer;
-            walked = walk(scratch, table, code, registers);
+            walk(scratch, table, code, registers);
         }
     }
-    let (count, end, _) = walked;
     let own = table.find((recorded as *const ()).addr() as u64).map_or(NO_NUMBER, |module| module.number);
-    let interpreted = match table.runtime.at {
-        0 => 0,
-        _ => python::walk(&mut scratch.memory, table.runtime, &mut scratch.code),
-    };
-    let Scratch { memory, native, code, frames } = scratch;
-    let interpreted = code.get(..interpreted)?;
-    let walked = native.get(..count)?;
+    let Scratch { memory, native, code, frames, .. } = scratch;
+    code.walk(memory, table.runtime);
     // What the shim itself adds is no frame of the program.
-    let skipped = walked.iter().take_while(|word| native::module(**word) == own).count();
-    let walked = walked.get(skipped..).filter(|walked| !walked.is_empty())?;
-    let hash = walked
-        .iter()
-        .fold(end as u64 + 1, |hash, word| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29));
-    let hash = interpreted.iter().fold(hash, |hash, frame| {
-        (hash ^ frame.code ^ u64::from(frame.instruction) << 48)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(29)
-    });
+    let is_own = |step: &&native::Step| native::module(step.word) == own;
+    let skipped = native.frames().iter().rev().take_while(is_own).count();
+    let walked = native.frames().len().checked_sub(skipped).filter(|left| *left > 0)?;
+    let walked = native.frames().get(..walked)?;
+    let end = native.end();
+    let hash = trace::mixed(native.hash(skipped), code.hash());
     let site = writer.site(gpu, kind, hash.max(1), move || {
         let frames = frames;
         let mut len = 0;
-        for (word, place) in walked.iter().zip(frames.iter_mut()) {
-            *place = frame(*word, table).pack();
+        for (step, place) in walked.iter().rev().zip(frames.iter_mut()) {
+            *place = frame(step.word, table).pack();
             len += 1;
         }
         if end == End::Cut
@@ -140,8 +133,8 @@ fn capture(
             *place = Frame::Cut.pack();
             len += 1;
         }
-        for (found, place) in interpreted.iter().zip(frames.iter_mut().skip(len)) {
-            *place = named(memory, writer, table, *found).pack();
+        for (found, place) in code.frames().zip(frames.iter_mut().skip(len)) {
+            *place = named(memory, writer, table, found).pack();
             len += 1;
         }
         frames.get(..len).unwrap_or(&[])
@@ -149,11 +142,17 @@ fn capture(
     Some(site)
 }
 
-fn walk(scratch: &mut Scratch, table: &Table, code: &Code, registers: Registers) -> (usize, End, bool) {
-    let mut is_strange = false;
-    let Scratch { memory, native, .. } = scratch;
-    let (count, end) = native::walk(memory, table, &code.rules, registers, native, &mut is_strange);
-    (count, end, is_strange)
+/// Walks the native stack; whether there is code that lies in no module.
+fn walk(scratch: &mut Scratch, table: &Table, code: &Code, registers: Registers) -> bool {
+    let Scratch { memory, native, code: interpreted, version, .. } = scratch;
+    if *version != table.version {
+        *version = table.version;
+        native.clear();
+        interpreted.clear();
+        native.compare(memory);
+        interpreted.compare(memory);
+    }
+    native.walk(memory, table, &code.rules, registers)
 }
 
 /// An interpreted frame as the segment keeps it; without a name where it has none or there is no room.

@@ -7,6 +7,7 @@ use super::modules::{NO_NUMBER, Table};
 use super::registers::{RA, RBP, RSP, Registers};
 use super::rule::{Compact, Rule};
 use super::tables;
+use super::trace::{Found, Trace, mixed};
 
 /// Frames that are followed.
 pub(super) const DEPTH: usize = 128;
@@ -77,45 +78,136 @@ pub(super) enum End {
     Cut,
 }
 
-/// Walks from `registers` outwards; returns the number of frames and how it ended. `is_strange` is set if code was met
-/// that lies in no module.
-pub(super) fn walk(
-    memory: &mut Memory,
-    table: &Table,
-    rules: &Rules,
-    mut registers: Registers,
-    frames: &mut [Word; DEPTH],
-    is_strange: &mut bool,
-) -> (usize, End) {
-    let mut is_interrupted = true;
-    for (count, place) in frames.iter_mut().enumerate() {
-        let (Some(next), Some(stack)) = (registers.get(RA), registers.get(RSP)) else {
-            return (count, End::Cut);
-        };
-        if next == 0 {
-            return (count, End::Whole);
-        }
-        // The address behind a call may belong to the next function, or to none.
-        let pc = if is_interrupted { next } else { next.wrapping_sub(1) };
-        let (is_found, module, was_signal) = match rules.get(pc, table.version) {
-            Some((rule, module)) => (rule.step(memory, &mut registers), module, false),
-            None => find(memory, table, rules, &mut registers, pc),
-        };
-        *is_strange |= module == NO_NUMBER;
-        *place = (pc & LOW48) | u64::from(module) << 48;
-        if !is_found {
-            return (count + 1, End::Cut);
-        }
-        is_interrupted = was_signal;
-        if registers.get(RA).is_none() {
-            return (count + 1, End::Whole);
-        }
-        // Frames further out lie further up; a signal may have had a stack of its own.
-        if !was_signal && registers.get(RSP).is_none_or(|up| up <= stack) {
-            return (count + 1, End::Cut);
+/// Where a walk is: all that its rest depends on, but for memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct State {
+    registers: Registers,
+    /// The frame did not call, it was interrupted.
+    is_interrupted: bool,
+}
+
+/// A frame with the state in which the walk came to it.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    state: State,
+    pub(super) word: Word,
+    /// It, or one further out, lies in no module.
+    is_strange: bool,
+}
+
+impl Found for Step {
+    fn join(&mut self, outer: Option<&Self>) {
+        self.is_strange |= outer.is_some_and(|outer| outer.is_strange);
+    }
+
+    fn mix(&self, outer: u64) -> u64 {
+        mixed(outer, self.word)
+    }
+}
+
+/// The native frames of a stack.
+pub(super) struct Walk {
+    trace: Trace<Step, DEPTH>,
+    is_cut: bool,
+}
+
+impl Walk {
+    /// Forgets the last walk.
+    pub(super) fn clear(&mut self) {
+        self.trace.clear();
+    }
+
+    /// Compares the last walk with memory, before anything else of the stack is read.
+    pub(super) fn compare(&mut self, memory: &Memory) {
+        self.trace.compare(memory);
+    }
+
+    /// Walks from `registers` outwards; returns whether code was met that lies in no module.
+    pub(super) fn walk(
+        &mut self,
+        memory: &mut Memory,
+        table: &Table,
+        rules: &Rules,
+        registers: Registers,
+    ) -> bool {
+        memory.begin_log();
+        let (end, is_met) = self.follow(memory, table, rules, State { registers, is_interrupted: true });
+        // A known rest ends as it ended.
+        let end = if is_met { self.end() } else { end };
+        self.is_cut = end == End::Cut;
+        let is_whole = is_met || self.trace.fresh() < DEPTH;
+        self.trace.finish(memory, is_met, is_whole, end as u64 + 1);
+        self.trace.frames().last().is_some_and(|innermost| innermost.is_strange)
+    }
+
+    /// Walks to the end, or to a frame from which on the last walk holds (true).
+    fn follow(
+        &mut self,
+        memory: &mut Memory,
+        table: &Table,
+        rules: &Rules,
+        State { mut registers, mut is_interrupted }: State,
+    ) -> (End, bool) {
+        loop {
+            let (Some(next), Some(stack)) = (registers.get(RA), registers.get(RSP)) else {
+                return (End::Cut, false);
+            };
+            if next == 0 {
+                return (End::Whole, false);
+            }
+            let state = State { registers, is_interrupted };
+            // Frames further out lie further up.
+            while let Some(known) = self.trace.innermost() {
+                if known.state == state && self.trace.fits() {
+                    return (End::Whole, true);
+                }
+                if known.state.registers.get(RSP).is_some_and(|known| known > stack) {
+                    break;
+                }
+                self.trace.drop_innermost();
+            }
+            // The address behind a call may belong to the next function, or to none.
+            let pc = if is_interrupted { next } else { next.wrapping_sub(1) };
+            let (word, is_strange) = (pc & LOW48, false);
+            if !self.trace.push(memory, Step { state, word, is_strange }) {
+                return (End::Cut, false);
+            }
+            let (is_found, module, was_signal) = match rules.get(pc, table.version) {
+                Some((rule, module)) => (rule.step(memory, &mut registers), module, false),
+                None => find(memory, table, rules, &mut registers, pc),
+            };
+            if let Some(step) = self.trace.latest() {
+                step.word |= u64::from(module) << 48;
+                step.is_strange = module == NO_NUMBER;
+            }
+            if !is_found {
+                return (End::Cut, false);
+            }
+            is_interrupted = was_signal;
+            if registers.get(RA).is_none() {
+                return (End::Whole, false);
+            }
+            // A signal may have had a stack of its own.
+            if !was_signal && registers.get(RSP).is_none_or(|up| up <= stack) {
+                return (End::Cut, false);
+            }
         }
     }
-    (DEPTH, End::Cut)
+
+    /// How the last walk ended.
+    pub(super) fn end(&self) -> End {
+        if self.is_cut { End::Cut } else { End::Whole }
+    }
+
+    /// Its frames, outermost first.
+    pub(super) fn frames(&self) -> &[Step] {
+        self.trace.frames()
+    }
+
+    /// Hash of it but for its `left` innermost frames.
+    pub(super) fn hash(&self, left: usize) -> u64 {
+        self.trace.hash(left, self.end() as u64 + 1)
+    }
 }
 
 /// Finds the rule of a place that is not remembered, remembers it, and makes registers those of the caller. False: there
@@ -173,37 +265,79 @@ mod tests {
         unsafe { Box::new_zeroed().assume_init() }
     }
 
-    #[inline(never)]
-    fn deep(
-        left: usize,
+    fn walk() -> Box<Walk> {
+        // SAFETY: all zeros is a walk without frames.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    /// Begins a stack, compares, and walks.
+    fn walked(
+        walk: &mut Walk,
         memory: &mut Memory,
         table: &Table,
         rules: &Rules,
-        frames: &mut [Word; DEPTH],
-    ) -> (usize, End) {
+        registers: Registers,
+    ) -> bool {
+        // SAFETY: `getpid` cannot fail.
+        memory.begin(unsafe { libc::getpid() }, registers.get(RSP).unwrap_or(0));
+        walk.compare(memory);
+        walk.walk(memory, table, rules, registers)
+    }
+
+    fn words(walk: &Walk) -> Vec<Word> {
+        walk.frames().iter().map(|step| step.word).collect()
+    }
+
+    #[inline(never)]
+    fn deep(left: usize, work: &mut dyn FnMut(Registers)) {
+        // Differs in every frame, and from call to call.
+        let mut own = [left; 20];
+        std::hint::black_box(&mut own);
         if left > 0 {
-            let found = deep(left - 1, memory, table, rules, frames);
-            return std::hint::black_box(found);
+            deep(left - 1, work);
+        } else {
+            work(Registers::here());
         }
-        memory.clear();
-        let mut is_strange = false;
-        let found = walk(memory, table, rules, Registers::here(), frames, &mut is_strange);
-        assert!(!is_strange, "all code of this program lies in files");
-        found
+        std::hint::black_box(&own);
     }
 
     #[test]
     fn a_thread_is_walked_to_its_beginning_with_and_without_the_cache() {
-        let (mut memory, rules) = (memory(), rules());
+        let (mut memory, rules, mut walk) = (memory(), rules(), walk());
         let table = table(&mut memory);
-        let mut frames = [[0; DEPTH]; 2];
-        let [first, second] = &mut frames;
-        let [found, again] = [first, second].map(|frames| deep(40, &mut memory, &table, &rules, frames));
-        assert_eq!((found.1, again), (End::Whole, found));
-        assert!(found.0 > 42 && found.0 < 80, "{found:?}");
-        // The same frames, but for the places in this function from which it was called.
-        let same = frames[0].iter().zip(&frames[1]).filter(|(a, b)| a == b).count();
-        assert!(same >= DEPTH - 2, "{same}");
+        let mut found = Vec::new();
+        deep(40, &mut |registers| {
+            for _ in 0..2 {
+                walk.clear();
+                assert!(!walked(&mut walk, &mut memory, &table, &rules, registers), "all code lies in files");
+                found.push((words(&walk), walk.end(), walk.hash(0)));
+            }
+        });
+        assert_eq!((found[0].1, &found[0]), (End::Whole, &found[1]));
+        assert!(found[0].0.len() > 42 && found[0].0.len() < 80, "{}", found[0].0.len());
+    }
+
+    #[test]
+    fn a_walk_that_continues_from_the_last_one_finds_what_a_new_one_finds() {
+        let (mut memory, rules, mut walk, mut plain) = (memory(), rules(), walk(), walk());
+        let mut other = self::memory();
+        let table = table(&mut memory);
+        let (mut seed, mut continued) = (11, 0);
+        for _ in 0..300 {
+            deep(next(&mut seed) as usize % 40, &mut |_| {
+                for _ in 0..3 {
+                    deep(next(&mut seed) as usize % 40, &mut |registers| {
+                        walked(&mut walk, &mut memory, &table, &rules, registers);
+                        continued += usize::from(walk.trace.fresh() < walk.frames().len());
+                        plain.clear();
+                        walked(&mut plain, &mut other, &table, &rules, registers);
+                        assert_eq!(words(&walk), words(&plain));
+                        assert_eq!((walk.end(), walk.hash(2)), (plain.end(), plain.hash(2)));
+                    });
+                }
+            });
+        }
+        assert!(continued > 800, "{continued} of 900");
     }
 
     /// A generator of numbers that a seed repeats.
@@ -214,9 +348,10 @@ mod tests {
 
     #[test]
     fn ten_thousand_random_stacks_end_early_and_do_no_harm() {
-        let (mut memory, rules) = (memory(), rules());
+        let (mut memory, rules, mut walk, mut plain) = (memory(), rules(), walk(), walk());
+        let mut other = self::memory();
         let table = table(&mut memory);
-        let code = (walk as *const ()).addr() as u64;
+        let code = (find as *const ()).addr() as u64;
         let mut stack = vec![0u64; 2048];
         let at = stack.as_ptr().addr() as u64;
         let mut seed = 7;
@@ -242,10 +377,16 @@ mod tests {
             }
             registers.set(RSP, Some(at + next(&mut seed) % 8192));
             registers.set(RA, Some(code.wrapping_add(next(&mut seed) % (1 << 16))));
-            memory.clear();
-            let mut frames = [0; DEPTH];
-            let (count, _) = walk(&mut memory, &table, &rules, registers, &mut frames, &mut false);
-            assert!((1..=DEPTH).contains(&count), "{count}");
+            walked(&mut walk, &mut memory, &table, &rules, registers);
+            assert!((1..=DEPTH).contains(&walk.frames().len()), "{}", walk.frames().len());
+            // The same place once more, with some of its words changed: what was remembered changes nothing.
+            for _ in 0..next(&mut seed) % 3 {
+                stack[next(&mut seed) as usize % 2048] = next(&mut seed);
+            }
+            walked(&mut walk, &mut memory, &table, &rules, registers);
+            plain.clear();
+            walked(&mut plain, &mut other, &table, &rules, registers);
+            assert_eq!((words(&walk), walk.end()), (words(&plain), plain.end()));
         }
     }
 }

@@ -12,8 +12,8 @@ pub(super) const COUNT: usize = 17;
 /// cached rules have.
 pub(super) const KEPT: [u8; 7] = [3, RBP, 12, 13, 14, 15, RA];
 
-/// Values of registers; those that are not known are left out.
-#[derive(Clone, Copy)]
+/// Values of registers; those that are not known are zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Registers {
     values: [u64; COUNT],
     known: u32,
@@ -39,7 +39,10 @@ impl Registers {
                 *place = value;
                 self.known |= 1 << register;
             }
-            None => self.known &= !(1 << register),
+            None => {
+                *place = 0;
+                self.known &= !(1 << register);
+            }
         }
     }
 

@@ -64,12 +64,12 @@ impl Rule {
             let value = match saved {
                 Saved::Same => registers.get(register),
                 Saved::Undefined => None,
-                Saved::At(offset) => memory.u64(frame.wrapping_add_signed(offset)),
+                Saved::At(offset) => memory.word(frame.wrapping_add_signed(offset)),
                 Saved::Is(offset) => Some(frame.wrapping_add_signed(offset)),
                 Saved::Register(other) => registers.get(other),
                 Saved::AtExpression(at, bytes) => {
                     expression::evaluate(memory, registers, (at, bytes), Some(frame))
-                        .and_then(|at| memory.u64(at))
+                        .and_then(|at| memory.word(at))
                 }
                 Saved::IsExpression(at, bytes) => {
                     expression::evaluate(memory, registers, (at, bytes), Some(frame))
@@ -137,7 +137,7 @@ impl Compact {
             let code = ((self.saved >> (8 * place)) as u8).cast_signed();
             let value = match code {
                 LOST => None,
-                code => memory.u64(frame.wrapping_add_signed(i64::from(code) * 8)),
+                code => memory.word(frame.wrapping_add_signed(i64::from(code) * 8)),
             };
             registers.set(*register, value);
         }

@@ -3,8 +3,8 @@
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::memory::Memory;
-use super::native::{self, DEPTH};
-use super::python::{self, CodeFrame};
+use super::native;
+use super::python;
 use crate::arena;
 use crate::telemetry::stacks::MAX_FRAMES;
 
@@ -14,8 +14,10 @@ const KEPT: usize = 16;
 /// What a walk needs.
 pub(super) struct Scratch {
     pub(super) memory: Memory,
-    pub(super) native: [native::Word; DEPTH],
-    pub(super) code: [CodeFrame; python::DEPTH],
+    pub(super) native: native::Walk,
+    pub(super) code: python::Walk,
+    /// Table of modules that the walks belong to.
+    pub(super) version: u64,
     pub(super) frames: [u64; MAX_FRAMES],
 }
 
@@ -24,7 +26,11 @@ static ROOMS: [AtomicPtr<Scratch>; KEPT] = [const { AtomicPtr::new(core::ptr::nu
 /// Runs `work` with a room of its own; `None` if the kernel has no memory to give. A walk that is left by a jump or ends
 /// with its thread takes its room along.
 pub(super) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> Option<R> {
-    let kept = ROOMS.iter().find_map(|place| {
+    // The one that this thread had last, where no other took it: its last walk is that of this thread.
+    // SAFETY: `pthread_self` cannot fail.
+    let own = (unsafe { libc::pthread_self() }.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % KEPT;
+    let rooms = || ROOMS.iter().cycle().skip(own).take(KEPT);
+    let kept = rooms().find_map(|place| {
         let is_there = !place.load(Ordering::Relaxed).is_null();
         // Acquire pairs with the Release below: what its last user wrote is done.
         let taken =
@@ -37,7 +43,7 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> Option<R> {
     };
     // SAFETY: mapped and zeroed when it was made, which is a room, aligned to a page; this thread alone has it.
     let result = work(unsafe { &mut *room });
-    let is_kept = ROOMS.iter().any(|place| {
+    let is_kept = rooms().any(|place| {
         place.compare_exchange(core::ptr::null_mut(), room, Ordering::Release, Ordering::Relaxed).is_ok()
     });
     if !is_kept {

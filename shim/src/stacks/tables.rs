@@ -2,7 +2,8 @@
 //!
 //! Formats: Linux Standard Base, "Exception Frames"; DWARF 5, section 6.4. Whatever is not as there ends the stack.
 
-use super::memory::{Cursor, Memory};
+use super::cursor::Cursor;
+use super::memory::Memory;
 use super::registers::{COUNT, RSP};
 use super::rule::{FrameAddress, Rule, Saved};
 

@@ -2,7 +2,8 @@
 
 use super::CodeFrame;
 use super::layout::{Layout, Lines};
-use crate::stacks::memory::{Cursor, Memory};
+use crate::stacks::cursor::Cursor;
+use crate::stacks::memory::Memory;
 use crate::telemetry::Writer;
 
 /// Bytes kept of a file's and of a function's name.

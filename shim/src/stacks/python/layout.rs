@@ -150,8 +150,8 @@ impl Layout {
     /// What the runtime's own table says.
     fn stated(memory: &mut Memory, runtime: u64, words: &Words) -> Option<Self> {
         // A build without the global lock has other headers of objects, and code of its own for each thread.
-        let is_usual = memory.read::<8>(runtime)? == COOKIE && memory.u64(runtime + 16)? == 0;
-        let mut at = |word: u64| memory.u64(runtime + word * 8).filter(|offset| *offset < LIMIT);
+        let is_usual = memory.word(runtime)? == u64::from_le_bytes(COOKIE) && memory.word(runtime + 16)? == 0;
+        let mut at = |word: u64| memory.word(runtime + word * 8).filter(|offset| *offset < LIMIT);
         is_usual.then_some(())?;
         let Words { thread, frame, code } = *words;
         Some(Self {

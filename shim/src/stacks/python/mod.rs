@@ -6,6 +6,7 @@ mod code;
 mod layout;
 
 use super::memory::Memory;
+use super::trace::{Found, Trace, mixed};
 use crate::telemetry::Writer;
 
 use layout::{Entry, Instruction, Layout, NATIVE_OWNER, ThreadId};
@@ -19,6 +20,8 @@ const INTERPRETERS: usize = 64;
 const THREADS: usize = 4096;
 /// Bits of a reference that are no part of the address (from 3.14 on).
 const TAGS: u64 = 3;
+/// Known frames among which the one that a walk comes to is looked for.
+const LOOK: usize = 16;
 
 /// An interpreter's runtime in this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,10 +43,97 @@ pub(super) struct CodeFrame {
     pub(super) is_entry: bool,
 }
 
-/// Fills in the calling thread's frames, innermost first; returns how many. 0: the thread runs none, or the interpreter is
-/// of a version that is not read.
-pub(super) fn walk(memory: &mut Memory, runtime: Runtime, frames: &mut [CodeFrame; DEPTH]) -> usize {
-    find(memory, runtime).and_then(|(layout, thread)| follow(memory, &layout, thread, frames)).unwrap_or(0)
+/// A frame of the interpreter's list.
+#[derive(Clone, Copy)]
+struct Step {
+    at: u64,
+    found: CodeFrame,
+    /// It stands for a native frame and runs no function.
+    is_native: bool,
+}
+
+impl Found for Step {
+    fn join(&mut self, outer: Option<&Self>) {
+        self.found.is_entry |= outer.is_some_and(|outer| outer.is_native);
+    }
+
+    fn mix(&self, outer: u64) -> u64 {
+        match self.is_native {
+            true => outer,
+            false => mixed(outer, self.found.code ^ u64::from(self.found.instruction) << 48),
+        }
+    }
+}
+
+/// Frames of native owners are none of ours, and not more than the others.
+const STEPS: usize = 2 * DEPTH;
+
+/// The interpreter's frames of a stack.
+pub(super) struct Walk {
+    trace: Trace<Step, STEPS>,
+}
+
+impl Walk {
+    /// Forgets the last walk.
+    pub(super) fn clear(&mut self) {
+        self.trace.clear();
+    }
+
+    /// Compares the last walk with memory, before anything else of the stack is read.
+    pub(super) fn compare(&mut self, memory: &Memory) {
+        self.trace.compare(memory);
+    }
+
+    /// Finds the calling thread's frames; none if the thread runs none, or the interpreter is of a version that is not read.
+    pub(super) fn walk(&mut self, memory: &mut Memory, runtime: Runtime) {
+        let found = find(memory, runtime);
+        memory.begin_log();
+        let is_met = found.and_then(|(layout, thread)| self.follow(memory, &layout, thread));
+        if is_met.is_none() {
+            self.trace.give_up();
+        }
+        let is_whole = is_met.is_some() && (is_met == Some(true) || self.trace.fresh() < DEPTH);
+        self.trace.finish(memory, is_met == Some(true), is_whole, 1);
+    }
+
+    /// Its frames, innermost first.
+    pub(super) fn frames(&self) -> impl Iterator<Item = CodeFrame> {
+        self.trace.frames().iter().rev().filter(|step| !step.is_native).map(|step| step.found).take(DEPTH)
+    }
+
+    /// Their hash.
+    pub(super) fn hash(&self) -> u64 {
+        self.trace.hash(0, 1)
+    }
+
+    /// Follows the list to its end, or to a frame from which on the last walk holds (true).
+    fn follow(&mut self, memory: &mut Memory, layout: &Layout, thread: u64) -> Option<bool> {
+        let mut frame = memory.word(thread.checked_add(layout.current_frame)?)?;
+        if let Some(field) = layout.by_cframe {
+            frame = memory.word(frame.checked_add(field)?)?;
+        }
+        memory.begin_log();
+        let mut count = 0;
+        while frame != 0 && count < DEPTH {
+            if self.trace.drop_to(LOOK, |known| known.at == frame) && self.trace.fits() {
+                return Some(true);
+            }
+            let mut step = Step { at: frame, found: CodeFrame::default(), is_native: false };
+            if !self.trace.push(memory, step) {
+                break;
+            }
+            if let Entry::InsideNative(field) = layout.entry {
+                step.is_native = memory.part(frame.checked_add(field)?, 1)? >= NATIVE_OWNER.into();
+            }
+            if !step.is_native {
+                step.found = read(memory, layout, frame)?;
+                count += 1;
+            }
+            *self.trace.latest()? = step;
+            frame = memory.word(frame.checked_add(layout.previous)?)?;
+        }
+        Some(false)
+    }
 }
 
 /// The calling thread in the interpreter's list.
@@ -55,74 +145,43 @@ fn find(memory: &mut Memory, runtime: Runtime) -> Option<(Layout, u64)> {
         // SAFETY: `pthread_self` cannot fail.
         ThreadId::Library(field) => (field, unsafe { libc::pthread_self() }),
     };
-    let mut interpreter = memory.u64(runtime.at.checked_add(layout.interpreters)?)?;
+    let mut interpreter = memory.word(runtime.at.checked_add(layout.interpreters)?)?;
     for _ in 0..INTERPRETERS {
         if interpreter == 0 {
             return None;
         }
-        let mut thread = memory.u64(interpreter.checked_add(layout.threads)?)?;
+        let mut thread = memory.word(interpreter.checked_add(layout.threads)?)?;
         for _ in 0..THREADS {
             if thread == 0 {
                 break;
             }
-            if memory.u64(thread.checked_add(field)?)? == own {
+            if memory.word(thread.checked_add(field)?)? == own {
                 return Some((layout, thread));
             }
-            thread = memory.u64(thread.checked_add(layout.next_thread)?)?;
+            thread = memory.word(thread.checked_add(layout.next_thread)?)?;
         }
-        interpreter = memory.u64(interpreter.checked_add(layout.next_interpreter)?)?;
+        interpreter = memory.word(interpreter.checked_add(layout.next_interpreter)?)?;
     }
     None
 }
 
-fn follow(
-    memory: &mut Memory,
-    layout: &Layout,
-    thread: u64,
-    frames: &mut [CodeFrame; DEPTH],
-) -> Option<usize> {
-    let mut frame = memory.u64(thread.checked_add(layout.current_frame)?)?;
-    if let Some(field) = layout.by_cframe {
-        frame = memory.u64(frame.checked_add(field)?)?;
-    }
-    let mut count = 0;
-    // Frames of native owners are none of ours, and not more than the others.
-    for _ in 0..2 * DEPTH {
-        if frame == 0 || count == DEPTH {
-            break;
-        }
-        if let Entry::InsideNative(field) = layout.entry
-            && memory.u8(frame.checked_add(field)?)? >= NATIVE_OWNER
-        {
-            if let Some(inner) = count.checked_sub(1).and_then(|at| frames.get_mut(at)) {
-                inner.is_entry = true;
-            }
-        } else {
-            *frames.get_mut(count)? = read(memory, layout, frame)?;
-            count += 1;
-        }
-        frame = memory.u64(frame.checked_add(layout.previous)?)?;
-    }
-    Some(count)
-}
-
 /// One frame.
 fn read(memory: &mut Memory, layout: &Layout, frame: u64) -> Option<CodeFrame> {
-    let code = memory.u64(frame.checked_add(layout.code)?)? & !TAGS;
+    let code = memory.word(frame.checked_add(layout.code)?)? & !TAGS;
     // A frame that has not begun stands before its first instruction.
     let instruction = match layout.instruction {
         Instruction::Number(field, bytes) => {
-            let number = memory.i32(frame.checked_add(field)?)?;
+            let number = (memory.part(frame.checked_add(field)?, 4)? as u32).cast_signed();
             u32::try_from(number).unwrap_or(0).saturating_mul(bytes)
         }
         Instruction::Pointer(field, begin) => {
-            let at = memory.u64(frame.checked_add(field)?)?;
+            let at = memory.word(frame.checked_add(field)?)?;
             u32::try_from(at.wrapping_sub(code.checked_add(begin)?)).unwrap_or(0)
         }
     };
     let is_entry = match layout.entry {
         Entry::Every => true,
-        Entry::Marked(field) => memory.u8(frame.checked_add(field)?)? != 0,
+        Entry::Marked(field) => memory.part(frame.checked_add(field)?, 1)? != 0,
         Entry::InsideNative(_) => false,
     };
     Some(CodeFrame { code, instruction, is_entry })
