@@ -45,6 +45,7 @@ def compare(run, rounds, count):
             ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             line = next(line for line in ended.stdout.splitlines() if line.startswith("step "))
             results[mode].append([float(word) for word in line.split()[1:]])
+            print(number, mode, line, file=sys.stderr, flush=True)
     print("ms of processor time per step, median of %d runs of %s steps each; load %.1f" % (rounds, count, os.getloadavg()[1]))
     for mode, found in results.items():
         for which, name in enumerate(("median step", "mean step")):
