@@ -367,7 +367,7 @@ fn report(plan: &Plan, (profile, summary): (&Profile, &Summary), path: Option<&P
             }
         }
         ReportTo::JsonFile(file) => {
-            if let Err(error) = report_file::write(file, &json()) {
+            if let Err(error) = report_file::write(file, json()) {
                 remarks.failure(&error.to_string());
             }
         }

@@ -232,7 +232,7 @@ fn deliver(plan: &Plan, fits: &[Fit]) -> Result<(), FitsError> {
         ReportTo::JsonOnStdout => {
             output::to_stdout(&json()).map_err(FitsError::Output)?;
         }
-        ReportTo::JsonFile(file) => report_file::write(file, &json())?,
+        ReportTo::JsonFile(file) => report_file::write(file, json())?,
     }
     Ok(())
 }

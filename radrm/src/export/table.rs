@@ -38,7 +38,7 @@ pub(super) fn run(flags: &Flags, encode: fn(&Table) -> Result<Vec<u8>, TableErro
     match out {
         None => bytes_to_stdout(&bytes).map(|_| ()).map_err(Failure::Output),
         Some(out) => {
-            report_file::write(out, &bytes)?;
+            report_file::write(out, bytes)?;
             print(&format!("{}\n", out.display()))
         }
     }

@@ -78,7 +78,7 @@ pub(crate) fn run(order: &Flags) -> Result<(), Failure> {
     bar.finish_and_clear();
     if let Some(path) = &order.html {
         let page = html::page(&traces, &outcomes, order);
-        report_file::write(path, &page)?;
+        report_file::write(path, page)?;
     }
     let text = if order.json {
         show::json(&traces, &outcomes, order, &model)

@@ -60,7 +60,7 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     match (flags.html.is_some(), flags.out()) {
         (true, None) => return print(&radrm_analyzer::comparison_html(&comparison)),
         (true, Some(out)) => {
-            report_file::write(out, &radrm_analyzer::comparison_html(&comparison))?;
+            report_file::write(out, radrm_analyzer::comparison_html(&comparison))?;
             return print(&format!("{}\n", out.display()));
         }
         (false, _) => {}

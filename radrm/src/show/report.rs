@@ -124,7 +124,7 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     match out {
         None => print(&text),
         Some(out) => {
-            report_file::write(&out, &text)?;
+            report_file::write(&out, text)?;
             print(&format!("{}\n", out.display()))
         }
     }
