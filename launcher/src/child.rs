@@ -9,6 +9,7 @@ use radrm_limits::program::environment::Environment;
 
 use super::agent;
 use super::inherited::Inherited;
+use super::vfork;
 
 /// Why the program did not start.
 #[derive(Debug)]
@@ -28,7 +29,13 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Executes it in this process. Only async-signal-safe calls; an error goes to `errors`.
+    /// How many pointers the C library may copy to hand a script to the shell.
+    pub(crate) fn pointers(&self) -> usize {
+        self.arguments.len() + 1
+    }
+
+    /// Executes it in this process. Only async-signal-safe calls, and no memory is written but the stack and `errno`; an
+    /// error goes to `errors`.
     pub(crate) fn exec(&self, inherited: &Inherited, errors: RawFd) -> ! {
         inherited.restore_in_child();
         // SAFETY: both lists are null-terminated and live until exec; execvpe searches PATH and
@@ -70,18 +77,11 @@ pub fn start(
     let programs: Vec<Program> = environments.iter().map(program).collect();
     let (mut reader, writer) = pipe().map_err(NotStarted::NoProcess)?;
 
-    // SAFETY: this process has one thread, so the child may go on; it still calls nothing but
-    // async-signal-safe functions until exec.
-    let pid = unsafe { libc::fork() };
-    if pid < 0 {
-        return Err(NotStarted::NoProcess(io::Error::last_os_error()));
-    }
-    if pid == 0 {
-        match programs.as_slice() {
-            [one] => one.exec(inherited, writer.as_raw_fd()),
-            all => agent::run(all, inherited, writer),
-        }
-    }
+    let pid = match programs.as_slice() {
+        [one] => vfork::start(one, inherited, writer.as_raw_fd()),
+        all => fork_agent(all, inherited, &writer),
+    };
+    let pid = pid.map_err(NotStarted::NoProcess)?;
     drop(writer);
 
     let mut bytes = [0_u8; 4];
@@ -104,6 +104,16 @@ pub fn start(
     }
 }
 
+/// Starts the process between this one and several programs. It lives on, so it gets a memory of its own.
+fn fork_agent(programs: &[Program], inherited: &Inherited, errors: &File) -> io::Result<libc::pid_t> {
+    // SAFETY: this process has one thread, so the child may go on.
+    match unsafe { libc::fork() } {
+        0 => agent::run(programs, inherited, errors.as_raw_fd()),
+        pid if pid < 0 => Err(io::Error::last_os_error()),
+        pid => Ok(pid),
+    }
+}
+
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
 }
@@ -116,4 +126,43 @@ fn pipe() -> io::Result<(File, File)> {
     }
     // SAFETY: two fresh descriptors that nothing else owns.
     Ok(unsafe { (File::from_raw_fd(fds[0]), File::from_raw_fd(fds[1])) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signals::Held;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn run(argv: &[&str]) -> Result<libc::c_int, NotStarted> {
+        let inherited = Inherited::take().unwrap();
+        let _held = Held::all().unwrap();
+        let argv: Vec<CString> = argv.iter().map(|word| CString::new(*word).unwrap()).collect();
+        let pid = start(&argv, &[Environment::inherited()], &inherited)?;
+        let mut status = 0;
+        // SAFETY: our own child; the status lives here.
+        assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+        assert!(libc::WIFEXITED(status), "{status:#x}");
+        Ok(libc::WEXITSTATUS(status))
+    }
+
+    #[test]
+    fn a_script_without_an_interpreter_gets_all_its_arguments() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        std::fs::write(&script, "test \"$#\" = 40000 && test \"$1$2\" = 01 && exit 7").unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let numbers: Vec<String> = (0..40000).map(|number: u32| number.to_string()).collect();
+        let argv = [script.to_str().unwrap()].into_iter().chain(numbers.iter().map(String::as_str));
+        assert_eq!(run(&argv.collect::<Vec<_>>()).unwrap(), 7);
+    }
+
+    #[test]
+    fn why_a_program_did_not_start_is_known() {
+        assert!(matches!(run(&["no-such-program-anywhere"]), Err(NotStarted::NotFound)));
+        assert!(
+            matches!(run(&["/"]), Err(NotStarted::NotExecutable(error)) if error.raw_os_error() == Some(libc::EACCES))
+        );
+        assert_eq!(run(&["true"]).unwrap(), 0);
+    }
 }

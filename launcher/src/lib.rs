@@ -34,6 +34,7 @@ mod spawn;
 mod status_line;
 mod supervise;
 mod tensors;
+mod vfork;
 mod witness;
 
 /// The program's name in messages.

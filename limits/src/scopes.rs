@@ -2,8 +2,9 @@
 
 use std::ffi::CString;
 
-use nix::unistd::{Gid, Group, Uid, User, getgid, getgrouplist, getgroups, getuid};
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use radrm_telemetry::ledger::{Access, Limit};
+use rustix::process::{getgid, getgroups, getuid};
 
 use super::config::{Context, Mps};
 use super::files::Read;
@@ -38,15 +39,11 @@ impl Person {
     /// there are names to compare with.
     #[must_use]
     pub fn own_ids() -> Self {
-        let mut gids = getgroups().unwrap_or_default();
-        gids.push(getgid());
-        gids.sort_by_key(|gid| gid.as_raw());
+        let mut gids: Vec<u32> =
+            getgroups().unwrap_or_default().into_iter().chain([getgid()]).map(|gid| gid.as_raw()).collect();
+        gids.sort_unstable();
         gids.dedup();
-        Self {
-            uid: getuid().as_raw(),
-            user: None,
-            groups: gids.iter().map(|gid| (gid.as_raw(), None)).collect(),
-        }
+        Self { uid: getuid().as_raw(), user: None, groups: gids.into_iter().map(|gid| (gid, None)).collect() }
     }
 }
 
@@ -323,7 +320,7 @@ mod tests {
     #[test]
     fn the_user_of_this_process_is_known() {
         let own = Person::own();
-        assert_eq!(own.uid, rustix::process::getuid().as_raw());
-        assert!(own.groups.iter().any(|group| group.0 == rustix::process::getgid().as_raw()));
+        assert_eq!(own.uid, getuid().as_raw());
+        assert!(own.groups.iter().any(|group| group.0 == getgid().as_raw()));
     }
 }

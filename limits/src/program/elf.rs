@@ -9,6 +9,10 @@ use object::elf::{DT_NEEDED, ET_DYN, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 
+use blocks::Blocks;
+
+mod blocks;
+
 /// The parts of an ELF file that decide about preloading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elf {
@@ -44,7 +48,7 @@ impl Elf {
     pub fn read(file: &File) -> io::Result<Option<Self>> {
         // A file that is not there to be read is another matter than one that says nothing.
         file.read_at(&mut [0], 0)?;
-        let data = ReadCache::new(file);
+        let data = ReadCache::new(Blocks::of(file));
         Ok(match FileKind::parse(&data) {
             Ok(FileKind::Elf64) => Self::parse::<FileHeader64<Endianness>>(&data),
             Ok(FileKind::Elf32) => Self::parse::<FileHeader32<Endianness>>(&data),
@@ -52,7 +56,7 @@ impl Elf {
         })
     }
 
-    fn parse<'d, H: FileHeader<Endian = Endianness>>(data: &'d ReadCache<&'d File>) -> Option<Self> {
+    fn parse<'d, H: FileHeader<Endian = Endianness>>(data: &'d ReadCache<Blocks<'d>>) -> Option<Self> {
         // `H::parse` also refuses headers that the kernel takes.
         let header = data.read_at::<H>(0).ok()?;
         let endian = header.endian().ok()?;
@@ -77,7 +81,7 @@ impl Elf {
         &mut self,
         header: &H,
         endian: H::Endian,
-        data: &'d ReadCache<&'d File>,
+        data: &'d ReadCache<Blocks<'d>>,
     ) -> object::Result<()> {
         for segment in header.program_headers(endian, data)? {
             if let Some(interpreter) = segment.interpreter(endian, data)? {
@@ -92,7 +96,7 @@ impl Elf {
         &mut self,
         header: &H,
         endian: H::Endian,
-        data: &'d ReadCache<&'d File>,
+        data: &'d ReadCache<Blocks<'d>>,
     ) -> object::Result<()> {
         let sections = header.sections(endian, data)?;
         let dynamic = sections.dynamic_table(endian, data)?;
