@@ -1,5 +1,6 @@
 //! Time and instructions per call.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -21,15 +22,19 @@ pub const CALLS: [&str; 8] = [
 
 /// The client under one set-up, and the rig that it runs on.
 pub fn client(rig: &Rig, setup: Setup) -> Command {
-    let program = programs::compile("bench_client.c", &[]);
+    command(rig, setup, &programs::compile("bench_client.c", &[]))
+}
+
+/// A program in a set-up.
+pub fn command(rig: &Rig, setup: Setup, program: &Path) -> Command {
     match setup {
-        Setup::Bare => rig.bare_command(&program),
+        Setup::Bare => rig.bare_command(program),
         Setup::Passthrough => {
-            let mut command = rig.bare_command(&program);
+            let mut command = rig.bare_command(program);
             command.env("LD_PRELOAD", crate::artifacts::file("libradrm_passthrough.so"));
             command
         }
-        Setup::Radrm => rig.command(&program),
+        Setup::Radrm => rig.command(program),
     }
 }
 

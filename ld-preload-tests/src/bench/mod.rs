@@ -55,6 +55,8 @@ pub struct Plan {
     pub threads: Vec<u64>,
     /// Process starts timed one by one, per set-up.
     pub starts: usize,
+    /// Starts of a program without CUDA, per set-up.
+    pub execs: usize,
     /// Processes started at once.
     pub at_once: usize,
     /// Processes of a job under a quota.
@@ -77,6 +79,7 @@ impl Plan {
             live: vec![1, 10_000, 1_000_000],
             threads: vec![1, 2],
             starts: 60,
+            execs: 1500,
             at_once: 300,
             crowd: 300,
             launches: 100_000_000,
@@ -94,6 +97,7 @@ impl Plan {
             live: vec![1, 1_000],
             threads: vec![1, 2],
             starts: 4,
+            execs: 20,
             at_once: 10,
             crowd: 10,
             launches: 1_000_000,
@@ -135,6 +139,8 @@ pub struct Figures {
     pub start: Samples,
     /// Nanoseconds until all of many such programs, started at once, have ended.
     pub at_once: Samples,
+    /// Nanoseconds from start to end of a program without CUDA.
+    pub exec: Samples,
     /// Resident KiB before and after many launches, and 512-byte blocks of the segment likewise.
     pub growth: BTreeMap<Setup, [u64; 4]>,
 }
@@ -149,6 +155,10 @@ impl Figures {
             ensure!(
                 self.start.get(&setup).is_some_and(|s| s.len() >= plan.starts),
                 "{setup:?}: starts are missing"
+            );
+            ensure!(
+                self.exec.get(&setup).is_some_and(|s| s.len() >= plan.execs),
+                "{setup:?}: starts without CUDA are missing"
             );
             ensure!(self.at_once.contains_key(&setup), "{setup:?}: starts at once are missing");
             for mode in paced::MODES {
@@ -196,6 +206,7 @@ pub fn measure(plan: &Plan) -> Result<Figures> {
     quota::time(plan, &mut figures)?;
     calls::count_instructions(plan, &mut figures)?;
     processes::starts(plan, &mut figures)?;
+    processes::execs(plan, &mut figures)?;
     processes::growth(plan, &mut figures)?;
     Ok(figures)
 }

@@ -7,8 +7,14 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Figures, Plan, Setup, calls::client};
+use super::{
+    Figures, Plan, Setup,
+    calls::{client, command},
+};
 use crate::{child, rig::Rig};
+
+/// It has no libraries but the C library.
+const WITHOUT_CUDA: &str = "/bin/true";
 
 fn spawn(rig: &Rig, setup: Setup) -> Result<Child> {
     client(rig, setup).arg("start").stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("client")
@@ -37,6 +43,22 @@ pub fn starts(plan: &Plan, figures: &mut Figures) -> Result<()> {
                 ensure!(status.success(), "{setup:?}: the client ended with {status}");
             }
             figures.at_once.entry(setup).or_default().insert(round, begin.elapsed().as_nanos() as f64);
+        }
+    }
+    Ok(())
+}
+
+/// Times programs that never touch CUDA, as a shell script or a build starts them.
+pub fn execs(plan: &Plan, figures: &mut Figures) -> Result<()> {
+    eprintln!("programs without CUDA");
+    let rig = Rig::instant();
+    let mut commands = Setup::ALL.map(|setup| (setup, command(&rig, setup, WITHOUT_CUDA.as_ref())));
+    for round in 0..plan.execs {
+        for (setup, command) in &mut commands {
+            let begin = Instant::now();
+            let status = command.status().context(WITHOUT_CUDA)?;
+            ensure!(status.success(), "{setup:?}: {WITHOUT_CUDA} ended with {status}");
+            figures.exec.entry(*setup).or_default().insert(round, begin.elapsed().as_nanos() as f64);
         }
     }
     Ok(())

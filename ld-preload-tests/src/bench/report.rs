@@ -17,6 +17,13 @@ fn spread(samples: &Samples, setup: Setup, scale: f64) -> String {
     format!("{:.1} ({:.1}-{:.1})", median(&all) / scale, min / scale, max / scale)
 }
 
+/// What this part of the samples is not above; 0 of none.
+fn quantile(samples: &Samples, setup: Setup, part: f64) -> f64 {
+    let mut all: Vec<f64> = samples.get(&setup).into_iter().flat_map(|s| s.values().copied()).collect();
+    all.sort_by(f64::total_cmp);
+    all.get((all.len() as f64 * part) as usize).copied().unwrap_or(0.0)
+}
+
 /// RADRM's figures less the pass-through shim's, in the rounds that have both.
 fn over_passthrough(samples: &Samples) -> Vec<f64> {
     let (Some(radrm), Some(passed)) = (samples.get(&Setup::Radrm), samples.get(&Setup::Passthrough)) else {
@@ -181,6 +188,19 @@ pub fn table(plan: &Plan, figures: &Figures) -> String {
     line("|---|---|---|---|---|---|---|".into());
     line(format!("| one | {}", cells(&figures.start, 1e6)));
     line(format!("| {} at once, all together | {}", plan.at_once, cells(&figures.at_once, 1e6)));
+    line("\n## Programs without CUDA (us)\n".into());
+    line(format!("`/bin/true` from start to end, {} times each in turn.\n", plan.execs));
+    line("| figure | no shim | pass-through | RADRM | pass-through - no shim | RADRM - no shim |".into());
+    line("|---|---|---|---|---|---|".into());
+    for (name, part) in [("median", 0.5), ("fastest tenth", 0.1)] {
+        let of = |setup| quantile(&figures.exec, setup, part) / 1e3;
+        let [bare, passed, radrm] = Setup::ALL.map(of);
+        line(format!(
+            "| {name} | {bare:.1} | {passed:.1} | {radrm:.1} | {:+.1} | {:+.1} |",
+            passed - bare,
+            radrm - bare
+        ));
+    }
     line("\n## Memory over a long run\n".into());
     line("| set-up | launches | resident before (KiB) | after (KiB) | segment after 100,000 launches (KiB) | after all (KiB) |".into());
     line("|---|---|---|---|---|---|".into());
