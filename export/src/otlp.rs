@@ -35,7 +35,8 @@ impl Receiver {
     /// # Errors
     /// The address is none.
     pub fn new(address: &str, is_whole: bool, headers: Vec<(String, String)>) -> Result<Self, WebError> {
-        let web = Web::new("a receiver of OTLP", address, &Credentials::None)?.with_headers(headers);
+        let open = if is_whole { Web::at } else { Web::new };
+        let web = open("a receiver of OTLP", address, &Credentials::None)?.with_headers(headers);
         Ok(Self { web, path: if is_whole { "" } else { "/v1/metrics" } })
     }
 
@@ -46,7 +47,14 @@ impl Receiver {
     pub fn send(&self, run: &Run) -> Result<Sent, WebError> {
         let mut sent = Sent { points: 0, rejected: 0, words: String::new() };
         for (body, points) in requests(run) {
-            let answer = self.web.post(self.path, &body)?;
+            let answer = match self.web.post(self.path, &body) {
+                Ok(answer) => answer,
+                // As Prometheus answers to values that are older than its newest, or there already.
+                Err(WebError::Refused { status: 400, words, .. }) => {
+                    json!({ "partialSuccess": { "rejectedDataPoints": points, "errorMessage": words } })
+                }
+                Err(error) => return Err(error),
+            };
             let part = &answer["partialSuccess"];
             // Numbers of 64 bits are strings in this encoding, and receivers differ.
             let rejected = &part["rejectedDataPoints"];
@@ -63,8 +71,9 @@ impl Receiver {
 
 /// Bodies of requests, each with its number of values.
 fn requests(run: &Run) -> Vec<(Value, usize)> {
+    let curves: Vec<_> = run.curves.iter().map(|curve| (curve, last_of_each_moment(&curve.points))).collect();
     let parts =
-        run.curves.iter().flat_map(|curve| curve.points.chunks(POINTS).map(move |part| (curve, part)));
+        curves.iter().flat_map(|(curve, points)| points.chunks(POINTS).map(move |part| (*curve, part)));
     let mut requests: Vec<(Vec<Value>, usize)> = Vec::new();
     for (curve, points) in parts {
         let metric = metric(run, curve, points);
@@ -83,6 +92,18 @@ fn requests(run: &Run) -> Vec<(Value, usize)> {
         json!({ "resourceMetrics": [{ "resource": { "attributes": resource }, "scopeMetrics": scoped }] })
     };
     requests.into_iter().map(|(metrics, count)| (whole(metrics), count)).collect()
+}
+
+/// The last value of each moment: receivers take one.
+fn last_of_each_moment(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
+    let mut kept: Vec<(u64, f64)> = Vec::with_capacity(points.len());
+    for point in points {
+        match kept.last_mut().filter(|last| last.0 == point.0) {
+            Some(last) => *last = *point,
+            None => kept.push(*point),
+        }
+    }
+    kept
 }
 
 /// Who the figures are of.

@@ -54,8 +54,9 @@ fn said(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!(": {words}") }
 }
 
-/// An address without the name and the password that may stand before its `@`.
-fn without_user(address: &str) -> String {
+/// An address without what may be secret in it: name and password before an `@`, and the query.
+fn without_secrets(address: &str) -> String {
+    let address = address.split_once('?').map_or(address, |(before, _)| before);
     let Some((before, host)) = address.rsplit_once('@') else { return address.to_owned() };
     let scheme = before.find("://").map_or("", |at| &before[..at + 3]);
     format!("{scheme}...@{host}")
@@ -67,20 +68,31 @@ pub(crate) struct Web {
     kind: &'static str,
     agent: Agent,
     base: String,
+    /// The same in messages.
+    shown: String,
     /// What each request has beside its own: what identifies the user, and what a receiver asks for.
     headers: Vec<(String, String)>,
 }
 
 impl Web {
-    /// For the server at `base`. Nothing is sent yet.
-    pub(crate) fn new(kind: &'static str, base: &str, credentials: &Credentials) -> Result<Self, WebError> {
-        let wrong = || WebError::Address(without_user(base));
-        let trimmed = base.trim_end_matches('/');
-        let uri: ureq::http::Uri = trimmed.parse().map_err(|_| wrong())?;
+    /// For the server at `address`, below which paths are. Nothing is sent yet.
+    pub(crate) fn new(
+        kind: &'static str,
+        address: &str,
+        credentials: &Credentials,
+    ) -> Result<Self, WebError> {
+        let web = Self::at(kind, address.trim_end_matches('/'), credentials)?;
+        if web.base.contains('?') { Err(WebError::Address(web.shown)) } else { Ok(web) }
+    }
+
+    /// For one place at a server: the path of each request is empty.
+    pub(crate) fn at(kind: &'static str, address: &str, credentials: &Credentials) -> Result<Self, WebError> {
+        let wrong = || WebError::Address(without_secrets(address));
+        let uri: ureq::http::Uri = address.parse().map_err(|_| wrong())?;
         let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
         // A name and a password in the address would be shown with each run's.
         let is_plain = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
-        if !is_web || !is_plain || uri.query().is_some() {
+        if !is_web || !is_plain {
             return Err(wrong());
         }
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
@@ -88,6 +100,8 @@ impl Web {
             .timeout_connect(Some(CONNECT))
             .timeout_global(Some(ANSWER))
             .http_status_as_error(false)
+            // The server that was named gets the data and its headers, and no other.
+            .max_redirects(0)
             .tls_config(tls)
             .user_agent(concat!("radrm/", env!("CARGO_PKG_VERSION")))
             .build();
@@ -99,7 +113,8 @@ impl Web {
             }
         };
         let headers = authorization.map(|value| ("authorization".to_owned(), value)).into_iter().collect();
-        Ok(Self { kind, agent: config.into(), base: trimmed.to_owned(), headers })
+        let (base, shown) = (address.to_owned(), without_secrets(address));
+        Ok(Self { kind, agent: config.into(), base, shown, headers })
     }
 
     /// With these headers in each request.
@@ -110,7 +125,7 @@ impl Web {
 
     /// The error of an answer that is none of its kind.
     pub(crate) fn strange(&self) -> WebError {
-        WebError::Strange { server: self.base.clone(), kind: self.kind }
+        WebError::Strange { server: self.shown.clone(), kind: self.kind }
     }
 
     /// The address without a slash at its end.
@@ -161,15 +176,17 @@ impl Web {
     }
 
     fn answer(&self, response: Result<Response<ureq::Body>, ureq::Error>) -> Result<Value, WebError> {
-        let server = || self.base.clone();
-        let mut response = response
-            .map_err(|source| WebError::Unreachable { server: server(), source: Box::new(source) })?;
+        let server = || self.shown.clone();
+        let unreachable = |source| WebError::Unreachable { server: server(), source: Box::new(source) };
+        let mut response = response.map_err(unreachable)?;
         let status = response.status().as_u16();
-        let text = response.body_mut().read_to_string().unwrap_or_default();
+        let text = response.body_mut().read_to_string().map_err(unreachable)?;
         let value: Option<Value> = serde_json::from_str(&text).ok();
         if !(200..300).contains(&status) {
             let field = |name: &str| Some(value.as_ref()?.get(name)?.as_str()?.to_owned());
-            let words = field("message").unwrap_or_default();
+            // A sentence, or a page for browsers.
+            let plain = || (value.is_none() && !text.trim_start().starts_with('<')).then(|| text.clone());
+            let words = field("message").or_else(plain).unwrap_or_default();
             let words = clean(words.lines().next().unwrap_or_default()).chars().take(WORDS).collect();
             return Err(WebError::Refused { server: server(), status, code: field("error_code"), words });
         }

@@ -101,8 +101,27 @@ fn what_the_receiver_does_not_take_is_reported() {
     // In each of four requests.
     assert_eq!((sent.rejected % 3, sent.words.as_str()), (0, "too old"));
     assert!(sent.rejected >= 9, "{sent:?}");
+    // As Prometheus does for old values. A value that another of the same moment replaces is not sent.
+    let (address, requests) = receiver(400, json!({ "message": "out of order sample\nmore" }));
+    let mut old = run();
+    old.curves[2].points = vec![(1000, 1.0), (1000, 2.0)];
+    let sent = Receiver::new(&address, false, Vec::new()).unwrap().send(&old).unwrap();
+    assert_eq!((sent.points, sent.rejected, sent.words.as_str()), (2502, 2502, "out of order sample"));
+    assert!(requests.try_iter().any(|request| {
+        let all = metrics(&request);
+        all.iter().any(|one| one["name"] == "hw.power" && one["gauge"]["dataPoints"][0]["asDouble"] == 2.0)
+    }));
+    // A redirection is not followed: headers may be secret.
+    let (address, _requests) = receiver(302, json!({}));
+    let error = Receiver::new(&address, false, Vec::new()).unwrap().send(&run()).unwrap_err();
+    assert_eq!(error.to_string(), format!("{address} answers 302"));
+    let error = Receiver::new("http://h/?api-key=secret", false, Vec::new()).err().unwrap().to_string();
+    assert!(error.contains("http://h/") && !error.contains("secret"), "{error}");
     let (address, requests) = receiver(401, json!({ "message": "no token" }));
-    let error = Receiver::new(&format!("{address}/own"), true, Vec::new()).unwrap().send(&run()).unwrap_err();
+    let error = Receiver::new(&format!("{address}/own?key=secret"), true, Vec::new())
+        .unwrap()
+        .send(&run())
+        .unwrap_err();
     assert_eq!(error.to_string(), format!("{address}/own answers 401: no token"));
-    assert_eq!(requests.recv().unwrap().path, "/own");
+    assert_eq!(requests.recv().unwrap().path, "/own?key=secret");
 }

@@ -98,13 +98,21 @@ impl Files {
                 continue;
             }
             let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let before = chosen.len();
-            for recorded in sweep::recorded(file)? {
+            let runs = sweep::recorded(file)?;
+            let (before, all) = (chosen.len(), runs.len());
+            for recorded in runs {
                 let Some(path) = recorded.outcome.profile.clone() else { continue };
                 chosen.push(Chosen { path, sweep: Some((name.clone(), recorded)) });
             }
-            if chosen.len() == before {
-                return Err(FileProblem::Nothing("runs with a profile").of(file));
+            match chosen.len() - before {
+                0 => return Err(FileProblem::Nothing("runs with a profile").of(file)),
+                some if some < all => {
+                    let left = all - some;
+                    let text =
+                        format!("{}: {left} of {all} runs have no profile and are left out", file.display());
+                    output::say(NAME, &text);
+                }
+                _ => {}
             }
         }
         Ok(chosen)
@@ -131,7 +139,12 @@ impl Chosen {
 /// A run of a sweep has the sweep's name and parameters.
 fn of_sweep(run: &mut Run, recorded: &Recorded) {
     run.name.clone_from(&recorded.name);
-    run.params.extend(recorded.parameters.clone());
+    for (name, value) in &recorded.parameters {
+        // What the profile says of the run keeps its name.
+        let is_taken = run.params.contains_key(name);
+        let name = if is_taken { format!("sweep.{name}") } else { name.clone() };
+        run.params.insert(name, value.clone());
+    }
     let tags = [
         ("radrm.sweep.configuration", recorded.configuration.clone()),
         ("radrm.sweep.group", recorded.group.clone()),
