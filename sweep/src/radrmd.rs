@@ -68,12 +68,15 @@ impl<'s> Radrmd<'s> {
         self.try_change(&Request::Hold { jobs: vec![job.into()], held: false })
     }
 
-    /// Cancels jobs. One that is over stays as it ended, and does not keep the others from being cancelled.
+    /// Cancels jobs. One that is over stays as it ended, and does not keep the others from being cancelled; nor does one
+    /// that radrmd has cancelled and cannot write down.
     pub(crate) fn cancel(&mut self, jobs: &[u64]) -> Result<(), ProtocolError> {
         // The last first: what is cancelled makes no room in which the next one starts.
         jobs.iter()
             .rev()
-            .try_for_each(|job| self.try_change(&Request::Cancel { jobs: vec![(*job).into()] }).map(|_| ()))
+            .map(|job| self.try_change(&Request::Cancel { jobs: vec![(*job).into()] }))
+            .filter(|answer| !matches!(answer, Err(ProtocolError::Later(_))))
+            .try_for_each(|answer| answer.map(|_| ()))
     }
 
     /// Sends a request that is rejected for a job that is over; gives whether it was accepted.

@@ -365,7 +365,12 @@ fn more_runs_than_a_user_may_have_jobs_wait_in_the_sweep() {
     let daemon = Daemon::new(&format!("jobs_per_user = 2\n{GPUS}"));
     let output = finish(through(&place, &daemon, &["sweep.toml"]));
     output.code(0);
-    assert_eq!(output.stderr.matches("radrmd takes no more jobs for now: ").count(), 1, "{}", output.stderr);
+    assert_eq!(
+        output.stderr.matches("radrmd rejects requests for now, and the sweep tries again: ").count(),
+        1,
+        "{}",
+        output.stderr
+    );
     each_once(&place, &daemon, &["1", "2", "3", "4", "5"].map(str::to_owned));
 }
 

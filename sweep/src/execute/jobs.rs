@@ -99,7 +99,7 @@ pub(super) fn run(
         strays,
         is_away: false,
         is_full: false,
-        said_full: false,
+        said_later: false,
         is_withdrawn: false,
     }
     .run(report)
@@ -184,10 +184,10 @@ struct Jobs<'j, 's, 'd, 'p> {
     /// one is held, and cancelled where it turns up.
     strays: BTreeSet<String>,
     is_away: bool,
-    /// radrmd takes no more jobs at the moment.
+    /// radrmd took no further job in this turn.
     is_full: bool,
-    /// The user knows.
-    said_full: bool,
+    /// The user knows that radrmd rejects requests for now.
+    said_later: bool,
     /// A signal came, and the jobs are cancelled.
     is_withdrawn: bool,
 }
@@ -246,6 +246,7 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
             report(&Event::Remark("radrmd answers again".to_owned()));
         }
         self.cancel_strays(&rows)?;
+        self.is_full = false;
         let mut at = 0;
         while at < self.open.len() {
             match self.look(at, &rows, report)? {
@@ -324,16 +325,14 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
         spec.name = job::name(&one.run.name, &one.submission.tag);
         spec.output = Some(attempt.file(OUTPUT));
         spec.held = true;
-        let answer = self.radrmd.submit(spec);
-        self.is_full = matches!(answer, Err(ProtocolError::Later(_)));
-        match answer {
+        match self.radrmd.submit(spec) {
             Ok((job, remarks)) => {
                 self.sweep.store.submitted(&one.recorded.key, job)?;
                 one.submission.job = Some(job);
                 for text in remarks {
                     report(&Event::Remark(format!("{}: {text}", one.run.name)));
                 }
-                one.was_released = self.radrmd.release(job)?;
+                self.release(at, job, report)?;
                 Ok(Next::Stays)
             }
             Err(ProtocolError::Refused(text)) => {
@@ -344,10 +343,9 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
                 Ok(Next::Leaves)
             }
             // It stays without a job, and is submitted in the next turn.
-            Err(ProtocolError::Later(text)) => {
-                if !std::mem::replace(&mut self.said_full, true) {
-                    report(&Event::Remark(format!("radrmd takes no more jobs for now: {text}")));
-                }
+            Err(why @ ProtocolError::Later(_)) => {
+                self.is_full = true;
+                self.or_later::<()>(Err(why), report)?;
                 Ok(Next::Stays)
             }
             Err(why) => {
@@ -356,6 +354,35 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
                 }
                 Err(why.into())
             }
+        }
+    }
+
+    /// Lets a job start. Asked again until radrmd has it on disk: after a restart the job would be held otherwise.
+    fn release(&mut self, at: usize, job: u64, report: &mut dyn FnMut(&Event<'_>)) -> Result<(), Halt> {
+        let answer = self.radrmd.release(job);
+        let answer = self.or_later(answer, report)?;
+        if let Some(one) = self.open.get_mut(at) {
+            one.was_released = answer.unwrap_or(false);
+        }
+        Ok(())
+    }
+
+    /// An answer, or `None` where the same request may be accepted in a later turn; the user hears of it once.
+    fn or_later<T>(
+        &mut self,
+        answer: Result<T, ProtocolError>,
+        report: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<Option<T>, Halt> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(ProtocolError::Later(text)) => {
+                if !std::mem::replace(&mut self.said_later, true) {
+                    let text = format!("radrmd rejects requests for now, and the sweep tries again: {text}");
+                    report(&Event::Remark(text));
+                }
+                Ok(None)
+            }
+            Err(why) => Err(why.into()),
         }
     }
 
@@ -372,13 +399,13 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
                     self.sweep.store.submitted(&one.recorded.key, row.job)?;
                     one.submission.job = Some(row.job);
                 }
-                if !one.was_released {
-                    one.was_released = row.state != "held" || self.radrmd.release(row.job)?;
-                }
                 if job::has_started(row) && !one.runs {
                     one.runs = true;
                     let runs = std::slice::from_ref(&one.recorded);
                     report(&Event::Started { group: one.group, runs });
+                }
+                if !one.was_released {
+                    self.release(at, row.job, report)?;
                 }
                 Ok(Next::Stays)
             }
@@ -386,14 +413,16 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
             (None, None) if self.radrmd.takes_runs => self.submit(at, report),
             (None, None) => self.again(at),
             (Some(job), None) => {
-                let row = self.radrmd.job(job)?.filter(|row| job::is_of(row, tag));
-                match row {
+                let tag = tag.to_owned();
+                let answer = self.radrmd.job(job);
+                let Some(row) = self.or_later(answer, report)? else { return Ok(Next::Stays) };
+                match row.filter(|row| job::is_of(row, &tag)) {
                     Some(row) if row.end.is_some() => self.end(at, &row, report),
                     // It was submitted after the list was made.
                     Some(_) => Ok(Next::Stays),
                     None if self.sweep.options.rerun => self.again(at),
                     None => {
-                        let run = one.run.name.clone();
+                        let run = self.open.get(at).map(|one| one.run.name.clone()).unwrap_or_default();
                         Err(SweepError::UnknownJob { run, job }.into())
                     }
                 }
