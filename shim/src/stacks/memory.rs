@@ -64,6 +64,8 @@ pub(super) struct Memory {
     /// Stacks since it began.
     age: u32,
     pid: libc::pid_t,
+    /// The thread whose stack was the last.
+    thread: libc::pthread_t,
     /// What the kernel copies at once: from where. Too large for a stack of the program.
     vectors: [libc::iovec; PAGES],
     /// What the walk under way was read from.
@@ -98,9 +100,11 @@ impl Memory {
             self.forget();
         }
         // The innermost frames are new for every stack.
-        let end = (stack | (PAGE as u64 - 1)) - 7;
-        self.note(stack & !7);
-        self.note((stack & !7).saturating_add(PAGE as u64 / 4).min(end));
+        if stack != 0 {
+            let end = (stack | (PAGE as u64 - 1)) - 7;
+            self.note(stack & !7);
+            self.note((stack & !7).saturating_add(PAGE as u64 / 4).min(end));
+        }
         let (mut count, mut bytes) = (0usize, 0usize);
         for (slot, piece) in self.slots.iter_mut().zip(&self.pieces) {
             if piece.page == 0 {
@@ -124,10 +128,11 @@ impl Memory {
         }
         let Some(to) = self.room.get_mut(PAGES * PAGE..PAGES * PAGE + bytes) else { return };
         let to = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: bytes };
-        // Writing to ourselves, not reading: the kernel pins pages of the other side one by one, and ours are fewer.
-        // SAFETY: the kernel writes into the room only, and checks the other addresses.
-        let got =
-            unsafe { libc::process_vm_writev(pid, self.vectors.as_ptr(), count as u64, &raw const to, 1, 0) };
+        // SAFETY: `pthread_self` cannot fail.
+        let thread = unsafe { libc::pthread_self() };
+        let is_same = core::mem::replace(&mut self.thread, thread) == thread;
+        let got = if is_same { Self::write(pid, &self.vectors, count, &to) } else { -1 };
+        let got = if got < 0 { Self::fetch(pid, &self.vectors, count, &to) } else { got };
         let got = usize::try_from(got).unwrap_or(0);
         if got != bytes {
             // The kernel stops at the first byte that cannot be read.
@@ -137,6 +142,20 @@ impl Memory {
             }
             self.forget();
         }
+    }
+
+    /// Has the kernel copy pieces as memory of this process: only the pages that it writes are pinned. That would also read
+    /// registers of a device, so it is for what the calling thread itself was read from: its stack does not become another
+    /// mapping.
+    fn write(pid: libc::pid_t, from: &[libc::iovec; PAGES], count: usize, to: &libc::iovec) -> isize {
+        // SAFETY: the kernel writes into the room only, and checks the other addresses.
+        unsafe { libc::process_vm_writev(pid, from.as_ptr(), count as u64, to, 1, 0) }
+    }
+
+    /// The same as memory of another process: each page is pinned, and device memory is refused.
+    fn fetch(pid: libc::pid_t, from: &[libc::iovec; PAGES], count: usize, to: &libc::iovec) -> isize {
+        // SAFETY: as above.
+        unsafe { libc::process_vm_readv(pid, to, 1, from.as_ptr(), count as u64, 0) }
     }
 
     /// Number of the set of pieces that words in the log belong to.
@@ -219,7 +238,8 @@ impl Memory {
 
     #[inline]
     fn enter(&mut self, at: u64, value: Option<u64>, mask: u64) {
-        let place = if at.is_multiple_of(8) { self.note(at) } else { None };
+        // One that cannot be read would end the copying of all behind it, each time.
+        let place = if value.is_some() && at.is_multiple_of(8) { self.note(at) } else { None };
         let entry = self.log.get_mut(self.logged);
         match (value, place, entry) {
             (Some(value), Some(place), Some(entry)) => {
@@ -422,6 +442,13 @@ mod tests {
         assert_ne!(memory.generation(), generation, "what was remembered is forgotten");
         let found = [0, 1, 2, 3].map(|number| memory.u64(address(number)));
         assert_eq!(found, [Some(30), None, Some(7), Some(33)]);
+        // A word that cannot be read keeps none of the others from being copied.
+        memory.begin_log();
+        assert_eq!((memory.word(8), memory.word(address(3))), (None, Some(33)));
+        memory.begin(pid(), stack);
+        let generation = memory.generation();
+        memory.begin(pid(), stack);
+        assert_eq!(memory.generation(), generation);
         // SAFETY: as above.
         assert_eq!(unsafe { libc::munmap(pages, 4 * PAGE) }, 0);
     }
