@@ -202,7 +202,7 @@ fn output_directory_environment_and_exit_code_are_the_users() {
     assert!(daemon.refused(&["logs", "99"]).contains("you have no job 99"));
     let missing = daemon.submit(&["--gpus", "0", "--chdir", "/no/such/directory"], &["true"]);
     let ended = daemon.end(missing);
-    assert_eq!(ended["end"], "could not be started");
+    assert_eq!(ended["end"], "could not be started: /no/such/directory: No such file or directory");
     assert!(daemon.show(missing)["history"].to_string().contains("/no/such/directory"));
 }
 
