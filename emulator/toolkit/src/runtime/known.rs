@@ -97,13 +97,14 @@ impl Contents {
 
     /// All of a range as one content, if every byte of it is known. It is as old as its oldest part.
     fn whole(&self, address: u64, bytes: usize) -> Option<Content> {
-        if bytes > LARGEST {
+        // Of most memory nothing is known, and room for it would cost more than the copy that is asked for.
+        let parts: Vec<_> = self.within(address, bytes as u64).collect();
+        let known: u64 = parts.iter().map(|(_, part)| part.end - part.start).sum();
+        if bytes > LARGEST || known != bytes as u64 {
             return None;
         }
         let mut out = Content { address, bytes: vec![0; bytes], launch: launches(), origin: Origin::Peer };
-        let mut known = 0;
-        for (own, part) in self.within(address, bytes as u64) {
-            known += part.end - part.start;
+        for (own, part) in parts {
             out.launch = out.launch.min(own.launch);
             if own.origin == Origin::Host {
                 out.origin = Origin::Host;
@@ -111,7 +112,7 @@ impl Contents {
             let at = (part.start - address) as usize;
             out.bytes[at..][..own.part(&part).len()].copy_from_slice(own.part(&part));
         }
-        (known == bytes as u64).then_some(out)
+        Some(out)
     }
 }
 
