@@ -7,14 +7,15 @@ use rustix::fd::{AsRawFd, BorrowedFd};
 use std::io;
 
 /// What is counted, and as which event.
-const EVENTS: [(HostCount, Event); 7] = [
+///
+/// Context switches and page faults are left to what the kernel says at the end: as perf events they change the
+/// kernel's code on all processors when the first is opened and the last is closed, and each process that the
+/// program starts has to inherit them.
+const EVENTS: [(HostCount, Event); 4] = [
     (HostCount::TaskClock, Event::Software(Software::TASK_CLOCK)),
     (HostCount::Cycles, Event::Hardware(Hardware::CPU_CYCLES)),
     (HostCount::Instructions, Event::Hardware(Hardware::INSTRUCTIONS)),
     (HostCount::CacheMisses, Event::Hardware(Hardware::CACHE_MISSES)),
-    (HostCount::ContextSwitches, Event::Software(Software::CONTEXT_SWITCHES)),
-    (HostCount::PageFaults, Event::Software(Software::PAGE_FAULTS)),
-    (HostCount::MajorFaults, Event::Software(Software::PAGE_FAULTS_MAJ)),
 ];
 
 /// perf events of a program. They count the thread that is named and whatever that thread starts from
@@ -42,14 +43,12 @@ impl HostCounters {
         if denied.len() == EVENTS.len() {
             opened.missing.push(
                 "counters of the job's processes: perf events are not allowed (kernel.perf_event_paranoid, a container's \
-                 seccomp filter, or a program with set-user-id); processor time, context switches and page faults come \
-                 from /proc and from the kernel's figures at the end"
+                 seccomp filter, or a program with set-user-id); processor time comes from /proc and from the kernel's \
+                 figures at the end"
                     .into(),
             );
             return opened;
         }
-        // Context switches happen in the kernel: with user mode alone none is seen.
-        denied.retain(|count| *count != HostCount::ContextSwitches);
         for (counts, why) in [
             (denied, "perf does not allow them"),
             (absent, "the processor's counters cannot be reached, as in most virtual machines"),
@@ -90,7 +89,7 @@ fn open(pid: libc::pid_t, count: HostCount, event: Event) -> io::Result<(Counter
     };
     let (counter, source) = match counter(true) {
         Ok(counter) => (counter, CountSource::Perf),
-        Err(error) if not_allowed(&error) && count != HostCount::ContextSwitches => {
+        Err(error) if not_allowed(&error) => {
             let source =
                 if count == HostCount::TaskClock { CountSource::Perf } else { CountSource::PerfUser };
             (counter(false)?, source)
