@@ -11,6 +11,7 @@ mod agent;
 mod arm;
 mod attend;
 mod child;
+mod child_stack;
 pub mod cli;
 pub mod dry_run;
 mod emulated;

@@ -7,14 +7,24 @@
 //!
 //! The kernel walks a group from its newest member to its oldest. The witness is younger than this
 //! process, so what is pending here for the group's sake is pending there before.
+//!
+//! It uses the memory of this process: a copy of the page tables, and of each page that this process writes
+//! later, would cost a program's start more than all that a witness does.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
 
 use radrm_os::Process;
 
+use super::child_stack::ChildStack;
 use super::signals::own_pid;
+
+/// Bytes of its stack: it makes a few system calls.
+const STACK: usize = 16 << 10;
 
 /// The witness; it goes with this value, and with this process.
 pub struct Witness {
-    pid: Option<libc::pid_t>,
+    seated: Option<Seated>,
     /// Signals that were pending at former witnesses and not accounted for yet, by bit.
     seen: u64,
 }
@@ -26,7 +36,7 @@ impl Witness {
     /// To be called while all signals are blocked.
     #[must_use]
     pub fn new() -> Self {
-        Self { pid: sit_down(), seen: 0 }
+        Self { seated: Seated::sit_down(), seen: 0 }
     }
 
     /// Whether `signal`, which this process has just taken, was sent to the group. Answers once.
@@ -34,28 +44,15 @@ impl Witness {
         let Some(bit) = u32::try_from(signal - 1).ok().and_then(|shift| 1_u64.checked_shl(shift)) else {
             return false;
         };
-        if self.pid.is_some_and(|pid| pending(pid) & bit != 0) {
+        if self.seated.as_ref().is_some_and(|witness| witness.pending() & bit != 0) {
             // Only its end clears what is pending there. The next one sits down first, so that no
             // signal falls between the two.
-            let next = sit_down();
-            self.dismiss();
-            self.pid = next;
+            let former = std::mem::replace(&mut self.seated, Seated::sit_down());
+            self.seen |= former.as_ref().map_or(0, Seated::pending);
         }
         let seen = self.seen & bit != 0;
         self.seen &= !bit;
         seen
-    }
-
-    /// Ends the witness and keeps what it has seen.
-    fn dismiss(&mut self) {
-        let Some(pid) = self.pid.take() else { return };
-        self.seen |= pending(pid);
-        // SAFETY: plain system calls on a child that nothing else waits for; __WALL, since its end
-        // sends no signal.
-        unsafe {
-            libc::kill(pid, libc::SIGKILL);
-            libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL);
-        }
     }
 }
 
@@ -65,44 +62,62 @@ impl Default for Witness {
     }
 }
 
-impl Drop for Witness {
-    fn drop(&mut self) {
-        self.dismiss();
+/// A process that sits in the group; it ends with this value.
+struct Seated {
+    pid: libc::pid_t,
+    /// Where it runs.
+    _stack: ChildStack,
+}
+
+impl Seated {
+    /// Makes the process.
+    fn sit_down() -> Option<Self> {
+        // The witness closes its files, so that the reader of a pipe of the program sees its end. Without a way to
+        // close them all there is none (Linux before 5.9). It must not find that out itself: the C library would
+        // write the error to the errno of this thread.
+        //
+        // SAFETY: no file has that number.
+        if unsafe { libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, 0) } != 0 {
+            return None;
+        }
+        let (parent, stack) = (own_pid(), ChildStack::new(STACK).ok()?);
+        let argument = ptr::without_provenance_mut(usize::try_from(parent).ok()?);
+        // No signal tells its end, and waiting for any child does not find this one: the program's own end and
+        // those of adopted descendants are all that is waited for.
+        //
+        // SAFETY: the stack outlives the process. On it `sit` runs, which writes nothing else.
+        let pid = unsafe { libc::clone(sit, stack.top(), libc::CLONE_VM, argument) };
+        (pid > 0).then_some(Self { pid, _stack: stack })
+    }
+
+    /// Signals that are pending there, by bit.
+    fn pending(&self) -> u64 {
+        Process(self.pid.cast_unsigned()).pending_signals()
     }
 }
 
-/// Signals that are pending for a process, by bit.
-fn pending(pid: libc::pid_t) -> u64 {
-    Process(pid.cast_unsigned()).pending_signals()
-}
-
-/// Makes the process.
-fn sit_down() -> Option<libc::pid_t> {
-    let parent = own_pid();
-    // Like fork, but the end sends no signal, and waiting for any child does not find this one: the
-    // program's own end and those of adopted descendants are all that is waited for.
-    //
-    // SAFETY: the child has a copy of this memory, and until its end it does nothing but system calls
-    // that need no state of the C library.
-    unsafe {
-        let pid = libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0);
-        if pid == 0 {
-            sit(parent);
+impl Drop for Seated {
+    fn drop(&mut self) {
+        // SAFETY: plain system calls on a child that nothing else waits for; __WALL, since its end
+        // sends no signal.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, ptr::null_mut(), libc::__WALL);
         }
-        libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0)
     }
 }
 
 /// The witness's life. Signals are blocked as they were in its parent; SIGKILL and SIGSTOP do not mind.
-fn sit(parent: libc::pid_t) -> ! {
-    // SAFETY: plain system calls of this process. No file of its parent's stays open, so that the
-    // reader of a pipe of the program sees its end.
+///
+/// It shares this thread's errno, so it may only make system calls that cannot fail.
+extern "C" fn sit(parent: *mut c_void) -> c_int {
+    // SAFETY: plain system calls of this process.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
-        if libc::getppid() != parent || libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) != 0 {
-            // Without a way to close them all there is no witness (Linux before 5.9).
+        if usize::try_from(libc::getppid()) != Ok(parent.addr()) {
             libc::_exit(0);
         }
+        libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0);
         loop {
             libc::syscall(libc::SYS_ppoll, 0, 0, 0, 0, 0);
         }
@@ -121,10 +136,10 @@ mod tests {
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
             libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+            libc::pthread_sigmask(libc::SIG_BLOCK, &all, ptr::null_mut());
         }
         let mut witness = Witness::new();
-        let pid = witness.pid.expect("a witness");
+        let pid = witness.seated.as_ref().expect("a witness").pid;
         assert!(!witness.saw(libc::SIGUSR1));
         // SAFETY: a signal to our own child.
         unsafe {
@@ -132,10 +147,10 @@ mod tests {
             libc::kill(pid, libc::SIGTERM);
         }
         assert!(witness.saw(libc::SIGUSR1));
-        assert_ne!(witness.pid, Some(pid), "a new one without it");
+        assert_ne!(witness.seated.as_ref().map(|witness| witness.pid), Some(pid), "a new one without it");
         assert!(!witness.saw(libc::SIGUSR1), "once");
         assert!(witness.saw(libc::SIGTERM), "what the former one saw is not forgotten");
-        let last = witness.pid.expect("a witness");
+        let last = witness.seated.as_ref().expect("a witness").pid;
         drop(witness);
         assert!(!Process(last.cast_unsigned()).exists());
     }
