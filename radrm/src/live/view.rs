@@ -3,7 +3,8 @@
 use radrm_profile::model::Kind;
 use radrm_profile::{Bytes, Nanos};
 use radrm_term::number::grouped;
-use radrm_term::{Table, fit, left, right};
+
+use radrm_term::{Column, Table, fit, left, right};
 
 use super::interface::Interface;
 use super::reading::{GpuReading, Reading};
@@ -87,47 +88,70 @@ pub(super) fn screen(
     format!("\x1b[H{}\x1b[K\x1b[J", out.join("\x1b[K\n"))
 }
 
-/// Titles, then a line for each run.
+/// A column of the list of runs.
+struct Listed {
+    title: &'static str,
+    column: fn(String) -> Column,
+    cell: fn(&Reading) -> String,
+}
+
+const LISTED: [Listed; 14] = [
+    Listed { title: "RUN", column: right, cell: |run| run.run.to_string() },
+    Listed { title: "USER", column: left, cell: |run| fit(&run.user, 10) },
+    Listed { title: "GPU", column: left, cell: |run| fit(&gpus(run), 8) },
+    Listed { title: "HELD", column: right, cell: |run| Bytes(run.held()).to_string() },
+    Listed { title: "PAST", column: left, cell: |run| past(&run.held_before, PAST) },
+    Listed { title: "PEAK", column: right, cell: peak },
+    Listed { title: "QUOTA", column: right, cell: quota },
+    Listed { title: "GROWTH", column: right, cell: |run| growth(run.growth_bytes_per_second) },
+    Listed { title: "LAUNCHES/S", column: right, cell: |run| rate(run.launches_per_second) },
+    Listed { title: "STEPS/S", column: right, cell: |run| steps_rate(run.steps_per_second) },
+    Listed { title: "SM", column: right, cell: |run| share(run.sm_active_share) },
+    Listed { title: "REFUSED", column: right, cell: |run| grouped(run.refused) },
+    Listed { title: "TIME", column: right, cell: |run| time(run).to_string() },
+    Listed { title: "COMMAND", column: left, cell: |run| run.command.clone() },
+];
+
+/// Columns that a narrow terminal does without, the first of these first. All is in the details of a run.
+const SPARED: [&str; 9] = ["PAST", "USER", "GROWTH", "QUOTA", "GPU", "LAUNCHES/S", "STEPS/S", "TIME", "SM"];
+
+/// Titles, then a line for each run. The column by which is sorted stays.
 fn list(readings: &[&Reading], sorted: &str, columns: usize) -> Vec<String> {
-    let title = |name: &str| if name == sorted { format!("{name}v") } else { name.to_owned() };
-    let mut table = Table::new([
-        right(title("RUN")),
-        left("USER"),
-        left("GPU"),
-        right(title("HELD")),
-        left("PAST"),
-        right("PEAK"),
-        right("QUOTA"),
-        right(title("GROWTH")),
-        right(title("LAUNCHES/S")),
-        right(title("STEPS/S")),
-        right("SM"),
-        right("REFUSED"),
-        right(title("TIME")),
-        left("COMMAND"),
-    ])
-    .within(columns, 12);
-    for reading in readings {
-        let (peak, exact) = reading.peak();
-        let gpus: Vec<String> = reading.gpus.iter().map(|gpu| gpu.index.to_string()).collect();
-        table.row([
-            reading.run.to_string(),
-            fit(&reading.user, 10),
-            fit(&gpus.join(","), 8),
-            Bytes(reading.held()).to_string(),
-            past(&reading.held_before, PAST),
-            format!("{}{}", if exact { "" } else { ">= " }, Bytes(peak)),
-            reading.tightest().map_or("-".into(), |(_, quota)| Bytes(quota).to_string()),
-            growth(reading.growth_bytes_per_second),
-            rate(reading.launches_per_second),
-            steps_rate(reading.steps_per_second),
-            share(reading.sm_active_share),
-            grouped(reading.refused),
-            Nanos((reading.seconds.max(0.0).floor() * 1e9) as u64).to_string(),
-            reading.command.clone(),
-        ]);
+    let mut listed: Vec<&Listed> = LISTED.iter().collect();
+    let mut spared = SPARED.iter().filter(|title| **title != sorted);
+    loop {
+        let title = |of: &Listed| {
+            (of.column)(if of.title == sorted { format!("{}v", of.title) } else { of.title.to_owned() })
+        };
+        let mut table = Table::new(listed.iter().map(|of| title(of))).within(columns, 12);
+        for reading in readings {
+            table.row(listed.iter().map(|of| (of.cell)(reading)));
+        }
+        let lines = table.lines();
+        let is_too_wide = lines.iter().any(|line| line.chars().count() > columns);
+        match spared.next() {
+            Some(title) if is_too_wide => listed.retain(|of| of.title != *title),
+            _ => return lines.iter().map(|line| fit(line, columns)).collect(),
+        }
     }
-    table.lines().iter().map(|line| fit(line, columns)).collect()
+}
+
+fn gpus(reading: &Reading) -> String {
+    let gpus: Vec<String> = reading.gpus.iter().map(|gpu| gpu.index.to_string()).collect();
+    gpus.join(",")
+}
+
+fn peak(reading: &Reading) -> String {
+    let (peak, exact) = reading.peak();
+    format!("{}{}", if exact { "" } else { ">= " }, Bytes(peak))
+}
+
+fn quota(reading: &Reading) -> String {
+    reading.tightest().map_or("-".into(), |(_, quota)| Bytes(quota).to_string())
+}
+
+fn time(reading: &Reading) -> Nanos {
+    Nanos((reading.seconds.max(0.0).floor() * 1e9) as u64)
 }
 
 /// Everything about one run.
@@ -135,7 +159,7 @@ fn details(reading: &Reading, columns: usize) -> Vec<String> {
     let mut out = vec![fit(&format!("run {}  {}  {}", reading.run, reading.user, reading.command), columns)];
     let job = reading.job.map_or(String::new(), |job| format!("job {job}  "));
     let left_over = if reading.launcher_running { "" } else { "  (radrm-run has ended; processes are left)" };
-    let time = Nanos((reading.seconds.max(0.0).floor() * 1e9) as u64);
+    let time = time(reading);
     out.push(fit(
         &format!(
             "{job}running for {time}  growth {}  {} launches, {}/s  {}SM {}  {} refused{left_over}",
@@ -334,6 +358,29 @@ mod tests {
                 assert!(text.lines().count() <= lines, "{} at {lines}", text.lines().count());
             }
         }
+    }
+
+    #[test]
+    fn a_narrow_terminal_shows_the_command_and_whole_columns() {
+        let run = reading(7);
+        for (columns, missing) in
+            [(200, &[][..]), (100, &["PAST", "USER"]), (80, &["PAST", "USER", "GROWTH", "QUOTA"])]
+        {
+            let lines = list(&[&run], "HELD", columns);
+            for listed in &LISTED {
+                let title = format!("{} ", lines[0]).contains(&format!("{} ", listed.title));
+                let sorted = listed.title == "HELD" && lines[0].contains("HELDv");
+                assert_eq!(
+                    title || sorted,
+                    !missing.contains(&listed.title),
+                    "{} at {columns}: {lines:?}",
+                    listed.title
+                );
+            }
+            let command = fit(&run.command, 12);
+            assert!(lines[1].contains(command.trim_end_matches('…')), "{lines:?}");
+        }
+        assert!(list(&[&run], "GROWTH", 80)[0].contains("GROWTHv"), "what is sorted by stays");
     }
 
     #[test]
