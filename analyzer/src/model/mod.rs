@@ -32,7 +32,7 @@ pub use process::{
     BlockSummary, BypassSummary, EndSummary, FrameworkSummary, ProcessGpuSummary, ProcessSummary,
 };
 pub use ranges::{OpenRangeSummary, RangeGpuSummary, RangeSummary, RangesSummary, StepsSummary};
-pub use stacks::StacksSummary;
+pub use stacks::{RefusedSite, StacksSummary};
 pub use summary::{
     DryRunSummary, FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary, ThrottlingSummary,
 };

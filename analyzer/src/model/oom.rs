@@ -36,7 +36,7 @@ pub struct PostmortemSummary {
     /// The device's memory.
     pub device_total_bytes: Option<Bytes>,
     /// `job_quota`, `user_quota`, `group_quota`, `device`, `fragmentation`,
-    /// `host` or `unknown`.
+    /// `injected` (there was enough, and the run was asked to refuse some), `host` or `unknown`.
     pub cause: &'static str,
     /// The cause as a sentence.
     pub why: String,
@@ -197,6 +197,7 @@ pub(super) fn quota_of(
 }
 
 fn summary(profile: &Profile, it: &Postmortem) -> PostmortemSummary {
+    let is_injected = profile.job.has_injected_oom();
     let process = profile.processes.iter().find(|process| process.key == it.process);
     let own = HeldSummary {
         pid: process.map_or(0, |process| process.identity.pid),
@@ -263,8 +264,8 @@ fn summary(profile: &Profile, it: &Postmortem) -> PostmortemSummary {
         size_bytes: it.request.size,
         free_bytes: it.request.free,
         device_total_bytes: it.request.total,
-        cause: cause(&it.cause),
-        why: why(it, profile.job.has_injected_oom()),
+        cause: cause(&it.cause, is_injected),
+        why: why(it, is_injected),
         quota: match &it.cause {
             Cause::Quota(of) => Some(quota(of)),
             _ => None,
@@ -279,7 +280,7 @@ fn summary(profile: &Profile, it: &Postmortem) -> PostmortemSummary {
         holders_left_out: left_out(it.holders_left_out),
         nvml,
         unaccounted_bytes,
-        later: (!it.is_latest).then(|| later(it)),
+        later: (!it.is_latest).then(|| later(it, is_injected)),
     }
 }
 
@@ -324,7 +325,7 @@ fn quota(from: &QuotaUse) -> QuotaSummary {
     QuotaSummary { scope: from.scope.key(), limit_bytes: from.limit, used_bytes: from.used }
 }
 
-fn cause(cause: &Cause) -> &'static str {
+fn cause(cause: &Cause, is_injected: bool) -> &'static str {
     match cause {
         Cause::Quota(quota) => match quota.scope {
             Scope::Job => "job_quota",
@@ -332,10 +333,15 @@ fn cause(cause: &Cause) -> &'static str {
             Scope::Group => "group_quota",
         },
         Cause::Device => "device",
-        Cause::Fragmentation => "fragmentation",
+        Cause::Fragmentation => fragmentation(is_injected),
         Cause::Host => "host",
         Cause::Unknown => "unknown",
     }
+}
+
+/// Why memory was refused although there was enough: fragmented, unless refusals were asked for.
+fn fragmentation(is_injected: bool) -> &'static str {
+    if is_injected { "injected" } else { "fragmentation" }
 }
 
 /// The cause as a sentence.
@@ -370,14 +376,14 @@ fn why(it: &Postmortem, is_injected: bool) -> String {
     }
 }
 
-fn later(it: &Postmortem) -> LaterSummary {
+fn later(it: &Postmortem, is_injected: bool) -> LaterSummary {
     let later = &it.later;
     let causes = [
         ("job_quota", later.quota[0]),
         ("user_quota", later.quota[1]),
         ("group_quota", later.quota[2]),
         ("device", later.device),
-        ("fragmentation", later.fragmentation),
+        (fragmentation(is_injected), later.fragmentation),
         ("host", later.host),
         ("unknown", later.unknown),
     ];

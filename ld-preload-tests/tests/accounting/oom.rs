@@ -197,9 +197,10 @@ fn an_injected_fault_is_not_taken_for_fragmentation() {
     let rig = machine(1);
     let steps = ["use:0", "alloc:a:100m", "toomuch:b:100m"];
     child::run(job(&rig, "p.radrm", &["--faults", "oom@2"], &steps), PATIENCE).ok();
-    let (text, _) = told(&rig, "p.radrm");
+    let (text, json) = told(&rig, "p.radrm");
     assert!(text.contains("a fault injected by --faults: 100.0 MiB requested"), "{text}");
     assert!(text.contains("with faults oom@2"), "{text}");
+    assert!(json.to_string().contains("\"cause\":\"injected\""), "{json}");
 }
 
 #[test]

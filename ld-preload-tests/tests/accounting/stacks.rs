@@ -98,7 +98,7 @@ fn refused_requests_are_at_their_line() {
     let line = text.lines().find(|line| line.contains("refused at refused (")).expect("refused requests");
     assert!(line.contains("3 requests were refused at refused (sites.c:"), "{line}");
     let oom = rig.report(&["--oom"]).stdout;
-    assert!(oom.contains("asked for at refused (sites.c:"), "{oom}");
+    assert!(oom.contains("3 requests were refused at refused (sites.c:"), "{oom}");
 }
 
 #[test]

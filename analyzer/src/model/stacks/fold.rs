@@ -16,8 +16,10 @@ const LIBRARIES: [&str; 8] = [
 ];
 
 /// Functions, by how their names begin: allocators and what only passes calls on.
-const FUNCTIONS: [&str; 22] = [
+const FUNCTIONS: [&str; 24] = [
     "at::native",
+    "at::meta::",
+    "at::cuda::",
     "at::_ops::",
     "at::detail::empty",
     "at::empty",
@@ -98,6 +100,7 @@ mod tests {
     fn allocators_are_folded_and_the_programs_functions_are_not() {
         for function in [
             "at::native::empty_cuda",
+            "at::meta::structured_mm::meta",
             "c10::cuda::CUDACachingAllocator::Native::malloc",
             "cudaMalloc",
             "_start",

@@ -8,7 +8,7 @@ mod table;
 
 pub use difference::{FlameDifference, LineDifference, StackDifference};
 pub use frames::{FrameLabel, Origin};
-pub use lines::{Lines, SiteSummary, StacksSummary};
+pub use lines::{Lines, RefusedSite, SiteSummary, StacksSummary};
 pub use table::{StackRow, StackTable};
 
 pub(crate) use frames::is_installed;

@@ -1,7 +1,7 @@
 //! Who holds the memory, by line.
 
 use super::sections::{Report, more};
-use crate::model::StacksSummary;
+use crate::model::{RefusedSite, StacksSummary};
 use crate::view::phrases::counted;
 use radrm_term::{Table, clean, left, right};
 
@@ -15,13 +15,20 @@ const PLACES: usize = 4;
 pub(super) fn by_line(all: &[StacksSummary], pid: u32, gpu: u8) -> Vec<String> {
     let mut lines = Vec::new();
     let Some(of) = all.iter().find(|of| of.pid == pid && of.gpu == gpu) else { return lines };
-    lines.extend(of.refused.iter().take(1).map(|refused| format!("asked for at {}", refused.site)));
+    // Which of several lines asked first is not recorded.
+    lines.extend(of.refused.iter().take(SHOWN).map(refused_at));
     lines.extend(
         of.sites.iter().take(SHOWN).map(|site| {
             format!("held at the peak of {}: {} at {}", of.peak_bytes, site.peak_bytes, site.site)
         }),
     );
     lines
+}
+
+/// What was refused at a line.
+fn refused_at(refused: &RefusedSite) -> String {
+    let requests = counted(refused.requests, "request was", "requests were");
+    format!("{requests} refused at {}, up to {}", refused.site, refused.largest_bytes)
 }
 
 impl Report<'_> {
@@ -33,12 +40,7 @@ impl Report<'_> {
                 self.holders(out, of, all.len() > 1);
             }
             for refused in of.refused.iter().take(SHOWN) {
-                let requests = counted(refused.requests, "request was", "requests were");
-                out.push_str(&format!(
-                    "  {requests} refused at {}, up to {}\n",
-                    clean(&refused.site),
-                    refused.largest_bytes
-                ));
+                out.push_str(&format!("  {}\n", clean(&refused_at(refused))));
             }
         }
         more(out, all.len().saturating_sub(PLACES) as u64);
