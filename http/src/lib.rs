@@ -1,0 +1,11 @@
+//! Servers of HTTP for a few clients: requests without a body, one answer a connection.
+//!
+//! `httparse` reads requests. The bounds are here: clients at once, bytes and headers of a request, and one deadline each
+//! for a whole request and for its answer. A client that is slow, or sends what is no request, loses its connection; the
+//! server goes on.
+
+mod connection;
+mod message;
+
+pub use connection::{Bounds, Server};
+pub use message::{Answer, Header, Request};
