@@ -22,6 +22,6 @@ pub use model::{
 };
 pub use view::stacks::{folded, heap_profile, pprof, speedscope};
 pub use view::{
-    TextOptions, comparison_html, comparison_text, escaped, fits_text, html, json, oom_json, oom_text,
-    perfetto, text,
+    Curve, Curves, TextOptions, comparison_html, comparison_text, escaped, explorer, fits_text, html, json,
+    oom_json, oom_text, perfetto, text,
 };

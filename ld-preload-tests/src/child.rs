@@ -148,6 +148,14 @@ impl Running {
         line
     }
 
+    /// Reads its output up to a byte, which is left out; empty at the end.
+    pub fn until(&mut self, end: u8) -> String {
+        let mut part = Vec::new();
+        let _ = self.stdout.read_until(end, &mut part);
+        part.pop_if(|last| *last == end);
+        String::from_utf8_lossy(&part).into_owned()
+    }
+
     /// Lets a waiting process go on.
     pub fn go_on(&mut self) {
         self.say("\n");

@@ -7,7 +7,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use radrm_console::usage::{Instead, explain};
 
 use crate::show::{compare, dataset, report};
-use crate::{advise, audit, cdi, client, demo, evaluate, export, quota, replay, slurm, sweep, train};
+use crate::{
+    advise, audit, cdi, client, demo, evaluate, explore, export, quota, replay, slurm, sweep, train,
+};
 
 /// Columns of help texts, as of a narrow terminal.
 const WIDTH: usize = 80;
@@ -123,6 +125,21 @@ Examples:
         #[command(subcommand)]
         command: dataset::Command,
     },
+    /// Show the runs of the dataset as a page in a browser of this machine
+    ///
+    /// Prints the page's address and serves it until Ctrl-C: a table of all runs that can be filtered and ordered, curves
+    /// of chosen runs over each other, points and boxes of any figure by any other or by a parameter, how much runs slow
+    /// each other, and each run's own report. Parameters are the options of command lines, and those of the sweeps that
+    /// are named.
+    ///
+    /// Everything is only read. The server is reachable from this machine only, and answers only requests that have the
+    /// token, the part of the address behind the #: without the whole line other users learn nothing.
+    #[command(after_long_help = "\
+Examples:
+  radrm explore
+  radrm explore grid.toml
+  radrm explore --dataset /var/lib/radrm/dataset.db --port 8765")]
+    Explore(explore::Flags),
     /// Send runs to trackers of experiments
     #[command(subcommand_required = true, arg_required_else_help = false)]
     Export {

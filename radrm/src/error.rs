@@ -24,6 +24,7 @@ use thiserror::Error;
 
 use crate::client::dry_run::TrialError;
 use crate::demo::DemoError;
+use crate::explore::ExploreError;
 use crate::live::LiveError;
 use crate::quota::QuotaError;
 use crate::replay::ReplayError;
@@ -72,6 +73,8 @@ pub(crate) enum Failure {
     NoRun(i64),
     #[error(transparent)]
     Slurm(#[from] SlurmError),
+    #[error(transparent)]
+    Explore(#[from] ExploreError),
     #[error(transparent)]
     Sweep(#[from] SweepError),
     #[error(transparent)]

@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod error;
 mod evaluate;
+mod explore;
 mod export;
 mod generate;
 mod live;
@@ -59,6 +60,7 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         Command::Generate { folder } => generate::run(&folder),
         Command::Train(flags) => train::run(flags),
         Command::Evaluate(flags) => evaluate::run(flags),
+        Command::Explore(flags) => explore::run(&flags),
         Command::Export { command } => export::run(&command),
         Command::Replay(flags) => replay::run(&flags),
         Command::Quota { command } => quota::run(&command),

@@ -2,7 +2,9 @@
 
 mod columns;
 mod comparison;
+mod curves;
 mod escaped;
+mod explore;
 mod flame;
 mod json;
 mod page;
@@ -12,7 +14,9 @@ pub mod stacks;
 mod text;
 
 pub use comparison::{comparison_html, comparison_text};
+pub use curves::{Curve, Curves};
 pub use escaped::escaped;
+pub use explore::explorer;
 pub use json::{json, oom_json};
 pub use page::html;
 pub use perfetto::perfetto;

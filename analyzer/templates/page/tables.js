@@ -1,5 +1,5 @@
 "use strict";
-// Tables: sorting by column, searching, and names of columns beside figures on narrow screens.
+// Tables: sorting by column and searching.
 (() => {
   /** Rows below which a search costs more than it finds. */
   const SEARCHED = 8;
@@ -54,17 +54,9 @@
   };
 
   for (const table of document.querySelectorAll("table.data")) {
-    const heads = [...table.tHead.rows[0].cells], names = heads.map(head => head.textContent.trim());
+    const heads = [...table.tHead.rows[0].cells];
     const name = table.getAttribute("aria-label") || "table";
-    // A table that is laid out as cards is none to a screen reader, unless it says so.
-    table.setAttribute("role", "table");
-    for (const row of table.rows) {
-      row.setAttribute("role", "row");
-      [...row.cells].forEach((cell, column) => {
-        cell.setAttribute("role", cell.tagName === "TH" ? "columnheader" : "cell");
-        if (cell.tagName === "TD") cell.dataset.label = names[column];
-      });
-    }
+    label(table);
     if (table.classList.contains("sortable")) sortable(table, heads);
     if (table.tBodies[0].rows.length >= SEARCHED && table.classList.contains("sortable")) searchable(table, name);
     const scroll = table.closest(".scroll");
@@ -73,18 +65,4 @@
     const reach = () => scroll.scrollWidth > scroll.clientWidth ? scroll.tabIndex = 0 : scroll.removeAttribute("tabindex");
     new ResizeObserver(() => requestAnimationFrame(reach)).observe(scroll);
   }
-
-  const root = document.documentElement, button = document.getElementById("theme");
-  const dark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  const say = () => button.lastElementChild.textContent = dark() ? "light" : "dark";
-  const stored = () => { try { return localStorage.getItem("radrm-theme"); } catch { return null; } };
-  const store = theme => { try { localStorage.setItem("radrm-theme", theme); } catch { /* a page from disk may have none */ } };
-  if (["light", "dark"].includes(stored())) root.dataset.theme = stored();
-  say();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", say);
-  button.addEventListener("click", () => {
-    root.dataset.theme = dark() ? "light" : "dark";
-    store(root.dataset.theme);
-    say();
-  });
 })();

@@ -156,7 +156,7 @@ pub(crate) fn command_line(row: &Row) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-fn outcome(row: &Row) -> String {
+pub(crate) fn outcome(row: &Row) -> String {
     match (row.out_of_memory, row.exit_code, row.signal) {
         (true, ..) => "out of memory".to_owned(),
         (_, _, Some(signal)) => signal::name(signal),
@@ -167,7 +167,7 @@ fn outcome(row: &Row) -> String {
 }
 
 /// How the figures were obtained.
-fn origin(origin: Origin) -> &'static str {
+pub(crate) fn origin(origin: Origin) -> &'static str {
     match origin {
         Origin::Measured => "measured",
         Origin::Emulated => "emulated",

@@ -161,12 +161,12 @@ fn follow(flags: &Flags) -> Result<(), Failure> {
 }
 
 /// The profile with the names of its call stacks, and whether the program is running.
-fn read(flags: &Flags) -> Result<(Profile, bool), Failure> {
-    let mut profile = open(&flags.file)?;
-    let is_running = profile.outcome.is_none() && radrm_profile::is_being_written(&flags.file);
+pub(crate) fn read(file: &Path) -> Result<(Profile, bool), Failure> {
+    let mut profile = open(file)?;
+    let is_running = profile.outcome.is_none() && radrm_profile::is_being_written(file);
     if profile.outcome.is_none() && !is_running {
         // It may have ended after it was read.
-        profile = open(&flags.file)?;
+        profile = open(file)?;
     }
     radrm_symbols::fill(&mut profile);
     Ok((profile, is_running))
@@ -174,7 +174,7 @@ fn read(flags: &Flags) -> Result<(Profile, bool), Failure> {
 
 /// The report that was asked for, and whether the program is running.
 fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
-    let (profile, is_running) = read(flags)?;
+    let (profile, is_running) = read(&flags.file)?;
     let summary = if is_running { Summary::of_running(&profile) } else { Summary::from_profile(&profile) };
     let options = |file| {
         let out = std::io::stdout();
@@ -194,7 +194,7 @@ fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
 
 /// Prints call stacks.
 fn stacks(flags: &Flags, format: StacksFormat) -> Result<(), Failure> {
-    let (profile, _) = read(flags)?;
+    let (profile, _) = read(&flags.file)?;
     if profile.processes.iter().all(|process| process.stacks.is_none()) {
         return Err(FileProblem::NoStacks.of(&flags.file));
     }
@@ -221,7 +221,7 @@ fn stacks(flags: &Flags, format: StacksFormat) -> Result<(), Failure> {
 
 /// Prints what held tensors.
 fn tensors(flags: &Flags, format: StacksFormat, by: Tensors) -> Result<(), Failure> {
-    let (profile, _) = read(flags)?;
+    let (profile, _) = read(&flags.file)?;
     let by = match by {
         Tensors::Lines => TensorsBy::Lines,
         Tensors::Modules => TensorsBy::Modules,

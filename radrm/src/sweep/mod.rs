@@ -22,7 +22,7 @@ use crate::error::UsageError;
 use crate::{Failure, NAME};
 
 use progress::Progress;
-pub(crate) use report::recorded;
+pub(crate) use report::{company, recorded};
 
 /// What a shell reports of a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;

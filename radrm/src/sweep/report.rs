@@ -108,7 +108,7 @@ fn share(value: f64) -> String {
     Permille::from_fraction(value).to_string()
 }
 
-fn company(company: Option<&Company>) -> String {
+pub(crate) fn company(company: Option<&Company>) -> String {
     let Some(company) = company else { return "alone".to_owned() };
     let by = if company.collocation == "-" { String::new() } else { format!(" ({})", company.collocation) };
     format!("with {}{by}", company.others.join(" + "))

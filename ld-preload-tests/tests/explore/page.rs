@@ -1,0 +1,115 @@
+//! The page in a browser.
+
+use std::fmt::Write as _;
+
+use super::Served;
+use super::browser::Browser;
+use super::made::{BATCHES, FAILING, Place};
+
+const CHECKS: &str = include_str!("checks.js");
+const READY: &str = "Boolean(document.body?.dataset.first)";
+/// Runs that are chosen at once.
+const CHOSEN: usize = 20;
+
+/// Beside the status of the profile that is gone, which a browser logs.
+#[track_caller]
+fn nothing_was_complained_of(browser: &Browser, gone: &str) {
+    let is_meant = |of: &&String| of.contains("\"source\":\"network\"") && of.contains(gone);
+    let others: Vec<_> = browser.complaints.iter().filter(|of| gone.is_empty() || !is_meant(of)).collect();
+    assert!(others.is_empty(), "{others:#?}");
+}
+
+#[test]
+fn a_browser_finds_every_part_of_the_explorer_at_work() {
+    let Some(mut browser) = Browser::start() else { return };
+    let (count, profiles) = (400, 24);
+    let place = Place::new(count, profiles);
+    let served = Served::start(&place);
+    let left = (0..count).filter(|at| BATCHES[at % BATCHES.len()] == 64 && at % FAILING != 0).count();
+    for width in [1400, 500] {
+        browser.open(&served.url, (width, 900));
+        browser.wait(READY);
+        let checks = CHECKS.replace("LEFT_BY_FILTER", &left.to_string());
+        let result = browser.value(&checks);
+        let lines: Vec<&str> = result.as_str().expect("lines").lines().collect();
+        let failed: Vec<_> = lines.iter().filter(|line| !line.starts_with("ok ")).collect();
+        assert!(failed.is_empty(), "at {width} pixels: {failed:#?}");
+        assert_eq!(lines.last(), Some(&"ok the end"), "{lines:?}");
+        // By keys alone, as they come from a keyboard: to the first box of the table, and the picture of memory.
+        browser.value("document.querySelector('button[name=clear]').click()");
+        browser.value("document.querySelector('#list td input').focus()");
+        browser.key(" ", 32);
+        browser.wait("document.querySelectorAll('#overlay .chart path.line').length === 4");
+        assert_eq!(browser.value("document.activeElement.checked"), true, "what has the focus keeps it");
+        browser.value("document.querySelector('#overlay .chart').focus()");
+        browser.key("ArrowRight", 39);
+        browser.key("ArrowRight", 39);
+        let said = browser.value("document.activeElement.querySelector('[role=status]').textContent");
+        assert!(said.as_str().is_some_and(|text| text.contains(", run ") && text.contains("MiB")), "{said}");
+        browser.value("document.querySelector('#relations .chart').focus()");
+        browser.key("End", 35);
+        browser.key("Enter", 13);
+        browser.wait(
+            "document.querySelector('#relations .chart [role=status]').textContent.endsWith('is chosen')",
+        );
+    }
+    nothing_was_complained_of(&browser, &format!("/api/series/{}", count - profiles));
+}
+
+#[test]
+fn a_run_has_its_own_page_and_a_wrong_address_says_so() {
+    let Some(mut browser) = Browser::start() else { return };
+    let place = Place::new(8, 3);
+    let served = Served::start(&place);
+    browser.open(&served.url, (1200, 900));
+    browser.wait(READY);
+    let run = browser.value("document.querySelector('#list td a').getAttribute('href')");
+    let base = served.url.split_once("/#").expect("an address").0.to_owned();
+    browser.open(&format!("{base}{}", run.as_str().expect("a link")), (1200, 900));
+    browser.wait("document.querySelector('h1 code')?.textContent === 'python3 train.py'");
+    browser.wait("document.querySelectorAll('.chart.memory path.band').length === 1");
+    nothing_was_complained_of(&browser, "");
+    // Of a run whose profile is gone, and with another token. The log has the status of each.
+    let gone = run.as_str().expect("a link").replace("#8.", "#5.");
+    browser.open(&format!("{base}{gone}"), (1200, 900));
+    browser
+        .wait("document.getElementById('said')?.textContent.includes('4.radrm: No such file or directory')");
+    browser.open(&format!("{base}/#0123"), (1200, 900));
+    browser.wait("document.getElementById('said')?.textContent.includes('token is missing or wrong')");
+    browser.open(&base, (1200, 900));
+    browser.wait("document.getElementById('said')?.textContent.includes('lacks its token')");
+}
+
+/// The figures are for people: no bound on times is asserted.
+#[test]
+fn ten_thousand_runs_are_shown_and_timed() {
+    let Some(mut browser) = Browser::start() else { return };
+    let place = Place::new(10_000, CHOSEN);
+    let served = Served::start(&place);
+    let mut lines = String::new();
+    for round in 0..5 {
+        browser.open(&served.url, (1400, 900));
+        browser.wait(READY);
+        assert_eq!(browser.value("document.getElementById('found').textContent"), "10,000 of 10,000 runs");
+        let first = browser.value("document.body.dataset.first");
+        browser.value("document.querySelector('button[name=choose]').click()");
+        browser.wait("document.querySelectorAll('#overlay .chart path.line').length === 80");
+        let overlay = browser.value("document.querySelector('#overlay').dataset.ms");
+        let typed = "(() => { const field = document.querySelector('[name=filter]'), begun = performance.now(); \
+                     field.value = 'peak>4GiB train'; field.dispatchEvent(new Event('input')); \
+                     return new Promise(done => { const wait = () => document.getElementById('found').textContent.startsWith('10,000 ') \
+                     ? setTimeout(wait, 1) : done(performance.now() - begun); wait(); }); })()";
+        let filter = browser.value(typed).as_f64().unwrap_or_default();
+        let _ = writeln!(
+            lines,
+            "round {round}: first view {first} ms, overlay of 20 runs {overlay} ms, filter {filter:.1} ms"
+        );
+    }
+    nothing_was_complained_of(&browser, "");
+    eprint!("{lines}");
+    if let Some(folder) = std::env::var_os("RADRM_PAGES") {
+        let folder = std::path::PathBuf::from(folder);
+        std::fs::write(folder.join("explore.txt"), &lines).expect("written");
+        browser.picture(&folder.join("explore.png.base64"));
+    }
+}

@@ -1,0 +1,241 @@
+//! The runs in columns: figures of the dataset, parameters of sweeps, and options of command lines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use radrm_collector::dataset::Row;
+use radrm_sweep::store::Recorded;
+use radrm_term::clean;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::show::dataset::{command_line, origin, outcome};
+
+/// Characters of a text; longer ones are cut.
+const MAX_TEXT: usize = 400;
+/// Options of command lines that are columns: those of most runs.
+const MAX_OPTIONS: usize = 30;
+
+/// What a column holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Column {
+    /// Stable name, also for filters.
+    key: String,
+    /// Name in tables.
+    title: String,
+    /// `text`, `count`, `number`, `bytes`, `seconds`, `share` (0 to 1) or `when` (ms since 1970).
+    unit: &'static str,
+    /// What a run was given, rather than what it did.
+    is_parameter: bool,
+}
+
+type Figure = (&'static str, &'static str, &'static str, fn(&Row) -> Value);
+
+fn share(permille: Option<u32>) -> Value {
+    json!(permille.map(|permille| f64::from(permille) / 1000.0))
+}
+
+/// The columns of the dataset that are shown. Numbers above 2^53 lose digits in a browser; no run has such.
+const FIGURES: [Figure; 32] = [
+    ("run", "run", "count", |row| json!(row.id)),
+    ("start", "started (UTC)", "when", |row| json!(row.start_unix_ns / 1_000_000)),
+    ("command", "command", "text", |row| text(&command_line(row))),
+    ("outcome", "outcome", "text", |row| text(&outcome(row))),
+    ("origin", "origin", "text", |row| text(origin(row.origin))),
+    ("run_time", "run time", "seconds", |row| json!(row.run_time_ns as f64 / 1e9)),
+    ("peak", "peak memory", "bytes", |row| json!(row.peak_bytes)),
+    ("peak_exact", "", "count", |row| json!(u8::from(row.peak_exact))),
+    ("footprint", "memory needed", "bytes", |row| json!(row.footprint_bytes)),
+    ("nvml_peak", "peak by NVML", "bytes", |row| json!(row.nvml_peak_bytes)),
+    ("device_peak", "peak of device memory", "bytes", |row| json!(row.device_peak_bytes)),
+    ("pool_peak", "peak of pools, reserved", "bytes", |row| json!(row.pool_reserved_peak_bytes)),
+    ("vmm_peak", "peak of virtual memory", "bytes", |row| json!(row.vmm_peak_bytes)),
+    ("managed_peak", "peak of managed memory", "bytes", |row| json!(row.managed_peak_bytes)),
+    ("pinned_peak", "peak of pinned host memory", "bytes", |row| json!(row.pinned_peak_bytes)),
+    ("sm_activity", "SM activity", "share", |row| share(row.smact_permille)),
+    ("sm_occupancy", "SM occupancy", "share", |row| share(row.smocc_permille)),
+    ("dram_activity", "DRAM activity", "share", |row| share(row.drama_permille)),
+    ("launches", "launches", "count", |row| json!(row.launches)),
+    ("graph_launches", "graph launches", "count", |row| json!(row.graph_launches)),
+    ("kernels", "kernels", "count", |row| json!(row.kernels)),
+    ("processes", "processes", "count", |row| json!(row.processes)),
+    ("refused", "refused requests", "count", |row| json!(row.failed_requests)),
+    ("predicted", "predicted memory", "bytes", |row| json!(row.predicted_bytes)),
+    ("batch", "batch", "count", |row| json!(row.batch)),
+    ("gpus", "GPUs", "count", |row| json!(row.gpus_requested)),
+    ("gpu_model", "GPU model", "text", |row| some(row.gpu_model.as_deref())),
+    ("framework", "frameworks", "text", |row| some(row.framework.as_deref())),
+    ("user", "user", "text", |row| some(row.user.as_deref())),
+    ("host", "host", "text", |row| text(&row.host)),
+    ("job", "job of radrmd", "count", |row| json!(row.job_id)),
+    ("profile", "", "count", |row| json!(u8::from(row.profile_path.is_some()))),
+];
+
+/// Columns that say what a run was given.
+const GIVEN: [&str; 3] = ["batch", "gpus", "gpu_model"];
+
+fn text(text: &str) -> Value {
+    let clean = clean(text);
+    let mut cut: String = clean.chars().take(MAX_TEXT).collect();
+    if cut.len() < clean.len() {
+        cut.push('…');
+    }
+    Value::String(cut)
+}
+
+fn some(of: Option<&str>) -> Value {
+    of.map_or(Value::Null, text)
+}
+
+/// Columns, and the values of each in the order of the rows.
+pub(super) fn table(rows: &[Row], sweeps: &[(String, Vec<Recorded>)]) -> (Vec<Column>, Vec<Vec<Value>>) {
+    let mut columns = Vec::new();
+    let mut values = Vec::new();
+    for (key, title, unit, value) in FIGURES {
+        let is_parameter = GIVEN.contains(&key);
+        columns.push(Column { key: key.into(), title: title.into(), unit, is_parameter });
+        values.push(rows.iter().map(value).collect());
+    }
+    let mut add = |key: String, title: String, own: Vec<Value>| {
+        columns.push(Column { key, title, unit: "text", is_parameter: true });
+        values.push(own);
+    };
+    let by_profile = by_profile(sweeps);
+    let found: Vec<_> = rows.iter().map(|row| by_profile.get(row.profile_path.as_deref()?)).collect();
+    let names: BTreeSet<&String> =
+        found.iter().flatten().flat_map(|(_, run)| run.parameters.keys()).collect();
+    if found.iter().any(Option::is_some) {
+        let of = |value: fn(&str, &Recorded) -> String| {
+            found.iter().map(|run| run.map_or(Value::Null, |(sweep, run)| text(&value(sweep, run)))).collect()
+        };
+        add("sweep".into(), "sweep".into(), of(|sweep, _| sweep.to_owned()));
+        add("configuration".into(), "configuration".into(), of(|_, run| run.configuration.clone()));
+        add("group".into(), "group".into(), of(|_, run| run.group.clone()));
+    }
+    for name in names {
+        let own = found
+            .iter()
+            .map(|run| some(run.and_then(|(_, run)| run.parameters.get(name)).map(String::as_str)));
+        add(format!("param.{}", name.to_lowercase()), clean(name).into_owned(), own.collect());
+    }
+    let given: Vec<BTreeMap<&str, &str>> = rows.iter().map(|row| options(&row.arguments)).collect();
+    for name in varied(&given) {
+        let own = given.iter().map(|options| some(options.get(name).copied()));
+        add(name.to_lowercase(), clean(name).into_owned(), own.collect());
+    }
+    (columns, values)
+}
+
+/// Runs of sweeps by their profiles, as the dataset names them.
+fn by_profile(sweeps: &[(String, Vec<Recorded>)]) -> BTreeMap<String, (&str, &Recorded)> {
+    let runs = sweeps.iter().flat_map(|(name, runs)| runs.iter().map(move |run| (name.as_str(), run)));
+    let named = runs.filter_map(|(name, run)| {
+        let path: &Path = run.outcome.profile.as_deref()?;
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Some((path.to_string_lossy().into_owned(), (name, run)))
+    });
+    named.collect()
+}
+
+/// The options of a command line with their values; of one that is there several times the last.
+fn options(words: &[String]) -> BTreeMap<&str, &str> {
+    let is_option = |word: &str| {
+        let name = word.trim_start_matches('-');
+        name.len() < word.len() && name.starts_with(|first: char| first.is_alphabetic())
+    };
+    let mut found = BTreeMap::new();
+    for (at, word) in words.iter().enumerate().filter(|(_, word)| is_option(word)) {
+        let following = words.get(at + 1).map(String::as_str).filter(|next| !is_option(next));
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, value),
+            None => (word.as_str(), following.unwrap_or("yes")),
+        };
+        found.insert(name, value);
+    }
+    found
+}
+
+/// Options that distinguish runs: of most runs first, then by name.
+fn varied<'a>(given: &[BTreeMap<&'a str, &'a str>]) -> Vec<&'a str> {
+    let mut values: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
+    for (name, value) in given.iter().flatten() {
+        let (count, seen) = values.entry(name).or_default();
+        *count += 1;
+        // Two are enough to know that it varies.
+        if seen.len() < 2 {
+            seen.insert(value);
+        }
+    }
+    let mut names: Vec<_> = values
+        .into_iter()
+        .filter(|(_, (count, seen))| seen.len() > 1 || *count < given.len())
+        .map(|(name, (count, _))| (std::cmp::Reverse(count), name))
+        .collect();
+    names.sort_unstable();
+    names.into_iter().take(MAX_OPTIONS).map(|(_, name)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_sweep::store::Outcome;
+
+    fn row(id: i64, arguments: &[&str]) -> Row {
+        Row {
+            id,
+            command: "/usr/bin/python3".into(),
+            arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+            profile_path: Some(format!("/p/{id}.radrm")),
+            outcome: "exited".into(),
+            exit_code: Some(0),
+            ..Row::default()
+        }
+    }
+
+    fn column(rows: &[Row], sweeps: &[(String, Vec<Recorded>)], key: &str) -> Option<Vec<Value>> {
+        let (columns, values) = table(rows, sweeps);
+        assert_eq!(columns.len(), values.len());
+        columns.iter().zip(values).find(|(column, _)| column.key == key).map(|(_, values)| values)
+    }
+
+    #[test]
+    fn options_that_differ_are_columns() {
+        let rows = [
+            row(1, &["t.py", "--lr", "0.1", "-b=8", "--same", "x"]),
+            row(2, &["t.py", "--lr=-0.2", "--amp", "--same", "x"]),
+            row(3, &["t.py", "--lr", "-3", "--amp", "-", "--same", "x"]),
+        ];
+        let of = |key: &str| column(&rows, &[], key);
+        assert_eq!(of("--lr"), Some(vec![json!("0.1"), json!("-0.2"), json!("-3")]));
+        assert_eq!(of("-b"), Some(vec![json!("8"), Value::Null, Value::Null]));
+        assert_eq!(of("--amp"), Some(vec![Value::Null, json!("yes"), json!("-")]));
+        assert_eq!(of("--same"), None, "all runs have it, with one value");
+        assert_eq!(of("command").unwrap()[0], json!("python3 t.py --lr 0.1 -b=8 --same x"));
+        assert_eq!(of("outcome").unwrap()[0], json!("ok"));
+    }
+
+    #[test]
+    fn a_sweep_gives_its_runs_their_parameters() {
+        let recorded = Recorded {
+            configuration: "batch=8".into(),
+            parameters: [("Batch".to_owned(), "8".to_owned())].into(),
+            outcome: Outcome { profile: Some("/p/2.radrm".into()), ..Outcome::default() },
+            ..Recorded::default()
+        };
+        let sweeps = [("grid.toml".to_owned(), vec![recorded])];
+        let rows = [row(1, &[]), row(2, &[])];
+        assert_eq!(column(&rows, &sweeps, "param.batch"), Some(vec![Value::Null, json!("8")]));
+        assert_eq!(column(&rows, &sweeps, "sweep"), Some(vec![Value::Null, json!("grid.toml")]));
+        assert_eq!(column(&rows, &[], "sweep"), None);
+    }
+
+    #[test]
+    fn text_of_runs_is_bounded_and_has_no_control_characters() {
+        let rows = [row(1, &["\u{1b}[2J\u{202e}", &"x".repeat(5000)])];
+        let command = column(&rows, &[], "command").unwrap().remove(0);
+        let command = command.as_str().unwrap();
+        assert_eq!(command.chars().count(), MAX_TEXT + 1);
+        assert!(command.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{command}");
+        assert_eq!(table(&[], &[]).1[0], Vec::<Value>::new());
+    }
+}
