@@ -65,6 +65,7 @@ const list = app => {
   const draw = () => {
     const last = Math.max(0, Math.ceil(rows.length / ROWS) - 1);
     page = Math.min(page, last);
+    table.closest(".scroll").scrollTop = 0;
     head();
     table.tBodies[0].replaceChildren(...rows.slice(page * ROWS, (page + 1) * ROWS).map(row));
     label(table);
@@ -105,7 +106,7 @@ const list = app => {
   const scroll = table.closest(".scroll");
   scroll.setAttribute("role", "region");
   scroll.setAttribute("aria-label", "Runs");
-  new ResizeObserver(() => requestAnimationFrame(() => scroll.scrollWidth > scroll.clientWidth ? scroll.tabIndex = 0 : scroll.removeAttribute("tabindex"))).observe(scroll);
+  new ResizeObserver(() => requestAnimationFrame(() => scroll.scrollWidth > scroll.clientWidth || scroll.scrollHeight > scroll.clientHeight ? scroll.tabIndex = 0 : scroll.removeAttribute("tabindex"))).observe(scroll);
 
   return {
     loaded: () => { shown ??= usual(); choose(); arrange(); },

@@ -107,7 +107,7 @@ impl Browser {
         panic!("never true: {expression}; {:?}", self.complaints);
     }
 
-    /// Presses a key, as a keyboard does.
+    /// Sends a key down and up, as a keyboard does.
     pub fn key(&mut self, key: &str, code: u32) {
         let text = match key {
             "Enter" => "\r",
