@@ -45,7 +45,7 @@ fn a_browser_finds_every_part_of_the_explorer_at_work() {
         browser.key("ArrowRight", 39);
         browser.key("ArrowRight", 39);
         let said = browser.value("document.activeElement.querySelector('[role=status]').textContent");
-        assert!(said.as_str().is_some_and(|text| text.contains(", run ") && text.contains("MiB")), "{said}");
+        assert!(said.as_str().is_some_and(|text| text.contains(", run ") && text.contains(" GiB")), "{said}");
         browser.value("document.querySelector('#relations .chart').focus()");
         browser.key("End", 35);
         browser.key("Enter", 13);
