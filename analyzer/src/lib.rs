@@ -10,6 +10,7 @@ mod view;
 pub use model::compare::{self, Comparison};
 pub use model::names::{demangle, readable};
 pub use model::oom;
+pub use model::profiled;
 pub use model::signals::signal_name;
 pub use model::stacks::{Flame, Held, flames};
 pub use model::tensors::{TensorsBy, tensor_flames};

@@ -151,6 +151,59 @@ fn every_feature_of_a_process_that_was_alone_is_known_with_its_origin() {
     assert_eq!(names.len(), found.len(), "a name stands twice");
 }
 
+/// What a profiler measured of kernels stands beside meters, and for those that are missing.
+#[test]
+fn imported_metrics_are_means_by_time_and_stand_for_meters_that_are_missing() {
+    let kernel = |name: &str, values: &[(&str, f64)]| ProfiledKernel {
+        name: name.into(),
+        launches: 1,
+        metrics: values.iter().map(|(metric, value)| ((*metric).to_owned(), *value)).collect(),
+    };
+    let metrics = |kernels| Some(KernelMetrics { tool: "T".into(), file: "f.csv".into(), kernels });
+    let mut profile = alone();
+    profile.kernel_metrics = metrics(vec![
+        kernel(
+            "k1",
+            &[("l2_throughput", 80.0), ("sm_active", 60.0), ("occupancy", 50.0), ("dram_throughput", 10.0)],
+        ),
+        kernel("k2", &[("l2_throughput", 40.0), ("sm_active", 100.0), ("occupancy", 20.0)]),
+    ]);
+    let found = features(&profile);
+    let value = |found: &[Feature], name: &str| of(found, name).value.unwrap_or_else(|| panic!("{name}"));
+    // k1 took 3 s, k2 1 s; kernels ran half of the time.
+    assert_eq!(value(&found, "kernel_l2_throughput"), 70.0);
+    assert_eq!(value(&found, "l2_throughput"), 35.0);
+    assert_eq!(
+        (value(&found, "sm_active"), of(&found, "sm_active").origin),
+        (60.0, "measured"),
+        "the meter's"
+    );
+    assert_eq!(value(&found, "kernel_dram_throughput"), 10.0);
+    let how = of(&found, "kernel_dram_throughput").how;
+    assert!(how.contains("by T (f.csv)") && how.contains("kernels with 75.0 % of GPU time"), "{how}");
+
+    profile.activity = vec![GpuSpan { span: Nanos::from_secs(10), ..GpuSpan::default() }];
+    let found = features(&profile);
+    assert_eq!((value(&found, "sm_active"), of(&found, "sm_active").origin), (35.0, "imported"));
+    // Per second of the GPU: (3 s * 50 % of 60 % + 1 s * 20 % of 100 %) / 4 s, half of the time.
+    assert!((value(&found, "sm_occupancy") - 13.75).abs() < 1e-9);
+    assert_eq!(value(&found, "dram_throughput"), 5.0);
+
+    // By launches without timed ones: 300 of the one, 600 of the other, and how long the profiled ones took.
+    profile.processes[0].timings = Timings::default();
+    let timed = |ns| kernel("k1", &[("l2_throughput", 80.0), ("duration_ns", ns)]);
+    let other = kernel("k2", &[("l2_throughput", 40.0), ("duration_ns", 100.0)]);
+    profile.kernel_metrics = metrics(vec![timed(200.0), other.clone()]);
+    assert_eq!(value(&features(&profile), "kernel_l2_throughput"), 60.0);
+    profile.kernel_metrics = metrics(vec![kernel("k1", &[("l2_throughput", 70.0)]), other]);
+    assert_eq!(value(&features(&profile), "kernel_l2_throughput"), 50.0);
+    assert!(of(&features(&profile), "l2_throughput").value.is_none(), "how long kernels ran is not known");
+    profile.kernel_metrics = metrics(vec![kernel("strange", &[("l2_throughput", 70.0)])]);
+    assert!(
+        of(&features(&profile), "kernel_l2_throughput").how.contains("of none of its kernels f.csv has it")
+    );
+}
+
 /// What the kernel says of one process may be more than any look at all of them saw.
 #[test]
 fn resident_memory_is_one_figure_wherever_it_is_told() {

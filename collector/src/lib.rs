@@ -21,6 +21,7 @@ mod host;
 mod job;
 mod job_watch;
 mod launches;
+pub mod ncu;
 mod nvml;
 mod output;
 mod pace;

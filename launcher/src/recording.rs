@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use radrm_analyzer::{Feature, ProcessSummary, Summary};
-use radrm_collector::dataset::{self, Features, Figure, Origin, ProcessFeatures, Row};
+use radrm_analyzer::Summary;
+use radrm_collector::dataset::{self, Features, Origin, Row};
 use radrm_collector::{
     Finished, HostCounters, JobWatch, NvmlSource, ProfileFile, Usage, WatchOptions, describe_job,
 };
@@ -36,12 +36,10 @@ use super::signals::own_pid;
 use super::status_line::StatusLine;
 use super::supervise::{Ended, Observer};
 use crate::dry_run::{Found, stored};
+use crate::features;
 use crate::layout::text_options;
 use crate::report_file;
 use crate::tensors::TensorRecording;
-
-/// Of so many processes, those that launched most, the dataset keeps features.
-const PROCESSES: usize = 16;
 
 /// The segment's file systems that keep pages in memory only.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
@@ -390,7 +388,7 @@ pub(crate) fn add_row(
         RowTo::File(file) => Some(file.clone()),
         RowTo::Default => dataset::default_path(),
     };
-    let features = features(summary);
+    let features = features::of(summary);
     let row = dataset_row((profile, summary), path, &features);
     dataset::record(file.as_deref(), &row, &features)
 }
@@ -429,50 +427,4 @@ fn dataset_row((profile, summary): (&Profile, &Summary), path: Option<&Path>, fe
 /// What the daemon left in the environment of a job of its own.
 fn number_in<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
-}
-
-/// What the dataset keeps of the processes' features: enough to learn from, and no more however many there are.
-fn features(summary: &Summary) -> Features {
-    let process = |process: &ProcessSummary| {
-        let figure = |feature: &Feature| Figure::new(feature.value?, feature.origin);
-        let features = process.features.iter().map(|feature| (feature.name.to_owned(), figure(feature)));
-        ProcessFeatures { pid: process.pid, features: features.collect() }
-    };
-    let processes: Vec<_> = summary.busiest(PROCESSES).into_iter().map(process).collect();
-    let all = summary.processes.len() as u64 + summary.processes_not_kept;
-    Features { left_out: all.saturating_sub(processes.len() as u64), processes }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use radrm_profile::model::{Job, Process};
-
-    #[test]
-    fn what_a_row_keeps_of_features_does_not_grow_with_the_job() {
-        let of = |processes: u32| {
-            let mut profile = Profile::new(Job::default());
-            profile.processes_not_kept = 5;
-            profile.processes = (0..processes)
-                .map(|pid| {
-                    let mut process = Process::default();
-                    process.identity.pid = pid;
-                    process.state.launches = u64::from(pid);
-                    process
-                })
-                .collect();
-            features(&Summary::from_profile(&profile))
-        };
-        let (few, many) = (of(3), of(600));
-        assert_eq!((few.processes.len(), few.left_out), (3, 5));
-        assert_eq!((many.processes.len(), many.left_out), (PROCESSES, 600 + 5 - PROCESSES as u64));
-        let kept: Vec<u32> = many.processes.iter().map(|process| process.pid).collect();
-        assert_eq!(kept, (600 - PROCESSES as u32..600).rev().collect::<Vec<_>>(), "those that launched most");
-        // Were every feature known, to the last digit and by the longest word.
-        let mut full = many;
-        let figures = full.processes.iter_mut().flat_map(|process| process.features.values_mut());
-        figures.for_each(|figure| *figure = Figure::new(-f64::MAX / 3.0, "estimated"));
-        let text = serde_json::to_string(&full).unwrap();
-        assert!(text.len() < 64 << 10, "{} bytes", text.len());
-    }
 }

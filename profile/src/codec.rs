@@ -50,6 +50,7 @@ const TYPE_EARLY_TENSORS: u32 = 72;
 const TYPE_TENSORS: u32 = 73;
 const TYPE_RANGES: u32 = 80;
 const TYPE_RANGE_EVENTS: u32 = 81;
+const TYPE_KERNEL_METRICS: u32 = 90;
 
 /// Counts what the decoder claims, in memory and not in the file: a vector of
 /// small numbers claims up to eight times its encoded size.
@@ -104,6 +105,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Tensors(tensors) => bytes(TYPE_TENSORS, tensors),
         Record::Ranges(ranges) => bytes(TYPE_RANGES, ranges),
         Record::RangeEvents(events) => bytes(TYPE_RANGE_EVENTS, events),
+        Record::KernelMetrics(metrics) => bytes(TYPE_KERNEL_METRICS, metrics),
     }
 }
 
@@ -140,6 +142,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_TENSORS => Record::Tensors(Box::new(value(payload)?)),
         TYPE_RANGES => Record::Ranges(Box::new(value(payload)?)),
         TYPE_RANGE_EVENTS => Record::RangeEvents(value(payload)?),
+        TYPE_KERNEL_METRICS => Record::KernelMetrics(Box::new(value(payload)?)),
         _ => return Ok(None),
     };
     Ok(Some(record))
@@ -159,8 +162,8 @@ mod tests {
     use super::*;
     use crate::model::dry_run::{DryRunFigures, GpuFigures, MissingCall, ModelledSize, Peak, Phase};
     use crate::model::{
-        Copies, GpuIndex, GpuTensors, KernelTime, ProcessKey, StackCode, TensorCategory, TensorHolder,
-        TensorModule, TensorMoment, Tensors, TimedSpan,
+        Copies, GpuIndex, GpuTensors, KernelMetrics, KernelTime, ProcessKey, ProfiledKernel, StackCode,
+        TensorCategory, TensorHolder, TensorModule, TensorMoment, Tensors, TimedSpan,
     };
     use crate::units::{Bytes, Nanos};
     use std::collections::BTreeMap;
@@ -217,6 +220,16 @@ mod tests {
         let bytes =
             [&[7, 1, 1, 2, 5, 1, 4, 11, 12, 13, 1, 4][..], b"peer", &[2, 3, 1, 1, 250, 249, 8, 6]].concat();
         assert_eq!(encode(&Record::Timings(timings)).unwrap(), (43, bytes));
+    }
+
+    /// Likewise.
+    #[test]
+    fn metrics_of_kernels_keep_their_layout() {
+        let kernel =
+            ProfiledKernel { name: "k".into(), launches: 3, metrics: [("m".to_owned(), 0.5)].into() };
+        let metrics = KernelMetrics { tool: "T".into(), file: "F".into(), kernels: vec![kernel] };
+        let bytes = [&[1, b'T', 1, b'F', 1, 1, b'k', 3, 1, 1, b'm'][..], &0.5f64.to_le_bytes()].concat();
+        assert_eq!(encode(&Record::KernelMetrics(Box::new(metrics))).unwrap(), (90, bytes));
     }
 
     /// Likewise.

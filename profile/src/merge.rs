@@ -53,6 +53,7 @@ impl Profile {
                 }
             }
             Record::RangeEvents(events) => self.range_events.extend(events),
+            Record::KernelMetrics(metrics) => self.kernel_metrics = Some(*metrics),
             Record::DryRun(figures) => self.dry_run = Some(*figures),
             Record::Fits(fits) => self.fits = fits,
             Record::Expected(expected) => self.expected = Some(expected),

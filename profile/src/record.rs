@@ -2,9 +2,9 @@
 
 use crate::model::{
     DryRunFigures, DryRunRanks, Event, Expected, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity,
-    Job, KIND_COUNT, KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState, RangeEvent,
-    Ranges, Recording, StackMoment, Stacks, Tensors, Throttling, TimedLaunch, TimelinePoint, Timings,
-    device_total,
+    Job, KIND_COUNT, KernelMetrics, KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState,
+    RangeEvent, Ranges, Recording, StackMoment, Stacks, Tensors, Throttling, TimedLaunch, TimelinePoint,
+    Timings, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -74,6 +74,8 @@ pub enum Record {
     Ranges(Box<Ranges>),
     /// Ranges that have ended and marks, some of those since the last such record.
     RangeEvents(Vec<RangeEvent>),
+    /// Metrics of kernels that a profiler measured; replaces what was known.
+    KernelMetrics(Box<KernelMetrics>),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

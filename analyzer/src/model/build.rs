@@ -1,5 +1,6 @@
 //! From a profile to its summary.
 
+use super::profiled::Profiled;
 use super::signals::{signal_name, signal_text};
 use super::{
     DryRunSummary, LimitSummary, ThrottlingSummary, gpu, kernels, kind_key, limits, load, oom, process,
@@ -23,10 +24,11 @@ impl Summary {
     /// `without_end` is the status of a profile without an end.
     fn build(profile: &Profile, without_end: &'static str) -> Summary {
         let host = load::host(profile);
+        let profiled = Profiled::of(profile);
         let processes: Vec<_> = profile
             .processes
             .iter()
-            .map(|process| process::summary(profile, process, host.as_ref()))
+            .map(|process| process::summary(profile, process, host.as_ref(), profiled.as_ref()))
             .collect();
         let sum =
             |count: fn(&ProcessSummary) -> u64| processes.iter().map(count).fold(0, u64::saturating_add);

@@ -13,6 +13,7 @@ mod load;
 pub(crate) mod names;
 pub mod oom;
 mod process;
+pub mod profiled;
 pub(crate) mod ranges;
 mod recorded;
 pub(crate) mod signals;

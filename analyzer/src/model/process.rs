@@ -1,5 +1,6 @@
 //! One process.
 
+use super::profiled::Profiled;
 use super::{Feature, HostSummary, KindSummary, WindowSummary};
 use super::{clamped, features, kind_key, window};
 use radrm_profile::model::{Account, End, KernelsMode, Kind, Process, Profile};
@@ -126,7 +127,12 @@ pub struct BypassSummary {
     pub matters: bool,
 }
 
-pub(super) fn summary(profile: &Profile, process: &Process, host: Option<&HostSummary>) -> ProcessSummary {
+pub(super) fn summary(
+    profile: &Profile,
+    process: &Process,
+    host: Option<&HostSummary>,
+    profiled: Option<&Profiled<'_>>,
+) -> ProcessSummary {
     let state = &process.state;
     ProcessSummary {
         pid: process.identity.pid,
@@ -151,7 +157,7 @@ pub(super) fn summary(profile: &Profile, process: &Process, host: Option<&HostSu
             .map(|b| BypassSummary { reason: b.reason.clone(), count: b.count, matters: b.matters })
             .collect(),
         events_dropped: state.events_dropped,
-        features: features::features(profile, process, host),
+        features: features::features(profile, process, host, profiled),
         windows: window::windows(profile, process),
     }
 }

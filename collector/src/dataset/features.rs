@@ -2,7 +2,7 @@
 //! where it is asked for, for it is many times longer than the rest of the row.
 
 use radrm_base::Permille;
-use rusqlite::{Connection, Error, OptionalExtension};
+use rusqlite::{Connection, Error, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub struct ProcessFeatures {
 pub struct Figure {
     /// The number, in the unit that belongs to the feature's name.
     pub value: f64,
-    /// `counted`, `measured`, `derived` or `estimated`.
+    /// `counted`, `measured`, `derived`, `estimated` or `imported`.
     pub origin: String,
 }
 
@@ -114,6 +114,26 @@ pub(super) fn read(connection: &Connection, id: i64) -> Result<Option<Features>,
         Err(error) => Err(error),
     });
     Ok(found.optional()?.flatten())
+}
+
+/// Writes those of the row with this number, and what is known of the activity.
+pub(super) fn update(
+    connection: &Connection,
+    id: i64,
+    features: &Features,
+    activity: [Option<Permille>; 3],
+) -> Result<(), Error> {
+    let text =
+        serde_json::to_string(features).map_err(|error| Error::ToSqlConversionFailure(error.into()))?;
+    let [smact, smocc, drama] = activity.map(|part| part.map(|part| part.0));
+    connection
+        .prepare_cached(
+            "UPDATE runs SET features = ?2, smact_permille = COALESCE(?3, smact_permille),
+                 smocc_permille = COALESCE(?4, smocc_permille), drama_permille = COALESCE(?5, drama_permille)
+             WHERE id = ?1",
+        )?
+        .execute(params![id, text, smact, smocc, drama])
+        .map(|_| ())
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub use row::{GpuPeak, Origin, Row, framework_list, gpu_peaks};
 pub use sharing::{SharedJob, Sharing, program_name};
 pub use table::Filter;
 
-use radrm_base::PastRun;
+use radrm_base::{PastRun, Permille};
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -133,6 +133,19 @@ impl Dataset {
     /// What the processes of a run did, by the number of its row; `None` if the row keeps none.
     pub fn features(&self, id: i64) -> Result<Option<Features>, DatasetError> {
         Ok(features::read(&self.connection, id)?)
+    }
+
+    /// What is known of a run's processes now, because metrics were imported. Of the activity (SM activity, SM occupancy,
+    /// DRAM activity) what is not known stays as it was.
+    pub fn update_features(
+        &mut self,
+        id: i64,
+        features: &Features,
+        activity: [Option<Permille>; 3],
+    ) -> Result<(), DatasetError> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        features::update(&transaction, id, features, activity)?;
+        Ok(transaction.commit()?)
     }
 
     /// Adds a row and forgets all but the newest `keep` rows of its program, origin, user and GPU model.

@@ -9,6 +9,7 @@ pub mod dry_run;
 mod host;
 mod job;
 mod kernel_activity;
+mod kernel_metrics;
 mod key;
 mod launch;
 mod memory;
@@ -28,6 +29,7 @@ pub use dry_run::{DryRunFigures, Expected, Fit, Ranks as DryRunRanks};
 pub use host::{CountSource, Host, HostCount, HostCounter, HostNews, HostSpan};
 pub use job::{Exit, Gpu, GpuIndex, Job, Outcome, Reason, WITH_FAULTS};
 pub use kernel_activity::{COPY_WAYS, Filling, GpuTime, KernelActivity, KernelSpan, Shapes};
+pub use kernel_metrics::{KernelMetrics, ProfiledKernel};
 pub use key::ProcessKey;
 pub use launch::TimedLaunch;
 pub use memory::{
@@ -94,6 +96,8 @@ pub struct Profile {
     pub expected: Option<Expected>,
     /// The ranks of a large job that a dry run ran, if it was asked to run only some.
     pub ranks: Option<DryRunRanks>,
+    /// Metrics of kernels that a profiler measured, if they were imported.
+    pub kernel_metrics: Option<KernelMetrics>,
     /// Parts of the job that could not be read, each as a clause such as
     /// "RADRM_DISABLE is set". What happened there is in no figure.
     pub unseen: Vec<String>,
@@ -130,6 +134,7 @@ impl Profile {
             fits: Vec::new(),
             expected: None,
             ranks: None,
+            kernel_metrics: None,
             unseen: Vec::new(),
             notes: Vec::new(),
         }

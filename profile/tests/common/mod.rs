@@ -161,6 +161,15 @@ pub fn records() -> Vec<Record> {
             key: ProcessKey { slot: 0, generation: 1 },
             kernels: KernelsMode::Off,
         }),
+        Record::KernelMetrics(Box::new(KernelMetrics {
+            tool: "Nsight Compute".into(),
+            file: "step.csv".into(),
+            kernels: vec![ProfiledKernel {
+                name: "k<1>(int)".into(),
+                launches: 3,
+                metrics: [("l2_throughput".to_owned(), 12.5)].into(),
+            }],
+        })),
         Record::Note("a note".into()),
         Record::Unmeasured("cycles: no counters".into()),
         Record::Postmortem(Box::new(postmortem())),

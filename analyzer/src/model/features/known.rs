@@ -1,5 +1,6 @@
 //! Measurements of a process, and how features follow from them.
 
+use super::super::profiled::Profiled;
 use super::super::{HostSummary, LoadSummary, load};
 use super::{Found, Missing, Origin};
 use crate::model::filling;
@@ -20,8 +21,10 @@ pub(super) struct Known<'a> {
     profile: &'a Profile,
     process: &'a Process,
     /// Its kernels, each with its weight in means.
-    kernels: Vec<(&'a Kernel, f64)>,
-    weighed_by: &'static str,
+    pub(super) kernels: Vec<(&'a Kernel, f64)>,
+    pub(super) weighed_by: &'static str,
+    /// Its kernels in a profiler's file.
+    pub(super) profiled: Option<&'a Profiled<'a>>,
     /// The one GPU that was its alone, and that GPU's load; or why there is none.
     gpu: Result<(GpuIndex, Option<LoadSummary>), &'static str>,
     host: Option<&'a HostSummary>,
@@ -30,7 +33,12 @@ pub(super) struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    pub(super) fn of(profile: &'a Profile, process: &'a Process, host: Option<&'a HostSummary>) -> Self {
+    pub(super) fn of(
+        profile: &'a Profile,
+        process: &'a Process,
+        host: Option<&'a HostSummary>,
+        profiled: Option<&'a Profiled<'a>>,
+    ) -> Self {
         let (kernels, weighed_by) = weighed(process);
         let ended = process.state.ended;
         let seconds = ended.map(|end| end.minus(process.identity.joined).as_secs_f64());
@@ -39,13 +47,14 @@ impl<'a> Known<'a> {
             process,
             kernels,
             weighed_by,
+            profiled,
             gpu: alone(profile, process).map(|gpu| (gpu, load::gpu(profile, gpu))),
             host,
             seconds: seconds.filter(|seconds| *seconds > 0.0),
         }
     }
 
-    fn recorded(&self) -> Result<(), Missing> {
+    pub(super) fn recorded(&self) -> Result<(), Missing> {
         if self.process.has_unrecorded_kernels() { Err(UNRECORDED.into()) } else { Ok(()) }
     }
 
@@ -243,6 +252,9 @@ fn meter_name(load: &LoadSummary) -> &'static str {
     }
 }
 
+/// How kernels are weighed where no time is known.
+pub(super) const BY_LAUNCHES: &str = "by launches (none was timed)";
+
 /// Kernels with their weight in means: by time on the GPU where launches were timed, else by launches. What runs longest
 /// decides how a program gets along with others.
 fn weighed(process: &Process) -> (Vec<(&Kernel, f64)>, &'static str) {
@@ -252,7 +264,7 @@ fn weighed(process: &Process) -> (Vec<(&Kernel, f64)>, &'static str) {
         return (launched().map(|kernel| (kernel, time(kernel))).collect(), "by estimated GPU time");
     }
     let by_launches = launched().map(|kernel| (kernel, kernel.all_launches() as f64)).collect();
-    (by_launches, "by launches (none was timed)")
+    (by_launches, BY_LAUNCHES)
 }
 
 /// The one GPU of a process, if it had it for itself: only then the GPU's figures are its own.

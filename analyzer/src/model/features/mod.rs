@@ -3,9 +3,11 @@
 //!
 //! [`FEATURES`] is the list; all renderings follow from it. `docs/metrics.md` says the same in prose.
 
+mod imported;
 mod known;
 
 use super::HostSummary;
+use super::profiled::Profiled;
 use known::Known;
 use radrm_profile::model::{HostCount, Process, Profile};
 use serde::Serialize;
@@ -22,7 +24,7 @@ pub struct Feature {
     /// Its unit; `ratio` for a number without one.
     pub unit: &'static str,
     /// `counted` (exact), `measured` (by a meter), `derived` (from such figures), `estimated` (from a sample),
-    /// `emulated` (an assumption of the emulated driver), or `unknown`.
+    /// `imported` (means of a profiler's file), `emulated` (an assumption of the emulated driver), or `unknown`.
     pub origin: &'static str,
     /// How it was obtained, or why not.
     pub how: String,
@@ -35,6 +37,7 @@ enum Origin {
     Measured,
     Derived,
     Estimated,
+    Imported,
     Emulated,
 }
 
@@ -45,6 +48,7 @@ impl Origin {
             Origin::Measured => "measured",
             Origin::Derived => "derived",
             Origin::Estimated => "estimated",
+            Origin::Imported => "imported",
             Origin::Emulated => "emulated",
         }
     }
@@ -80,9 +84,6 @@ const fn feature(
     Definition { resource, name, unit, find }
 }
 
-/// What a figure of the cache would need.
-const NO_L2: &str = "no meter (NVML, GPM, DCGM) reports the L2 cache";
-
 const FEATURES: &[Definition] = &[
     feature("sm", "threads_per_launch", "threads", |known| {
         known.geometry(|k| known::per(k.threads, k.all_launches()))
@@ -97,14 +98,25 @@ const FEATURES: &[Definition] = &[
     feature("sm", "dynamic_shared_bytes_per_block", "bytes", |known| {
         known.geometry(|k| known::per(k.dynamic_shared.0, k.all_launches()))
     }),
-    feature("sm", "sm_active", "%", |known| known.metered(|load| load.sm_active_share)),
-    feature("sm", "sm_occupancy", "%", |known| known.metered(|load| load.sm_occupancy_share)),
+    feature("sm", "sm_active", "%", |known| known.metered_or(|load| load.sm_active_share, &["sm_active"])),
+    feature("sm", "sm_occupancy", "%", |known| {
+        known.metered_or(|load| load.sm_occupancy_share, &["occupancy", "sm_active"])
+    }),
     feature("sm", "tensor_active", "%", |known| known.metered(|load| load.tensor_active_share)),
     feature("sm", "sm_active_by_geometry", "%", |known| known.by_geometry(|filling| filling.active)),
     feature("sm", "sm_occupancy_by_geometry", "%", |known| known.by_geometry(|filling| filling.resident)),
     feature("sm", "gpu_busy", "%", |known| known.by_nvml(|load| load.utilization_share)),
     feature("sm", "kernel_time_share", "%", |known| known.kernel_time()),
-    feature("dram", "dram_throughput", "%", |known| known.metered(|load| load.dram_active_share)),
+    feature("sm", "kernel_sm_throughput", "%", |known| known.of_kernels("sm_throughput")),
+    feature("sm", "kernel_occupancy", "%", |known| known.of_kernels("occupancy")),
+    feature("dram", "dram_throughput", "%", |known| {
+        known.metered_or(|load| load.dram_active_share, &["dram_throughput"])
+    }),
+    feature("dram", "kernel_dram_throughput", "%", |known| known.of_kernels("dram_throughput")),
+    feature("dram", "kernel_memory_throughput", "%", |known| known.of_kernels("memory_throughput")),
+    feature("dram", "kernel_dram_bytes_per_second", "bytes/s", |known| {
+        known.of_kernels("dram_bytes_per_second")
+    }),
     feature("dram", "memory_busy", "%", |known| known.by_nvml(|load| load.memory_utilization_share)),
     feature("dram", "tensor_per_dram", "ratio", |known| {
         known.per_dram("tensor-core activity", |load| load.tensor_active_share)
@@ -112,7 +124,10 @@ const FEATURES: &[Definition] = &[
     feature("dram", "sm_per_dram", "ratio", |known| {
         known.per_dram("SM activity", |load| load.sm_active_share)
     }),
-    feature("l2", "l2_throughput", "%", |_| Err(NO_L2.into())),
+    feature("l2", "l2_throughput", "%", |known| known.over_time(&["l2_throughput"])),
+    feature("l2", "kernel_l2_throughput", "%", |known| known.of_kernels("l2_throughput")),
+    feature("l2", "kernel_l1_throughput", "%", |known| known.of_kernels("l1_throughput")),
+    feature("l2", "kernel_l2_hit_rate", "%", |known| known.of_kernels("l2_hit_rate")),
     feature("memory", "memory_footprint_bytes", "bytes", |known| known.footprint()),
     feature("memory", "memory_footprint", "%", |known| known.footprint_share()),
     feature("copy", "copy_to_device_bytes_per_second", "bytes/s", |known| known.copied(&["host_to_device"])),
@@ -161,8 +176,13 @@ const FEATURES: &[Definition] = &[
     }),
 ];
 
-pub(super) fn features(profile: &Profile, process: &Process, host: Option<&HostSummary>) -> Vec<Feature> {
-    let known = Known::of(profile, process, host);
+pub(super) fn features(
+    profile: &Profile,
+    process: &Process,
+    host: Option<&HostSummary>,
+    profiled: Option<&Profiled<'_>>,
+) -> Vec<Feature> {
+    let known = Known::of(profile, process, host, profiled);
     let feature = |definition: &Definition| {
         let (value, origin, how) = match (definition.find)(&known) {
             Ok((value, origin, how)) => (Some(value), origin.key(), how),

@@ -1,0 +1,55 @@
+//! Features of a run's processes, as the dataset keeps them.
+
+use radrm_analyzer::{Feature, ProcessSummary, Summary};
+use radrm_collector::dataset::{Features, Figure, ProcessFeatures};
+
+/// Of so many processes, those that launched most, the dataset keeps features.
+const PROCESSES: usize = 16;
+
+/// What the dataset keeps of the processes' features: enough to learn from, and no more however many there are.
+#[must_use]
+pub fn of(summary: &Summary) -> Features {
+    let process = |process: &ProcessSummary| {
+        let figure = |feature: &Feature| Figure::new(feature.value?, feature.origin);
+        let features = process.features.iter().map(|feature| (feature.name.to_owned(), figure(feature)));
+        ProcessFeatures { pid: process.pid, features: features.collect() }
+    };
+    let processes: Vec<_> = summary.busiest(PROCESSES).into_iter().map(process).collect();
+    let all = summary.processes.len() as u64 + summary.processes_not_kept;
+    Features { left_out: all.saturating_sub(processes.len() as u64), processes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_profile::Profile;
+    use radrm_profile::model::{Job, Process};
+
+    #[test]
+    fn what_a_row_keeps_of_features_does_not_grow_with_the_job() {
+        let kept = |processes: u32| {
+            let mut profile = Profile::new(Job::default());
+            profile.processes_not_kept = 5;
+            profile.processes = (0..processes)
+                .map(|pid| {
+                    let mut process = Process::default();
+                    process.identity.pid = pid;
+                    process.state.launches = u64::from(pid);
+                    process
+                })
+                .collect();
+            of(&Summary::from_profile(&profile))
+        };
+        let (few, many) = (kept(3), kept(600));
+        assert_eq!((few.processes.len(), few.left_out), (3, 5));
+        assert_eq!((many.processes.len(), many.left_out), (PROCESSES, 600 + 5 - PROCESSES as u64));
+        let kept: Vec<u32> = many.processes.iter().map(|process| process.pid).collect();
+        assert_eq!(kept, (600 - PROCESSES as u32..600).rev().collect::<Vec<_>>(), "those that launched most");
+        // Were every feature known, to the last digit and by the longest word.
+        let mut full = many;
+        let figures = full.processes.iter_mut().flat_map(|process| process.features.values_mut());
+        figures.for_each(|figure| *figure = Figure::new(-f64::MAX / 3.0, "estimated"));
+        let text = serde_json::to_string(&full).unwrap();
+        assert!(text.len() < 64 << 10, "{} bytes", text.len());
+    }
+}
