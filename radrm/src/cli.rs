@@ -8,7 +8,7 @@ use radrm_console::usage::{Instead, explain};
 
 use crate::show::{compare, dataset, report};
 use crate::{
-    advise, audit, cdi, client, demo, evaluate, explore, export, quota, replay, slurm, sweep, train,
+    advise, audit, cdi, client, demo, evaluate, explore, export, import_ncu, quota, replay, slurm, sweep, train,
 };
 
 /// Columns of help texts, as of a narrow terminal.
@@ -146,6 +146,17 @@ Examples:
         #[command(subcommand)]
         command: export::Command,
     },
+    /// Add metrics from Nsight Compute to a run: L2, DRAM and memory throughput, occupancy
+    ///
+    /// No meter reports these before Hopper. Profile one iteration of the program with `ncu`; the kernels of FILE are
+    /// found in the run by name, and their metrics weighted by the launches and the GPU time that radrm-run recorded. The
+    /// result is kept in the run's profile and in its row of the dataset. A second import replaces the first.
+    #[command(after_long_help = "\
+Examples:
+  ncu --set full -o step -- python3 train.py --steps 1
+  ncu --import step.ncu-rep --csv --page raw > step.csv
+  radrm import-ncu step.csv --run train.4711.radrm")]
+    ImportNcu(import_ncu::Flags),
     /// Advise which programs share a GPU well, on which card each is best placed, and what limits each
     ///
     /// Reads the dataset: SM and DRAM activity and peaks of runs alone, launch rates beside others where the daemon has

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use radrm_collector::dataset::DatasetError;
+use radrm_collector::ncu::NcuError;
 use radrm_console::output::reason;
 use radrm_console::usage::{self, Instead};
 use radrm_emulator_machine::MachineError;
@@ -12,7 +13,7 @@ use radrm_export::WebError;
 use radrm_export::table::TableError;
 use radrm_launcher::report_file::ReportFileError;
 use radrm_limits::LimitError;
-use radrm_profile::ReadError;
+use radrm_profile::{ReadError, WriteError};
 use radrm_protocol::ProtocolError;
 use radrm_protocol::job_ref::JobRef;
 use radrm_scheduler_core::Bytes;
@@ -71,6 +72,12 @@ pub(crate) enum Failure {
     Live(#[from] LiveError),
     #[error("the dataset has no run {0}; `radrm dataset list` shows those that there are")]
     NoRun(i64),
+    #[error("run {0} has no profile; `radrm-run` writes one unless `--no-profile` is given")]
+    NoProfileOf(i64),
+    #[error("the profile of run {0} was replaced by that of a later run")]
+    ProfileReplaced(i64),
+    #[error("the dataset has no run with a profile: name one with --run")]
+    NoRecordedRun,
     #[error(transparent)]
     Slurm(#[from] SlurmError),
     #[error(transparent)]
@@ -157,6 +164,18 @@ pub(crate) enum FileProblem {
     Profile(#[from] ReadError),
     #[error("its program is running: a run is sent when it is over")]
     Running,
+    #[error("its program is running: import when it is over")]
+    StillWritten,
+    #[error("it is cut off, so nothing can be added to it")]
+    CutOff,
+    #[error("the run launched no kernels")]
+    NoLaunches,
+    #[error("no kernel of the run is in the file: was another program profiled?")]
+    OtherKernels,
+    #[error(transparent)]
+    Ncu(#[from] NcuError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
     #[error("there is no profile (*.radrm) in it")]
     NoProfile,
     #[error("call stacks are not recorded in it: run the program with `radrm-run --stacks`")]

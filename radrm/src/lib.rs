@@ -12,6 +12,7 @@ mod evaluate;
 mod explore;
 mod export;
 mod generate;
+mod import_ncu;
 mod live;
 mod quota;
 mod replay;
@@ -57,6 +58,7 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         }
         Command::Cdi { command: cdi::Command::Generate(flags) } => cdi::generate(&flags),
         Command::Demo(flags) => demo::run(&flags),
+        Command::ImportNcu(flags) => import_ncu::run(&flags),
         Command::Generate { folder } => generate::run(&folder),
         Command::Train(flags) => train::run(flags),
         Command::Evaluate(flags) => evaluate::run(flags),

@@ -12,7 +12,7 @@ mod queue;
 pub(crate) mod rad;
 mod stats;
 pub(crate) mod submit;
-mod text;
+pub(crate) mod text;
 mod top;
 mod usage;
 mod user_limit;

@@ -44,7 +44,7 @@ pub(super) fn time(ms: u64) -> String {
 }
 
 /// The text of a file that the user names: a regular file, or a pipe of a shell, of at most `most` bytes.
-pub(super) fn of_file(path: &Path, most: u64) -> Result<String, Failure> {
+pub(crate) fn of_file(path: &Path, most: u64) -> Result<String, Failure> {
     let read = || {
         let file = File::open(path)?;
         let kind = file.metadata()?.file_type();

@@ -6,6 +6,7 @@ mod doctor;
 mod dry_run;
 mod endings;
 mod guest;
+mod import_ncu;
 mod limits;
 mod load;
 mod records;
