@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::debian::Apt;
 use crate::shell;
 
 /// Generations of the driver, and the releases of Debian that have them.
@@ -55,9 +56,11 @@ pub fn fetch() -> Result<PathBuf> {
         return Ok(folder);
     }
     fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
-    let apt = Apt::new(&folder.join("apt"))?;
+    let sources: Vec<String> =
+        GENERATIONS.map(|(_, release)| format!("deb {{mirror}} {release} non-free")).into();
+    let apt = Apt::new(&folder.join("apt"), &sources)?;
     for (generation, release) in missing {
-        match apt.unpack(generation, release, &folder) {
+        match unpack(&apt, generation, release, &folder) {
             Ok(()) => eprintln!("xtask: driver {generation} is in {}", folder.join(generation).display()),
             Err(error) => eprintln!("xtask: driver {generation} cannot be fetched: {error:#}"),
         }
@@ -68,85 +71,15 @@ pub fn fetch() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// An apt with lists and caches of its own: the machine's are left alone.
-struct Apt {
-    folder: PathBuf,
-}
-
-impl Apt {
-    fn new(folder: &Path) -> Result<Self> {
-        let targets = Command::new("apt-get")
-            .args(["indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(COMPONENT)"])
-            .output()
-            .context("there is no apt-get")?;
-        let targets = String::from_utf8_lossy(&targets.stdout).into_owned();
-        let mirror =
-            mirror(&targets).context("apt is not configured with a mirror of Debian's main archive")?;
-        for part in ["lists/partial", "cache/archives/partial", "packages"] {
-            fs::create_dir_all(folder.join(part)).with_context(|| format!("{}", folder.display()))?;
+/// Unpacks one generation; it is there as a whole or not at all.
+fn unpack(apt: &Apt, generation: &str, release: &str, folder: &Path) -> Result<()> {
+    let fresh = apt.folder().join(generation);
+    for file in apt.download(PACKAGES.map(|package| format!("{package}/{release}")))? {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !name.contains(&format!("_{generation}.")) {
+            bail!("{release} has {name}");
         }
-        let sources = GENERATIONS.map(|(_, release)| format!("deb {mirror} {release} non-free\n"));
-        fs::write(folder.join("sources.list"), sources.concat())?;
-        let apt = Self { folder: folder.to_owned() };
-        // A release without this component must not keep the others away.
-        if let Err(error) = shell::run(apt.command().args(["--quiet", "update"])) {
-            eprintln!("xtask: {error:#}");
-        }
-        Ok(apt)
+        shell::run(Command::new("dpkg").arg("-x").arg(&file).arg(&fresh))?;
     }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new("apt-get");
-        let folder = self.folder.display();
-        for option in [
-            format!("Dir::Etc::sourcelist={folder}/sources.list"),
-            "Dir::Etc::sourceparts=-".into(),
-            format!("Dir::State::lists={folder}/lists"),
-            format!("Dir::Cache={folder}/cache"),
-            // Else root's apt reads as a user who may not enter a private folder.
-            "APT::Sandbox::User=root".into(),
-            "Acquire::Languages=none".into(),
-            // Without a network this gives up, rather than that tests wait for it.
-            "Acquire::http::Timeout=20".into(),
-        ] {
-            command.args(["-o", &option]);
-        }
-        command.current_dir(self.folder.join("packages"));
-        command
-    }
-
-    /// Unpacks one generation; it is there as a whole or not at all.
-    fn unpack(&self, generation: &str, release: &str, folder: &Path) -> Result<()> {
-        let packages = self.folder.join("packages");
-        fs::remove_dir_all(&packages).and_then(|()| fs::create_dir(&packages))?;
-        let names = PACKAGES.map(|package| format!("{package}/{release}"));
-        shell::run(self.command().args(["--quiet", "download"]).args(names))?;
-        let fresh = self.folder.join(generation);
-        for file in fs::read_dir(&packages)?.flatten() {
-            let name = file.file_name().to_string_lossy().into_owned();
-            if !name.contains(&format!("_{generation}.")) {
-                bail!("{release} has {name}");
-            }
-            shell::run(Command::new("dpkg").arg("-x").arg(file.path()).arg(&fresh))?;
-        }
-        fs::rename(&fresh, folder.join(generation)).context("unpacked packages")
-    }
-}
-
-/// The mirror among apt's index targets, which are lines of URI, origin and component.
-fn mirror(targets: &str) -> Option<&str> {
-    targets.lines().find_map(|line| line.strip_suffix(" Debian main"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mirror_is_that_of_debians_main_archive() {
-        let targets = "https://other/ $(ORIGIN) main\nhttp://mirror/debian/ Debian contrib\nhttp://mirror/debian/ \
-                       Debian main\nhttp://security/ Debian main\n";
-        assert_eq!(mirror(targets), Some("http://mirror/debian/"));
-        assert_eq!(mirror("http://archive/ubuntu/ Ubuntu main\n"), None);
-    }
+    fs::rename(&fresh, folder.join(generation)).context("unpacked packages")
 }

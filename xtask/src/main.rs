@@ -2,6 +2,7 @@
 
 mod aarch64;
 mod bench;
+mod debian;
 mod demo;
 mod dist;
 mod docs;

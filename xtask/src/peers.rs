@@ -7,14 +7,16 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::debian::Apt;
 use crate::{shell, venv};
 
 /// Options of `peers`.
 #[derive(clap::Args)]
 pub struct Flags {
-    /// Suites of ld-preload-tests/data/peers.tsv; with `:TEXT` those files of one whose path contains TEXT. None: all.
+    /// Suites of ld-preload-tests/data/peers.tsv; with `:TEXT` those files of one whose path contains TEXT. None: all
+    /// whose environments are there. Those of suites that are named are made.
     suites: Vec<String>,
-    /// Run also what target/peers has results of.
+    /// Run also what target/peers has results of: the table counts runs without a difference that follow each other.
     #[arg(long)]
     again: bool,
     /// Seconds after which no further file of tests is begun; a later run goes on there.
@@ -33,10 +35,13 @@ pub fn run(flags: &Flags) -> Result<()> {
     let list = fs::read_to_string(shell::root().join("ld-preload-tests/data/peers.tsv"))?;
     for line in list.lines().filter(|line| !line.starts_with('#')) {
         let fields: Vec<&str> = line.split('\t').collect();
-        let [name, package, version, from, tests, ..] = fields[..] else { continue };
+        let [name, package, version, from, tests, environment, ..] = fields[..] else { continue };
         let asked = |suite: &String| suite.split(':').next() == Some(name);
         if !flags.suites.is_empty() && !flags.suites.iter().any(asked) {
             continue;
+        }
+        if let Some(environment) = venv::of(environment).filter(|_| !flags.suites.is_empty()) {
+            venv::make(environment)?;
         }
         let folder = work.join(format!("{package}-{version}"));
         let fetched = match from {
@@ -44,7 +49,10 @@ pub fn run(flags: &Flags) -> Result<()> {
             "sdist" => source_package(&python, &work, package, version),
             "unpacked" => wheel(&python, &work, package, version),
             "crate" => compile(&folder, package, version, tests),
-            _ => Ok(()),
+            _ => match from.strip_prefix("debian:") {
+                Some(release) => debian_source(&work, &folder, release, tests),
+                None => Ok(()),
+            },
         };
         if let Err(error) = fetched {
             eprintln!("xtask: the tests of {package} {version} cannot be had: {error:#}");
@@ -67,6 +75,28 @@ pub fn run(flags: &Flags) -> Result<()> {
 fn source_package(python: &Path, work: &Path, package: &str, version: &str) -> Result<()> {
     let archive = download(python, work, package, version, "--no-binary")?;
     shell::run(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(work))
+}
+
+/// Fetches `tests`, files that are separated by spaces, of a source package of a release of Debian, into `folder`, which is
+/// named after package and version.
+fn debian_source(work: &Path, folder: &Path, release: &str, tests: &str) -> Result<()> {
+    if tests.split(' ').all(|file| folder.join(file).exists()) {
+        return Ok(());
+    }
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (package, version) = name.rsplit_once('-').context(name.clone())?;
+    let apt = Apt::new(&work.join("apt"), &[format!("deb-src {{mirror}} {release} main")])?;
+    let found = apt.source(&format!("{package}/{release}"))?.into_iter().find(|file| {
+        let file = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // What Debian's free software guidelines leave of it is marked behind the version.
+        let rest = file.strip_prefix(&format!("{package}_{version}"));
+        rest.is_some_and(|rest| rest.starts_with(['+', '.']) && rest.contains(".orig.tar."))
+    });
+    let archive = found.with_context(|| format!("{release} has another version than {version}"))?;
+    fs::create_dir_all(folder)?;
+    let mut tar = Command::new("tar");
+    tar.arg("-xf").arg(&archive).args(["--strip-components=1", "--wildcards", "-C"]).arg(folder);
+    shell::run(tar.args(tests.split(' ').map(|file| format!("*/{file}"))))
 }
 
 /// Fetches and unpacks a wheel, beside the environment.

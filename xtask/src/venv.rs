@@ -57,6 +57,13 @@ pub const FRAMEWORKS: [Environment; 3] = [
     },
 ];
 
+/// The PyTorch that Debian's source package of its tests fits (1.9 GB), for `peers`.
+pub const TORCH_TESTS: Environment = Environment {
+    folder: "venv-torch-tests",
+    requirements: "ld-preload-tests/clients/requirements-torch-tests.txt",
+    options: &["--no-deps"],
+};
+
 /// Options of `venv`.
 #[derive(clap::Args)]
 pub struct Flags {
@@ -111,6 +118,11 @@ pub fn make(environment: &Environment) -> Result<Option<PathBuf>> {
     // Written last: an environment that was interrupted is made anew.
     fs::write(&stamp, wanted).with_context(|| format!("{}", stamp.display()))?;
     Ok(Some(python))
+}
+
+/// The environment of a folder below `target/`.
+pub fn of(folder: &str) -> Option<&'static Environment> {
+    [&CLIENTS, &TORCH, &TORCH_TESTS].into_iter().chain(&FRAMEWORKS).find(|known| known.folder == folder)
 }
 
 /// The Python of an environment that was made, of whatever requirements.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use radrm_emulator_facade::{Toolkit, write_all};
+use radrm_preload_tests::peers::earlier::Earlier;
 use radrm_preload_tests::peers::run::{self, Both, Interpreter};
 use radrm_preload_tests::peers::suites::{self, Origin, Suite};
 use radrm_preload_tests::peers::{compiled, store, table};
@@ -84,17 +85,18 @@ impl Cli {
     fn files<'a>(&'a self, suite: &Suite) -> Result<BTreeMap<String, Work<'a>>> {
         let source = suite.source(&self.work);
         let compiler = || self.compiler(suite.environment);
-        let (folder, packages, libraries) = match suite.origin {
+        let (package, packages, libraries) = match suite.origin {
             Origin::Nowhere => return Ok(BTreeMap::new()),
             Origin::Crate => return self.modules(&source.join("tests")),
-            Origin::Wheel => (self.packages(suite.environment)?.join(suite.tests), None, Vec::new()),
-            Origin::Unpacked => (source.join(suite.tests), Some(source), vec![compiler()?]),
-            Origin::Sdist => (source.join(suite.tests), None, vec![compiler()?, self.stand_ins()?]),
+            Origin::Wheel => (self.packages(suite.environment)?, None, Vec::new()),
+            Origin::Unpacked => (source.clone(), Some(source), vec![compiler()?]),
+            Origin::Sdist => (source, None, vec![compiler()?, self.stand_ins()?]),
+            Origin::Debian => (source, None, vec![self.stand_ins()?]),
         };
-        let interpreter = Interpreter { python: self.python(suite.environment), packages, libraries };
-        let paths = suites::files(&folder).unwrap_or_default();
-        let named = paths.into_iter().map(|path| {
-            let name = path.strip_prefix(&folder).unwrap_or(&path).display().to_string();
+        let variable = Some(suite.variable).filter(|variable| !variable.is_empty());
+        let interpreter =
+            Interpreter { python: self.python(suite.environment), packages, libraries, variable };
+        let named = suite.files(&package).into_iter().map(|(name, path)| {
             let interpreter = interpreter.clone();
             let work: Work<'a> = Box::new(move || run::file(&interpreter, &path, self.patience()));
             (name, work)
@@ -150,7 +152,7 @@ fn main() -> Result<()> {
         if suite.origin != Origin::Nowhere && asked && files.is_empty() {
             eprintln!("{}: no tests; {}", suite.name, suite.remark);
         }
-        let number = files.len();
+        let names: Vec<String> = files.keys().cloned().collect();
         for (name, work) in files.into_iter().filter(|_| asked) {
             let wanted = parts.is_empty() || parts.iter().any(|part| name.contains(part));
             let late = begun.elapsed() > Duration::from_secs(cli.budget);
@@ -163,19 +165,22 @@ fn main() -> Result<()> {
                     both.settle(&work()?);
                 }
             }
+            both.follow(runs.get(&name));
+            both.made = format!("{}, commit {}", measured::date(), measured::commit());
             let differing = both.differences().len();
             eprintln!("{}: {name}: {} tests, {differing} differ", suite.name, both.bare.len());
             runs.insert(name, both);
             store::save(&file, &runs)?;
         }
-        all.push((suite, number, runs));
+        all.push((suite, names, runs));
     }
     let made = [
         format!("machine: {}", measured::machine()),
-        format!("date: {}, in pieces; commit {}", measured::date(), measured::commit()),
-        "command: `cargo xtask peers --budget 400`, until all files are run".to_owned(),
+        "command: `cargo xtask peers --budget 400`, until all files are run; again with `--again`".to_owned(),
     ];
-    std::fs::write(&cli.out, table::page(&all, &made)).with_context(|| cli.out.display().to_string())?;
+    let earlier = Earlier::read(&std::fs::read_to_string(&cli.out).unwrap_or_default());
+    std::fs::write(&cli.out, table::page(&all, &made, &earlier))
+        .with_context(|| cli.out.display().to_string())?;
     let differing: usize = all.iter().map(|(.., runs)| table::Counts::of(runs).differing).sum();
     println!("{} is written; {differing} tests differ", cli.out.display());
     Ok(())

@@ -4,9 +4,10 @@
 //! * [`run`]: one file of tests, on an emulated machine of its own; [`compiled`]: tests in a program of their own.
 //! * [`outcome`]: what became of a test, and the class of a failure.
 //! * [`store`]: results that were kept, so that a suite can be run in pieces.
-//! * [`table`] writes `bench/PEERS.md`.
+//! * [`table`] writes `bench/PEERS.md`; [`earlier`]: what it keeps of the page that was there.
 
 pub mod compiled;
+pub mod earlier;
 pub mod outcome;
 pub mod run;
 pub mod store;

@@ -25,6 +25,8 @@ pub fn load(file: &Path) -> BTreeMap<String, Both> {
         match side.as_str() {
             "shim" => run.shimmed = parse(&text),
             "bare" => run.bare = parse(&text),
+            "runs" => run.runs = text.trim_end().parse().unwrap_or(0),
+            "made" => text.trim_end().clone_into(&mut run.made),
             _ => run.unsteady = text.lines().map(|test| test.trim_end().to_owned()).collect(),
         }
     }
@@ -49,6 +51,7 @@ pub fn save(file: &Path, runs: &BTreeMap<String, Both>) -> Result<()> {
                 writeln!(text, "{of}\t{side}\t{test}\t{word}\t{reason}").expect("a string");
             }
         }
+        writeln!(text, "{of}\truns\t{}\n{of}\tmade\t{}", run.runs, run.made).expect("a string");
         for test in &run.unsteady {
             writeln!(text, "{of}\tunsteady\t{test}").expect("a string");
         }
@@ -72,11 +75,18 @@ mod tests {
         let shimmed = parse("a\tfailed\tother\n");
         let runs = BTreeMap::from([(
             "x.py".to_owned(),
-            Both { bare: bare.clone(), shimmed: shimmed.clone(), unsteady: ["d".to_owned()].into() },
+            Both {
+                bare: bare.clone(),
+                shimmed: shimmed.clone(),
+                unsteady: ["d".to_owned()].into(),
+                runs: 3,
+                made: "today".to_owned(),
+            },
         )]);
         save(&file, &runs).unwrap();
         let loaded = load(&file);
         assert_eq!((&loaded["x.py"].bare, &loaded["x.py"].shimmed), (&bare, &shimmed));
         assert!(loaded["x.py"].unsteady.contains("d"));
+        assert_eq!((loaded["x.py"].runs, loaded["x.py"].made.as_str()), (3, "today"));
     }
 }

@@ -1,5 +1,6 @@
 //! The list of suites: `data/peers.tsv`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -15,6 +16,8 @@ pub enum Origin {
     Unpacked,
     /// The source package has them.
     Sdist,
+    /// Debian's source package has them.
+    Debian,
     /// They are compiled from a crate's source.
     Crate,
     /// No package has them.
@@ -32,10 +35,13 @@ pub struct Suite {
     pub version: &'static str,
     /// Where its tests come from.
     pub origin: Origin,
-    /// Folder of the tests, in the package; of a crate the features that it is compiled with.
+    /// Folder of the tests, in the package, or files of tests that are separated by spaces; of a crate the features that it
+    /// is compiled with.
     pub tests: &'static str,
     /// Name of the Python environment; empty where there is none.
     pub environment: &'static str,
+    /// Environment variable that the tests run with, `NAME=VALUE`; empty where there is none.
+    pub variable: &'static str,
     /// What a reader should know.
     pub remark: &'static str,
 }
@@ -50,18 +56,19 @@ pub fn all() -> Result<Vec<Suite>> {
 
 fn suite(line: &'static str) -> Result<Suite> {
     let fields: Vec<&'static str> = line.split('\t').collect();
-    let [name, package, version, from, tests, environment, remark] = fields[..] else {
-        bail!("{line:?} has {} fields and not 7", fields.len());
+    let [name, package, version, from, tests, environment, variable, remark] = fields[..] else {
+        bail!("{line:?} has {} fields and not 8", fields.len());
     };
     let origin = match (from, environment.is_empty()) {
         ("wheel", false) => Origin::Wheel,
         ("unpacked", false) => Origin::Unpacked,
         ("sdist", false) => Origin::Sdist,
+        (from, false) if from.starts_with("debian:") => Origin::Debian,
         ("crate", true) => Origin::Crate,
         ("-", true) => Origin::Nowhere,
         _ => bail!("{line:?}: {from} in the environment {environment:?} is not known"),
     };
-    Ok(Suite { name, package, version, origin, tests, environment, remark })
+    Ok(Suite { name, package, version, origin, tests, environment, variable, remark })
 }
 
 impl Suite {
@@ -69,13 +76,25 @@ impl Suite {
     pub fn source(&self, work: &Path) -> PathBuf {
         work.join(format!("{}-{}", self.package, self.version))
     }
+
+    /// Files of its tests below the folder of the package, by their names in the table; none where they are not there.
+    pub fn files(&self, package: &Path) -> BTreeMap<String, PathBuf> {
+        let folder = package.join(self.tests);
+        if folder.is_dir() {
+            let paths = files(&folder).unwrap_or_default();
+            let named = paths
+                .into_iter()
+                .map(|path| (path.strip_prefix(&folder).unwrap_or(&path).display().to_string(), path));
+            return named.collect();
+        }
+        let paths = self.tests.split(' ').map(|file| (file, package.join(file)));
+        let paths = paths.filter(|(_, path)| path.is_file());
+        paths.map(|(file, path)| (file.rsplit('/').next().unwrap_or(file).to_owned(), path)).collect()
+    }
 }
 
 /// Files of tests below a folder, in the order of their names.
-///
-/// # Errors
-/// The folder cannot be read.
-pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     for entry in entries.flatten() {
@@ -94,6 +113,21 @@ pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tests_are_a_folder_or_files() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("tests/deep")).unwrap();
+        for file in ["tests/test_a.py", "tests/deep/test_b.py", "tests/other.py"] {
+            std::fs::write(folder.path().join(file), "").unwrap();
+        }
+        let names = |tests| {
+            let suite = Suite { tests, ..all().unwrap().remove(0) };
+            suite.files(folder.path()).into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(names("tests"), ["deep/test_b.py", "test_a.py"]);
+        assert_eq!(names("tests/test_a.py tests/other.py tests/missing.py"), ["other.py", "test_a.py"]);
+    }
 
     #[test]
     fn each_suite_is_runnable_or_says_why_it_is_not() {

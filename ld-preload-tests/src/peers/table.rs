@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::earlier::Earlier;
 use super::outcome::{Class, Outcome};
 use super::run::Both;
 use super::suites::{Origin, Suite};
@@ -56,77 +57,43 @@ Made by `cargo xtask peers` on emulated GPUs. Each file of tests runs in a proce
 alone and once under `radrm-run`; the outcomes are compared test by test. Emulated memory holds what is copied to it, but
 kernels are not executed: a test that looks at what one computes fails, with the shim as without. A file with a difference is
 run twice more; unsteady are tests of which a run without the shim then came to what one with it came to, as tests of times do.
+Runs: how many such runs of each file, without a difference, followed each other; counts are of the last one.
 ";
 
 const COLUMNS: &str = "
-| suite | version | files | tests | passed | skipped | failed: needs computed values | not emulated | other | unsteady | differing |
-|---|---|---|---|---|---|---|---|---|---|---|
+| suite | version | files | tests | passed | skipped | failed: needs computed values | not emulated | other | unsteady | differing | runs | last run |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|
 ";
 
-/// A suite, the number of its files of tests, and the runs of those that were run.
-pub type Ran = (Suite, usize, BTreeMap<String, Both>);
+const DIFFERING: &str = "Differing";
+const UNSTEADY: &str = "Unsteady";
+const OTHER: &str = "Other failures";
 
-/// The page of all suites; those that were not run say why. `made` tells where and when the last of them were run, a
-/// line each.
-pub fn page(suites: &[Ran], made: &[String]) -> String {
+/// A suite, the names of its files of tests, and the runs of those that were run.
+pub type Ran = (Suite, Vec<String>, BTreeMap<String, Both>);
+
+/// The page of all suites; those that were not run say why. `made` tells where and how they were run, a line each.
+/// What `earlier` says of suites of which it has more files is kept.
+pub fn page(suites: &[Ran], made: &[String], earlier: &Earlier) -> String {
     let mut page = HEAD.to_owned();
     let line = "write to a string";
     page.push('\n');
     made.iter().for_each(|text| writeln!(page, "- {text}").expect(line));
     page.push_str(COLUMNS);
-    for (suite, files, runs) in suites.iter().filter(|(.., runs)| !runs.is_empty()) {
-        let c = Counts::of(runs);
-        let (values, missing, other) =
-            (c.class(Class::Values), c.class(Class::NotEmulated), c.class(Class::Fault));
-        writeln!(
-            page,
-            "| {} | {} | {} of {files} | {} | {} | {} | {values} | {missing} | {other} | {} | {} |",
-            suite.name, suite.version, c.files, c.tests, c.passed, c.skipped, c.unsteady, c.differing
-        )
-        .expect(line);
-    }
-    let differing = suites.iter().flat_map(|(suite, _, runs)| {
-        runs.values().flat_map(move |run| run.differences()).map(move |found| (suite.name, found))
-    });
-    let lines: Vec<String> = differing
-        .map(|(suite, (test, bare, shimmed))| {
-            format!("- {suite}: `{test}`: {bare:?}, with the shim {shimmed:?}\n")
-        })
-        .collect();
-    if !lines.is_empty() {
-        page.push_str("\n## Differing\n\n");
-        lines.iter().for_each(|text| page.push_str(text));
-    }
-    let unsteady: Vec<String> = suites
-        .iter()
-        .flat_map(|(suite, _, runs)| {
-            runs.values().flat_map(move |run| run.unsteady.iter().map(move |test| (suite, test)))
-        })
-        .map(|(suite, test)| format!("- {}: `{test}`\n", suite.name))
-        .collect();
-    if !unsteady.is_empty() {
-        page.push_str("\n## Unsteady\n\n");
-        unsteady.iter().for_each(|text| page.push_str(text));
-    }
-    page.push_str(
-        "\n## Other failures\n\nNeither computed values nor something that is known not to be there:\n\n",
-    );
-    for (suite, _, runs) in suites {
-        for (test, outcome) in runs.values().flat_map(|run| &run.bare) {
-            if outcome.class() == Some(Class::Fault) {
-                let reason = match outcome {
-                    Outcome::Failed(reason) => {
-                        let last: String = reason.chars().rev().take(120).collect();
-                        last.chars().rev().collect::<String>().replace('|', "/").replace('`', "'")
-                    }
-                    _ => "the process ended in the middle of it, or was ended for want of time".to_owned(),
-                };
-                writeln!(page, "- {}: `{test}`: {reason}", suite.name).expect(line);
+    let rows: Vec<Vec<String>> = suites.iter().map(|ran| rows(ran, earlier)).collect();
+    rows.iter().flatten().for_each(|row| writeln!(page, "{row}").expect(line));
+    for section in [DIFFERING, UNSTEADY, OTHER] {
+        let items: Vec<String> = suites.iter().flat_map(|ran| items(section, ran, earlier)).collect();
+        if !items.is_empty() {
+            writeln!(page, "\n## {section}\n").expect(line);
+            if section == OTHER {
+                page.push_str("Neither computed values nor something that is known not to be there:\n\n");
             }
+            items.iter().for_each(|item| writeln!(page, "{item}").expect(line));
         }
     }
     page.push_str("\n## Not run\n\n| suite | package | why |\n|---|---|---|\n");
-    for (suite, ..) in suites.iter().filter(|(.., runs)| runs.is_empty()) {
+    for ((suite, ..), _) in suites.iter().zip(&rows).filter(|(_, rows)| rows.is_empty()) {
         let why = if suite.origin == Origin::Nowhere {
             suite.remark.to_owned()
         } else {
@@ -137,10 +104,109 @@ pub fn page(suites: &[Ran], made: &[String]) -> String {
     page
 }
 
+/// Rows of a suite, and of those folders of it that were run more often than the whole.
+fn rows((suite, files, runs): &Ran, earlier: &Earlier) -> Vec<String> {
+    let version = suite.version;
+    let whole = earlier
+        .fuller_row(suite.name, version, runs.len())
+        .map(str::to_owned)
+        .or_else(|| (!runs.is_empty()).then(|| row(suite.name, version, files.len(), runs)));
+    let folder = |name: &str| name.split_once('/').map(|(folder, _)| folder.to_owned());
+    let times = |runs: &BTreeMap<String, Both>| runs.values().map(|run| run.runs).min().unwrap_or(0);
+    let complete = runs.len() == files.len();
+    let mut parts: BTreeMap<String, BTreeMap<String, Both>> = BTreeMap::new();
+    for (name, run) in runs {
+        if let Some(folder) = folder(name) {
+            parts.entry(folder).or_default().insert(name.clone(), run.clone());
+        }
+    }
+    parts.retain(|_, part| times(part) > if complete { times(runs) } else { 1 });
+    let mut named: BTreeMap<String, String> = earlier
+        .parts(suite.name)
+        .filter_map(|name| Some((name.to_owned(), earlier.row(name, version)?.to_owned())))
+        .collect();
+    for (part, runs) in parts {
+        let name = format!("{}: {part}", suite.name);
+        let number = files.iter().filter(|file| folder(file).as_ref() == Some(&part)).count();
+        let row = row(&name, version, number, &runs);
+        named.insert(name, row);
+    }
+    whole.into_iter().chain(named.into_values()).collect()
+}
+
+fn row(name: &str, version: &str, files: usize, runs: &BTreeMap<String, Both>) -> String {
+    let c = Counts::of(runs);
+    let (values, missing, other) =
+        (c.class(Class::Values), c.class(Class::NotEmulated), c.class(Class::Fault));
+    let times = || runs.values().map(|run| run.runs);
+    let times = match (times().min().unwrap_or(0), times().max().unwrap_or(0)) {
+        (least, most) if least == most => least.to_string(),
+        (least, most) => format!("{least} to {most}"),
+    };
+    let last = runs.values().map(|run| run.made.as_str()).max().unwrap_or_default();
+    format!(
+        "| {name} | {version} | {} of {files} | {} | {} | {} | {values} | {missing} | {other} | {} | {} | {times} | {last} |",
+        c.files, c.tests, c.passed, c.skipped, c.unsteady, c.differing
+    )
+}
+
+/// Items of a suite in a section.
+fn items(section: &str, (suite, _, runs): &Ran, earlier: &Earlier) -> Vec<String> {
+    let mut items = if earlier.fuller_row(suite.name, suite.version, runs.len()).is_some() {
+        earlier.items(section, suite.name).to_vec()
+    } else {
+        Vec::new()
+    };
+    let fresh = runs.values().flat_map(|run| match section {
+        DIFFERING => differing(suite.name, run),
+        UNSTEADY => run.unsteady.iter().map(|test| format!("- {}: `{test}`", suite.name)).collect(),
+        _ => other_failures(suite.name, run),
+    });
+    for item in fresh {
+        if !items.contains(&item) {
+            items.push(item);
+        }
+    }
+    items
+}
+
+fn differing(suite: &str, run: &Both) -> Vec<String> {
+    let found = run.differences().into_iter();
+    found
+        .map(|(test, bare, shimmed)| format!("- {suite}: `{test}`: {bare:?}, with the shim {shimmed:?}"))
+        .collect()
+}
+
+fn other_failures(suite: &str, run: &Both) -> Vec<String> {
+    let failed = run.bare.iter().filter(|(_, outcome)| outcome.class() == Some(Class::Fault));
+    failed
+        .map(|(test, outcome)| {
+            let reason = match outcome {
+                Outcome::Failed(reason) => {
+                    let last: String = reason.chars().rev().take(120).collect();
+                    last.chars().rev().collect::<String>().replace('|', "/").replace('`', "'")
+                }
+                _ => "the process ended in the middle of it, or was ended for want of time".to_owned(),
+            };
+            format!("- {suite}: `{test}`: {reason}")
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::peers::{outcome::parse, suites};
+
+    fn ran(of: &str, files: &[&str], runs: &BTreeMap<String, Both>) -> Vec<Ran> {
+        let suites = suites::all().unwrap().into_iter();
+        suites
+            .map(|suite| {
+                let runs = if suite.name == of { runs.clone() } else { BTreeMap::new() };
+                (suite, files.iter().map(|file| (*file).to_owned()).collect(), runs)
+            })
+            .collect()
+    }
 
     #[test]
     fn the_page_counts_by_class_and_names_what_differs() {
@@ -149,7 +215,8 @@ mod tests {
         );
         let mut shimmed = bare.clone();
         shimmed.insert("a".into(), Outcome::Crashed);
-        let runs = BTreeMap::from([("file".to_owned(), Both { bare, shimmed, ..Both::default() })]);
+        let made = "2026".to_owned();
+        let runs = BTreeMap::from([("file".to_owned(), Both { bare, shimmed, made, ..Both::default() })]);
         let counts = Counts::of(&runs);
         let expected = Counts {
             files: 1,
@@ -161,17 +228,32 @@ mod tests {
             differing: 1,
         };
         assert_eq!(counts, expected);
-        let suites: Vec<_> = suites::all()
-            .unwrap()
-            .into_iter()
-            .map(|suite| {
-                let runs = if suite.name == "numba-cuda" { runs.clone() } else { BTreeMap::new() };
-                (suite, 2, runs)
-            })
-            .collect();
-        let page = page(&suites, &["date: today".to_owned()]);
-        assert!(page.contains("| 1 of 2 | 5 | 1 | 1 | 1 | 1 | 1 | 0 | 1 |"), "{page}");
+        let ran = ran("numba-cuda", &["file", "other"], &runs);
+        let page = page(&ran, &["machine: this".to_owned()], &Earlier::default());
+        assert!(page.contains("| 1 of 2 | 5 | 1 | 1 | 1 | 1 | 1 | 0 | 1 | 0 | 2026 |"), "{page}");
         assert!(page.contains("`a`: Some(Passed), with the shim Some(Crashed)"), "{page}");
-        assert!(page.contains("| triton | ") && page.contains("\n- date: today\n\n| suite"), "{page}");
+        assert!(page.contains("| triton | ") && page.contains("\n- machine: this\n\n| suite"), "{page}");
+    }
+
+    #[test]
+    fn a_part_that_was_run_more_often_has_its_own_row_and_the_whole_is_kept() {
+        let run = |runs| Both {
+            bare: parse("a\tpassed\t\n"),
+            shimmed: parse("a\tpassed\t\n"),
+            runs,
+            ..Both::default()
+        };
+        let files = ["deep/x", "deep/y", "z"];
+        let first =
+            BTreeMap::from([("deep/x", 1), ("deep/y", 1), ("z", 1)].map(|(f, n)| (f.to_owned(), run(n))));
+        let whole = page(&ran("numba-cuda", &files, &first), &[], &Earlier::default());
+        assert!(whole.contains("| 3 of 3 | 3 |") && !whole.contains("numba-cuda: deep"), "{whole}");
+        let part = BTreeMap::from([("deep/x", 2), ("deep/y", 3)].map(|(f, n)| (f.to_owned(), run(n))));
+        let both = page(&ran("numba-cuda", &files, &part), &[], &Earlier::read(&whole));
+        assert!(both.contains("| 3 of 3 | 3 |") && both.contains("| 2 of 2 | 2 |"), "{both}");
+        assert!(both.contains("| 2 to 3 |"), "{both}");
+        // Without results of its own, a page keeps all of the earlier one.
+        let kept = page(&ran("cupy", &files, &BTreeMap::new()), &[], &Earlier::read(&both));
+        assert_eq!(kept, both);
     }
 }

@@ -22,7 +22,8 @@ fn a_sample_of_numba_cudas_suite_is_the_same_with_the_shim() {
     let ask = "import sysconfig; print(sysconfig.get_path('purelib'))";
     let output = Command::new(&python).args(["-c", ask]).output().expect("python");
     let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join(suite.tests);
-    let interpreter = peers::run::Interpreter { python, packages: None, libraries: Vec::new() };
+    let interpreter =
+        peers::run::Interpreter { python, packages: None, libraries: Vec::new(), variable: None };
     let mut tests = 0;
     for name in SAMPLE {
         let patience = Duration::from_secs(PATIENCE);
@@ -34,8 +35,9 @@ fn a_sample_of_numba_cudas_suite_is_the_same_with_the_shim() {
     assert!(tests > 20, "only {tests} tests were found");
 }
 
-/// What PyTorch's allocators and graphs promise, written anew: its own tests are in no package. Each promise is a function
-/// of `torch_memory.py`, which prints the figures that it saw.
+/// What the allocators and graphs of the newest PyTorch promise, written anew: no package has its own tests of this version;
+/// `cargo xtask peers` runs those of an older one. Each promise is a function of `torch_memory.py`, which prints the figures
+/// that it saw.
 #[track_caller]
 fn pytorch_is_the_same(settings: &str) {
     let Some(python) = torch() else { return };
