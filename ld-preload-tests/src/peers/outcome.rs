@@ -27,7 +27,7 @@ pub enum Class {
 }
 
 /// Parts of reasons which say that something is not there. Asked first: such a test often ends in an assertion.
-const NOT_EMULATED: [&str; 12] = [
+const NOT_EMULATED: [&str; 14] = [
     "NOT_SUPPORTED",
     "not supported",
     "NotSupported",
@@ -40,6 +40,8 @@ const NOT_EMULATED: [&str; 12] = [
     "ModuleNotFoundError",
     "fixture",
     "named symbol not found",
+    "NVRTC is not installed",
+    "Ninja is required",
 ];
 /// Parts of reasons which compare values.
 const VALUES: [&str; 12] = [

@@ -35,8 +35,8 @@ pub struct Suite {
     pub version: &'static str,
     /// Where its tests come from.
     pub origin: Origin,
-    /// Folder of the tests, in the package, or files of tests that are separated by spaces; of a crate the features that it
-    /// is compiled with.
+    /// Folder of the tests, in the package, or files of tests and `FILE::CLASS`, separated by spaces; of a crate the features
+    /// that it is compiled with.
     pub tests: &'static str,
     /// Name of the Python environment; empty where there is none.
     pub environment: &'static str,
@@ -77,7 +77,7 @@ impl Suite {
         work.join(format!("{}-{}", self.package, self.version))
     }
 
-    /// Files of its tests below the folder of the package, by their names in the table; none where they are not there.
+    /// Files of its tests, and classes of such files, below the folder of the package, by their names in the table; none where they are not there.
     pub fn files(&self, package: &Path) -> BTreeMap<String, PathBuf> {
         let folder = package.join(self.tests);
         if folder.is_dir() {
@@ -87,10 +87,14 @@ impl Suite {
                 .map(|path| (path.strip_prefix(&folder).unwrap_or(&path).display().to_string(), path));
             return named.collect();
         }
-        let paths = self.tests.split(' ').map(|file| (file, package.join(file)));
-        let paths = paths.filter(|(_, path)| path.is_file());
-        paths.map(|(file, path)| (file.rsplit('/').next().unwrap_or(file).to_owned(), path)).collect()
+        let named = self.tests.split(' ').filter(|file| package.join(file_of(file)).is_file());
+        named.map(|file| (file.rsplit('/').next().unwrap_or(file).to_owned(), package.join(file))).collect()
     }
+}
+
+/// The file of tests that are a file or a class of one.
+fn file_of(tests: &str) -> &str {
+    tests.split("::").next().unwrap_or(tests)
 }
 
 /// Files of tests below a folder, in the order of their names.
@@ -126,7 +130,7 @@ mod tests {
             suite.files(folder.path()).into_keys().collect::<Vec<_>>()
         };
         assert_eq!(names("tests"), ["deep/test_b.py", "test_a.py"]);
-        assert_eq!(names("tests/test_a.py tests/other.py tests/missing.py"), ["other.py", "test_a.py"]);
+        assert_eq!(names("tests/test_a.py::A tests/other.py tests/missing.py"), ["other.py", "test_a.py::A"]);
     }
 
     #[test]

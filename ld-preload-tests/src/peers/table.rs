@@ -53,7 +53,7 @@ impl Counts {
 
 const HEAD: &str = "# Other projects' test suites, with and without the shim
 
-Made by `cargo xtask peers` on emulated GPUs. Each file of tests runs in a process of its own, once on the emulated driver
+Made by `cargo xtask peers` on emulated GPUs. Each file of tests, or class of one, runs in a process of its own, once on the emulated driver
 alone and once under `radrm-run`; the outcomes are compared test by test. Emulated memory holds what is copied to it, but
 kernels are not executed: a test that looks at what one computes fails, with the shim as without. A file with a difference is
 run twice more; unsteady are tests of which a run without the shim then came to what one with it came to, as tests of times do.
