@@ -8,7 +8,8 @@ use radrm_console::usage::{Instead, explain};
 
 use crate::show::{compare, dataset, report};
 use crate::{
-    advise, audit, cdi, client, demo, evaluate, explore, export, import_ncu, quota, replay, slurm, sweep, train,
+    advise, audit, cdi, client, demo, evaluate, explore, export, import_ncu, quota, replay, slurm, sweep,
+    train,
 };
 
 /// Columns of help texts, as of a narrow terminal.
