@@ -7,8 +7,9 @@ use radrm_base::Bytes;
 use radrm_collector::dataset;
 use radrm_limits::LimitError;
 use radrm_limits::files;
-use radrm_limits::ledgers::SCOPES;
-use radrm_limits::mps::control::has_living_daemon;
+use radrm_limits::ledgers::{Ledgers, SCOPES};
+use radrm_limits::mps::control::{Control, DEFAULT_PIPE, PIPE_VARIABLE};
+use radrm_limits::mps::warnings::answers;
 use radrm_limits::program::libraries;
 use radrm_os::host::is_in_first_pid_namespace;
 use radrm_os::nvml::{Inventory, Nvml, NvmlError, NvmlSource};
@@ -32,8 +33,8 @@ pub fn all() -> Vec<Finding> {
     findings.push(past_runs(dataset::default_path().as_deref()));
     findings.push(limits());
     findings.push(shared_limits(Path::new(SCOPES).is_dir()));
-    let pipe = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").filter(|value| !value.is_empty());
-    findings.push(mps(&pipe.map_or_else(|| PathBuf::from("/tmp/nvidia-mps"), PathBuf::from)));
+    let control_is_installed = Control::new(Path::new(DEFAULT_PIPE), None).is_ok();
+    findings.push(mps(&mps_pipes(), control_is_installed));
     findings.push(daemon(Connection::open(None).is_ok()));
     findings.push(namespaces(Surroundings::find()));
     findings.push(programs());
@@ -275,10 +276,29 @@ fn shared_limits(are_set_up: bool) -> Finding {
     }
 }
 
-fn mps(pipe: &Path) -> Finding {
-    match has_living_daemon(pipe) {
-        true => Finding::new("MPS", Fine, format!("a control daemon answers at {}", pipe.display())),
-        false => Finding::new("MPS", Info, "not running; --mps starts it where a program asks for it"),
+/// Where control daemons may answer, the one that a program uses first: a daemon that the environment or the
+/// configuration names, else the one that `--mps` starts for this user, and that of programs without any word.
+fn mps_pipes() -> Vec<PathBuf> {
+    let of_environment = std::env::var_os(PIPE_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let of_configuration = || files::all().ok()?.into_iter().find_map(|read| read.config.mps.pipe_directory);
+    match of_environment.or_else(of_configuration) {
+        Some(named) => vec![named],
+        None => {
+            let own = Ledgers::System.private_directory(rustix::process::getuid().as_raw()).join("mps");
+            vec![own, PathBuf::from(DEFAULT_PIPE)]
+        }
+    }
+}
+
+fn mps(pipes: &[PathBuf], control_is_installed: bool) -> Finding {
+    match (pipes.iter().find(|pipe| answers(pipe)), control_is_installed) {
+        (Some(pipe), _) => {
+            Finding::new("MPS", Fine, format!("a control daemon answers at {}", pipe.display()))
+        }
+        (None, true) => Finding::new("MPS", Info, "not running; --mps starts it where a program asks for it"),
+        (None, false) => {
+            Finding::new("MPS", Info, "nvidia-cuda-mps-control is not installed: --mps starts no program")
+        }
     }
 }
 
@@ -423,9 +443,22 @@ mod tests {
     fn what_a_shared_node_has_is_listed() {
         check(&shared_limits(true), Fine, "/run/radrm/limits", "");
         check(&shared_limits(false), Info, "not set up", "radrm quota init");
-        check(&mps(Path::new("/nonexistent")), Info, "--mps", "");
+        check(&mps(&["/nonexistent".into()], true), Info, "--mps starts it", "");
         check(&daemon(true), Fine, "radrm submit", "");
         check(&daemon(false), Info, "works without", "");
+    }
+
+    #[test]
+    fn mps_is_promised_only_where_its_control_program_is_installed() {
+        check(&mps(&["/nonexistent".into()], false), Info, "--mps starts no program", "");
+        let folder = tempfile::tempdir().unwrap();
+        let pid = std::process::id().to_string();
+        fs::write(folder.path().join("nvidia-cuda-mps-control.pid"), pid).unwrap();
+        if Control::new(folder.path(), None).is_ok() {
+            return; // the real program is installed and answers itself
+        }
+        let pipes = ["/nonexistent".into(), folder.path().to_owned()];
+        check(&mps(&pipes, false), Fine, &folder.path().display().to_string(), "");
     }
 
     #[test]
