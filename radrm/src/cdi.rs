@@ -10,13 +10,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use radrm_console::output::say;
 use radrm_limits::program::libraries;
 use radrm_limits::requested::RequestedLimits;
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
 use crate::error::{FileProblem, UsageError};
-use crate::{Failure, print, print_json};
+use crate::{Failure, NAME, print, print_json};
 
 /// The oldest version of the interface that has names and mounts as used here: newer runtimes take it too.
 const VERSION: &str = "0.5.0";
@@ -30,6 +31,13 @@ const USUAL: [&str; 12] =
 
 /// Programs of the container.
 const PROGRAMS: [&str; 2] = ["radrm-run", "radrm"];
+
+/// Libraries of emulated GPUs and of dry runs: a program with a GPU needs none of them.
+const EMULATED: [&str; 3] =
+    [libraries::EMULATED_CUDA, libraries::EMULATED_NVML, "libradrm_emulated_toolkit.so"];
+
+/// The Python module below the folders of its packages.
+const MODULE: &str = "radrm";
 
 /// Where the container has the limit of its device.
 const LIMIT: &str = "/etc/radrm/container.toml";
@@ -119,7 +127,14 @@ pub(crate) fn generate(flags: &Flags) -> Result<(), Failure> {
         }
     }
     let folder = std::path::absolute(&flags.folder).map_err(|error| at(&flags.folder, error))?;
-    let common = common(&folder, flags.preload)?;
+    let node = Node {
+        configuration: Path::new(radrm_limits::files::SYSTEM),
+        ledgers: Path::new(radrm_limits::ledgers::RUNTIME),
+    };
+    for sentence in node.missing() {
+        say(NAME, &sentence);
+    }
+    let common = common(&folder, flags.preload, node)?;
     let mut devices = Vec::new();
     for limit in named {
         let Some(name) = name(limit) else { continue };
@@ -145,8 +160,54 @@ fn name(limit: &str) -> Option<String> {
     (name.bytes().all(plain) && name.starts_with(|first: char| first.is_ascii_digit())).then_some(name)
 }
 
+/// What a node has for all containers.
+#[derive(Clone, Copy)]
+struct Node<'a> {
+    /// Its limits.
+    configuration: &'a Path,
+    /// The ledgers of users and groups.
+    ledgers: &'a Path,
+}
+
+impl Node<'_> {
+    /// What will not hold in containers: what is not there now cannot be mounted. One sentence each.
+    fn missing(self) -> Vec<String> {
+        let Node { configuration, ledgers } = self;
+        let mut missing = Vec::new();
+        if !configuration.is_file() {
+            missing.push(format!(
+                "{} is not there: containers get the limit of their device and none of this node's; \
+                 run this command again when the file is written",
+                configuration.display()
+            ));
+        }
+        if !ledgers.is_dir() {
+            missing.push(format!(
+                "{} is not there: no limit of a user or group holds across containers; enable the units and run \
+                 this command again",
+                ledgers.display()
+            ));
+        }
+        missing
+    }
+
+    fn mounts(self) -> Vec<Mount> {
+        let Node { configuration, ledgers } = self;
+        let mut mounts = Vec::new();
+        // The node's own limits hold inside as well, and are counted in the same ledgers.
+        if configuration.is_file() {
+            mounts.push(Mount::read_only(configuration.to_owned(), configuration));
+        }
+        if ledgers.is_dir() {
+            let options = ["rbind", "rw", "nosuid", "nodev"];
+            mounts.push(Mount { host_path: ledgers.to_owned(), container_path: ledgers.to_owned(), options });
+        }
+        mounts
+    }
+}
+
 /// What every device mounts.
-fn common(folder: &Path, preload: bool) -> Result<Vec<Mount>, Failure> {
+fn common(folder: &Path, preload: bool, node: Node<'_>) -> Result<Vec<Mount>, Failure> {
     let own = std::env::current_exe().map_err(|error| at(Path::new("radrm"), error))?;
     let mut mounts = Vec::new();
     for program in PROGRAMS {
@@ -160,25 +221,31 @@ fn common(folder: &Path, preload: bool) -> Result<Vec<Mount>, Failure> {
     libraries::check_preload(&shim)?;
     let inside = |name: &str| format!("/usr/lib/radrm/{name}");
     mounts.push(Mount::read_only(shim, inside(libraries::SHIM)));
-    for emulated in [libraries::EMULATED_CUDA, libraries::EMULATED_NVML] {
+    for emulated in EMULATED {
         mounts.extend(libraries::find(emulated).ok().map(|file| Mount::read_only(file, inside(emulated))));
     }
+    let module = own.parent().and_then(python_module);
+    mounts.extend(module.map(|module| Mount::read_only(module, inside("python/radrm"))));
     if preload {
         let list = folder.join("ld.so.preload");
         write(&list, &format!("{}\n", inside(libraries::SHIM)))?;
         mounts.push(Mount::read_only(list, "/etc/ld.so.preload"));
     }
-    // The node's own limits hold inside as well, and are counted in the same ledgers.
-    let node = Path::new(radrm_limits::files::SYSTEM);
-    if node.is_file() {
-        mounts.push(Mount::read_only(node.to_owned(), node));
-    }
-    let ledgers = Path::new(radrm_limits::ledgers::RUNTIME);
-    if ledgers.is_dir() {
-        let options = ["rbind", "rw", "nosuid", "nodev"];
-        mounts.push(Mount { host_path: ledgers.to_owned(), container_path: ledgers.to_owned(), options });
-    }
+    mounts.extend(node.mounts());
     Ok(mounts)
+}
+
+/// The Python module, where a package has put it beside the folder of its programs: the tarball and the .rpm into
+/// `lib/radrm/python`, the .deb into Debian's folder, the wheel into that of its environment.
+fn python_module(programs: &Path) -> Option<PathBuf> {
+    let libraries = programs.parent()?.join("lib");
+    let environments = fs::read_dir(&libraries).into_iter().flatten().flatten();
+    let environments = environments.map(|entry| entry.path().join("site-packages"));
+    [libraries.join("radrm/python"), libraries.join("python3/dist-packages")]
+        .into_iter()
+        .chain(environments)
+        .map(|folder| folder.join(MODULE))
+        .find(|module| module.join("__init__.py").is_file())
 }
 
 /// Replaces a file as a whole: a container runtime may read it at any moment.
@@ -214,6 +281,35 @@ mod tests {
         assert_eq!(name("50%").as_deref(), Some("50percent"));
         assert_eq!(name("0=10GiB,1=4GiB"), None);
         assert_eq!(name("none"), None);
+    }
+
+    #[test]
+    fn what_a_container_will_not_get_is_said_in_one_sentence_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let (configuration, ledgers) = (folder.path().join("radrm.toml"), folder.path().join("run"));
+        let node = Node { configuration: &configuration, ledgers: &ledgers };
+        let missing = node.missing();
+        assert_eq!(missing.len(), 2, "{missing:?}");
+        assert!(missing[0].contains("radrm.toml") && missing[1].contains("enable the units"), "{missing:?}");
+        assert!(node.mounts().is_empty());
+        fs::write(&configuration, "").unwrap();
+        fs::create_dir(&ledgers).unwrap();
+        assert!(node.missing().is_empty());
+        let mounts: Vec<_> = node.mounts().into_iter().map(|mount| mount.container_path).collect();
+        assert_eq!(mounts, [configuration, ledgers]);
+    }
+
+    #[test]
+    fn the_python_module_is_found_where_each_package_puts_it() {
+        for folder in ["radrm/python", "python3/dist-packages", "python3.13/site-packages"] {
+            let prefix = tempfile::tempdir().unwrap();
+            let programs = prefix.path().join("bin");
+            assert_eq!(python_module(&programs), None);
+            let module = prefix.path().join("lib").join(folder).join("radrm");
+            fs::create_dir_all(&module).unwrap();
+            fs::write(module.join("__init__.py"), "").unwrap();
+            assert_eq!(python_module(&programs), Some(module));
+        }
     }
 
     /// The published schema permits no further keys, and wants these types.
