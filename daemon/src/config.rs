@@ -22,9 +22,9 @@ pub(crate) const USUAL: &str = "/etc/radrm/radrmd.toml";
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
-    /// The socket.
+    /// The socket: as root `/run/radrmd/socket`, else `radrmd/socket` in `$XDG_RUNTIME_DIR`.
     pub(crate) socket: PathBuf,
-    /// Queue, history, output and profiles.
+    /// Folder of queue, history, output and profiles: as root `/var/lib/radrm`, else `radrm` in `$XDG_STATE_HOME`.
     pub(crate) state: PathBuf,
     /// Where `/metrics` is served; `""` is nowhere. Only loopback addresses are taken.
     pub(crate) metrics: String,
@@ -49,9 +49,9 @@ pub(crate) struct Config {
     pub(crate) audit_s: u64,
     /// Days for which jobs that are over are kept, with their output and profiles. 0: for ever.
     pub(crate) keep_days: u32,
-    /// Cores and host memory (bytes) for jobs; 0 is what the machine has.
+    /// Cores for jobs; 0 is what the machine has.
     pub(crate) cpus: u32,
-    /// As `cpus`.
+    /// Host memory for jobs, bytes; 0 is what the machine has.
     pub(crate) host_memory: u64,
     /// Memory of each GPU that jobs never get, MiB.
     pub(crate) gpu_reserve_mib: u64,
@@ -63,7 +63,8 @@ pub(crate) struct Config {
     pub(crate) hooks: Hooks,
     /// Suspending jobs without loss.
     pub(crate) suspend: Suspend,
-    /// Policy, order, recovery, eviction.
+    /// How jobs are placed (`policy` and what it needs), in which order they are looked at (`order`), and what makes a
+    /// running one wait for others (`throttle`, `eviction`) or start again (`recovery`).
     pub(crate) scheduler: Settings,
     /// How needs are estimated.
     pub(crate) estimator: Estimators,
@@ -325,6 +326,32 @@ mod tests {
         for text in ["poll_ms = \"50%\"", "metrics = \"x%y\"", "[scheduler]\nmin_speed = \"2x%\""] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.lines().count() == 1, "{error}");
+        }
+    }
+
+    /// The file that packages install, with and without the signs that make its lines comments.
+    #[test]
+    fn the_file_that_ships_states_the_defaults() {
+        let shipped = include_str!("../../contrib/config/radrmd.toml");
+        assert!(shipped.lines().all(|line| line.is_empty() || line.starts_with('#')), "it changes nothing");
+        let text: String = shipped
+            .lines()
+            .filter_map(|line| line.strip_prefix('#').filter(|line| !line.starts_with(' ')))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let stated = Config::parse(&text).unwrap();
+        // These two depend on the user who starts the daemon. The file has those of root.
+        let [socket, state] = ["/run/radrmd/socket", "/var/lib/radrm"].map(PathBuf::from);
+        let usual = Config { socket, state, ..Config::default() };
+        assert_eq!(format!("{stated:?}"), format!("{usual:?}"));
+        let fields: toml::Table = toml::from_str(&text).unwrap();
+        // Each key of the daemon's own, as the type names them in the error about a wrong one.
+        let known = toml::from_str::<Config>("no_such_key = 1").unwrap_err().to_string();
+        let (_, known) = known.split_once("expected one of ").unwrap();
+        let known: Vec<_> = known.split('`').skip(1).step_by(2).collect();
+        assert!(known.len() > 15, "{known:?}");
+        for key in known.into_iter().filter(|key| *key != "look_ms") {
+            assert!(fields.contains_key(key), "{key} is not in contrib/config/radrmd.toml");
         }
     }
 

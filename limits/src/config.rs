@@ -222,6 +222,27 @@ mod tests {
         assert_eq!(read("").unwrap(), Config::default());
     }
 
+    /// The file that packages install, with and without the signs that make its lines comments.
+    #[test]
+    fn the_file_that_ships_has_every_key() {
+        let shipped = include_str!("../../contrib/config/radrm.toml");
+        assert_eq!(read(shipped).unwrap(), Config::default(), "it changes nothing");
+        let text: String = shipped
+            .lines()
+            .filter_map(|line| line.strip_prefix('#').filter(|line| !line.starts_with(' ')))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let Config { context, default, user, group, job, mps } = read(&text).unwrap();
+        assert_eq!(context, Some(Context::Auto));
+        assert!(default.mem_limit.is_some() && user["alice"].mem_limit.is_some());
+        let Group { mem_limit, mem_limit_each } = &group["students"];
+        assert!(mem_limit.is_some() && mem_limit_each.is_some());
+        let Job { mem_limit, mem_limit_max, profile_mode } = job;
+        assert!(mem_limit.is_some() && mem_limit_max.is_some() && profile_mode.is_some());
+        let Mps { enable, active_thread_percentage, pipe_directory } = mps;
+        assert!(enable == Some(false) && active_thread_percentage.is_some() && pipe_directory.is_some());
+    }
+
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
         for (text, line, part) in [
