@@ -66,11 +66,11 @@ impl Default for Preconditions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unknown {
-    /// It gets devices of its own; once it ran for [`Settings::learn_after`], what it was seen to
+    /// It gets devices of its own; once it ran for `learn_after`, what it was seen to
     /// hold plus a quarter is set aside for it and others may join.
     #[default]
     Exclusive,
-    /// It joins others where [`Preconditions::min_free`] is free, and that much is set aside.
+    /// It joins others where `min_free` is free, and that much is set aside.
     MinFree,
 }
 
@@ -177,8 +177,8 @@ impl Default for Recovery {
 pub struct Throttle {
     /// Is anything done at all (beside declared shares)?
     pub on: bool,
-    /// A shared device's SM activity above which its least important job is slowed. `None`: a full
-    /// device is a good device, as long as no more important job suffers.
+    /// A shared device's SM activity above which its least important job is slowed. Without it a
+    /// full device is a good device, as long as no more important job suffers.
     pub smact: Option<Permille>,
     /// A job of higher priority keeps at least this speed.
     pub speed: Permille,
@@ -251,15 +251,15 @@ pub struct Settings {
     pub slack: Permille,
     /// Jobs of unknown need.
     pub unknown: Unknown,
-    /// When a job of unknown need has shown what it holds. `None`: it keeps its devices alone.
+    /// A job of unknown need has shown what it holds when it ran for this long: others may join it then.
     pub learn_after: Option<Millis>,
     /// The order of the queue.
     pub order: Order,
-    /// After an out-of-memory.
+    /// What happens to a job that ran out of GPU memory.
     pub recovery: Recovery,
-    /// Slowing down.
+    /// Which jobs are slowed down for others.
     pub throttle: Throttle,
-    /// Taking off.
+    /// Which jobs give up their devices for others.
     pub eviction: Eviction,
     /// `aware`: sharing must add at least this much of a lone job's work.
     pub min_gain: Permille,

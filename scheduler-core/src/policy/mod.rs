@@ -187,7 +187,7 @@ policies! {
     FirstFit, "first-fit", first_fit::FirstFit;
     /// The least memory left over.
     BestFit, "best-fit", best_fit::BestFit;
-    /// The most memory left over. With exact needs the same as `Magm`.
+    /// The most memory left over. With exact needs the same as `magm`.
     WorstFit, "worst-fit", worst_fit::WorstFit;
     /// Predicted use adds up to a whole device (TPDS '22).
     Horus, "horus", horus::Horus;

@@ -9,6 +9,7 @@
 mod attributes;
 mod configuration;
 mod dead;
+mod sources;
 mod types;
 
 use std::fs;
@@ -50,10 +51,8 @@ pub fn run(flags: &Flags) -> Result<()> {
     shell::run(shell::cargo().args(["build", "--quiet", "-p", "radrm"]))?;
     let generated = source.join("generated");
     shell::run(shell::command(target.join("debug/radrm")).arg("generate").arg(&generated))?;
-    fs::copy(generated.join("commands.md"), source.join("src/commands.md"))?;
-    write(&source.join("src/configuration.md"), configuration::page(&shell::root())?.as_bytes())?;
-    for page in types::PAGES {
-        write(&source.join("src").join(page.name), page.text(&shell::root())?.as_bytes())?;
+    for (name, content) in pages(&generated)? {
+        write(&source.join("src").join(name), &content)?;
     }
     write(&source.join("book.toml"), include_bytes!("../../data/book.toml"))?;
     if !flags.source_only {
@@ -64,6 +63,24 @@ pub fn run(flags: &Flags) -> Result<()> {
         eprintln!("xtask: the book is {}", book.join("index.html").display());
     }
     Ok(())
+}
+
+/// The pages of [`GENERATED`] with their content. `generated` is what `radrm generate` has written.
+///
+/// # Errors
+/// A source or the page of commands cannot be read.
+pub fn pages(generated: &Path) -> Result<Vec<(&'static str, Vec<u8>)>> {
+    let root = shell::root();
+    let [commands, configuration, ..] = GENERATED;
+    let file = generated.join(commands);
+    let mut pages = vec![
+        (commands, fs::read(&file).with_context(|| file.display().to_string())?),
+        (configuration, configuration::page(&root)?.into_bytes()),
+    ];
+    for page in types::PAGES {
+        pages.push((page.name, page.text(&root)?.into_bytes()));
+    }
+    Ok(pages)
 }
 
 fn write(path: &Path, content: &[u8]) -> Result<()> {

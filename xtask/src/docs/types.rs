@@ -190,7 +190,7 @@ fn argument(argument: &GenericArgument) -> Option<&Type> {
 }
 
 /// Text of a doc comment without links to other items: a page has no place for these.
-fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("[`") {
