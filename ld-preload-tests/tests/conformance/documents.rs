@@ -6,7 +6,7 @@
 //!
 //! | comment | means |
 //! |---|---|
-//! | `file: NAME` | the block is a file of the folder; those of the tutorial are in every folder |
+//! | `file: NAME` | the block is a file of the folder, and the text before it names it; those of the tutorial are in every folder |
 //! | `exit: N` | its last command ends with N instead of 0 |
 //! | `skipped: REASON` | it is not run |
 
@@ -28,6 +28,8 @@ struct Block {
     language: String,
     /// What the comment before it says, as key and value.
     comment: Option<(String, String)>,
+    /// The paragraph before it, as a reader sees it.
+    before: String,
     lines: Vec<String>,
 }
 
@@ -40,18 +42,28 @@ struct Step {
 
 fn blocks(page: &str) -> Vec<Block> {
     let (mut blocks, mut open, mut comment): (Vec<Block>, Option<Block>, _) = (Vec::new(), None, None);
+    let (mut before, mut is_over) = (String::new(), true);
     for line in page.lines() {
         match (&mut open, line.strip_prefix("```")) {
             (Some(_), Some(_)) => blocks.extend(open.take()),
             (Some(block), None) => block.lines.push(line.to_owned()),
             (None, Some(language)) => {
-                open =
-                    Some(Block { language: language.to_owned(), comment: comment.take(), lines: Vec::new() });
+                open = Some(Block {
+                    language: language.to_owned(),
+                    comment: comment.take(),
+                    before: std::mem::take(&mut before),
+                    lines: Vec::new(),
+                });
             }
             (None, None) => {
                 let inside = line.strip_prefix("<!-- ").and_then(|line| line.strip_suffix(" -->"));
                 let pair = inside.and_then(|inside| inside.split_once(": "));
                 comment = pair.map(|(key, value)| (key.to_owned(), value.to_owned()));
+                match (line.trim().is_empty() || line.starts_with("<!--"), is_over) {
+                    (true, _) => is_over = true,
+                    (false, true) => (before, is_over) = (line.to_owned(), false),
+                    (false, false) => before = format!("{before} {line}"),
+                }
             }
         }
     }
@@ -139,6 +151,13 @@ fn missing<'s>(shown: &'s [String], printed: &[&str]) -> Option<&'s str> {
     (!skips && !shown.is_empty() && at < printed.len()).then_some("(the end)")
 }
 
+/// Files whose names a reader does not learn before their blocks.
+fn unnamed(blocks: &[Block]) -> Vec<&str> {
+    let files = blocks.iter().filter_map(|block| Some((block.comment.as_ref()?, &block.before)));
+    let files = files.filter(|((key, name), before)| key == "file" && !before.contains(&format!("`{name}`")));
+    files.map(|((_, name), _)| name.as_str()).collect()
+}
+
 /// Runs a page's commands; what is not as the page shows it.
 fn problems(page: &Path, shared: &[Block]) -> String {
     let own = blocks(&fs::read_to_string(page).expect("page"));
@@ -171,6 +190,10 @@ fn problems(page: &Path, shared: &[Block]) -> String {
     let printed = child::run(shell, PATIENCE).ok().stdout;
 
     let mut problems = String::new();
+    for name in unnamed(&own) {
+        let _ =
+            writeln!(problems, "{}: the paragraph before the file does not name `{name}`\n", page.display());
+    }
     let mut outputs = printed.split("\n@begin ").skip(1);
     for step in &steps {
         let output = outputs.next().unwrap_or_default();
@@ -262,6 +285,18 @@ fn each_variable_of_the_programs_is_in_the_reference() {
     assert!(found.len() >= 25 && found.contains("RADRM_SEGMENT"), "{found:?}");
     let missing: Vec<_> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
     assert!(missing.is_empty(), "not in docs/environment.md: {missing:?}");
+}
+
+#[test]
+fn a_file_whose_name_only_a_comment_has_is_found() {
+    let page = |before: &str| format!("# A\n{before}\n\n<!-- file: a.py -->\n```python\nimport a\n```\n");
+    for (before, expected) in [
+        ("Save this as\n`a.py`:", &[][..]),
+        ("This is a program:", &["a.py"]),
+        ("`a.py` is below.\n\nOr not:", &["a.py"]),
+    ] {
+        assert_eq!(unnamed(&blocks(&page(before))), expected, "{before}");
+    }
 }
 
 #[test]

@@ -105,6 +105,22 @@ fn logins(folder: &Path) {
     let expected = (Some(3), printed.trim_start().to_owned());
     assert_eq!(login(&[], Some(script)), expected, "sshd");
     assert_eq!(login(&["-c", script], None), expected, "cron");
+    // Transfers of files go to OpenSSH's server whatever its options, and what only looks like one to the shell.
+    let servers =
+        ["/usr/lib/openssh", "/usr/libexec/openssh", "/usr/lib/ssh"].map(|at| format!("{at}/sftp-server"));
+    let is_there = servers.iter().any(|server| Path::new(server).is_file());
+    for command in ["internal-sftp".to_owned()].iter().chain(&servers) {
+        for command in [command.clone(), format!("{command} -l INFO -f AUTH")] {
+            // At the end of its input the server ends with 0 or 255.
+            let (code, printed) = login(&[], Some(&command));
+            assert_eq!(code == Some(127), !is_there, "{command}: {code:?}");
+            assert_eq!(printed, "", "{command}");
+        }
+    }
+    for command in ["echo /usr/lib/ssh/sftp-server", "echo internal-sftp-of-mine"] {
+        let expected = format!("{}\n", command.trim_start_matches("echo "));
+        assert_eq!(login(&[], Some(command)), (Some(0), expected), "{command}");
+    }
     let session = |kind: &str, user: &str| {
         let mut session = Command::new(folder.join("session"));
         session.env_clear().env("PATH", "/usr/bin:/bin").env("PAM_TYPE", kind).env("PAM_USER", user);
@@ -188,7 +204,12 @@ fn packages_work_where_they_are_installed() {
         "usr/lib/sysusers.d/radrm.conf",
         "usr/lib/tmpfiles.d/radrm.conf",
         "etc/radrm/radrm.toml",
+        "etc/radrm/radrmd.toml",
         "usr/share/doc/radrm/admin.md",
+        "usr/share/doc/radrm/commands.md",
+        "usr/share/doc/radrm/configuration.md",
+        "usr/share/doc/radrm/profile-file.md",
+        "usr/share/doc/radrm/report-json.md",
         "usr/share/doc/radrm/how-to/find-a-leak.md",
         "usr/share/man/man1/radrm-run.1",
         "usr/share/man/man8/radrmd.8",
@@ -201,11 +222,13 @@ fn packages_work_where_they_are_installed() {
     let plugstack =
         fs::read_to_string(at("root/usr/share/radrm/slurm/plugstack.conf")).expect("plugstack.conf");
     assert!(plugstack.contains("#optional /usr/lib/radrm/libradrm_spank.so shard=1MiB"), "{plugstack}");
-    let config = fs::read_to_string(at("root/etc/radrm/radrm.toml")).expect("configuration");
-    assert!(
-        config.lines().all(|line| line.is_empty() || line.starts_with('#')),
-        "it changes nothing as it is"
-    );
+    for name in ["radrm.toml", "radrmd.toml"] {
+        let config = fs::read_to_string(at("root/etc/radrm").join(name)).expect("configuration");
+        assert!(
+            config.lines().all(|line| line.is_empty() || line.starts_with('#')),
+            "{name} changes nothing as it is"
+        );
+    }
 }
 
 #[test]

@@ -71,6 +71,7 @@ fn with_zig(version: &str) -> Result<PathBuf> {
     let bin = python.parent().unwrap_or(Path::new("/"));
     let path = std::env::var("PATH").unwrap_or_default();
     let target_dir = shell::target_dir().join("dist-build");
+    let places = places(&target_dir)?;
     let mut command = shell::cargo();
     command
         .args([
@@ -85,8 +86,84 @@ fn with_zig(version: &str) -> Result<PathBuf> {
         .args(LIBRARIES.iter().flat_map(|(_, package)| ["-p", package]))
         .env("PATH", format!("{}:{path}", bin.display()))
         .env("CARGO_TARGET_DIR", &target_dir)
-        // Paths of this machine are not reproducible, and do not belong into a package.
-        .env("RUSTFLAGS", format!("--remap-path-prefix={}=radrm", shell::root().display()));
+        .env("RUSTFLAGS", remapped("--remap-path-prefix", &places))
+        .env("CFLAGS", remapped("-ffile-prefix-map", &places));
     shell::run(&mut command)?;
     Ok(target_dir.join(TARGET).join("release"))
+}
+
+/// Folders of this machine whose paths compilers write into programs, and what stands for each.
+fn places(target_dir: &Path) -> Result<Vec<(PathBuf, &'static str)>> {
+    let home = |variable: &str, usual: &str| {
+        let set = std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+        set.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(usual)))
+    };
+    let sysroot = shell::read(shell::command("rustc").args(["--print", "sysroot"]))?;
+    let mut places = vec![
+        (shell::root(), "radrm"),
+        (target_dir.to_owned(), "build"),
+        (PathBuf::from(sysroot.trim()), "rust"),
+    ];
+    places.extend(home("CARGO_HOME", ".cargo").map(|home| (home, "cargo")));
+    places.extend(home("RUSTUP_HOME", ".rustup").map(|home| (home, "rustup")));
+    Ok(places)
+}
+
+/// Options of a compiler that put names in the place of paths: paths of this machine are not reproducible, and do not
+/// belong into a package. Of several that fit compilers take the last, which is the longest here.
+fn remapped(option: &str, places: &[(PathBuf, &'static str)]) -> String {
+    let mut places: Vec<_> = places.iter().collect();
+    places.sort_by_key(|(path, _)| path.as_os_str().len());
+    let options = places.iter().map(|(path, name)| format!("{option}={}={name}", path.display()));
+    options.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// What rustc makes of a crate that lies below the home of cargo, in a workspace, and panics.
+    fn program(machine: &Path) -> Vec<u8> {
+        let (home, root) = (machine.join("home"), machine.join("home/checkout"));
+        for folder in [&home, &root] {
+            fs::create_dir_all(folder).unwrap();
+            let text = "#[inline(never)] pub fn fail(at: usize) -> u8 { let all = [1, 2]; all[at] }";
+            fs::write(folder.join("part.rs"), text).unwrap();
+        }
+        let main = format!(
+            "#[path = \"{}/part.rs\"] mod own; #[path = \"{}/part.rs\"] mod other;\n\
+             fn main() {{ own::fail(std::env::args().count()); other::fail(std::env::args().count()); }}",
+            root.display(),
+            home.display()
+        );
+        fs::write(root.join("main.rs"), main).unwrap();
+        let program = machine.join("program");
+        let places = [(root.clone(), "radrm"), (home, "cargo")];
+        let mut rustc = Command::new("rustc");
+        rustc
+            .args(["--edition=2024", "--crate-name=program", "-o"])
+            .arg(&program)
+            .args(remapped("--remap-path-prefix", &places).split(' '));
+        let output = rustc.arg(root.join("main.rs")).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        fs::read(program).unwrap()
+    }
+
+    #[test]
+    fn no_path_of_the_machine_is_in_a_program() {
+        let machine = tempfile::tempdir().unwrap();
+        let program = program(machine.path());
+        let has = |text: &str| program.windows(text.len()).any(|part| part == text.as_bytes());
+        assert!(has("radrm/part.rs") && has("cargo/part.rs"), "names stand for the paths");
+        assert!(!has(&machine.path().display().to_string()));
+    }
+
+    #[test]
+    fn each_home_of_a_build_is_remapped() {
+        let names: Vec<_> = places(Path::new("/t")).unwrap().into_iter().map(|(_, name)| name).collect();
+        for name in ["radrm", "build", "rust", "cargo", "rustup"] {
+            assert!(names.contains(&name), "{name}: {names:?}");
+        }
+    }
 }

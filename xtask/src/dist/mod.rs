@@ -135,17 +135,10 @@ fn commit_time() -> Result<u64> {
     text.trim().parse().with_context(|| format!("`{}` is no time", text.trim()))
 }
 
-/// A line for each file, as `sha256sum` writes it.
+/// A line for each file below a folder, as `sha256sum` writes it.
 fn sums(folder: &Path) -> Result<String> {
-    let mut names: Vec<_> = fs::read_dir(folder)?
-        .filter_map(|entry| entry.ok().filter(|entry| entry.path().is_file()).map(|entry| entry.file_name()))
-        .collect();
-    names.sort();
-    let line = |name: &std::ffi::OsString| {
-        let content = fs::read(folder.join(name))?;
-        Ok(format!("{}  {}\n", hex(&content), name.to_string_lossy()))
-    };
-    names.iter().map(line).collect()
+    let line = |(name, path): (String, PathBuf)| Ok(format!("{}  {name}\n", hex(&fs::read(path)?)));
+    files_below(folder)?.into_iter().map(line).collect()
 }
 
 fn hex(content: &[u8]) -> String {

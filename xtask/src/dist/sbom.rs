@@ -68,7 +68,7 @@ fn components(metadata: &Value) -> Option<Vec<Value>> {
                 "name": name,
                 "version": version,
                 "purl": format!("pkg:cargo/{name}@{version}"),
-                "licenses": [{ "expression": it["license"] }],
+                "licenses": [{ "expression": it["license"].as_str().map(expression) }],
             })
         })
         .collect();
@@ -76,9 +76,22 @@ fn components(metadata: &Value) -> Option<Vec<Value>> {
     Some(all)
 }
 
+/// A licence as an SPDX expression. Older crates separate choices by a slash, which is none.
+fn expression(license: &str) -> String {
+    license.split('/').map(str::trim).collect::<Vec<_>>().join(" OR ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn licences_are_expressions_of_spdx() {
+        assert_eq!(expression("MIT/Apache-2.0"), "MIT OR Apache-2.0");
+        assert_eq!(expression("Unlicense / MIT"), "Unlicense OR MIT");
+        let whole = "(MIT OR Apache-2.0) AND Unicode-3.0";
+        assert_eq!(expression(whole), whole);
+    }
 
     #[test]
     fn only_what_is_linked_is_listed() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::shell;
+use crate::{docs, shell};
 
 /// What a file is. Each package says where that goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,6 +152,10 @@ pub fn entries(built: &Path) -> Result<Vec<Entry>> {
     shell::run(shell::command(built.join("radrm")).arg("generate").arg(&generated))?;
     for (name, path) in files_below(&generated.join("share"))? {
         add(Part::Share, &name, &path)?;
+    }
+    // Pages link to those that are generated.
+    for (name, content) in docs::pages(&generated)? {
+        all.push(Entry { part: Part::Doc, name: name.to_owned(), content });
     }
     Ok(all)
 }
