@@ -26,7 +26,7 @@ impl Report<'_> {
         let hidden = self.summary.processes.len().saturating_sub(processes.len());
         more(out, hidden as u64);
         if !processes.is_empty() {
-            out.push_str("  (docs/metrics.md says what each is and how exact; --json has the whole lines)\n");
+            out.push_str("  (what each is and how exact: the page Metrics of the documentation; --json has the whole lines)\n");
         }
     }
 }
