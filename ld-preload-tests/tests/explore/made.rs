@@ -54,9 +54,14 @@ impl Place {
     fn row(&self, at: usize, count: usize, profiles: usize) -> Row {
         let batch = BATCHES[at % BATCHES.len()];
         let evil = if at == count - 2 { EVIL } else { "train.py" };
-        let words =
-            [evil, "--batch-size", &batch.to_string(), "--lr", if at % 3 == 0 { "0.1" } else { "0.01" }];
-        let fails = at % FAILING == 0;
+        let words = [
+            evil,
+            "--batch-size",
+            &batch.to_string(),
+            "--lr",
+            if at.is_multiple_of(3) { "0.1" } else { "0.01" },
+        ];
+        let fails = at.is_multiple_of(FAILING);
         Row {
             start_unix_ns: 1_790_000_000_000_000_000 + at as u64 * 60_000_000_000,
             duration_ns: (60 + at as u64 % 977) * 1_000_000_000,
@@ -70,9 +75,9 @@ impl Place {
             gpu_model: Some("NVIDIA H200".into()),
             framework: Some("PyTorch 2.9.0".into()),
             complete: !fails,
-            smact_permille: (at % 5 > 0).then_some(100 + (at as u32 * 7919) % 800),
+            smact_permille: (!at.is_multiple_of(5)).then_some(100 + (at as u32 * 7919) % 800),
             peak_bytes: (u64::from(batch) << 27) + (at as u64 * 104_729 % 997) * 1_048_576,
-            peak_exact: at % 50 != 0,
+            peak_exact: !at.is_multiple_of(50),
             launches: Some(1000 + at as u64),
             outcome: "exited".into(),
             exit_code: Some(i32::from(fails)),
