@@ -128,13 +128,17 @@ macro_rules! columns {
             vec![$(row.$field.to_sql()),*]
         }
 
+        /// A row of a statement that selects `id` and then [`COLUMNS`], in this order: to find a column by its name takes
+        /// longer than to read it.
         fn from_sql(sql: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
+            let mut columns = 1..;
+            let mut next = || sql.get_ref(columns.next().unwrap_or_default());
             Ok(Row {
-                id: sql.get("id")?,
+                id: sql.get(0)?,
                 // In a table of their own.
                 fits: Vec::new(),
                 ranks: None,
-                $($field: Column::from_sql(sql.get_ref(stringify!($field))?)),*
+                $($field: Column::from_sql(next()?)),*
             })
         }
     };

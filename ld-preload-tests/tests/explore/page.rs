@@ -92,6 +92,10 @@ fn ten_thousand_runs_are_shown_and_timed() {
         browser.wait(READY);
         assert_eq!(browser.value("document.getElementById('found').textContent"), "10,000 of 10,000 runs");
         let first = browser.value("document.body.dataset.first");
+        let asked = browser.value(
+            "(of => `asked after ${of.startTime.toFixed(0)} ms, answered after ${of.responseEnd.toFixed(0)} ms`)(\
+             performance.getEntriesByType('resource').find(of => of.name.endsWith('/api/runs')))",
+        );
         browser.value("document.querySelector('button[name=choose]').click()");
         browser.wait("document.querySelectorAll('#overlay .chart path.line').length === 80");
         let overlay = browser.value("document.querySelector('#overlay').dataset.ms");
@@ -102,7 +106,7 @@ fn ten_thousand_runs_are_shown_and_timed() {
         let filter = browser.value(typed).as_f64().unwrap_or_default();
         let _ = writeln!(
             lines,
-            "round {round}: first view {first} ms, overlay of 20 runs {overlay} ms, filter {filter:.1} ms"
+            "round {round}: first view {first} ms ({asked}), overlay of 20 runs {overlay} ms, filter {filter:.1} ms"
         );
     }
     nothing_was_complained_of(&browser, "");
