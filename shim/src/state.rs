@@ -195,9 +195,8 @@ fn refresh(page: &'static Page, tls: &Tls) {
     let epoch = page.epoch();
     let generation = page.generation.load(Ordering::Relaxed);
     if tls.generation.get() != generation {
-        // SAFETY: `gettid` cannot fail.
-        let tid = unsafe { libc::gettid() };
-        let lane = page.writer().lane(tid.cast_unsigned());
+        let tid = crate::tls::thread_id();
+        let lane = page.writer().lane(tid);
         tls.lane.set(Some(lane));
         tls.counts.set(lane.own_counts());
         tls.cache.set(page.kernels.cache_of(lane.number() as usize));
@@ -218,8 +217,7 @@ fn refresh(page: &'static Page, tls: &Tls) {
 
 /// Joins, or waits for the thread that does. False: not joined.
 fn join(page: &Page) -> bool {
-    // SAFETY: `gettid` cannot fail.
-    let tid = unsafe { libc::gettid() }.cast_unsigned();
+    let tid = crate::tls::thread_id();
     match page.join.compare_exchange(0, tid, Ordering::Acquire, Ordering::Acquire) {
         Ok(_) => {
             let joined = join_now(page);

@@ -99,6 +99,29 @@ mod place {
         }
         at as *const Tls
     }
+
+    // What the standard library's thread-locals call for their address. The loader's function of this name would make the
+    // library need glibc's loader, and a program of musl would not start with it. All thread-locals of the library lie in
+    // one block, which the loader places beside those of the program (initial-exec above demands it): the address is that
+    // of the symbol above, less its offset in the block, plus the offset that is asked for.
+    #[cfg(not(test))]
+    core::arch::global_asm!(
+        ".pushsection .text.radrm_tls_address,\"ax\",@progbits",
+        ".balign 16",
+        ".globl __tls_get_addr",
+        ".hidden __tls_get_addr",
+        ".type __tls_get_addr,@function",
+        "__tls_get_addr:",
+        "endbr64",
+        "movq radrm_tls@GOTTPOFF(%rip), %rax",
+        "addq %fs:0, %rax",
+        "subq $radrm_tls@DTPOFF, %rax",
+        "addq 8(%rdi), %rax",
+        "retq",
+        ".size __tls_get_addr, . - __tls_get_addr",
+        ".popsection",
+        options(att_syntax),
+    );
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -129,4 +152,9 @@ pub(crate) fn get<'t>() -> &'t Tls {
     // SAFETY: the block is this thread's own, zeroed at its start and as large and aligned as `Tls`
     // needs; the reference does not leave the thread (`Tls` is not `Sync`).
     unsafe { &*place::address() }
+}
+
+/// The calling thread's id. glibc before 2.30 has no function for it.
+pub(crate) fn thread_id() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
 }

@@ -38,15 +38,37 @@ fn the_library_runs_on_glibc_2_34() {
     assert!(newest <= Some((2, 34)), "{newest:?}");
 }
 
-/// Each further library would be loaded into every program of a job.
+/// Each further library would be loaded into every program of a job, and glibc's loader would keep programs of musl from
+/// starting.
 #[test]
-fn the_library_needs_libc_and_its_loader_alone() {
+fn the_library_needs_libc_alone() {
     let output = Command::new("readelf").args(["-dW"]).arg(support::library()).output().expect("readelf");
     let text = String::from_utf8(output.stdout).expect("names");
     let needed = text.lines().filter_map(|line| line.split_once("Shared library: [")?.1.strip_suffix(']'));
-    let others: Vec<_> =
-        needed.filter(|name| *name != "libc.so.6" && !name.starts_with("ld-linux")).collect();
-    assert!(text.contains("[libc.so.6]") && others.is_empty(), "{others:?}");
+    assert_eq!(needed.collect::<Vec<_>>(), ["libc.so.6"]);
+}
+
+/// A package is linked for glibc 2.28: what is newer under every version must be weak.
+#[test]
+fn functions_that_older_libraries_lack_are_not_needed() {
+    // They moved or got a version of their own.
+    const OLD: [&str; 6] =
+        ["dlopen", "fstat64", "pthread_key_create", "pthread_key_delete", "pthread_setspecific", "stat64"];
+    let output = Command::new("nm")
+        .args(["-D", "--undefined-only", "--with-symbol-versions"])
+        .arg(support::library())
+        .output()
+        .expect("nm");
+    let text = String::from_utf8(output.stdout).expect("names");
+    let needed =
+        text.lines().filter_map(|line| line.trim_start().strip_prefix("U ")?.split_once("@GLIBC_2."));
+    let newer: Vec<_> = needed
+        .filter(|(name, minor)| {
+            minor.split('.').next().and_then(|n| n.parse().ok()).is_none_or(|n: u32| n > 28)
+                && !OLD.contains(name)
+        })
+        .collect();
+    assert!(text.contains("@GLIBC_2.") && newer.is_empty(), "{newer:?}");
 }
 
 /// Addresses that the loader has to write into every program of a job: those of the standard library, and few of ours.

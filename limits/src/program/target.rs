@@ -14,8 +14,8 @@ use super::elf::{Elf, OUR_MACHINE};
 pub enum Visibility {
     /// The shim is loaded: everything is recorded.
     Full,
-    /// The loader leaves it out of the program itself, silently; programs that it starts may
-    /// still be seen. The reason, as the end of a sentence about the program.
+    /// The loader leaves it out of the program itself, silently, or it does nothing there; programs that it
+    /// starts may still be seen. The reason, as the end of a sentence about the program.
     OnlyChildren(String),
     /// Preloading would disturb the program (messages of the loader, or no start at all), so it
     /// must not be tried. The reason, as the end of a sentence about the program.
@@ -80,7 +80,7 @@ fn examine_elf(file: &File) -> Visibility {
     match &elf.interpreter {
         None => Visibility::OnlyChildren("is statically linked".to_owned()),
         Some(loader) if loader.contains("ld-musl") => {
-            Visibility::Nothing("uses the C library musl, and the shim needs glibc".to_owned())
+            Visibility::OnlyChildren("uses the C library musl, and the shim needs glibc".to_owned())
         }
         Some(loader) if !loader.contains("ld-linux") => {
             Visibility::Nothing(format!("is loaded by {loader}, which is not glibc's loader"))
@@ -178,12 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn musl_is_named_and_not_disturbed() {
+    fn musl_is_named_and_may_start_others_that_are_seen() {
         let dir = tempfile::tempdir().unwrap();
         let musl = file(dir.path(), "m", &elf(2, OUR_MACHINE, Some("/lib/ld-musl-x86_64.so.1")), 0o755);
-        assert!(matches!(examine(&musl), Visibility::Nothing(why) if why.contains("musl")));
+        assert!(matches!(examine(&musl), Visibility::OnlyChildren(why) if why.contains("musl")));
         let script = file(dir.path(), "s", format!("#!{}\n", musl.display()).as_bytes(), 0o755);
-        assert!(matches!(examine(&script), Visibility::Nothing(why) if why.contains("interpreter")));
+        assert!(matches!(examine(&script), Visibility::OnlyChildren(why) if why.contains("interpreter")));
     }
 
     #[test]

@@ -138,29 +138,6 @@ fn a_shim_that_cannot_load_is_named_and_the_program_runs() {
 }
 
 #[test]
-fn a_program_with_musl_runs_uncounted_and_is_refused_under_a_limit() {
-    let place = Place::new();
-    let text = "#include <stdio.h>\nint main(void) { puts(\"ran\"); return 7; }\n";
-    fs::write(place.join("musl.c"), text).unwrap();
-    let compiler = std::process::Command::new("musl-gcc").arg("--version").output();
-    if !compiler.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: there is no musl-gcc (apt-get install musl-tools)");
-        return;
-    }
-    finish(&mut place.command("musl-gcc", &["-o", "musl", "musl.c"])).code(0);
-    let output = finish(&mut place.run(&["--no-dataset", "--", "./musl"]));
-    assert_eq!(output.code(7).text(), "ran\n");
-    assert!(output.stderr.contains("uses the C library musl"), "{}", output.stderr);
-    // The loader of musl would print an error for each symbol that glibc has and musl lacks.
-    assert!(!output.stderr.contains("symbol not found"), "{}", output.stderr);
-    for option in [&["--mem-limit", "1GiB"][..], &["--emulate", "A100-40GB"]] {
-        let output = finish(&mut place.run(&[option, &["--", "./musl"]].concat()));
-        assert_eq!(output.code(125).text(), "", "it was not started");
-        output.one_sentence("uses the C library musl, and the shim needs glibc");
-    }
-}
-
-#[test]
 fn emulation_that_cannot_hold_is_refused_before_the_start() {
     let place = Place::new();
     fs::write(place.join("static.c"), "int puts(const char*); int main(void) { puts(\"ran\"); return 0; }")

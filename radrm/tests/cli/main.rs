@@ -9,6 +9,7 @@ mod guest;
 mod import_ncu;
 mod limits;
 mod load;
+mod musl;
 mod records;
 mod replay;
 mod signals;

@@ -35,8 +35,7 @@ unsafe impl Zeroable for Ranges {}
 static EARLY: Wiped<Ranges> = Wiped::new();
 
 fn owner(level: u32) -> u64 {
-    // SAFETY: `gettid` cannot fail.
-    let tid = unsafe { libc::gettid() }.cast_unsigned();
+    let tid = crate::tls::thread_id();
     u64::from(tid) << 32 | u64::from(level.saturating_add(1))
 }
 

@@ -4,8 +4,8 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use super::elf::{self, LinkMap};
-use super::{early, route};
+use super::objects::{self, LinkMap};
+use super::{early, elf, route};
 use crate::entries::{self, ENTRY_COUNT, EntryId, Library};
 use crate::errno;
 use radrm_cuda_abi::*;
@@ -158,11 +158,11 @@ pub(crate) fn function_of(library: &CStr, name: &CStr) -> Option<*mut ()> {
 }
 
 fn open(name: &CStr, flags: c_int) -> Option<*const LinkMap> {
-    let libc = elf::object(b"libc.so.6");
+    let libc = objects::named(b"libc.so.6");
     // SAFETY: libc and libdl, found among the initial objects, stay loaded.
     let dlopen = libc
         .and_then(|map| unsafe { elf::function(map, c"dlopen") })
-        .or_else(|| elf::object(b"libdl.so.2").and_then(|map| unsafe { elf::function(map, c"dlopen") }))?;
+        .or_else(|| objects::named(b"libdl.so.2").and_then(|map| unsafe { elf::function(map, c"dlopen") }))?;
     // SAFETY: this is libc's `dlopen`.
     let dlopen = unsafe {
         core::mem::transmute::<*mut (), unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void>(dlopen)

@@ -4,11 +4,14 @@
 //! the stack as the caller left it, so that `RTLD_NEXT` and `RTLD_DEFAULT` mean the caller's place in
 //! the search order. The first look-up of a process may come from an allocator that is setting itself
 //! up, or from a sanitizer: libc's function is therefore found by reading tables (see `elf`).
+//!
+//! musl loads this library too, where it is preloaded. There are no wrapped functions in such a process, and every
+//! look-up ends in musl's own.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{attach, elf, route};
+use super::{attach, elf, objects, route};
 use crate::entries::{self, Library};
 use crate::mode;
 
@@ -141,11 +144,18 @@ pub unsafe extern "C" fn dlvsym(
 }
 
 fn libc_function(name: &CStr) -> Option<*mut ()> {
-    [b"libc.so.6".as_slice(), b"libdl.so.2"]
+    let glibc = [b"libc.so.6".as_slice(), b"libdl.so.2"]
         .into_iter()
-        .filter_map(elf::object)
+        .filter_map(objects::named)
         // SAFETY: both are among the initial objects wherever they matter and stay loaded.
-        .find_map(|map| unsafe { elf::function(map, name) })
+        .find_map(|map| unsafe { elf::function(map, name) });
+    // musl is one object of any name.
+    glibc.or_else(|| {
+        objects::all().find_map(|map| {
+            // SAFETY: musl unloads nothing.
+            unsafe { elf::function(map, c"__libc_start_main").and_then(|_| elf::function(map, name)) }
+        })
+    })
 }
 
 extern "C" fn find_dlsym() -> *mut () {

@@ -1,29 +1,9 @@
 //! Looks up symbols in loaded objects by reading their tables: no call into the dynamic linker, so it
 //! works at any time (inside an allocator, before libc is set up) and leaves `dlerror` alone.
 
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_char};
 
-/// A loaded object, as the dynamic linker shows it to debuggers. A `dlopen` handle of glibc is one.
-#[repr(C)]
-pub(crate) struct LinkMap {
-    base: usize,
-    name: *const c_char,
-    dynamic: *const Dyn,
-    next: *const LinkMap,
-    previous: *const LinkMap,
-}
-
-#[repr(C)]
-struct RDebug {
-    version: c_int,
-    map: *const LinkMap,
-}
-
-#[repr(C)]
-struct Dyn {
-    tag: i64,
-    value: usize,
-}
+use super::objects::{Dyn, LinkMap, MANY};
 
 /// A relocation.
 #[repr(C)]
@@ -44,10 +24,6 @@ struct Sym {
     size: usize,
 }
 
-unsafe extern "C" {
-    static _r_debug: RDebug;
-}
-
 const DT_PLTRELSZ: i64 = 2;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
@@ -59,9 +35,6 @@ const DT_VERSYM: i64 = 0x6fff_fff0;
 /// Version index flag of a symbol that is not the default of its name.
 const HIDDEN: u16 = 0x8000;
 const STT_FUNC: u8 = 2;
-/// Objects read before the walk gives up.
-const MANY: usize = 65_536;
-
 /// The tables of one object.
 struct Tables {
     base: usize,
@@ -71,25 +44,6 @@ struct Tables {
     hash: *const u32,
     /// Where relocations stand, and how many bytes.
     relocations: [(usize, usize); 2],
-}
-
-/// The first loaded object whose file name is `name`.
-pub(crate) fn object(name: &[u8]) -> Option<*const LinkMap> {
-    // SAFETY: the dynamic linker has filled the structure before any code of ours runs.
-    let mut at = unsafe { (&raw const _r_debug.map).read() };
-    for _ in 0..MANY {
-        // SAFETY: the list holds the program's initial objects first, which stay for good.
-        let map = unsafe { at.as_ref() }?;
-        if !map.name.is_null() {
-            // SAFETY: a loaded object's name is a C string.
-            let path = unsafe { CStr::from_ptr(map.name) }.to_bytes();
-            if path.rsplit(|b| *b == b'/').next() == Some(name) {
-                return Some(at);
-            }
-        }
-        at = map.next;
-    }
-    None
 }
 
 /// Address of the function that an object defines under a name, default version preferred.
@@ -219,6 +173,7 @@ fn gnu_hash(name: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::objects::named as object;
     use super::*;
 
     #[test]
@@ -258,10 +213,5 @@ mod tests {
             assert!(!refers(libc, |name| name == c"qsort"));
             assert!(own.is_none_or(|map| !refers(map, |name| name == c"no_such_function")));
         }
-    }
-
-    #[test]
-    fn an_absent_object_is_absent() {
-        assert!(object(b"libcuda-that-does-not-exist.so.1").is_none());
     }
 }

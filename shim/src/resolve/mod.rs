@@ -6,12 +6,13 @@
 //! * [`proc_address`] routes `cuGetProcAddress`.
 //! * [`route`] maps a real function's address to its wrapper; both of the above replace an address
 //!   only if it is in that map.
-//! * [`elf`] reads symbol tables of loaded objects.
+//! * [`objects`] has the list of loaded objects, [`elf`] reads their symbol tables.
 
 mod attach;
 #[cfg_attr(test, allow(dead_code, reason = "the test program keeps libc's own functions"))]
 mod early;
 mod elf;
+mod objects;
 pub(crate) mod proc_address;
 mod route;
 

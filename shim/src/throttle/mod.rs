@@ -97,8 +97,7 @@ impl Throttle {
 
     /// Runs `work` with the table in hand. `None`: it could not be had.
     fn with<R>(&self, work: impl FnOnce(&Self) -> R) -> Option<R> {
-        // SAFETY: `gettid` cannot fail.
-        let own = unsafe { libc::gettid() }.cast_unsigned();
+        let own = crate::tls::thread_id();
         for _ in 0..ROUNDS {
             match self.owner.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {

@@ -140,8 +140,7 @@ impl Walk {
 fn find(memory: &mut Memory, runtime: Runtime) -> Option<(Layout, u64)> {
     let layout = Layout::of(memory, runtime.at, runtime.version)?;
     let (field, own) = match layout.id {
-        // SAFETY: `gettid` cannot fail.
-        ThreadId::Native(field) => (field, u64::from(unsafe { libc::gettid() }.cast_unsigned())),
+        ThreadId::Native(field) => (field, u64::from(crate::tls::thread_id())),
         // SAFETY: `pthread_self` cannot fail.
         ThreadId::Library(field) => (field, unsafe { libc::pthread_self() }),
     };
