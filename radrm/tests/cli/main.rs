@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod common;
+mod cdi;
 mod doctor;
 mod dry_run;
 mod endings;
