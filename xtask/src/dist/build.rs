@@ -50,6 +50,10 @@ pub fn run(flags: &Flags, out: &Path) -> Result<Built> {
         if !flags.native && needed > floor {
             bail!("{name} needs glibc {}.{}, and the packages are for {}", needed.0, needed.1, flags.glibc);
         }
+        let absent = glibc::absent(&file)?;
+        if !absent.is_empty() {
+            bail!("{name} needs {}, which glibc {} does not have", absent.join(", "), flags.glibc);
+        }
         let (size, (major, minor)) = (fs::metadata(&file)?.len().div_ceil(1024), needed);
         eprintln!("xtask: {name}: {size} KiB, glibc {major}.{minor}");
         newest = newest.max(needed);

@@ -16,6 +16,7 @@
 mod archive;
 mod build;
 mod deb;
+mod links;
 mod rpm;
 mod sbom;
 mod tree;

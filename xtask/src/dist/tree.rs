@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::links;
 use crate::{docs, shell};
 
 /// What a file is. Each package says where that goes.
@@ -116,7 +117,10 @@ const MODULE: (&str, &str) = ("radrm", "contrib/python");
 const PYTHON: [&str; 3] = [".py", ".pyi", "py.typed"];
 
 /// Documents at the root of the workspace.
-const DOCUMENTS: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
+const DOCUMENTS: [&str; 3] = [README, "LICENSE-APACHE", "LICENSE-MIT"];
+
+/// The document that links to others.
+pub const README: &str = "README.md";
 
 /// All entries, with the programs and libraries of a folder.
 ///
@@ -156,6 +160,12 @@ pub fn entries(built: &Path) -> Result<Vec<Entry>> {
     // Pages link to those that are generated.
     for (name, content) in docs::pages(&generated)? {
         all.push(Entry { part: Part::Doc, name: name.to_owned(), content });
+    }
+    let documents =
+        all.iter().filter(|entry| entry.part == Part::Doc).map(|entry| entry.name.as_str()).collect();
+    let readme = links::beside(&fs::read_to_string(root.join(README))?, &documents);
+    for entry in all.iter_mut().filter(|entry| entry.part == Part::Doc && entry.name == README) {
+        entry.content = readme.clone().into_bytes();
     }
     Ok(all)
 }

@@ -9,8 +9,8 @@ use anyhow::Result;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use super::tree::Part;
-use super::{Release, SUMMARY};
+use super::tree::{Part, README};
+use super::{Release, SUMMARY, links};
 
 /// Writes `radrm-VERSION-py3-none-manylinux_A_B_x86_64.whl`.
 ///
@@ -26,7 +26,10 @@ pub fn write(release: &Release, out: &Path) -> Result<()> {
             Part::Program => format!("{data}/scripts/{}", entry.name),
             // Beside the environment's other modules.
             Part::Python => entry.name.clone(),
-            Part::Doc if entry.name.starts_with("LICENSE") => format!("{info}/licenses/{}", entry.name),
+            Part::Doc if entry.name.starts_with("LICENSE") => {
+                files.push((format!("{info}/licenses/{}", entry.name), entry.mode(), entry.content.clone()));
+                format!("{data}/data/{}", entry.below_prefix())
+            }
             _ => format!("{data}/data/{}", entry.below_prefix()),
         };
         files.push((path, entry.mode(), entry.content.clone()));
@@ -35,9 +38,10 @@ pub fn write(release: &Release, out: &Path) -> Result<()> {
         "Wheel-Version: 1.0\nGenerator: radrm-dist ({version})\nRoot-Is-Purelib: false\nTag: {tag}\n"
     );
     files.push((format!("{info}/WHEEL"), 0o644, wheel.into_bytes()));
-    let readme = release.tree.iter().find(|entry| entry.name == "README.md");
+    let readme = release.tree.iter().find(|entry| entry.name == README);
     let readme = readme.map_or("", |entry| std::str::from_utf8(&entry.content).unwrap_or_default());
-    files.push((format!("{info}/METADATA"), 0o644, metadata(version, readme).into_bytes()));
+    // Shown on pages that have no file beside it.
+    files.push((format!("{info}/METADATA"), 0o644, metadata(version, &links::alone(readme)).into_bytes()));
     files.sort();
     let mut record = String::new();
     for (path, _, content) in &files {
@@ -99,7 +103,7 @@ mod tests {
             entry(Part::Library, "libradrm.so"),
             entry(Part::Python, "radrm/__init__.py"),
             entry(Part::Doc, "LICENSE-MIT"),
-            entry(Part::Doc, "README.md"),
+            Entry { content: b"see [this](install.md)".to_vec(), ..entry(Part::Doc, "README.md") },
         ];
         let release = Release { version: "1.2.3".into(), glibc: (2, 28), time: 7, compression: 1, tree };
         let place = tempfile::tempdir().unwrap();
@@ -108,6 +112,7 @@ mod tests {
         let mut wheel = zip::ZipArchive::new(std::fs::File::open(file).unwrap()).unwrap();
         let expected = [
             "radrm-1.2.3.data/data/lib/radrm/libradrm.so",
+            "radrm-1.2.3.data/data/share/doc/radrm/LICENSE-MIT",
             "radrm-1.2.3.data/data/share/doc/radrm/README.md",
             "radrm-1.2.3.data/scripts/radrm-run",
             "radrm-1.2.3.dist-info/METADATA",
@@ -116,11 +121,14 @@ mod tests {
             "radrm-1.2.3.dist-info/licenses/LICENSE-MIT",
             "radrm/__init__.py",
         ];
+        let description =
+            std::io::read_to_string(wheel.by_name("radrm-1.2.3.dist-info/METADATA").unwrap()).unwrap();
+        assert!(description.ends_with("\n\nsee this"), "{description}");
         let names: BTreeSet<String> = wheel.file_names().map(str::to_owned).collect();
         assert_eq!(names, expected.map(str::to_owned).into());
-        let record = std::io::read_to_string(wheel.by_name(expected[4]).unwrap()).unwrap();
+        let record = std::io::read_to_string(wheel.by_name(expected[5]).unwrap()).unwrap();
         let recorded: BTreeSet<_> = record.lines().filter_map(|line| Some(line.split_once(',')?.0)).collect();
         assert_eq!(recorded, expected.into());
-        assert_eq!(wheel.by_name(expected[2]).unwrap().unix_mode().map(|mode| mode & 0o777), Some(0o755));
+        assert_eq!(wheel.by_name(expected[3]).unwrap().unix_mode().map(|mode| mode & 0o777), Some(0o755));
     }
 }

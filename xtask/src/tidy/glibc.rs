@@ -32,6 +32,24 @@ pub fn needed(file: &Path) -> Result<Option<(u32, u32)>> {
     Ok(versions(&table).map(|(_, version)| version).max())
 }
 
+/// Symbols that a file must have and that no version of glibc it was linked for has: no program starts with it on a machine
+/// with that version.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn absent(file: &Path) -> Result<Vec<String>> {
+    Ok(unversioned(&shell::read(shell::command("objdump").arg("-T").arg(file))?))
+}
+
+/// Symbols without a version that are not weak. All those of glibc and libgcc have one.
+fn unversioned(table: &str) -> Vec<String> {
+    let needed = table.lines().filter_map(|line| line.split_once("*UND*"));
+    needed
+        .filter(|(flags, rest)| !flags.contains(" w ") && !rest.contains('('))
+        .filter_map(|(_, rest)| rest.split_whitespace().nth(1).map(str::to_owned))
+        .collect()
+}
+
 /// Symbols with a version above the floor in the output of `objdump -T`.
 fn above_floor(table: &str) -> Vec<(String, (u32, u32))> {
     versions(table).filter(|(_, version)| *version > FLOOR).collect()
@@ -59,8 +77,10 @@ mod tests {
 0000000000000000      DF *UND*\t0000000000000000 (GLIBC_2.34) at_floor
 0000000000000000      DF *UND*\t0000000000000000 (GLIBC_2.36) arc4random
 0000000000000000  w   D  *UND*\t0000000000000000              _ITM_x
+0000000000000000      D  *UND*\t0000000000000000              gettid
 0000000000001000 g    DF .text\t0000000000000010  Base        cuInit
 ";
+        assert_eq!(unversioned(table), ["gettid"]);
         assert_eq!(above_floor(table), [("arc4random".to_owned(), (2, 36))]);
         assert_eq!(versions(table).map(|(_, version)| version).max(), Some((2, 36)));
     }
