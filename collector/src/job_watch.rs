@@ -19,7 +19,7 @@ impl JobWatch {
     /// GPU is seen) and the digest's. Never fails; see
     /// [`JobWatch::take_warnings`].
     pub fn start(segment: Segment, job: Job, options: WatchOptions) -> JobWatch {
-        let source = SegmentSource::new(segment, options.entry_name);
+        let source = SegmentSource::new(segment, options.entry_name, options.ledgers.clone());
         JobWatch { watch: Watch::start(source, job, &options) }
     }
 

@@ -12,6 +12,7 @@
 pub mod dataset;
 
 mod activity;
+mod blocks;
 mod dcgm;
 mod delta;
 mod digest;
@@ -21,6 +22,7 @@ mod host;
 mod job;
 mod job_watch;
 mod launches;
+mod limits;
 pub mod ncu;
 mod nvml;
 mod output;

@@ -3,17 +3,18 @@
 use crate::launches::Streams;
 use crate::postmortem::convert;
 use crate::source::{Brief, Source};
-use crate::{ranges, stacks, timings};
+use crate::{blocks, limits, ranges, stacks, timings};
+use radrm_profile::model::postmortem::Scope;
 use radrm_profile::model::{
-    Account, Block, Bypass, End, Event, EventKind, FailedRequest, Framework, Gpu, GpuIndex, Identity,
-    KIND_COUNT, Kernel, KindAccount, Postmortem, Process, ProcessKey, ProcessState, RangeEvent, Ranges,
-    Stacks, Throttling, TimedLaunch, Timeline, TimelinePoint,
+    Account, Block, BlockRun, Bypass, End, Event, EventKind, FailedRequest, Framework, Gpu, GpuIndex,
+    Identity, KIND_COUNT, Kernel, KindAccount, Postmortem, Process, ProcessKey, ProcessState, RangeEvent,
+    Ranges, Stacks, Throttling, TimedLaunch, Timeline, TimelinePoint,
 };
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry as seg;
+use radrm_telemetry::ledger::LedgerView;
 use radrm_telemetry::{Liveness, ProcessSnapshot, RangeReader, RingReader, SampleReader, Segment, SlotInfo};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 /// Largest live blocks that a profile names.
 const LARGEST_BLOCKS: usize = 16;
@@ -27,6 +28,8 @@ pub(crate) struct SegmentSource {
     segment: Segment,
     origin_mono_ns: u64,
     entry_name: EntryName,
+    /// The ledgers of limits on memory, with whom they apply to.
+    ledgers: Vec<(seg::Scope, LedgerView)>,
     /// Slots in use at the last poll.
     slots: HashMap<ProcessKey, SlotInfo>,
     rings: HashMap<ProcessKey, RingReader>,
@@ -40,7 +43,11 @@ pub(crate) struct SegmentSource {
 }
 
 impl SegmentSource {
-    pub(crate) fn new(segment: Segment, entry_name: EntryName) -> SegmentSource {
+    pub(crate) fn new(
+        segment: Segment,
+        entry_name: EntryName,
+        ledgers: Vec<(seg::Scope, LedgerView)>,
+    ) -> SegmentSource {
         // A segment that cannot be read has no processes either; its times do
         // not matter then.
         let origin_mono_ns = segment.job().map_or_else(|_| mono_ns(), |job| job.created_mono_ns);
@@ -48,6 +55,7 @@ impl SegmentSource {
             segment,
             origin_mono_ns,
             entry_name,
+            ledgers,
             slots: HashMap::new(),
             rings: HashMap::new(),
             launches: HashMap::new(),
@@ -258,31 +266,21 @@ impl Source for SegmentSource {
         is_host: bool,
         most: usize,
     ) -> Vec<Block> {
-        let mut largest = BinaryHeap::new();
         let Some(slot) = self.slots.get(&key) else { return Vec::new() };
-        let seen = self.segment.each_block(slot.slot, |live| {
-            let block = live.block;
-            let wanted = block.gpu.number() == gpu.0
-                && block.ns <= moment.0
-                && block.kind != seg::Kind::Imported
-                && (block.kind == seg::Kind::PinnedHost) == is_host;
-            if wanted {
-                largest.push(Reverse((block.bytes, Reverse(block.ns), block.kind)));
-                if largest.len() > most {
-                    largest.pop();
-                }
-            }
-        });
-        if seen.is_err() {
+        blocks::largest_before(&self.segment, slot, (gpu, moment, is_host), most)
+    }
+
+    fn block_runs(&mut self, key: ProcessKey, gpu: GpuIndex) -> Vec<BlockRun> {
+        let Some(slot) = self.slots.get(&key) else { return Vec::new() };
+        blocks::runs(&self.segment, slot, gpu)
+    }
+
+    fn limits(&mut self) -> Vec<(GpuIndex, Scope, Option<Bytes>)> {
+        if self.ledgers.is_empty() {
             return Vec::new();
         }
-        let block = |Reverse((bytes, Reverse(ns), kind)): Reverse<(u64, Reverse<u64>, seg::Kind)>| Block {
-            size: Bytes(bytes),
-            kind: kind as u8,
-            gpu,
-            since: Nanos(ns),
-        };
-        largest.into_sorted_vec().into_iter().map(block).collect()
+        let gpus = self.segment.gpus().unwrap_or_default();
+        limits::lowest(&self.ledgers, &gpus)
     }
 
     fn release(&mut self, key: ProcessKey) {

@@ -1,8 +1,10 @@
 //! What the watch needs to know of a job. The segment is one such source; the
 //! tests have another.
 
+use radrm_profile::model::postmortem::Scope;
 use radrm_profile::model::{
-    Block, Event, Gpu, GpuIndex, Postmortem, Process, ProcessKey, RangeEvent, Ranges, Stacks, TimedLaunch,
+    Block, BlockRun, Event, Gpu, GpuIndex, Postmortem, Process, ProcessKey, RangeEvent, Ranges, Stacks,
+    TimedLaunch,
 };
 use radrm_profile::{Bytes, Nanos};
 
@@ -65,6 +67,16 @@ pub(crate) trait Source {
         _is_host: bool,
         _most: usize,
     ) -> Vec<Block> {
+        Vec::new()
+    }
+
+    /// Its blocks on a GPU that have an address, by address. Not cheap.
+    fn block_runs(&mut self, _: ProcessKey, _gpu: GpuIndex) -> Vec<BlockRun> {
+        Vec::new()
+    }
+
+    /// The limits on memory that are in force, the lowest of each scope on each GPU.
+    fn limits(&mut self) -> Vec<(GpuIndex, Scope, Option<Bytes>)> {
         Vec::new()
     }
 

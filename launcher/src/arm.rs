@@ -10,6 +10,7 @@ use radrm_limits::mps::warnings::{self, SHARE_VARIABLE};
 use radrm_limits::program::environment::Environment;
 use radrm_limits::steps::StepsScope;
 use radrm_os::nvml::Gpu;
+use radrm_telemetry::Scope;
 use radrm_telemetry::ledger::LedgerView;
 
 use crate::dry_run::Setup;
@@ -32,8 +33,7 @@ pub struct Armed<'a> {
     pub(crate) channel: Option<Channel>,
     /// When, since 1970.
     pub(crate) started: Duration,
-    /// Ledgers whose contexts are measured.
-    pub(crate) measured: Vec<LedgerView>,
+    pub(crate) ledgers: JobLedgers,
     /// The place among the steps of a job, held until the processes have ended.
     pub(crate) steps: Option<StepsScope>,
     pub(crate) dry_run: Option<Setup>,
@@ -41,6 +41,15 @@ pub struct Armed<'a> {
     pub(crate) mps: Joined,
     /// Held until the program has ended.
     pub(crate) fence: Option<Fence>,
+}
+
+/// The ledgers of the limits that a job is under.
+#[derive(Default)]
+pub(crate) struct JobLedgers {
+    /// With whom they apply to.
+    pub(crate) views: Vec<(Scope, LedgerView)>,
+    /// Whether what the driver takes for processes is measured and charged to them.
+    pub(crate) is_measured: bool,
 }
 
 impl<'a> Prepared<'a> {
@@ -53,7 +62,7 @@ impl<'a> Prepared<'a> {
         let mut environment = self.environment.clone();
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let channel = self.channel(started)?;
-        let (measured, steps) = self.limit(channel.as_ref(), &mut environment)?;
+        let (ledgers, steps) = self.limit(channel.as_ref(), &mut environment)?;
         self.share(channel.as_ref(), &mut environment)?;
         if let (Some(channel), Some(shim)) = (&channel, self.preload.shim()) {
             environment.prepend_path("LD_PRELOAD", shim);
@@ -103,7 +112,7 @@ impl<'a> Prepared<'a> {
             environment,
             channel,
             started,
-            measured,
+            ledgers,
             steps,
             dry_run,
             tensors,
@@ -127,17 +136,16 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Brings the limits on memory into force; gives the ledgers whose contexts are to be measured, and the place
-    /// among the steps of a job.
+    /// Brings the limits on memory into force; gives their ledgers, and the place among the steps of a job.
     fn limit(
         &self,
         channel: Option<&Channel>,
         environment: &mut Environment,
-    ) -> Result<(Vec<LedgerView>, Option<StepsScope>), LaunchError> {
-        let (Some(channel), Some(limits)) = (channel, self.limits()) else { return Ok((Vec::new(), None)) };
+    ) -> Result<(JobLedgers, Option<StepsScope>), LaunchError> {
+        let (Some(channel), Some(limits)) = (channel, self.limits()) else { return Ok(Default::default()) };
         let in_force = limits.bring_into_force(|limits| channel.arm(limits), environment)?;
-        let measured = if limits.measures_contexts() { in_force.views } else { Vec::new() };
-        Ok((measured, in_force.steps))
+        let ledgers = JobLedgers { views: in_force.views, is_measured: limits.measures_contexts() };
+        Ok((ledgers, in_force.steps))
     }
 
     fn share(&self, channel: Option<&Channel>, environment: &mut Environment) -> Result<(), LaunchError> {

@@ -33,7 +33,7 @@ impl Armed<'_> {
             environment,
             channel,
             started,
-            measured,
+            ledgers,
             steps,
             dry_run: _,
             tensors,
@@ -44,7 +44,7 @@ impl Armed<'_> {
         let (plan, remarks) = (prepared.plan, prepared.remarks);
         let mut recording = channel.and_then(|channel| {
             let pid = signals::own_pid();
-            let start = Started { channel, pid, at: started, attended: true, measured };
+            let start = Started { channel, pid, at: started, attended: true, ledgers };
             prepared.recording(start, &mps)
         });
         // A reader that is gone has closed the input too.

@@ -23,7 +23,7 @@ use radrm_limits::share;
 use radrm_profile::model::{Exit, GpuClock};
 use radrm_profile::{Bytes, Profile};
 use radrm_telemetry::ledger::{LedgerError, LedgerView, Limit};
-use radrm_telemetry::{CreateError, Liveness, Segment, SegmentError, SegmentFile};
+use radrm_telemetry::{CreateError, Liveness, Scope, Segment, SegmentError, SegmentFile};
 use rustix::fs::statfs;
 use thiserror::Error;
 
@@ -144,6 +144,8 @@ pub struct Start<'a> {
     pub emulated: Option<(String, PathBuf)>,
     /// Nothing is computed.
     pub dry: bool,
+    /// The ledgers of the job's limits, with whom they apply to.
+    pub ledgers: Vec<(Scope, LedgerView)>,
     /// The mode of the profile, if one was asked for.
     pub profile_mode: Option<u32>,
 }
@@ -206,8 +208,15 @@ impl Recording {
             (_, true) if !radrm_emulator_machine::time_is_real() => GpuClock::Modelled,
             _ => GpuClock::Real,
         };
-        let options =
-            WatchOptions { profile, nvml, entry_name, unseen, gpu_clock, ..WatchOptions::default() };
+        let options = WatchOptions {
+            profile,
+            nvml,
+            entry_name,
+            unseen,
+            gpu_clock,
+            ledgers: start.ledgers,
+            ..WatchOptions::default()
+        };
         let mut watch = JobWatch::start(segment, job, options);
         if let Some(counters) = counters {
             watch.count_host(counters);

@@ -8,9 +8,8 @@ use radrm_collector::dataset;
 use radrm_limits::cgroup::Fence;
 use radrm_limits::charge::Charge;
 use radrm_limits::mps::clients::Check;
-use radrm_telemetry::ledger::LedgerView;
 
-use crate::arm::{Armed, Joined};
+use crate::arm::{Armed, JobLedgers, Joined};
 use crate::child;
 use crate::dry_run::Setup;
 use crate::error::LaunchError;
@@ -43,8 +42,7 @@ pub(crate) struct Started {
     pub(crate) at: Duration,
     /// See [`Start::attended`].
     pub(crate) attended: bool,
-    /// Ledgers whose contexts are measured.
-    pub(crate) measured: Vec<LedgerView>,
+    pub(crate) ledgers: JobLedgers,
 }
 
 /// The command of a batch script with the script named by its content; `None`: it cannot be read.
@@ -68,6 +66,7 @@ impl Prepared<'_> {
             at: started.at,
             emulated: emulated.map(|machine| (machine.label().to_owned(), machine.nvml().to_owned())),
             dry: plan.dry_run.is_some(),
+            ledgers: started.ledgers.views.clone(),
             profile_mode: plan.profile_mode.or_else(|| self.node.as_ref()?.scopes.profile_mode),
         };
         let unseen = self.preload.unseen(&plan.command[0], self.program.as_deref(), &self.environment);
@@ -77,7 +76,9 @@ impl Prepared<'_> {
         if let Some(control) = mps.control() {
             recording.check_clients(Check::new(control.clone()));
         }
-        recording.charge(Charge::new(started.measured, self.ledgers.emulated()));
+        let measured = started.ledgers.views.iter().filter(|_| started.ledgers.is_measured);
+        let measured = measured.map(|(_, view)| *view).collect();
+        recording.charge(Charge::new(measured, self.ledgers.emulated()));
         if plan.live {
             recording.show_live();
         }
@@ -113,7 +114,7 @@ impl<'a> Armed<'a> {
             mut prepared,
             channel,
             started,
-            measured,
+            ledgers,
             dry_run,
             tensors,
             mps,
@@ -123,7 +124,7 @@ impl<'a> Armed<'a> {
         } = self;
         prepared.profile.keep();
         let recording = channel.and_then(|channel| {
-            let start = Started { channel, pid: child, at: started, attended: false, measured };
+            let start = Started { channel, pid: child, at: started, attended: false, ledgers };
             prepared.recording(start, &mps)
         });
         let supervisor = Supervisor::new(child, held, witness);

@@ -6,10 +6,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use radrm_os::nvml::{Gpu, Inventory, Nvml, NvmlSource};
-use radrm_telemetry::JoinError;
 use radrm_telemetry::ledger::{
     Access, LedgerError, LedgerView, Limit, Place, ScopeDirectory, ScopeReport, SharedPeek,
 };
+use radrm_telemetry::{JoinError, Scope};
 
 use super::config::Context;
 use super::contexts;
@@ -43,8 +43,8 @@ pub struct Limits {
 /// Limits that hold. The ledgers live in files; with this goes what has to be given up at the end.
 #[derive(Debug)]
 pub struct InForce {
-    /// The ledgers, the job's first.
-    pub views: Vec<LedgerView>,
+    /// The ledgers with whom their limits apply to, the job's first.
+    pub views: Vec<(Scope, LedgerView)>,
     /// The place among the steps of the job.
     pub steps: Option<StepsScope>,
 }
@@ -158,23 +158,29 @@ impl Limits {
         // The segment is armed whatever the scope: it is where a job's share is kept and shown.
         let job = arm(self.scopes.job.as_deref().unwrap_or_default())
             .map_err(|error| LimitError::NoLedger(error.to_string()))?;
-        let mut views = vec![job];
+        let mut views = vec![(Scope::Job, job)];
         let mut paths: Vec<PathBuf> = Vec::new();
         for shared in self.shared() {
             let (view, path) = self.join(&shared)?;
-            views.push(view);
+            let scope = match shared.access {
+                Access::User(_) => Scope::User,
+                Access::Group(_) => Scope::Group,
+            };
+            views.push((scope, view));
             paths.push(path);
         }
         let steps = match &self.steps_of {
             Some(job) if !self.scopes.steps.is_empty() => {
                 let steps = StepsScope::enter(&self.ledgers, job, &self.scopes.steps)?;
-                views.push(steps.view().map_err(|error| LimitError::NoLedger(error.to_string()))?);
+                // As a process counts it that was refused by it.
+                let view = steps.view().map_err(|error| LimitError::NoLedger(error.to_string()))?;
+                views.push((Scope::User, view));
                 paths.push(steps.member());
                 Some(steps)
             }
             _ => None,
         };
-        for view in &views {
+        for (_, view) in &views {
             self.estimate_context(view);
         }
         environment.set(QUOTA_VARIABLE, b"1");

@@ -33,6 +33,7 @@ const TYPE_UNMEASURED: u32 = 22;
 const TYPE_EARLY_TIMINGS: u32 = 30;
 const TYPE_THROTTLING: u32 = 32;
 const TYPE_GPU_CLOCK: u32 = 33;
+const TYPE_MEMORY_LIMITS: u32 = 34;
 const TYPE_RECORDING: u32 = 40;
 const TYPE_KERNEL_ACTIVITY: u32 = 41;
 const TYPE_LAUNCHES: u32 = 42;
@@ -48,6 +49,7 @@ const TYPE_STACK_MOMENT: u32 = 71;
 /// Tensors in a layout that is not written any more.
 const TYPE_EARLY_TENSORS: u32 = 72;
 const TYPE_TENSORS: u32 = 73;
+const TYPE_BLOCK_MAP: u32 = 76;
 const TYPE_RANGES: u32 = 80;
 const TYPE_RANGE_EVENTS: u32 = 81;
 const TYPE_KERNEL_METRICS: u32 = 90;
@@ -106,6 +108,8 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Ranges(ranges) => bytes(TYPE_RANGES, ranges),
         Record::RangeEvents(events) => bytes(TYPE_RANGE_EVENTS, events),
         Record::KernelMetrics(metrics) => bytes(TYPE_KERNEL_METRICS, metrics),
+        Record::MemoryLimits(limits) => bytes(TYPE_MEMORY_LIMITS, limits),
+        Record::BlockMap(map) => bytes(TYPE_BLOCK_MAP, map),
     }
 }
 
@@ -143,6 +147,8 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_RANGES => Record::Ranges(Box::new(value(payload)?)),
         TYPE_RANGE_EVENTS => Record::RangeEvents(value(payload)?),
         TYPE_KERNEL_METRICS => Record::KernelMetrics(Box::new(value(payload)?)),
+        TYPE_MEMORY_LIMITS => Record::MemoryLimits(value(payload)?),
+        TYPE_BLOCK_MAP => Record::BlockMap(Box::new(value(payload)?)),
         _ => return Ok(None),
     };
     Ok(Some(record))
@@ -161,9 +167,11 @@ fn early_timings(payload: &[u8]) -> Result<Timings, DecodeError> {
 mod tests {
     use super::*;
     use crate::model::dry_run::{DryRunFigures, GpuFigures, MissingCall, ModelledSize, Peak, Phase};
+    use crate::model::postmortem::Scope;
     use crate::model::{
-        Copies, GpuIndex, GpuTensors, KernelMetrics, KernelTime, ProcessKey, ProfiledKernel, StackCode,
-        TensorCategory, TensorHolder, TensorModule, TensorMoment, Tensors, TimedSpan,
+        BlockMap, BlockRun, Copies, GpuIndex, GpuTensors, KernelMetrics, KernelTime, MemoryLimit, ProcessKey,
+        ProfiledKernel, StackCode, TensorCategory, TensorHolder, TensorModule, TensorMoment, Tensors,
+        TimedSpan,
     };
     use crate::units::{Bytes, Nanos};
     use std::collections::BTreeMap;
@@ -283,6 +291,42 @@ mod tests {
         let bytes = [&head[..], &[2], &phases, &[4], &tail].concat();
         assert_eq!(encode(&record(&figures)).unwrap(), (54, bytes.clone()));
         assert_eq!(decode(54, &bytes).unwrap(), Some(record(&figures)));
+    }
+
+    /// Likewise.
+    #[test]
+    fn limits_and_maps_of_blocks_keep_their_layout() {
+        let limit = |scope, limit| MemoryLimit { t: Nanos(5), gpu: GpuIndex(1), scope, limit };
+        let limits = vec![limit(Scope::Job, Some(Bytes(9))), limit(Scope::Group, None)];
+        let bytes = vec![2, 5, 1, 0, 1, 9, 5, 1, 2, 0];
+        assert_eq!(encode(&Record::MemoryLimits(limits.clone())).unwrap(), (34, bytes.clone()));
+        assert_eq!(decode(34, &bytes).unwrap(), Some(Record::MemoryLimits(limits)));
+
+        let run = |address, span, held, blocks| BlockRun {
+            address,
+            span: Bytes(span),
+            held: Bytes(held),
+            blocks,
+            kind: 3,
+        };
+        let mut map = BlockMap {
+            key: ProcessKey { slot: 7, generation: 1 },
+            gpu: GpuIndex(1),
+            t: Nanos(5),
+            total: Bytes(60),
+            runs: vec![run(100, 20, 20, 1), run(130, 50, 40, 3)],
+            ..BlockMap::default()
+        };
+        map.kinds[0] = Bytes(60);
+        let bytes = [&[7, 1, 1, 5, 60, 60][..], &[0; 8], &[10, 100, 20, 0, 0, 3, 10, 50, 10, 2, 3]].concat();
+        assert_eq!(encode(&Record::BlockMap(Box::new(map.clone()))).unwrap(), (76, bytes.clone()));
+        assert_eq!(decode(76, &bytes).unwrap(), Some(Record::BlockMap(Box::new(map))));
+        // More holes than span, and a word too few.
+        for (at, word) in [(17, 21), (14, 9)] {
+            let mut damaged = bytes.clone();
+            damaged[at] = word;
+            assert!(decode(76, &damaged).is_err(), "{at}");
+        }
     }
 
     /// Likewise.

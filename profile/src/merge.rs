@@ -54,6 +54,8 @@ impl Profile {
             }
             Record::RangeEvents(events) => self.range_events.extend(events),
             Record::KernelMetrics(metrics) => self.kernel_metrics = Some(*metrics),
+            Record::MemoryLimits(limits) => self.memory_limits.extend(limits),
+            Record::BlockMap(map) => self.block_maps.push(*map),
             Record::DryRun(figures) => self.dry_run = Some(*figures),
             Record::Fits(fits) => self.fits = fits,
             Record::Expected(expected) => self.expected = Some(expected),

@@ -1,10 +1,10 @@
 //! The records of a profile file, and how a timeline is packed.
 
 use crate::model::{
-    DryRunFigures, DryRunRanks, Event, Expected, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews, Identity,
-    Job, KIND_COUNT, KernelMetrics, KernelSpan, NvmlSample, Outcome, Postmortem, ProcessKey, ProcessState,
-    RangeEvent, Ranges, Recording, StackMoment, Stacks, Tensors, Throttling, TimedLaunch, TimelinePoint,
-    Timings, device_total,
+    BlockMap, DryRunFigures, DryRunRanks, Event, Expected, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews,
+    Identity, Job, KIND_COUNT, KernelMetrics, KernelSpan, MemoryLimit, NvmlSample, Outcome, Postmortem,
+    ProcessKey, ProcessState, RangeEvent, Ranges, Recording, StackMoment, Stacks, Tensors, Throttling,
+    TimedLaunch, TimelinePoint, Timings, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -76,6 +76,10 @@ pub enum Record {
     RangeEvents(Vec<RangeEvent>),
     /// Metrics of kernels that a profiler measured; replaces what was known.
     KernelMetrics(Box<KernelMetrics>),
+    /// Limits on the GPUs' memory that changed since the last such record.
+    MemoryLimits(Vec<MemoryLimit>),
+    /// Where a process's blocks of memory lay at one moment.
+    BlockMap(Box<BlockMap>),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

@@ -57,12 +57,16 @@ fn left_out(from: seg::LeftOut) -> LeftOut {
 }
 
 fn quota(from: &seg::QuotaRefusal) -> QuotaUse {
-    let scope = match from.scope {
+    QuotaUse { scope: scope(from.scope), limit: Bytes(from.limit), used: Bytes(from.used) }
+}
+
+/// Whom a limit applies to.
+pub(crate) fn scope(from: seg::Scope) -> Scope {
+    match from {
         seg::Scope::Job => Scope::Job,
         seg::Scope::User => Scope::User,
         seg::Scope::Group => Scope::Group,
-    };
-    QuotaUse { scope, limit: Bytes(from.limit), used: Bytes(from.used) }
+    }
 }
 
 fn cause(from: &seg::Postmortem) -> Cause {

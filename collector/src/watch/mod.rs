@@ -1,6 +1,7 @@
 //! Watching a job: what its processes do goes into its profile.
 
 use crate::activity::SpanBuilder;
+use crate::blocks;
 use crate::dcgm::DcgmSource;
 use crate::delta::delta;
 use crate::digest::PendingDigest;
@@ -18,15 +19,20 @@ use crate::segment_source::EntryName;
 use crate::source::{Brief, Source};
 use crate::stacks;
 use crate::timings;
+use radrm_profile::model::postmortem as postmortem_model;
 use radrm_profile::model::{
-    End, EventKind, Exit, Framework, Gpu, GpuClock, Job, NvmlSample, Outcome, Process, ProcessKey, Profile,
-    Reason, Recording, Timings,
+    End, EventKind, Exit, Framework, Gpu, GpuClock, GpuIndex, Job, NvmlSample, Outcome, Process, ProcessKey,
+    Profile, Recording, Timings,
 };
-use radrm_profile::{Bytes, Nanos, ProcessDelta, Record, State};
+use radrm_profile::{Bytes, Nanos, Record, State};
+use radrm_telemetry::Scope;
+use radrm_telemetry::ledger::LedgerView;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod ends;
+mod limits;
 mod load;
 mod nvml;
 mod postmortem;
@@ -67,6 +73,8 @@ pub struct WatchOptions {
     pub unseen: Vec<String>,
     /// What the GPUs' time is. Where it is not real no load is recorded.
     pub gpu_clock: GpuClock,
+    /// The ledgers of limits on memory, with whom they apply to.
+    pub ledgers: Vec<(Scope, LedgerView)>,
 }
 
 impl Default for WatchOptions {
@@ -79,6 +87,7 @@ impl Default for WatchOptions {
             entry_name: |_| None,
             unseen: Vec::new(),
             gpu_clock: GpuClock::Real,
+            ledgers: Vec::new(),
         }
     }
 }
@@ -133,6 +142,8 @@ pub(crate) struct Watch<S> {
     host: HostWatch,
     remainders: Remainders,
     postmortems: Postmortems,
+    /// As they were last seen.
+    limits: BTreeMap<(GpuIndex, postmortem_model::Scope), Option<Bytes>>,
     /// Living processes and dead ones that are not saved yet.
     processes: HashMap<ProcessKey, Watched>,
     /// Processes met so far.
@@ -168,6 +179,8 @@ struct Watched {
     worked: Nanos,
     /// What of its call stacks is in the profile.
     stacks: stacks::Written,
+    /// Which maps of its blocks are.
+    maps: blocks::Written,
     /// When figures of its ranges are written.
     ranges: ranges::Due,
 }
@@ -201,6 +214,7 @@ impl<S: Source> Watch<S> {
             host,
             remainders: Remainders::default(),
             postmortems: Postmortems::default(),
+            limits: BTreeMap::new(),
             processes: HashMap::new(),
             met: 0,
             left_out: HashSet::new(),
@@ -298,53 +312,9 @@ impl<S: Source> Watch<S> {
         self.exits.insert(pid, exit);
     }
 
-    /// Puts down the exits of processes that others have waited for.
-    fn learn_exits(&mut self, now: Nanos) {
-        for (key, exit) in self.others.known() {
-            let process = self.output.profile.processes.iter().rfind(|process| process.key == key);
-            // One that took its leave and ended well has nothing to add.
-            let news = process.is_some_and(|p| p.state.end == End::Vanished || !exit.success());
-            if news {
-                self.put_down_exit(key, exit, now);
-            }
-        }
-    }
-
-    /// Puts down an exit that is known exactly.
-    fn put_down_exit(&mut self, key: ProcessKey, exit: Exit, now: Nanos) {
-        let end = match exit {
-            Exit::Code(code) => End::Exited(Some(code)),
-            Exit::Signal(signal) => End::Signal(signal),
-            Exit::NotStarted | Exit::Unknown => return,
-        };
-        let profile = &self.output.profile;
-        let Some(process) = profile.processes.iter().rfind(|process| process.key == key) else { return };
-        if process.state.end == End::Exec || process.state.end == end {
-            return;
-        }
-        let mut state = process.state.clone();
-        state.end = end;
-        state.ended = state.ended.or(Some(now));
-        let delta = ProcessDelta { key: process.key, state, ..ProcessDelta::default() };
-        let record = State {
-            t: now,
-            processes: vec![delta],
-            events: Vec::new(),
-            events_thinned: profile.events_thinned,
-            processes_not_kept: profile.processes_not_kept,
-        };
-        self.write(Record::State(record));
-    }
-
-    /// A program that ends badly when its last request for memory was refused ended because of that, as
-    /// far as can be known from outside.
-    fn reason(&self, exit: Exit) -> Option<Reason> {
-        let refused = || self.output.profile.standing_refusals().next().is_some();
-        (!exit.success() && exit != Exit::NotStarted && refused()).then_some(Reason::OutOfGpuMemory)
-    }
-
     fn update(&mut self, now: Nanos, last: bool) {
         self.learn_gpus();
+        self.read_limits(now);
         let briefs = self.source.processes(self.sampler.is_awake());
         for brief in &briefs {
             self.meet(brief, now);
@@ -419,6 +389,7 @@ impl<S: Source> Watch<S> {
             keeps_launches,
             worked: Nanos::ZERO,
             stacks: stacks::Written::new(now),
+            maps: blocks::Written::default(),
             ranges: ranges::Due::new(now),
         };
         self.processes.insert(brief.key, watched);

@@ -8,7 +8,8 @@ use crate::source::Source;
 
 impl<S: Source> Watch<S> {
     /// Writes the call stacks of a process: when it has ended, and before that ever more rarely, so that little is lost
-    /// if the watch is killed. What they held is written at every state since which anything changed.
+    /// if the watch is killed. What they held, and where blocks lay, is written at
+    /// states since which anything changed.
     pub(super) fn write_stacks(&mut self, process: &Process, now: Nanos, whole: bool) {
         let Some(watched) = self.processes.get_mut(&process.key) else { return };
         let is_due = whole || watched.stacks.is_due(now);
@@ -18,12 +19,22 @@ impl<S: Source> Watch<S> {
         }
         let Some(stacks) = self.source.stacks(process.key) else { return };
         let moments = if has_news { watched.stacks.news(process, &stacks, now) } else { Vec::new() };
+        let maps = match has_news || whole {
+            true => {
+                let source = &mut self.source;
+                watched.maps.news(process, now, whole, |gpu| source.block_runs(process.key, gpu))
+            }
+            false => Vec::new(),
+        };
         if is_due {
             watched.stacks.put_off(watched.seen, now);
             self.write(Record::Stacks(Box::new(stacks)));
         }
         for moment in moments {
             self.write(Record::StackMoment(Box::new(moment)));
+        }
+        for map in maps {
+            self.write(Record::BlockMap(Box::new(map)));
         }
     }
 

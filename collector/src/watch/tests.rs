@@ -2,9 +2,10 @@
 
 use super::*;
 use radrm_profile::Bytes;
+use radrm_profile::model::postmortem::Scope;
 use radrm_profile::model::{
     Account, Copies, Event, EventKind, FailedRequest, GpuIndex, Identity, Kernel, KernelActivity, KernelTime,
-    RESULT_OUT_OF_MEMORY, TimedLaunch, TimedSpan, Timeline, TimelinePoint,
+    RESULT_OUT_OF_MEMORY, Reason, TimedLaunch, TimedSpan, Timeline, TimelinePoint,
 };
 use std::cell::RefCell;
 use std::path::Path;
@@ -20,6 +21,7 @@ struct Job0 {
     released: Vec<ProcessKey>,
     events: Vec<Event>,
     launches: Vec<TimedLaunch>,
+    limits: Vec<(GpuIndex, Scope, Option<Bytes>)>,
     details: usize,
 }
 
@@ -59,6 +61,9 @@ impl Source for Fake {
     fn launches(&mut self, key: ProcessKey, _: bool) -> Vec<TimedLaunch> {
         let mut job = self.0.borrow_mut();
         job.launches.extract_if(.., |launch| launch.process == key).collect()
+    }
+    fn limits(&mut self) -> Vec<(GpuIndex, Scope, Option<Bytes>)> {
+        self.0.borrow().limits.clone()
     }
     fn release(&mut self, key: ProcessKey) {
         let mut job = self.0.borrow_mut();
@@ -117,6 +122,45 @@ fn options(profile: ProfileFile) -> WatchOptions {
 fn watch(fake: &Fake, file: &Path) -> Watch<Fake> {
     let job = Job { pid: 7, command: vec!["train".into()], ..Job::default() };
     Watch::start(fake.clone(), job, &options(ProfileFile::At(file.into())))
+}
+
+#[test]
+fn limits_are_written_when_they_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.radrm");
+    let fake = Fake::default();
+    let mut watch = watch(&fake, &file);
+    let set = |ms, limits: &[(Scope, Option<u64>)]| {
+        fake.at(ms);
+        let limit = |(scope, limit): &(Scope, Option<u64>)| (GpuIndex(1), *scope, limit.map(Bytes));
+        fake.0.borrow_mut().limits = limits.iter().map(limit).collect();
+    };
+    for (ms, limits) in [
+        (50, &[][..]),
+        (100, &[(Scope::Job, Some(9)), (Scope::User, None)]),
+        (150, &[(Scope::Job, Some(9)), (Scope::User, None)]),
+        (200, &[(Scope::Job, Some(7)), (Scope::User, Some(5))]),
+        (250, &[(Scope::Job, None), (Scope::User, Some(5))]),
+    ] {
+        set(ms, limits);
+        watch.poll();
+    }
+    let finished = watch.finish(Exit::Code(0));
+    let profile = Profile::open(&file).unwrap();
+    assert_eq!(profile, finished.profile);
+    let limits: Vec<_> = profile
+        .memory_limits
+        .iter()
+        .map(|limit| (limit.t.0 / 1_000_000, limit.scope, limit.limit.map(|bytes| bytes.0)))
+        .collect();
+    let expected = [
+        // In force before its GPU was met.
+        (0, Scope::Job, Some(9)),
+        (200, Scope::Job, Some(7)),
+        (200, Scope::User, Some(5)),
+        (250, Scope::Job, None),
+    ];
+    assert_eq!(limits, expected);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! here does input or output.
 
 mod activity;
+mod block_map;
 mod clock;
 pub mod dry_run;
 mod host;
@@ -12,6 +13,7 @@ mod kernel_activity;
 mod kernel_metrics;
 mod key;
 mod launch;
+mod limit;
 mod memory;
 pub mod postmortem;
 mod process;
@@ -24,6 +26,7 @@ mod throttling;
 mod timings;
 
 pub use activity::{GpuSpan, Meter, Share};
+pub use block_map::{BlockMap, BlockRun};
 pub use clock::GpuClock;
 pub use dry_run::{DryRunFigures, Expected, Fit, Ranks as DryRunRanks};
 pub use host::{CountSource, Host, HostCount, HostCounter, HostNews, HostSpan};
@@ -32,6 +35,7 @@ pub use kernel_activity::{COPY_WAYS, Filling, GpuTime, KernelActivity, KernelSpa
 pub use kernel_metrics::{KernelMetrics, ProfiledKernel};
 pub use key::ProcessKey;
 pub use launch::TimedLaunch;
+pub use limit::MemoryLimit;
 pub use memory::{
     Account, Block, FailedRequest, KindAccount, RESULT_OUT_OF_MEMORY, Timeline, TimelinePoint, device_total,
 };
@@ -71,6 +75,10 @@ pub struct Profile {
     pub launches: Vec<TimedLaunch>,
     /// Single ranges and marks of the programs, some of them where there are many; by process and span.
     pub range_events: Vec<RangeEvent>,
+    /// Limits on the GPUs' memory and their changes, by time.
+    pub memory_limits: Vec<MemoryLimit>,
+    /// Where blocks of memory lay, at some moments; by time for each process and GPU.
+    pub block_maps: Vec<BlockMap>,
     /// The host's side.
     pub host: Host,
     /// Figures of load that could not be taken, each as a clause with its reason.
@@ -122,6 +130,8 @@ impl Profile {
             kernel_activity: Vec::new(),
             launches: Vec::new(),
             range_events: Vec::new(),
+            memory_limits: Vec::new(),
+            block_maps: Vec::new(),
             host: Host::default(),
             unmeasured: Vec::new(),
             events: Vec::new(),

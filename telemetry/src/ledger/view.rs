@@ -88,6 +88,12 @@ impl LedgerView {
             .collect()
     }
 
+    /// The limit of each GPU that is known here, by the driver's uuid, bytes; `None` where there is none. Cheap, for polls.
+    pub fn limits(&self) -> Vec<([u8; 16], Option<u64>)> {
+        let limit = |cell: &LedgerGpu| Some(cell.limit.load(Relaxed)).filter(|limit| *limit != u64::MAX);
+        self.gpu_cells().map(|(_, cell)| (uuid_of(&cell.uuid), limit(cell))).collect()
+    }
+
     /// The limit of GPUs that have none of their own.
     pub fn general(&self) -> Amount {
         self.area.general_amount()
@@ -215,10 +221,12 @@ mod tests {
         assert_eq!(ledger.reserve(row, 1).unwrap_err().limit, 50);
         let seen = view.gpus();
         assert_eq!((seen[0].uuid, seen[0].limit, seen[0].used), (GPU, Some(50), 80));
+        assert_eq!(view.limits(), [(GPU, Some(50))]);
         assert!(view.set_limit(&Limit { gpu: Some(GPU), amount: Amount::Bytes(200) }));
         ledger.reserve(row, 120).unwrap();
         view.set_limits(&[]);
         ledger.reserve(row, 1 << 40).unwrap();
+        assert_eq!(view.limits(), [(GPU, None)]);
     }
 
     #[test]
