@@ -20,6 +20,12 @@ pub fn records(found: Found, summary: &Summary) -> Vec<Record> {
     if summary.outcome.out_of_memory && figures.out_of_memory == 0 {
         figures.out_of_memory = summary.failed_requests_total.max(1);
     }
+    // The run's own figures: another clock and another reading would give the report two of each.
+    figures.seconds = summary.outcome.duration_ns.as_secs_f64();
+    let resident = summary.host.as_ref().and_then(|host| host.resident_peak_bytes);
+    if let (Some(resident), None) = (resident, &ranks) {
+        figures.host_memory = resident.0;
+    }
     let fits = if summary.outcome.success { cards::fits(&figures) } else { Vec::new() };
     let ranks = ranks.map(Record::Ranks);
     [Record::DryRun(Box::new(figures)), Record::Fits(fits)].into_iter().chain(ranks).collect()
@@ -56,9 +62,9 @@ pub fn source(figures: &DryRunFigures, expected: &Expected) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_profile::Nanos;
     use radrm_profile::model::dry_run::{GpuFigures, RanRank};
-    use radrm_profile::model::{DryRunFigures, DryRunRanks, Exit, Job, Outcome, Reason};
+    use radrm_profile::model::{DryRunFigures, DryRunRanks, Exit, HostSpan, Job, Outcome, Reason};
+    use radrm_profile::{Bytes, Nanos};
 
     fn summary(exit: Exit, out_of_memory: bool) -> Summary {
         let mut profile = Profile::new(Job::default());
@@ -88,6 +94,26 @@ mod tests {
         assert_eq!(fits(Exit::Code(1), true), (0, 1));
         assert_eq!(fits(Exit::Code(1), false), (0, 0));
         assert_eq!(fits(Exit::Signal(9), false), (0, 0));
+    }
+
+    #[test]
+    fn duration_and_host_memory_are_those_of_the_run() {
+        let mut profile = Profile::new(Job::default());
+        let duration = Nanos::from_millis(18_734);
+        profile.outcome = Some(Outcome { exit: Exit::Code(0), duration, reason: None });
+        profile.host.resident_peak = Some(Bytes(439));
+        profile.host.spans = vec![HostSpan { resident: Bytes(440), ..HostSpan::default() }];
+        let summary = Summary::from_profile(&profile);
+        let figures = |ranks| {
+            let mut found = Found { ranks, ..found() };
+            (found.figures.seconds, found.figures.host_memory) = (19.1, 450);
+            let records = records(found, &summary);
+            let Record::DryRun(figures) = &records[0] else { panic!("{records:?}") };
+            (figures.seconds, figures.host_memory)
+        };
+        assert_eq!(figures(None), (18.734, 440));
+        // The sum over the ranks is another figure.
+        assert_eq!(figures(found().ranks), (18.734, 450));
     }
 
     #[test]

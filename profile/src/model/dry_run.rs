@@ -17,9 +17,10 @@ pub struct DryRunFigures {
     pub allocator: Option<String>,
     /// Optimizer steps.
     pub steps: u64,
-    /// Duration of the dry run.
+    /// Duration of the dry run: the run's own.
     pub seconds: f64,
-    /// Most of the host's memory that one process took, bytes. Of some ranks of a large job: the sum of theirs.
+    /// Most of the host's memory that its processes took together, bytes; where that was not read what one process took.
+    /// Of some ranks of a large job: the sum of theirs.
     pub host_memory: u64,
     /// GPUs that were used; none if the figures cannot be trusted.
     pub gpus: Vec<GpuFigures>,

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use super::sections::Report;
 use crate::model::DryRunSummary;
 use crate::view::phrases::counted;
-use radrm_profile::Bytes;
 use radrm_profile::model::dry_run::{
     DryRunFigures, Expected, Fit, GpuFigures, Phase, Ranks, Verdict, number_list,
 };
+use radrm_profile::{Bytes, Nanos};
 use radrm_term::{Table, clean, left, right};
 
 impl Report<'_> {
@@ -50,7 +50,7 @@ impl Report<'_> {
 
 /// What ran, on what, for how long.
 pub(crate) fn title(figures: &DryRunFigures) -> String {
-    let mut out = format!("dry run on {} · {:.1} s", figures.machine, figures.seconds);
+    let mut out = format!("dry run on {} · {}", figures.machine, duration(figures.seconds));
     if let (false, Some(allocator)) = (figures.frameworks.is_empty(), &figures.allocator) {
         let _ = write!(out, " · {} ({allocator} allocator)", figures.frameworks.join(", "));
         if figures.host_memory > 0 {
@@ -63,11 +63,16 @@ pub(crate) fn title(figures: &DryRunFigures) -> String {
     out
 }
 
+/// As the duration of the run reads.
+fn duration(seconds: f64) -> Nanos {
+    Nanos((seconds * 1e9).round() as u64)
+}
+
 /// What a real GPU is expected to hold, and what that is concluded from.
 pub(crate) fn of_expected(expected: &Expected, figures: &DryRunFigures) -> [String; 2] {
     let Expected { bytes, upper, confidence, runs, gpu_model } = expected;
     let bound = match upper {
-        Some(upper) => format!("at most {} ({:.0} % confidence)", mib(*upper), 100.0 * confidence),
+        Some(upper) => format!("at most {} ({:.0} % confidence)", Bytes(*upper), 100.0 * confidence),
         None => "without a bound".to_owned(),
     };
     let on = if figures.gpus.len() > 1 { "the real GPU that holds most" } else { "a real GPU" };
@@ -76,7 +81,7 @@ pub(crate) fn of_expected(expected: &Expected, figures: &DryRunFigures) -> [Stri
         0 => "by measurements elsewhere; runs of dry-run programs here will correct it".to_owned(),
         _ => format!("corrected by {} of dry-run programs on {model} here", counted(*runs, "run", "runs")),
     };
-    [format!("expected on {on}: {}, {bound}", mib(*bytes)), basis]
+    [format!("expected on {on}: {}, {bound}", Bytes(*bytes)), basis]
 }
 
 /// Which ranks ran.
@@ -150,7 +155,11 @@ fn one_gpu(out: &mut String, heading: &str, gpu: &GpuFigures) {
         let mut table = Table::new([left("peak in"), right("allocated"), right("reserved")]).indented(2);
         for phase in Phase::ALL {
             if let Some(peak) = gpu.phases.get(&phase) {
-                table.row([phase.label().to_owned(), mib(peak.allocated), mib(peak.reserved)]);
+                table.row([
+                    phase.label().to_owned(),
+                    Bytes(peak.allocated).to_string(),
+                    Bytes(peak.reserved).to_string(),
+                ]);
             }
         }
         let _ = write!(out, "{table}");
@@ -178,11 +187,11 @@ pub(crate) fn sums(gpu: &GpuFigures) -> Option<String> {
 /// What the driver holds besides the framework's memory, and in all.
 pub(crate) fn held(gpu: &GpuFigures) -> Vec<(&'static str, String)> {
     let reserved = gpu.phases.get(&Phase::Whole).map_or(0, |peak| peak.reserved);
-    let row = |label, bytes| (reserved > 0 && bytes > 0).then(|| (label, mib(bytes)));
+    let row = |label, bytes| (reserved > 0 && bytes > 0).then(|| (label, Bytes(bytes).to_string()));
     let besides = row("besides, by libraries", gpu.reporting_requested_peak.saturating_sub(reserved));
     let others = gpu.requested_peak.saturating_sub(gpu.reporting_requested_peak);
     let others = row("by other processes", others);
-    let (held, context, origin) = (mib(gpu.held_peak), mib(gpu.context), clean(&gpu.context_origin));
+    let (held, context, origin) = (Bytes(gpu.held_peak), Bytes(gpu.context), clean(&gpu.context_origin));
     let driver = format!("{held}, of which {context} for contexts and code ({origin})");
     besides.into_iter().chain(others).chain([("the driver would hold", driver)]).collect()
 }
@@ -220,7 +229,7 @@ pub(crate) fn uncertainties(figures: &DryRunFigures, ranks: Option<&Ranks>) -> V
             figures
                 .modelled
                 .iter()
-                .map(|size| format!("{}: up to {} at a time", size.what, mib(size.bytes)))
+                .map(|size| format!("{}: up to {} at a time", size.what, Bytes(size.bytes)))
                 .collect(),
         ),
         (
@@ -249,10 +258,6 @@ pub(crate) fn uncertainties(figures: &DryRunFigures, ranks: Option<&Ranks>) -> V
         ),
     ];
     sections.into_iter().filter(|(_, lines)| !lines.is_empty()).collect()
-}
-
-fn mib(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 #[cfg(test)]
@@ -299,11 +304,11 @@ mod tests {
     fn figures_come_with_what_is_only_modelled() {
         let (text, json) = shown(figures(), Vec::new());
         for part in [
-            "5.0 MiB",
-            "8.0 MiB",
+            "5.00 MiB",
+            "8.00 MiB",
             "530.0 MiB",
-            "besides, by libraries 2.0 MiB",
-            "workspace: up to 1.0 MiB",
+            "besides, by libraries 2.00 MiB",
+            "workspace: up to 1.00 MiB",
             "cuBLAS: 100 calls or more",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
@@ -328,7 +333,7 @@ mod tests {
         let text = of(2, 10 << 20, phases.clone());
         for part in [
             "(2 of 3 processes reported allocated and reserved; the driver's figure is of all)",
-            "besides, by libraries 2.0 MiB",
+            "besides, by libraries 2.00 MiB",
             "by other processes    300.0 MiB",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
