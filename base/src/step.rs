@@ -23,6 +23,10 @@ const NUMBERED: &[&str] = &["epoch", "trainepoch"];
 /// The longest of them.
 const LONGEST: usize = 17;
 
+/// The name of the marks that hooks of PyTorch's optimizers make where `radrm-run` has set them
+/// (`launcher/src/hook/radrm_steps.py`): the program itself names no step.
+pub const STEP_BY_HOOK: &str = "optimizer step [radrm-run]";
+
 /// Whether ranges of this name are steps.
 #[must_use]
 pub fn is_step(name: &str) -> bool {
@@ -75,9 +79,16 @@ mod tests {
 
     #[test]
     fn steps_are_known_by_their_names() {
-        for name in
-            ["step", "Step", "train_step", "Iteration", "ProfilerStep", "training step", "step [loop]"]
-        {
+        for name in [
+            "step",
+            "Step",
+            "train_step",
+            "Iteration",
+            "ProfilerStep",
+            "training step",
+            "step [loop]",
+            STEP_BY_HOOK,
+        ] {
             assert!(is_step(name), "{name}");
         }
         for name in

@@ -21,6 +21,8 @@ def _load_next():
 HOOKS = (
     ("RADRM_DRY_RUN_NOTES", "radrm_dry_run", "the allocator's figures cannot be read"),
     ("RADRM_TENSORS", "radrm_tensors", "tensors are not recorded"),
+    ("RADRM_DRY_RUN_NOTES", "radrm_steps", "steps are not marked"),
+    ("RADRM_TENSORS", "radrm_steps", "steps are not marked"),
 )
 
 for variable, name, missing in HOOKS:

@@ -131,6 +131,7 @@ fn a_live_view_has_the_rate_of_the_steps_that_a_program_names() {
     };
     let rate = shown["steps_per_second"].as_f64().expect("a rate");
     assert!(rate > 1.0 && rate < 500.0, "{shown:#}");
+    assert_eq!(shown["steps_source"], "program");
     let listed = child::run(top(&rig, &["--once"]), PATIENCE).ok().stdout;
     assert!(listed.contains("STEPS/S"), "{listed}");
     run.signal(libc::SIGTERM);

@@ -20,6 +20,12 @@ fn gpt2_small_takes_what_the_real_allocator_takes_and_little_of_the_host() {
     let resident = run.report["dry_run"]["host_memory"].as_u64().expect("host memory");
     assert!((100 << 20..1500 << 20).contains(&resident), "{} MiB of the host's memory", resident >> 20);
     assert_eq!(run.report["dry_run"]["steps"], 3);
+    assert_eq!(run.report["dry_run"]["host_memory"], run.report["host"]["resident_peak_bytes"], "one figure");
+    let (seconds, ns) = (&run.report["dry_run"]["seconds"], &run.report["outcome"]["duration_ns"]);
+    assert_eq!(seconds.as_f64(), ns.as_u64().map(|ns| ns as f64 / 1e9), "one duration");
+    let marks = |range: &&Value| range["name"] == "optimizer step [radrm-run]";
+    let marks = run.report["ranges"]["names"].as_array().into_iter().flatten().find(marks);
+    assert_eq!(marks.map(|range| range["marks"].clone()), Some(3.into()), "{:#}", run.report["ranges"]);
     assert_eq!(run.report["dry_run"]["missing"], Value::Array(Vec::new()), "{:#}", run.report["dry_run"]);
     let calls = run.report["dry_run"]["library_calls"].to_string();
     assert!(calls.contains(r#"["cuBLAS",100"#), "kernels that the stand-in does not launch: {calls}");

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use radrm_telemetry::{KIND_COUNT, Kind};
 use serde::Serialize;
 
+use super::steps::StepSource;
+
 /// One run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Reading {
@@ -23,8 +25,10 @@ pub(super) struct Reading {
     /// Launches of kernels and of graphs so far.
     pub(super) launches: u64,
     pub(super) launches_per_second: Option<f64>,
-    /// Steps so far, of the process that has made most; 0 for a program that names none.
+    /// Steps so far, of the process that has made most; 0 where none are known.
     pub(super) steps: u64,
+    /// How they are known.
+    pub(super) steps_source: Option<StepSource>,
     /// Null before the second step; 0 once no more are made.
     pub(super) steps_per_second: Option<f64>,
     /// Growth of the device memory that is held.

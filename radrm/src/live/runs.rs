@@ -154,6 +154,7 @@ impl Known {
             launches_per_second: self.history.launch_rate(),
             growth_bytes_per_second: self.history.growth(),
             steps: self.steps.count(),
+            steps_source: self.steps.source(),
             steps_per_second: self.steps.per_second(segment_ns),
             refused: total.refused,
             sm_active_share: self.activity.share(Process(job.launcher), now),

@@ -1,4 +1,4 @@
-//! Steps per second of a run that names its steps: those of the process that has made most of them.
+//! Steps per second of a run whose steps are known: those of the process that has made most of them.
 //!
 //! Processes of one training make the same steps, so theirs are not added up.
 
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use radrm_base::step;
 use radrm_telemetry::{ProcessSnapshot, Segment};
+use serde::Serialize;
 
 /// The rate is that of the last ten seconds; of slow steps that of the last minute, or else of all.
 const OVER: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
@@ -17,12 +18,34 @@ const ENOUGH: u64 = 3;
 /// Nothing is as slow as a program that makes no steps any more: so many times its usual step, and so many seconds.
 const STALLED: (f64, f64) = (10.0, 10.0);
 
+/// How steps are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum StepSource {
+    /// By hooks of PyTorch's optimizers that `radrm-run` has set.
+    OptimizerHooks,
+    /// The program names them, by NVTX or the Python module.
+    #[default]
+    Program,
+}
+
+impl StepSource {
+    /// For people.
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::OptimizerHooks => "of optimizers, by hooks",
+            Self::Program => "named by the program",
+        }
+    }
+}
+
 /// The steps of a process so far. Times are ns of the segment's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     /// Slot and generation of the process.
     process: (usize, u32),
     steps: u64,
+    source: StepSource,
     /// When the first one began.
     first_ns: u64,
     /// When the last one began.
@@ -37,7 +60,7 @@ impl Steps {
     /// Adds what the running processes have done so far.
     pub(super) fn poll(&mut self, segment: &Segment, running: &[&ProcessSnapshot], now: Duration) {
         let counts = running.iter().filter_map(|process| count(segment, process));
-        if let Some(most) = counts.max_by_key(|count| count.steps) {
+        if let Some(most) = counts.max_by_key(|count| (count.steps, count.source)) {
             self.add(now, most);
         }
     }
@@ -53,7 +76,12 @@ impl Steps {
         self.0.push_back((now, count));
     }
 
-    /// Steps so far; 0 for a program that names none.
+    /// How they are known; `None` where there are none.
+    pub(super) fn source(&self) -> Option<StepSource> {
+        self.0.back().filter(|(_, count)| count.steps > 0).map(|(_, count)| count.source)
+    }
+
+    /// Steps so far; 0 where none are known.
     pub(super) fn count(&self) -> u64 {
         self.0.back().map_or(0, |(_, count)| count.steps)
     }
@@ -80,10 +108,15 @@ fn count(segment: &Segment, process: &ProcessSnapshot) -> Option<Count> {
     let steps = ranges.names.iter().filter(|name| step::is_step(&name.name)).map(|name| Count {
         process: (process.slot.slot, process.slot.generation),
         steps: name.ranges.saturating_add(name.marks),
+        source: match name.name == step::STEP_BY_HOOK {
+            true => StepSource::OptimizerHooks,
+            false => StepSource::Program,
+        },
         first_ns: name.first_ns,
         last_ns: name.last_ns,
     });
-    steps.max_by_key(|count| count.steps)
+    // The program's own word counts where both have as many.
+    steps.max_by_key(|count| (count.steps, count.source))
 }
 
 #[cfg(test)]
@@ -98,7 +131,8 @@ mod tests {
         let mut now = 0;
         for (second, steps) in steps.into_iter().enumerate() {
             now = (second as u64 + 1) * SECOND;
-            let count = Count { process: (0, 1), steps, first_ns: 0, last_ns: now - late };
+            let source = StepSource::Program;
+            let count = Count { process: (0, 1), steps, source, first_ns: 0, last_ns: now - late };
             all.add(Duration::from_secs(second as u64), count);
         }
         (all, now)
@@ -125,7 +159,8 @@ mod tests {
         let mut steps = Steps::default();
         for second in 0..200u64 {
             let made = second / 5;
-            let count = Count { process: (0, 1), steps: made + 1, first_ns: 0, last_ns: made * 5 * SECOND };
+            let last_ns = made * 5 * SECOND;
+            let count = Count { process: (0, 1), steps: made + 1, last_ns, ..Count::default() };
             steps.add(Duration::from_secs(second), count);
         }
         assert_eq!(steps.per_second(200 * SECOND), Some(0.2));
@@ -138,7 +173,7 @@ mod tests {
         assert_eq!(steps.per_second(now + 11 * SECOND), Some(0.0));
         // Ten of these are 20 s.
         let (mut steps, _) = polled([1], 0);
-        let slow = Count { process: (0, 1), steps: 6, first_ns: 0, last_ns: 11 * SECOND };
+        let slow = Count { process: (0, 1), steps: 6, last_ns: 11 * SECOND, ..Count::default() };
         steps.add(Duration::from_secs(10), slow);
         assert_eq!(steps.per_second(30 * SECOND), Some(0.5));
         assert_eq!(steps.per_second(32 * SECOND), Some(0.0));
@@ -149,7 +184,7 @@ mod tests {
         let (mut steps, now) = polled([100, 200], 0);
         steps.add(
             Duration::from_secs(2),
-            Count { process: (0, 2), steps: 3, first_ns: now, last_ns: now + SECOND },
+            Count { process: (0, 2), steps: 3, first_ns: now, last_ns: now + SECOND, ..Count::default() },
         );
         assert_eq!((steps.count(), steps.per_second(now + SECOND)), (3, Some(2.0)));
     }

@@ -24,7 +24,8 @@ h, ?             this help             q           quit
 
 GROWTH      change of the device memory held, per second, over ten seconds
 LAUNCHES/S  launches of kernels and of graphs, over two seconds
-STEPS/S     steps that the program names, over ten seconds, longer for slow ones
+STEPS/S     steps that the program names, over ten seconds, longer for slow ones;
+            with --stacks=tensors also those of PyTorch's optimizers
 SM          SM activity over the last ten seconds that were recorded; else the
             share of time in which a kernel ran; - where neither is measured
 PEAK        >= where several processes share a GPU: the highest that was seen";
@@ -254,12 +255,13 @@ fn steps_rate(rate: Option<f64>) -> String {
     }
 }
 
-/// Of a program that names its steps.
+/// With how they are known.
 fn steps(reading: &Reading) -> String {
     if reading.steps == 0 {
         return String::new();
     }
-    format!("{} steps, {}/s  ", grouped(reading.steps), steps_rate(reading.steps_per_second))
+    let source = reading.steps_source.unwrap_or_default().label();
+    format!("{} steps ({source}), {}/s  ", grouped(reading.steps), steps_rate(reading.steps_per_second))
 }
 
 fn share(share: Option<f64>) -> String {
@@ -284,6 +286,7 @@ fn past(values: &[u64], wide: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::steps::StepSource;
     use super::*;
     use std::collections::BTreeMap;
 
@@ -308,6 +311,7 @@ mod tests {
             launches: 12_345,
             launches_per_second: Some(1234.4),
             steps: 1234,
+            steps_source: Some(StepSource::OptimizerHooks),
             steps_per_second: Some(2.5),
             growth_bytes_per_second: Some(-(2.0 * 1024.0 * 1024.0)),
             refused: 3,
@@ -404,7 +408,7 @@ mod tests {
             "device",
             "(not in the total)",
             "12,345 launches",
-            "1,234 steps, 2.50/s",
+            "1,234 steps (of optimizers, by hooks), 2.50/s",
         ] {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
