@@ -17,9 +17,9 @@ pub use model::tensors::{TensorsBy, tensor_flames};
 pub use model::{
     Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, DryRunSummary, EndSummary,
     EstimateSummary, FailureSummary, Feature, Footprint, FrameworkSummary, GpuSummary, GpuTime, HostSummary,
-    JobSummary, KernelSummary, KindSummary, LeftOver, LimitSummary, LoadSummary, NvmlSummary,
-    OpenRangeSummary, OutcomeSummary, ProcessGpuSummary, ProcessSummary, RangeGpuSummary, RangeSummary,
-    RangesSummary, SCHEMA, StacksSummary, StepsSummary, Summary, footprint,
+    JobSummary, KernelSummary, KindSummary, LeftOver, LimitInForce, LimitSpan, LimitSummary, LoadSummary,
+    NvmlSummary, OpenRangeSummary, OutcomeSummary, ProcessGpuSummary, ProcessSummary, RangeGpuSummary,
+    RangeSummary, RangesSummary, SCHEMA, StacksSummary, StepsSummary, Summary, footprint,
 };
 pub use view::stacks::{folded, heap_profile, pprof, speedscope};
 pub use view::{

@@ -1,6 +1,7 @@
 //! One GPU, all processes together.
 
 use super::load::{self, LoadSummary};
+use super::quota::{self, LimitInForce};
 use super::{clamped, filling};
 use radrm_profile::model::{Account, End, Gpu, GpuIndex, Kind, KindAccount, NvmlSample, Profile};
 use radrm_profile::peak::{KindPeak, Peak, gpu_kind_peaks, gpu_peak, highest_sum};
@@ -49,6 +50,9 @@ pub struct GpuSummary {
     /// What the job's kernels made of it, estimated; only where launches were timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<EstimateSummary>,
+    /// Limits on its memory, the job's first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quotas: Vec<LimitInForce>,
     /// Refused memory requests.
     pub failed_requests: u64,
 }
@@ -182,6 +186,7 @@ pub(super) fn summary(profile: &Profile, index: GpuIndex) -> GpuSummary {
             sm_active_share: found.filling.map(|filling| filling.active),
             sm_occupancy_share: found.filling.map(|filling| filling.resident),
         }),
+        quotas: quota::in_force(profile, index),
         failed_requests: accounts.iter().map(|account| account.failed).fold(0, u64::saturating_add),
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod names;
 pub mod oom;
 mod process;
 pub mod profiled;
+mod quota;
 pub(crate) mod ranges;
 mod recorded;
 pub(crate) mod signals;
@@ -32,6 +33,7 @@ pub use oom::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary};
 pub use process::{
     BlockSummary, BypassSummary, EndSummary, FrameworkSummary, ProcessGpuSummary, ProcessSummary,
 };
+pub use quota::{LimitInForce, LimitSpan};
 pub use ranges::{OpenRangeSummary, RangeGpuSummary, RangeSummary, RangesSummary, StepsSummary};
 pub use stacks::{RefusedSite, StacksSummary};
 pub use summary::{

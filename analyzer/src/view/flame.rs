@@ -51,6 +51,9 @@ pub(crate) struct Tree {
     /// Of each stack its leaf.
     #[serde(skip)]
     leaf_of: Vec<usize>,
+    /// The leaf of those that found no room.
+    #[serde(skip)]
+    left_out: Option<usize>,
 }
 
 /// Figures of one kind, by leaf.
@@ -91,7 +94,9 @@ impl Tree {
     /// Of each leaf what its first stack has.
     pub(crate) fn lines(&self, of_stack: impl Fn(usize) -> Option<usize>) -> Vec<i32> {
         let mut lines = vec![-1; self.leaf.len()];
-        for (stack, leaf) in self.leaf_of.iter().enumerate() {
+        // Those that found no room are of several lines.
+        let own = self.leaf_of.iter().enumerate().filter(|(_, leaf)| self.left_out != Some(**leaf));
+        for (stack, leaf) in own {
             if let (-1, Some(line)) = (lines[*leaf], of_stack(stack)) {
                 lines[*leaf] = i32::try_from(line).unwrap_or(-1);
             }
@@ -130,7 +135,7 @@ impl Builder {
         let mut order: Vec<usize> = (0..stacks.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(stacks[*at].1));
         let mut node_of = vec![0; stacks.len()];
-        let mut left_out = Vec::new();
+        let (mut left_out, mut rest) = (Vec::new(), None);
         for at in order {
             let (frames, weight) = stacks[at];
             match self.has_room(frames) {
@@ -143,6 +148,7 @@ impl Builder {
             let weight = left_out.iter().map(|at| stacks[*at].1).fold(0, u64::saturating_add);
             let node = self.grow(&mut nodes, &note, weight);
             left_out.into_iter().for_each(|at| node_of[at] = node);
+            rest = Some(node);
         }
         let mut tree = Tree::default();
         let mut leaf_of_node = HashMap::new();
@@ -163,6 +169,7 @@ impl Builder {
             waiting.extend(below.into_iter().map(|at| (at, depth + 1)));
         }
         tree.leaf_of = node_of.iter().map(|node| leaf_of_node.get(node).copied().unwrap_or(0)).collect();
+        tree.left_out = rest.and_then(|node| leaf_of_node.get(&node).copied());
         tree
     }
 
@@ -299,6 +306,9 @@ mod tests {
         assert!(flames.frames.iter().any(|frame| frame.0.ends_with("smaller stacks]")));
         // The largest are those that found room.
         assert_eq!(values.iter().filter(|value| **value == 5000).count(), 1);
+        // What is left out is of no one line.
+        let lines = tree.lines(Some);
+        assert_eq!(lines.iter().filter(|line| **line == -1).count(), 1);
     }
 
     #[test]

@@ -101,7 +101,9 @@
     }
     /** Rows of the table of lines find their frames. */
     link(box) {
+      this.lines = box.parentElement.querySelector("table");
       this.rows = [...box.parentElement.querySelectorAll("tr[data-line]")];
+      for (const row of this.rows) row.peak = [1, 2].map(column => [row.cells[column]?.textContent, row.cells[column]?.dataset.v]);
       for (const row of this.rows) {
         const cell = row.querySelector(".name"), button = html("button", "line", ...cell.childNodes);
         button.type = "button";
@@ -130,6 +132,38 @@
       const label = best ? `held at ${time(best.t)}, the most of ${known.length} recorded ${known.length === 1 ? "moment" : "moments"} of the interval` : "";
       return { id: "interval", label, unit: "bytes", values: best?.values ?? this.leaves.map(() => 0) };
     }
+    /** The table shows the moment that the graph does, where that is one of the interval; else the peak. */
+    table() {
+      const head = this.lines?.tHead.rows[0].cells[1], isInterval = this.view.id === "interval";
+      if (!head || this.view.before) return;
+      const caption = this.lines.caption ?? this.lines.createCaption();
+      const whole = this.views[0], at = whole.t === undefined ? "" : ` (${time(whole.t)})`;
+      if (!this.moments.length) {
+        const missing = this.interval ? " What lines held in the interval shown is not recorded." : "";
+        caption.textContent = `${whole.label[0].toUpperCase()}${whole.label.slice(1)}${at}: ${bytes(total(whole.values))}.${missing}`;
+        return;
+      }
+      const held = new Map();
+      if (isInterval) this.leaves.forEach((_, leaf) => held.set(this.graph.line[leaf], (held.get(this.graph.line[leaf]) ?? 0) + this.view.values[leaf]));
+      const all = isInterval ? total(this.view.values) : 0, isKnown = Boolean(this.view.label);
+      let listed = 0;
+      for (const row of this.rows) {
+        const value = held.get(Number(row.dataset.line)) ?? 0, end = Number(row.cells[3].dataset.v);
+        const texts = !isInterval ? row.peak : isKnown ? [[bytes(value), value], [percent(value / Math.max(all, 1)), value]] : [["-", -1], ["-", -1]];
+        texts.forEach(([text, v], column) => { row.cells[column + 1].textContent = text; row.cells[column + 1].dataset.v = v; });
+        // Lines that held something at other moments only.
+        row.classList.toggle("none", isInterval ? !value && !Number(row.peak[0][1]) && !end : !Number(row.peak[0][1]) && !end);
+        listed += value;
+      }
+      const name = isInterval ? "in the interval" : "at the peak";
+      (head.querySelector("button") ?? head).textContent = name;
+      for (const row of this.rows) row.cells[1].dataset.label = name;
+      const rest = all - listed > 0 ? ` ${bytes(all - listed)} of it is of lines that are not listed.` : "";
+      caption.textContent = !isInterval ? `At the peak${at}: ${bytes(total(whole.values))}.`
+        : isKnown ? `In the interval: ${this.view.label}: ${bytes(all)}.${rest} The other columns are of the whole run.`
+        : "No moment of the interval shown is recorded. The other columns are of the whole run.";
+      this.lines.dispatchEvent(new CustomEvent("radrm-rows"));
+    }
     /** The timeline shows another interval. */
     follow(interval) {
       this.interval = interval.whole ? null : interval;
@@ -138,6 +172,7 @@
         return;
       }
       this.say();
+      this.table();
     }
     show(view) {
       this.view = view;
@@ -156,6 +191,7 @@
       this.search();
       this.draw();
       this.say();
+      this.table();
     }
 
     zoom(node) {

@@ -13,6 +13,11 @@
       : p - q;
   };
 
+  const sort = (table, column, down) => {
+    const body = table.tBodies[0], compare = order(column);
+    body.append(...[...body.rows].sort((a, b) => down ? compare(b, a) : compare(a, b)));
+  };
+
   const sortable = (table, heads) => heads.forEach((head, column) => {
     const button = document.createElement("button");
     button.type = "button";
@@ -24,8 +29,7 @@
       const down = isText ? now === "ascending" : now !== "descending";
       heads.forEach(other => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const body = table.tBodies[0], compare = order(column);
-      body.append(...[...body.rows].sort((a, b) => down ? compare(b, a) : compare(a, b)));
+      sort(table, column, down);
     });
   });
 
@@ -57,7 +61,14 @@
     const heads = [...table.tHead.rows[0].cells];
     const name = table.getAttribute("aria-label") || "table";
     label(table);
-    if (table.classList.contains("sortable")) sortable(table, heads);
+    if (table.classList.contains("sortable")) {
+      sortable(table, heads);
+      // Figures of the rows have changed.
+      table.addEventListener("radrm-rows", () => {
+        const column = heads.findIndex(head => head.hasAttribute("aria-sort"));
+        if (column >= 0) sort(table, column, heads[column].getAttribute("aria-sort") === "descending");
+      });
+    }
     if (table.tBodies[0].rows.length >= SEARCHED && table.classList.contains("sortable")) searchable(table, name);
     const scroll = table.closest(".scroll");
     scroll.setAttribute("role", "region");

@@ -1,15 +1,20 @@
 "use strict";
-// The timeline: memory stacked by kind or process, load below it, and one interval that all of them show.
+// The timeline: memory stacked by kind, line or process, load below it, and one interval that all of them show.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
 
   const sums = deltas => { let sum = 0; return deltas.map(delta => sum += delta); };
   for (const gpu of data.gpus) {
     gpu.t = sums(gpu.t);
-    for (const stack of gpu.stacks) for (const series of stack.series) series.values = sums(series.values);
+    for (const stack of gpu.stacks) {
+      for (const series of stack.series) series.values = sums(series.values);
+      stack.isSampled = Boolean(stack.t);
+      stack.t = stack.t ? sums(stack.t) : gpu.t;
+      stack.total = stack.t.map((_, at) => stack.series.reduce((sum, series) => sum + series.values[at], 0));
+    }
     for (const series of gpu.beside) series.values = sums(series.values);
     for (const run of gpu.nvml) { run.t = sums(run.t); run.values = sums(run.values); }
-    gpu.total = gpu.t.map((_, at) => gpu.stacks[0].series.reduce((sum, series) => sum + series.values[at], 0));
+    gpu.total = gpu.stacks[0]?.total ?? [];
   }
 
   const { bytes, time, html, clamp, round } = figures;
@@ -17,15 +22,15 @@
   view.by = "kind";
   view.card = false;
 
-  /** Of each half pixel of the interval the highest step: no peak is lost. */
-  const visible = (gpu, wide) => {
-    const first = Math.max(0, indexAt(gpu.t, view.from)), columns = [];
-    const slot = t => Math.floor((clamp(t, view.from, view.to) - view.from) / (view.to - view.from) * wide * 2);
-    for (let at = first; at < gpu.t.length && gpu.t[at] <= view.to; at++) {
-      const here = slot(gpu.t[at]), last = columns[columns.length - 1];
+  /** Of each half pixel of the interval the highest step of what has times `t` and a `total`: no peak is lost. */
+  const visible = ({ t, total }, wide) => {
+    const first = Math.max(0, indexAt(t, view.from)), columns = [];
+    const slot = time => Math.floor((clamp(time, view.from, view.to) - view.from) / (view.to - view.from) * wide * 2);
+    for (let at = first; at < t.length && t[at] <= view.to; at++) {
+      const here = slot(t[at]), last = columns[columns.length - 1];
       if (last && last.slot === here) {
         last.leaves = at;
-        if (gpu.total[at] > gpu.total[last.at]) last.at = at;
+        if (total[at] > total[last.at]) last.at = at;
       } else {
         // What was held before goes on until here.
         if (last && last.leaves !== last.at) columns.push({ slot: last.slot + 1, at: last.leaves, leaves: last.leaves });
@@ -43,6 +48,7 @@
       this.hidden = new Set();
       this.key_ = section.querySelector(".key.memory");
       this.interval = section.querySelector(".interval");
+      this.kinds = section.querySelector("table.kinds");
       this.describe();
     }
     stack() { return this.gpu.stacks.find(stack => stack.by === view.by) ?? this.gpu.stacks[0]; }
@@ -65,10 +71,11 @@
       this.key_.prepend(...buttons);
     }
     figures(t) {
-      const at = indexAt(this.gpu.t, t), lines = [time(t)];
+      const at = indexAt(this.gpu.t, t), lines = [time(t)], stack = this.stack(), there = indexAt(stack.t, t);
       if (at < 0) return [...lines, ["nothing held yet", ""]];
       lines.push(["device memory", bytes(this.gpu.total[at])]);
-      const held = this.stack().series.map(series => [series.name, series.values[at]]).filter(([, value]) => value > 0);
+      if (stack.isSampled) lines.push(there < 0 ? ["by line", "no moment yet"] : ["by line, as recorded at", time(stack.t[there])]);
+      const held = there < 0 ? [] : stack.series.map(series => [series.name, series.values[there]]).filter(([, value]) => value > 0);
       lines.push(...held.slice(0, 9).map(([name, value]) => [name, bytes(value)]));
       for (const series of this.gpu.beside) if (series.values[at] > 0) lines.push([`${series.name} (beside)`, bytes(series.values[at])]);
       const run = this.gpu.nvml.find(run => run.t[0] <= t && t <= run.until);
@@ -80,13 +87,17 @@
     draw() {
       const height = this.box.clientWidth < 600 ? 220 : 270, bottom = height - BOTTOM;
       this.begin(height);
-      const columns = visible(this.gpu, this.wide), series = this.series();
+      const stack = this.stack(), columns = visible(stack, this.wide), series = this.series();
       const sum = at => series.reduce((sum, one) => sum + one.values[at], 0);
-      const peak = columns.reduce((best, column) => sum(column.at) > sum(best.at) ? column : best, columns[0]);
+      const highest = (columns, of) => columns.reduce((best, column) => of(column.at) > of(best.at) ? column : best, columns[0]);
+      const peak = highest(columns, sum), all = at => this.gpu.total[at];
+      const steps = stack.isSampled ? visible(this.gpu, this.wide) : columns, top_ = highest(steps, all);
       const runs = this.gpu.nvml.filter(run => run.until >= view.from && run.t[0] <= view.to);
-      let top = Math.max(peak ? sum(peak.at) : 0, ...runs.map(run => Math.max(...run.values)), 1);
-      const limits = [...this.gpu.quotas.map(quota => ({ ...quota, class: "quota" }))];
-      if (this.gpu.capacity) limits.push({ name: "capacity", bytes: this.gpu.capacity, class: "capacity" });
+      let top = Math.max(peak ? sum(peak.at) : 0, stack.isSampled && top_ ? all(top_.at) : 0, ...runs.map(run => Math.max(...run.values)), 1);
+      const limits = this.gpu.quotas.flatMap(quota => quota.t.map((from, at) => ({
+        name: quota.name, bytes: quota.values[at], class: "quota", from, to: quota.t[at + 1] ?? Infinity,
+      }))).filter(limit => limit.bytes !== null && limit.from < view.to && limit.to > view.from);
+      if (this.gpu.capacity) limits.push({ name: "capacity", bytes: this.gpu.capacity, class: "capacity", from: 0, to: Infinity });
       if (view.card && this.gpu.capacity) top = Math.max(top, this.gpu.capacity);
       // A line that is near belongs into the picture.
       for (const limit of limits) if (limit.bytes <= top * 1.6) top = Math.max(top, limit.bytes);
@@ -108,6 +119,7 @@
         }
         below = above;
       }
+      if (stack.isSampled && steps.length) this.add("path", { class: "outline", d: this.outline(steps, y) });
       names.filter(Boolean).forEach(([x, y, name]) => this.add("text", { class: "inside", x, y, "text-anchor": "middle" }, name));
       for (const run of runs) this.nvml(run, y);
       this.limits(limits, top, y);
@@ -116,15 +128,22 @@
         mark.append(node("line", { x1: x, x2: x, y1: TOP, y2: bottom }), node("path", { d: `M${x - 6} ${TOP - 12}h12l-6 10z` }));
       }
       this.overlay(TOP, bottom);
-      this.say(peak, sum);
+      this.say(top_);
     }
-    place(columns, at) { return at < columns.length ? round(this.x(at === 0 ? Math.max(this.gpu.t[columns[0].at], view.from) : view.from + columns[at].slot / 2 / this.wide * (view.to - view.from))) : round(this.right); }
+    place(columns, at, t = this.stack().t) { return at < columns.length ? round(this.x(at === 0 ? Math.max(t[columns[0].at], view.from) : view.from + columns[at].slot / 2 / this.wide * (view.to - view.from))) : round(this.right); }
     band(columns, below, above, y) {
       let path = `M${this.place(columns, 0)} ${round(y(above[0]))}`;
       for (let at = 1; at < columns.length; at++) if (above[at] !== above[at - 1]) path += `H${this.place(columns, at)}V${round(y(above[at]))}`;
       path += `H${this.place(columns, columns.length)}V${round(y(below[columns.length - 1]))}`;
       for (let at = columns.length - 2; at >= 0; at--) if (below[at] !== below[at + 1]) path += `H${this.place(columns, at + 1)}V${round(y(below[at]))}`;
       return `${path}H${this.place(columns, 0)}Z`;
+    }
+    /** The device total, where bands are known at some moments only. */
+    outline(steps, y) {
+      const place = at => this.place(steps, at, this.gpu.t), level = at => round(y(this.gpu.total[steps[at].at]));
+      let path = `M${place(0)} ${level(0)}`;
+      for (let at = 1; at < steps.length; at++) path += `H${place(at)}V${level(at)}`;
+      return `${path}H${place(steps.length)}`;
     }
     /** Where a name fits into its band: colour is not the only key. */
     name(name, columns, below, above, y) {
@@ -156,20 +175,40 @@
         const text = `${limit.name} ${bytes(limit.bytes)}`;
         if (limit.bytes > top) { above.push(text); continue; }
         const line = round(y(limit.bytes));
-        this.add("line", { class: limit.class, x1: LEFT, x2: this.right, y1: line, y2: line });
-        this.add("text", { class: "limit", x: LEFT + 4, y: line - 5 }, text);
+        const [from, to] = [Math.max(this.x(Math.max(limit.from, view.from)), LEFT), Math.min(this.x(Math.min(limit.to, view.to)), this.right)];
+        this.add("line", { class: limit.class, x1: round(from), x2: round(to), y1: line, y2: line });
+        this.add("text", { class: "limit", x: round(Math.min(from, this.right - text.length * 6.6)) + 4, y: line - 5 }, text);
       }
       if (above.length) this.add("text", { class: "limit", x: LEFT + 4, y: 11 }, `↑ ${above.join(", ")}`);
     }
-    say(peak, sum) {
+    /** `peak`: the highest step of the interval. */
+    say(peak) {
       const whole = view.from === 0 && view.to === data.end;
       const refused = this.gpu.refused.filter(refusal => refusal.t >= view.from && refusal.t <= view.to).length;
       const parts = [`${time(view.from)} to ${time(view.to)}${whole ? " (all)" : ""}`];
       // The peak of the whole run stands above the picture, with the bound that it may be.
-      if (peak && !whole) parts.push(`peak ${bytes(sum(peak.at))} at ${time(Math.max(this.gpu.t[peak.at], view.from))}`);
+      if (peak && !whole) parts.push(`peak ${bytes(this.gpu.total[peak.at])} at ${time(Math.max(this.gpu.t[peak.at], view.from))}`);
       if (refused) parts.push(`${refused} refused ${refused === 1 ? "request" : "requests"}`);
+      if (this.stack().isSampled) parts.push("lines as recorded at some moments, each until the next; the dark line is the device total");
       const text = parts.join(" · ");
       if (this.interval.textContent !== text) this.interval.textContent = text;
+      this.table(peak, whole);
+    }
+    /** The table of kinds shows the same moment. */
+    table(peak, whole) {
+      if (!this.kinds) return;
+      const at = peak?.at ?? -1, interval = `${time(view.from)} to ${time(view.to)}`, t = at < 0 ? 0 : Math.max(this.gpu.t[at], view.from);
+      const text = whole ? "At the peak of the whole run."
+        : at < 0 ? `Nothing was held from ${interval}.`
+        : `At the peak of ${interval}: ${bytes(this.gpu.total[at])} at ${time(t)}. The other columns are of the whole run.`;
+      if (this.kinds.caption.textContent === text) return;
+      this.kinds.caption.textContent = text;
+      const all = [...this.gpu.stacks[0].series, ...this.gpu.beside];
+      for (const row of this.kinds.querySelectorAll("tr[data-kind]")) {
+        const cell = row.cells[1], series = all.find(series => series.name === row.dataset.kind);
+        cell.dataset.peak ??= cell.textContent;
+        cell.textContent = whole ? cell.dataset.peak : at < 0 ? "-" : bytes(series?.values[at] ?? 0);
+      }
     }
   }
 

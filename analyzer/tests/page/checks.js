@@ -19,7 +19,11 @@
   check("nvml's line has its gap", all("path.nvml", svg).length === 2, all("path.nvml", svg).length);
   check("refused requests are marked", all("g.refused", svg).length === 2, "");
   check("a capacity far above is named", labels().some(text => text.startsWith("↑") && text.includes("capacity 140")), labels());
-  check("a quota is a line", all("line.quota", svg).length === 1 && labels().includes("quota of the job 10.0 GiB"), labels());
+  const quotas = () => all("line.quota", svg).map(line => ["x1", "x2"].map(end => Number(line.getAttribute(end))));
+  check("a quota that refused nothing is a line, and so is its change", labels().includes("quota of the job 10.0 GiB") && labels().includes("quota of the job 9.50 GiB"), labels());
+  check("a quota's line ends where it changes", quotas().length === 2 && quotas()[0][1] === quotas()[1][0] && Math.abs((quotas()[0][1] - 66) / (quotas()[1][1] - 66) - 150 / 187) < 0.01, quotas());
+  check("a quota far above is named", labels().some(text => text.includes("quota of the user 100.0 GiB")), labels());
+  check("quotas stand in words too", one(".figures").textContent.includes("quota of the job10.0 GiB; from 2 min 30 s on 9.50 GiB"), one(".figures").textContent);
   one("[name=card]").click();
   await settle();
   check("the card's capacity is a line where it is asked for", all("line.capacity", svg).length === 1, labels());
@@ -31,6 +35,20 @@
   check("figures under the pointer", !one(".tip", chart).hidden && one(".tip", chart).textContent.includes("virtual memory2.00 GiB"), one(".tip", chart).textContent);
   pointer("pointerdown", 0.25); pointer("pointermove", 0.4); pointer("pointermove", 0.5); pointer("pointerup", 0.5);
   await settle();
+  const kinds = one("table.kinds"), kind = name => one(`tr[data-kind='${name}']`, kinds).cells[1].textContent;
+  check("kinds follow the interval", kind("pool used") === "4.12 GiB" && kind("virtual memory") === "2.00 GiB" && kind("graphs") === "0 B", [kind("pool used"), kind("virtual memory"), kind("graphs")]);
+  check("their table says of when it is", kinds.caption.textContent === "At the peak of 46.8 s to 1 min 34 s: 8.21 GiB at 1 min 24 s. The other columns are of the whole run.", kinds.caption.textContent);
+  const sitesTable = one("table[aria-label^='Memory by line']");
+  const sitesShown = () => [...sitesTable.tBodies[0].rows].filter(row => row.getClientRects().length).map(row => [0, 1, 2].map(cell => row.cells[cell].textContent).join());
+  const sitesAtPeak = ["forward (train.py:50),4.03 GiB,49.0 %"];
+  const inInterval = sitesTable.caption.textContent;
+  check("lines follow the interval", sitesShown()[0].startsWith("load (train.py:20),2.00 GiB,35.1 %"), sitesShown());
+  check("their sum is that of the moment", [...sitesTable.tBodies[0].rows].reduce((sum, row) => sum + Number(row.cells[1].dataset.v), 0) === 5836 * 1048576, sitesShown());
+  check("their table says which moment it shows", inInterval === "In the interval: held at 1 min 20 s, the most of 2 recorded moments of the interval: 5.70 GiB. The other columns are of the whole run.", inInterval);
+  check("its column has the name of what it shows", sitesTable.tHead.rows[0].cells[1].textContent === "in the interval" && sitesTable.tBodies[0].rows[0].cells[1].dataset.label === "in the interval", sitesTable.tHead.textContent);
+  const space = one(".addresses"), spaceSaid = () => one("[role=status]", space).textContent, ranges = () => [...one("table", space).tBodies[0].rows].map(row => row.textContent);
+  check("the address space follows the interval", spaceSaid() === "At 1 min 20 s, the most of 1 recorded moment of the interval: 3.41 GiB · without an address: virtual memory 2.00 GiB", spaceSaid());
+  check("its ranges have blocks and holes", ranges().length === 2 && ranges()[0] === "0x7f00000000001.36 GiB1.11 GiB2256.0 MiB256.0 MiB" && all(".range", space).length === 2, ranges());
   check("a drag zooms into its interval", interval() === "46.8 s to 1 min 34 s · peak 8.21 GiB at 1 min 24 s", interval());
   check("the interval is announced", announced === 1, announced);
   const stacks = one(".stacks"), said = () => one("[role=status]", stacks).textContent;
@@ -39,6 +57,15 @@
   check("load shows the same interval", times(svg) === times(one(".chart.load")) && times(svg).includes("1:15 min"), times(svg));
   svg.dispatchEvent(new MouseEvent("dblclick", { bubbles: true }));
   check("a double click shows all", interval().includes("(all)"), interval());
+  check("tables show the whole run again", kind("virtual memory") === "2.00 GiB" && kind("graphs") === "300.0 MiB" && kinds.caption.textContent === "At the peak of the whole run.", kinds.caption.textContent);
+  check("lines are those of the peak again", sitesShown()[0] === sitesAtPeak[0] && sitesTable.caption.textContent === "At the peak (2 min 06 s): 8.21 GiB." && sitesTable.tHead.rows[0].cells[1].textContent === "at the peak", sitesShown());
+  check("the address space is that of the highest moment", spaceSaid().startsWith("At 2 min 40 s, the recorded moment at which most was held: 3.60 GiB (the peak of 8.21 GiB itself was not read)"), spaceSaid());
+  const blocks = all(".range", space)[0].children, width = block => block.getBoundingClientRect().width, all_ = width(blocks[0].parentElement);
+  check("a block is as wide as its share of the range", blocks.length === 2 && Math.abs(width(blocks[0]) / all_ - 640 / 1596) < 0.01 && Math.abs(width(blocks[1]) / all_ - 700 / 1596) < 0.01, [...blocks].map(width));
+  pointer("pointerdown", 0.9); pointer("pointermove", 0.95); pointer("pointermove", 0.99); pointer("pointerup", 0.99);
+  await settle();
+  check("an interval without a moment says so", spaceSaid().startsWith("no moment of this interval is recorded") && ranges().length === 0, spaceSaid());
+  svg.dispatchEvent(new MouseEvent("dblclick", { bubbles: true }));
 
   // The same by keys.
   chart.focus();
@@ -76,8 +103,18 @@
   by.value = "process";
   by.dispatchEvent(new Event("change", { bubbles: true }));
   check("memory is stacked by process", names()[0] === "4711 python" && all("path.band", svg).length === 2, names());
+  by.value = "line";
+  by.dispatchEvent(new Event("change", { bubbles: true }));
+  check("memory is stacked by line", names().slice(0, 4).join() === "forward (train.py:50),load (train.py:20),[pools: reserved, not handed out],make_weights (train.py:30)" && all("path.band", svg).length >= 4, names());
+  check("the device total stays above it", all("path.outline", svg).length === 1 && interval().includes("lines as recorded at some moments"), interval());
+  const by_line = JSON.parse(one("script#data").textContent).gpus[0].stacks.find(stack => stack.by === "line");
+  const sum = list => list.reduce((sum, n) => sum + n, 0), at_peak = by_line.t.map((_, at) => sum(by_line.series.map(series => sum(series.values.slice(0, at + 1)))));
+  check("lines add up to the peak, to the byte", Math.max(...at_peak) === 8410 * 1048576, at_peak);
+  pointer("pointermove", 0.5);
+  check("figures of lines say when they were recorded", one(".tip", chart).textContent.includes("by line, as recorded at1 min 20 s"), one(".tip", chart).textContent);
   by.value = "kind";
   by.dispatchEvent(new Event("change", { bubbles: true }));
+  check("and by kind again", all("path.outline", svg).length === 0 && all("path.band", svg).length === 4, names());
 
   // Call stacks.
   const tree = one("[role=tree]", stacks), frames = () => all("[role=treeitem]", tree);

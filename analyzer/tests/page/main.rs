@@ -9,7 +9,7 @@ use std::process::Command;
 
 use common::{kinds, out_of_memory, training};
 use radrm_analyzer::{Comparison, Held, Summary, comparison_html, flames, html};
-use radrm_profile::model::postmortem::{QuotaUse, Scope};
+use radrm_profile::model::postmortem::Scope;
 use radrm_profile::model::*;
 use radrm_profile::{Bytes, Nanos};
 
@@ -64,15 +64,48 @@ fn full() -> Profile {
             ..GpuSpan::default()
         })
         .collect();
-    let quota = QuotaUse { scope: Scope::Job, limit: Bytes::from_gib(10), used: Bytes::from_gib(9) };
-    let request = profile.processes[0].state.failures[0].clone();
-    profile.postmortems = vec![Postmortem {
-        process: ProcessKey::default(),
-        request,
-        quotas: vec![quota],
-        ..Postmortem::default()
-    }];
+    let limit = |seconds, scope, mib| MemoryLimit {
+        t: Nanos::from_secs(seconds),
+        gpu: GpuIndex(0),
+        scope,
+        limit: Some(Bytes::from_mib(mib)),
+    };
+    profile.memory_limits =
+        vec![limit(0, Scope::Job, 10_240), limit(0, Scope::User, 102_400), limit(150, Scope::Job, 9_728)];
+    let key = profile.processes[0].key;
+    profile.block_maps = [(80, 640, 500), (160, 640, 700)].map(|(s, a, b)| block_map(key, s, a, b)).to_vec();
     profile
+}
+
+/// Two blocks with a hole of 256 MiB between them, and one far away, of a process that has virtual memory too.
+fn block_map(key: ProcessKey, seconds: u64, first: u64, second: u64) -> BlockMap {
+    let run = |at: u64, mib, kind: Kind| {
+        let size = Bytes::from_mib(mib);
+        BlockRun {
+            address: 0x7f00_0000_0000 + (at << 20),
+            span: size,
+            held: size,
+            blocks: 1,
+            kind: kind as u8,
+        }
+    };
+    BlockMap {
+        key,
+        gpu: GpuIndex(0),
+        t: Nanos::from_secs(seconds),
+        total: Bytes::from_mib(first + second + 300 + 2048),
+        kinds: kinds(&[
+            (Kind::Device, first + 300),
+            (Kind::PoolReserved, second),
+            (Kind::PoolUsed, second),
+            (Kind::Vmm, 2048),
+        ]),
+        runs: vec![
+            run(0, first, Kind::Device),
+            run(first + 256, second, Kind::PoolUsed),
+            run(100_000, 300, Kind::Device),
+        ],
+    }
 }
 
 /// A browser without a window, which has all it writes in a folder; the page and what is wanted of it are to be added.
@@ -249,10 +282,27 @@ fn a_page_of_many_gpus_and_processes_stays_small() {
         };
         process.kernels = (0..200).map(kernel).collect();
         record_many_stacks(&mut process);
+        let run = |at: u64| BlockRun {
+            address: 0x7f00_0000_0000 + (at << 22) + at * 7919 % 4093 * 512,
+            span: Bytes(4096 + at * 104_729 % 1_000_003),
+            held: Bytes(4096 + at * 104_729 % 1_000_003),
+            blocks: 1 + at as u32 % 50,
+            kind: 0,
+        };
+        let map = |at: u64| BlockMap {
+            key: process.key,
+            gpu,
+            t: Nanos::from_secs(at * 36),
+            total: Bytes(at % 7),
+            runs: (0..500).map(run).collect(),
+            ..BlockMap::default()
+        };
+        profile.block_maps.extend((0..100).map(map));
         profile.processes.push(process);
     }
     profile.outcome = Some(Outcome { exit: Exit::Code(0), duration: Nanos::from_secs(3600), reason: None });
     let page = html(&profile, &Summary::from_profile(&profile));
+    println!("{} bytes", page.len());
     assert!(page.len() < 1 << 20, "{} bytes", page.len());
 }
 

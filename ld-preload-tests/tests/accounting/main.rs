@@ -1,5 +1,6 @@
 //! The shim's figures of memory are those of the emulated driver, whatever a program does and however it ends.
 
+mod addresses;
 mod calls;
 mod families;
 mod kill;

@@ -8,6 +8,7 @@ mod hostile;
 mod kill;
 mod mps;
 mod mps_genuine;
+mod recorded;
 mod reported;
 mod surroundings;
 mod throttle;

@@ -63,7 +63,7 @@ pub struct RefusedSite {
 /// The lines of one process and GPU.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
-    /// Largest at the peak first.
+    /// Largest at the peak first; last those that held something at other moments only.
     pub sites: Vec<SiteSummary>,
     /// Of each row of the table the number of its site.
     pub of_row: Vec<Option<usize>>,
@@ -77,7 +77,8 @@ impl Lines {
         order.sort_by(|(_, a), (_, b)| b.at_peak.cmp(&a.at_peak).then_with(|| a.frames.cmp(&b.frames)));
         let mut known = BTreeMap::<String, (SiteSummary, Vec<usize>)>::new();
         for (at, row) in order {
-            if row.at_peak.is_zero() && row.at_end.is_zero() {
+            let was_held = || table.moments.iter().any(|moment| !moment.held[at].is_zero());
+            if row.at_peak.is_zero() && row.at_end.is_zero() && !was_held() {
                 continue;
             }
             let site = site_of(&row.frames);
@@ -116,6 +117,7 @@ pub(in crate::model) fn summaries(profile: &Profile) -> Vec<StacksSummary> {
 
 fn summary(table: &StackTable<'_>) -> StacksSummary {
     let mut sites = Lines::of(table).sites;
+    sites.retain(|site| !site.peak_bytes.is_zero() || !site.held_bytes.is_zero());
     let mut refused = BTreeMap::<String, RefusedSite>::new();
     let mut order: Vec<&StackRow> = table.rows.iter().filter(|row| row.refused > 0).collect();
     order.sort_by_key(|row| std::cmp::Reverse(row.refused));

@@ -1,5 +1,7 @@
 //! The report as one page that needs nothing else.
 
+mod addresses;
+mod lines;
 mod phases;
 mod stacks;
 mod tensors;
@@ -10,7 +12,9 @@ use super::phrases::{copies_text, counted, end_text, failure_text, launches_text
 use super::text;
 use super::text::dry_run;
 use super::text::load::{activity_text, host_lines, traffic_text};
+use crate::model::stacks::tables;
 use crate::model::{DryRunSummary, Feature, GpuSummary, KernelSummary, ProcessSummary, Summary};
+use addresses::{AddressSection, Addresses};
 use askama::Template;
 use phases::Phases;
 use radrm_base::calendar;
@@ -46,6 +50,8 @@ struct Page<'a> {
     stacks: Stacks,
     /// Call stacks for the script, likewise.
     flames: String,
+    /// Where blocks lie, likewise; empty if that is not recorded.
+    spaces: String,
     title: String,
     command: String,
     outcome: String,
@@ -97,6 +103,7 @@ struct Gpu<'a> {
     moments: (Vec<&'static str>, Vec<Moment>),
     kinds: Vec<KindRow>,
     stacks: Vec<Section>,
+    spaces: Vec<AddressSection>,
     tensors: Vec<TensorSection>,
     facts: Vec<(&'static str, String)>,
 }
@@ -175,8 +182,10 @@ impl<'a> Page<'a> {
         let who = s.job.user.clone().unwrap_or_else(|| format!("uid {}", s.job.uid));
         let failures: Vec<String> =
             s.failed_requests.iter().map(|f| failure_text(f, s.processes.len() > 1)).collect();
-        let timeline = Timeline::new(profile, s);
-        let mut stacks = Stacks::new(profile, s);
+        let tables = tables(profile, false);
+        let timeline = Timeline::new(profile, s, &tables);
+        let mut stacks = Stacks::new(profile, s, tables);
+        let mut addresses = Addresses::new(profile);
         let phases = Phases::new(profile);
         let (phase_rows, more_phases) = phases::rows(s);
         Page {
@@ -198,10 +207,18 @@ impl<'a> Page<'a> {
             who: format!("{who}@{}", s.job.host),
             started: format!("{} UTC", calendar::utc(s.job.start_unix_ns)),
             facts: job_facts(s),
-            gpus: s.gpus.iter().map(|gpu| Gpu::new(profile, &timeline, &mut stacks, gpu)).collect(),
+            gpus: s
+                .gpus
+                .iter()
+                .map(|gpu| Gpu::new(profile, &timeline, (&mut stacks, &mut addresses), gpu))
+                .collect(),
             timeline,
             flames: json_in_script(&serde_json::to_string(&stacks.flames).unwrap_or_default()),
             stacks,
+            spaces: match addresses.spaces.is_empty() {
+                true => String::new(),
+                false => json_in_script(&serde_json::to_string(&addresses.spaces).unwrap_or_default()),
+            },
             timed: s.kernels.iter().any(|kernel| kernel.gpu_time.is_some()),
             more_kernels: s.kernels.len().saturating_sub(KERNELS),
             graphs: s.kernels.iter().any(|kernel| kernel.graph_launches > 0),
@@ -254,7 +271,12 @@ fn of_gpu(gpu: &GpuFigures) -> Vec<(&'static str, String)> {
 }
 
 impl<'a> Gpu<'a> {
-    fn new(profile: &Profile, timeline: &Timeline, stacks: &mut Stacks, s: &'a GpuSummary) -> Gpu<'a> {
+    fn new(
+        profile: &Profile,
+        timeline: &Timeline,
+        (stacks, addresses): (&mut Stacks, &mut Addresses),
+        s: &'a GpuSummary,
+    ) -> Gpu<'a> {
         let kinds = Kind::ALL
             .into_iter()
             .filter_map(|kind| Some((kind, s.kinds.get(kind.key())?)))
@@ -283,6 +305,7 @@ impl<'a> Gpu<'a> {
             moments: moments(profile, GpuIndex(s.index)),
             kinds,
             stacks: stacks.take(s.index),
+            spaces: addresses.take(s.index),
             tensors: stacks.take_tensors(s.index),
             facts: gpu_facts(s),
             s,
@@ -323,6 +346,7 @@ fn gpu_facts(s: &GpuSummary) -> Vec<(&'static str, String)> {
     if !s.peak_exact {
         facts.push(("at least", s.peak_at_least_bytes.to_string()));
     }
+    facts.extend(s.quotas.iter().map(|quota| (quota.label(), quota.text())));
     if let Some(nvml) = &s.nvml {
         if let Some(peak) = nvml.job_peak_bytes {
             let missed = match peak < s.peak_bytes {

@@ -3,7 +3,7 @@
 
 use super::tensors::{self, TensorSection};
 use crate::model::Summary;
-use crate::model::stacks::{Lines, StackRow, StackTable, tables};
+use crate::model::stacks::{Lines, StackRow, StackTable};
 use crate::view::flame::{Builder, Flames, Graph, MomentView, Tree, View, micros, number};
 use crate::view::phrases::counted;
 use radrm_profile::Bytes;
@@ -58,8 +58,7 @@ pub(super) struct Row {
 }
 
 impl Stacks {
-    pub(super) fn new(profile: &Profile, summary: &Summary) -> Self {
-        let mut tables = tables(profile, false);
+    pub(super) fn new(profile: &Profile, summary: &Summary, mut tables: Vec<StackTable<'_>>) -> Self {
         tables.sort_by_key(|table| std::cmp::Reverse(table.account.peak));
         let left_out = tables.len().saturating_sub(SHOWN);
         tables.truncate(SHOWN);

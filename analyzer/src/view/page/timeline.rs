@@ -1,7 +1,9 @@
 //! What the page's script draws: memory and load of each GPU over time, in a form that is small. Series of numbers are
 //! differences from one to the next, times whole microseconds.
 
-use crate::model::{GpuSummary, Summary};
+use super::lines::{self, LinesOverTime};
+use crate::model::stacks::StackTable;
+use crate::model::{GpuSummary, LimitInForce, Summary};
 use crate::view::columns;
 use crate::view::flame::{micros, number};
 use crate::view::phrases::failure_text;
@@ -13,7 +15,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// Numbers of memory over time in a page, all GPUs and series together: half a megabyte at the very most.
-const NUMBERS: usize = 48_000;
+const NUMBERS: usize = 40_000;
 
 /// Steps of a GPU that are kept however many GPUs there are.
 const MIN_STEPS: usize = 200;
@@ -59,17 +61,22 @@ struct GpuTimeline {
     refused: Vec<Refused>,
 }
 
-/// A limit that held at some time.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+/// A limit over time.
+#[derive(Debug, Serialize)]
 struct Quota {
-    name: String,
-    bytes: u64,
+    name: &'static str,
+    /// Times from which on the values hold; not differences.
+    t: Vec<u64>,
+    values: Vec<Option<u64>>,
 }
 
 /// One way to divide the device total.
 #[derive(Debug, Serialize)]
 struct Stack {
     by: &'static str,
+    /// Times from which on its values hold, where these are not those of the GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    t: Option<Vec<u64>>,
     series: Vec<Series>,
 }
 
@@ -104,12 +111,21 @@ struct Refused {
 }
 
 impl Timeline {
-    pub(super) fn new(profile: &Profile, summary: &Summary) -> Self {
+    pub(super) fn new(profile: &Profile, summary: &Summary, tables: &[StackTable<'_>]) -> Self {
         let steps: Vec<_> = summary.gpus.iter().map(|gpu| gpu_steps(profile, GpuIndex(gpu.index))).collect();
         let last = steps.iter().filter_map(|steps| steps.last()).map(|step| step.t).max();
         let end = profile.duration().max(last.unwrap_or(Nanos::ZERO));
         let gpus = summary.gpus.iter().zip(&steps);
-        let gpus = gpus.map(|(gpu, steps)| GpuTimeline::new(profile, summary, gpu, steps, end)).collect();
+        let lines_of =
+            |gpu: &GpuSummary| lines::over_time(tables, gpu.index, summary.gpus.len()).map(by_line);
+        let gpus = gpus.map(|(gpu, steps)| {
+            let mut timeline = GpuTimeline::new(profile, summary, gpu, steps, end);
+            if !timeline.stacks.is_empty() {
+                timeline.stacks.extend(lines_of(gpu));
+            }
+            timeline
+        });
+        let gpus = gpus.collect();
         Self { end: micros(end).max(1), gpus }
     }
 
@@ -157,13 +173,16 @@ impl GpuTimeline {
             colour,
             values: differences(held.iter().map(|step| step.kinds[kind.index()])),
         };
-        let mut stacks =
-            vec![Stack { by: "kind", series: kinds.iter().map(|kind| of(kind, *kind as u8)).collect() }];
+        let mut stacks = vec![Stack {
+            by: "kind",
+            t: None,
+            series: kinds.iter().map(|kind| of(kind, *kind as u8)).collect(),
+        }];
         stacks.extend(holders.stack(&held));
         Self {
             index: gpu.index,
             capacity: number(gpu.total_bytes),
-            quotas: quotas(profile, index),
+            quotas: gpu.quotas.iter().map(quota).collect(),
             t: steps_of(held.iter().map(|step| micros(step.t))),
             stacks: if held.is_empty() { Vec::new() } else { stacks },
             beside: beside.iter().map(|kind| of(kind, COLOURS - 1)).collect(),
@@ -231,18 +250,30 @@ impl Holders {
             let values = differences(rest.into_iter().map(Bytes));
             series.push(Series { name: "other processes".into(), colour: COLOURS - 1, values });
         }
-        Some(Stack { by: "process", series })
+        Some(Stack { by: "process", t: None, series })
     }
 }
 
-/// The limits that refused requests had to fit under.
-fn quotas(profile: &Profile, gpu: GpuIndex) -> Vec<Quota> {
-    let found = profile.postmortems.iter().filter(|it| it.gpu() == gpu);
-    let quotas = found.flat_map(|it| &it.quotas).map(|quota| Quota {
-        name: format!("quota of the {}", quota.scope.key()),
-        bytes: number(quota.limit),
-    });
-    quotas.collect::<BTreeSet<_>>().into_iter().collect()
+fn quota(limit: &LimitInForce) -> Quota {
+    Quota {
+        name: limit.label(),
+        t: limit.spans.iter().map(|span| micros(span.from_ns)).collect(),
+        values: limit.spans.iter().map(|span| span.limit_bytes.map(number)).collect(),
+    }
+}
+
+fn by_line(lines: LinesOverTime) -> Stack {
+    let series = |(colour, (name, values)): (usize, (String, Vec<Bytes>))| Series {
+        name: clean(&name).into_owned(),
+        colour: colour as u8,
+        values: differences(values),
+    };
+    let mut all: Vec<Series> = lines.named.into_iter().enumerate().map(series).collect();
+    if !lines.others.is_empty() {
+        let values = differences(lines.others);
+        all.push(Series { name: "other lines".into(), colour: COLOURS - 1, values });
+    }
+    Stack { by: "line", t: Some(steps_of(lines.t)), series: all }
 }
 
 /// What NVML reports that this job holds, broken where it lists none of its processes or was not asked for much longer

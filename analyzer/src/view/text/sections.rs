@@ -76,6 +76,9 @@ impl Report<'_> {
         } else {
             self.gpu_memory(out, gpu);
         }
+        for quota in &gpu.quotas {
+            line(out, quota.label(), &quota.text());
+        }
         if let Some(sentence) = self.nvml_silence(gpu) {
             line(out, "NVML reports", &sentence);
         }
