@@ -12,7 +12,7 @@ pub use model::names::{demangle, readable};
 pub use model::oom;
 pub use model::profiled;
 pub use model::signals::signal_name;
-pub use model::stacks::{Flame, Held, flames};
+pub use model::stacks::{Flame, Held, JobStacks, Memory, flames, flames_of, job_stacks, refusals};
 pub use model::tensors::{TensorsBy, tensor_flames};
 pub use model::{
     Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, DryRunSummary, EndSummary,

@@ -8,7 +8,7 @@ use radrm_profile::model::postmortem::Scope;
 use radrm_profile::model::{
     Account, Block, BlockRun, Bypass, End, Event, EventKind, FailedRequest, Framework, Gpu, GpuIndex,
     Identity, KIND_COUNT, Kernel, KindAccount, Postmortem, Process, ProcessKey, ProcessState, RangeEvent,
-    Ranges, Stacks, Throttling, TimedLaunch, Timeline, TimelinePoint,
+    Ranges, StackRefusals, Stacks, Throttling, TimedLaunch, Timeline, TimelinePoint,
 };
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry as seg;
@@ -211,6 +211,7 @@ impl Source for SegmentSource {
             // Its own Python side leaves them; they are added at the end.
             tensors: None,
             stack_moments: Vec::new(),
+            stack_refusals: Vec::new(),
             ranges: None,
             kernel_activity: timings::work(&snapshot),
             timelines: snapshot
@@ -235,7 +236,7 @@ impl Source for SegmentSource {
         ring.poll(&self.segment, last).iter().map(|sample| streams.launch(key, sample)).collect()
     }
 
-    fn stacks(&mut self, key: ProcessKey) -> Option<Stacks> {
+    fn stacks(&mut self, key: ProcessKey) -> Option<(Stacks, StackRefusals)> {
         let slot = self.slots.get(&key)?;
         let found = self.segment.stacks(slot).ok().flatten()?;
         (!found.sites.is_empty()).then(|| stacks::stacks(key, &found))

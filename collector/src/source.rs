@@ -3,8 +3,8 @@
 
 use radrm_profile::model::postmortem::Scope;
 use radrm_profile::model::{
-    Block, BlockRun, Event, Gpu, GpuIndex, Postmortem, Process, ProcessKey, RangeEvent, Ranges, Stacks,
-    TimedLaunch,
+    Block, BlockRun, Event, Gpu, GpuIndex, Postmortem, Process, ProcessKey, RangeEvent, Ranges,
+    StackRefusals, Stacks, TimedLaunch,
 };
 use radrm_profile::{Bytes, Nanos};
 
@@ -36,8 +36,8 @@ pub(crate) trait Source {
         Vec::new()
     }
 
-    /// The call stacks of its requests for memory; `None` if none are recorded. Not cheap.
-    fn stacks(&mut self, _: ProcessKey) -> Option<Stacks> {
+    /// The call stacks of its requests for memory, and refused ones; `None` if none are recorded. Not cheap.
+    fn stacks(&mut self, _: ProcessKey) -> Option<(Stacks, StackRefusals)> {
         None
     }
 

@@ -2,10 +2,10 @@
 
 use radrm_profile::model::{
     Account, GpuIndex, KIND_COUNT, Kind, Process, ProcessKey, Site, StackCode, StackFrame, StackModule,
-    StackMoment, Stacks,
+    StackMoment, StackRefusal, StackRefusals, Stacks,
 };
 use radrm_profile::{Bytes, Nanos};
-use radrm_telemetry::{Frame, SiteSnapshot, StackSnapshot};
+use radrm_telemetry::{Frame, RefusalSnapshot, SiteId, SiteSnapshot, StackSnapshot};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Age at which a process's call stacks are written for the first time, if it has not ended before.
@@ -125,8 +125,8 @@ fn adds_up(held: &[(&Site, Bytes)], kinds: &[Bytes; KIND_COUNT]) -> bool {
     asked.map(Kind::index).all(|kind| sums[kind] == kinds[kind])
 }
 
-/// The call stacks of a process. Modules in which no frame lies lose their texts; numbers stay.
-pub(crate) fn stacks(key: ProcessKey, found: &StackSnapshot) -> Stacks {
+/// The call stacks of a process, and its refused requests. Modules in which no frame lies lose their texts; numbers stay.
+pub(crate) fn stacks(key: ProcessKey, found: &StackSnapshot) -> (Stacks, StackRefusals) {
     let native = |frame: &Frame| match frame {
         Frame::Native { module, .. } => Some(usize::from(*module)),
         _ => None,
@@ -140,8 +140,10 @@ pub(crate) fn stacks(key: ProcessKey, found: &StackSnapshot) -> Stacks {
     let codes = found.codes.iter().map(|code| StackCode { file: code.file.clone(), name: code.name.clone() });
     // The same stack was entered twice where a library was loaded in between.
     let mut sites = BTreeMap::<(u8, u8, Vec<StackFrame>), Site>::new();
+    let mut ids = HashMap::<SiteId, u64>::new();
     for from in &found.sites {
         let next = site(from);
+        ids.insert(from.id, next.id());
         let known = sites.entry((next.gpu.0, next.kind, next.frames.clone())).or_insert_with(|| Site {
             gpu: next.gpu,
             kind: next.kind,
@@ -154,7 +156,7 @@ pub(crate) fn stacks(key: ProcessKey, found: &StackSnapshot) -> Stacks {
         known.refused = known.refused.saturating_add(next.refused);
         known.refused_size = known.refused_size.max(next.refused_size);
     }
-    Stacks {
+    let stacks = Stacks {
         key,
         modules: modules.collect(),
         codes: codes.collect(),
@@ -163,7 +165,33 @@ pub(crate) fn stacks(key: ProcessKey, found: &StackSnapshot) -> Stacks {
         unread: found.unread,
         unordered: found.unordered,
         symbols: BTreeMap::new(),
+    };
+    let mut refusals: Vec<StackRefusal> =
+        found.refusals.iter().filter_map(|from| refusal(from, &ids)).collect();
+    refusals.sort_by_key(|refusal| (refusal.t, refusal.is_latest));
+    // The latest of a GPU can be the first one of its site.
+    refusals.dedup_by(|b, a| (a.t, a.gpu, a.site, a.size) == (b.t, b.gpu, b.site, b.size));
+    (stacks, StackRefusals { key, refusals })
+}
+
+/// A refused request; `None` if its site has gone.
+fn refusal(from: &RefusalSnapshot, ids: &HashMap<SiteId, u64>) -> Option<StackRefusal> {
+    let mut held = BTreeMap::<u64, Bytes>::new();
+    for (site, bytes) in &from.held {
+        let sum = held.entry(*ids.get(site)?).or_default();
+        *sum = Bytes(sum.0.saturating_add(*bytes));
     }
+    Some(StackRefusal {
+        gpu: GpuIndex(from.request.gpu.number()),
+        t: Nanos(from.request.ns),
+        kind: from.request.kind as u8,
+        size: Bytes(from.request.bytes),
+        site: *ids.get(&from.site)?,
+        is_latest: from.is_latest,
+        total: Bytes(from.total),
+        kinds: from.kinds.map(Bytes),
+        held: held.into_iter().collect(),
+    })
 }
 
 fn site(site: &SiteSnapshot) -> Site {
@@ -191,12 +219,12 @@ fn frame(frame: &Frame) -> StackFrame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_telemetry::{GpuIndex as Gpu, Kind, SiteId};
+    use radrm_telemetry::{GpuIndex as Gpu, Kind};
 
     #[test]
     fn one_stack_that_was_entered_twice_is_one_site() {
-        let site = |module, live| SiteSnapshot {
-            id: SiteId::NONE,
+        let site = |id, module, live| SiteSnapshot {
+            id: SiteId::from_number(id),
             gpu: Gpu::from_number(1).unwrap(),
             kind: Kind::Vmm,
             frames: vec![Frame::Native { module, offset: 16 }, Frame::Cut],
@@ -207,17 +235,42 @@ mod tests {
             refused_bytes: 0,
         };
         let module = |path: &str| radrm_telemetry::StackModule { path: path.into(), build_id: vec![1] };
+        let refused = RefusalSnapshot {
+            request: radrm_telemetry::FailedRequest {
+                ns: 4,
+                gpu: Gpu::from_number(1).unwrap(),
+                kind: Kind::Vmm,
+                entry: 0,
+                bytes: 99,
+                free: 0,
+                total: 0,
+                result: 2,
+                quota: None,
+            },
+            site: SiteId::from_number(202),
+            is_latest: false,
+            total: 12,
+            kinds: [0; KIND_COUNT],
+            held: [(200, 3), (201, 4), (202, 5)].map(|(id, held)| (SiteId::from_number(id), held)).to_vec(),
+        };
         let found = StackSnapshot {
             modules: vec![module("/a"), module("/b"), module("/c")],
-            sites: vec![site(0, 5), site(2, 7), site(0, 30)],
+            sites: vec![site(200, 0, 5), site(201, 2, 7), site(202, 0, 30)],
+            refusals: vec![refused],
             ..StackSnapshot::default()
         };
-        let got = stacks(ProcessKey::default(), &found);
+        let (got, refusals) = stacks(ProcessKey::default(), &found);
         let held: Vec<u64> = got.sites.iter().map(|site| site.held.0).collect();
         assert_eq!(held, [35, 7]);
         assert_eq!(got.sites[0].at_peak, Bytes(70));
         let paths: Vec<&str> = got.modules.iter().map(|module| module.path.as_str()).collect();
         assert_eq!(paths, ["/a", "", "/c"]);
+        // What refused requests name is the site that both became.
+        let [refusal] = &refusals.refusals[..] else { panic!("{refusals:?}") };
+        let [both, other] = [got.sites[0].id(), got.sites[1].id()];
+        assert_eq!((refusal.site, refusal.size, refusal.t), (both, Bytes(99), Nanos(4)));
+        let held: BTreeMap<u64, Bytes> = refusal.held.iter().copied().collect();
+        assert_eq!(held, BTreeMap::from([(both, Bytes(8)), (other, Bytes(4))]));
     }
 
     fn held(device: u64, at_peak: u64, changes: u64) -> (Process, Stacks) {

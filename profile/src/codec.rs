@@ -49,6 +49,7 @@ const TYPE_STACK_MOMENT: u32 = 71;
 /// Tensors in a layout that is not written any more.
 const TYPE_EARLY_TENSORS: u32 = 72;
 const TYPE_TENSORS: u32 = 73;
+const TYPE_STACK_REFUSALS: u32 = 74;
 const TYPE_BLOCK_MAP: u32 = 76;
 const TYPE_RANGES: u32 = 80;
 const TYPE_RANGE_EVENTS: u32 = 81;
@@ -104,6 +105,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Expected(expected) => bytes(TYPE_EXPECTED, expected),
         Record::Stacks(stacks) => bytes(TYPE_STACKS, stacks),
         Record::StackMoment(moment) => bytes(TYPE_STACK_MOMENT, moment),
+        Record::StackRefusals(refusals) => bytes(TYPE_STACK_REFUSALS, refusals),
         Record::Tensors(tensors) => bytes(TYPE_TENSORS, tensors),
         Record::Ranges(ranges) => bytes(TYPE_RANGES, ranges),
         Record::RangeEvents(events) => bytes(TYPE_RANGE_EVENTS, events),
@@ -142,6 +144,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_EXPECTED => Record::Expected(value(payload)?),
         TYPE_STACKS => Record::Stacks(Box::new(value(payload)?)),
         TYPE_STACK_MOMENT => Record::StackMoment(Box::new(value(payload)?)),
+        TYPE_STACK_REFUSALS => Record::StackRefusals(Box::new(value(payload)?)),
         TYPE_EARLY_TENSORS => Record::Tensors(Box::new(value::<EarlyTensors>(payload)?.into())),
         TYPE_TENSORS => Record::Tensors(Box::new(value(payload)?)),
         TYPE_RANGES => Record::Ranges(Box::new(value(payload)?)),
@@ -170,8 +173,8 @@ mod tests {
     use crate::model::postmortem::Scope;
     use crate::model::{
         BlockMap, BlockRun, Copies, GpuIndex, GpuTensors, KernelMetrics, KernelTime, MemoryLimit, ProcessKey,
-        ProfiledKernel, StackCode, TensorCategory, TensorHolder, TensorModule, TensorMoment, Tensors,
-        TimedSpan,
+        ProfiledKernel, StackCode, StackRefusal, StackRefusals, TensorCategory, TensorHolder, TensorModule,
+        TensorMoment, Tensors, TimedSpan,
     };
     use crate::units::{Bytes, Nanos};
     use std::collections::BTreeMap;
@@ -228,6 +231,27 @@ mod tests {
         let bytes =
             [&[7, 1, 1, 2, 5, 1, 4, 11, 12, 13, 1, 4][..], b"peer", &[2, 3, 1, 1, 250, 249, 8, 6]].concat();
         assert_eq!(encode(&Record::Timings(timings)).unwrap(), (43, bytes));
+    }
+
+    /// Likewise.
+    #[test]
+    fn refused_requests_keep_their_layout() {
+        let refusal = StackRefusal {
+            gpu: GpuIndex(1),
+            t: Nanos(2),
+            kind: 5,
+            size: Bytes(4),
+            site: 6,
+            is_latest: true,
+            total: Bytes(7),
+            kinds: std::array::from_fn(|kind| Bytes(10 + kind as u64)),
+            held: vec![(8, Bytes(9))],
+        };
+        let key = ProcessKey { slot: 7, generation: 1 };
+        let record = Record::StackRefusals(Box::new(StackRefusals { key, refusals: vec![refusal] }));
+        let bytes = [7, 1, 1, 1, 2, 5, 4, 6, 1, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 1, 8, 9].to_vec();
+        assert_eq!(encode(&record).unwrap(), (74, bytes.clone()));
+        assert_eq!(decode(74, &bytes).unwrap(), Some(record));
     }
 
     /// Likewise.

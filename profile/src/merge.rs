@@ -42,6 +42,11 @@ impl Profile {
                     process.stack_moments.push(*moment);
                 }
             }
+            Record::StackRefusals(of) => {
+                if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == of.key) {
+                    process.stack_refusals = of.refusals;
+                }
+            }
             Record::Tensors(tensors) => {
                 if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == tensors.key) {
                     process.tensors = Some(*tensors);

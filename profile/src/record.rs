@@ -3,8 +3,8 @@
 use crate::model::{
     BlockMap, DryRunFigures, DryRunRanks, Event, Expected, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews,
     Identity, Job, KIND_COUNT, KernelMetrics, KernelSpan, MemoryLimit, NvmlSample, Outcome, Postmortem,
-    ProcessKey, ProcessState, RangeEvent, Ranges, Recording, StackMoment, Stacks, Tensors, Throttling,
-    TimedLaunch, TimelinePoint, Timings, device_total,
+    ProcessKey, ProcessState, RangeEvent, Ranges, Recording, StackMoment, StackRefusals, Stacks, Tensors,
+    Throttling, TimedLaunch, TimelinePoint, Timings, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -68,6 +68,8 @@ pub enum Record {
     Stacks(Box<Stacks>),
     /// What was held from each call site of a process at one moment.
     StackMoment(Box<StackMoment>),
+    /// Refused requests of a process and what was held then; replaces what was known of the process.
+    StackRefusals(Box<StackRefusals>),
     /// What held the memory of a framework's allocator in a process; replaces what was known of the process.
     Tensors(Box<Tensors>),
     /// What a process's ranges and marks took; replaces what was known of the process.

@@ -135,6 +135,10 @@ pub(crate) enum UsageError {
     Level(f64),
     #[error("tensors have one moment only: print them with --stacks=folded, speedscope or pprof")]
     NoTensorTrace,
+    #[error("write --at=peak, --at=end, --at=refusal or --at=refusal:N with a number from 1")]
+    StacksWhen,
+    #[error("a heap profile has every moment and memory: leave --at, --at-end and --job out")]
+    WholeTrace,
     #[error("no server given: name it by --server, or by {0}")]
     NoServer(&'static str),
     #[error("{0} is no list of headers: write NAME=VALUE,...")]
@@ -180,6 +184,10 @@ pub(crate) enum FileProblem {
     NoProfile,
     #[error("call stacks are not recorded in it: run the program with `radrm-run --stacks`")]
     NoStacks,
+    #[error("it has no refused request {number}: {known} were written down with what was held then")]
+    NoRefusal { number: usize, known: usize },
+    #[error("it has no moment at which all of its processes were read")]
+    NoSharedMoment,
     #[error("tensors are not recorded in it: run the program with `radrm-run --stacks=tensors`")]
     NoTensors,
     #[error(transparent)]

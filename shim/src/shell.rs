@@ -8,7 +8,7 @@ use radrm_cuda_abi::*;
 use crate::cx::Cx;
 use crate::entries::EntryId;
 use crate::tls::{self, Tls};
-use crate::{mode, quota, resolve, state};
+use crate::{memory, mode, quota, resolve, state};
 
 /// The real function of an entry point, resolved now where it was not before.
 #[inline(always)]
@@ -70,6 +70,8 @@ where
         if !valid(tls) {
             return if mode::is_bypassed() { call() } else { quota::deny::outside(entry, call) };
         }
+        // The call before this one may have been left by a jump.
+        memory::recover(&Cx::new(entry, page, tls));
     }
     tls.enter(here);
     let cx = Cx::new(entry, page, tls);

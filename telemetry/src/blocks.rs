@@ -73,8 +73,13 @@ impl BlockKey {
         self.0 & (u64::MAX >> 4)
     }
 
-    /// The key as it stands in memory, if it is one.
-    pub(crate) const fn from_raw(raw: u64) -> Option<Self> {
+    /// The key as it stands in memory; never 0.
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// The key that stands in memory, if it is one.
+    pub const fn from_raw(raw: u64) -> Option<Self> {
         if raw == KEY_BUSY || raw >> 60 == 0 { None } else { Some(Self(raw)) }
     }
 }
@@ -98,13 +103,15 @@ const SIZE_BITS: u32 = 48;
 const SIZE_MAX: u64 = (1 << SIZE_BITS) - 1;
 
 impl Block {
+    /// Size, kind and GPU in one word.
     #[inline]
-    pub(crate) fn pack(&self) -> u64 {
+    pub fn pack(&self) -> u64 {
         self.bytes.min(SIZE_MAX) | (self.kind as u64) << SIZE_BITS | (self.gpu.number() as u64) << 56
     }
 
+    /// A block from the word of [`Block::pack`] and the others; `None` if that is none.
     #[inline]
-    pub(crate) fn unpack(what: u64, ns: u64, aux: u64) -> Option<Self> {
+    pub fn unpack(what: u64, ns: u64, aux: u64) -> Option<Self> {
         let kind = Kind::from_raw((what >> SIZE_BITS) as u8)?;
         let gpu = GpuIndex::from_number((what >> 56) as usize)?;
         Some(Self { bytes: what & SIZE_MAX, kind, gpu, ns, aux })

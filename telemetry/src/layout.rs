@@ -4,7 +4,7 @@
 //! 0            Header, GPU table, directory of slots
 //! 64 KiB       reserved for the quota ledger
 //! 2 MiB        slot 0: base | kernel hashes | kernels | names | lanes | strata | launch samples | timelines | post-mortems |
-//!              block levels | stacks | ranges and marks
+//!              block levels | stacks | ranges and marks | stacks at refused requests
 //! 2 MiB + S    slot 1 ...
 //! ```
 //!
@@ -27,7 +27,7 @@ pub use stacks::*;
 /// First word of a segment: "RADRMSEG".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RADRMSEG");
 /// Layout version. Any change of this file's structures or offsets raises it.
-pub const VERSION: u64 = 9;
+pub const VERSION: u64 = 10;
 
 /// GPUs that a segment can name.
 pub const GPUS: usize = 16;

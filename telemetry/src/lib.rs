@@ -54,8 +54,9 @@ pub use ranges::{NameId, RangeRecord, RangeText};
 pub use reader::{
     Account, Candidate, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later, LeftOut,
     LiveBlock, Liveness, OpenRange, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot, QuotaFigures,
-    RangeGpu, RangeName, RangeReader, RangeSnapshot, RingReader, SampleReader, Segment, SegmentError,
-    SiteSnapshot, SlotInfo, StackCode, StackModule, StackSnapshot, Throttled, TimelinePoint, Uses,
+    RangeGpu, RangeName, RangeReader, RangeSnapshot, RefusalSnapshot, RingReader, SampleReader, Segment,
+    SegmentError, SiteSnapshot, SlotInfo, StackCode, StackModule, StackSnapshot, Throttled, TimelinePoint,
+    Uses,
 };
 pub use samples::LaunchSample;
 pub use segment::{CreateError, SegmentFile};

@@ -48,9 +48,9 @@ fn the_first_refusal_is_kept_and_later_ones_are_counted() {
         QuotaRefusal { scope: Scope::Job, limit: 9, used: 8 },
         QuotaRefusal { scope: Scope::User, limit: 7, used: 6 },
     ];
-    writer.postmortem(&first, |draft| limits.into_iter().for_each(|quota| draft.quota(quota)));
+    writer.postmortem(&first, SiteId::NONE, |draft| limits.into_iter().for_each(|quota| draft.quota(quota)));
     for (bytes, free) in [(3 * MIB, 30 * MIB), (MIB, 30 * MIB), (40 * MIB, 0)] {
-        writer.postmortem(&refused(&writer, bytes, free), |_| {});
+        writer.postmortem(&refused(&writer, bytes, free), SiteId::NONE, |_| {});
     }
     let found = of(&file, &writer);
     assert_eq!(found.len(), 1, "{found:?}");
@@ -72,11 +72,11 @@ fn the_first_refusal_is_kept_and_later_ones_are_counted() {
 fn after_a_while_the_latest_refusal_is_written_down_too() {
     let file = SegmentFile::create_unnamed(0).unwrap();
     let writer = join(&file);
-    writer.postmortem(&refused(&writer, 20 * MIB, MIB), |_| {});
+    writer.postmortem(&refused(&writer, 20 * MIB, MIB), SiteId::NONE, |_| {});
     hold(&writer, 1, Kind::Device, 7 * MIB);
     let mut last = refused(&writer, 30 * MIB, MIB);
     last.ns += 3_600_000_000_000;
-    writer.postmortem(&last, |_| {});
+    writer.postmortem(&last, SiteId::NONE, |_| {});
     let found = of(&file, &writer);
     assert_eq!(found.iter().map(|it| it.is_latest).collect::<Vec<_>>(), [false, true]);
     assert_eq!((found[0].request.bytes, found[0].kinds[0]), (20 * MIB, 0));
@@ -92,7 +92,7 @@ fn of_many_blocks_the_largest_are_listed() {
     for n in 1..=BLOCKS {
         hold(&writer, n, Kind::Device, n * 7 % (BLOCKS + 1) + 1);
     }
-    writer.postmortem(&refused(&writer, MIB, 0), |_| {});
+    writer.postmortem(&refused(&writer, MIB, 0), SiteId::NONE, |_| {});
     let it = of(&file, &writer).remove(0);
     assert!(!it.blocks_cut);
     let mut sizes: Vec<u64> = (1..=BLOCKS).map(|n| n * 7 % (BLOCKS + 1) + 1).collect();
@@ -135,7 +135,7 @@ fn living_processes_of_the_job_are_listed_and_dead_ones_are_not() {
     hold(&writer, 1, Kind::Device, MIB);
     let (small, large, dead) = (holder(&file, 3 * MIB), holder(&file, 9 * MIB), holder(&file, 90 * MIB));
     end(dead);
-    writer.postmortem(&refused(&writer, 20 * MIB, MIB), |_| {});
+    writer.postmortem(&refused(&writer, 20 * MIB, MIB), SiteId::NONE, |_| {});
     end(small);
     end(large);
     let it = of(&file, &writer).remove(0);
@@ -154,7 +154,7 @@ fn without_the_segments_file_others_are_unknown_and_the_rest_is_there() {
     let writer = join(&file);
     hold(&writer, 1, Kind::Device, MIB);
     std::fs::remove_file(file.path()).unwrap();
-    writer.postmortem(&refused(&writer, 20 * MIB, MIB), |_| {});
+    writer.postmortem(&refused(&writer, 20 * MIB, MIB), SiteId::NONE, |_| {});
     let it = segment.postmortems(&segment.slot(writer.slot()).unwrap()).unwrap().remove(0);
     assert_eq!((it.others, it.kinds[0], it.blocks.len()), (None, MIB, 1));
 }
@@ -167,7 +167,7 @@ fn a_process_that_dies_while_it_writes_leaves_what_it_had() {
         let writer = join(&file);
         hold(&writer, 1, Kind::Device, 6 * MIB);
         // SAFETY: ends the child at once.
-        writer.postmortem(&refused(&writer, 20 * MIB, MIB), |_| unsafe { libc::_exit(0) });
+        writer.postmortem(&refused(&writer, 20 * MIB, MIB), SiteId::NONE, |_| unsafe { libc::_exit(0) });
     }));
     let slot = segment.slot(0).unwrap();
     let it = segment.postmortems(&slot).unwrap().remove(0);
@@ -182,7 +182,7 @@ fn the_next_process_of_a_slot_begins_without_a_post_mortem() {
     let segment = file.segment().unwrap();
     wait(fork(|| {
         let writer = join(&file);
-        writer.postmortem(&refused(&writer, 20 * MIB, MIB), |_| {});
+        writer.postmortem(&refused(&writer, 20 * MIB, MIB), SiteId::NONE, |_| {});
     }));
     let slot = segment.slot(0).unwrap();
     assert_eq!(segment.postmortems(&slot).unwrap().len(), 1);

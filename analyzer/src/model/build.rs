@@ -57,6 +57,7 @@ impl Summary {
             failed_requests: failures(profile),
             postmortems: oom::postmortems(profile),
             stacks: stacks::summaries(profile),
+            job_stacks: stacks::job_summary(profile),
             tensors: tensors::summaries(profile),
             ranges: ranges::summary(profile),
             events: profile.events.len() as u64,

@@ -35,7 +35,9 @@ pub use process::{
 };
 pub use quota::{LimitInForce, LimitSpan};
 pub use ranges::{OpenRangeSummary, RangeGpuSummary, RangeSummary, RangesSummary, StepsSummary};
-pub use stacks::{RefusedSite, StacksSummary};
+pub use stacks::{
+    HeldSite, JobStacksSummary, OtherMemorySummary, RefusalSummary, RefusedSite, StacksSummary,
+};
 pub use summary::{
     DryRunSummary, FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary, ThrottlingSummary,
 };

@@ -3,8 +3,8 @@
 
 use super::signals::signal_text;
 use super::{
-    CopySummary, GpuSummary, HostSummary, KernelSummary, LimitSummary, PostmortemSummary, ProcessSummary,
-    QuotaSummary, RangesSummary, StacksSummary, TensorsSummary,
+    CopySummary, GpuSummary, HostSummary, JobStacksSummary, KernelSummary, LimitSummary, PostmortemSummary,
+    ProcessSummary, QuotaSummary, RangesSummary, StacksSummary, TensorsSummary,
 };
 use radrm_profile::model::{DryRunFigures, DryRunRanks, Expected, Fit, GpuClock, Profile};
 use radrm_profile::{Bytes, Nanos};
@@ -76,6 +76,9 @@ pub struct Summary {
     /// Memory holders by line, of each process and GPU whose call stacks were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stacks: Vec<StacksSummary>,
+    /// Memory holders by line of all processes together, if call stacks of several were recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_stacks: Option<JobStacksSummary>,
     /// What held the memory of frameworks' allocators, of each process, if that was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tensors: Vec<TensorsSummary>,

@@ -108,6 +108,7 @@ fn process(slot: u32, pid: u32, timelines: Vec<Timeline>) -> Process {
         stacks: None,
         tensors: None,
         stack_moments: Vec::new(),
+        stack_refusals: Vec::new(),
         ranges: None,
         kernel_activity: KernelActivity::default(),
         timelines,

@@ -17,7 +17,7 @@ impl<S: Source> Watch<S> {
         if !is_due && !has_news {
             return;
         }
-        let Some(stacks) = self.source.stacks(process.key) else { return };
+        let Some((stacks, refusals)) = self.source.stacks(process.key) else { return };
         let moments = if has_news { watched.stacks.news(process, &stacks, now) } else { Vec::new() };
         let maps = match has_news || whole {
             true => {
@@ -29,6 +29,9 @@ impl<S: Source> Watch<S> {
         if is_due {
             watched.stacks.put_off(watched.seen, now);
             self.write(Record::Stacks(Box::new(stacks)));
+            if !refusals.refusals.is_empty() {
+                self.write(Record::StackRefusals(Box::new(refusals)));
+            }
         }
         for moment in moments {
             self.write(Record::StackMoment(Box::new(moment)));

@@ -132,8 +132,7 @@ fn case_14_two_users_have_a_private_quota_each() {
         .iter()
         .zip(&homes)
         .map(|(user, home)| {
-            let mut running =
-                Running::start(job(home, Some(*user), "", &[], &steps), PATIENCE);
+            let mut running = Running::start(job(home, Some(*user), "", &[], &steps), PATIENCE);
             running.until_ready();
             running
         })
@@ -220,13 +219,8 @@ fn case_14_a_full_disk_costs_only_the_profile() {
         full.display()
     );
     let profile = full.join("profile.radrm");
-    let options = [
-        "--machine",
-        machine.to_str().expect("text"),
-        "--no-dataset",
-        "-o",
-        profile.to_str().expect("text"),
-    ];
+    let options =
+        ["--machine", machine.to_str().expect("text"), "--no-dataset", "-o", profile.to_str().expect("text")];
     let steps = ["use:0", "alloc:a:600m", "!alloc:b:600m", "alloc:b:400m"];
     let ended = run(job(place.path(), None, &before, &options, &steps));
     let text = ended.ok().stderr;

@@ -44,7 +44,9 @@ pub use process::{Bypass, End, Framework, Identity, Kernel, Process, ProcessStat
 pub use ranges::{OpenRange, RangeEvent, RangeMemory, RangeName, Ranges};
 pub use recording::{KernelsMode, Recording};
 pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
-pub use stacks::{Site, StackCode, StackFrame, StackModule, StackMoment, Stacks, Symbol};
+pub use stacks::{
+    Site, StackCode, StackFrame, StackModule, StackMoment, StackRefusal, StackRefusals, Stacks, Symbol,
+};
 pub use tensors::{GpuTensors, TensorCategory, TensorHolder, TensorModule, TensorMoment, Tensors};
 pub use throttling::Throttling;
 pub use timings::{Copies, KernelTime, TimedSpan, Timings};

@@ -2,7 +2,7 @@
 
 use super::{
     Account, Block, FailedRequest, GpuIndex, KernelActivity, KernelsMode, ProcessKey, Ranges, StackMoment,
-    Stacks, Tensors, Throttling, Timeline, Timings,
+    StackRefusal, Stacks, Tensors, Throttling, Timeline, Timings,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -191,6 +191,8 @@ pub struct Process {
     pub tensors: Option<Tensors>,
     /// What was held from each call site at moments in between, by GPU and in the order in which they were recorded.
     pub stack_moments: Vec<StackMoment>,
+    /// Refused requests with what was held from each call site at that moment, by time.
+    pub stack_refusals: Vec<StackRefusal>,
     /// Ranges and marks of the program, if it has any.
     pub ranges: Option<Ranges>,
     /// What it has launched and copied so far: all of its spans in the profile.

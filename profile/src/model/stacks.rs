@@ -67,7 +67,7 @@ pub enum StackFrame {
         /// The native frame that interprets it begins with it.
         is_entry: bool,
     },
-    /// Frames further out are not recorded.
+    /// Frames further out are not recorded: native ones, or behind a function of an interpreter such functions.
     Cut,
 }
 
@@ -134,6 +134,38 @@ pub struct StackMoment {
     /// Sites, by [`Site::id`], that held something else at the moment recorded before of this GPU (before the first:
     /// nothing).
     pub changed: Vec<(u64, Bytes)>,
+}
+
+/// Refused requests of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackRefusals {
+    /// Which process.
+    pub key: ProcessKey,
+    /// By time: of each call site the first, as long as there was room, and of each GPU the latest.
+    pub refusals: Vec<StackRefusal>,
+}
+
+/// A refused request: where it was made, and what was held from each call site at that moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackRefusal {
+    /// The GPU.
+    pub gpu: GpuIndex,
+    /// When.
+    pub t: Nanos,
+    /// Number of the kind of memory.
+    pub kind: u8,
+    /// Size asked for.
+    pub size: Bytes,
+    /// The site that asked, by [`Site::id`].
+    pub site: u64,
+    /// True for the latest one of the GPU that has a post-mortem, else it is the first one of its site.
+    pub is_latest: bool,
+    /// Device total.
+    pub total: Bytes,
+    /// All kinds.
+    pub kinds: [Bytes; KIND_COUNT],
+    /// Sites, by [`Site::id`], that held anything.
+    pub held: Vec<(u64, Bytes)>,
 }
 
 /// Name of a native frame.

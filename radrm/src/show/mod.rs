@@ -4,3 +4,4 @@ pub(crate) mod compare;
 pub(crate) mod dataset;
 pub(crate) mod machines;
 pub(crate) mod report;
+mod stacks;

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use radrm_analyzer::{Held, Summary, TensorsBy, TextOptions};
-use radrm_console::output::{Delivery, bytes_to_stdout, width};
+use radrm_analyzer::{Summary, TextOptions};
+use radrm_console::output::{Delivery, width};
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
 use radrm_profile::model::Profile;
 
+use super::stacks::StacksFlags;
 use crate::error::{FileProblem, UsageError};
 use crate::{Failure, deliver, print};
 
@@ -45,46 +46,10 @@ pub(crate) struct Flags {
     /// Show the report again every second as long as the program runs, and at the end as a whole
     #[arg(long, conflicts_with_all = ["json", "html", "perfetto"])]
     follow: bool,
-    /// Print the call stacks of the GPU memory at its peak, recorded with `radrm-run --stacks`: folded (for
-    /// flamegraph.pl and inferno), speedscope, pprof or perfetto (a heap profile for ui.perfetto.dev)
-    #[arg(long, value_name = "FORMAT", value_enum, require_equals = true, hide_possible_values = true,
-          conflicts_with_all = ["json", "html", "timeline", "features", "oom", "perfetto", "follow"])]
-    stacks: Option<StacksFormat>,
-    /// With --stacks=folded: what was held at the end, not at the peak
-    #[arg(long, requires = "stacks")]
-    at_end: bool,
-    /// With --stacks: what held PyTorch's memory at its peak, recorded with `radrm-run --stacks=tensors`: by its
-    /// lines, or by modules
-    #[arg(long, value_name = "BY", value_enum, num_args = 0..=1, require_equals = true, requires = "stacks",
-          default_missing_value = "lines", conflicts_with = "at_end")]
-    tensors: Option<Tensors>,
-    /// With --stacks: leave no frame out, such as those of allocators
-    #[arg(long, requires = "stacks")]
-    all_frames: bool,
+    #[command(flatten)]
+    stacks: StacksFlags,
     #[arg(hide = true)]
     more: Vec<PathBuf>,
-}
-
-/// What the frames of tensors are.
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum Tensors {
-    /// The Python stacks that asked for them
-    Lines,
-    /// The modules that they belong to
-    Modules,
-}
-
-/// In which form call stacks are printed.
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum StacksFormat {
-    /// `frame;frame;... BYTES`, outermost first
-    Folded,
-    /// JSON for speedscope: at the peak and at the end
-    Speedscope,
-    /// profile.proto for `go tool pprof`: at the peak and at the end
-    Pprof,
-    /// Trace for ui.perfetto.dev: at the peak, at the end and at moments in between
-    Perfetto,
 }
 
 impl Flags {
@@ -114,11 +79,8 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     if flags.follow {
         return follow(flags);
     }
-    if let (Some(format), Some(by)) = (flags.stacks, flags.tensors) {
-        return tensors(flags, format, by);
-    }
-    if let Some(format) = flags.stacks {
-        return stacks(flags, format);
+    if let Some(format) = flags.stacks.format() {
+        return flags.stacks.print(&flags.file, format);
     }
     let (text, _) = shown(flags)?;
     match out {
@@ -190,58 +152,6 @@ fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
         Flags { file, .. } => radrm_analyzer::text(&profile, &summary, &options(Some(file))),
     };
     Ok((text, is_running))
-}
-
-/// Prints call stacks.
-fn stacks(flags: &Flags, format: StacksFormat) -> Result<(), Failure> {
-    let (profile, _) = read(&flags.file)?;
-    if profile.processes.iter().all(|process| process.stacks.is_none()) {
-        return Err(FileProblem::NoStacks.of(&flags.file));
-    }
-    let of = |held| radrm_analyzer::flames(&profile, held, flags.all_frames);
-    match format {
-        StacksFormat::Folded => {
-            print(&radrm_analyzer::folded(&of(if flags.at_end { Held::AtEnd } else { Held::AtPeak })))
-        }
-        StacksFormat::Speedscope => {
-            let (at_peak, at_end) = (of(Held::AtPeak), of(Held::AtEnd));
-            let lists = [("at the peak", &at_peak[..]), ("at the end", &at_end[..])];
-            print(&radrm_analyzer::speedscope(&flags.file.display().to_string(), &lists))
-        }
-        StacksFormat::Pprof => {
-            let bytes = radrm_analyzer::pprof(&of(Held::AtPeak), &of(Held::AtEnd));
-            bytes_to_stdout(&bytes).map(|_| ()).map_err(Failure::Output)
-        }
-        StacksFormat::Perfetto => {
-            let bytes = radrm_analyzer::heap_profile(&profile, flags.all_frames);
-            bytes_to_stdout(&bytes).map(|_| ()).map_err(Failure::Output)
-        }
-    }
-}
-
-/// Prints what held tensors.
-fn tensors(flags: &Flags, format: StacksFormat, by: Tensors) -> Result<(), Failure> {
-    let (profile, _) = read(&flags.file)?;
-    let by = match by {
-        Tensors::Lines => TensorsBy::Lines,
-        Tensors::Modules => TensorsBy::Modules,
-    };
-    let flames = radrm_analyzer::tensor_flames(&profile, by, flags.all_frames);
-    if flames.is_empty() {
-        return Err(FileProblem::NoTensors.of(&flags.file));
-    }
-    match format {
-        StacksFormat::Folded => print(&radrm_analyzer::folded(&flames)),
-        StacksFormat::Speedscope => {
-            let lists = [("tensors at their peak", &flames[..])];
-            print(&radrm_analyzer::speedscope(&flags.file.display().to_string(), &lists))
-        }
-        StacksFormat::Pprof => {
-            let bytes = radrm_analyzer::pprof(&flames, &[]);
-            bytes_to_stdout(&bytes).map(|_| ()).map_err(Failure::Output)
-        }
-        StacksFormat::Perfetto => Err(UsageError::NoTensorTrace.into()),
-    }
 }
 
 /// Reads a profile.

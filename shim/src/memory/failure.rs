@@ -46,9 +46,9 @@ pub(super) fn record(
                     let entry = cx.entry.table_id();
                     let result = code.0;
                     let request = FailedRequest { ns, gpu, kind, entry, bytes, free, total, result, quota };
-                    stacks::refused(cx, gpu, kind, bytes);
+                    let site = stacks::refused(cx, &request);
                     writer.failed(&request);
-                    postmortem::record(cx, &request);
+                    postmortem::record(cx, &request, site);
                 }
                 None => cx.bypass(Bypass::NoContext),
             }

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use radrm_cuda_abi::*;
 
-use super::level::Level;
+use super::level::{Caller, Level};
 use super::{claim, gpu, place};
 use crate::cx::Cx;
 use crate::map::HandleMap;
@@ -90,7 +90,7 @@ pub(crate) struct Room(Option<(GpuIndex, u64)>);
 impl Room {
     /// The call is over: what the driver holds for graphs now is charged.
     pub(crate) fn settle(self, cx: &Cx<'_>) {
-        refresh(cx);
+        refresh_by(cx, Caller::Asked);
         if let Self(Some((gpu, bytes))) = self {
             cx.page.quota.release(gpu, bytes);
         }
@@ -125,23 +125,28 @@ fn reserve(cx: &Cx<'_>, exec: CUgraphExec) -> Result<Room, CUresult> {
 /// Reads what the driver reserves for graphs on every device that nodes were seen for.
 #[inline]
 pub(crate) fn refresh(cx: &Cx<'_>) {
+    refresh_by(cx, Caller::Found);
+}
+
+#[inline]
+fn refresh_by(cx: &Cx<'_>, caller: Caller) {
     let Some(levels) = LEVELS.get() else { return };
     let noted = levels.noted.load(Ordering::Relaxed);
     if noted != 0 {
-        refresh_noted(cx, levels, noted);
+        refresh_noted(cx, levels, noted, caller);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn refresh_noted(cx: &Cx<'_>, levels: &Levels, noted: u64) {
+fn refresh_noted(cx: &Cx<'_>, levels: &Levels, noted: u64, caller: Caller) {
     for (device, level) in (0..).zip(&levels.reserved) {
         if noted & (1 << device) == 0 {
             continue;
         }
         let Some(gpu) = gpu::of_device(cx, device) else { continue };
         let read = || cx.relaxed_capture(|| cx.driver().graph_memory_reserved(device));
-        if !level.follow(cx, gpu, Kind::Graph, read) {
+        if !level.follow(cx, gpu, Kind::Graph, caller, read) {
             cx.bypass(Bypass::HelperFailed);
         }
     }

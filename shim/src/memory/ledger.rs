@@ -5,6 +5,7 @@
 
 use radrm_cuda_abi::*;
 
+use super::level::Caller;
 use crate::cx::Cx;
 use crate::stacks;
 use crate::telemetry::{self, BlockKey, Bypass, Event, EventKind, GpuIndex, Kind, SiteId};
@@ -62,8 +63,54 @@ pub(super) fn add(cx: &Cx<'_>, key: BlockKey, block: Block) -> bool {
 /// Apart from [`add`], which pays nothing for call stacks where none are recorded.
 #[inline(never)]
 fn add_at_site(cx: &Cx<'_>, key: BlockKey, block: Block) -> bool {
+    recover(cx);
+    pending::note(cx, key, block);
     let site = stacks::site(cx, block.gpu, block.kind, block.bytes);
-    enter(cx, key, Block { site, ..block })
+    // A handler of a signal that asked for memory meanwhile has entered it.
+    pending::take(cx).is_none() || enter(cx, key, Block { site, ..block })
+}
+
+/// Enters the block of a call that the thread left by a jump while its stack was read: the driver has handed it out.
+#[cold]
+#[inline(never)]
+pub(crate) fn recover(cx: &Cx<'_>) {
+    if let Some((key, block)) = pending::take(cx) {
+        enter(cx, key, Block { site: SiteId::other(block.gpu, block.kind), ..block });
+    }
+}
+
+/// The block whose stack the thread reads: a handler of a signal that interrupts the reading may never return.
+mod pending {
+    use core::sync::atomic::{Ordering, compiler_fence};
+
+    use super::{Block, BlockKey};
+    use crate::cx::Cx;
+    use crate::telemetry;
+
+    // Words of the thread's state, behind those of `place`.
+    const KEY: usize = 8;
+    const WHAT: usize = 9;
+    const AUX: usize = 10;
+
+    pub(super) fn note(cx: &Cx<'_>, key: BlockKey, block: Block) {
+        let entry = block.entry(0);
+        let words = &cx.tls().memory;
+        // The key comes last: a handler on this thread that sees it sees the rest.
+        for (at, word) in [(WHAT, entry.pack()), (AUX, entry.aux), (KEY, key.raw())] {
+            compiler_fence(Ordering::Release);
+            if let Some(cell) = words.get(at) {
+                cell.set(word);
+            }
+        }
+    }
+
+    pub(super) fn take(cx: &Cx<'_>) -> Option<(BlockKey, Block)> {
+        let word = |at: usize| cx.tls().memory.get(at).map_or(0, core::cell::Cell::get);
+        let key = BlockKey::from_raw(word(KEY))?;
+        let block = telemetry::Block::unpack(word(WHAT), 0, word(AUX));
+        cx.tls().memory.get(KEY)?.set(0);
+        Some((key, Block::of(block?)))
+    }
 }
 
 #[inline(always)]
@@ -199,10 +246,12 @@ fn drop_where(cx: &Cx<'_>, is_gone: impl Fn(BlockKey, &telemetry::Block) -> bool
 }
 
 /// Adds to an amount that the driver reports.
-pub(super) fn raise(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) {
+pub(super) fn raise(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, caller: Caller, bytes: u64) {
     let writer = cx.writer();
     cx.page.quota.add(gpu, bytes);
-    writer.raise_level(gpu, kind, bytes, writer.now());
+    let has_site = caller == Caller::Asked && writer.records_stacks();
+    let site = if has_site { stacks::site(cx, gpu, kind, bytes) } else { SiteId::NONE };
+    writer.raise_level_from(site, gpu, kind, bytes, writer.now());
 }
 
 /// Takes from an amount that the driver reports.

@@ -9,6 +9,15 @@ use crate::telemetry::{GpuIndex, Kind};
 /// Readings per change before the figure is left to the next change.
 const ROUNDS: u32 = 8;
 
+/// What the call under way has to do with an amount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Caller {
+    /// It made the driver reserve more, if there is more.
+    Asked,
+    /// It may only have found out.
+    Found,
+}
+
 /// What was charged for an amount that the driver reports. All zeros is "nothing".
 pub(super) struct Level {
     charged: AtomicU64,
@@ -31,6 +40,7 @@ impl Level {
         cx: &Cx<'_>,
         gpu: GpuIndex,
         kind: Kind,
+        caller: Caller,
         read: impl Fn() -> Option<u64>,
     ) -> bool {
         // SeqCst throughout: the readings of all threads have one order with the changes.
@@ -38,7 +48,7 @@ impl Level {
         for _ in 0..ROUNDS {
             let before = self.changes.load(Ordering::SeqCst);
             let Some(now) = read() else { return false };
-            self.charge(cx, gpu, kind, now);
+            self.charge(cx, gpu, kind, caller, now);
             if self.changes.load(Ordering::SeqCst) == before {
                 break;
             }
@@ -47,14 +57,14 @@ impl Level {
     }
 
     /// Charges the difference to a new amount.
-    pub(super) fn charge(&self, cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, now: u64) {
+    pub(super) fn charge(&self, cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, caller: Caller, now: u64) {
         // As it mostly is; a swap of equal amounts would change nothing.
         if self.charged.load(Ordering::SeqCst) == now {
             return;
         }
         let before = self.charged.swap(now, Ordering::SeqCst);
         if now > before {
-            ledger::raise(cx, gpu, kind, now - before);
+            ledger::raise(cx, gpu, kind, caller, now - before);
         } else if now < before {
             ledger::lower(cx, gpu, kind, before - now);
         }

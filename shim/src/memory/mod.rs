@@ -26,3 +26,5 @@ mod references;
 pub(crate) mod shared;
 mod texels;
 pub(crate) mod vmm;
+
+pub(crate) use ledger::recover;

@@ -23,7 +23,7 @@ mod trace;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use crate::cx::Cx;
-use crate::telemetry::{Frame, GpuIndex, Kind, SiteId, Writer};
+use crate::telemetry::{FailedRequest, Frame, GpuIndex, Kind, SiteId, Writer};
 use crate::wiped::{Wiped, Zeroable};
 
 use memory::Memory;
@@ -67,11 +67,14 @@ pub(crate) fn site(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) -> SiteId
     if bytes < size::smallest() { SiteId::other(gpu, kind) } else { recorded(cx, gpu, kind) }
 }
 
-/// Counts a refused request at its site.
-pub(crate) fn refused(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind, bytes: u64) {
-    if cx.writer().records_stacks() {
-        cx.writer().refused_site(recorded(cx, gpu, kind), bytes);
+/// Counts a refused request at its site, which it returns.
+pub(crate) fn refused(cx: &Cx<'_>, request: &FailedRequest) -> SiteId {
+    if !cx.writer().records_stacks() {
+        return SiteId::NONE;
     }
+    let site = recorded(cx, request.gpu, request.kind);
+    cx.writer().refused_site(site, request);
+    site
 }
 
 #[cold]
@@ -135,6 +138,12 @@ fn capture(
         }
         for (found, place) in code.frames().zip(frames.iter_mut().skip(len)) {
             *place = named(memory, writer, table, found).pack();
+            len += 1;
+        }
+        if code.is_cut()
+            && let Some(place) = frames.get_mut(len)
+        {
+            *place = Frame::Cut.pack();
             len += 1;
         }
         frames.get(..len).unwrap_or(&[])

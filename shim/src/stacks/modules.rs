@@ -22,6 +22,11 @@ const PAUSES: (u64, u64) = (10_000_000, 1_000_000_000);
 const REVIEW: u64 = 1_000_000_000;
 /// Tables that are made at most: a program that loads and unloads more often keeps the last one.
 const TABLES: u64 = 512;
+/// Time after which a thread that scans is not waited for any more, ns.
+const ABANDONED: u64 = 5_000_000_000;
+/// Sleeps of a thread that waits for the first table, and how long each is, ns: more than a second.
+const WAITS: u32 = 10_000;
+const WAIT: i64 = 100_000;
 /// Bytes of a build id that are kept.
 const ID_BYTES: usize = 24;
 
@@ -70,10 +75,16 @@ impl Table {
     }
 }
 
+/// The calling thread; never 0.
+fn thread() -> u64 {
+    // SAFETY: `gettid` cannot fail.
+    u64::from(unsafe { libc::gettid() }.cast_unsigned())
+}
+
 /// The modules of the process.
 pub(super) struct Modules {
     table: AtomicPtr<Table>,
-    /// 1 while a thread scans.
+    /// The thread that scans; 0: none.
     scanning: AtomicU64,
     /// No scan before this time, ns of segment time.
     not_before: AtomicU64,
@@ -92,17 +103,43 @@ impl Modules {
         let overdue = writer.now().wrapping_sub(self.not_before.load(Ordering::Relaxed)).cast_signed();
         let is_due = (known.is_null() || is_stale) && overdue >= 0;
         if is_due || overdue > REVIEW.cast_signed() {
-            self.scan(writer, memory);
+            self.scan(writer, memory, overdue > ABANDONED.cast_signed());
+        }
+        if self.table.load(Ordering::Acquire).is_null() {
+            self.wait(writer, memory);
         }
         // SAFETY: tables are published whole, never changed and never unmapped.
         unsafe { self.table.load(Ordering::Acquire).as_ref() }
     }
 
+    /// Of threads that begin at the same time one makes the first table, and the others wait for it: without it none of their
+    /// stacks can be read. The one takes no lock of the program, so they wait for the kernel only.
     #[cold]
-    fn scan(&self, writer: &Writer, memory: &mut Memory) {
-        // A thread that left its scan by a jump leaves the process with the table it has.
-        if self.scanning.swap(1, Ordering::Acquire) != 0 {
-            return;
+    fn wait(&self, writer: &Writer, memory: &mut Memory) {
+        for _ in 0..WAITS {
+            // Acquire pairs with the Release at the end of a scan, whose table is seen then.
+            let owner = self.scanning.load(Ordering::Acquire);
+            let is_ready = !self.table.load(Ordering::Acquire).is_null();
+            // None: the list could not be read. This thread itself: it was interrupted there.
+            if is_ready || owner == 0 || owner == thread() {
+                return;
+            }
+            let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: WAIT };
+            let _ = rustix::thread::nanosleep(&pause);
+        }
+        self.scan(writer, memory, true);
+    }
+
+    /// Looks at what is mapped, unless another thread does. `anyway`: that one has had its time, it may be gone or have left by
+    /// a jump.
+    #[cold]
+    fn scan(&self, writer: &Writer, memory: &mut Memory, anyway: bool) {
+        let own = thread();
+        // Acquire pairs with the Release below.
+        match self.scanning.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
+            Err(owner) if anyway || owner == own => self.scanning.store(own, Ordering::Relaxed),
+            Err(_) => return,
+            Ok(_) => {}
         }
         let known = self.table.load(Ordering::Acquire);
         // SAFETY: as above.
@@ -130,9 +167,11 @@ impl Modules {
         let table = unsafe { &mut *fresh };
         table.version = version;
         if list(table, memory).is_some() && number(table, writer, memory, known) {
-            // Release: pairs with the Acquire with which a table is taken.
-            self.table.store(fresh, Ordering::Release);
-            return true;
+            let before = known.map_or(core::ptr::null_mut(), |known| core::ptr::from_ref(known).cast_mut());
+            // Release: pairs with the Acquire with which a table is taken. Of two threads that scan at once one is first.
+            if self.table.compare_exchange(before, fresh, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return true;
+            }
         }
         // SAFETY: as above.
         let _ = unsafe { rustix::mm::munmap(fresh.cast(), size_of::<Table>()) };

@@ -1,6 +1,6 @@
 //! Room for one walk, too large for the program's stacks.
 
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::memory::Memory;
 use super::native;
@@ -10,6 +10,11 @@ use crate::telemetry::stacks::MAX_FRAMES;
 
 /// Rooms that are kept for later.
 const KEPT: usize = 16;
+/// Rooms at most. A walk that never ends, because it was left by a jump, keeps its own for good.
+const ROOMS_LIMIT: usize = 1024;
+
+/// Rooms that are mapped.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// What a walk needs.
 pub(super) struct Scratch {
@@ -23,7 +28,7 @@ pub(super) struct Scratch {
 
 static ROOMS: [AtomicPtr<Scratch>; KEPT] = [const { AtomicPtr::new(core::ptr::null_mut()) }; KEPT];
 
-/// Runs `work` with a room of its own; `None` if the kernel has no memory to give. A walk that is left by a jump or ends
+/// Runs `work` with a room of its own; `None` if the kernel has no memory to give, or there are too many. A walk that is left by a jump or ends
 /// with its thread takes its room along.
 pub(super) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> Option<R> {
     // The one that this thread had last, where no other took it: its last walk is that of this thread.
@@ -39,7 +44,7 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> Option<R> {
     });
     let room = match kept {
         Some(room) => room,
-        None => arena::map_private(size_of::<Scratch>())?.cast(),
+        None => map()?,
     };
     // SAFETY: mapped and zeroed when it was made, which is a room, aligned to a page; this thread alone has it.
     let result = work(unsafe { &mut *room });
@@ -49,6 +54,18 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> Option<R> {
     if !is_kept {
         // SAFETY: mapped with this length, and no other thread has it.
         let _ = unsafe { rustix::mm::munmap(room.cast(), size_of::<Scratch>()) };
+        MAPPED.fetch_sub(1, Ordering::Relaxed);
     }
     Some(result)
+}
+
+#[cold]
+fn map() -> Option<*mut Scratch> {
+    let room = (MAPPED.fetch_add(1, Ordering::Relaxed) < ROOMS_LIMIT)
+        .then(|| arena::map_private(size_of::<Scratch>()))
+        .flatten();
+    if room.is_none() {
+        MAPPED.fetch_sub(1, Ordering::Relaxed);
+    }
+    room.map(<*mut u8>::cast)
 }

@@ -2,7 +2,8 @@
 
 use radrm_base::KIND_COUNT;
 
-use super::{GPUS, LEVELS, SLOT_STRIDE, level_at};
+use super::{GPUS, LANES, LEVELS, PAGE, RANGE_LANE_BYTES, RANGE_LANES_AT, SLOT_STRIDE, level_at};
+use crate::ring::WORDS;
 use crate::sync::AtomicU64;
 
 /// Call sites: stacks of one GPU and kind of memory. The first [`SITES_RESERVED`] are not for stacks of their own.
@@ -70,6 +71,33 @@ pub struct CodeCell {
     pub ready: AtomicU64,
 }
 
+/// Refused requests with what was held from each site at that moment: the first one of each of so many sites.
+pub const REFUSALS_FIRST: usize = 16;
+/// The same, with the latest one of each GPU.
+pub const REFUSALS: usize = REFUSALS_FIRST + GPUS;
+
+/// A refused request: who asked, and what was held at that moment. Eight cache lines.
+#[repr(C)]
+#[derive(Debug)]
+pub struct RefusalCell {
+    /// Odd: being written. 0: never was.
+    pub seq: AtomicU64,
+    /// The request, as in the lists of failures.
+    pub request: [AtomicU64; WORDS],
+    /// Number of the site that asked.
+    pub site: AtomicU64,
+    /// Device total of the request's GPU.
+    pub total: AtomicU64,
+    /// Bytes by kind.
+    pub kinds: [AtomicU64; KIND_COUNT],
+    /// Sites that held anything: words of what they held.
+    pub count: AtomicU64,
+    /// Pieces that are allocated for these.
+    pub ready: AtomicU64,
+    /// Unused.
+    pub spare: [AtomicU64; 64 - 5 - WORDS - KIND_COUNT],
+}
+
 /// The call sites.
 pub const SITES_AT: u64 = 448 << 20;
 /// Their bytes.
@@ -90,7 +118,21 @@ pub const FRAMES_BYTES: u64 = 8 << 20;
 pub const STACK_TEXTS_AT: u64 = FRAMES_AT + FRAMES_BYTES;
 /// Their bytes.
 pub const STACK_TEXTS_BYTES: u64 = 4 << 20;
+/// A bit for each site that has frames.
+pub const SITES_USED_AT: u64 = 472 << 20;
+/// The refused requests.
+pub const REFUSALS_AT: u64 = SITES_USED_AT + PAGE as u64;
+/// Bytes of these and of the bits: allocated together.
+pub const REFUSALS_BYTES: u64 = PAGE as u64 + (REFUSALS * 512) as u64;
+/// What sites held at refused requests: a word for each site.
+pub const REFUSALS_HELD_AT: u64 = 473 << 20;
+/// Its bytes for one request.
+pub const REFUSAL_HELD_BYTES: u64 = (SITES * 8) as u64;
 const _: () = {
+    assert!(size_of::<RefusalCell>() == 512 && SITES / 8 <= PAGE);
+    assert!(SITES_USED_AT + REFUSALS_BYTES <= REFUSALS_HELD_AT && REFUSALS_BYTES.is_multiple_of(PAGE as u64));
+    assert!(REFUSALS_HELD_AT + REFUSALS as u64 * REFUSAL_HELD_BYTES <= SLOT_STRIDE);
+    assert!(RANGE_LANES_AT + LANES as u64 * RANGE_LANE_BYTES <= SITES_USED_AT);
     assert!(size_of::<SiteCell>() == 64 && size_of::<ModuleCell>() == 64 && size_of::<CodeCell>() == 32);
     assert!(SITES <= 1 << 16 && SITES_RESERVED < SITES);
     assert!(SITES_AT + SITES_BYTES <= STACK_MODULES_AT);

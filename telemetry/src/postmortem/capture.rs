@@ -12,6 +12,7 @@ use crate::kind::EndReason;
 use crate::layout::*;
 use crate::pids::PidView;
 use crate::process;
+use crate::stacks::SiteId;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::fence;
 use crate::sys;
@@ -65,10 +66,10 @@ impl Draft<'_> {
 
 impl Writer {
     /// Writes down the memory holders on the GPU of a refused request, if it is the first one there or the first in
-    /// a while, and counts it by its cause if it is not the first. `ledgers` adds what stands in ledgers.
+    /// a while, and counts it by its cause if it is not the first. `site`: who asked. `ledgers` adds what stands in ledgers.
     ///
     /// Cold: takes up to some milliseconds. Leaves `errno` alone.
-    pub fn postmortem(&self, request: &FailedRequest, ledgers: impl FnOnce(&Draft<'_>)) {
+    pub fn postmortem(&self, request: &FailedRequest, site: SiteId, ledgers: impl FnOnce(&Draft<'_>)) {
         let gpu = usize::from(request.gpu.number());
         let Some(account) = self.base().accounts.get(gpu) else { return };
         // One piece: the first and the latest.
@@ -92,6 +93,7 @@ impl Writer {
         let [ns, ..] = &before.request;
         let due = ns.load(Relaxed).saturating_add(took.saturating_mul(REST));
         if seq & 1 == 0 && request.ns >= due && latest.begin(seq) {
+            self.refused_latest(site, request);
             self.fill(latest, request, account, ledgers);
         }
     }

@@ -23,7 +23,7 @@ pub use ranges::{OpenRange, RangeGpu, RangeName, RangeSnapshot};
 pub use ring::{RangeReader, RingReader, SampleReader};
 pub use segment::{GpuInfo, JobInfo, Liveness, Segment, SegmentError, SlotInfo, Throttled};
 pub use snapshot::{Account, KernelSnapshot, KindFigures, LiveBlock, Peak, ProcessSnapshot};
-pub use stacks::{SiteSnapshot, StackCode, StackModule, StackSnapshot};
+pub use stacks::{RefusalSnapshot, SiteSnapshot, StackCode, StackModule, StackSnapshot};
 pub use strata::Copies;
 pub use timeline::TimelinePoint;
 pub use uses::Uses;

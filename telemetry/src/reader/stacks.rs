@@ -2,10 +2,11 @@
 
 use super::raw::Words;
 use super::segment::{Segment, SegmentError, SlotInfo};
+use crate::failures::FailedRequest;
 use crate::gpu_index::GpuIndex;
 use crate::layout::*;
-use crate::stacks::{Frame, MAX_FRAMES, SiteId, Word};
-use radrm_base::Kind;
+use crate::stacks::{Frame, HELD, MAX_FRAMES, SITE_AT, SiteId, Word};
+use radrm_base::{KIND_COUNT, Kind};
 use std::mem::offset_of;
 
 /// An executable or library in which frames lie.
@@ -64,6 +65,25 @@ pub struct StackSnapshot {
     pub unread: u64,
     /// Changes that were made out of turn: figures at the peak may be off by these.
     pub unordered: u64,
+    /// Refused requests that were written down.
+    pub refusals: Vec<RefusalSnapshot>,
+}
+
+/// A refused request: who asked, and what was held at that moment on its GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusalSnapshot {
+    /// The request.
+    pub request: FailedRequest,
+    /// The site that asked.
+    pub site: SiteId,
+    /// True for the latest one of the GPU that has a post-mortem, else it is the first one of its site.
+    pub is_latest: bool,
+    /// Device total.
+    pub total: u64,
+    /// Bytes by kind.
+    pub kinds: [u64; KIND_COUNT],
+    /// What each site held that held anything.
+    pub held: Vec<(SiteId, u64)>,
 }
 
 impl Segment {
@@ -99,7 +119,40 @@ impl Segment {
             full: word(Word::Full),
             unread: word(Word::Unread),
             unordered: word(Word::Unordered),
+            refusals: self.refusals(at)?,
         }))
+    }
+
+    fn refusals(&self, at: u64) -> Result<Vec<RefusalSnapshot>, SegmentError> {
+        let cells = self.words(at + REFUSALS_AT, (REFUSALS * size_of::<RefusalCell>()) as u64)?;
+        let mut found = Vec::new();
+        for number in 0..REFUSALS {
+            let cell = number * size_of::<RefusalCell>();
+            let seq = cells.at(cell + offset_of!(RefusalCell, seq));
+            if seq == 0 || seq & 1 == 1 {
+                continue;
+            }
+            let count = cells.at(cell + offset_of!(RefusalCell, count)).min(SITES as u64);
+            let held = self.words(at + REFUSALS_HELD_AT + number as u64 * REFUSAL_HELD_BYTES, count * 8)?;
+            // The file is read piece by piece: a request that was replaced meanwhile is left for the next time.
+            if self.words(at + REFUSALS_AT + cell as u64, 8)?.at(0) != seq {
+                continue;
+            }
+            let Some(request) = FailedRequest::unpack(cells.array(cell + offset_of!(RefusalCell, request)))
+            else {
+                continue;
+            };
+            let held = (0..count as usize).map(|at| held.at(at * 8));
+            found.push(RefusalSnapshot {
+                request,
+                site: SiteId::from_number(cells.at(cell + offset_of!(RefusalCell, site))),
+                is_latest: number >= REFUSALS_FIRST,
+                total: cells.at(cell + offset_of!(RefusalCell, total)),
+                kinds: cells.array(cell + offset_of!(RefusalCell, kinds)),
+                held: held.map(|word| (SiteId::from_number(word >> SITE_AT), word & HELD)).collect(),
+            });
+        }
+        Ok(found)
     }
 
     fn stack_modules(&self, at: u64, count: u64) -> Result<Vec<StackModule>, SegmentError> {

@@ -1,6 +1,7 @@
 //! What is held from each site; see the module above for the algorithm.
 
 use super::{SiteId, Word};
+use crate::gpu_index::GpuIndex;
 use crate::layout::{AccountCell, SiteCell};
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sys;
@@ -14,7 +15,7 @@ const YIELD_EVERY: u32 = 64;
 
 impl SiteCell {
     /// Keeps the bytes at the last peak if nothing has changed since.
-    fn settle(&self, account: &AccountCell) {
+    pub(super) fn settle(&self, account: &AccountCell) {
         let epoch = account.peak_epoch.load(Relaxed);
         if self.epoch.load(Relaxed) != epoch {
             self.at_peak.store(self.live.load(Relaxed), Relaxed);
@@ -24,14 +25,6 @@ impl SiteCell {
 }
 
 impl Writer {
-    /// Counts a request from a site that was refused.
-    pub fn refused_site(&self, site: SiteId, bytes: u64) {
-        if let Some(cell) = self.site_cell(site) {
-            cell.refused.fetch_add(1, Relaxed);
-            cell.refused_bytes.fetch_max(bytes, Relaxed);
-        }
-    }
-
     /// Charges an account together with a site.
     #[inline(never)]
     pub(crate) fn charge_in_turn(
@@ -64,17 +57,31 @@ impl Writer {
         &self,
         account: &AccountCell,
         site: SiteId,
+        gpu: GpuIndex,
         kind: Kind,
         bytes: u64,
         counted: bool,
     ) -> u64 {
         self.in_turn(|| {
+            if kind == Kind::Graph {
+                self.forget_graphs(account, gpu);
+            }
             if let Some(cell) = self.site_cell(site) {
                 cell.settle(account);
                 let _ = cell.live.fetch_update(Relaxed, Relaxed, |live| Some(live.saturating_sub(bytes)));
             }
             account.discharge(kind, bytes, counted)
         })
+    }
+
+    /// After a trim the driver does not report whose memory is left: what graphs hold then is at no site.
+    fn forget_graphs(&self, account: &AccountCell, gpu: GpuIndex) {
+        self.each_site(gpu, |_, kind, cell| {
+            if kind == Kind::Graph {
+                cell.settle(account);
+                cell.live.store(0, Relaxed);
+            }
+        });
     }
 
     /// Runs `work` while no other thread of the process is in here; see the module above for what breaks a turn.

@@ -30,7 +30,10 @@
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
 mod account;
+mod refusals;
 mod texts;
+
+pub(crate) use refusals::{HELD, SITE_AT};
 
 use crate::gpu_index::GpuIndex;
 use crate::layout::*;
@@ -102,6 +105,8 @@ pub enum Word {
     Unread = 9,
     /// 1: the tables of modules and functions are allocated.
     Names = 10,
+    /// Sites whose first refused request was written down.
+    Refusals = 11,
 }
 
 /// What one frame of a stack is, in one word of the segment.
@@ -125,7 +130,7 @@ pub enum Frame {
         /// The native frame that interprets it begins with it.
         is_entry: bool,
     },
-    /// Frames further out are not recorded.
+    /// Frames further out are not recorded: native ones, or behind a function of an interpreter such functions.
     Cut,
 }
 
@@ -176,7 +181,7 @@ const GPU_AT: u32 = 48;
 const KIND_AT: u32 = 56;
 
 impl SiteCell {
-    /// Publishes where the frames of a site are.
+    /// Publishes where the frames of a site are; none: it has none yet, or no room for them.
     fn publish(&self, frames_at: u64, count: usize, gpu: GpuIndex, kind: Kind) {
         let what = (frames_at & 0xffff_ffff)
             | (count as u64 & 0xffff) << COUNT_AT
@@ -204,7 +209,8 @@ impl Writer {
     pub fn record_stacks(&mut self) -> bool {
         let names = STACK_MODULES_BYTES + STACK_CODES_BYTES;
         let ready = self.grow_upto(self.stack_word(Word::Mode), SITES_AT, SITES_BYTES, 1)
-            && self.grow_upto(self.stack_word(Word::Names), STACK_MODULES_AT, names, 1);
+            && self.grow_upto(self.stack_word(Word::Names), STACK_MODULES_AT, names, 1)
+            && self.make_present(SITES_USED_AT, REFUSALS_BYTES);
         self.records_stacks = ready;
         ready
     }
@@ -233,18 +239,27 @@ impl Writer {
         let other = SiteId::other(gpu, kind);
         let key = mixed(hash, gpu, kind);
         let start = key as usize % (SITES - SITES_RESERVED);
+        let (mut frames, mut words) = (Some(frames), &[][..]);
         for probe in 0..PROBES {
             let number = SITES_RESERVED + (start + probe) % (SITES - SITES_RESERVED);
             let site = SiteId(number as u16);
             let Some(cell) = self.site_cell(site) else { return other };
             let seen = match cell.key.load(Acquire) {
-                0 => match cell.key.compare_exchange(0, key, Acquire, Acquire) {
-                    Ok(_) => {
-                        self.store_frames(cell, gpu, kind, frames());
-                        return site;
+                0 => {
+                    // Before the site is claimed: finding names can be left by a jump, and a site without a kind would be lost.
+                    if let Some(frames) = frames.take() {
+                        words = frames();
                     }
-                    Err(seen) => seen,
-                },
+                    match cell.key.compare_exchange(0, key, Acquire, Acquire) {
+                        Ok(_) => {
+                            cell.publish(0, 0, gpu, kind);
+                            self.mark_used(number);
+                            self.store_frames(cell, gpu, kind, words);
+                            return site;
+                        }
+                        Err(seen) => seen,
+                    }
+                }
                 seen => seen,
             };
             if seen == key {
@@ -260,7 +275,7 @@ impl Writer {
         self.stack_word(Word::Unread).fetch_add(1, Relaxed);
     }
 
-    /// Keeps the frames of a site that was claimed; without room for them it has none.
+    /// Keeps the frames of a site that was claimed, if there is room for them.
     fn store_frames(&self, cell: &SiteCell, gpu: GpuIndex, kind: Kind, frames: &[u64]) {
         let count = frames.len().min(MAX_FRAMES);
         let at = self.stack_word(Word::FramesUsed).fetch_add(count as u64, Relaxed);
@@ -269,7 +284,6 @@ impl Writer {
             && self.grow_upto(self.stack_word(Word::FramesReady), FRAMES_AT, STEP, end.div_ceil(STEP));
         if !has_room {
             self.stack_word(Word::Full).fetch_add(1, Relaxed);
-            cell.publish(0, 0, gpu, kind);
             return;
         }
         for (number, frame) in frames.iter().take(count).enumerate() {

@@ -36,7 +36,12 @@ impl Writer {
 
     /// Like [`Writer::charge`] for a measured level that rose: no allocation is counted.
     pub fn raise_level(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
-        self.change(gpu, kind, bytes, ns, false, SiteId::NONE);
+        self.raise_level_from(SiteId::NONE, gpu, kind, bytes, ns);
+    }
+
+    /// Like [`Writer::raise_level`], by a call whose site is known.
+    pub fn raise_level_from(&self, site: SiteId, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
+        self.change(gpu, kind, bytes, ns, false, site);
     }
 
     /// Like [`Writer::discharge`] for a measured level that fell: no release is counted.
@@ -73,7 +78,7 @@ impl Writer {
             self.gpu_of_ranges(gpu);
         }
         let taken = if self.records_stacks {
-            self.discharge_in_turn(account, site, kind, bytes, counted)
+            self.discharge_in_turn(account, site, gpu, kind, bytes, counted)
         } else {
             account.discharge(kind, bytes, counted)
         };

@@ -210,7 +210,7 @@ mod tests {
             bytes: Bytes(*bytes),
         };
         Flame {
-            pid: 7,
+            pid: Some(7),
             program: "python3".into(),
             gpu: GpuIndex(0),
             stacks: stacks.iter().map(stack).collect(),

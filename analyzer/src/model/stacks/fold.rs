@@ -16,7 +16,7 @@ const LIBRARIES: [&str; 8] = [
 ];
 
 /// Functions, by how their names begin: allocators and what only passes calls on.
-const FUNCTIONS: [&str; 24] = [
+const FUNCTIONS: [&str; 29] = [
     "at::native",
     "at::meta::",
     "at::cuda::",
@@ -32,6 +32,11 @@ const FUNCTIONS: [&str; 24] = [
     "c10::StorageImpl",
     "c10::alloc_",
     "torch::autograd::VariableType",
+    "torch::autograd::Engine::",
+    "torch::autograd::python::PythonEngine::",
+    "torch::autograd::Node::operator()",
+    "std::thread::_State_impl",
+    "execute_native_thread_routine",
     "torch::ADInplaceOrView",
     "cudaMalloc",
     "cuMem",
@@ -85,6 +90,13 @@ pub(super) fn is_interpreter(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let version = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | 't' | 'd'));
     name.strip_prefix("python").is_some_and(version) || name.starts_with("libpython")
+}
+
+/// Whether this is what PyTorch's threads for the backward pass run.
+pub(super) fn is_backward(function: &str) -> bool {
+    ["torch::autograd::Engine::thread_main", "torch::autograd::Engine::thread_init"]
+        .iter()
+        .any(|name| function.starts_with(name))
 }
 
 /// Whether a function's frame is left out.

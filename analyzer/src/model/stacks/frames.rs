@@ -79,11 +79,17 @@ impl fmt::Display for FrameLabel {
     }
 }
 
+/// Root of stacks of PyTorch's own threads for the backward pass: they run no Python, and which thread waits for them is not
+/// part of their stacks.
+const BACKWARD: &str = "[backward pass: a thread of PyTorch]";
+
 /// A native frame whose names are known, before anything is left out.
 struct Native {
     labels: Vec<FrameLabel>,
     /// It runs a function of an interpreter.
     is_evaluation: bool,
+    /// It is the main function of a thread for the backward pass.
+    is_backward: bool,
     is_folded: bool,
 }
 
@@ -93,10 +99,13 @@ pub(super) fn labels(stacks: &Stacks, site: &Site, all_frames: bool) -> Vec<Fram
     if site.frames.is_empty() {
         return vec![FrameLabel::note("[other stacks]")];
     }
-    let is_code = |frame: &&StackFrame| matches!(frame, StackFrame::Code { .. });
-    let native: Vec<Native> =
-        site.frames.iter().filter(|frame| !is_code(frame)).map(|frame| native(stacks, frame)).collect();
-    let groups = groups(stacks, site, all_frames);
+    let is_code = |frame: &StackFrame| matches!(frame, StackFrame::Code { .. });
+    // Interpreted frames come behind all native ones; what ends them is of their sort.
+    let begin = site.frames.iter().position(is_code).unwrap_or(site.frames.len());
+    let (native_frames, code_frames) = site.frames.split_at(begin);
+    let native: Vec<Native> = native_frames.iter().map(|frame| native(stacks, frame)).collect();
+    let groups = groups(stacks, code_frames, all_frames);
+    let is_backward = code_frames.is_empty() && native.iter().any(|frame| frame.is_backward);
     let evaluations = native.iter().filter(|frame| frame.is_evaluation).count();
     let has_code = !groups.is_empty();
     let kept = |frame: &Native| all_frames || !frame.is_folded;
@@ -125,15 +134,21 @@ pub(super) fn labels(stacks: &Stacks, site: &Site, all_frames: bool) -> Vec<Fram
     if labels.is_empty() && !all_frames {
         return self::labels(stacks, site, true);
     }
+    if is_backward {
+        labels.push(FrameLabel::note(BACKWARD));
+    }
     labels
 }
 
 /// Interpreted frames, innermost first, in groups that one native frame ran. A group of which nothing is shown is empty.
-fn groups(stacks: &Stacks, site: &Site, all_frames: bool) -> Vec<Vec<FrameLabel>> {
+fn groups(stacks: &Stacks, frames: &[StackFrame], all_frames: bool) -> Vec<Vec<FrameLabel>> {
     let mut groups = Vec::new();
     let mut group = Vec::new();
-    for frame in &site.frames {
-        let StackFrame::Code { code, line, is_entry } = *frame else { continue };
+    for frame in frames {
+        let StackFrame::Code { code, line, is_entry } = *frame else {
+            group.push(FrameLabel::note("[outer Python frames not known]"));
+            continue;
+        };
         let known = stacks.codes.get(code as usize).filter(|code| !code.name.is_empty());
         if all_frames || known.is_none_or(|code| !fold::is_own_python(&code.file)) {
             group.push(FrameLabel {
@@ -155,8 +170,12 @@ fn groups(stacks: &Stacks, site: &Site, all_frames: bool) -> Vec<Vec<FrameLabel>
 }
 
 fn native(stacks: &Stacks, frame: &StackFrame) -> Native {
-    let plain =
-        |label: FrameLabel, is_folded| Native { labels: vec![label], is_evaluation: false, is_folded };
+    let plain = |label: FrameLabel, is_folded| Native {
+        labels: vec![label],
+        is_evaluation: false,
+        is_backward: false,
+        is_folded,
+    };
     let (module, offset) = match *frame {
         StackFrame::Native { module, offset } => (module, offset),
         StackFrame::Unmapped(_) => return plain(FrameLabel::note("[code made at run time]"), false),
@@ -191,7 +210,8 @@ fn native(stacks: &Stacks, frame: &StackFrame) -> Native {
         })
         .collect();
     let is_folded = is_silent || labels.iter().all(|label| fold::is_folded_function(&label.function));
-    Native { labels, is_evaluation, is_folded }
+    let is_backward = labels.iter().any(|label| fold::is_backward(&label.function));
+    Native { labels, is_evaluation, is_backward, is_folded }
 }
 
 #[cfg(test)]
@@ -272,6 +292,50 @@ mod tests {
         assert_eq!(
             shown(vec![at(1, 0x10), StackFrame::Cut], false),
             ["[libmodel.so+0x10]", "[outer frames not known]"]
+        );
+    }
+
+    /// The mark stands outside the functions whose callers are not known, and inside what began the interpreter.
+    #[test]
+    fn python_frames_that_are_not_recorded_leave_a_mark() {
+        let native = [at(2, 4), at(1, 3), at(0, 1), at(0, 5)];
+        let frames = [&native[..], &[code(2, false), code(1, false), StackFrame::Cut]].concat();
+        let marked = ["make (train.py:9)", "step (train.py:8)", "[outer Python frames not known]"];
+        let few = shown(frames.clone(), false);
+        assert_eq!(few[1..], marked, "{few:?}");
+        let all = shown(frames, true);
+        assert_eq!(
+            (&all[2..5], all.last().map(String::as_str)),
+            (&marked.map(String::from)[..], Some("_start"))
+        );
+        let own = vec![at(2, 4), StackFrame::Cut, code(2, true)];
+        assert!(!shown(own, true).contains(&marked[2].to_owned()), "native frames have a mark of their own");
+    }
+
+    #[test]
+    fn threads_of_the_backward_pass_are_under_a_root_of_their_own() {
+        let mut stacks = stacks();
+        for (offset, function) in [
+            (20, "_ZN5torch8autograd9generated20ConvolutionBackward05applyE"),
+            (21, "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEE"),
+            (22, "_ZN5torch8autograd6Engine11thread_mainERKSt10shared_ptrINS0_9GraphTaskEE"),
+        ] {
+            let symbol = Symbol { function: function.into(), ..Symbol::default() };
+            stacks.symbols.insert((1, offset), vec![symbol]);
+        }
+        let shown = |frames: &[StackFrame]| {
+            let site = Site { frames: frames.to_vec(), ..Site::default() };
+            labels(&stacks, &site, false).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let native = [at(2, 4), at(1, 20), at(1, 21), at(1, 22)];
+        let with_root = shown(&native);
+        assert_eq!(with_root.last().map(String::as_str), Some(BACKWARD));
+        assert_eq!(with_root.len(), 2, "the engine's own frames are left out: {with_root:?}");
+        // A hook in Python has a line.
+        let hook = shown(&[&native[..], &[code(1, true)]].concat());
+        assert!(
+            !hook.contains(&BACKWARD.to_owned()) && hook.contains(&"step (train.py:8)".to_owned()),
+            "{hook:?}"
         );
     }
 

@@ -1,9 +1,11 @@
 //! Who holds the memory, by line of the program's own code.
 
 use super::frames::FrameLabel;
-use super::table::{StackRow, StackTable, tables};
-use radrm_profile::Bytes;
-use radrm_profile::model::Profile;
+use super::job::job_stacks;
+use super::memory::Memory;
+use super::table::{Refusal, StackRow, StackTable, tables, tables_of};
+use radrm_profile::model::{Kind, Profile};
+use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -23,9 +25,16 @@ pub struct StacksSummary {
     pub sites: Vec<SiteSummary>,
     /// Sites that are not listed.
     pub sites_not_listed: u64,
-    /// Requests that were refused, by where they were made, most first.
+    /// Requests that were refused, by where they were made: the line that asked first comes first, as far as that was
+    /// written down, and then the one that asked most often.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedSite>,
+    /// Refused requests with what was held at that moment, by time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<RefusalSummary>,
+    /// Memory that is no part of the device total.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub other_memory: Vec<OtherMemorySummary>,
     /// Stacks without a place of their own, or that could not be read.
     pub stacks_not_kept: u64,
     /// True if threads made changes out of turn: figures at the peak may be off by these.
@@ -56,8 +65,71 @@ pub struct RefusedSite {
     pub requests: u64,
     /// The largest of them.
     pub largest_bytes: Bytes,
+    /// When the first of them was; null if it was not written down.
+    pub first_ns: Option<Nanos>,
     /// The stack of most of them, outermost first.
     pub stack: Vec<String>,
+}
+
+/// A refused request, and who held the memory at that moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusalSummary {
+    /// Its number among those of the profile, by time, from 1: `radrm report --stacks=folded --at=refusal:NUMBER`.
+    pub number: usize,
+    /// When.
+    pub t_ns: Nanos,
+    /// Kind of memory asked for.
+    pub kind: &'static str,
+    /// Size asked for.
+    pub size_bytes: Bytes,
+    /// The line that asked, as in [`SiteSummary`].
+    pub site: String,
+    /// Its stack, outermost first.
+    pub stack: Vec<String>,
+    /// Device total of the process at that moment: the sum of `held`, those that are not listed included.
+    pub held_bytes: Bytes,
+    /// Who held most then.
+    pub held: Vec<HeldSite>,
+    /// Lines that are not listed.
+    pub held_not_listed: u64,
+}
+
+/// What a line held at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeldSite {
+    /// As in [`SiteSummary`].
+    pub site: String,
+    /// Bytes.
+    pub bytes: Bytes,
+}
+
+/// Who holds memory that is no part of the device total.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OtherMemorySummary {
+    /// Kind of memory.
+    pub kind: &'static str,
+    /// Held when the device total was at its peak: the sum of `sites`, those that are not listed included.
+    pub peak_bytes: Bytes,
+    /// Largest at the peak first.
+    pub sites: Vec<SiteSummary>,
+    /// Sites that are not listed.
+    pub sites_not_listed: u64,
+}
+
+/// Who holds the memory of a job of several processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct JobStacksSummary {
+    /// The moment: of those at which all processes were read, the one at which most was held. The job's peak can lie in
+    /// between.
+    pub t_ns: Nanos,
+    /// Processes that held anything then.
+    pub processes: u64,
+    /// Device memory on all GPUs: the sum of `sites`, those that are not listed included.
+    pub held_bytes: Bytes,
+    /// Largest first.
+    pub sites: Vec<HeldSite>,
+    /// Lines that are not listed.
+    pub sites_not_listed: u64,
 }
 
 /// The lines of one process and GPU.
@@ -112,31 +184,38 @@ impl Lines {
 
 /// Who holds the memory of each process and GPU, by line.
 pub(in crate::model) fn summaries(profile: &Profile) -> Vec<StacksSummary> {
-    tables(profile, false).iter().map(summary).collect()
+    let other: Vec<StackTable<'_>> = Memory::ALL
+        .into_iter()
+        .filter(|memory| *memory != Memory::Device)
+        .flat_map(|memory| tables_of(profile, memory, false))
+        .collect();
+    let mut device = tables(profile, false);
+    // A process can have pinned memory beside a GPU on which it has nothing.
+    for table in &other {
+        let is_of = |known: &StackTable<'_>| is_same(known, table);
+        if !device.iter().any(is_of) {
+            device.push(StackTable {
+                memory: Memory::Device,
+                rows: Vec::new(),
+                refusals: Vec::new(),
+                ..table.clone()
+            });
+        }
+    }
+    device.iter().map(|table| summary(table, &other)).collect()
 }
 
-fn summary(table: &StackTable<'_>) -> StacksSummary {
-    let mut sites = Lines::of(table).sites;
-    sites.retain(|site| !site.peak_bytes.is_zero() || !site.held_bytes.is_zero());
-    let mut refused = BTreeMap::<String, RefusedSite>::new();
-    let mut order: Vec<&StackRow> = table.rows.iter().filter(|row| row.refused > 0).collect();
-    order.sort_by_key(|row| std::cmp::Reverse(row.refused));
-    for row in order {
-        let site = site_of(&row.frames);
-        let entry = refused.entry(site.clone()).or_insert_with(|| RefusedSite {
-            site,
-            requests: 0,
-            largest_bytes: Bytes::ZERO,
-            stack: row.frames.iter().map(ToString::to_string).collect(),
-        });
-        entry.requests = entry.requests.saturating_add(row.refused);
-        entry.largest_bytes = entry.largest_bytes.max(row.refused_largest);
-    }
-    let mut refused: Vec<RefusedSite> = refused.into_values().collect();
-    refused.sort_by(|a, b| b.requests.cmp(&a.requests).then_with(|| a.site.cmp(&b.site)));
-    let sites_not_listed = sites.len().saturating_sub(LISTED) as u64;
-    sites.truncate(LISTED);
-    refused.truncate(LISTED);
+fn is_same(a: &StackTable<'_>, b: &StackTable<'_>) -> bool {
+    (a.process.key, a.account.gpu) == (b.process.key, b.account.gpu)
+}
+
+fn summary(table: &StackTable<'_>, other: &[StackTable<'_>]) -> StacksSummary {
+    let (sites, sites_not_listed) = held(table);
+    let other = other.iter().filter(|other| is_same(other, table)).map(|other| {
+        let (sites, sites_not_listed) = held(other);
+        let kind = other.memory.kind().map_or("device", Kind::key);
+        OtherMemorySummary { kind, peak_bytes: other.peak(), sites, sites_not_listed }
+    });
     let stacks = table.process.stacks.as_ref();
     StacksSummary {
         pid: table.pid(),
@@ -144,10 +223,99 @@ fn summary(table: &StackTable<'_>) -> StacksSummary {
         peak_bytes: table.account.peak,
         sites,
         sites_not_listed,
-        refused,
+        refused: refused(table),
+        refusals: table.refusals.iter().map(|of| refusal(table, of)).collect(),
+        other_memory: other.filter(|of| !of.sites.is_empty()).collect(),
         stacks_not_kept: stacks.map_or(0, |stacks| stacks.full.saturating_add(stacks.unread)),
         is_approximate: stacks.is_some_and(|stacks| stacks.unordered > 0),
     }
+}
+
+/// The lines that held something at the peak or at the end.
+fn held(table: &StackTable<'_>) -> (Vec<SiteSummary>, u64) {
+    let mut sites = Lines::of(table).sites;
+    sites.retain(|site| !site.peak_bytes.is_zero() || !site.held_bytes.is_zero());
+    listed(sites)
+}
+
+/// As many as are listed, and how many are not.
+fn listed<T>(mut all: Vec<T>) -> (Vec<T>, u64) {
+    let more = all.len().saturating_sub(LISTED) as u64;
+    all.truncate(LISTED);
+    (all, more)
+}
+
+fn refused(table: &StackTable<'_>) -> Vec<RefusedSite> {
+    let mut refused = BTreeMap::<String, RefusedSite>::new();
+    let mut order: Vec<(usize, &StackRow)> =
+        table.rows.iter().enumerate().filter(|(_, row)| row.refused > 0).collect();
+    order.sort_by_key(|(_, row)| std::cmp::Reverse(row.refused));
+    for (at, row) in order {
+        let site = site_of(&row.frames);
+        let entry = refused.entry(site.clone()).or_insert_with(|| RefusedSite {
+            site,
+            requests: 0,
+            largest_bytes: Bytes::ZERO,
+            first_ns: None,
+            stack: row.frames.iter().map(ToString::to_string).collect(),
+        });
+        entry.requests = entry.requests.saturating_add(row.refused);
+        entry.largest_bytes = entry.largest_bytes.max(row.refused_largest);
+        let first = table.refusals.iter().filter(|refusal| refusal.row == at).map(|refusal| refusal.t).min();
+        entry.first_ns = entry.first_ns.into_iter().chain(first).min();
+    }
+    let mut refused: Vec<RefusedSite> = refused.into_values().collect();
+    let first = |of: &RefusedSite| of.first_ns.unwrap_or(Nanos(u64::MAX));
+    refused.sort_by(|a, b| {
+        first(a).cmp(&first(b)).then_with(|| b.requests.cmp(&a.requests)).then_with(|| a.site.cmp(&b.site))
+    });
+    listed(refused).0
+}
+
+fn refusal(table: &StackTable<'_>, of: &Refusal) -> RefusalSummary {
+    let rows = table.rows.iter().zip(&of.held);
+    let (held, held_not_listed) = listed(by_site(rows.map(|(row, bytes)| (&row.frames[..], *bytes))));
+    let frames = table.rows.get(of.row).map_or(&[][..], |row| &row.frames);
+    RefusalSummary {
+        number: of.number,
+        t_ns: of.t,
+        kind: Kind::from_raw(of.kind).map_or("unknown", Kind::key),
+        size_bytes: of.size,
+        site: site_of(frames),
+        stack: frames.iter().map(ToString::to_string).collect(),
+        held_bytes: of.total,
+        held,
+        held_not_listed,
+    }
+}
+
+/// What stacks hold by line, largest first.
+fn by_site<'f>(stacks: impl Iterator<Item = (&'f [FrameLabel], Bytes)>) -> Vec<HeldSite> {
+    let mut sums = BTreeMap::<String, Bytes>::new();
+    for (frames, bytes) in stacks.filter(|(_, bytes)| !bytes.is_zero()) {
+        let sum = sums.entry(site_of(frames)).or_default();
+        *sum = Bytes(sum.0.saturating_add(bytes.0));
+    }
+    let mut held: Vec<HeldSite> = sums.into_iter().map(|(site, bytes)| HeldSite { site, bytes }).collect();
+    held.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.site.cmp(&b.site)));
+    held
+}
+
+/// Who holds the memory of a job by line; `None`: it is one process, or no moment is known at which all were read.
+pub(in crate::model) fn job_summary(profile: &Profile) -> Option<JobStacksSummary> {
+    if profile.processes.iter().filter(|process| process.stacks.is_some()).count() < 2 {
+        return None;
+    }
+    let job = job_stacks(profile, false)?;
+    let stacks = job.flames.iter().flat_map(|flame| &flame.stacks);
+    let (sites, sites_not_listed) = listed(by_site(stacks.map(|stack| (&stack.frames[..], stack.bytes))));
+    Some(JobStacksSummary {
+        t_ns: job.t,
+        processes: job.processes as u64,
+        held_bytes: job.total(),
+        sites,
+        sites_not_listed,
+    })
 }
 
 /// The frame to look at first: the innermost of the program's own code, else the innermost.

@@ -3,23 +3,31 @@
 mod difference;
 mod fold;
 mod frames;
+mod job;
 mod lines;
+mod memory;
+mod moments;
 mod table;
 
 pub use difference::{FlameDifference, LineDifference, StackDifference};
 pub use frames::{FrameLabel, Origin};
-pub use lines::{Lines, RefusedSite, SiteSummary, StacksSummary};
-pub use table::{StackRow, StackTable};
+pub use job::{JobStacks, job_stacks};
+pub use lines::{
+    HeldSite, JobStacksSummary, Lines, OtherMemorySummary, RefusalSummary, RefusedSite, SiteSummary,
+    StacksSummary,
+};
+pub use memory::Memory;
+pub use table::{Refusal, StackRow, StackTable};
 
 pub(crate) use frames::is_installed;
 pub(crate) use lines::site_of;
-pub(super) use lines::summaries;
-pub(crate) use table::tables;
+pub(super) use lines::{job_summary, summaries};
 #[cfg(test)]
 pub(crate) use table::tests::profile as profile_with_moments;
+pub(crate) use table::{tables, tables_of};
 
-use radrm_profile::Bytes;
 use radrm_profile::model::{GpuIndex, Profile};
+use radrm_profile::{Bytes, Nanos};
 
 /// Which figure of a stack is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +36,8 @@ pub enum Held {
     AtPeak,
     /// At the process's end, or when it was last read.
     AtEnd,
+    /// When this request was refused; the first has number 1.
+    AtRefusal(usize),
 }
 
 /// A stack with names and what was held from it.
@@ -42,13 +52,13 @@ pub struct FlameStack {
 /// The stacks of one process on one GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flame {
-    /// The process.
-    pub pid: u32,
+    /// The process; `None`: those of the job together.
+    pub pid: Option<u32>,
     /// Its program, without directories.
     pub program: String,
     /// The GPU.
     pub gpu: GpuIndex,
-    /// Largest first; their sum is the process's device total at that time, to the byte.
+    /// Largest first; their sum is the process's figure of this memory at that time, to the byte.
     pub stacks: Vec<FlameStack>,
 }
 
@@ -59,19 +69,55 @@ impl Flame {
     }
 }
 
-/// The stacks of a profile, of each process and GPU those of its device memory. `all_frames`: also frames of allocators, of
-/// the CUDA runtime and of interpreters.
+/// The stacks of a profile's device memory, of each process and GPU. `all_frames`: also frames of allocators, of the CUDA
+/// runtime and of interpreters.
 pub fn flames(profile: &Profile, held: Held, all_frames: bool) -> Vec<Flame> {
-    let flames = tables(profile, all_frames).into_iter().map(|table| flame(table, held));
+    flames_of(profile, Memory::Device, held, all_frames)
+}
+
+/// The same of another memory.
+pub fn flames_of(profile: &Profile, memory: Memory, held: Held, all_frames: bool) -> Vec<Flame> {
+    let flames = tables_of(profile, memory, all_frames).into_iter().filter_map(|table| {
+        let of = |of: fn(&StackRow) -> Bytes| table.rows.iter().map(of).collect::<Vec<_>>();
+        let bytes = match held {
+            Held::AtPeak => of(|row| row.at_peak),
+            Held::AtEnd => of(|row| row.at_end),
+            Held::AtRefusal(number) => {
+                table.refusals.iter().find(|refusal| refusal.number == number)?.held.clone()
+            }
+        };
+        Some(flame(table, &bytes))
+    });
     flames.filter(|flame| !flame.stacks.is_empty()).collect()
 }
 
-fn flame(table: StackTable<'_>, held: Held) -> Flame {
-    let bytes = |row: &StackRow| if held == Held::AtPeak { row.at_peak } else { row.at_end };
+/// Refused requests that were written down with what was held then: number and time, and the line that asked.
+pub fn refusals(profile: &Profile) -> Vec<(usize, Nanos, String)> {
+    let tables = tables(profile, false);
+    let of = |table: &StackTable<'_>| {
+        let refusals = table.refusals.iter();
+        let site = |refusal: &Refusal| site_of(&table.rows[refusal.row].frames);
+        refusals.map(|refusal| (refusal.number, refusal.t, site(refusal))).collect::<Vec<_>>()
+    };
+    let mut all: Vec<_> = tables.iter().flat_map(of).collect();
+    all.sort();
+    all
+}
+
+fn flame(table: StackTable<'_>, bytes: &[Bytes]) -> Flame {
     let (pid, program, gpu) = (table.pid(), table.program().to_owned(), table.account.gpu);
-    let rows = table.rows.into_iter().filter(|row| !bytes(row).is_zero());
-    let mut stacks: Vec<FlameStack> =
-        rows.map(|row| FlameStack { bytes: bytes(&row), frames: row.frames }).collect();
+    let memory = table.memory;
+    let root = (memory != Memory::Device).then(|| FrameLabel::note(format!("[{}]", memory.label())));
+    let rows = table.rows.into_iter().zip(bytes).filter(|(_, bytes)| !bytes.is_zero());
+    let stacks = rows.map(|(row, bytes)| FlameStack {
+        bytes: *bytes,
+        frames: root.iter().cloned().chain(row.frames).collect(),
+    });
+    let stacks = stacks.collect();
+    Flame { pid: Some(pid), program, gpu, stacks: by_size(stacks) }
+}
+
+fn by_size(mut stacks: Vec<FlameStack>) -> Vec<FlameStack> {
     stacks.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.frames.cmp(&b.frames)));
-    Flame { pid, program, gpu, stacks }
+    stacks
 }

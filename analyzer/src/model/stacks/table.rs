@@ -2,8 +2,11 @@
 
 use super::fold;
 use super::frames::{FrameLabel, labels};
+use super::memory::Memory;
+use super::moments::{Moment, moments};
 use radrm_profile::model::{
-    Account, Kind, KindAccount, Process, Profile, Site, StackFrame, StackMoment, Stacks,
+    Account, KIND_COUNT, Kind, KindAccount, Process, ProcessKey, Profile, Site, StackFrame, StackMoment,
+    Stacks,
 };
 use radrm_profile::{Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,10 +18,14 @@ pub struct StackTable<'a> {
     pub process: &'a Process,
     /// Its account on the GPU.
     pub account: &'a Account,
-    /// Each stack once. `at_peak` and `at_end` add up to the account's totals, to the byte.
+    /// Which memory.
+    pub memory: Memory,
+    /// Each stack once. `at_peak` and `at_end` add up to the account's figures of this memory, to the byte.
     pub rows: Vec<StackRow>,
-    /// Moments at which it was also recorded what each stack held, by time.
+    /// Moments at which it was also recorded what each stack held, by time; of device memory only.
     pub moments: Vec<Moment>,
+    /// Refused requests that were written down, by time.
+    pub refusals: Vec<Refusal>,
     /// What is held at the end through allocators that keep what was given back, by the owner of the allocator.
     pub cached: BTreeMap<&'static str, Bytes>,
 }
@@ -40,20 +47,31 @@ pub struct StackRow {
     pub refused_largest: Bytes,
 }
 
-/// What was held at one moment.
+/// A refused request, and what was held at that moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct Refusal {
+    /// Its number among those of the profile, by time, from 1.
+    pub number: usize,
     /// When.
     pub t: Nanos,
-    /// Device total: the sum of `held`.
+    /// Number of the kind of memory.
+    pub kind: u8,
+    /// Size asked for.
+    pub size: Bytes,
+    /// The row of the stack that asked.
+    pub row: usize,
+    /// What was held together: the sum of `held`.
     pub total: Bytes,
-    /// True if nothing higher had been held until then; else it is the moment at which the recorder looked.
-    pub is_peak: bool,
     /// By row of the table.
     pub held: Vec<Bytes>,
 }
 
 impl StackTable<'_> {
+    /// What all stacks held at the peak of the device total.
+    pub fn peak(&self) -> Bytes {
+        self.memory.total(self.account.peak, &self.account.kinds.each_ref().map(|kind| kind.at_peak))
+    }
+
     /// The process's id.
     pub fn pid(&self) -> u32 {
         self.process.identity.pid
@@ -65,74 +83,160 @@ impl StackTable<'_> {
     }
 }
 
-/// The stacks of a profile, of each process and GPU. `all_frames`: also frames of allocators, of the CUDA runtime and of
-/// interpreters.
+/// The stacks of a profile's device memory, of each process and GPU. `all_frames`: also frames of allocators, of the CUDA
+/// runtime and of interpreters.
 pub(crate) fn tables(profile: &Profile, all_frames: bool) -> Vec<StackTable<'_>> {
+    tables_of(profile, Memory::Device, all_frames)
+}
+
+/// The same of another memory.
+pub(crate) fn tables_of(profile: &Profile, memory: Memory, all_frames: bool) -> Vec<StackTable<'_>> {
+    make(profile, memory, all_frames, None)
+}
+
+/// The stacks of device memory with one moment only: the last one up to `t`.
+pub(super) fn tables_at(profile: &Profile, all_frames: bool, t: Nanos) -> Vec<StackTable<'_>> {
+    make(profile, Memory::Device, all_frames, Some(t))
+}
+
+fn make(profile: &Profile, memory: Memory, all_frames: bool, at: Option<Nanos>) -> Vec<StackTable<'_>> {
+    let numbers = refusal_numbers(profile);
     let with_stacks =
         profile.processes.iter().filter_map(|process| Some((process, process.stacks.as_ref()?)));
     let tables = with_stacks.flat_map(|(process, stacks)| {
-        process.state.accounts.iter().map(move |account| table(process, stacks, account, all_frames))
+        let accounts = process.state.accounts.iter();
+        accounts.map(|account| Making { process, stacks, account, memory, all_frames, at }.table(&numbers))
     });
     tables.filter(|table| !table.rows.is_empty()).collect()
 }
 
-fn table<'a>(
+/// Numbers of refused requests by process and place in its list.
+type Numbers = HashMap<(ProcessKey, usize), usize>;
+
+fn refusal_numbers(profile: &Profile) -> Numbers {
+    let all = profile.processes.iter().enumerate().flat_map(|(process, of)| {
+        of.stack_refusals.iter().enumerate().map(move |(at, refusal)| (refusal.t, process, of.key, at))
+    });
+    let mut all: Vec<_> = all.collect();
+    all.sort_by_key(|(t, process, _, at)| (*t, *process, *at));
+    all.into_iter().enumerate().map(|(number, (_, _, key, at))| ((key, at), number + 1)).collect()
+}
+
+/// What a table is made of.
+#[derive(Clone, Copy)]
+struct Making<'a> {
     process: &'a Process,
-    stacks: &Stacks,
+    stacks: &'a Stacks,
     account: &'a Account,
+    memory: Memory,
     all_frames: bool,
-) -> StackTable<'a> {
-    let mut rows = Rows::default();
-    let mut of_site = HashMap::new();
-    let mut cached = BTreeMap::<&'static str, Bytes>::new();
-    for site in stacks.sites.iter().filter(|site| site.gpu == account.gpu) {
-        let mut frames = labels(stacks, site, all_frames);
-        frames.reverse();
-        let at = rows.at(frames);
-        let row = &mut rows.list[at];
-        row.refused = row.refused.saturating_add(site.refused);
-        row.refused_largest = row.refused_largest.max(site.refused_size);
-        if !site.is_in_total() {
-            continue;
+    /// Up to when the only moment is wanted.
+    at: Option<Nanos>,
+}
+
+impl<'a> Making<'a> {
+    fn table(self, numbers: &Numbers) -> StackTable<'a> {
+        let Self { process, stacks, account, memory, all_frames, at: until } = self;
+        let mut rows = Rows::default();
+        let (mut of_site, mut asked) = (HashMap::new(), HashMap::new());
+        let mut cached = BTreeMap::<&'static str, Bytes>::new();
+        for site in stacks.sites.iter().filter(|site| site.gpu == account.gpu) {
+            let is_held = memory.has(site);
+            if !is_held && site.refused == 0 {
+                continue;
+            }
+            let mut frames = labels(stacks, site, all_frames);
+            frames.reverse();
+            let at = rows.at(frames);
+            let row = &mut rows.list[at];
+            if site.refused > 0 {
+                asked.insert(site.id(), at);
+            }
+            // Those of all kinds stand with the device memory.
+            if is_held || memory == Memory::Device {
+                row.refused = row.refused.saturating_add(site.refused);
+                row.refused_largest = row.refused_largest.max(site.refused_size);
+            }
+            if !is_held {
+                continue;
+            }
+            row.at_peak = sum(row.at_peak, site.at_peak);
+            row.at_end = sum(row.at_end, site.held);
+            row.allocations = row.allocations.saturating_add(site.allocations);
+            of_site.insert(site.id(), at);
+            if let Some(owner) = cache(stacks, site).filter(|_| !site.held.is_zero()) {
+                let bytes = cached.entry(owner).or_default();
+                *bytes = sum(*bytes, site.held);
+            }
         }
-        row.at_peak = sum(row.at_peak, site.at_peak);
-        row.at_end = sum(row.at_end, site.held);
-        row.allocations = row.allocations.saturating_add(site.allocations);
-        of_site.insert(site.id(), at);
-        if let Some(owner) = cache(stacks, site).filter(|_| !site.held.is_zero()) {
-            let bytes = cached.entry(owner).or_default();
-            *bytes = sum(*bytes, site.held);
+        let kinds = |of: fn(&KindAccount) -> Bytes| account.kinds.each_ref().map(of);
+        for at in rows.add_rest(memory, account.peak, &kinds(|kind| kind.at_peak), |row| row.at_peak) {
+            rows.list[at.0].at_peak = at.1;
         }
+        for at in rows.add_rest(memory, account.now, &kinds(|kind| kind.now), |row| row.at_end) {
+            rows.list[at.0].at_end = at.1;
+        }
+        let mut moments = match memory {
+            Memory::Device => moments(process, account, &of_site, &mut rows, until),
+            _ => Vec::new(),
+        };
+        let mut refusals = self.refusals(numbers, &of_site, &asked, &mut rows);
+        let all = rows.list.len();
+        let held = moments.iter_mut().map(|moment| &mut moment.held);
+        let mut held: Vec<&mut Vec<Bytes>> =
+            held.chain(refusals.iter_mut().map(|refusal| &mut refusal.held)).collect();
+        held.iter_mut().for_each(|held| held.resize(all, Bytes::ZERO));
+        // What was held in between only matters where such moments are known.
+        let is_used = |at: usize, row: &StackRow| {
+            row.refused > 0
+                || !row.at_peak.is_zero()
+                || !row.at_end.is_zero()
+                || held.iter().any(|held| !held[at].is_zero())
+        };
+        let is_asked = |at: usize| asked.values().any(|row| *row == at);
+        let keep: Vec<bool> = rows.list.iter().enumerate().map(|(at, row)| is_used(at, row)).collect();
+        let has_any = keep.contains(&true);
+        let keep: Vec<bool> = (0..all).map(|at| keep[at] || has_any && is_asked(at)).collect();
+        for held in held {
+            let mut keep = keep.iter();
+            held.retain(|_| keep.next().copied().unwrap_or(false));
+        }
+        for refusal in &mut refusals {
+            refusal.row = keep.iter().take(refusal.row).filter(|keep| **keep).count();
+        }
+        let kept = rows.list.into_iter().zip(&keep).filter(|(_, keep)| **keep);
+        let rows = kept.map(|(row, _)| row).collect();
+        StackTable { process, account, memory, rows, moments, refusals, cached }
     }
-    let listed = |of: fn(&StackRow) -> Bytes| rows.list.iter().map(of).fold(Bytes::ZERO, sum);
-    let (at_peak, at_end) = (listed(|row| row.at_peak), listed(|row| row.at_end));
-    let kinds = |of: fn(&KindAccount) -> Bytes| account.kinds.each_ref().map(of);
-    for (name, bytes) in rest(account.peak, at_peak, &kinds(|kind| kind.at_peak)) {
-        let at = rows.at(vec![FrameLabel::note(name)]);
-        rows.list[at].at_peak = bytes;
+
+    fn refusals(
+        self,
+        numbers: &Numbers,
+        of_site: &HashMap<u64, usize>,
+        asked: &HashMap<u64, usize>,
+        rows: &mut Rows,
+    ) -> Vec<Refusal> {
+        let all = self.process.stack_refusals.iter().enumerate();
+        let mut refusals: Vec<Refusal> = all
+            .filter(|(_, record)| record.gpu == self.account.gpu)
+            .filter_map(|(at, record)| {
+                let row = *asked.get(&record.site)?;
+                let held = record.held.iter().copied().collect();
+                let (held, total) = rows.held(self.memory, &held, of_site, record.total, &record.kinds);
+                let number = *numbers.get(&(self.process.key, at))?;
+                let (t, kind, size) = (record.t, record.kind, record.size);
+                Some(Refusal { number, t, kind, size, row, total, held })
+            })
+            .collect();
+        refusals.sort_by_key(|refusal| refusal.number);
+        refusals
     }
-    for (name, bytes) in rest(account.now, at_end, &kinds(|kind| kind.now)) {
-        let at = rows.at(vec![FrameLabel::note(name)]);
-        rows.list[at].at_end = bytes;
-    }
-    let moments = moments(process, account, &of_site, &mut rows);
-    let used = |row: &StackRow| row.refused > 0 || !row.at_peak.is_zero() || !row.at_end.is_zero();
-    // What was held in between only matters where such moments are known.
-    let keep: Vec<bool> = (0..rows.list.len())
-        .map(|at| used(&rows.list[at]) || moments.iter().any(|moment| !moment.held[at].is_zero()))
-        .collect();
-    let kept = |at: usize| keep.get(at).copied().unwrap_or(false);
-    let only =
-        |held: Vec<Bytes>| held.into_iter().enumerate().filter(|(at, _)| kept(*at)).map(|(_, b)| b).collect();
-    let moments = moments.into_iter().map(|moment| Moment { held: only(moment.held), ..moment }).collect();
-    let rows = rows.list.into_iter().enumerate().filter(|(at, _)| kept(*at)).map(|(_, row)| row).collect();
-    StackTable { process, account, rows, moments, cached }
 }
 
 /// Stacks in the order in which they were met, each once.
 #[derive(Default)]
-struct Rows {
-    list: Vec<StackRow>,
+pub(super) struct Rows {
+    pub(super) list: Vec<StackRow>,
     known: HashMap<Vec<FrameLabel>, usize>,
 }
 
@@ -143,13 +247,57 @@ impl Rows {
             self.list.len() - 1
         })
     }
+
+    /// Adds rows for what a total has beyond what rows hold; gives them with what they hold.
+    fn add_rest(
+        &mut self,
+        memory: Memory,
+        total: Bytes,
+        kinds: &[Bytes; KIND_COUNT],
+        of: fn(&StackRow) -> Bytes,
+    ) -> Vec<(usize, Bytes)> {
+        let listed = self.list.iter().map(of).fold(Bytes::ZERO, sum);
+        let rest = rest(memory, total, listed, kinds).into_iter();
+        rest.map(|(name, bytes)| (self.at(vec![FrameLabel::note(name)]), bytes)).collect()
+    }
+
+    /// What rows hold where sites hold this, with rows for what the total has beyond; and the sum.
+    pub(super) fn held(
+        &mut self,
+        memory: Memory,
+        sites: &HashMap<u64, Bytes>,
+        of_site: &HashMap<u64, usize>,
+        total: Bytes,
+        kinds: &[Bytes; KIND_COUNT],
+    ) -> (Vec<Bytes>, Bytes) {
+        let mut held = vec![Bytes::ZERO; self.list.len()];
+        for (site, bytes) in sites {
+            if let Some(held) = of_site.get(site).and_then(|at| held.get_mut(*at)) {
+                *held = sum(*held, *bytes);
+            }
+        }
+        let listed = held.iter().copied().fold(Bytes::ZERO, sum);
+        for (name, bytes) in rest(memory, total, listed, kinds) {
+            let at = self.at(vec![FrameLabel::note(name)]);
+            held.resize(self.list.len(), Bytes::ZERO);
+            held[at] = bytes;
+        }
+        let total = held.iter().copied().fold(Bytes::ZERO, sum);
+        (held, total)
+    }
 }
 
-/// What the device total has beyond what stacks held: what pools hold beyond what they handed out, and graphs, are amounts
-/// that the driver reports; no one asked for them.
-fn rest(total: Bytes, listed: Bytes, kinds: &[Bytes]) -> Vec<(&'static str, Bytes)> {
-    let of = |kind: Kind| kinds.get(kind.index()).map_or(0, |bytes| bytes.0);
-    let mut rest = total.0.saturating_sub(listed.0);
+/// What the total of a memory has beyond what stacks held. What pools hold beyond what they handed out is an amount that the
+/// driver reports, and no line asked for it; so is what graphs hold after a trim.
+fn rest(
+    memory: Memory,
+    device: Bytes,
+    listed: Bytes,
+    kinds: &[Bytes; KIND_COUNT],
+) -> Vec<(&'static str, Bytes)> {
+    let is_device = memory == Memory::Device;
+    let of = |kind: Kind| if is_device { kinds[kind.index()].0 } else { 0 };
+    let mut rest = memory.total(device, kinds).0.saturating_sub(listed.0);
     let pools = of(Kind::PoolReserved).saturating_sub(of(Kind::PoolUsed)).min(rest);
     rest -= pools;
     let graphs = of(Kind::Graph).min(rest);
@@ -160,64 +308,6 @@ fn rest(total: Bytes, listed: Bytes, kinds: &[Bytes]) -> Vec<(&'static str, Byte
         ("[not attributed]", rest),
     ];
     parts.into_iter().filter(|part| part.1 > 0).map(|(name, bytes)| (name, Bytes(bytes))).collect()
-}
-
-/// Moments that are read of a process and GPU.
-const MOMENTS: usize = 256;
-
-/// Figures of moments that are read of a process and GPU: a damaged profile claims any number.
-const FIGURES: usize = 1 << 21;
-
-/// The moments that are recorded of a GPU. Each record has only what changed since the one before.
-fn moments(
-    process: &Process,
-    account: &Account,
-    of_site: &HashMap<u64, usize>,
-    rows: &mut Rows,
-) -> Vec<Moment> {
-    let records: Vec<_> = process.stack_moments.iter().filter(|record| record.gpu == account.gpu).collect();
-    let chosen = chosen(&records, MOMENTS.min(FIGURES / rows.list.len().max(1)).max(1));
-    let mut now = HashMap::<u64, Bytes>::new();
-    let mut moments = Vec::new();
-    for (number, record) in records.iter().enumerate() {
-        now.extend(record.changed.iter().copied());
-        if !chosen.contains(&number) {
-            continue;
-        }
-        let mut held = vec![Bytes::ZERO; rows.list.len()];
-        for (site, bytes) in &now {
-            if let Some(held) = of_site.get(site).and_then(|at| held.get_mut(*at)) {
-                *held = sum(*held, *bytes);
-            }
-        }
-        let listed = held.iter().copied().fold(Bytes::ZERO, sum);
-        for (name, bytes) in rest(record.total, listed, &record.kinds) {
-            let at = rows.at(vec![FrameLabel::note(name)]);
-            held.resize(rows.list.len(), Bytes::ZERO);
-            held[at] = bytes;
-        }
-        let total = held.iter().copied().fold(Bytes::ZERO, sum);
-        moments.push(Moment { t: record.t, total, is_peak: record.is_peak, held });
-    }
-    for moment in &mut moments {
-        moment.held.resize(rows.list.len(), Bytes::ZERO);
-    }
-    moments.sort_by_key(|moment| moment.t);
-    moments
-}
-
-/// Numbers of at most `limit` records: of each part of the time the one in which most was held.
-fn chosen(records: &[&StackMoment], limit: usize) -> BTreeSet<usize> {
-    let end = records.iter().map(|record| record.t.0).max().unwrap_or(0);
-    let part = |record: &StackMoment| u128::from(record.t.0) * limit as u128 / (u128::from(end) + 1);
-    let mut best = BTreeMap::<u128, (Bytes, usize)>::new();
-    for (number, record) in records.iter().enumerate() {
-        let here = (record.total, number);
-        let best =
-            best.entry(if records.len() > limit { part(record) } else { number as u128 }).or_insert(here);
-        *best = here.max(*best);
-    }
-    best.into_values().map(|(_, number)| number).collect()
 }
 
 /// Whose allocator keeps what was given back from a site, if one does.
@@ -236,7 +326,7 @@ fn sum(a: Bytes, b: Bytes) -> Bytes {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use radrm_profile::model::{GpuIndex, Job, StackCode};
+    use radrm_profile::model::{GpuIndex, Job, StackCode, StackRefusal};
 
     fn site(kind: Kind, code: u32, at_peak: u64, held: u64) -> Site {
         Site {
@@ -312,14 +402,66 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn of_many_moments_the_highest_of_each_part_of_the_time_stays() {
-        let moment =
-            |t: u64| StackMoment { t: Nanos(t), total: Bytes(t * 7919 % 1009), ..StackMoment::default() };
-        let records: Vec<StackMoment> = (0..5000).map(moment).collect();
-        let records: Vec<&StackMoment> = records.iter().collect();
-        let chosen = chosen(&records, 100);
-        assert_eq!(chosen.len(), 100);
-        let highest = records.iter().map(|record| record.total).max();
-        assert_eq!(chosen.iter().map(|at| records[*at].total).max(), highest);
+    fn a_refused_request_has_the_line_that_asked_and_what_was_held_then() {
+        let mut profile = profile();
+        let process = &mut profile.processes[0];
+        let stacks = process.stacks.as_mut().unwrap();
+        let asked = Site { refused: 2, ..site(Kind::Device, 2, 0, 0) };
+        let [load, step, asking] = [&stacks.sites[0], &stacks.sites[1], &asked].map(Site::id);
+        stacks.sites.push(asked);
+        stacks.codes.push(StackCode { file: "/home/u/a.py".into(), name: "ask".into() });
+        let refusal = |t, held: &[(u64, u64)], total, pool, used| {
+            let mut kinds = [Bytes::ZERO; KIND_COUNT];
+            kinds[Kind::PoolReserved.index()] = Bytes(pool);
+            kinds[Kind::PoolUsed.index()] = Bytes(used);
+            StackRefusal {
+                t: Nanos(t),
+                size: Bytes(9000),
+                site: asking,
+                total: Bytes(total),
+                kinds,
+                held: held.iter().map(|(site, bytes)| (*site, Bytes(*bytes))).collect(),
+                ..StackRefusal::default()
+            }
+        };
+        process.stack_refusals =
+            vec![refusal(25, &[(step, 120)], 300, 300, 120), refusal(15, &[(load, 500)], 500, 0, 0)];
+        let tables = tables(&profile, false);
+        let found: Vec<_> = tables[0]
+            .refusals
+            .iter()
+            .map(|of| {
+                let held = tables[0].rows.iter().zip(&of.held).filter(|(_, held)| !held.is_zero());
+                let held: Vec<_> = held.map(|(row, held)| (&*row.frames[0].function, held.0)).collect();
+                (of.number, of.t.0, of.total.0, &*tables[0].rows[of.row].frames[0].function, held)
+            })
+            .collect();
+        let expected = [
+            (1, 15, 500, "ask", vec![("load", 500)]),
+            (2, 25, 300, "ask", vec![("step", 120), ("[pools: reserved, not handed out]", 180)]),
+        ];
+        assert_eq!(found, expected);
+        let flames = super::super::flames(&profile, super::super::Held::AtRefusal(2), false);
+        assert_eq!((flames.len(), flames[0].total()), (1, Bytes(300)));
+        assert!(super::super::flames(&profile, super::super::Held::AtRefusal(3), false).is_empty());
+    }
+
+    #[test]
+    fn memory_outside_of_the_total_has_sums_of_its_own() {
+        let mut profile = profile();
+        let process = &mut profile.processes[0];
+        let account = &mut process.state.accounts[0];
+        account.kinds[Kind::PinnedHost.index()].at_peak = Bytes(70);
+        account.kinds[Kind::PinnedHost.index()].now = Bytes(50);
+        process.stacks.as_mut().unwrap().sites.push(site(Kind::PinnedHost, 0, 70, 50));
+        let total = |memory, of: fn(&StackRow) -> Bytes| {
+            let tables = tables_of(&profile, memory, false);
+            tables.iter().flat_map(|table| &table.rows).map(|row| of(row).0).sum::<u64>()
+        };
+        assert_eq!(total(Memory::Device, |row| row.at_peak), 800);
+        assert_eq!(total(Memory::PinnedHost, |row| row.at_peak), 70);
+        assert_eq!(total(Memory::PinnedHost, |row| row.at_end), 50);
+        assert_eq!(total(Memory::Managed, |row| row.at_peak), 0);
+        assert_eq!(tables_of(&profile, Memory::PinnedHost, false)[0].peak(), Bytes(70));
     }
 }

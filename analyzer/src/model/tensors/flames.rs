@@ -32,7 +32,7 @@ pub fn tensor_flames(profile: &Profile, by: TensorsBy, all_frames: bool) -> Vec<
             .collect();
         stacks.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.frames.cmp(&b.frames)));
         let program = process.identity.exe.rsplit('/').next().unwrap_or_default().to_owned();
-        Flame { pid: process.identity.pid, program, gpu: of.gpu, stacks }
+        Flame { pid: Some(process.identity.pid), program, gpu: of.gpu, stacks }
     };
     holders(profile).map(flame).filter(|flame| !flame.stacks.is_empty()).collect()
 }

@@ -75,7 +75,7 @@ pub(super) fn sections(
     for (process, gpu) in places {
         let mut parts = Vec::new();
         for (by, flames) in &flames {
-            let flame = flames.iter().find(|flame| flame.pid == process.pid && flame.gpu.0 == gpu.gpu);
+            let flame = flames.iter().find(|flame| flame.pid == Some(process.pid) && flame.gpu.0 == gpu.gpu);
             let has_modules = gpu.modules.iter().any(|of| of.module.is_some());
             let Some(flame) = flame.filter(|_| has_modules || *by == TensorsBy::Lines) else { continue };
             let part = part(gpu, *by, graphs);

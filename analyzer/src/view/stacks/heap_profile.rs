@@ -1,8 +1,8 @@
 //! A heap profile for ui.perfetto.dev: a trace (`trace.proto` of github.com/google/perfetto) with one `ProfilePacket`, in
-//! which each recorded moment of a process and GPU is a dump of the heap "GPU n".
+//! which each recorded moment of a process and GPU is a dump of the heap "GPU n". Refused requests are such moments.
 
 use super::wire::Message;
-use crate::model::stacks::{FrameLabel, StackTable, tables};
+use crate::model::stacks::{FrameLabel, Memory, StackTable, tables_of};
 use radrm_profile::model::Profile;
 use radrm_profile::{Bytes, Nanos};
 use std::collections::BTreeMap;
@@ -36,12 +36,15 @@ const CLOCKS: [u64; 3] = [1, 4, 6];
 /// The stacks of a profile at the peak, at the end and at the moments in between that are recorded. `all_frames` as in
 /// [`crate::flames`].
 pub fn heap_profile(profile: &Profile, all_frames: bool) -> Vec<u8> {
-    let tables = tables(profile, all_frames);
+    let tables: Vec<StackTable<'_>> =
+        Memory::ALL.into_iter().flat_map(|memory| tables_of(profile, memory, all_frames)).collect();
     let mut names = Names::default();
     let mut dumps = Message::default();
     let mut end = Nanos::ZERO;
     for table in &tables {
-        let gpus = tables.iter().filter(|other| other.process.key == table.process.key).count();
+        let is_of =
+            |other: &&StackTable<'_>| (other.process.key, other.memory) == (table.process.key, table.memory);
+        let gpus = tables.iter().filter(is_of).count();
         end = end.max(write_dumps(&mut dumps, &mut names, table, gpus > 1, profile.duration()));
     }
     let mut trace = Message::default();
@@ -98,11 +101,15 @@ fn write_dumps(
     several: bool,
     duration: Nanos,
 ) -> Nanos {
-    let heap = format!("GPU {}", table.account.gpu.0);
+    let mut heap = format!("GPU {}", table.account.gpu.0);
+    if table.memory != Memory::Device {
+        heap = format!("{heap} {}", table.memory.label());
+    }
     let stacks: Vec<u64> =
         table.rows.iter().map(|row| names.stack(several.then_some(heap.as_str()), &row.frames)).collect();
     let mut all: Vec<Held> =
         table.moments.iter().map(|moment| Held { t: moment.t, rows: moment.held.clone() }).collect();
+    all.extend(table.refusals.iter().map(|refusal| Held { t: refusal.t, rows: refusal.held.clone() }));
     let peak_at = table.account.peak_at;
     if table.moments.iter().all(|moment| !moment.is_peak || moment.t != peak_at) {
         all.push(Held { t: peak_at, rows: table.rows.iter().map(|row| row.at_peak).collect() });

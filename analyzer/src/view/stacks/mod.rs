@@ -16,8 +16,8 @@ use crate::model::stacks::{Flame, FlameStack};
 /// Frames that tell the flames of a profile apart: process and GPU, where there are several.
 fn prefix(flames: &[Flame], flame: &Flame) -> Vec<String> {
     let mut prefix = Vec::new();
-    if flames.iter().any(|other| other.pid != flame.pid) {
-        prefix.push(format!("{} (pid {})", flame.program, flame.pid));
+    if let Some(pid) = flame.pid.filter(|_| flames.iter().any(|other| other.pid != flame.pid)) {
+        prefix.push(format!("{} (pid {pid})", flame.program));
     }
     if flames.iter().any(|other| other.gpu != flame.gpu) {
         prefix.push(format!("GPU {}", flame.gpu.0));
@@ -47,7 +47,7 @@ pub(super) mod tests {
         };
         let stack = |frames, bytes| FlameStack { frames, bytes: Bytes(bytes) };
         Flame {
-            pid,
+            pid: Some(pid),
             program: "train".into(),
             gpu: GpuIndex(gpu),
             stacks: vec![

@@ -14,19 +14,19 @@ const FUNCTION: u32 = 5;
 const STRING: u32 = 6;
 const DEFAULT_TYPE: u32 = 14;
 
-/// The stacks at the peak and at the end as two values of one profile.
-pub fn pprof(at_peak: &[Flame], at_end: &[Flame]) -> Vec<u8> {
+/// Named lists of flames, each as a value in bytes of one profile; the first is shown unless another is asked for.
+pub fn pprof(lists: &[(&str, Vec<Flame>)]) -> Vec<u8> {
     let mut file = File::default();
     file.text("");
-    for (name, unit) in [("peak_space", "bytes"), ("held_space", "bytes")] {
-        let (name, unit) = (file.text(name), file.text(unit));
+    for (name, _) in lists {
+        let (name, unit) = (file.text(name), file.text("bytes"));
         file.out.message(SAMPLE_TYPE, |message| {
             message.number(1, name);
             message.number(2, unit);
         });
     }
-    let mut values = BTreeMap::<Vec<u64>, [u64; 2]>::new();
-    for (value, flames) in [at_peak, at_end].into_iter().enumerate() {
+    let mut values = BTreeMap::<Vec<u64>, Vec<u64>>::new();
+    for (value, (_, flames)) in lists.iter().enumerate() {
         for flame in flames {
             for stack in &flame.stacks {
                 let notes: Vec<FrameLabel> =
@@ -39,7 +39,7 @@ pub fn pprof(at_peak: &[Flame], at_end: &[Flame]) -> Vec<u8> {
                     .chain(notes.iter().rev())
                     .map(|frame| file.location(frame))
                     .collect();
-                let values = values.entry(locations).or_default();
+                let values = values.entry(locations).or_insert_with(|| vec![0; lists.len()]);
                 values[value] = values[value].saturating_add(stack.bytes.0);
             }
         }
@@ -50,7 +50,7 @@ pub fn pprof(at_peak: &[Flame], at_end: &[Flame]) -> Vec<u8> {
             message.numbers(2, &values);
         });
     }
-    let default = file.text("peak_space");
+    let default = file.text(lists.first().map_or("", |(name, _)| name));
     file.finish(default)
 }
 
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back_with_all_names_and_bytes() {
-        let file = fields(&pprof(&[flame(7, 0)], &[]));
+        let file = fields(&pprof(&[("peak_space", vec![flame(7, 0)]), ("held_space", Vec::new())]));
         let of = |number| file.iter().filter(move |field| field.0 == number);
         let texts: Vec<String> =
             of(u64::from(STRING)).map(|field| String::from_utf8(field.2.clone()).unwrap()).collect();

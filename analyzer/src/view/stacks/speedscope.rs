@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// One profile for each of the titled lists of flames and each flame in them.
-pub fn speedscope(name: &str, lists: &[(&str, &[Flame])]) -> String {
+pub fn speedscope(name: &str, lists: &[(String, Vec<Flame>)]) -> String {
     let mut numbers = BTreeMap::<String, usize>::new();
     let mut frames = Vec::new();
     let mut profiles = Vec::new();
     for (title, flames) in lists {
-        for flame in *flames {
+        for flame in flames {
             let prefix = prefix(flames, flame);
             let mut samples = Vec::new();
             for stack in &flame.stacks {
@@ -28,10 +28,11 @@ pub fn speedscope(name: &str, lists: &[(&str, &[Flame])]) -> String {
                 }
                 samples.push(sample);
             }
+            let process = flame.pid.map_or(String::new(), |pid| format!(", pid {pid}"));
             let weights: Vec<u64> = flame.stacks.iter().map(|stack| stack.bytes.0).collect();
             profiles.push(json!({
                 "type": "sampled",
-                "name": format!("{title}, pid {}, GPU {}", flame.pid, flame.gpu.0),
+                "name": format!("{title}{process}, GPU {}", flame.gpu.0),
                 "unit": "bytes",
                 "startValue": 0,
                 "endValue": flame.total().0,
@@ -69,9 +70,8 @@ mod tests {
 
     #[test]
     fn samples_name_frames_and_weights_add_up() {
-        let flames = [flame(7, 0)];
-        let file: Value =
-            serde_json::from_str(&speedscope("a run", &[("peak", &flames), ("end", &flames)])).unwrap();
+        let lists = ["peak", "end"].map(|title| (title.to_owned(), vec![flame(7, 0)]));
+        let file: Value = serde_json::from_str(&speedscope("a run", &lists)).unwrap();
         let frames = file["shared"]["frames"].as_array().unwrap();
         assert_eq!(frames.len(), 3, "frames are shared: {frames:?}");
         let profiles = file["profiles"].as_array().unwrap();

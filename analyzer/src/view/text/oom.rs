@@ -2,7 +2,7 @@
 
 use super::TextOptions;
 use super::sections::{Report, more};
-use super::stacks::by_line;
+use super::stacks::{by_line, in_short};
 use crate::model::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary, Summary};
 use crate::view::phrases::{counted, outcome_text, program_of};
 use radrm_profile::model::Kind;
@@ -41,7 +41,7 @@ pub fn oom_text(summary: &Summary, options: &TextOptions) -> String {
     }
     for it in &summary.postmortems {
         whole(&mut out, it, paint, width);
-        for line in by_line(&summary.stacks, it.pid, it.gpu) {
+        for line in by_line(&summary.stacks, it) {
             out.push_str(&format!("  {}\n", clean(&line)));
         }
     }
@@ -58,7 +58,7 @@ impl Report<'_> {
         out.push_str(&format!("\n{}\n", self.paint.bold("memory holders at the out-of-memory event")));
         let first = all.iter().filter(|it| it.is_first);
         for it in first.clone().take(SHORT) {
-            for line in short(it) {
+            for line in short(it).into_iter().chain(in_short(&self.summary.stacks, it)) {
                 out.push_str(&format!("  {}\n", clean(&line)));
             }
         }

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use radrm_cuda_abi::*;
 
 use crate::cx::Cx;
-use crate::memory::level::Level;
+use crate::memory::level::{Caller, Level};
 use crate::memory::{ledger, place};
 use crate::telemetry::{Bypass, GpuIndex, Kind};
 use crate::wiped::{Wiped, Zeroable};
@@ -223,10 +223,10 @@ impl Pool {
         let read = || {
             cx.relaxed_capture(|| cx.driver().pool_attribute(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT))
         };
-        if !self.reserved.follow(cx, gpu, Kind::PoolReserved, read) {
+        if !self.reserved.follow(cx, gpu, Kind::PoolReserved, Caller::Found, read) {
             // A driver without the attribute: the pool holds what it has handed out, at least.
             cx.bypass(Bypass::PoolUnknown);
-            self.reserved.charge(cx, gpu, Kind::PoolReserved, self.used());
+            self.reserved.charge(cx, gpu, Kind::PoolReserved, Caller::Found, self.used());
         }
     }
 
@@ -252,7 +252,7 @@ impl Pool {
             return;
         }
         if let Some(gpu) = self.gpu() {
-            self.reserved.charge(cx, gpu, Kind::PoolReserved, 0);
+            self.reserved.charge(cx, gpu, Kind::PoolReserved, Caller::Found, 0);
         }
         self.generation.fetch_add(1, Ordering::Release);
         self.gpu.store(0, Ordering::Relaxed);

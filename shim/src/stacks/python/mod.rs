@@ -20,6 +20,9 @@ const INTERPRETERS: usize = 64;
 const THREADS: usize = 4096;
 /// Bits of a reference that are no part of the address (from 3.14 on).
 const TAGS: u64 = 3;
+/// What hashes begin with: of walks to the end, and of those that are cut.
+const SEED: u64 = 1;
+const CUT_SEED: u64 = 2;
 /// Known frames among which the one that a walk comes to is looked for.
 const LOOK: usize = 16;
 
@@ -71,6 +74,7 @@ const STEPS: usize = 2 * DEPTH;
 /// The interpreter's frames of a stack.
 pub(super) struct Walk {
     trace: Trace<Step, STEPS>,
+    is_cut: bool,
 }
 
 impl Walk {
@@ -88,12 +92,22 @@ impl Walk {
     pub(super) fn walk(&mut self, memory: &mut Memory, runtime: Runtime) {
         let found = find(memory, runtime);
         memory.begin_log();
+        self.is_cut = false;
         let is_met = found.and_then(|(layout, thread)| self.follow(memory, &layout, thread));
         if is_met.is_none() {
             self.trace.give_up();
+            self.is_cut = false;
         }
         let is_whole = is_met.is_some() && (is_met == Some(true) || self.trace.fresh() < DEPTH);
-        self.trace.finish(memory, is_met == Some(true), is_whole, 1);
+        let seed = if self.is_cut { CUT_SEED } else { SEED };
+        self.trace.finish(memory, is_met == Some(true), is_whole, seed);
+        // Frames that are known from the last walk make it deeper than one walk can be.
+        self.is_cut |= self.trace.frames().iter().filter(|step| !step.is_native).count() > DEPTH;
+    }
+
+    /// Whether there are frames further out.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Its frames, innermost first.
@@ -103,7 +117,7 @@ impl Walk {
 
     /// Their hash.
     pub(super) fn hash(&self) -> u64 {
-        self.trace.hash(0, 1)
+        self.trace.hash(0, SEED)
     }
 
     /// Follows the list to its end, or to a frame from which on the last walk holds (true).
@@ -114,17 +128,21 @@ impl Walk {
         }
         memory.begin_log();
         let mut count = 0;
-        while frame != 0 && count < DEPTH {
+        while frame != 0 {
             if self.trace.drop_to(LOOK, |known| known.at == frame) && self.trace.fits() {
                 return Some(true);
             }
-            let mut step = Step { at: frame, found: CodeFrame::default(), is_native: false };
-            if !self.trace.push(memory, step) {
+            // What is left may be what begins the thread.
+            if count == DEPTH && !is_native(memory, layout, frame)? {
+                self.is_cut = true;
                 break;
             }
-            if let Entry::InsideNative(field) = layout.entry {
-                step.is_native = memory.part(frame.checked_add(field)?, 1)? >= NATIVE_OWNER.into();
+            let mut step = Step { at: frame, found: CodeFrame::default(), is_native: false };
+            if !self.trace.push(memory, step) {
+                self.is_cut = true;
+                break;
             }
+            step.is_native = is_native(memory, layout, frame)?;
             if !step.is_native {
                 step.found = read(memory, layout, frame)?;
                 count += 1;
@@ -134,6 +152,12 @@ impl Walk {
         }
         Some(false)
     }
+}
+
+/// Whether a frame stands for native code.
+fn is_native(memory: &mut Memory, layout: &Layout, frame: u64) -> Option<bool> {
+    let Entry::InsideNative(field) = layout.entry else { return Some(false) };
+    Some(memory.part(frame.checked_add(field)?, 1)? >= NATIVE_OWNER.into())
 }
 
 /// The calling thread in the interpreter's list.
