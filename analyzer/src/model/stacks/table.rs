@@ -5,11 +5,10 @@ use super::frames::{FrameLabel, labels};
 use super::memory::Memory;
 use super::moments::{Moment, moments};
 use radrm_profile::model::{
-    Account, KIND_COUNT, Kind, KindAccount, Process, ProcessKey, Profile, Site, StackFrame, StackMoment,
-    Stacks,
+    Account, KIND_COUNT, Kind, KindAccount, Process, ProcessKey, Profile, Site, StackFrame, Stacks,
 };
 use radrm_profile::{Bytes, Nanos};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 /// The stacks of one process on one GPU.
 #[derive(Clone, Debug)]
