@@ -65,7 +65,9 @@ impl Written {
                 stacks.sites.iter().filter(|site| site.gpu == account.gpu && site.is_in_total()).collect();
             let at_peak: Vec<(&Site, Bytes)> = sites.iter().map(|site| (*site, site.at_peak)).collect();
             let kinds = account.kinds.each_ref().map(|kind| kind.at_peak);
-            if account.peak > known.peak && !account.kinds_approximate && adds_up(&at_peak, &kinds) {
+            let has_peak =
+                account.peak > known.peak && !account.kinds_approximate && adds_up(&at_peak, &kinds);
+            if has_peak {
                 known.peak = account.peak;
                 let moment = StackMoment {
                     t: account.peak_at,
@@ -74,13 +76,15 @@ impl Written {
                     kinds,
                     ..blank(process, account)
                 };
-                moments.extend(known.news(moment, &at_peak));
+                moments.extend(known.news(moment, &at_peak, false));
             }
             let held: Vec<(&Site, Bytes)> = sites.iter().map(|site| (*site, site.held)).collect();
             let kinds = account.kinds.each_ref().map(|kind| kind.now);
             if adds_up(&held, &kinds) {
                 let moment = StackMoment { t: now, total: account.now, kinds, ..blank(process, account) };
-                moments.extend(known.news(moment, &held));
+                // Peaks are of one process each. At this moment all processes were read, also where this one holds what it
+                // held at the peak.
+                moments.extend(known.news(moment, &held, has_peak));
             }
         }
         moments
@@ -88,8 +92,8 @@ impl Written {
 }
 
 impl OnGpu {
-    /// The moment with what changed since the last one; `None`: nothing did.
-    fn news(&mut self, moment: StackMoment, held: &[(&Site, Bytes)]) -> Option<StackMoment> {
+    /// The moment with what changed since the last one; `None`: nothing did, and that is not worth a record.
+    fn news(&mut self, moment: StackMoment, held: &[(&Site, Bytes)], anyway: bool) -> Option<StackMoment> {
         let mut changed = Vec::new();
         for (site, bytes) in held {
             let known = self.held.entry(site.id()).or_default();
@@ -98,7 +102,7 @@ impl OnGpu {
                 changed.push((site.id(), *bytes));
             }
         }
-        (!changed.is_empty()).then_some(StackMoment { changed, ..moment })
+        (anyway || !changed.is_empty()).then_some(StackMoment { changed, ..moment })
     }
 }
 

@@ -82,7 +82,9 @@ pub(super) fn is_folded_library(path: &str) -> bool {
 /// Whether a library's frames are left out where they have no names: a thread begins in the C library.
 pub(super) fn is_c_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
-    ["libc.so", "libc-", "libpthread", "ld-linux", "ld-musl"].iter().any(|library| name.starts_with(library))
+    ["libc.so", "libc-", "libpthread", "libstdc++.so", "ld-linux", "ld-musl"]
+        .iter()
+        .any(|library| name.starts_with(library))
 }
 
 /// Whether this is the program or library of an interpreter, whose native frames mean its own functions.
@@ -97,6 +99,11 @@ pub(super) fn is_backward(function: &str) -> bool {
     ["torch::autograd::Engine::thread_main", "torch::autograd::Engine::thread_init"]
         .iter()
         .any(|name| function.starts_with(name))
+}
+
+/// The function whose backward pass this is.
+pub(super) fn differentiated(function: &str) -> Option<&str> {
+    function.strip_prefix("torch::autograd::generated::")?.strip_suffix("::apply")
 }
 
 /// Whether a function's frame is left out.

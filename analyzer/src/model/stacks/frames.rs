@@ -46,6 +46,11 @@ impl FrameLabel {
         Self { origin: Origin::Note, function: text.into(), file: None, line: None, is_installed: false }
     }
 
+    /// Whether it is the root of a thread of the backward pass.
+    pub(super) fn is_backward(&self) -> bool {
+        self.origin == Origin::Note && self.function == BACKWARD
+    }
+
     /// Whether it is code of the program and not of what is installed.
     pub(super) fn is_own_code(&self) -> bool {
         let Some(file) = &self.file else { return false };
@@ -331,6 +336,9 @@ mod tests {
         let with_root = shown(&native);
         assert_eq!(with_root.last().map(String::as_str), Some(BACKWARD));
         assert_eq!(with_root.len(), 2, "the engine's own frames are left out: {with_root:?}");
+        let mut labels = labels(&stacks, &Site { frames: native.to_vec(), ..Site::default() }, false);
+        labels.reverse();
+        assert_eq!(site_of(&labels), format!("{BACKWARD} ConvolutionBackward0"));
         // A hook in Python has a line.
         let hook = shown(&[&native[..], &[code(1, true)]].concat());
         assert!(

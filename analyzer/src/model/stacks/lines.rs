@@ -1,5 +1,6 @@
 //! Who holds the memory, by line of the program's own code.
 
+use super::fold;
 use super::frames::FrameLabel;
 use super::job::job_stacks;
 use super::memory::Memory;
@@ -318,8 +319,17 @@ pub(in crate::model) fn job_summary(profile: &Profile) -> Option<JobStacksSummar
     })
 }
 
-/// The frame to look at first: the innermost of the program's own code, else the innermost.
+/// The frame to look at first: the innermost of the program's own code, else the innermost; in a thread of the backward pass
+/// the function that is differentiated.
 pub(crate) fn site_of(frames: &[FrameLabel]) -> String {
-    let own = frames.iter().rev().find(|frame| frame.is_own_code());
-    own.or(frames.last()).map_or_else(|| "[other stacks]".to_owned(), ToString::to_string)
+    if let Some(own) = frames.iter().rev().find(|frame| frame.is_own_code()) {
+        return own.to_string();
+    }
+    match frames {
+        [root, inner @ ..] if root.is_backward() => {
+            let function = inner.iter().find_map(|frame| fold::differentiated(&frame.function));
+            function.map_or_else(|| root.to_string(), |function| format!("{root} {function}"))
+        }
+        _ => frames.last().map_or_else(|| "[other stacks]".to_owned(), ToString::to_string),
+    }
 }

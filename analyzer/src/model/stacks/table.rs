@@ -325,7 +325,7 @@ fn sum(a: Bytes, b: Bytes) -> Bytes {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use radrm_profile::model::{GpuIndex, Job, StackCode, StackRefusal};
+    use radrm_profile::model::{GpuIndex, Job, StackCode, StackMoment, StackRefusal};
 
     fn site(kind: Kind, code: u32, at_peak: u64, held: u64) -> Site {
         Site {
@@ -355,7 +355,7 @@ pub(super) mod tests {
             account.kinds[kind.index()].now = Bytes(now);
         }
         let moment = |t, total, pool, is_peak, changed: &[(usize, u64)]| {
-            let mut kinds = [Bytes::ZERO; radrm_profile::model::KIND_COUNT];
+            let mut kinds = [Bytes::ZERO; KIND_COUNT];
             kinds[Kind::PoolReserved.index()] = Bytes(pool);
             kinds[Kind::PoolUsed.index()] = Bytes(changed.iter().find(|c| c.0 == 1).map_or(0, |c| c.1));
             StackMoment {
