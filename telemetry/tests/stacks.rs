@@ -6,7 +6,7 @@ mod common;
 use common::{gpu, join};
 use proptest::prelude::*;
 use radrm_base::Kind;
-use radrm_telemetry::{Frame, GpuIndex, OwnCounts, SegmentFile, SiteId, Writer};
+use radrm_telemetry::{FailedRequest, Frame, GpuIndex, OwnCounts, SegmentFile, SiteId, Writer};
 use std::collections::BTreeMap;
 
 fn recording(file: &SegmentFile) -> (Writer, GpuIndex) {
@@ -134,6 +134,68 @@ fn threads_that_change_sites_at_once_leave_the_exact_sums() {
     assert!(seen.unordered < 100, "turns are waited for: {}", seen.unordered);
 }
 
+fn refused(gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) -> FailedRequest {
+    FailedRequest { ns, gpu, kind, entry: 0, bytes, free: 0, total: 0, result: 2, quota: None }
+}
+
+fn charge(writer: &Writer, gpu: GpuIndex, site: SiteId, kind: Kind, bytes: u64) {
+    writer.charge_by(OwnCounts::NONE, site, gpu, kind, bytes, 0);
+}
+
+#[test]
+fn the_first_refusal_of_each_of_16_sites_and_the_latest_of_a_gpu_keep_what_was_held() {
+    let file = SegmentFile::create_unnamed(0).unwrap();
+    let (writer, gpu) = recording(&file);
+    let holder = site(&writer, gpu, Kind::Device, 500);
+    let asks: Vec<SiteId> = (0..20).map(|stack| site(&writer, gpu, Kind::Vmm, stack)).collect();
+    for (number, asking) in (1u64..).zip(&asks) {
+        charge(&writer, gpu, holder, Kind::Device, 10);
+        // The second one of a site is counted only, unless it is the latest with a post-mortem.
+        for again in 0..2 {
+            let request = refused(gpu, Kind::Vmm, 1000 + again, number);
+            writer.refused_site(*asking, &request);
+            writer.postmortem(&request, *asking, |_| {});
+        }
+    }
+    writer.raise_level(gpu, Kind::PoolReserved, 7, 0);
+    let last = refused(gpu, Kind::Vmm, 5, 1 << 40);
+    writer.postmortem(&last, asks[3], |_| {});
+    let segment = file.segment().unwrap();
+    let seen = segment.stacks(&segment.slots().unwrap()[0]).unwrap().unwrap();
+    let (latest, first): (Vec<_>, Vec<_>) = seen.refusals.iter().partition(|refusal| refusal.is_latest);
+    assert_eq!(first.len(), 16);
+    for (number, refusal) in (1u64..).zip(first) {
+        assert_eq!((refusal.request.ns, refusal.request.bytes), (number, 1000));
+        assert_eq!((refusal.site, refusal.total), (asks[number as usize - 1], 10 * number));
+        assert_eq!(refusal.held, [(holder, 10 * number)]);
+    }
+    let [latest] = latest[..] else { panic!("{latest:?}") };
+    assert_eq!((latest.request, latest.site, latest.total), (last, asks[3], 207));
+    assert_eq!((latest.kinds[Kind::PoolReserved.index()], &latest.held[..]), (7, &[(holder, 200)][..]));
+    assert!(seen.sites.iter().filter(|site| site.kind == Kind::Vmm).all(|site| site.refused == 2));
+}
+
+/// What a trim leaves is of no line: the driver does not report whose it is.
+#[test]
+fn what_graphs_hold_is_at_the_sites_that_made_it_grow_until_a_trim() {
+    let file = SegmentFile::create_unnamed(0).unwrap();
+    let (writer, gpu) = recording(&file);
+    let launches = [1, 2].map(|stack| site(&writer, gpu, Kind::Graph, stack));
+    writer.raise_level_from(launches[0], gpu, Kind::Graph, 30, 0);
+    writer.raise_level_from(launches[1], gpu, Kind::Graph, 12, 0);
+    let sums = || {
+        let segment = file.segment().unwrap();
+        let seen = segment.stacks(&segment.slots().unwrap()[0]).unwrap().unwrap();
+        let of = |of: fn(&radrm_telemetry::SiteSnapshot) -> u64| seen.sites.iter().map(of).sum::<u64>();
+        (of(|site| site.live), of(|site| site.at_peak))
+    };
+    assert_eq!(sums(), (42, 42));
+    writer.lower_level(gpu, Kind::Graph, 40, 0);
+    assert_eq!(sums(), (0, 42));
+    writer.raise_level_from(launches[1], gpu, Kind::Graph, 12, 0);
+    assert_eq!(sums(), (12, 42));
+}
+
 #[test]
 fn stacks_beyond_the_table_are_counted_as_others() {
     let file = SegmentFile::create_unnamed(0).unwrap();
@@ -170,8 +232,8 @@ fn names_are_kept_once_and_read_back() {
     let frames = [Frame::Native { module, offset: 5 }, Frame::Code { code, line: 17, is_entry: true }];
     let words: &'static [u64] = Box::leak(Box::new(frames.map(Frame::pack)));
     let site = writer.site(gpu, Kind::Array, 9, || words);
-    writer.refused_site(site, 70);
-    writer.refused_site(site, 50);
+    writer.refused_site(site, &refused(gpu, Kind::Array, 70, 1));
+    writer.refused_site(site, &refused(gpu, Kind::Array, 50, 2));
     let segment = file.segment().unwrap();
     let seen = segment.stacks(&segment.slots().unwrap()[0]).unwrap().unwrap();
     assert_eq!(seen.sites.len(), 1);

@@ -10,5 +10,7 @@ mod namespaces;
 mod oom;
 mod random;
 mod ranges;
+mod stack_kinds;
 mod stack_lines;
+mod stack_storm;
 mod stacks;

@@ -109,6 +109,46 @@ fn python_lines_hold_what_they_asked_for_in_every_version() {
     }
 }
 
+/// 128 functions are kept; a stack of as many has no mark, a deeper one has it at its outer end.
+#[test]
+fn python_stacks_that_are_too_deep_say_so() {
+    const PROGRAM: &str = "\
+import ctypes
+cuda = ctypes.CDLL('libcuda.so.1')
+cuda.cuMemAlloc_v2.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+device, context = ctypes.c_int(), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), 0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+def down(left, bytes):
+    if left:
+        down(left - 1, bytes)
+    else:
+        assert cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), bytes) == 0
+for functions, bytes in ((127, 1 << 20), (128, 2 << 20), (300, 3 << 20), (200, 4 << 20)):
+    down(functions - 1, bytes)
+";
+    let folder = tempfile::tempdir().expect("folder");
+    let program = folder.path().join("deep.py");
+    std::fs::write(&program, PROGRAM).expect("program");
+    for (version, python) in interpreters() {
+        let rig = Rig::emulated("H100-80GB");
+        recorded(&rig, &python, &[program.to_str().expect("path")]);
+        let stacks = folded(&rig);
+        for (bytes, is_cut) in [(1u64 << 20, false), (2 << 20, true), (3 << 20, true), (4 << 20, true)] {
+            let (frames, _) = stacks.iter().find(|(_, found)| *found == bytes).expect("a stack");
+            let mark = frames.iter().position(|frame| frame == "[outer Python frames not known]");
+            let functions =
+                frames.iter().filter(|frame| frame.ends_with(".py:10)") || frame.ends_with(".py:12)"));
+            // The module's own function is the 128th of the first.
+            assert_eq!(functions.count(), if is_cut { 128 } else { 127 }, "{version}: {frames:?}");
+            assert_eq!(mark.is_some(), is_cut, "{version}, {bytes}: {frames:?}");
+            let whole = frames.iter().any(|frame| frame.starts_with("<module> (deep.py"));
+            assert_eq!(whole, !is_cut, "{version}, {bytes}: {frames:?}");
+        }
+    }
+}
+
 #[test]
 fn lines_of_cpp_hold_what_they_asked_for() {
     for flags in [&["-O2"][..], &["-O0"], &["-O3", "-fomit-frame-pointer"]] {

@@ -26,7 +26,13 @@ fn recorded_from(rig: &Rig, option: &str, program: &Path, arguments: &[&str]) ->
 /// The folded stacks at the peak.
 #[track_caller]
 pub fn folded(rig: &Rig) -> Vec<(Vec<String>, u64)> {
-    let text = rig.report(&["--stacks=folded"]).stdout;
+    folded_with(rig, &[])
+}
+
+/// The folded stacks with further options.
+#[track_caller]
+pub fn folded_with(rig: &Rig, options: &[&str]) -> Vec<(Vec<String>, u64)> {
+    let text = rig.report(&[&["--stacks=folded"], options].concat()).stdout;
     let line = |line: &str| {
         let (frames, bytes) = line.rsplit_once(' ').expect("frames and bytes");
         (frames.split(';').map(str::to_owned).collect(), bytes.parse().expect("bytes"))
