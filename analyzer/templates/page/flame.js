@@ -140,7 +140,7 @@
       const whole = this.views[0], at = whole.t === undefined ? "" : ` (${time(whole.t)})`;
       if (!this.moments.length) {
         const missing = this.interval ? " What lines held in the interval shown is not recorded." : "";
-        caption.textContent = `${whole.label[0].toUpperCase()}${whole.label.slice(1)}${at}: ${bytes(total(whole.values))}.${missing}`;
+        caption.textContent = `${whole.label[0].toUpperCase()}${whole.label.slice(1)}${at}.${missing}`;
         return;
       }
       const held = new Map();
