@@ -29,13 +29,22 @@ const COLOURS: usize = 48;
 const MAX_BYTES: u64 = 150 << 10;
 
 /// What is left of the page.
-const PARTS: [(&str, &str); 2] = [
+const PARTS: [(&str, &str); 3] = [
     ("page", ""),
     (
         "flames",
         "const gpu = document.querySelector('#gpu-0');
          for (const part of [...gpu.children])
              if (!part.matches('h2, .stacks') || part.querySelector('[data-graph=\"0\"]')) part.remove();
+         document.querySelector('main').replaceChildren(gpu);",
+    ),
+    (
+        "lines",
+        "const by = document.querySelector('[name=by]'), gpu = document.querySelector('#gpu-0');
+         by.value = 'line';
+         by.dispatchEvent(new Event('change', { bubbles: true }));
+         for (const part of [...gpu.children])
+             if (!part.matches('h2, .chart.memory, .key.memory, p.interval, .addresses')) part.remove();
          document.querySelector('main').replaceChildren(gpu);",
     ),
 ];
@@ -186,7 +195,8 @@ fn pictures_of_the_documentation_are_what_a_browser_shows() {
     let is_asked = std::env::var_os("RADRM_PICTURES").is_some();
     let mut taken = BTreeMap::new();
     for theme in ["light", "dark"] {
-        for (name, part) in PARTS {
+        // One theme of the last: the others show both.
+        for (name, part) in PARTS.into_iter().filter(|(name, _)| theme == "light" || *name != "lines") {
             let shot = shot(&browser, &page, theme, part);
             let file = format!("{name}-{theme}.png");
             if is_asked {
