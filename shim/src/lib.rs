@@ -43,6 +43,7 @@ mod shell;
 mod stacks;
 mod state;
 mod telemetry;
+mod thread;
 mod throttle;
 mod tls;
 #[cfg(not(test))]

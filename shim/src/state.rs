@@ -195,7 +195,7 @@ fn refresh(page: &'static Page, tls: &Tls) {
     let epoch = page.epoch();
     let generation = page.generation.load(Ordering::Relaxed);
     if tls.generation.get() != generation {
-        let tid = crate::tls::thread_id();
+        let tid = crate::thread::id();
         let lane = page.writer().lane(tid);
         tls.lane.set(Some(lane));
         tls.counts.set(lane.own_counts());
@@ -217,7 +217,7 @@ fn refresh(page: &'static Page, tls: &Tls) {
 
 /// Joins, or waits for the thread that does. False: not joined.
 fn join(page: &Page) -> bool {
-    let tid = crate::tls::thread_id();
+    let tid = crate::thread::id();
     match page.join.compare_exchange(0, tid, Ordering::Acquire, Ordering::Acquire) {
         Ok(_) => {
             let joined = join_now(page);

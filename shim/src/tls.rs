@@ -153,8 +153,3 @@ pub(crate) fn get<'t>() -> &'t Tls {
     // needs; the reference does not leave the thread (`Tls` is not `Sync`).
     unsafe { &*place::address() }
 }
-
-/// The calling thread's id. glibc before 2.30 has no function for it.
-pub(crate) fn thread_id() -> u32 {
-    rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
-}

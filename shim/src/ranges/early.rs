@@ -35,7 +35,7 @@ unsafe impl Zeroable for Ranges {}
 static EARLY: Wiped<Ranges> = Wiped::new();
 
 fn owner(level: u32) -> u64 {
-    let tid = crate::tls::thread_id();
+    let tid = crate::thread::id();
     u64::from(tid) << 32 | u64::from(level.saturating_add(1))
 }
 

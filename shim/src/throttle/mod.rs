@@ -97,7 +97,7 @@ impl Throttle {
 
     /// Runs `work` with the table in hand. `None`: it could not be had.
     fn with<R>(&self, work: impl FnOnce(&Self) -> R) -> Option<R> {
-        let own = crate::tls::thread_id();
+        let own = crate::thread::id();
         for _ in 0..ROUNDS {
             match self.owner.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {

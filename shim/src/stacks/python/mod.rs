@@ -164,7 +164,7 @@ fn is_native(memory: &mut Memory, layout: &Layout, frame: u64) -> Option<bool> {
 fn find(memory: &mut Memory, runtime: Runtime) -> Option<(Layout, u64)> {
     let layout = Layout::of(memory, runtime.at, runtime.version)?;
     let (field, own) = match layout.id {
-        ThreadId::Native(field) => (field, u64::from(crate::tls::thread_id())),
+        ThreadId::Native(field) => (field, u64::from(crate::thread::id())),
         // SAFETY: `pthread_self` cannot fail.
         ThreadId::Library(field) => (field, unsafe { libc::pthread_self() }),
     };
