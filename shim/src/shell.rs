@@ -168,31 +168,23 @@ fn with_distance() -> u64 {
 }
 
 /// Makes the compiler believe that what the pointer points to matters.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn keep(at: *const u8) {
     // SAFETY: an empty instruction sequence.
     unsafe { core::arch::asm!("/* {} */", in(reg) at, options(readonly, nostack, preserves_flags)) };
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-fn keep(at: *const u8) {
-    core::hint::black_box(at);
-}
-
-#[cfg(target_arch = "x86_64")]
+/// The lower end of the calling frame. The address of a variable would not do: one frame has it above the bytes to
+/// spare and another below.
 #[inline(always)]
 fn stack_address() -> u64 {
     let at: u64;
     // SAFETY: reads the stack pointer.
-    unsafe { core::arch::asm!("mov {}, rsp", out(reg) at, options(nomem, nostack, preserves_flags)) };
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        core::arch::asm!("mov {}, rsp", out(reg) at, options(nomem, nostack, preserves_flags));
+        #[cfg(target_arch = "aarch64")]
+        core::arch::asm!("mov {}, sp", out(reg) at, options(nomem, nostack, preserves_flags));
+    }
     at
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-fn stack_address() -> u64 {
-    let here = 0u8;
-    (&raw const here).addr() as u64
 }

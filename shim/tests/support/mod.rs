@@ -43,9 +43,19 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
 }
 
+/// The C compiler, which another machine's may replace.
+fn compiler() -> String {
+    std::env::var("RADRM_TEST_CC").unwrap_or_else(|_| "gcc".to_owned())
+}
+
+/// A program of binutils, of the machine that the compiler compiles for.
+pub fn binutil(name: &str) -> Command {
+    Command::new(format!("{}{name}", compiler().strip_suffix("gcc").unwrap_or_default()))
+}
+
 fn gcc(arguments: &[&str], output: &Path) {
     let fresh = output.with_extension(format!("new.{}", std::process::id()));
-    let status = Command::new("gcc")
+    let status = Command::new(compiler())
         .args(["-O1", "-g", "-w", "-o"])
         .arg(&fresh)
         .args(arguments)
@@ -90,23 +100,21 @@ fn directory(driver: Driver) -> &'static Path {
 pub fn run(driver: Driver, arguments: &[&str]) -> Vec<ProcessSnapshot> {
     let at = directory(driver);
     let segment = SegmentFile::create_unnamed(1).expect("segment");
+    // The client may be of another machine than `timeout` and `env`, so the library is for the client alone.
+    let set = |name: &str, value: &Path| format!("{name}={}", value.display());
     let output = Command::new("timeout")
-        .arg(PATIENCE)
+        .args([PATIENCE, "env"])
+        .arg(set("LD_LIBRARY_PATH", at))
+        .arg(set("LD_PRELOAD", &library()))
+        .arg(set("RADRM_SEGMENT", segment.path()))
         .arg(at.join("clients"))
         .args(arguments)
-        .env("LD_LIBRARY_PATH", at)
-        .env("LD_PRELOAD", library())
-        .env("RADRM_SEGMENT", segment.path())
         .output()
         .expect("the client");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {:?} {text}", output.status);
     assert_eq!(text, "", "nothing of ours is printed");
-    let clients = at.join("clients");
-    let mut all = segment.segment().expect("own segment").processes().expect("processes");
-    // `timeout` has the library too, but calls no driver and so does not join.
-    all.retain(|p| p.exe.ends_with(clients.to_str().expect("plain path")));
-    all
+    segment.segment().expect("own segment").processes().expect("processes")
 }
 
 /// What the single process of a run left behind.
