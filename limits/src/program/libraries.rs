@@ -6,6 +6,8 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use radrm_telemetry::layout::PAGE;
+
 use super::elf::{Elf, OUR_MACHINE};
 use crate::LimitError;
 
@@ -100,12 +102,22 @@ pub fn check(library: &Path) -> Result<(), LimitError> {
 /// One sentence that says what is wrong.
 pub fn check_preload(library: &Path) -> Result<(), LimitError> {
     check(library)?;
+    // SAFETY: without precondition.
+    if let Some(what) = other_pages(unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize) {
+        return Err(LimitError::Unloadable { library: library.to_owned(), what });
+    }
     let separates = |byte: &u8| matches!(byte, b':' | b' ' | b'\t' | b'\n');
     if library.as_os_str().as_bytes().iter().any(separates) {
         let what = "lies in a folder whose name has a space or a colon, which LD_PRELOAD cannot express";
         return Err(LimitError::Unloadable { library: library.to_owned(), what: what.to_owned() });
     }
     Ok(())
+}
+
+/// What is wrong with a machine whose pages have this many bytes: parts of a segment are mapped by pages of a fixed size.
+fn other_pages(bytes: usize) -> Option<String> {
+    let (kib, of_ours) = (bytes / 1024, PAGE / 1024);
+    (bytes != PAGE).then(|| format!("needs memory pages of {of_ours} KiB, and this kernel's have {kib} KiB"))
 }
 
 /// The oldest glibc that a library runs on; `None` if it cannot be read.
@@ -134,6 +146,13 @@ mod tests {
         std::fs::write(&text, "hello").unwrap();
         assert!(check(&text).unwrap_err().to_string().ends_with("is not a shared library"));
         assert!(check(&dir.path().join("none")).unwrap_err().to_string().contains("cannot be read"));
+    }
+
+    #[test]
+    fn a_kernel_with_other_pages_is_named() {
+        assert_eq!(other_pages(4096), None);
+        let what = other_pages(65536).unwrap();
+        assert_eq!(what, "needs memory pages of 4 KiB, and this kernel's have 64 KiB");
     }
 
     #[test]
