@@ -172,6 +172,33 @@ impl SegmentFile {
         Ok(view)
     }
 
+    /// Gives the job these limits, what a context is taken to need on each GPU, and the segment the name `path` in the
+    /// directory that it was made in. Under that name it outlives this process, for every process that can reach it,
+    /// whatever its user: as a container has it, whose user its maker does not know. Nothing stays mapped.
+    ///
+    /// # Errors
+    ///
+    /// See [`CreateError`]; nothing is left behind.
+    pub fn publish(
+        mut self,
+        path: &Path,
+        limits: &[crate::ledger::Limit],
+        contexts: &[([u8; 16], u64)],
+    ) -> Result<(), CreateError> {
+        let io = |error| CreateError::Io(path.to_owned(), error);
+        crate::ledger::fill_with(&self.file, crate::ledger::Place::Segment, |area| {
+            crate::ledger::set_limits(area, limits);
+            for (uuid, bytes) in contexts {
+                crate::ledger::set_context(area, Some(uuid), *bytes);
+            }
+        })
+        .map_err(io)?;
+        self.file.set_permissions(Permissions::from_mode(0o666)).map_err(io)?;
+        std::fs::rename(&self.path, path).map_err(io)?;
+        self.unlink = false;
+        Ok(())
+    }
+
     /// What `RADRM_SEGMENT` is set to.
     pub fn path(&self) -> &Path {
         &self.path

@@ -92,3 +92,26 @@ fn what_a_writer_counts_a_reader_sees() {
     // It has said its farewell, but this process lives: what it may still free counts.
     assert_eq!(segment.slot(0).unwrap().liveness, Liveness::Running);
 }
+
+#[test]
+fn a_published_segment_has_its_limits_and_outlives_its_maker() {
+    use radrm_telemetry::ledger::{Amount, LedgerView, Limit, Place};
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let (directory, uuid) = (folder.path().join("claim"), [7; 16]);
+    let path = directory.join("segment");
+    let limits = [
+        Limit { gpu: Some(uuid), amount: Amount::Bytes(10 << 30) },
+        Limit { gpu: None, amount: Amount::Bytes(0) },
+    ];
+    SegmentFile::create_in(&directory, 7).unwrap().publish(&path, &limits, &[(uuid, 300 << 20)]).unwrap();
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "its first name is gone");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o666);
+    let [gpu] = LedgerView::open(&path, Place::Segment).unwrap().gpus().try_into().unwrap();
+    assert_eq!((gpu.uuid, gpu.limit, gpu.context), (uuid, Some(10 << 30), 300 << 20));
+    assert!(Writer::join(&CString::new(path.as_os_str().as_bytes()).unwrap()).is_ok());
+    // Another segment in the same directory takes it for no leftover.
+    drop(SegmentFile::create_in(&directory, 8).unwrap());
+    assert!(path.exists());
+}

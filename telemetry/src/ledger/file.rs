@@ -89,6 +89,11 @@ pub(super) fn has_magic(file: &File) -> bool {
 
 /// Writes an empty ledger into zeros. Its pages are allocated: touching them later cannot fail.
 pub(crate) fn fill(file: &File, place: Place) -> std::io::Result<()> {
+    fill_with(file, place, |_| ())
+}
+
+/// The same with what `set` writes into it before any process sees it. No mapping stays.
+pub(crate) fn fill_with(file: &File, place: Place, set: impl FnOnce(&LedgerArea)) -> std::io::Result<()> {
     sys::allocate(file, place.offset(), LEDGER_BYTES)?;
     let address = sys::map_shared(file, place.offset(), LEDGER_BYTES as usize)?;
     // SAFETY: mapped just now, with all its bytes in the file; atomics only.
@@ -98,6 +103,7 @@ pub(crate) fn fill(file: &File, place: Place) -> std::io::Result<()> {
     for cell in &area.gpus {
         cell.limit.store(u64::MAX, Relaxed);
     }
+    set(area);
     // Release: a reader that sees the magic sees the rest.
     area.header.magic.store(LEDGER_MAGIC, Release);
     // SAFETY: mapped above, and nothing refers to it any more.
@@ -106,7 +112,7 @@ pub(crate) fn fill(file: &File, place: Place) -> std::io::Result<()> {
 }
 
 /// Makes these the limits of a ledger, and all of them: what was set before and is not named is gone.
-pub(super) fn set_limits(area: &LedgerArea, limits: &[Limit]) {
+pub(crate) fn set_limits(area: &LedgerArea, limits: &[Limit]) {
     let general = limits.iter().rev().find(|limit| limit.gpu.is_none());
     area.header.amount.store(general.map_or(Amount::Unlimited, |limit| limit.amount).to_word(), Release);
     let mut named = [0u64; GPUS];
@@ -119,6 +125,20 @@ pub(super) fn set_limits(area: &LedgerArea, limits: &[Limit]) {
     for (cell, amount) in area.gpus.iter().zip(named) {
         cell.amount.store(amount, Release);
         settle_limit(area, cell);
+    }
+}
+
+/// Says what a context is taken to need: on one GPU, or where nothing else is known.
+pub(crate) fn set_context(area: &LedgerArea, gpu: Option<&[u8; 16]>, bytes: u64) {
+    let place = match gpu {
+        Some(uuid) => {
+            let cell = super::enter(area, uuid, 0).and_then(|at| area.gpus.get(at));
+            cell.map(|cell| &cell.context)
+        }
+        None => Some(&area.header.context),
+    };
+    if let Some(place) = place {
+        place.store(bytes.min(super::words::LARGEST), Relaxed);
     }
 }
 

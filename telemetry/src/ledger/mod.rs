@@ -32,8 +32,8 @@ use std::ptr::NonNull;
 use words::Words;
 
 pub use amount::{Amount, Limit};
-pub(crate) use file::fill;
 pub use file::{Access, LedgerError};
+pub(crate) use file::{fill, fill_with, set_context, set_limits};
 pub use join::Place;
 pub use peek::{LedgerPeek, Share};
 pub use scope::{Repaired, ScopeDirectory, ScopeReport, SharedLedger, SharedPeek};

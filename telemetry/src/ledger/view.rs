@@ -163,16 +163,7 @@ impl LedgerView {
 
     /// Says what a context is taken to need: on one GPU, or where nothing else is known.
     pub fn set_context(&self, gpu: Option<&[u8; 16]>, bytes: u64) {
-        let place = match gpu {
-            Some(uuid) => {
-                let cell = super::enter(self.area, uuid, 0).and_then(|at| self.area.gpus.get(at));
-                cell.map(|cell| &cell.context)
-            }
-            None => Some(&self.area.header.context),
-        };
-        if let Some(place) = place {
-            place.store(bytes.min(words::LARGEST), Relaxed);
-        }
+        file::set_context(self.area, gpu, bytes);
     }
 
     /// Says what the driver itself was measured to take for a member on a GPU (a number in the order of
