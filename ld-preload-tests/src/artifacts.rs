@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Files and the packages that they come from.
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 11] = [
     ("libradrm.so", "radrm-shim"),
     ("libradrm_emulated_cuda.so", "radrm-emulator-driver"),
     ("libradrm_emulated_nvml.so", "radrm-emulator-nvml"),
@@ -21,6 +21,7 @@ const FILES: [(&str, &str); 10] = [
     ("libradrm_passthrough.so", "radrm-passthrough"),
     ("libradrm_spank.so", "radrm-spank"),
     ("radrm-kernels", "radrm-kernels"),
+    ("radrm-kubelet-plugin", "radrm-kubelet"),
     ("radrm-run", "radrm"),
     ("radrm", "radrm"),
 ];

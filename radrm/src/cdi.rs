@@ -4,23 +4,17 @@
 //! A device is a limit. Podman, Docker and containerd add its mounts and variables to the container that asks for it;
 //! the container's command is `radrm-run`, which finds the limit as it finds that of a node: in a configuration file.
 
-use std::fs::{self, Permissions};
-use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use radrm_cdi::{Device, Edits, Mount, Specification};
 use radrm_console::output::say;
 use radrm_limits::program::libraries;
 use radrm_limits::requested::RequestedLimits;
-use serde::Serialize;
-use tempfile::NamedTempFile;
 
 use crate::error::{FileProblem, UsageError};
 use crate::{Failure, NAME, print, print_json};
-
-/// The oldest version of the interface that has names and mounts as used here: newer runtimes take it too.
-const VERSION: &str = "0.5.0";
 
 /// Class of the devices: `--device radrm.dev/limit=10GiB`.
 const KIND: &str = "radrm.dev/limit";
@@ -76,41 +70,6 @@ pub(crate) struct Flags {
     preload: bool,
 }
 
-#[derive(Serialize, Debug)]
-#[serde(rename_all = "camelCase")]
-struct Specification {
-    cdi_version: &'static str,
-    kind: &'static str,
-    devices: Vec<Device>,
-}
-
-#[derive(Serialize, Debug)]
-#[serde(rename_all = "camelCase")]
-struct Device {
-    name: String,
-    container_edits: Edits,
-}
-
-#[derive(Serialize, Debug)]
-struct Edits {
-    env: Vec<String>,
-    mounts: Vec<Mount>,
-}
-
-#[derive(Serialize, Clone, Debug)]
-#[serde(rename_all = "camelCase")]
-struct Mount {
-    host_path: PathBuf,
-    container_path: PathBuf,
-    options: [&'static str; 4],
-}
-
-impl Mount {
-    fn read_only(host_path: PathBuf, container_path: impl Into<PathBuf>) -> Self {
-        Self { host_path, container_path: container_path.into(), options: ["bind", "ro", "nosuid", "nodev"] }
-    }
-}
-
 /// Writes the specification and the files that its devices mount.
 ///
 /// # Errors
@@ -144,13 +103,12 @@ pub(crate) fn generate(flags: &Flags) -> Result<(), Failure> {
         let env = vec![format!("{}={LIMIT}", radrm_limits::files::FURTHER)];
         devices.push(Device { name, container_edits: Edits { env, mounts } });
     }
-    let specification = Specification { cdi_version: VERSION, kind: KIND, devices };
+    let specification = Specification::new(KIND, devices);
     if flags.output.as_os_str() == "-" {
         return print_json(&specification);
     }
-    let text = serde_json::to_string_pretty(&specification)?;
-    write(&flags.output, &format!("{text}\n"))?;
-    print(&format!("{}: {} devices of {KIND}\n", flags.output.display(), specification.devices.len()))
+    specification.write(&flags.output).map_err(|error| at(&flags.output, error))?;
+    print(&format!("{}: {} devices of {KIND}\n", flags.output.display(), specification.devices().len()))
 }
 
 /// The name of a limit's device, for limits that a name can say.
@@ -199,8 +157,7 @@ impl Node<'_> {
             mounts.push(Mount::read_only(configuration.to_owned(), configuration));
         }
         if ledgers.is_dir() {
-            let options = ["rbind", "rw", "nosuid", "nodev"];
-            mounts.push(Mount { host_path: ledgers.to_owned(), container_path: ledgers.to_owned(), options });
+            mounts.push(Mount::shared_folder(ledgers.to_owned()));
         }
         mounts
     }
@@ -219,7 +176,7 @@ fn common(folder: &Path, preload: bool, node: Node<'_>) -> Result<Vec<Mount>, Fa
     }
     let shim = libraries::find(libraries::SHIM)?;
     libraries::check_preload(&shim)?;
-    let inside = |name: &str| format!("/usr/lib/radrm/{name}");
+    let inside = radrm_cdi::library;
     mounts.push(Mount::read_only(shim, inside(libraries::SHIM)));
     for emulated in EMULATED {
         mounts.extend(libraries::find(emulated).ok().map(|file| Mount::read_only(file, inside(emulated))));
@@ -228,8 +185,8 @@ fn common(folder: &Path, preload: bool, node: Node<'_>) -> Result<Vec<Mount>, Fa
     mounts.extend(module.map(|module| Mount::read_only(module, inside("python/radrm"))));
     if preload {
         let list = folder.join("ld.so.preload");
-        write(&list, &format!("{}\n", inside(libraries::SHIM)))?;
-        mounts.push(Mount::read_only(list, "/etc/ld.so.preload"));
+        write(&list, &radrm_cdi::preload_list(libraries::SHIM))?;
+        mounts.push(Mount::read_only(list, radrm_cdi::PRELOAD));
     }
     mounts.extend(node.mounts());
     Ok(mounts)
@@ -248,17 +205,8 @@ fn python_module(programs: &Path) -> Option<PathBuf> {
         .find(|module| module.join("__init__.py").is_file())
 }
 
-/// Replaces a file as a whole: a container runtime may read it at any moment.
 fn write(path: &Path, content: &str) -> Result<(), Failure> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let replace = || {
-        fs::create_dir_all(folder)?;
-        let mut file = NamedTempFile::new_in(folder)?;
-        file.write_all(content.as_bytes())?;
-        file.as_file().set_permissions(Permissions::from_mode(0o644))?;
-        file.persist(path).map(drop).map_err(|error| error.error)
-    };
-    replace().map_err(|error| at(path, error))
+    radrm_cdi::write(path, content).map_err(|error| at(path, error))
 }
 
 fn at(path: &Path, error: std::io::Error) -> Failure {
@@ -268,12 +216,6 @@ fn at(path: &Path, error: std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
-    use std::collections::BTreeSet;
-
-    fn keys(value: &Value) -> BTreeSet<&str> {
-        value.as_object().unwrap().keys().map(String::as_str).collect()
-    }
 
     #[test]
     fn a_limit_becomes_a_device_whose_name_says_it() {
@@ -310,24 +252,5 @@ mod tests {
             fs::write(module.join("__init__.py"), "").unwrap();
             assert_eq!(python_module(&programs), Some(module));
         }
-    }
-
-    /// The published schema permits no further keys, and wants these types.
-    #[test]
-    fn the_specification_has_the_published_form() {
-        let mount = Mount::read_only("/a".into(), "/b");
-        let edits = Edits { env: vec!["A=b".into()], mounts: vec![mount] };
-        let device = Device { name: "10GiB".into(), container_edits: edits };
-        let whole = Specification { cdi_version: VERSION, kind: KIND, devices: vec![device] };
-        let whole = serde_json::to_value(whole).unwrap();
-        assert_eq!(keys(&whole), BTreeSet::from(["cdiVersion", "kind", "devices"]));
-        let device = &whole["devices"][0];
-        assert_eq!(keys(device), BTreeSet::from(["name", "containerEdits"]));
-        assert_eq!(keys(&device["containerEdits"]), BTreeSet::from(["env", "mounts"]));
-        let mount = &device["containerEdits"]["mounts"][0];
-        assert_eq!(keys(mount), BTreeSet::from(["hostPath", "containerPath", "options"]));
-        assert!(mount["options"].is_array() && device["containerEdits"]["env"][0].is_string());
-        let (vendor, class) = whole["kind"].as_str().unwrap().split_once('/').unwrap();
-        assert!(vendor.contains('.') && !class.is_empty());
     }
 }

@@ -1,0 +1,9 @@
+//! The plug-in of Kubernetes' kubelet, with a kubelet and an API server that are part of the test.
+
+mod api;
+mod containers;
+mod https;
+mod node;
+mod registration;
+mod requests;
+mod restart;
