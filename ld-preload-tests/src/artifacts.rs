@@ -19,6 +19,7 @@ const FILES: [(&str, &str); 11] = [
     ("libradrm_emulated_toolkit.so", "radrm-emulator-toolkit"),
     ("libradrm_instant_cuda.so", "radrm-instant-driver"),
     ("libradrm_passthrough.so", "radrm-passthrough"),
+    ("libradrm_share.so", "radrm-share"),
     ("libradrm_spank.so", "radrm-spank"),
     ("radrm-kernels", "radrm-kernels"),
     ("radrm-kubelet-plugin", "radrm-kubelet"),

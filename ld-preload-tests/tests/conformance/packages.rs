@@ -13,11 +13,12 @@ use tempfile::TempDir;
 const PATIENCE: u64 = 300;
 
 /// What the packages take, so that it is there and fresh.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "libradrm.so",
     "libradrm_emulated_cuda.so",
     "libradrm_emulated_nvml.so",
     "libradrm_emulated_toolkit.so",
+    "libradrm_share.so",
     "libradrm_spank.so",
     "radrm",
     "radrm-run",
@@ -196,6 +197,7 @@ fn packages_work_where_they_are_installed() {
     for file in [
         "usr/bin/radrmd",
         "usr/lib/radrm/libradrm.so",
+        "usr/lib/radrm/libradrm_share.so",
         "usr/lib/radrm/libradrm_spank.so",
         "usr/lib/radrm/login",
         "usr/lib/radrm/session",

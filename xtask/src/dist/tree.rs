@@ -91,11 +91,12 @@ impl Entry {
 pub const PROGRAMS: [&str; 3] = ["radrm", "radrm-run", "radrmd"];
 
 /// Libraries and their packages.
-pub const LIBRARIES: [(&str, &str); 5] = [
+pub const LIBRARIES: [(&str, &str); 6] = [
     ("libradrm.so", "radrm-shim"),
     ("libradrm_emulated_cuda.so", "radrm-emulator-driver"),
     ("libradrm_emulated_nvml.so", "radrm-emulator-nvml"),
     ("libradrm_emulated_toolkit.so", "radrm-emulator-toolkit"),
+    ("libradrm_share.so", "radrm-share"),
     ("libradrm_spank.so", "radrm-spank"),
 ];
 

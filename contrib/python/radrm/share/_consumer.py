@@ -1,0 +1,426 @@
+"""The processes that train."""
+
+import collections
+import ctypes
+import os
+import sys
+import threading
+import time
+
+from . import _resize
+from ._core import (
+    AGAIN,
+    END,
+    EPOCH_END,
+    SLOW,
+    UNKNOWN,
+    ConsumerConfig,
+    NextBatch,
+    NoProducer,
+    ProducerDied,
+    ProducerEnded,
+    Welcome,
+    checked,
+    encoded,
+    library,
+)
+from ._tree import Decoder
+
+# How long a call may wait, in milliseconds, before Python looks for signals; and while copies to a GPU are under way.
+_SLICE, _COPYING = 200, 1
+
+
+class Consumer:
+    """Batches of the producer of a name. Iterating gives one epoch, as with a ``DataLoader``.
+
+    batch_size: samples of a batch here; None takes the batches as they are. A batch inside of one of the producer's is read
+        in place, one across several is joined by a copy.
+    drop_last: leaves out the last batch of an epoch if it is smaller. Only with ``batch_size``.
+    start: "epoch" begins with a whole epoch, the running one if its first batch is still there; "now" with the oldest batch
+        that is there; or what ``state_dict()`` gave, to go on from there.
+    slow: "wait", "drop" or "spill": see ``Producer``, whose choice is the default.
+    writable: what is written into a batch stays this consumer's own. False maps batches read-only: a write then ends
+        the program.
+    types: classes of named tuples and data classes that batches contain. Without them they get a class of their own, with
+        the same name and fields.
+    framework: "torch", "numpy" or "jax" makes all arrays those; None makes them what they were (DLPack objects: numpy).
+    keep: batches that the program may keep before it gets further ones as copies, at least 2: in a loop the old batch is
+        released only after the new one has come.
+    timeout: seconds to wait for a producer.
+    reconnect: seconds to wait for a restarted producer instead of raising ``ProducerDied``.
+    directory: folder of the socket, as the producer's.
+    """
+
+    def __init__(
+        self,
+        name="default",
+        *,
+        batch_size=None,
+        drop_last=False,
+        start="epoch",
+        slow=None,
+        writable=True,
+        types=(),
+        framework=None,
+        keep=None,
+        timeout=60.0,
+        reconnect=0.0,
+        directory=None,
+    ):
+        if batch_size is not None and batch_size < 1:
+            raise ValueError("batch_size is less than 1")
+        if slow not in SLOW:
+            raise ValueError(f"slow is {slow!r}, and not wait, drop or spill")
+        if framework not in (None, "torch", "numpy", "jax"):
+            raise ValueError(f"framework is {framework!r}, and not torch, numpy or jax")
+        keep = keep if keep is not None else 2 if batch_size is None else 4
+        if not 2 <= keep <= 63:
+            raise ValueError("keep is not between 2 and 63")
+        state = start if isinstance(start, dict) else {}
+        if not state and start not in ("epoch", "now"):
+            raise ValueError(f"start is {start!r}, and neither epoch nor now nor a state")
+        self._size, self._drop_last, self._keep = batch_size, drop_last, keep
+        self._timeout, self._reconnect = timeout, reconnect
+        self._config = ConsumerConfig(
+            name=encoded(name),
+            folder=encoded(directory),
+            epoch=state.get("epoch", 0),
+            index=state.get("index", 0),
+            order=state.get("order", 0),
+            start=2 if state else {"epoch": 0, "now": 1}[start],
+            slow=SLOW[slow],
+            window=keep + 1,
+            private=bool(writable),
+        )
+        self._core = _Core(self._config, timeout)
+        self._decoder = Decoder(types, framework)
+        self._next = NextBatch()
+        self._lost = False
+        self._pushed = collections.deque()
+        # Parts of batches that are not handed out yet, for other sizes.
+        self._parts = collections.deque()
+        self._offset = state.get("offset", 0)
+        self._place = dict(state) if state else None
+        self._iteration = None
+
+    def __len__(self):
+        """Batches of an epoch. TypeError if the producer does not know it."""
+        welcome = self._core.welcome()
+        if self._size is None:
+            count = welcome.batches
+        elif welcome.samples == UNKNOWN:
+            count = UNKNOWN
+        else:
+            count = welcome.samples // self._size if self._drop_last else -(-welcome.samples // self._size)
+        if count == UNKNOWN:
+            raise TypeError("the producer's loader has no length")
+        return count
+
+    def __iter__(self):
+        """The rest of this epoch if none of it was handed out yet, else the next one: as with a ``DataLoader``, what is
+        left of an epoch that was broken off does not come again."""
+        running = self._iteration
+        if running is not None and not running.done and running.epoch is not None:
+            self._skip(running.epoch)
+        self._iteration = _Epoch(self)
+        return self._iteration
+
+    def epochs(self):
+        """The numbers of all epochs, until the producer ends: ``for epoch in loader.epochs(): for batch in loader: ...``"""
+        while True:
+            event = self._event()
+            if event is None:
+                return
+            self._pushed.appendleft(event)
+            before = self._iteration
+            yield event.epoch
+            if self._iteration is before or not self._iteration.done:
+                self._skip(event.epoch)
+
+    @property
+    def epoch(self):
+        """The epoch that is iterated, from 0; None before its first batch has come."""
+        return None if self._iteration is None else self._iteration.epoch
+
+    @property
+    def dropped(self):
+        """Batches that this consumer missed because it was slow."""
+        return self._core.welcome().dropped
+
+    def state_dict(self):
+        """Where this consumer is: the first sample that was not handed out. For ``start=`` of another one, as long as the
+        producer has that batch or has not begun."""
+        if self._parts:
+            part = self._parts[0]
+            place = {"epoch": part.epoch, "index": part.index, "order": part.before, "offset": part.start}
+        else:
+            place = self._place or {"epoch": 0, "index": 0, "order": 0, "offset": 0}
+        return dict(place)
+
+    def record_stream(self, stream):
+        """Batches are copied on this CUDA stream, too: one is released only when the stream has come so far."""
+        self._core.streams.add(stream)
+
+    def close(self):
+        """Leaves the producer. Batches that are still in use stay valid."""
+        self._parts.clear()
+        self._pushed.clear()
+        self._core.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+        return False
+
+    def _skip(self, epoch):
+        self._parts.clear()
+        while self._pushed and self._pushed[0].epoch <= epoch:
+            self._pushed.popleft()
+        self._core.skip(epoch)
+        self._place = {"epoch": epoch + 1, "index": 0, "order": 0, "offset": 0}
+
+    def _event(self):
+        """The next part or the end of an epoch; None at the end of all."""
+        if self._pushed:
+            return self._pushed.popleft()
+        while True:
+            if self._lost:
+                self._attach(self._timeout)
+            try:
+                code = self._core.next(self._next)
+            except ProducerDied:
+                self._lost = True
+                if self._reconnect <= 0:
+                    raise
+                self._attach(self._reconnect)
+                continue
+            if code == END:
+                return None
+            if code == EPOCH_END:
+                return _EpochEnd(self._next.epoch)
+            if code != AGAIN:
+                return self._part()
+
+    def _attach(self, timeout):
+        self._core.attach(timeout)
+        self._lost = False
+
+    def _part(self):
+        found = self._next
+        description = ctypes.string_at(found.description, found.description_bytes)
+        memory = self._core.memory(found, self._keep)
+        return _Part(found, self._decoder.decode(description, memory))
+
+    def _take(self, iteration):
+        """The next batch of an iteration; None at its end."""
+        while True:
+            held = sum(part.stop - part.start for part in self._parts)
+            if self._size is not None and held >= self._size:
+                return self._cut(self._size)
+            event = self._event()
+            if event is None:
+                if iteration.epoch is None:
+                    raise ProducerEnded("the producer has ended: there are no more epochs")
+                return self._tail()
+            if iteration.epoch is None:
+                iteration.epoch = event.epoch
+            if event.epoch > iteration.epoch:
+                # Its end was among what was dropped.
+                self._pushed.appendleft(event)
+                return self._tail()
+            if isinstance(event, _EpochEnd):
+                self._place = {"epoch": event.epoch + 1, "index": 0, "order": 0, "offset": 0}
+                return self._tail()
+            self._place = {"epoch": event.epoch, "index": event.index + 1, "order": event.after, "offset": 0}
+            start, self._offset = self._offset, 0
+            if self._size is None and not start:
+                return event.batch
+            if not event.stop:
+                raise _resize.NotResizable("a batch without arrays has no known number of samples")
+            event.start = min(start, event.stop)
+            if self._size is None:
+                return _resize.cut(event.batch, event.start, event.stop, event.stop)
+            if event.start < event.stop:
+                self._parts.append(event)
+
+    def _tail(self):
+        held = sum(part.stop - part.start for part in self._parts)
+        if self._drop_last or not held:
+            self._parts.clear()
+            return None
+        return self._cut(held)
+
+    def _cut(self, count):
+        pieces, sizes = [], []
+        while count > 0:
+            part = self._parts[0]
+            stop = min(part.stop, part.start + count)
+            pieces.append(_resize.cut(part.batch, part.start, stop, part.stop))
+            sizes.append(stop - part.start)
+            count -= stop - part.start
+            if stop == part.samples:
+                self._parts.popleft()
+            else:
+                part.start = stop
+        return pieces[0] if len(pieces) == 1 else _resize.join(pieces, sizes)
+
+
+class _Epoch:
+    """An iteration over an epoch."""
+
+    def __init__(self, consumer):
+        self._consumer = consumer
+        self.epoch = None
+        self.done = False
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.done or self._consumer._iteration is not self:
+            raise StopIteration
+        # After ProducerDied the next call goes on, so an exception does not end it.
+        batch = self._consumer._take(self)
+        if batch is None:
+            self.done = True
+            raise StopIteration
+        return batch
+
+
+class _EpochEnd:
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+
+class _Part:
+    """A batch of the producer, of which the samples from `start` on are not handed out."""
+
+    __slots__ = ("epoch", "index", "before", "after", "samples", "start", "stop", "batch")
+
+    def __init__(self, found, batch):
+        self.epoch, self.index = found.epoch, found.index
+        self.before, self.after = found.before, found.after
+        self.samples = self.stop = found.samples
+        self.start = 0
+        self.batch = batch
+
+
+class _Core:
+    """The library's handle. It lives as long as memory of a batch does."""
+
+    def __init__(self, config, timeout):
+        self._handle = ctypes.c_void_p()
+        self._pid = os.getpid()
+        self._kinds = {}
+        self._lock = threading.Lock()
+        self._held = 0
+        self._copying = []
+        self.streams = set()
+        self._private = bool(config.private)
+        self._waiting(timeout, lambda slice: library.radrm_share_consumer(config, slice, ctypes.byref(self._handle)))
+
+    @staticmethod
+    def _waiting(timeout, call):
+        until = time.monotonic() + timeout
+        while True:
+            left = until - time.monotonic()
+            try:
+                return checked(call(max(0, min(1000, int(left * 1000)))))
+            except (NoProducer, ProducerDied):
+                if left <= 0:
+                    raise
+                time.sleep(0.01)
+
+    def attach(self, timeout):
+        self._waiting(timeout, lambda slice: library.radrm_share_attach(self._handle, slice))
+
+    def welcome(self):
+        welcome = Welcome()
+        checked(library.radrm_share_welcome(self._handle, ctypes.byref(welcome)))
+        return welcome
+
+    def skip(self, epoch):
+        checked(library.radrm_share_skip(self._handle, epoch))
+
+    def next(self, found):
+        slice = _SLICE
+        if self._copying:
+            self._copied()
+            slice = _COPYING if self._copying else _SLICE
+        return checked(library.radrm_share_next(self._handle, slice, found))
+
+    def memory(self, found, keep):
+        """An object with the batch's bytes, which releases it when it goes; a copy if many batches are kept."""
+        if self._held >= keep:
+            copy = _Copy(found.data)
+            ctypes.memmove(copy.address, found.address, found.data)
+            library.radrm_share_release(self._handle, found.lease)
+            return copy.memory
+        kind = self._kinds.get(found.region)
+        if kind is None:
+            kind = type("Memory", (ctypes.c_char * found.bytes,), {"__del__": _released, "read_only": not self._private})
+            if len(self._kinds) >= 256:
+                self._kinds.clear()
+            self._kinds[found.region] = kind
+        memory = kind.from_address(found.address)
+        memory.core, memory.lease = self, found.lease
+        with self._lock:
+            self._held += 1
+        return memory
+
+    def release(self, lease):
+        """Releases a batch once the GPU has read it."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            self._held -= 1
+        torch = sys.modules.get("torch")
+        cuda = getattr(torch, "cuda", None)
+        if cuda is not None and cuda.is_initialized():
+            events = [cuda.Event()]
+            events[0].record()
+            for stream in self.streams:
+                events.append(stream.record_event())
+            if not all(event.query() for event in events):
+                with self._lock:
+                    self._copying.append((events, lease))
+                return
+        library.radrm_share_release(self._handle, lease)
+
+    def _copied(self):
+        with self._lock:
+            copying, self._copying = self._copying, []
+        for events, lease in copying:
+            if all(event.query() for event in events):
+                library.radrm_share_release(self._handle, lease)
+            else:
+                with self._lock:
+                    self._copying.append((events, lease))
+
+    def close(self):
+        library.radrm_share_close(self._handle)
+
+    def __del__(self):
+        if self._handle:
+            library.radrm_share_consumer_free(self._handle)
+
+
+class _Copy:
+    """A batch's bytes in memory of its own, aligned as in a slot."""
+
+    def __init__(self, size):
+        raw = (ctypes.c_char * (size + 64))()
+        self.address = -(-ctypes.addressof(raw) // 64) * 64
+        kind = type("Memory", (ctypes.c_char * size,), {"read_only": False})
+        self.memory = kind.from_address(self.address)
+        self.memory.backing = raw
+
+
+def _released(memory):
+    try:
+        memory.core.release(memory.lease)
+    except Exception:  # noqa: BLE001
+        # While the interpreter ends, modules may be gone, and the memory goes with the process.
+        pass

@@ -1,0 +1,166 @@
+"""Throughput of trainings that load images: each with a loader of its own, with radrm.share, and with TensorSocket.
+
+bench_share.py [ROUNDS] [SECONDS]: TensorSocket is measured where its package can be imported. The load of a sample is an
+image that Pillow decodes, crops and scales; a training checks a sum of each batch and does nothing else.
+
+bench_share.py latency: from the moment at which a batch is published to the one at which a waiting consumer has it.
+"""
+
+import io
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+SAMPLES, BATCH, TRAININGS, PORTS = 512, 32, 4, (5755, 5756, 5757, 5758)
+
+
+def loader(workers):
+    import numpy
+    import torch
+    from PIL import Image
+    from torch.utils.data import DataLoader, Dataset
+
+    torch.set_num_threads(1)
+    rng = numpy.random.default_rng(1)
+    images = []
+    for _ in range(16):
+        small = rng.integers(0, 255, (40, 50, 3), dtype="u1")
+        buffer = io.BytesIO()
+        Image.fromarray(small).resize((500, 400), Image.Resampling.BILINEAR).save(buffer, "JPEG", quality=90)
+        images.append(buffer.getvalue())
+
+    class Images(Dataset):
+        def __len__(self):
+            return SAMPLES
+
+        def __getitem__(self, index):
+            image = Image.open(io.BytesIO(images[index % len(images)])).convert("RGB")
+            image = image.resize((224, 224), Image.Resampling.BILINEAR, box=(index % 50, index % 40, 450, 360))
+            return torch.from_numpy(numpy.asarray(image).transpose(2, 0, 1).copy()), index
+
+    return DataLoader(Images(), batch_size=BATCH, shuffle=True, num_workers=workers, drop_last=True)
+
+
+def train(kind, seconds):
+    """Batches in so many seconds, from the first one on."""
+    if kind == "own":
+        source = loader(0)
+    elif kind == "radrm":
+        from radrm.share import Consumer
+
+        source = Consumer("bench")
+    else:
+        from tensorsocket import TensorConsumer
+
+        source = TensorConsumer(port=PORTS[0], ack_port=PORTS[1], heart_ports=PORTS[2:], batch_size=BATCH)
+    count, begun = 0, None
+    while begun is None or time.monotonic() < begun + seconds:
+        for images, labels in source:
+            if begun is None:
+                begun = time.monotonic()
+                continue
+            assert int(images[0, 0, 0, 0]) >= 0 and labels.shape == (BATCH,)
+            count += 1
+            if time.monotonic() >= begun + seconds:
+                break
+    took = time.monotonic() - begun
+    used = sum(sum(resource.getrusage(of)[:2]) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    print(count / took, count, used, flush=True)
+    os._exit(0)
+
+
+def produce(kind):
+    if kind == "radrm":
+        from radrm.share import Producer
+
+        Producer(loader(0), "bench", consumers=TRAININGS, resume=False).run()
+    else:
+        from tensorsocket import TensorProducer
+
+        producer = TensorProducer(
+            loader(0), port=PORTS[0], ack_port=PORTS[1], heart_ports=PORTS[2:], producer_batch_size=1
+        )
+        while True:
+            for _ in producer:
+                pass
+
+
+def cpu(pid):
+    fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(kind, trainings, seconds):
+    """Samples a second of each training, and processor time of all for a sample of one training."""
+    me = [sys.executable, __file__]
+    producer = None if kind == "own" else subprocess.Popen([*me, "produce", kind], stderr=subprocess.DEVNULL)
+    time.sleep(5 if producer else 0)
+    before = cpu(producer.pid) if producer else 0
+    running = [
+        subprocess.Popen([*me, "train", kind, str(seconds)], stdout=subprocess.PIPE, text=True) for _ in range(trainings)
+    ]
+    outputs = [process.communicate(timeout=120)[0].split()[-3:] for process in running]
+    used = cpu(producer.pid) - before if producer else 0
+    if producer:
+        producer.kill()
+        producer.wait()
+    rates = [float(rate) * BATCH for rate, _, _ in outputs]
+    samples = statistics.mean(int(count) for _, count, _ in outputs) * BATCH
+    return statistics.mean(rates), (used + sum(float(own) for *_, own in outputs)) / samples
+
+
+def latency(batches=2000):
+    """A producer that notes when it has written each batch, and waits a little in between."""
+    import numpy
+
+    from radrm.share import Consumer, Producer
+
+    class Clock:
+        def __iter__(self):
+            data = numpy.zeros((32, 3, 224, 224), "u1")
+            for _ in range(batches):
+                time.sleep(0.002)
+                yield {"data": data, "at": time.monotonic_ns()}
+
+    if os.fork() == 0:
+        Producer(Clock(), "latency", epochs=1, resume=False).run()
+        os._exit(0)
+    whole = [time.monotonic_ns() - batch["at"] for batch in Consumer("latency")]
+    os.wait()
+    whole.sort()
+    for name, part in (("median", 0.5), ("90 %", 0.9), ("99 %", 0.99)):
+        print(f"from the loader's yield to the consumer, {name}: {whole[int(part * len(whole))] / 1000:.1f} us")
+
+
+def main(rounds=3, seconds=8):
+    kinds = ["own", "radrm"]
+    try:
+        import tensorsocket  # noqa: F401
+
+        kinds.append("tensorsocket")
+    except ImportError:
+        print("without TensorSocket: it cannot be imported")
+    results = {}
+    for number in range(rounds):
+        for kind, trainings in [("own", 1), *((kind, TRAININGS) for kind in kinds)]:
+            rate, used = measure(kind, trainings, seconds)
+            results.setdefault((kind, trainings), []).append((rate, used))
+            load = os.getloadavg()[0]
+            print(f"round {number}: {trainings} x {kind}: {rate:.0f} samples/s each, {used * 1000:.2f} ms a sample, load {load:.1f}", flush=True)
+    for (kind, trainings), of in results.items():
+        rate, used = (statistics.median(values) for values in zip(*of))
+        print(f"{trainings} x {kind}: {rate:.0f} samples/s each, {used * 1000:.2f} ms of processor time a sample")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["train"]:
+        train(sys.argv[2], float(sys.argv[3]))
+    elif sys.argv[1:2] == ["produce"]:
+        produce(sys.argv[2])
+    elif sys.argv[1:2] == ["latency"]:
+        latency()
+    else:
+        main(*map(int, sys.argv[1:]))

@@ -1,0 +1,491 @@
+//! The consumer's end: maps what the producer sends, and says when it is done with it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::memory::{Access, View};
+use crate::message::{self, BadMessage, Batch, Reply, Request, Start, VERSION};
+use crate::place::Folder;
+use crate::ring::{Position, Slow};
+use crate::sys::Descriptor;
+use crate::{Error, description, place, sys};
+
+/// How often to look for a producer that is not there yet.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Most memory of one batch.
+const MAX_REGION: u64 = 1 << 46;
+
+/// How a consumer is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The producer's name.
+    pub name: String,
+    /// Folder of its socket; none for the usual ones.
+    pub folder: Option<PathBuf>,
+    /// Where to begin.
+    pub start: Start,
+    /// What to do when this consumer is slow; none for the producer's default.
+    pub slow: Option<Slow>,
+    /// Batches that it keeps at once.
+    pub window: u8,
+    /// How batches are mapped.
+    pub access: Access,
+}
+
+/// A batch that the consumer has got.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// Number of the lease, for [`Consumer::release`].
+    pub lease: u64,
+    /// Where its data begin.
+    pub start: *mut u8,
+    /// The memory that they lie in, a number that is never used for other memory.
+    pub region: u64,
+    /// Bytes of that memory.
+    pub bytes: u64,
+    /// Which batch.
+    pub batch: Batch,
+    /// Its description, checked.
+    pub description: Arc<Vec<u8>>,
+}
+
+/// What comes next.
+pub enum Event {
+    /// A batch.
+    Batch(Received),
+    /// The end of an epoch, with its batches.
+    EpochEnd(Position),
+    /// Nothing in time, or a signal.
+    Again,
+    /// The producer has ended as it should.
+    End,
+}
+
+/// What the producer says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Welcome {
+    /// The producer, also over its restarts.
+    pub session: [u8; 16],
+    /// Batches of an epoch, or [`message::UNKNOWN`].
+    pub batches: u64,
+    /// Samples of an epoch, or [`message::UNKNOWN`].
+    pub samples: u64,
+    /// What happens when this consumer is slow.
+    pub slow: Slow,
+}
+
+struct Mapped {
+    number: u64,
+    view: Arc<View>,
+}
+
+/// A connection.
+struct Link {
+    socket: Arc<Descriptor>,
+    end: Option<Arc<Descriptor>>,
+    /// Counts connections.
+    number: u64,
+}
+
+struct Lease {
+    link: u64,
+    lease: u64,
+    view: Arc<View>,
+    used: u64,
+}
+
+struct Inner {
+    link: Option<Link>,
+    links: u64,
+    welcome: Option<Welcome>,
+    mapped: BTreeMap<u64, Mapped>,
+    mappings: u64,
+    /// What has come and was not asked for yet.
+    inbox: VecDeque<Reply>,
+    /// The batch that comes next, once one has come.
+    position: Option<(Position, u64)>,
+    leases: BTreeMap<u64, Lease>,
+    made: u64,
+    wants: bool,
+    ended: bool,
+    dropped: u64,
+    last: Arc<Vec<u8>>,
+    last_data: u64,
+}
+
+/// A consumer. Its batches stay mapped until it is dropped or they are released, also when the producer has ended.
+pub struct Consumer {
+    config: Config,
+    inner: Mutex<Inner>,
+}
+
+impl Consumer {
+    /// Waits for the producer, and attaches to it.
+    ///
+    /// # Errors
+    /// There is no producer in time, or it refuses.
+    pub fn new(config: Config, timeout: Duration) -> Result<Self, Error> {
+        place::check_name(&config.name)?;
+        let inner = Inner {
+            link: None,
+            links: 0,
+            welcome: None,
+            mapped: BTreeMap::new(),
+            mappings: 0,
+            inbox: VecDeque::new(),
+            position: None,
+            leases: BTreeMap::new(),
+            made: 0,
+            wants: false,
+            ended: false,
+            dropped: 0,
+            last: Arc::default(),
+            last_data: 0,
+        };
+        let consumer = Self { config, inner: Mutex::new(inner) };
+        consumer.attach(timeout)?;
+        Ok(consumer)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attaches again after the producer's death, where this consumer stopped.
+    ///
+    /// # Errors
+    /// There is no producer in time, or it refuses.
+    pub fn attach(&self, timeout: Duration) -> Result<(), Error> {
+        let until = Instant::now() + timeout;
+        loop {
+            match self.try_attach(until) {
+                Err(Error::NoProducer(_) | Error::Died) if Instant::now() + LOOK < until => {
+                    std::thread::sleep(LOOK)
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn try_attach(&self, until: Instant) -> Result<(), Error> {
+        let socket = self.connected()?;
+        // Before the other side has answered: a process that answers after this is the one that is watched.
+        let peer = sys::peer(socket.as_raw_fd()).map_err(Error::io("the producer's credentials"))?;
+        if peer.uid != sys::user() {
+            return Err(Error::OtherUser(peer.uid));
+        }
+        let (socket, end) = (Arc::new(Descriptor::new(socket)), peer.end.map(Descriptor::new).map(Arc::new));
+        let mut inner = self.lock();
+        let start =
+            inner.position.map_or(self.config.start, |(position, order)| Start::At { position, order });
+        let session = inner.welcome.map_or([0; 16], |welcome| welcome.session);
+        let hello = Request::Hello {
+            version: VERSION,
+            session,
+            start,
+            slow: self.config.slow,
+            window: self.config.window,
+        };
+        sys::send(socket.raw(), &hello.encode(), None).map_err(|_| Error::Died)?;
+        inner.links += 1;
+        let number = inner.links;
+        inner.link = Some(Link { socket: socket.clone(), end: end.clone(), number });
+        // What the former connection mapped is unmapped when its last batch is released.
+        inner.mapped.clear();
+        inner.inbox.clear();
+        inner.wants = false;
+        drop(inner);
+        loop {
+            let left = until.saturating_duration_since(Instant::now()).as_millis();
+            wait(&socket, end.as_deref(), i32::try_from(left).unwrap_or(i32::MAX))?;
+            let mut inner = self.lock();
+            inner.drain(self.config.access)?;
+            match inner.inbox.pop_front() {
+                Some(Reply::Welcome { session, batches, samples, slow }) => {
+                    inner.welcome = Some(Welcome { session, batches, samples, slow });
+                    return Ok(());
+                }
+                Some(Reply::Refused { code, text }) => {
+                    inner.link = None;
+                    return Err(Error::Refused { code, text });
+                }
+                Some(_) => {
+                    inner.link = None;
+                    return Err(BadMessage::Order.into());
+                }
+                None if Instant::now() >= until => {
+                    inner.link = None;
+                    return Err(Error::NoProducer(self.config.name.clone()));
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn connected(&self) -> Result<std::os::fd::OwnedFd, Error> {
+        let mut failed = Error::NoProducer(self.config.name.clone());
+        for folder in Folder::for_consumer(self.config.folder.as_deref()) {
+            match sys::connect(&folder.file(&self.config.name, "sock")) {
+                Ok(socket) => return Ok(socket),
+                Err(error)
+                    if matches!(
+                        error.raw_os_error(),
+                        Some(libc::ENOENT | libc::ECONNREFUSED | libc::EAGAIN)
+                    ) => {}
+                Err(error) => failed = Error::System { what: "the producer's socket", error },
+            }
+        }
+        Err(failed)
+    }
+
+    /// What the producer says of itself.
+    pub fn welcome(&self) -> Option<Welcome> {
+        self.lock().welcome
+    }
+
+    /// Batches that the producer dropped because this consumer was slow.
+    pub fn dropped(&self) -> u64 {
+        self.lock().dropped
+    }
+
+    /// Batches that are leased and not released.
+    pub fn leases(&self) -> usize {
+        self.lock().leases.len()
+    }
+
+    /// What comes next; waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Died`] once the producer has ended without a word: [`Consumer::attach`] goes on from here. Other errors
+    /// end the connection, too.
+    pub fn next(&self, timeout: Duration) -> Result<Event, Error> {
+        let until = Instant::now() + timeout;
+        let mut first = true;
+        loop {
+            let mut inner = self.lock();
+            if inner.ended {
+                return Ok(Event::End);
+            }
+            let drained = inner.drain(self.config.access);
+            let result = drained.and_then(|()| inner.event());
+            match result {
+                Err(error) => {
+                    inner.link = None;
+                    inner.inbox.clear();
+                    return Err(error);
+                }
+                Ok(Some(event)) => return Ok(event),
+                Ok(None) => {}
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() && !first {
+                return Ok(Event::Again);
+            }
+            first = false;
+            let Some(link) = &inner.link else { return Err(Error::Died) };
+            let (socket, end) = (link.socket.clone(), link.end.clone());
+            drop(inner);
+            // Rounded up, so that the rest of a millisecond is no busy loop.
+            let left = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+            if !wait(&socket, end.as_deref(), left)? {
+                return Ok(Event::Again);
+            }
+        }
+    }
+
+    /// Nothing that comes of this epoch is wanted.
+    pub fn skip(&self, epoch: u64) {
+        let mut inner = self.lock();
+        let of = |reply: &Reply| match reply {
+            Reply::Batch(batch) => (batch.position.epoch <= epoch).then_some(batch.lease),
+            _ => None,
+        };
+        let unwanted: Vec<u64> = inner.inbox.iter().filter_map(of).collect();
+        inner.inbox.retain(|reply| match reply {
+            Reply::Batch(batch) => batch.position.epoch > epoch,
+            Reply::EpochEnd { epoch: ended, .. } => *ended > epoch,
+            _ => true,
+        });
+        // A batch that is not wanted may have been the answer to the last wish.
+        inner.wants &= unwanted.is_empty();
+        inner.position = Some((Position { epoch: epoch.saturating_add(1), index: 0 }, 0));
+        inner.say(&Request::Skip { epoch });
+        for lease in unwanted {
+            inner.say(&Request::Release { lease });
+        }
+    }
+
+    /// Gives a batch back. Its memory may change from now on.
+    pub fn release(&self, lease: u64) {
+        let released = self.lock().leases.remove(&lease);
+        let Some(lease) = released else { return };
+        // Before the producer may write there.
+        lease.view.reset(lease.used);
+        let inner = self.lock();
+        if inner.link.as_ref().is_some_and(|link| link.number == lease.link) {
+            inner.say(&Request::Release { lease: lease.lease });
+        }
+    }
+
+    /// Ends the connection. Batches that are not released stay mapped.
+    pub fn close(&self) {
+        let mut inner = self.lock();
+        inner.link = None;
+        inner.inbox.clear();
+    }
+}
+
+/// Waits for a packet or the peer's end; false after the timeout and after a signal.
+fn wait(socket: &Descriptor, end: Option<&Descriptor>, timeout: i32) -> Result<bool, Error> {
+    let mut wanted =
+        [sys::wanted(socket.raw(), libc::POLLIN), sys::wanted(end.map_or(-1, Descriptor::raw), libc::POLLIN)];
+    sys::poll(&mut wanted, timeout).map_err(Error::io("waiting for the producer"))
+}
+
+impl Inner {
+    /// A packet that cannot be sent was for a producer that is gone or does not read; the next call of `next` notices.
+    fn say(&self, request: &Request) {
+        if let Some(link) = &self.link {
+            let _ = sys::send(link.socket.raw(), &request.encode(), None);
+        }
+    }
+
+    /// Takes all packets that have come.
+    fn drain(&mut self, access: Access) -> Result<(), Error> {
+        let Some(link) = &self.link else { return Err(Error::Died) };
+        let (socket, end) = (link.socket.clone(), link.end.clone());
+        // First this, then the packets: what it sent before its end has come by then.
+        let ended = match &end {
+            Some(end) => sys::poll(&mut [sys::wanted(end.raw(), libc::POLLIN)], 0).unwrap_or(false),
+            None => false,
+        };
+        let mut buffer = [0u8; message::MAX_BYTES];
+        let mut over = ended;
+        loop {
+            let received = match sys::receive(socket.raw(), &mut buffer) {
+                Ok(received) if received.bytes == 0 => {
+                    over = true;
+                    break;
+                }
+                Ok(received) => received,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                // The producer has closed its end with packets of ours unread. Its own still come after this error.
+                Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => continue,
+                Err(error) => return Err(Error::System { what: "receiving", error }),
+            };
+            if received.truncated {
+                return Err(BadMessage::Length.into());
+            }
+            let reply = Reply::decode(buffer.get(..received.bytes).unwrap_or_default())?;
+            self.sort(reply, received.descriptor, access)?;
+        }
+        // Batches that were announced by a producer that died come again from its restart.
+        let last_words =
+            |reply: &Reply| matches!(reply, Reply::End | Reply::Failed { .. } | Reply::Refused { .. });
+        if over && !self.inbox.iter().any(last_words) {
+            self.inbox.clear();
+            return Err(Error::Died);
+        }
+        Ok(())
+    }
+
+    fn sort(
+        &mut self,
+        reply: Reply,
+        descriptor: Option<std::os::fd::OwnedFd>,
+        access: Access,
+    ) -> Result<(), Error> {
+        match (reply, descriptor) {
+            (Reply::Region { region, bytes }, Some(descriptor)) => {
+                if bytes > MAX_REGION || self.mapped.contains_key(&region) || self.mapped.len() > 4096 {
+                    return Err(BadMessage::Value.into());
+                }
+                let view = Arc::new(View::new(&descriptor, bytes, access)?);
+                self.mappings += 1;
+                self.mapped.insert(region, Mapped { number: self.mappings, view });
+            }
+            (Reply::Region { .. }, None) | (_, Some(_)) => return Err(BadMessage::Descriptor.into()),
+            (Reply::Forget { region }, None) => _ = self.mapped.remove(&region),
+            (reply, None) => self.inbox.push_back(reply),
+        }
+        Ok(())
+    }
+
+    /// What comes next, if it is there.
+    fn event(&mut self) -> Result<Option<Event>, Error> {
+        loop {
+            let Some(reply) = self.inbox.pop_front() else {
+                let slow = self.welcome.is_some_and(|welcome| welcome.slow != Slow::Wait);
+                if slow && !self.wants {
+                    self.wants = true;
+                    self.say(&Request::Want);
+                }
+                return Ok(None);
+            };
+            match reply {
+                // Of an epoch that was skipped while it was under way.
+                Reply::Batch(batch) if self.position.is_some_and(|(next, _)| batch.position < next) => {
+                    self.wants = false;
+                    self.say(&Request::Release { lease: batch.lease });
+                }
+                Reply::EpochEnd { epoch, .. }
+                    if self.position.is_some_and(|(next, _)| epoch < next.epoch) => {}
+                Reply::Batch(batch) => {
+                    self.wants = false;
+                    let event = self.batch(batch)?;
+                    return Ok(Some(event));
+                }
+                Reply::EpochEnd { epoch, batches } => {
+                    self.position = Some((Position { epoch: epoch.saturating_add(1), index: 0 }, 0));
+                    return Ok(Some(Event::EpochEnd(Position { epoch, index: batches })));
+                }
+                Reply::Dropped { batches } => self.dropped = self.dropped.saturating_add(batches),
+                Reply::End => {
+                    self.ended = true;
+                    return Ok(Some(Event::End));
+                }
+                Reply::Failed { text } => return Err(Error::Failed(text)),
+                Reply::Refused { code, text } => return Err(Error::Refused { code, text }),
+                _ => return Err(BadMessage::Order.into()),
+            }
+        }
+    }
+
+    fn batch(&mut self, batch: Batch) -> Result<Event, Error> {
+        let Some(Mapped { number, view }) = self.mapped.get(&batch.region) else {
+            return Err(BadMessage::Order.into());
+        };
+        let info = batch.info;
+        if info.description > description::MAX_BYTES as u64 {
+            return Err(description::BadDescription::TooLong.into());
+        }
+        let bytes = view.copy(info.data, info.description).ok_or(description::BadDescription::Extent)?;
+        // Most batches are described by the very same bytes.
+        if bytes != *self.last || info.data != self.last_data {
+            description::check(&bytes, info.data, |_| {})?;
+            (self.last, self.last_data) = (Arc::new(bytes), info.data);
+        }
+        let Position { epoch, index } = batch.position;
+        self.position = Some((Position { epoch, index: index.saturating_add(1) }, info.after));
+        self.made += 1;
+        let lease = self.made;
+        let (view, region) = (view.clone(), *number);
+        let received = Received {
+            lease,
+            start: view.start(),
+            region,
+            bytes: view.bytes(),
+            batch,
+            description: self.last.clone(),
+        };
+        let link = self.link.as_ref().map_or(0, |link| link.number);
+        let used = info.data.saturating_add(info.description);
+        self.leases.insert(lease, Lease { link, lease: batch.lease, view, used });
+        Ok(Event::Batch(received))
+    }
+}

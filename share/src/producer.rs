@@ -1,0 +1,379 @@
+//! The producer's end: slots that the loader fills, and a thread that serves the consumers.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+mod state;
+
+pub use state::Counts;
+pub(crate) use state::{Inner, Link, OTHER_ORDER, Shared};
+
+use crate::memory::Slot;
+use crate::message::{Info, Reply, UNKNOWN};
+use crate::place::{Folder, Name, RecordFile, start_time};
+use crate::ring::{Position, Ring, Room, Slow};
+use crate::sys::Descriptor;
+use crate::{Error, description, server, sys};
+
+/// How a producer is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its name.
+    pub name: String,
+    /// Folder of its socket; none for the usual ones.
+    pub folder: Option<PathBuf>,
+    /// Slots of the ring.
+    pub slots: usize,
+    /// What happens to slow consumers that do not say it themselves.
+    pub slow: Slow,
+    /// Where batches of slow consumers go.
+    pub spill: PathBuf,
+    /// Most bytes there.
+    pub spill_limit: u64,
+    /// Batches of an epoch, or [`UNKNOWN`].
+    pub batches: u64,
+    /// Samples of an epoch, or [`UNKNOWN`].
+    pub samples: u64,
+    /// What the order of samples is derived from, where nothing is resumed.
+    pub seed: u64,
+    /// Whether to go on where a producer of this name was killed.
+    pub resume: bool,
+}
+
+/// What [`Producer::reserve`] found.
+pub enum Reserved {
+    /// Memory of at least the size that was asked for.
+    Memory(*mut u8),
+    /// Nothing in time.
+    Again,
+    /// No consumer wants the rest of the epoch.
+    Unwanted,
+}
+
+/// A producer.
+pub struct Producer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    spill: PathBuf,
+    _name: Name,
+}
+
+impl Producer {
+    /// Takes the name, and begins to listen.
+    ///
+    /// # Errors
+    /// The name is taken, or no folder can be used.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        crate::place::check_name(&config.name)?;
+        let folder = Folder::for_producer(config.folder.as_deref())?;
+        let name = Name::take(&folder, &config.name)?;
+        let (mut record, former) = RecordFile::open(&folder, &config.name)?;
+        let former = former.filter(|_| config.resume);
+        let mut session = [0; 16];
+        sys::random(&mut session).map_err(Error::io("random bytes"))?;
+        let mut resumed = None;
+        let (mut seed, mut expected) = (config.seed, Vec::new());
+        if let Some(former) = former {
+            (session, seed, resumed) = (former.session, former.seed, Some(former.needed));
+            expected = former.consumers;
+        } else {
+            record.clear()?;
+        }
+        let path = folder.file(&config.name, "sock");
+        if let Err(error) = std::fs::remove_file(&path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(Error::System { what: "an old socket", error });
+        }
+        let listener = Descriptor::new(sys::listen(&path).map_err(Error::io("listening"))?);
+        let wake = sys::event().map_err(Error::io("an event counter"))?;
+        let spill = config.spill.clone();
+        let mut inner = Inner {
+            ring: Ring::new(config.slots, resumed.unwrap_or_default()),
+            links: BTreeMap::new(),
+            made: 0,
+            config,
+            session,
+            expected,
+            closing: false,
+            ended: false,
+            slots: Vec::new(),
+            files: BTreeMap::new(),
+            regions: 0,
+            largest: 0,
+            filling: None,
+            record,
+            seed,
+            resumed,
+            counts: Counts::default(),
+        };
+        inner.write_record();
+        let shared = Arc::new(Shared { inner: Mutex::new(inner), changed: Condvar::new(), wake });
+        let for_thread = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("radrm-share".into())
+            .spawn(move || server::run(&for_thread, listener, &folder))
+            .map_err(Error::io("a thread"))?;
+        Ok(Self { shared, thread: Some(thread), spill, _name: name })
+    }
+
+    /// What the order of samples is derived from: the former producer's where it is resumed.
+    pub fn seed(&self) -> u64 {
+        self.shared.lock().seed
+    }
+
+    /// Whether this goes on where another was killed.
+    pub fn is_resumed(&self) -> bool {
+        self.shared.lock().resumed.is_some()
+    }
+
+    fn wait<'a>(&self, inner: MutexGuard<'a, Inner>, until: Instant) -> (MutexGuard<'a, Inner>, bool) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return (inner, false);
+        }
+        let (inner, _) =
+            self.shared.changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner);
+        (inner, true)
+    }
+
+    /// Waits until so many consumers are attached, and returns how many are.
+    pub fn wait_for_consumers(&self, count: usize, timeout: Duration) -> usize {
+        let until = Instant::now() + timeout;
+        let mut inner = self.shared.lock();
+        while inner.ring.members() < count {
+            let (next, in_time) = self.wait(inner, until);
+            inner = next;
+            if !in_time {
+                break;
+            }
+        }
+        inner.ring.members()
+    }
+
+    /// Waits until the consumers of the killed producer are back that still live, and returns how many are missing.
+    pub fn wait_for_former(&self, timeout: Duration) -> usize {
+        /// How often to look whether they live.
+        const LOOK: Duration = Duration::from_millis(50);
+        let until = Instant::now() + timeout;
+        let mut inner = self.shared.lock();
+        loop {
+            // A process without a known start cannot be looked up, as in another pid namespace.
+            inner.expected.retain(|(pid, start)| *start == 0 || start_time(*pid) == Some(*start));
+            if inner.expected.is_empty() || Instant::now() >= until {
+                return inner.expected.len();
+            }
+            (inner, _) = self.wait(inner, until.min(Instant::now() + LOOK));
+        }
+    }
+
+    /// Where to begin: where the consumers that are back need it, else where the killed producer was. Consumers that are
+    /// not back by now are not waited for.
+    pub fn begin(&self) -> Position {
+        let mut inner = self.shared.lock();
+        inner.expected.clear();
+        let needed = inner.ring.earliest().or(inner.resumed).unwrap_or_default();
+        inner.ring.begin(needed);
+        inner.write_record();
+        inner.ring.head()
+    }
+
+    /// Memory for the next batch. It must be published or abandoned before the next call.
+    ///
+    /// # Errors
+    /// There is no memory, or a batch is not published yet.
+    pub fn reserve(&self, bytes: u64, timeout: Duration) -> Result<Reserved, Error> {
+        let until = Instant::now() + timeout;
+        let mut inner = self.shared.lock();
+        if inner.filling.is_some() || inner.ended {
+            return Err(Error::Misuse("a batch is not published yet, or the producer has ended"));
+        }
+        loop {
+            let (slot, is_new) = match inner.ring.room() {
+                Room::Slot(slot) => (slot, false),
+                Room::New(slot) => (slot, true),
+                Room::Unwanted => return Ok(Reserved::Unwanted),
+                Room::Spill { sequence, slot, bytes } => {
+                    let room = inner.config.spill_limit.saturating_sub(inner.counts.spilled_bytes);
+                    let source = inner.slots.get(slot).map(|stored| stored.slot.clone());
+                    if bytes <= room
+                        && let Some(source) = source
+                    {
+                        drop(inner);
+                        let file = source.spill(bytes, &self.spill);
+                        inner = self.shared.lock();
+                        if let Ok(file) = file {
+                            inner.spilled(sequence, file, bytes);
+                            continue;
+                        }
+                    }
+                    // Full: the others wait after all.
+                    let (next, in_time) =
+                        self.wait(inner, until.min(Instant::now() + Duration::from_millis(50)));
+                    inner = next;
+                    if !in_time || Instant::now() >= until {
+                        return Ok(Reserved::Again);
+                    }
+                    continue;
+                }
+                Room::Wait => {
+                    let (next, in_time) = self.wait(inner, until);
+                    inner = next;
+                    if !in_time {
+                        return Ok(Reserved::Again);
+                    }
+                    continue;
+                }
+            };
+            inner.filling = Some(slot);
+            inner.largest = inner.largest.max(bytes);
+            let fits = inner.slots.get(slot).filter(|stored| stored.slot.bytes() >= bytes);
+            if let Some(stored) = fits
+                && !is_new
+            {
+                return Ok(Reserved::Memory(stored.slot.start()));
+            }
+            let largest = inner.largest;
+            drop(inner);
+            // Without the lock: its pages are made now.
+            let made = Slot::new(largest);
+            let mut inner = self.shared.lock();
+            return match made {
+                Ok(made) => Ok(Reserved::Memory(inner.store(slot, made))),
+                Err(error) => {
+                    inner.abandon();
+                    Err(error)
+                }
+            };
+        }
+    }
+
+    /// Gives the reserved memory back.
+    pub fn abandon(&self) {
+        self.shared.lock().abandon();
+    }
+
+    /// Publishes the batch in the reserved memory.
+    ///
+    /// # Errors
+    /// Its description is not valid, or no memory is reserved; then nothing is published.
+    pub fn publish(&self, info: Info) -> Result<(), Error> {
+        let mut inner = self.shared.lock();
+        let slot = inner.filling.and_then(|slot| inner.slots.get(slot)).map(|stored| stored.slot.clone());
+        let Some(slot) = slot else { return Err(Error::Misuse("no memory is reserved")) };
+        if let Err(error) = check(&slot, info) {
+            inner.abandon();
+            return Err(error);
+        }
+        let Some(slot) = inner.filling.take() else { return Err(Error::Misuse("no memory is reserved")) };
+        inner.counts.published += 1;
+        let broken = inner.ring.publish(slot, info);
+        inner.broken(broken);
+        self.after(inner);
+        Ok(())
+    }
+
+    /// All batches of the epoch are published.
+    ///
+    /// # Errors
+    /// A batch is not published yet.
+    pub fn end_epoch(&self) -> Result<Position, Error> {
+        let mut inner = self.shared.lock();
+        if inner.filling.is_some() || inner.ended {
+            return Err(Error::Misuse("a batch is not published yet, or the producer has ended"));
+        }
+        let broken = inner.ring.end_epoch();
+        inner.broken(broken);
+        let head = inner.ring.head();
+        self.after(inner);
+        Ok(head)
+    }
+
+    fn after(&self, mut inner: MutexGuard<'_, Inner>) {
+        let attached = |(id, link): (&u64, &Link)| (link.attached && !link.dead).then_some(*id);
+        let members: Vec<u64> = inner.links.iter().filter_map(attached).collect();
+        for id in members {
+            inner.pump(id);
+        }
+        inner.sweep();
+        inner.write_record();
+        // What a socket did not take is sent by the serving thread.
+        let waits = inner.links.values().any(|link| !link.outbox.is_empty());
+        drop(inner);
+        if waits {
+            sys::wake(self.shared.wake.as_raw_fd());
+        }
+    }
+
+    /// Waits until all consumers have got everything, then ends as it should. False if that is not so in time.
+    pub fn finish(&self, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        let mut inner = self.shared.lock();
+        while !inner.ring.is_delivered() || inner.links.values().any(|link| !link.outbox.is_empty()) {
+            let (next, in_time) = self.wait(inner, until);
+            inner = next;
+            if !in_time {
+                return false;
+            }
+        }
+        inner.end(&Reply::End);
+        true
+    }
+
+    /// Reports that the loader failed, and ends.
+    pub fn fail(&self, text: &str) {
+        self.shared.lock().end(&Reply::Failed { text: text.to_owned() });
+    }
+
+    /// Figures.
+    pub fn counts(&self) -> Counts {
+        let inner = self.shared.lock();
+        Counts {
+            consumers: inner.ring.members() as u64,
+            slots: inner.slots.len() as u64,
+            bytes: inner.slots.iter().map(|stored| stored.slot.bytes()).sum(),
+            ..inner.counts
+        }
+    }
+}
+
+fn check(slot: &Slot, info: Info) -> Result<(), Error> {
+    let short = Error::Misuse("the batch is longer than the memory reserved");
+    let end = info.data.checked_add(info.description).filter(|end| *end <= slot.bytes());
+    let Some(_) = end else { return Err(short) };
+    let (from, length) = (info.data as usize, info.description as usize);
+    // SAFETY: the range is inside of the slot, and only this process writes there, which has finished.
+    let bytes = unsafe { std::slice::from_raw_parts(slot.start().add(from), length) };
+    Ok(description::check(bytes, info.data, |_| {})?)
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        self.shared.lock().closing = true;
+        sys::wake(self.shared.wake.as_raw_fd());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            folder: None,
+            slots: 8,
+            slow: Slow::Wait,
+            spill: std::env::temp_dir(),
+            spill_limit: 16 << 30,
+            batches: UNKNOWN,
+            samples: UNKNOWN,
+            seed: 0,
+            resume: true,
+        }
+    }
+}
