@@ -214,7 +214,7 @@ impl Writer {
     }
 
     fn text(self, text: &str) -> Self {
-        self.raw(text[..text.floor_char_boundary(MAX_TEXT)].as_bytes())
+        self.raw(&text.as_bytes()[..text.floor_char_boundary(MAX_TEXT)])
     }
 }
 
