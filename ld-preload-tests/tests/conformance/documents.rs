@@ -215,9 +215,14 @@ fn problems(page: &Path, shared: &[Block]) -> String {
 
 #[test]
 fn commands_of_readme_and_book_print_what_they_show() {
-    for file in
-        ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so", "radrm", "radrm-run"]
-    {
+    for file in [
+        "libradrm.so",
+        "libradrm_emulated_cuda.so",
+        "libradrm_emulated_nvml.so",
+        "libradrm_share.so",
+        "radrm",
+        "radrm-run",
+    ] {
         artifacts::file(file);
     }
     let docs = artifacts::workspace().join("docs");
