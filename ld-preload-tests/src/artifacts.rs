@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Files and the packages that they come from.
-const FILES: [(&str, &str); 11] = [
+const FILES: [(&str, &str); 12] = [
     ("libradrm.so", "radrm-shim"),
     ("libradrm_emulated_cuda.so", "radrm-emulator-driver"),
     ("libradrm_emulated_nvml.so", "radrm-emulator-nvml"),
