@@ -77,8 +77,7 @@ impl Table {
 
 /// The calling thread; never 0.
 fn thread() -> u64 {
-    // SAFETY: `gettid` cannot fail.
-    u64::from(unsafe { libc::gettid() }.cast_unsigned())
+    crate::thread::id().into()
 }
 
 /// The modules of the process.
