@@ -14,6 +14,8 @@ fn modules_and_steps_of_pytorch_are_phases() {
     let names = run.report["ranges"]["names"].as_array().expect("phases");
     let mut found: Vec<(&str, u64)> =
         names.iter().filter_map(|name| Some((name["name"].as_str()?, name["ranges"].as_u64()?))).collect();
+    // Steps that `radrm-run` marks are no ranges.
+    found.retain(|(_, ranges)| *ranges > 0);
     found.sort_unstable();
     // The sixth pass raised in its first module, and the last one came after the hooks were removed.
     let expected = [

@@ -74,7 +74,7 @@ pub struct CodeCell {
 /// Refused requests with what was held from each site at that moment: the first one of each of so many sites.
 pub const REFUSALS_FIRST: usize = 16;
 /// The same, with the latest one of each GPU.
-pub const REFUSALS: usize = REFUSALS_FIRST + GPUS;
+pub const REFUSALS_KEPT: usize = REFUSALS_FIRST + GPUS;
 
 /// A refused request: who asked, and what was held at that moment. Eight cache lines.
 #[repr(C)]
@@ -123,7 +123,7 @@ pub const SITES_USED_AT: u64 = 472 << 20;
 /// The refused requests.
 pub const REFUSALS_AT: u64 = SITES_USED_AT + PAGE as u64;
 /// Bytes of these and of the bits: allocated together.
-pub const REFUSALS_BYTES: u64 = PAGE as u64 + (REFUSALS * 512) as u64;
+pub const REFUSALS_BYTES: u64 = PAGE as u64 + (REFUSALS_KEPT * 512) as u64;
 /// What sites held at refused requests: a word for each site.
 pub const REFUSALS_HELD_AT: u64 = 473 << 20;
 /// Its bytes for one request.
@@ -131,7 +131,7 @@ pub const REFUSAL_HELD_BYTES: u64 = (SITES * 8) as u64;
 const _: () = {
     assert!(size_of::<RefusalCell>() == 512 && SITES / 8 <= PAGE);
     assert!(SITES_USED_AT + REFUSALS_BYTES <= REFUSALS_HELD_AT && REFUSALS_BYTES.is_multiple_of(PAGE as u64));
-    assert!(REFUSALS_HELD_AT + REFUSALS as u64 * REFUSAL_HELD_BYTES <= SLOT_STRIDE);
+    assert!(REFUSALS_HELD_AT + REFUSALS_KEPT as u64 * REFUSAL_HELD_BYTES <= SLOT_STRIDE);
     assert!(RANGE_LANES_AT + LANES as u64 * RANGE_LANE_BYTES <= SITES_USED_AT);
     assert!(size_of::<SiteCell>() == 64 && size_of::<ModuleCell>() == 64 && size_of::<CodeCell>() == 32);
     assert!(SITES <= 1 << 16 && SITES_RESERVED < SITES);

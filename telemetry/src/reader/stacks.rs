@@ -124,9 +124,9 @@ impl Segment {
     }
 
     fn refusals(&self, at: u64) -> Result<Vec<RefusalSnapshot>, SegmentError> {
-        let cells = self.words(at + REFUSALS_AT, (REFUSALS * size_of::<RefusalCell>()) as u64)?;
+        let cells = self.words(at + REFUSALS_AT, (REFUSALS_KEPT * size_of::<RefusalCell>()) as u64)?;
         let mut found = Vec::new();
-        for number in 0..REFUSALS {
+        for number in 0..REFUSALS_KEPT {
             let cell = number * size_of::<RefusalCell>();
             let seq = cells.at(cell + offset_of!(RefusalCell, seq));
             if seq == 0 || seq & 1 == 1 {

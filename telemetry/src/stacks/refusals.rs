@@ -77,7 +77,7 @@ impl Writer {
     }
 
     fn write_refusal(&self, number: usize, site: SiteId, request: &FailedRequest) {
-        if number >= REFUSALS {
+        if number >= REFUSALS_KEPT {
             return;
         }
         let Some(account) = self.account(request.gpu) else { return };
