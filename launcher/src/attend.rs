@@ -2,14 +2,19 @@
 //! reports their ends.
 //!
 //! The answer on standard output is `\0ok\0`, then `NAME=VALUE\0` for each variable, then `\0`. What comes on standard
-//! input is a line for each process that has ended, `PID STATUS` with a status as of `wait`; the end of the input is
-//! the end of the job. Remarks go to standard error.
+//! input is a line for each process that has ended, `PID STATUS` with a status as of `wait`, and at last `end`. The end of
+//! the input is the end of the job; without `end` before it the other program was killed, and the job's processes are
+//! killed too: nothing else ends them, and what they hold is given to others. When the profile is written, `\0end\0`,
+//! lines `NAME VALUE` and `\0` follow on standard output. Remarks go to standard error.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use radrm_analyzer::Summary;
 use radrm_limits::program::environment::Environment;
+use radrm_os::Process;
+use radrm_profile::Profile;
 
 use crate::arm::Armed;
 use crate::ending::Ending;
@@ -20,6 +25,9 @@ use crate::supervise::Observer;
 
 /// Longest line that is kept: far more than two numbers take.
 const LONGEST_LINE: usize = 64;
+/// A process that starts others all the time is killed with all of them before it is found so often.
+const MAX_KILLS: usize = 100;
+const BETWEEN_KILLS: Duration = Duration::from_millis(20);
 
 impl Armed<'_> {
     /// Hands out the environment and records until standard input ends. Gives how the job ended: like the first
@@ -42,17 +50,21 @@ impl Armed<'_> {
         } = self;
         prepared.profile.keep();
         let (plan, remarks) = (prepared.plan, prepared.remarks);
+        // The other program waits for nothing else. A reader that is gone has closed the input too.
+        let _ = answer(&prepared.environment, &environment);
         let mut recording = channel.and_then(|channel| {
             let pid = signals::own_pid();
             let start = Started { channel, pid, at: started, attended: true, ledgers };
             prepared.recording(start, &mps)
         });
-        // A reader that is gone has closed the input too.
-        let _ = answer(&prepared.environment, &environment);
-        let ending = Reports::default().wait(&mut recording);
+        let (ending, is_over) = Reports::default().wait(&mut recording);
+        if !is_over {
+            kill_all(&environment);
+        }
         if let Some(mut recording) = recording {
             recording.tensors(tensors);
-            recording.finish(plan, ending, remarks, &mut |alive| {
+            recording.finish(plan, ending, remarks, &mut |alive, profile| {
+                let _ = write(&figures(profile));
                 remarks.all(mps.leave(alive > 0));
                 match prepared.emulated.take() {
                     Some(emulated) if alive > 0 => drop(emulated.keep()),
@@ -72,9 +84,51 @@ fn answer(before: &Environment, after: &Environment) -> io::Result<()> {
         text.extend_from_slice(entry.to_bytes_with_nul());
     }
     text.push(0);
+    write(&text)
+}
+
+fn write(text: &[u8]) -> io::Result<()> {
     let mut output = io::stdout().lock();
-    output.write_all(&text)?;
+    output.write_all(text)?;
     output.flush()
+}
+
+/// What the other program hears of the job at its end.
+fn figures(profile: &Profile) -> Vec<u8> {
+    let summary = Summary::from_profile(profile);
+    let footprint = radrm_analyzer::footprint(&summary);
+    let [smact, ..] = crate::features::of(&summary).activity();
+    let mut text = b"\0end\0".to_vec();
+    let mut line = |name: &str, value: Option<u64>| {
+        text.extend(value.map(|value| format!("{name} {value}\n")).unwrap_or_default().into_bytes());
+    };
+    line("peak", footprint.peak);
+    line("oom", footprint.oom);
+    line("smact", smact.map(|part| u64::from(part.0)));
+    text.push(0);
+    text
+}
+
+/// Kills the processes that got this job's environment, and those that they start meanwhile.
+fn kill_all(environment: &Environment) {
+    const NAME: &str = "RADRM_SEGMENT";
+    let Some(segment) = environment.get(NAME).map(<[u8]>::to_vec) else { return };
+    let is_own = |process: &Process| {
+        let found = process.variable(NAME);
+        found.is_some_and(|found| found.as_encoded_bytes() == segment) && process.state() != Some(b'Z')
+    };
+    for _ in 0..MAX_KILLS {
+        let own: Vec<Process> =
+            Process::all().filter(|process| process.0 != std::process::id()).filter(is_own).collect();
+        for process in &own {
+            // SAFETY: a plain system call; the kernel lets it reach processes of this user only.
+            unsafe { libc::kill(process.0.cast_signed(), libc::SIGKILL) };
+        }
+        if own.is_empty() {
+            return;
+        }
+        std::thread::sleep(BETWEEN_KILLS);
+    }
 }
 
 /// What is reported on standard input.
@@ -82,10 +136,13 @@ fn answer(before: &Environment, after: &Environment) -> io::Result<()> {
 struct Reports {
     line: Vec<u8>,
     failed: Option<Ending>,
+    /// The other program says that the job is over.
+    is_over: bool,
 }
 
 impl Reports {
-    fn wait(mut self, recording: &mut Option<Recording>) -> Ending {
+    /// How the job ended, and whether the other program said that it did.
+    fn wait(mut self, recording: &mut Option<Recording>) -> (Ending, bool) {
         let mut next_poll = Instant::now();
         loop {
             let now = Instant::now();
@@ -106,7 +163,7 @@ impl Reports {
                 }
             }
         }
-        self.failed.unwrap_or(Ending::Exited(0))
+        (self.failed.unwrap_or(Ending::Exited(0)), self.is_over)
     }
 
     /// The processes whose ends these bytes complete a line about.
@@ -120,6 +177,7 @@ impl Reports {
                 continue;
             }
             let line = std::mem::take(&mut self.line);
+            self.is_over |= line == b"end";
             let Some((pid, ending)) = parse(&line) else { continue };
             if ending != Ending::Exited(0) {
                 self.failed.get_or_insert(ending);
@@ -138,7 +196,8 @@ fn parse(line: &[u8]) -> Option<(libc::pid_t, Ending)> {
 
 /// Waits until standard input can be read, or has ended; `false`: not within this time.
 fn is_readable(time: Duration) -> bool {
-    let millis = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+    // Rounded up: a rest of less than a millisecond would be waited for by asking again and again.
+    let millis = i32::try_from(time.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
     let mut poll = libc::pollfd { fd: io::stdin().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one structure that lives here.
     unsafe { libc::poll(&mut poll, 1, millis) > 0 }
@@ -165,5 +224,6 @@ mod tests {
         let long = [b'1'; 4096];
         assert!(reports.take(&long).is_empty() && reports.line.len() == LONGEST_LINE);
         assert!(reports.take(b"\n\n7\n-1 0\nx 0\n7 x\n7 4991\n").is_empty());
+        assert!(!reports.is_over && reports.take(b"end\n").is_empty() && reports.is_over);
     }
 }

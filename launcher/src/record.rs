@@ -52,7 +52,7 @@ impl Finished<'_> {
             recording.dry_run(outcome);
             recording.tensors(self.tensors.take());
             recording.used(&self.ended);
-            recording.finish(plan, self.ended.ending, remarks, &mut |alive| {
+            recording.finish(plan, self.ended.ending, remarks, &mut |alive, _| {
                 left_mps = self.mps.leave(alive > 0);
                 match self.prepared.emulated.take() {
                     Some(emulated) if alive > 0 => kept = Some(emulated.keep()),

@@ -288,8 +288,14 @@ impl Recording {
     }
 
     /// Completes the profile, adds the dataset's row and reports. `completed` is called when the
-    /// profile stands, with the number of watched processes that still run.
-    pub fn finish(mut self, plan: &Plan, ending: Ending, remarks: Remarks, completed: &mut dyn FnMut(usize)) {
+    /// profile stands, with the number of watched processes that still run, and the profile.
+    pub fn finish(
+        mut self,
+        plan: &Plan,
+        ending: Ending,
+        remarks: Remarks,
+        completed: &mut dyn FnMut(usize, &Profile),
+    ) {
         // The report is printed to the same terminal.
         self.status_line = None;
         let alive = self.running();
@@ -309,7 +315,7 @@ impl Recording {
             let records = tensors.collect(&profile);
             self.failures.extend(stored::add(&mut profile, path.as_deref(), "tensors", records));
         }
-        completed(alive);
+        completed(alive, &profile);
         radrm_symbols::fill(&mut profile);
         let summary = Summary::from_profile(&profile);
         self.failures.extend(add_row(plan, (&profile, &summary), path.as_deref()));
@@ -407,7 +413,7 @@ fn dataset_row((profile, summary): (&Profile, &Summary), path: Option<&Path>, fe
     let needed = radrm_analyzer::footprint(summary);
     let [smact, smocc, drama] = features.activity().map(|part| part.map(|part| part.0));
     let row = Row {
-        job_id: number_in("RADRM_JOB"),
+        job_id: number_in("RADRM_JOB").or_else(|| number_in("SLURM_JOB_ID")),
         attempt: number_in("RADRM_ATTEMPT"),
         footprint_bytes: needed.oom.or(needed.peak),
         oom_request_bytes: needed.oom_request,
@@ -433,7 +439,7 @@ fn dataset_row((profile, summary): (&Profile, &Summary), path: Option<&Path>, fe
     }
 }
 
-/// What the daemon left in the environment of a job of its own.
+/// What radrmd, or Slurm, left in the environment of a job of its own.
 fn number_in<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
 }

@@ -12,6 +12,7 @@ mod abi;
 mod grant;
 mod options;
 mod recorder;
+mod report;
 mod request;
 mod retry;
 mod settings;

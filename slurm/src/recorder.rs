@@ -2,7 +2,8 @@
 //! gives the environment that the tasks get.
 //!
 //! It runs as the job's user, in a session of its own and adopted by init, so that no signal for the tasks reaches it
-//! and no task waits for it. It ends when its standard input ends, which also happens when `slurmstepd` is killed.
+//! and no task waits for it. It ends when its standard input ends. If no line `end` came before that, `slurmstepd` was
+//! killed, and nothing else ends the tasks: the recorder does.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -15,6 +16,10 @@ const START: Duration = Duration::from_secs(20);
 const END: Duration = Duration::from_secs(15);
 /// What stands before the variables.
 const READY: &[u8] = b"\0ok\0";
+/// What stands before the figures at the end.
+const DONE: &[u8] = b"\0end\0";
+/// By this a recorder knows that the step ended, and not only the process that it belongs to.
+const END_LINE: &[u8] = b"end\n";
 /// More variables than any answer has.
 const LONGEST_ANSWER: usize = 1 << 20;
 
@@ -115,24 +120,40 @@ impl Recorder {
 
     /// Reports how a task ended. `status`: as of `wait`. Allocates nothing that outlives it, and never waits.
     pub fn ended(&self, pid: u32, status: i32) {
-        let line = format!("{pid} {status}\n");
+        self.write(format!("{pid} {status}\n").as_bytes());
+    }
+
+    fn write(&self, line: &[u8]) {
         // SAFETY: bytes that live here. A recorder that is gone has nothing to record; SIGPIPE is blocked below.
         with_pipe_signal_blocked(|| unsafe {
             libc::write(self.input.as_raw_fd(), line.as_ptr().cast(), line.len());
         });
     }
 
-    /// Ends the recording and waits until it is written. Gives what the recorder has to say.
-    pub fn finish(self) -> Option<String> {
+    /// Ends the recording and waits until the profile is written: what else the recorder does is for later jobs.
+    pub fn finish(self) -> Finished {
+        self.write(END_LINE);
         drop(self.input);
-        let (text, is_late) = read_to_end(self.output.as_raw_fd(), Instant::now() + END);
+        let until = Instant::now() + END;
+        let (text, is_late) = read_until(self.output.as_raw_fd(), until, |text| figures(text).is_some());
         if is_late {
-            return Some(
-                "the profile takes long to write; the step does not wait for it any longer".to_owned(),
-            );
+            let late = "the profile takes long to write; the step does not wait for it any longer";
+            return Finished { remark: Some(late.to_owned()), figures: Vec::new() };
         }
-        sentence(&text)
+        match figures(&text) {
+            Some((before, figures)) => Finished { remark: sentence(before), figures: figures.to_vec() },
+            None => Finished { remark: sentence(&text), figures: Vec::new() },
+        }
     }
+}
+
+/// What a recorder leaves.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Finished {
+    /// What it has to say.
+    pub remark: Option<String>,
+    /// Lines `NAME VALUE`, for radrmd.
+    pub figures: Vec<u8>,
 }
 
 /// Leaves everything of slurmstepd behind and becomes the recorder.
@@ -202,6 +223,13 @@ fn parse(text: &[u8]) -> Option<Vec<(CString, CString)>> {
     }
 }
 
+/// What was written before the figures at the end, and complete figures.
+fn figures(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = text.windows(DONE.len()).position(|window| window == DONE)?;
+    let (before, rest) = (text.get(..at)?, text.get(at + DONE.len()..)?);
+    Some((before, rest.split_last().filter(|(last, _)| **last == 0)?.1))
+}
+
 /// The first line that was written beside the answer.
 fn sentence(text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(text);
@@ -211,10 +239,6 @@ fn sentence(text: &[u8]) -> Option<String> {
 
 fn read_answer(fd: RawFd, until: Instant) -> (Vec<u8>, bool) {
     read_until(fd, until, |text| parse(text).is_some())
-}
-
-fn read_to_end(fd: RawFd, until: Instant) -> (Vec<u8>, bool) {
-    read_until(fd, until, |_| false)
 }
 
 /// Reads until `is_enough`, or the end of the input; `true`: it took too long.
@@ -305,7 +329,17 @@ mod tests {
             recorder.variables.iter().map(|(name, value)| format!("{name:?}{value:?}")).collect();
         assert_eq!(shown, [r#""A""1""#, r#""B""x=y""#]);
         recorder.ended(7, 0);
-        assert_eq!(recorder.finish().as_deref(), Some("the end"));
+        assert_eq!(recorder.finish().remark.as_deref(), Some("the end"));
+    }
+
+    #[test]
+    fn a_step_waits_for_the_figures_and_not_for_what_follows() {
+        let script = r"printf '\0ok\0\0'; grep -qx end; echo 'a remark' >&2; printf '\0end\0peak 5\n\0'; exec sleep 1000";
+        let finished = shell(script).unwrap().finish();
+        assert_eq!(
+            (finished.remark.as_deref(), finished.figures.as_slice()),
+            (Some("a remark"), &b"peak 5\n"[..])
+        );
     }
 
     #[test]
@@ -320,8 +354,8 @@ mod tests {
     #[test]
     fn a_killed_recorder_does_no_harm() {
         let recorder = shell(r"printf '\0ok\0\0'; exec <&-; exit").unwrap();
-        while read_to_end(recorder.output.as_raw_fd(), Instant::now() + END).1 {}
+        while read_until(recorder.output.as_raw_fd(), Instant::now() + END, |_| false).1 {}
         recorder.ended(7, 9);
-        assert_eq!(recorder.finish(), None);
+        assert_eq!(recorder.finish(), Finished::default());
     }
 }

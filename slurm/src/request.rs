@@ -36,6 +36,8 @@ pub struct Request {
     pub wanted: bool,
     /// A batch job that runs out of its GPU's memory is tried again with more.
     pub retry: Option<Retry>,
+    /// What the job may take of each of its GPUs, bytes, if that is one amount.
+    pub granted: Option<u64>,
 }
 
 /// What the next attempt of a job is concluded from.
@@ -77,8 +79,15 @@ impl Request {
         let mode = mode.unwrap_or(if is_limited { Mode::Profile } else { settings.default });
         let attempts = job.attempts.unwrap_or(settings.attempts);
         let retry = retry(known, settings).map(|retry| Retry { attempts, ..retry });
+        let granted = settings.shard.and_then(|unit| {
+            let gpus = numbers(known.gpus.as_deref().unwrap_or_default()).len().max(1);
+            let shards: u64 = known.shards.as_deref()?.trim().parse().ok()?;
+            Some(shards.checked_mul(unit)? / u64::try_from(gpus).ok()?)
+        });
+        let asked = memory.first().and_then(|limits| amount::bytes(limits).ok());
         Ok(Self {
             retry: retry.filter(|_| attempts > 1),
+            granted: granted.into_iter().chain(asked).min(),
             job: grant,
             memory,
             share,

@@ -7,13 +7,14 @@ use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI32, AtomicPtr};
 
 use crate::abi::{self, Item, Spank};
 use crate::grant::Held;
 use crate::options::Words;
 use crate::recorder::{Identity, Recorder};
+use crate::report::{About, Report};
 use crate::request::{Known, Request};
 use crate::retry;
 use crate::settings::{Settings, SettingsError};
@@ -58,6 +59,9 @@ static REQUEST: OnceLock<(Request, Settings)> = OnceLock::new();
 static PREPARED: OnceLock<Prepared> = OnceLock::new();
 static RECORDER: AtomicPtr<Recorder> = AtomicPtr::new(std::ptr::null_mut());
 static GRANT: AtomicPtr<Held> = AtomicPtr::new(std::ptr::null_mut());
+static REPORT: AtomicPtr<Report> = AtomicPtr::new(std::ptr::null_mut());
+/// How the first task that failed ended, as of `wait`.
+static STATUS: AtomicI32 = AtomicI32::new(0);
 
 /// Keeps the tasks of the step from starting.
 pub fn refuse(reason: String) {
@@ -125,7 +129,18 @@ pub fn decide(spank: Spank, words: Words, settings: Result<Settings, SettingsErr
         }
     };
     if request.wanted {
+        report(spank, job, &request, &settings);
         let _ = REQUEST.set((request, settings));
+    }
+}
+
+/// Begins the step's file for radrmd.
+fn report(spank: Spank, job: u32, request: &Request, settings: &Settings) {
+    let Some(uid) = spank.number(Item::JOB_UID) else { return };
+    let (step, node) = (step_name(spank), node_name(spank));
+    let about = About { job, step: &step, node: &node, uid, granted: request.granted };
+    if let Some(report) = Report::begin(&settings.state, &about) {
+        REPORT.store(Box::into_raw(Box::new(report)), Release);
     }
 }
 
@@ -209,14 +224,7 @@ fn command(spank: Spank, request: &Request, settings: &Settings) -> Option<Start
 
 /// Where the profile goes: beside Slurm's own output file, in the directory of the job.
 fn profile(spank: Spank, job: u32) -> String {
-    let step = match spank.number(Item::JOB_STEP) {
-        Some(BATCH) => "batch".to_owned(),
-        Some(INTERACTIVE) => "interactive".to_owned(),
-        Some(step) => step.to_string(),
-        None => "unknown".to_owned(),
-    };
-    let node = spank.variable(c"SLURMD_NODENAME").filter(|name| !name.contains(&b'/'));
-    let node = node.map_or_else(host, |name| String::from_utf8_lossy(&name).into_owned());
+    let (step, node) = (step_name(spank), node_name(spank));
     let name = |restarts: u32| {
         let attempt = if restarts == 0 { String::new() } else { format!("-r{restarts}") };
         format!("slurm-{job}{attempt}.{step}.{node}.radrm")
@@ -226,6 +234,21 @@ fn profile(spank: Spank, job: u32) -> String {
     let stated = spank.variable(c"SLURM_RESTART_COUNT").filter(|_| step != "batch");
     let stated = stated.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
     name(stated.unwrap_or_else(|| earlier(|restarts| Path::new(&name(restarts)).exists())))
+}
+
+/// As Slurm names it behind the job's number.
+fn step_name(spank: Spank) -> String {
+    match spank.number(Item::JOB_STEP) {
+        Some(BATCH) => "batch".to_owned(),
+        Some(INTERACTIVE) => "interactive".to_owned(),
+        Some(step) => step.to_string(),
+        None => "unknown".to_owned(),
+    }
+}
+
+fn node_name(spank: Spank) -> String {
+    let name = spank.variable(c"SLURMD_NODENAME").map(|name| String::from_utf8_lossy(&name).into_owned());
+    name.filter(|name| !name.contains(['/', '\n', ' '])).unwrap_or_else(host)
 }
 
 /// How many attempts left a profile here.
@@ -313,17 +336,27 @@ pub fn ended(spank: Spank) {
         recorder.ended(pid, status.cast_signed());
         retry::ended(status.cast_signed());
     }
+    if let Some(status) = spank.number(Item::TASK_EXIT_STATUS).filter(|status| *status != 0) {
+        let _ = STATUS.compare_exchange(0, status.cast_signed(), Relaxed, Relaxed);
+    }
 }
 
 /// All tasks have ended: the recording is written, and the job's file goes with its last step.
 pub fn finish() {
     let recorder = RECORDER.swap(std::ptr::null_mut(), AcqRel);
+    let mut figures = Vec::new();
     if !recorder.is_null() {
         // SAFETY: from `Box::into_raw`, and taken out for good.
-        let recorder = unsafe { Box::from_raw(recorder) };
-        if let Some(remark) = recorder.finish() {
+        let finished = unsafe { Box::from_raw(recorder) }.finish();
+        if let Some(remark) = finished.remark {
             abi::info(&remark);
         }
+        figures = finished.figures;
+    }
+    let report = REPORT.swap(std::ptr::null_mut(), AcqRel);
+    if !report.is_null() {
+        // SAFETY: as above.
+        unsafe { Box::from_raw(report) }.end(STATUS.load(Relaxed), &figures);
     }
     retry::finish();
     let grant = GRANT.swap(std::ptr::null_mut(), AcqRel);

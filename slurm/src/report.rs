@@ -1,0 +1,116 @@
+//! The file of a step for radrmd in engine mode: whose step it is, how it ended, and what its recorder found.
+//!
+//! Root writes it, in a folder that radrmd has made: without that there is none. The lock on it is held as long as
+//! `slurmstepd` lives, so that radrmd knows of steps whose end nothing could write down.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The folder in the state directory.
+const FOLDER: &str = "steps";
+/// Longer figures are not a recorder's.
+const LONGEST: usize = 4096;
+
+/// A step that begins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct About<'a> {
+    /// Job.
+    pub job: u32,
+    /// `batch`, or a number.
+    pub step: &'a str,
+    /// Name of the node.
+    pub node: &'a str,
+    /// The job's user.
+    pub uid: u32,
+    /// What the job may take of each GPU, bytes.
+    pub granted: Option<u64>,
+}
+
+/// The file of a step that runs.
+#[derive(Debug)]
+pub struct Report {
+    file: File,
+}
+
+impl Report {
+    /// Begins the file. `None`: radrmd does not watch this node, or the file cannot be written, which keeps no step from
+    /// running.
+    pub fn begin(state: &Path, about: &About<'_>) -> Option<Self> {
+        let folder = state.join(FOLDER);
+        let found = fs::symlink_metadata(&folder).ok()?;
+        // SAFETY: always works.
+        let own = unsafe { libc::geteuid() };
+        if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
+            return None;
+        }
+        let begin = now_ms();
+        let path = folder.join(format!("{}.{}.{begin}", about.job, about.step));
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+        let mut file = options.open(&path).ok()?;
+        file.try_lock().ok()?;
+        let About { job, step, node, uid, granted } = about;
+        let granted = granted.map(|bytes| format!("granted {bytes}\n")).unwrap_or_default();
+        let text = format!("job {job}\nstep {step}\nnode {node}\nuid {uid}\nbegin_ms {begin}\n{granted}");
+        file.write_all(text.as_bytes()).ok()?;
+        Some(Self { file })
+    }
+
+    /// Completes it: `status` as of `wait`, of the first task that failed; `figures`: lines of the recorder.
+    pub fn end(mut self, status: i32, figures: &[u8]) {
+        let (code, signal) = if libc::WIFSIGNALED(status) {
+            (0, libc::WTERMSIG(status))
+        } else {
+            (libc::WEXITSTATUS(status), 0)
+        };
+        let mut text = format!("end_ms {}\nexit {code}\nsignal {signal}\n", now_ms()).into_bytes();
+        text.extend_from_slice(&figures[..figures.len().min(LONGEST)]);
+        // In one piece, before the lock goes. What is missing then is only not known.
+        let _ = self.file.write_all(&text);
+    }
+}
+
+fn now_ms() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const ABOUT: About<'_> = About { job: 42, step: "batch", node: "n1", uid: 7, granted: Some(100) };
+
+    fn texts(state: &Path) -> Vec<String> {
+        let entries = fs::read_dir(state.join(FOLDER)).unwrap();
+        entries.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect()
+    }
+
+    #[test]
+    fn without_radrmd_there_is_no_file() {
+        let state = tempfile::tempdir().unwrap();
+        assert!(Report::begin(state.path(), &ABOUT).is_none());
+        fs::create_dir(state.path().join(FOLDER)).unwrap();
+        fs::set_permissions(state.path().join(FOLDER), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(Report::begin(state.path(), &ABOUT).is_none(), "others could replace files");
+    }
+
+    #[test]
+    fn a_step_states_whose_it_is_before_its_recorder_can_say_anything() {
+        let state = tempfile::tempdir().unwrap();
+        fs::create_dir(state.path().join(FOLDER)).unwrap();
+        fs::set_permissions(state.path().join(FOLDER), fs::Permissions::from_mode(0o755)).unwrap();
+        let report = Report::begin(state.path(), &ABOUT).unwrap();
+        // 9: SIGKILL.
+        report.end(9, b"peak 5\nuid 0\n");
+        let text = texts(state.path()).remove(0);
+        assert!(text.starts_with("job 42\nstep batch\nnode n1\nuid 7\nbegin_ms "), "{text}");
+        assert!(
+            text.contains("granted 100\nend_ms ") && text.ends_with("exit 0\nsignal 9\npeak 5\nuid 0\n"),
+            "{text}"
+        );
+    }
+}
