@@ -68,6 +68,8 @@ pub(crate) struct Config {
     pub(crate) scheduler: Settings,
     /// How needs are estimated.
     pub(crate) estimator: Estimators,
+    /// Whether Slurm places the jobs.
+    pub(crate) slurm: crate::slurm::Settings,
 }
 
 /// How needs are estimated.
@@ -135,6 +137,7 @@ impl Default for Config {
             suspend: Suspend::default(),
             scheduler: Settings::default(),
             estimator: Estimators::default(),
+            slurm: crate::slurm::Settings::default(),
         }
     }
 }
@@ -218,6 +221,7 @@ impl Config {
             ("events", self.events != new.events),
             ("[scheduler]", self.scheduler != new.scheduler),
             ("[estimator]", self.estimator != new.estimator),
+            ("[slurm]", self.slurm != new.slurm),
         ];
         fixed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }

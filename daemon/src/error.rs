@@ -37,6 +37,8 @@ pub(crate) enum DaemonError {
     SocketTaken(PathBuf),
     #[error("{} is there and is no socket", .0.display())]
     NoSocket(PathBuf),
+    #[error("{} belongs to another user or is open to others", .0.display())]
+    NotPrivate(PathBuf),
     #[error("NVML does not work: {0}")]
     Nvml(NvmlError),
     #[error("the emulated NVML does not work: {0}")]

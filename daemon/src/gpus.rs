@@ -57,6 +57,15 @@ impl Gpus {
         Self::emulate(wanted, &config.state.join("machine"), boot_is_new)
     }
 
+    /// In words.
+    pub(crate) fn describe(&self) -> String {
+        match (&self.emulated, self.list.len()) {
+            (Some(spec), _) => format!("emulated GPUs ({spec})"),
+            (None, 1) => "1 GPU".to_owned(),
+            (None, count) => format!("{count} GPUs"),
+        }
+    }
+
     fn emulate(wanted: &str, file: &Path, boot_is_new: bool) -> Result<Self, DaemonError> {
         let failed = |why: &dyn std::fmt::Display| DaemonError::Emulation(why.to_string());
         let spec = MachineSpec::parse(wanted).map_err(|error| failed(&error))?;

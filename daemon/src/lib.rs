@@ -17,6 +17,7 @@
 //! | `suspend` | a job taken off its GPUs without loss, and brought back, by a helper process |
 //! | `host` | what jobs take of the host's CPUs and memory |
 //! | `events` | the log that `radrm replay --events` reads |
+//! | `slurm` | engine mode: Slurm places the jobs, radrmd watches them |
 
 mod accounting;
 mod check;
@@ -38,6 +39,7 @@ mod outcome;
 mod pace;
 mod peer;
 mod server;
+mod slurm;
 mod status;
 mod store;
 mod supervisor;
@@ -179,6 +181,9 @@ fn serve(flags: Flags) -> Result<(), DaemonError> {
     let boot_is_new = fs::read_to_string(&boot_file).unwrap_or_default().trim() != boot;
     let gpus = Gpus::find(&config, boot_is_new)?;
     let _ = fs::write(&boot_file, &boot);
+    if config.slurm.engine {
+        return slurm::serve(&config, gpus, block_signals(), || configure(again.clone()));
+    }
     let mut store = Store::open(&config.state.join("queue.db"))?;
     let given = store.highest().map_err(DaemonError::QueueRead)?;
     let (numbers, floor) = Numbers::open(&config.state, given)?;
@@ -215,12 +220,8 @@ fn serve(flags: Flags) -> Result<(), DaemonError> {
     }
     let socket = config.socket.clone();
     server::serve(listener, socket.clone(), config.admin_group, to)?;
-    let what = match (&gpus.emulated, gpus.list.len()) {
-        (Some(spec), _) => format!("emulated GPUs ({spec})"),
-        (None, 1) => "1 GPU".to_owned(),
-        (None, count) => format!("{count} GPUs"),
-    };
-    output::log(Priority::Info, NAME, &format!("ready at {} with {what}", socket.display()));
+    let text = format!("ready at {} with {}", socket.display(), gpus.describe());
+    output::log(Priority::Info, NAME, &text);
     engine.run(&from, || configure(again.clone()));
     let _ = fs::remove_file(&socket);
     Ok(())

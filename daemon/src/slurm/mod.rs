@@ -1,0 +1,280 @@
+//! Engine mode: Slurm places the jobs of this node, and radrmd watches them. It starts and ends nothing.
+//!
+//! The SPANK plug-in keeps a file for each step, which only root can write, and holds a lock on it as long as
+//! `slurmstepd` lives; at the end it adds what the recorder found. From these files and from the segments of the
+//! recorders come the figures of `/metrics`, the table of ended steps, and the comments of jobs.
+
+mod comment;
+mod live;
+mod monitor;
+mod record;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use radrm_console::output::{self, Priority, say};
+use radrm_limits::scopes::user_name;
+use radrm_protocol::wire::Response;
+use radrm_scheduler_core::Bytes;
+use serde::Deserialize;
+
+use crate::config::Config;
+use crate::engine::Message;
+use crate::error::DaemonError;
+use crate::gpus::{self, Gpus};
+use crate::metrics::{Figures, JobMemory};
+use crate::{NAME, http, server};
+
+use comment::Commenter;
+use monitor::Monitor;
+use record::{Key, Record, Steps};
+use table::Table;
+
+/// The section `[slurm]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// Whether Slurm places this node's jobs, and radrmd only watches them.
+    pub(crate) engine: bool,
+    /// The folder of the SPANK plug-in: `state=` in `plugstack.conf`.
+    pub(crate) state: PathBuf,
+    /// Whether a job's `AdminComment` gets its peak and a recommendation.
+    pub(crate) comment: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { engine: false, state: "/run/radrm-slurm".into(), comment: true }
+    }
+}
+
+/// Watches the node until a message ends that.
+pub(crate) fn serve(
+    config: &Config,
+    gpus: Gpus,
+    signals: libc::sigset_t,
+    read: impl Fn() -> Result<Config, DaemonError>,
+) -> Result<(), DaemonError> {
+    let steps = Steps::open(&config.slurm.state)?;
+    let table = Table::open(&config.state.join("slurm.csv"))?;
+    let (listener, _socket_lock) = server::listen(&config.socket)?;
+    let (to, from) = channel();
+    // From here on there are several threads.
+    crate::take_signals(signals, to.clone())?;
+    let commenter = config.slurm.comment.then(Commenter::start).transpose()?;
+    let (_ask, asked) = channel();
+    let audit = (config.audit_s > 0).then(|| Duration::from_secs(config.audit_s));
+    let every = Duration::from_millis(config.poll_ms);
+    gpus::watch(&gpus, every, audit, asked, to.clone());
+    if let Some(address) = config.metrics()?
+        && let Err(error) = http::serve(address, to.clone())
+    {
+        say(NAME, &format!("/metrics is not served: {}", output::reason(&error)));
+    }
+    server::serve(listener, config.socket.clone(), config.admin_group.clone(), to)?;
+    let text = format!("ready: Slurm places the jobs on {}, radrmd watches them", gpus.describe());
+    output::log(Priority::Info, NAME, &text);
+    let watcher = Watcher {
+        config: config.clone(),
+        monitor: Monitor::new(gpus),
+        steps,
+        table,
+        commenter,
+        seen: BTreeMap::new(),
+        counters: Counters::default(),
+        issue: None,
+    };
+    watcher.run(&from, every, read);
+    let _ = fs::remove_file(&config.socket);
+    Ok(())
+}
+
+/// What was seen of a step that runs: bytes on each GPU by UUID, and the most on one GPU.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    used: BTreeMap<String, u64>,
+    peak: u64,
+    /// The peak that the job's comment has, and since when.
+    commented: Option<(u64, Instant)>,
+}
+
+/// A running job's comment is not changed more often, unless its peak has doubled.
+const COMMENT: Duration = Duration::from_secs(60);
+
+impl Seen {
+    /// Whether the comment of the running job is to be set: at once, and later when the peak has grown by some per cent.
+    fn comment_is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.peak > 0
+            && self.commented.is_none_or(|(peak, since)| {
+                self.peak > peak + peak / 50
+                    && (now.duration_since(since) >= COMMENT || self.peak / 2 >= peak)
+            });
+        if is_due {
+            self.commented = Some((self.peak, now));
+        }
+        is_due
+    }
+}
+
+/// Since the daemon started.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    steps: u64,
+    failed: u64,
+    ooms: u64,
+}
+
+struct Watcher {
+    config: Config,
+    monitor: Monitor,
+    steps: Steps,
+    table: Table,
+    commenter: Option<Commenter>,
+    seen: BTreeMap<Key, Seen>,
+    counters: Counters,
+    /// What cannot be written at the moment.
+    issue: Option<String>,
+}
+
+impl Watcher {
+    fn run(
+        mut self,
+        from: &Receiver<Message>,
+        every: Duration,
+        read: impl Fn() -> Result<Config, DaemonError>,
+    ) {
+        let mut next = Instant::now();
+        loop {
+            match from.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Message::Reload) => self.reload(read()),
+                Ok(message) => self.take(message),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.look();
+                    next = Instant::now() + every;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Asked(_, _, reply) => {
+                let why = "Slurm places the jobs of this node: submit them by sbatch or `radrm sbatch`, and see them by \
+                           squeue and `radrm top`";
+                let _ = reply.send(Response::Refused(why.to_owned()));
+            }
+            Message::Polled(poll) => self.monitor.polled(poll),
+            Message::Audited(found) => self.monitor.audited(found).iter().for_each(|words| say(NAME, words)),
+            Message::Metrics(reply) => {
+                let _ = reply.send(self.figures());
+            }
+            _ => {}
+        }
+    }
+
+    /// Polls the steps that run, and takes in those that are over.
+    fn look(&mut self) {
+        let running = live::running(&self.steps, self.monitor.samples(), self.monitor.gpus());
+        for (key, used) in running {
+            let seen = self.seen.entry(key.clone()).or_default();
+            seen.peak = seen.peak.max(used.values().copied().max().unwrap_or(0));
+            seen.used = used;
+            // Slurm's controller takes no comment for a job that is over; only its database does.
+            if let (Some(commenter), Some(record)) = (&self.commenter, self.steps.record(&key))
+                && seen.comment_is_due(Instant::now())
+            {
+                let record = Record { peak: Some(seen.peak), ..record.clone() };
+                if let Some(text) = record.sentence() {
+                    commenter.add(key.job, seen.peak, text.replacen("peak ", "peak so far ", 1));
+                }
+            }
+        }
+        let mut issue = None;
+        for (key, mut record) in self.steps.ended() {
+            let seen = self.seen.get(&key).map(|seen| seen.peak).filter(|peak| *peak > 0);
+            record.peak = record.peak.max(seen);
+            let user = user_name(record.uid).unwrap_or_else(|| record.uid.to_string());
+            if let Err(error) = self.table.add(&key, &record, &user) {
+                // It is tried again at the next poll; the file of the step stays.
+                issue = Some(error.to_string());
+                continue;
+            }
+            self.counters.steps += 1;
+            self.counters.failed += u64::from(record.has_failed());
+            self.counters.ooms += u64::from(record.oom.is_some());
+            if let (Some(commenter), Some(text)) = (&self.commenter, record.sentence()) {
+                commenter.add(key.job, record.peak.unwrap_or(0), text);
+            }
+            self.steps.forget(&key);
+            self.seen.remove(&key);
+        }
+        if issue.is_some() && self.issue != issue {
+            issue.iter().for_each(|sentence| say(NAME, sentence));
+        }
+        self.issue = issue;
+        let steps = &self.steps;
+        self.seen.retain(|key, _| steps.has(key));
+    }
+
+    /// What Prometheus reads.
+    fn figures(&self) -> Figures {
+        let mut sums: BTreeMap<(u64, String), (u32, u64)> = BTreeMap::new();
+        for (key, seen) in &self.seen {
+            let Some(uid) = self.steps.record(key).map(|record| record.uid) else { continue };
+            for (uuid, bytes) in &seen.used {
+                let sum = sums.entry((u64::from(key.job), uuid.clone())).or_insert((uid, 0));
+                sum.1 = sum.1.saturating_add(*bytes);
+            }
+        }
+        let gpu = |uuid: &str| self.monitor.gpus().list.iter().find(|gpu| gpu.uuid == uuid)?.index;
+        let memory = sums.into_iter().map(|((job, uuid), (uid, bytes))| JobMemory {
+            gpu: gpu(&uuid),
+            user: user_name(uid).unwrap_or_else(|| uid.to_string()),
+            uuid,
+            job,
+            bytes,
+        });
+        let memory: Vec<JobMemory> = memory.collect();
+        let counters = self.counters;
+        Figures {
+            jobs: vec![("running", self.steps.jobs())],
+            unaccounted_processes: self.monitor.unaccounted(),
+            health_issues: u64::from(self.issue.is_some()),
+            counters: vec![
+                ("radrm_slurm_steps", "Steps of Slurm that ended since the daemon started.", counters.steps),
+                ("radrm_slurm_steps_failed", "Those of them that failed.", counters.failed),
+                ("radrm_out_of_memory", "Those of them that ran out of GPU memory.", counters.ooms),
+            ],
+            gpus: self.monitor.rows(&memory),
+            job_memory: self.config.metrics_per_job.then_some(memory),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            names: self.config.metrics_names.clone(),
+            ..Figures::default()
+        }
+    }
+
+    fn reload(&mut self, read: Result<Config, DaemonError>) {
+        match read {
+            Ok(new) => {
+                let fixed = self.config.reload(new);
+                let left = if fixed.is_empty() {
+                    String::new()
+                } else {
+                    format!("; restart radrmd for: {}", fixed.join(", "))
+                };
+                say(NAME, &format!("the configuration was read again{left}"));
+            }
+            Err(why) => say(NAME, &format!("the configuration was not read again: {why}")),
+        }
+    }
+}
+
+/// An amount in a sentence.
+fn shown(bytes: u64) -> String {
+    Bytes(bytes).to_string()
+}
