@@ -1,11 +1,14 @@
-//! A Slurm of one node with emulated GPUs: its own munge, controller and node daemon, in a directory and on ports of its
-//! own, as whatever user runs the test.
+//! A Slurm with emulated GPUs: its own munge, controller and node daemons, in a directory and on ports of its own, as
+//! the user that runs the test. Its nodes are `slurmd` processes on this machine, each with GPUs of its own.
 
 use std::{
     fs,
     io::Write,
     net::TcpListener,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
@@ -26,8 +29,25 @@ const FURTHER: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 /// A Slurm that runs.
 pub struct Slurm {
     place: TempDir,
-    machine: Machine,
+    /// That of each node.
+    machines: Vec<Machine>,
     gpus: usize,
+    further: String,
+}
+
+/// What a cluster is made of.
+#[derive(Clone, Debug)]
+pub struct Setup<'a> {
+    /// Nodes, `node1` and so on.
+    pub nodes: usize,
+    /// GPUs of each.
+    pub gpus: usize,
+    /// Memory of each GPU, MiB; one shard is one MiB.
+    pub mib: u64,
+    /// A `job_submit.lua`.
+    pub script: Option<&'a str>,
+    /// Further lines of `slurm.conf`.
+    pub further: &'a str,
 }
 
 /// Where a program is.
@@ -44,7 +64,7 @@ impl Slurm {
     /// # Panics
     /// If it is installed and does not start.
     pub fn start(gpus: usize, mib: u64) -> Option<Self> {
-        Self::start_with(gpus, mib, None)
+        Self::start_with(&Setup { nodes: 1, gpus, mib, script: None, further: "" })
     }
 
     /// The same with a `job_submit.lua`.
@@ -52,10 +72,26 @@ impl Slurm {
     /// # Panics
     /// As [`Self::start`].
     pub fn start_with_script(gpus: usize, mib: u64, script: &str) -> Option<Self> {
-        Self::start_with(gpus, mib, Some(script))
+        Self::start_with(&Setup { nodes: 1, gpus, mib, script: Some(script), further: "" })
     }
 
-    fn start_with(gpus: usize, mib: u64, script: Option<&str>) -> Option<Self> {
+    /// A cluster.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub fn start_with(setup: &Setup<'_>) -> Option<Self> {
+        Self::begin(setup, None)
+    }
+
+    /// A cluster with `slurmdbd` on the database at this Unix socket, which enforces limits of users.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub fn start_accounted(setup: &Setup<'_>, database: &str) -> Option<Self> {
+        Self::begin(setup, Some(database))
+    }
+
+    fn begin(setup: &Setup<'_>, database: Option<&str>) -> Option<Self> {
         if let Some(missing) = PROGRAMS.into_iter().find(|name| find(name).is_none()) {
             eprintln!("skipped: {missing} is not installed (packages slurmctld slurmd slurm-client munge)");
             return None;
@@ -67,20 +103,50 @@ impl Slurm {
         }
         let place = tempfile::Builder::new().prefix("radrm-slurm").tempdir_in("/tmp").expect("directory");
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("mode");
+        let Setup { nodes, gpus, mib, .. } = *setup;
         let gpu = format!("[[gpu]]\nmodel = \"H100-80GB\"\nmemory_mib = {mib}\ncontext_mib = 0\n");
         let description = place.path().join("machine.toml");
         fs::write(&description, gpu.repeat(gpus)).expect("description");
         let spec = MachineSpec::parse(description.to_str().expect("text")).expect("description");
-        let machine = Machine::create(&spec, &place.path().join("machine")).expect("emulated machine");
-        let slurm = Self { place, machine, gpus };
-        slurm.configure(mib, script);
-        slurm.up();
+        // Ledgers of all users lie beside a machine's file.
+        let folder = place.path().join("gpus");
+        fs::create_dir(&folder).expect("directory");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)).expect("mode");
+        let machines = (1..=nodes).map(|node| {
+            let file = place.path().join(format!("gpus/machine{node}"));
+            let machine = Machine::create(&spec, &file).expect("emulated machine");
+            // Jobs of other users take part.
+            fs::set_permissions(file, fs::Permissions::from_mode(0o666)).expect("mode");
+            machine
+        });
+        let mut slurm = Self { machines: machines.collect(), place, gpus, further: setup.further.to_owned() };
+        if database.is_some() {
+            let (port, place) = (free_ports(1)[0], slurm.place.path().display());
+            slurm.further += &format!(
+                "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\n\
+                 AccountingStoragePort={port}\nAccountingStoragePass={place}/run/munge.sock\n\
+                 AccountingStorageTRES=gres/gpu,gres/shard\nAccountingStorageEnforce=limits\n"
+            );
+            slurm.configure(setup);
+            slurm.configure_accounting(port);
+        } else {
+            slurm.configure(setup);
+        }
+        slurm.up(database);
         Some(slurm)
     }
 
-    fn configure(&self, mib: u64, script: Option<&str>) {
-        for folder in ["state", "log", "dev", "run", "spool", "work"] {
+    fn configure(&self, &Setup { nodes, mib, script, .. }: &Setup<'_>) {
+        for folder in ["state", "log", "dev", "run", "spool", "work", "data"] {
             fs::create_dir(self.path(folder)).expect("directory");
+        }
+        for folder in ["work", "data"] {
+            fs::set_permissions(self.path(folder), fs::Permissions::from_mode(0o1777)).expect("mode");
+        }
+        for node in 1..=nodes {
+            for folder in [self.path(&format!("spool/node{node}")), self.node_directory(node)] {
+                fs::create_dir_all(folder).expect("directory");
+            }
         }
         let (place, gpus) = (self.place.path().display(), self.gpus);
         let mut key = [0_u8; 128];
@@ -92,38 +158,63 @@ impl Slurm {
             symlink("/dev/null", self.path(&format!("dev/nvidia{gpu}"))).expect("device");
         }
         let (host, user) = (said("hostname", "-s"), said("id", "-un"));
-        let [controller, node] = free_ports();
+        let ports = free_ports(1 + nodes);
+        let controller = ports[0];
         let shards = mib * gpus as u64;
         let submit = if script.is_some() { "JobSubmitPlugins=lua\n" } else { "" };
         if let Some(script) = script {
             fs::write(self.path("job_submit.lua"), script).expect("job_submit.lua");
         }
-        let text = format!(
-            "{submit}ClusterName=radrm\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser={user}\nSlurmdUser={user}\n\
-             SlurmctldPort={controller}\nSlurmdPort={node}\nAuthType=auth/munge\nCredType=cred/munge\n\
-             AuthInfo=socket={place}/run/munge.sock\nSlurmctldPidFile={place}/run/slurmctld.pid\n\
-             SlurmdPidFile={place}/run/slurmd.pid\nSlurmctldLogFile={place}/log/slurmctld.log\n\
-             SlurmdLogFile={place}/log/slurmd.log\nStateSaveLocation={place}/state\nSlurmdSpoolDir={place}/spool\n\
-             PlugStackConfig={place}/plugstack.conf\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n\
-             JobAcctGatherType=jobacct_gather/none\nSwitchType=switch/none\nMpiDefault=none\n\
-             AccountingStorageType=accounting_storage/none\nSelectType=select/cons_tres\n\
-             SelectTypeParameters=CR_CPU\nSchedulerParameters=bf_interval=1\nSlurmdParameters=config_overrides\n\
-             ReturnToService=2\nKillWait=2\nMessageTimeout=30\nGresTypes=gpu,shard\n\
-             NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={node} CPUs=32 RealMemory=64000 \
-             Gres=gpu:{gpus},shard:{shards} State=UNKNOWN\n\
-             PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP OverSubscribe=FORCE:4\n"
-        );
-        fs::write(self.path("slurm.conf"), text).expect("slurm.conf");
+        let lines: String = (1..=nodes)
+            .map(|node| {
+                format!(
+                    "NodeName=node{node} NodeHostname={host} NodeAddr=127.0.0.1 Port={} CPUs=64 RealMemory=64000 \
+                     Gres=gpu:{gpus},shard:{shards} State=UNKNOWN\n",
+                    ports[node]
+                )
+            })
+            .collect();
+        // The same for all but the plug-in's line, which names the node's own GPUs.
+        let text = |node: usize| {
+            format!(
+                "{submit}ClusterName=radrm\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser={user}\nSlurmdUser={user}\n\
+                 SlurmctldPort={controller}\nAuthType=auth/munge\nCredType=cred/munge\n\
+                 AuthInfo=socket={place}/run/munge.sock\nSlurmctldPidFile={place}/run/slurmctld.pid\n\
+                 SlurmdPidFile={place}/run/slurmd-%n.pid\nSlurmctldLogFile={place}/log/slurmctld.log\n\
+                 SlurmdLogFile={place}/log/slurmd-%n.log\nStateSaveLocation={place}/state\n\
+                 SlurmdSpoolDir={place}/spool/%n\nPlugStackConfig={}/plugstack.conf\n\
+                 ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSwitchType=switch/none\nMpiDefault=none\n\
+                 JobAcctGatherType=jobacct_gather/none\nSelectType=select/cons_tres\n\
+                 SelectTypeParameters=CR_CPU\nSchedulerParameters=bf_interval=1,sched_min_interval=10000\n\
+                 SlurmdParameters=config_overrides\nDebugFlags=NO_CONF_HASH\nSlurmctldTimeout=30\nSlurmdTimeout=30\n\
+                 ReturnToService=2\nKillWait=2\nMessageTimeout=30\nGresTypes=gpu,shard\n{}{lines}\
+                 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP \
+                 OverSubscribe=FORCE:4\n",
+                self.node_directory(node).display(),
+                self.further
+            )
+        };
+        for node in 1..=nodes {
+            fs::write(self.node_directory(node).join("slurm.conf"), text(node)).expect("slurm.conf");
+        }
         let gres = format!(
             "AutoDetect=off\nName=gpu File={place}/dev/nvidia[0-{}]\nName=shard Count={shards}\n",
             gpus - 1
         );
-        fs::write(self.path("gres.conf"), gres).expect("gres.conf");
-        fs::write(self.path("cgroup.conf"), "CgroupPlugin=cgroup/v1\n").expect("cgroup.conf");
+        for node in 1..=nodes {
+            let write = |name: &str, text: &str| {
+                fs::write(self.node_directory(node).join(name), text).expect(name);
+            };
+            write("gres.conf", &gres);
+            write("cgroup.conf", "CgroupPlugin=cgroup/v1\n");
+        }
         // Without the user's own record of what contexts took, which jobs without an environment would find.
         let launcher = self.path("radrm-run");
         let built = artifacts::directory().display();
-        let script = format!("#!/bin/sh\nXDG_DATA_HOME={place}/data exec {built}/radrm-run \"$@\"\n");
+        let script = format!(
+            "#!/bin/sh\ncase \"$USER\" in ''|{user}) data={place}/data;; *) data={place}/data/$USER;; esac\n\
+             XDG_DATA_HOME=$data exec {built}/radrm-run \"$@\"\n"
+        );
         fs::write(&launcher, script).expect("launcher");
         fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)).expect("mode");
         symlink(artifacts::directory().join("radrm"), self.path("radrm")).expect("radrm");
@@ -164,14 +255,33 @@ impl Slurm {
     pub fn plug(&self, words: &str) {
         let plugin = artifacts::file("libradrm_spank.so");
         let (built, place) = (artifacts::directory().display(), self.place.path().display());
-        let text = format!(
-            "required {} run={place}/radrm-run lib={built} state={place}/state-radrm machine={place}/machine {words}\n",
-            plugin.display()
-        );
-        fs::write(self.path("plugstack.conf"), text).expect("plugstack.conf");
+        for node in 1..=self.machines.len() {
+            let text = format!(
+                "required {} run={place}/radrm-run lib={built} state={place}/state-radrm{node} \
+                 machine={place}/gpus/machine{node} {words}\n",
+                plugin.display()
+            );
+            fs::write(self.node_directory(node).join("plugstack.conf"), text).expect("plugstack.conf");
+        }
     }
 
-    fn up(&self) {
+    /// Where a node's configuration lies. That of the first one is also the controller's and the users'.
+    fn node_directory(&self, node: usize) -> PathBuf {
+        if node == 1 { self.place.path().to_owned() } else { self.path(&format!("node{node}")) }
+    }
+
+    fn configure_accounting(&self, port: u16) {
+        let (place, user) = (self.place.path().display(), said("id", "-un"));
+        let text = format!(
+            "AuthType=auth/munge\nAuthInfo=socket={place}/run/munge.sock\nDbdHost=localhost\nDbdPort={port}\n\
+             SlurmUser={user}\nLogFile={place}/log/slurmdbd.log\nPidFile={place}/run/slurmdbd.pid\n\
+             StorageType=accounting_storage/mysql\nStorageHost=localhost\nStorageUser=root\nStorageLoc=slurm\n"
+        );
+        fs::write(self.path("slurmdbd.conf"), text).expect("slurmdbd.conf");
+        fs::set_permissions(self.path("slurmdbd.conf"), fs::Permissions::from_mode(0o600)).expect("mode");
+    }
+
+    fn up(&self, database: Option<&str>) {
         let mut munge = Command::new(find("munged").expect("munged"));
         for (option, name) in [
             ("socket", "run/munge.sock"),
@@ -183,13 +293,47 @@ impl Slurm {
             munge.arg(format!("--{option}={}", self.path(name).display()));
         }
         self.run(munge);
-        let mut controller = self.command("slurmctld");
-        controller.arg("-i");
-        self.run(controller);
-        let mut node = self.command("slurmd");
-        node.args(["-N", "node1"]);
-        self.run(node);
+        if let Some(database) = database {
+            let mut command = self.command("slurmdbd");
+            command.env("MYSQL_UNIX_PORT", database);
+            self.run(command);
+            self.until("slurmdbd answers", || {
+                let _ = self.said("sacctmgr", &["-i", "-Q", "add", "cluster", "radrm"]);
+                self.said("sacctmgr", &["-n", "-P", "show", "cluster", "format=cluster"]).contains("radrm")
+            });
+        }
+        self.start_controller();
+        (1..=self.machines.len()).for_each(|node| self.start_node(node));
         self.until_idle();
+    }
+
+    /// Starts the controller, with what an earlier one has kept.
+    pub fn start_controller(&self) {
+        self.run(self.command("slurmctld"));
+    }
+
+    /// Starts the daemon of a node.
+    pub fn start_node(&self, node: usize) {
+        let mut command = self.command("slurmd");
+        command.args(["-N", &format!("node{node}")]);
+        command.env("SLURM_CONF", self.node_directory(node).join("slurm.conf"));
+        self.run(command);
+    }
+
+    /// Kills a daemon, `slurmctld` or `slurmd-node1`, and waits until it is gone.
+    ///
+    /// # Panics
+    /// If it does not go.
+    pub fn kill_daemon(&self, name: &str) {
+        let pid = self.daemon(name).unwrap_or_else(|| panic!("{name} has written no number"));
+        // SAFETY: a plain system call on a daemon that this test has started.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        self.until("the killed daemon is gone", || !runs(pid));
+    }
+
+    fn daemon(&self, name: &str) -> Option<libc::pid_t> {
+        let text = fs::read_to_string(self.path(&format!("run/{name}.pid"))).unwrap_or_default();
+        text.trim().parse().ok().filter(|pid| *pid > 1)
     }
 
     /// Runs a daemon, which leaves this process alone.
@@ -233,8 +377,26 @@ impl Slurm {
     /// If it is rejected.
     #[track_caller]
     pub fn sbatch(&self, options: &[&str], script: &str) -> u32 {
+        self.sbatch_as(None, &[], options, script)
+    }
+
+    /// The same as another user, by name and number, and with these variables.
+    ///
+    /// # Panics
+    /// As [`Self::sbatch`].
+    #[track_caller]
+    pub fn sbatch_as(
+        &self,
+        user: Option<(&str, u32)>,
+        variables: &[(&str, &str)],
+        options: &[&str],
+        script: &str,
+    ) -> u32 {
         let mut command = self.command("sbatch");
-        command.args(["--parsable", "-o", "out.%a.%j"]).args(options);
+        command.args(["--parsable", "-o", "out.%a.%j"]).args(options).envs(variables.iter().copied());
+        if let Some((name, uid)) = user {
+            command.uid(uid).gid(uid).env("USER", name).env("LOGNAME", name).env("HOME", self.path("work"));
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("sbatch");
         let text = format!("#!/bin/bash\n{script}\n");
@@ -242,6 +404,16 @@ impl Slurm {
         let output = child.wait_with_output().expect("sbatch");
         let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         said.parse().unwrap_or_else(|_| panic!("sbatch: {said} {}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    /// Waits until no job waits or runs, and `each` time before does something.
+    #[track_caller]
+    pub fn until_none(&self, what: &str, each: impl Fn()) {
+        self.until(what, || {
+            each();
+            let output = self.command("squeue").args(["-h", "-o", "%A %T"]).output().expect("squeue");
+            output.status.success() && output.stdout.is_empty()
+        });
     }
 
     /// Waits until a job has ended and all its output is there.
@@ -253,10 +425,13 @@ impl Slurm {
         });
     }
 
-    /// Waits until the node has no job: one that a failed hook drained never becomes idle.
+    /// Waits until no node has a job: one that a failed hook drained never becomes idle.
     #[track_caller]
     pub fn until_idle(&self) {
-        self.until("the node is idle", || self.said("sinfo", &["-h", "-o", "%T"]).trim() == "idle");
+        self.until("all nodes are idle", || {
+            let states = self.said("sinfo", &["-h", "-N", "-o", "%T"]);
+            states.lines().count() == self.machines.len() && states.lines().all(|state| state == "idle")
+        });
     }
 
     /// What a script wrote.
@@ -274,20 +449,43 @@ impl Slurm {
         processes().filter(|(_, words)| words.contains(&word)).count()
     }
 
-    /// Kills all recorders of this node, and waits until they are gone.
+    /// Processes of this cluster's jobs.
+    pub fn of_jobs(&self) -> Vec<Process> {
+        let conf = self.path("slurm.conf");
+        let is_of = |process: &Process| {
+            process.variable("SLURM_JOB_ID").is_some()
+                && process.variable("SLURM_CONF").is_some_and(|file| file == conf.as_os_str())
+        };
+        Process::all().filter(is_of).collect()
+    }
+
+    /// The `slurmstepd` of steps whose tasks run.
+    pub fn steps(&self) -> Vec<u32> {
+        let parents = self.of_jobs().into_iter().filter_map(Process::parent);
+        let mut found: Vec<u32> =
+            parents.filter(|process| process.name() == "slurmstepd").map(|process| process.0).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Kills all recorders, and waits until they are gone.
     ///
     /// # Panics
     /// If they do not go.
     pub fn kill_recorders(&self) {
-        let word = format!("--machine={}", self.path("machine").display());
-        let all = || -> Vec<u32> {
-            processes().filter(|(_, words)| words.contains(&word)).map(|(pid, _)| pid).collect()
-        };
-        for pid in all() {
+        for pid in self.all_recorders() {
             // SAFETY: a plain system call on a process of this test.
             unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
         }
-        self.until("the recorders are gone", || all().is_empty());
+        self.until("the recorders are gone", || self.all_recorders().is_empty());
+    }
+
+    /// The recorders of this cluster.
+    pub fn all_recorders(&self) -> Vec<u32> {
+        let word = format!("--machine={}", self.path("gpus/machine").display());
+        let found = processes().filter(|(_, words)| words.iter().any(|own| own.starts_with(&word)));
+        found.map(|(pid, _)| pid).collect()
     }
 
     /// Waits for something.
@@ -303,9 +501,9 @@ impl Slurm {
         }
     }
 
-    /// The emulated machine.
-    pub fn machine(&self) -> &Machine {
-        &self.machine
+    /// The emulated machines of the nodes.
+    pub fn machines(&self) -> &[Machine] {
+        &self.machines
     }
 
     /// A file below its directory. Jobs run in `work`.
@@ -320,18 +518,24 @@ impl Slurm {
             let lines: Vec<&str> = text.lines().rev().take(25).collect();
             format!("--- {name}\n{}\n", lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
         };
-        ["log/started", "log/munged.log", "log/slurmctld.log", "log/slurmd.log"].map(end).concat()
+        let nodes = (1..=self.machines.len()).map(|node| format!("log/slurmd-node{node}.log"));
+        let names =
+            ["log/started", "log/munged.log", "log/slurmctld.log", "log/slurmdbd.log"].map(str::to_owned);
+        names.into_iter().chain(nodes).map(|name| end(&name)).collect()
     }
 }
 
 impl Drop for Slurm {
     fn drop(&mut self) {
-        let _ = self.command("scancel").args(["--me", "--signal=KILL"]).output();
-        let _ = self.command("scancel").args(["--me"]).output();
-        let pids = ["slurmd", "slurmctld", "munged"].map(|name| {
-            let text = fs::read_to_string(self.path(&format!("run/{name}.pid"))).unwrap_or_default();
-            text.trim().parse::<libc::pid_t>().ok().filter(|pid| *pid > 1)
-        });
+        let jobs = self.command("squeue").args(["-h", "-o", "%A"]).output();
+        let jobs =
+            jobs.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        for words in [&["--signal=KILL"][..], &[]] {
+            let _ = self.command("scancel").args(words).args(jobs.split_whitespace()).output();
+        }
+        let nodes = (1..=self.machines.len()).map(|node| format!("slurmd-node{node}"));
+        let names = nodes.chain(["slurmctld", "slurmdbd", "munged"].map(str::to_owned));
+        let pids: Vec<_> = names.map(|name| self.daemon(&name)).collect();
         let since = Instant::now();
         for pid in pids.into_iter().flatten() {
             // SAFETY: plain system calls on a daemon that this test has started.
@@ -371,10 +575,10 @@ fn said(program: &str, argument: &str) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Two ports that are free at the same time.
-fn free_ports() -> [u16; 2] {
-    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("port"));
-    listeners.map(|listener| listener.local_addr().expect("address").port())
+/// Ports that are free at the same time.
+fn free_ports(count: usize) -> Vec<u16> {
+    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("port")).collect();
+    listeners.iter().map(|listener| listener.local_addr().expect("address").port()).collect()
 }
 
 fn getrandom(room: &mut [u8]) {

@@ -33,7 +33,8 @@ fn a_job_without_options_runs_as_without_the_plugin() {
     assert_eq!(with, environment(&[]));
     assert!(limited.iter().any(|line| line == "RADRM_QUOTA=1"), "{limited:?}");
     assert!(
-        !slurm.path("state-radrm").exists() || fs::read_dir(slurm.path("state-radrm")).unwrap().count() == 0
+        !slurm.path("state-radrm1").exists()
+            || fs::read_dir(slurm.path("state-radrm1")).unwrap().count() == 0
     );
 }
 
@@ -95,7 +96,7 @@ fn cancelling_leaves_no_process_behind() {
     slurm.until_ended(job);
     slurm.until("no recorder is left", || slurm.recorders(job) == 0);
     slurm.until("nothing is kept of the job", || {
-        fs::read_dir(slurm.path("state-radrm")).unwrap().count() == 0
+        fs::read_dir(slurm.path("state-radrm1")).unwrap().count() == 0
     });
     slurm.until_idle();
 }

@@ -2,8 +2,12 @@
 //!
 //! GPUs are emulated. They hold more than any grant, and their ledgers tell what was really taken.
 
+mod accounting;
+mod cluster;
 mod cost;
 mod enforcement;
+mod engine;
+mod faults;
 mod jobs;
 mod needs;
 mod retry;

@@ -1,0 +1,177 @@
+//! radrmd in engine mode: Slurm places the jobs, and radrmd reports them.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+};
+
+use radrm_os::host::boot_id;
+use radrm_preload_tests::{
+    artifacts, child, programs,
+    rig::PATIENCE,
+    slurm::{Setup, Slurm},
+};
+
+const MIB: u64 = 1 << 20;
+
+/// radrmd beside the first node of a cluster, on the same emulated GPUs.
+struct Daemon<'s> {
+    slurm: &'s Slurm,
+    port: u16,
+    child: Option<Child>,
+}
+
+impl<'s> Daemon<'s> {
+    fn new(slurm: &'s Slurm) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").expect("port").local_addr().expect("address").port();
+        let state = slurm.path("radrmd");
+        fs::create_dir(&state).expect("state");
+        // As a daemon of this boot has left it: the machine is not made anew.
+        fs::write(state.join("boot"), boot_id()).expect("boot");
+        std::os::unix::fs::symlink(slurm.path("gpus/machine1"), state.join("machine")).expect("machine");
+        let text = format!(
+            "state = \"{}\"\nsocket = \"{}\"\nmetrics = \"127.0.0.1:{port}\"\nemulate = \"{}\"\npoll_ms = 100\n\
+             [slurm]\nengine = true\nstate = \"{}\"\n",
+            state.display(),
+            slurm.path("radrmd.sock").display(),
+            slurm.path("machine.toml").display(),
+            slurm.path("state-radrm1").display(),
+        );
+        fs::write(slurm.path("radrmd.toml"), text).expect("configuration");
+        let mut daemon = Self { slurm, port, child: None };
+        daemon.start();
+        daemon
+    }
+
+    fn start(&mut self) {
+        let log =
+            fs::File::options().create(true).append(true).open(self.slurm.path("log/radrmd")).expect("log");
+        let mut command = self.slurm.command(artifacts::file("radrmd"));
+        command
+            .arg("--config")
+            .arg(self.slurm.path("radrmd.toml"))
+            .env("RADRM_LIB_DIR", artifacts::directory());
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        self.child = Some(command.spawn().expect("radrmd"));
+        self.slurm.until("radrmd answers", || !self.metrics().is_empty());
+    }
+
+    fn kill(&mut self) {
+        let mut child = self.child.take().expect("a running radrmd");
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    fn metrics(&self) -> String {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return String::new() };
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let mut text = String::new();
+        let _ = stream.read_to_string(&mut text);
+        text
+    }
+
+    /// The lines of the table that begin like this.
+    fn rows(&self, begin: &str) -> Vec<Vec<String>> {
+        let text = fs::read_to_string(self.slurm.path("radrmd/slurm.csv")).unwrap_or_default();
+        let lines = text.lines().filter(|line| line.starts_with(begin));
+        lines.map(|line| line.split(',').map(str::to_owned).collect()).collect()
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            self.kill();
+        }
+    }
+}
+
+fn one_node() -> Option<Slurm> {
+    Slurm::start_with(&Setup { nodes: 1, gpus: 2, mib: 4096, script: None, further: "" })
+}
+
+/// A script that holds so much memory until a file is there.
+fn holding(slurm: &Slurm, mib: u64) -> String {
+    let asker = programs::compile("quota_ask.c", &[]);
+    format!(
+        "{{ echo keep {}; until [ -e {} ]; do sleep 0.05; done; }} | {}",
+        mib * MIB,
+        slurm.path("go").display(),
+        asker.display()
+    )
+}
+
+#[test]
+fn slurms_jobs_have_figures_rows_and_comments() {
+    let Some(slurm) = one_node() else { return };
+    let daemon = Daemon::new(&slurm);
+    let job = slurm.sbatch(&["--gres=shard:1000"], &holding(&slurm, 600));
+    let user = String::from_utf8(Command::new("id").arg("-un").output().expect("id").stdout).expect("text");
+    let holds = format!("job=\"{job}\",user=\"{}\"}} {}", user.trim(), 600 * MIB);
+    slurm.until("its memory is in /metrics", || daemon.metrics().contains(&holds));
+    assert!(daemon.metrics().contains("radrm_jobs{state=\"running\"} 1"), "{}", daemon.metrics());
+    let sentence = "radrm: peak so far 600.0 MiB of 1000.0 MiB: --gpu-mem=612MiB is enough";
+    slurm.until("it has a comment", || {
+        slurm.said("scontrol", &["show", "job", &job.to_string()]).contains(sentence)
+    });
+    fs::write(slurm.path("go"), "").expect("file");
+    slurm.until_ended(job);
+    let begin = format!("{job}.batch,");
+    slurm.until("it has a row", || !daemon.rows(&begin).is_empty());
+    let row = daemon.rows(&begin).remove(0);
+    // JobIDRaw, Node, User, UID, Start, End, ExitCode, GrantedBytes, PeakBytes, OutOfMemoryBytes...
+    let [exit, granted, peak] = [6, 7, 8].map(|at| row[at].as_str());
+    assert_eq!((exit, granted, peak), ("0:0", "1048576000", "629145600"), "{row:?}");
+    // What radrmd does not do here is said with what to do instead.
+    let mut command = slurm.radrm(&["submit", "/bin/true"]);
+    command.env("RADRM_SOCKET", slurm.path("radrmd.sock"));
+    let refused = child::run(command, PATIENCE);
+    assert!(!refused.status.success() && refused.stderr.contains("submit them by sbatch"), "{refused:?}");
+    // Out of memory.
+    let needs = programs::compile("needs.c", &[]);
+    let job = slurm.sbatch(&["--gres=shard:1000"], &format!("{} 2000", needs.display()));
+    let begin = format!("{job}.batch,");
+    slurm.until("it has a row", || !daemon.rows(&begin).is_empty());
+    let row = daemon.rows(&begin).remove(0);
+    assert_eq!(
+        (row[6].as_str(), row[9].as_str()),
+        ("1:0", "1572864000"),
+        "held 1000 MiB, asked for 500: {row:?}"
+    );
+}
+
+#[test]
+fn steps_are_reported_once_whatever_is_killed() {
+    let Some(slurm) = one_node() else { return };
+    let mut daemon = Daemon::new(&slurm);
+    let job = slurm.sbatch(&["--gres=shard:1000"], &holding(&slurm, 600));
+    let holds = format!("job=\"{job}\"");
+    slurm.until("its memory is in /metrics", || daemon.metrics().contains(&holds));
+    daemon.kill();
+    fs::write(slurm.path("go"), "").expect("file");
+    slurm.until_ended(job);
+    let begin = format!("{job}.batch,");
+    assert!(daemon.rows(&begin).is_empty(), "nothing could write it");
+    daemon.start();
+    slurm.until("it has a row", || !daemon.rows(&begin).is_empty());
+    assert_eq!(daemon.rows(&begin)[0][8], "629145600");
+    // A step whose slurmstepd was killed: its peak is what radrmd saw, and how it ended is not known.
+    fs::remove_file(slurm.path("go")).expect("file");
+    let killed = slurm.sbatch(&["--gres=shard:1000"], &holding(&slurm, 500));
+    let holds = format!("job=\"{killed}\"");
+    slurm.until("its memory is in /metrics", || daemon.metrics().contains(&holds));
+    for pid in slurm.steps() {
+        // SAFETY: a plain system call on a process of this test.
+        unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+    }
+    let begin = format!("{killed}.batch,");
+    slurm.until("it has a row", || !daemon.rows(&begin).is_empty());
+    let row = daemon.rows(&begin).remove(0);
+    assert_eq!((row[6].as_str(), row[8].as_str()), ("", "524288000"), "{row:?}");
+    daemon.kill();
+    daemon.start();
+    assert_eq!((daemon.rows(&begin).len(), daemon.rows(&format!("{job}.batch,")).len()), (1, 1));
+    assert_eq!(fs::read_dir(slurm.path("state-radrm1/steps")).expect("steps").count(), 0);
+}
