@@ -27,8 +27,10 @@ use crate::{environ, mode};
 const JOIN_PATIENCE: u32 = 100_000;
 
 /// The process's state, on memory pages of its own that the kernel zeroes in a forked child. All zeros
-/// are a process that has not joined.
-#[repr(C, align(4096))]
+/// are a process that has not joined. Kernels of AArch64 have pages of up to 64 KiB.
+#[repr(C)]
+#[cfg_attr(not(target_arch = "aarch64"), repr(align(4096)))]
+#[cfg_attr(target_arch = "aarch64", repr(align(65536)))]
 pub(crate) struct Page {
     /// The epoch while no capture is under way, else 0: what the shells of a launch compare with their thread's.
     fast: AtomicU64,

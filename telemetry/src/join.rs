@@ -96,7 +96,7 @@ impl Writer {
 }
 
 fn join(path: &CStr) -> Result<Writer, JoinError> {
-    if sys::page_size() != PAGE {
+    if sys::page_size() > MAX_PAGE {
         return Err(JoinError::Map(Errno::NOSYS.raw_os_error()));
     }
     let file = sys::open_rw(path).map_err(|e| JoinError::Open(e.raw_os_error()))?;

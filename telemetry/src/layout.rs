@@ -70,8 +70,11 @@ pub const TIMELINE_BUCKETS: usize = 8192;
 /// Buckets of a timeline that are allocated together (16 KiB): one bit of a word each.
 pub const TIMELINE_CHUNK: usize = TIMELINE_BUCKETS / 64;
 
-/// Size of a page; segments are refused on machines with others, see `join`.
+/// What the pieces of a segment are made in, bytes: the smallest page of a kernel. Where its pages are larger, the kernel
+/// allocates in those: see `sys::populate`.
 pub const PAGE: usize = 4096;
+/// The largest page of a kernel that segments are made for, bytes. All that is mapped of one lies at multiples of it.
+pub const MAX_PAGE: usize = 64 << 10;
 
 /// One cell of a ring: a sequence word and the words of a record. In a segment a cell is a cache line.
 #[repr(C)]
@@ -489,4 +492,6 @@ const _: () = {
     assert!(SAMPLES_AT + SAMPLES_BYTES <= TIMELINES_AT);
     assert!(TIMELINES_AT + GPUS as u64 * TIMELINE_BYTES <= LEVELS_AT);
     assert!(HEADER_BYTES <= LEDGER_AT && LEDGER_AT < SLOTS_AT);
+    assert!(LEDGER_AT.is_multiple_of(MAX_PAGE as u64) && SLOTS_AT.is_multiple_of(MAX_PAGE as u64));
+    assert!(SLOT_STRIDE.is_multiple_of(MAX_PAGE as u64));
 };

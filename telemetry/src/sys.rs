@@ -269,10 +269,11 @@ pub unsafe fn unmap(address: NonNull<u8>, bytes: usize) {
 ///
 /// The range lies in one mapping made by [`map_shared`].
 pub unsafe fn populate(address: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+    // The kernel wants the beginning of a page, which is one of this mapping too: mappings begin with a page.
+    let within = address.addr().get() % page_size();
+    let first = address.as_ptr().wrapping_sub(within).cast::<c_void>();
     // SAFETY: populating does not change what the pages hold; the range is mapped (caller's contract).
-    retry(|| unsafe {
-        rustix::mm::madvise(address.as_ptr().cast::<c_void>(), bytes, Advice::LinuxPopulateWrite)
-    })
+    retry(|| unsafe { rustix::mm::madvise(first, within + bytes, Advice::LinuxPopulateWrite) })
 }
 
 /// Allocates a range of a file without changing its size.
@@ -385,5 +386,28 @@ pub(crate) mod tests {
         // SAFETY: the descriptor is open, and `lock` is read only.
         let done = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    #[test]
+    fn a_range_that_begins_inside_a_page_is_allocated() {
+        use std::os::unix::fs::MetadataExt;
+        // Only there a file has no more than its pages.
+        let Ok(file) = tempfile::tempfile_in("/dev/shm") else { return };
+        let page = page_size();
+        file.set_len(8 * page as u64).unwrap();
+        let at = map_shared(&file, 0, 8 * page).unwrap();
+        // From the middle of page 2 to the middle of page 4.
+        let middle = NonNull::new(at.as_ptr().wrapping_add(2 * page + page / 2)).unwrap();
+        // SAFETY: inside the mapping.
+        match unsafe { populate(middle, 2 * page) } {
+            // A kernel before 5.14.
+            Err(Errno::INVAL) => {}
+            done => {
+                assert_eq!(done, Ok(()));
+                assert_eq!(file.metadata().unwrap().blocks() * 512, 3 * page as u64);
+            }
+        }
+        // SAFETY: mapped above, and nothing refers to it.
+        unsafe { unmap(at, 8 * page) };
     }
 }

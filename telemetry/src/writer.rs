@@ -381,7 +381,7 @@ impl Writer {
     ///
     /// # Safety
     ///
-    /// `at` is a page of the caller's own, aligned to [`PAGE`], which may be replaced for good: of its first bytes
+    /// `at` is a page of the caller's own, of the kernel's size, which may be replaced for good: of its first bytes
     /// only atomic loads are made.
     pub unsafe fn follow_budget(&self, path: &CStr, at: NonNull<Header>) -> bool {
         let laid = sys::keep_errno(|| {

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use radrm_telemetry::layout::PAGE;
+use radrm_telemetry::layout::MAX_PAGE;
 
 use super::elf::{Elf, OUR_MACHINE};
 use crate::LimitError;
@@ -103,7 +103,7 @@ pub fn check(library: &Path) -> Result<(), LimitError> {
 pub fn check_preload(library: &Path) -> Result<(), LimitError> {
     check(library)?;
     // SAFETY: without precondition.
-    if let Some(what) = other_pages(unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize) {
+    if let Some(what) = too_large_pages(unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize) {
         return Err(LimitError::Unloadable { library: library.to_owned(), what });
     }
     let separates = |byte: &u8| matches!(byte, b':' | b' ' | b'\t' | b'\n');
@@ -114,10 +114,11 @@ pub fn check_preload(library: &Path) -> Result<(), LimitError> {
     Ok(())
 }
 
-/// What is wrong with a machine whose pages have this many bytes: parts of a segment are mapped by pages of a fixed size.
-fn other_pages(bytes: usize) -> Option<String> {
-    let (kib, of_ours) = (bytes / 1024, PAGE / 1024);
-    (bytes != PAGE).then(|| format!("needs memory pages of {of_ours} KiB, and this kernel's have {kib} KiB"))
+/// What is wrong with a machine whose pages have this many bytes: parts of a segment are mapped one by one.
+fn too_large_pages(bytes: usize) -> Option<String> {
+    let (kib, of_ours) = (bytes / 1024, MAX_PAGE / 1024);
+    (bytes > MAX_PAGE)
+        .then(|| format!("needs memory pages of at most {of_ours} KiB, and this kernel's have {kib} KiB"))
 }
 
 /// The oldest glibc that a library runs on; `None` if it cannot be read.
@@ -149,10 +150,10 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_with_other_pages_is_named() {
-        assert_eq!(other_pages(4096), None);
-        let what = other_pages(65536).unwrap();
-        assert_eq!(what, "needs memory pages of 4 KiB, and this kernel's have 64 KiB");
+    fn a_kernel_with_too_large_pages_is_named() {
+        assert_eq!([4 << 10, 16 << 10, 64 << 10].map(too_large_pages), [const { None }; 3]);
+        let what = too_large_pages(2 << 20).unwrap();
+        assert_eq!(what, "needs memory pages of at most 64 KiB, and this kernel's have 2048 KiB");
     }
 
     #[test]

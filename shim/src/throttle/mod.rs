@@ -43,7 +43,9 @@ const CONTEXTS: usize = 16;
 const ROUNDS: u32 = 100_000;
 
 /// A page of zeros, until the segment's first page is laid over it.
-#[repr(C, align(4096))]
+#[repr(C)]
+#[cfg_attr(not(target_arch = "aarch64"), repr(align(4096)))]
+#[cfg_attr(target_arch = "aarch64", repr(align(65536)))]
 pub(crate) struct Control(MaybeUninit<Header>);
 
 // SAFETY: all of a header are atomics, of which only `budget` is read.

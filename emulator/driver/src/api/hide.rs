@@ -42,7 +42,8 @@ fn hide(address: *const c_void) {
     if !found || entry.is_null() || info.dli_saddr != address.cast_mut() {
         return;
     }
-    let page = 4096;
+    // SAFETY: the call has no precondition, and cannot fail for this name.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let first = entry as usize & !(page - 1);
     let end = (entry as usize + size_of::<libc::Elf64_Sym>()).next_multiple_of(page);
     // SAFETY: the symbol table lies in pages of this library that stay mapped; they are made writable
