@@ -32,7 +32,9 @@ pub fn run(flags: &Flags) -> Result<()> {
     let environments = (!flags.no_venv).then(|| thread::spawn(|| [&venv::CLIENTS, &venv::TORCH].map(python)));
     let genuine = thread::spawn(|| {
         genuine::fetch()
-            .inspect_err(|error| eprintln!("xtask: no comparison with the genuine driver: {error:#}"))
+            .inspect_err(|error| {
+                eprintln!("xtask: only recorded answers of the genuine driver are compared: {error:#}")
+            })
             .ok()
     });
     // Tests start programs and preload libraries of the whole workspace, so these must be there

@@ -9,7 +9,7 @@ use std::{
 use radrm_cuda_abi::table::rows;
 use radrm_preload_tests::{
     child,
-    genuine::{Generation, generations},
+    genuine::{Generation, generations, oracles},
     programs, python,
     rig::Rig,
 };
@@ -30,17 +30,25 @@ fn names(rig: &Rig) -> PathBuf {
     file
 }
 
-/// What the oracle prints of one kind of question: answers by question.
-fn ask(rig: &Rig, mut command: Command, kind: &str) -> BTreeMap<String, String> {
+/// What the oracle prints of one kind of question, a line for each.
+fn said(rig: &Rig, mut command: Command, kind: &str) -> Vec<String> {
     command.arg(kind).arg(names(rig));
-    let said = child::run(command, PATIENCE).ok().stdout;
+    child::run(command, PATIENCE).ok().stdout.lines().map(str::to_owned).collect()
+}
+
+/// Answers by question.
+fn answers(said: &[String]) -> BTreeMap<String, String> {
     let answers: BTreeMap<_, _> = said
-        .lines()
+        .iter()
         .map(|line| line.split_once(": ").or_else(|| line.split_once(' ')).unwrap_or((line, "")))
         .map(|(question, answer)| (question.to_owned(), answer.to_owned()))
         .collect();
-    assert_eq!(answers.len(), said.lines().count(), "a question was asked twice");
+    assert_eq!(answers.len(), said.len(), "a question was asked twice");
     answers
+}
+
+fn ask(rig: &Rig, command: Command, kind: &str) -> BTreeMap<String, String> {
+    answers(&said(rig, command, kind))
 }
 
 fn oracle() -> PathBuf {
@@ -122,8 +130,8 @@ fn pytorch_sees_the_genuine_driver_as_without_the_shim() {
 }
 
 /// The emulated driver of the same version.
-fn emulated(generation: &Generation) -> (Rig, u32) {
-    let version = match generation.name.as_str() {
+fn emulated(generation: &str) -> (Rig, u32) {
+    let version = match generation {
         "535" => 12020,
         "550" => 12040,
         "555" => 12050,
@@ -135,7 +143,9 @@ fn emulated(generation: &Generation) -> (Rig, u32) {
 /// A line of the list of known differences. `*` at the end of a field stands for any rest.
 struct Known {
     fields: [&'static str; 5],
-    used: bool,
+    reason: &'static str,
+    /// Answers that differ so.
+    found: usize,
 }
 
 impl Known {
@@ -157,33 +167,40 @@ fn emulator_answers_as_the_genuine_driver_of_its_version() {
             let cells: Vec<&str> = line.split('\t').collect();
             let [fields @ .., reason] = cells.as_slice() else { panic!("{line}") };
             assert!(reason.contains(' '), "no reason: {line}");
-            Known { fields: fields.try_into().expect(line), used: false }
+            Known { fields: fields.try_into().expect(line), reason, found: 0 }
         })
         .collect();
-    let generations = generations();
+    let oracles = oracles();
     let mut unknown = Vec::new();
-    for generation in &generations {
-        let (genuine, (emulated, version)) = (Rig::genuine(generation), emulated(generation));
+    for oracle in &oracles {
+        let (emulated, version) = emulated(oracle.name);
         for kind in ["lookups", "before", "errors", "nvml"] {
-            let expected = ask(&genuine, genuine.bare_command(&program), kind);
+            let expected = answers(&oracle.answers(kind, |generation| {
+                let genuine = Rig::genuine(generation);
+                said(&genuine, genuine.bare_command(&program), kind)
+            }));
             let mut command = emulated.bare_command(&program);
             command.env("RADRM_EMULATOR_FAULTS", format!("driver={version}"));
             let differing = differing(&expected, &ask(&emulated, command, kind));
-            println!("{}: {kind}: {} answers, {} differ", generation.name, expected.len(), differing.len());
+            println!("{}: {kind}: {} answers, {} differ", oracle.name, expected.len(), differing.len());
             for [question, a, b] in &differing {
-                let found = [generation.name.as_str(), kind, question, a, b];
+                let found = [oracle.name, kind, question, a, b];
                 match known.iter_mut().find(|known| known.fits(found)) {
-                    Some(known) => known.used = true,
+                    Some(known) => known.found += 1,
                     None => unknown.push(found.join("\t")),
                 }
             }
         }
     }
+    for known in known.iter().filter(|known| known.found > 0) {
+        let [driver, kind, question, genuine, emulated] = known.fields;
+        let (found, reason) = (known.found, known.reason);
+        println!("{driver}: {kind}: {question}: {genuine}, emulated {emulated}: {found} times: {reason}");
+    }
     assert!(unknown.is_empty(), "{} differ:\n{}", unknown.len(), unknown.join("\n"));
-    let here =
-        |known: &Known| generations.iter().any(|g| known.fields[0] == "*" || known.fields[0] == g.name);
+    let here = |known: &Known| oracles.iter().any(|o| known.fields[0] == "*" || known.fields[0] == o.name);
     let stale: Vec<_> =
-        known.iter().filter(|known| !known.used && here(known)).map(|known| known.fields).collect();
+        known.iter().filter(|known| known.found == 0 && here(known)).map(|known| known.fields).collect();
     assert!(stale.is_empty(), "no longer differ: {stale:?}");
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use radrm_preload_tests::{
     child::Running,
-    genuine::{Generation, generations},
+    genuine::{Generation, generations, oracles},
     rig::PATIENCE,
 };
 
@@ -153,13 +153,13 @@ impl Program {
 
 #[test]
 fn stand_in_talks_like_the_genuine_mps_daemon() {
-    for generation in generations() {
+    for oracle in oracles() {
         // 535 has one command less.
-        let missing = |question: &&str| generation.name == "535" && question.starts_with("get_server_status");
+        let missing = |question: &&str| oracle.name == "535" && question.starts_with("get_server_status");
         let questions: Vec<&str> = CONVERSATION.lines().filter(|question| !missing(question)).collect();
         let stand_in = Program::new(env!("CARGO_BIN_EXE_radrm-mps-standin").into(), None);
-        let said = Program::genuine(&generation).conversation(&questions);
-        assert_eq!(stand_in.conversation(&questions), said, "{}", generation.name);
+        let said = oracle.answers("mps", |genuine| Program::genuine(genuine).conversation(&questions));
+        assert_eq!(stand_in.conversation(&questions), said, "{}", oracle.name);
     }
 }
 
@@ -170,17 +170,18 @@ fn stand_in_refuses_other_users_like_the_genuine_mps_daemon() {
         eprintln!("skipped: only root can be another user");
         return;
     }
-    for generation in generations() {
+    for oracle in oracles() {
         // 535 lets every user change the settings.
-        let old = generation.name == "535";
+        let old = oracle.name == "535";
         let questions: Vec<&str> =
             FOREIGN.lines().filter(|question| !old || !question.starts_with("set_")).collect();
         for owner in [None, Some(OWNER)] {
             let stand_in = Program::new(env!("CARGO_BIN_EXE_radrm-mps-standin").into(), None);
-            let said = Program::genuine(&generation).users(owner, &questions);
+            let record = if owner.is_none() { "mps-of-root" } else { "mps-of-a-user" };
+            let said = oracle.answers(record, |genuine| Program::genuine(genuine).users(owner, &questions));
             let refused = said.iter().filter(|answer| answer.contains("rivilege")).count();
             assert_eq!(refused, if old { 1 } else { 4 }, "settings and the end: {said:?}");
-            assert_eq!(stand_in.users(owner, &questions), said, "{}, daemon of {owner:?}", generation.name);
+            assert_eq!(stand_in.users(owner, &questions), said, "{}, daemon of {owner:?}", oracle.name);
         }
     }
 }
