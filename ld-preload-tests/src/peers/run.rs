@@ -17,6 +17,9 @@ use crate::rig::Rig;
 /// Seconds after which a test is ended, with its process.
 const TEST_SECONDS: &str = "120";
 
+/// Exit code with which the plugin `peers_report.py` asks for a new process for the tests that are left.
+const RESTART: i32 = 86;
+
 /// The machine that suites run on: two GPUs, for what they do with peers.
 const MACHINE: &str = "2xA100-40GB";
 
@@ -154,6 +157,8 @@ fn pytest(
         .env("PEERS_TEST_SECONDS", TEST_SECONDS)
         .env("PYTHONPATH", search)
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        // PyTorch ends each reason with a command, which takes the place of the reason in the report.
+        .env("PYTORCH_PRINT_REPRO_ON_FAILURE", "0")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -165,14 +170,15 @@ fn pytest(
     let mut outcomes = BTreeMap::new();
     loop {
         let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
-        wait(&mut child, deadline.saturating_duration_since(Instant::now()))?;
+        let status = wait(&mut child, deadline.saturating_duration_since(Instant::now()))?;
         let crashed = |outcomes: &BTreeMap<String, Outcome>| {
             outcomes.values().filter(|outcome| **outcome == Outcome::Crashed).count()
         };
         let before = crashed(&outcomes);
         outcomes = parse(&fs::read_to_string(&report).unwrap_or_default());
         // The plugin leaves out what the report has: tests behind one that crashed get their turn.
-        if crashed(&outcomes) == before || Instant::now() > deadline {
+        let unfinished = crashed(&outcomes) > before || status.code() == Some(RESTART);
+        if !unfinished || Instant::now() > deadline {
             return Ok(outcomes);
         }
     }

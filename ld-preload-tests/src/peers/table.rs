@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::earlier::Earlier;
 use super::outcome::{Class, Outcome};
+use super::reasons;
 use super::run::Both;
 use super::suites::{Origin, Suite};
 
@@ -87,7 +88,9 @@ pub fn page(suites: &[Ran], made: &[String], earlier: &Earlier) -> String {
         if !items.is_empty() {
             writeln!(page, "\n## {section}\n").expect(line);
             if section == OTHER {
-                page.push_str("Neither computed values nor something that is known not to be there:\n\n");
+                page.push_str(
+                    "Neither computed values nor something that is known not to be there, and why:\n\n",
+                );
             }
             items.iter().for_each(|item| writeln!(page, "{item}").expect(line));
         }
@@ -162,12 +165,19 @@ fn items(section: &str, (suite, _, runs): &Ran, earlier: &Earlier) -> Vec<String
         UNSTEADY => run.unsteady.iter().map(|test| format!("- {}: `{test}`", suite.name)).collect(),
         _ => other_failures(suite.name, run),
     });
+    let fresh: Vec<String> = fresh.collect();
+    items.retain(|before| fresh.iter().all(|item| test_of(item) != test_of(before)));
     for item in fresh {
         if !items.contains(&item) {
             items.push(item);
         }
     }
     items
+}
+
+/// The test that an item is about.
+fn test_of(item: &str) -> Option<&str> {
+    item.split('`').nth(1)
 }
 
 fn differing(suite: &str, run: &Both) -> Vec<String> {
@@ -181,14 +191,14 @@ fn other_failures(suite: &str, run: &Both) -> Vec<String> {
     let failed = run.bare.iter().filter(|(_, outcome)| outcome.class() == Some(Class::Fault));
     failed
         .map(|(test, outcome)| {
-            let reason = match outcome {
-                Outcome::Failed(reason) => {
-                    let last: String = reason.chars().rev().take(120).collect();
-                    last.chars().rev().collect::<String>().replace('|', "/").replace('`', "'")
-                }
-                _ => "the process ended in the middle of it, or was ended for want of time".to_owned(),
+            let said = match outcome {
+                Outcome::Failed(said) => said,
+                _ => "the process ended in the middle of it, or was ended for want of time",
             };
-            format!("- {suite}: `{test}`: {reason}")
+            let last: String = said.chars().rev().take(120).collect();
+            let reason = last.chars().rev().collect::<String>().replace('|', "/").replace('`', "'");
+            let why = reasons::of(suite, test, said).map(|why| format!(": **{why}**")).unwrap_or_default();
+            format!("- {suite}: `{test}`: {reason}{why}")
         })
         .collect()
 }
