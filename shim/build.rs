@@ -37,6 +37,10 @@ fn main() {
     // Addresses of our own entry points must be ours even where the program exports the same names.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now,-z,relro");
+    // `src/start.rs` has what is needed of the start files. Zig's linker decides for itself which it takes.
+    if !std::env::var("RUSTC_LINKER").is_ok_and(|linker| linker.contains("zig")) {
+        println!("cargo::rustc-cdylib-link-arg=-nostartfiles");
+    }
     let hooks = read_hooks();
     let all = table::rows();
     for base in hooks.keys() {

@@ -41,6 +41,7 @@ mod ranges;
 mod resolve;
 mod shell;
 mod stacks;
+mod start;
 mod state;
 mod telemetry;
 mod thread;

@@ -67,7 +67,7 @@ impl KernelCache {
     /// to compiled code: only where launches are counted and not timed, and are the program's own
     /// (`resolve::launches_are_direct`).
     pub(crate) fn put(&self, function: u64, row: Row) {
-        if ptr::eq(self, &raw const NONE) {
+        if ptr::eq(self, none()) {
             return;
         }
         let number = number_of(function);
@@ -79,7 +79,7 @@ impl KernelCache {
 
     /// Forgets all.
     pub(crate) fn clear(&self) {
-        if ptr::eq(self, &raw const NONE) {
+        if ptr::eq(self, none()) {
             return;
         }
         for (number, function) in self.functions.iter().enumerate() {
@@ -88,25 +88,43 @@ impl KernelCache {
     }
 }
 
-/// The cache of threads that have none: stays empty.
-static NONE: KernelCache = KernelCache {
+/// The cache of threads that have none: stays empty. Plain words, so that it lies among what is never written: the loader
+/// would copy the pages of written data beside it in every program.
+#[repr(C, align(4096))]
+struct Empty {
+    functions: [u64; ENTRIES],
+    rows: [u64; ENTRIES],
+}
+
+const _: () = assert!(
+    size_of::<Empty>() == size_of::<KernelCache>()
+        && core::mem::offset_of!(Empty, rows) == ROWS_OFFSET
+        && size_of::<AtomicPtr<LaneRow>>() == size_of::<u64>()
+);
+
+static EMPTY: Empty = Empty {
     functions: {
-        let mut all = [const { AtomicU64::new(vacant(1)) }; ENTRIES];
-        all[0] = AtomicU64::new(vacant(0));
+        let mut all = [vacant(1); ENTRIES];
+        all[0] = vacant(0);
         all
     },
-    rows: [const { AtomicPtr::new(ptr::null_mut()) }; ENTRIES],
+    rows: [0; ENTRIES],
 };
+
+/// [`EMPTY`] as a cache: it is only read.
+fn none() -> *const KernelCache {
+    (&raw const EMPTY).cast()
+}
 
 impl Kernels {
     /// The cache that goes with a lane; an ever empty one for the overflow lane or without memory.
     pub(crate) fn cache_of(&self, lane: usize) -> *const KernelCache {
         if lane >= LANES {
-            return &raw const NONE;
+            return none();
         }
         match arena::map_once(&self.caches, LANES * size_of::<KernelCache>()) {
             Some(caches) => caches.wrapping_add(lane).cast_const(),
-            None => &raw const NONE,
+            None => none(),
         }
     }
 }
