@@ -69,7 +69,7 @@ pub(crate) struct Config {
     /// How needs are estimated.
     pub(crate) estimator: Estimators,
     /// Whether Slurm places the jobs.
-    pub(crate) slurm: crate::slurm::Settings,
+    pub(crate) slurm: crate::slurm::settings::Settings,
 }
 
 /// How needs are estimated.
@@ -137,7 +137,7 @@ impl Default for Config {
             suspend: Suspend::default(),
             scheduler: Settings::default(),
             estimator: Estimators::default(),
-            slurm: crate::slurm::Settings::default(),
+            slurm: crate::slurm::settings::Settings::default(),
         }
     }
 }

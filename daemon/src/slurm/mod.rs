@@ -8,11 +8,11 @@ mod comment;
 mod live;
 mod monitor;
 mod record;
+pub(crate) mod settings;
 mod table;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,6 @@ use radrm_console::output::{self, Priority, say};
 use radrm_limits::scopes::user_name;
 use radrm_protocol::wire::Response;
 use radrm_scheduler_core::Bytes;
-use serde::Deserialize;
 
 use crate::config::Config;
 use crate::engine::Message;
@@ -33,24 +32,6 @@ use comment::Commenter;
 use monitor::Monitor;
 use record::{Key, Record, Steps};
 use table::Table;
-
-/// The section `[slurm]`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Settings {
-    /// Whether Slurm places this node's jobs, and radrmd only watches them.
-    pub(crate) engine: bool,
-    /// The folder of the SPANK plug-in: `state=` in `plugstack.conf`.
-    pub(crate) state: PathBuf,
-    /// Whether a job's `AdminComment` gets its peak and a recommendation.
-    pub(crate) comment: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { engine: false, state: "/run/radrm-slurm".into(), comment: true }
-    }
-}
 
 /// Watches the node until a message ends that.
 pub(crate) fn serve(

@@ -125,7 +125,7 @@ fn slurms_jobs_have_figures_rows_and_comments() {
     let [exit, granted, peak] = [6, 7, 8].map(|at| row[at].as_str());
     assert_eq!((exit, granted, peak), ("0:0", "1048576000", "629145600"), "{row:?}");
     // What radrmd does not do here is said with what to do instead.
-    let mut command = slurm.radrm(&["submit", "/bin/true"]);
+    let mut command = slurm.radrm(&["submit", "--", "true"]);
     command.env("RADRM_SOCKET", slurm.path("radrmd.sock"));
     let refused = child::run(command, PATIENCE);
     assert!(!refused.status.success() && refused.stderr.contains("submit them by sbatch"), "{refused:?}");

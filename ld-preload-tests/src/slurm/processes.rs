@@ -1,0 +1,101 @@
+//! The processes of a cluster: daemons, steps, tasks and recorders.
+
+use std::fs;
+
+use radrm_os::Process;
+
+use super::Slurm;
+
+impl Slurm {
+    /// Starts the controller, with what an earlier one has kept.
+    pub fn start_controller(&self) {
+        self.run(self.command("slurmctld"));
+    }
+
+    /// Starts the daemon of a node.
+    pub fn start_node(&self, node: usize) {
+        let mut command = self.command("slurmd");
+        command.args(["-N", &format!("node{node}")]);
+        command.env("SLURM_CONF", self.node_directory(node).join("slurm.conf"));
+        self.run(command);
+    }
+
+    /// Kills a daemon, `slurmctld` or `slurmd-node1`, and waits until it is gone.
+    ///
+    /// # Panics
+    /// If it does not go.
+    pub fn kill_daemon(&self, name: &str) {
+        let pid = self.daemon(name).unwrap_or_else(|| panic!("{name} has written no number"));
+        // SAFETY: a plain system call on a daemon that this test has started.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        self.until("the killed daemon is gone", || !runs(pid));
+    }
+
+    pub(super) fn daemon(&self, name: &str) -> Option<libc::pid_t> {
+        let text = fs::read_to_string(self.path(&format!("run/{name}.pid"))).unwrap_or_default();
+        text.trim().parse().ok().filter(|pid| *pid > 1)
+    }
+
+    /// Recorders of a job that run.
+    pub fn recorders(&self, job: u32) -> usize {
+        let word = format!("--step-of=slurm-{job}");
+        processes().filter(|(_, words)| words.contains(&word)).count()
+    }
+
+    /// Processes of this cluster's jobs.
+    pub fn of_jobs(&self) -> Vec<Process> {
+        let conf = self.path("slurm.conf");
+        let is_of = |process: &Process| {
+            process.variable("SLURM_JOB_ID").is_some()
+                && process.variable("SLURM_CONF").is_some_and(|file| file == conf.as_os_str())
+        };
+        Process::all().filter(is_of).collect()
+    }
+
+    /// The `slurmstepd` of steps whose tasks run.
+    pub fn steps(&self) -> Vec<u32> {
+        let parents = self.of_jobs().into_iter().filter_map(Process::parent);
+        let mut found: Vec<u32> =
+            parents.filter(|process| process.name() == "slurmstepd").map(|process| process.0).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Kills all recorders, and waits until they are gone.
+    ///
+    /// # Panics
+    /// If they do not go.
+    pub fn kill_recorders(&self) {
+        for pid in self.all_recorders() {
+            // SAFETY: a plain system call on a process of this test.
+            unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+        }
+        self.until("the recorders are gone", || self.all_recorders().is_empty());
+    }
+
+    /// The recorders of this cluster.
+    pub fn all_recorders(&self) -> Vec<u32> {
+        let word = format!("--machine={}", self.path("gpus/machine").display());
+        let found = processes().filter(|(_, words)| words.iter().any(|own| own.starts_with(&word)));
+        found.map(|(pid, _)| pid).collect()
+    }
+}
+
+/// Whether a process runs. One that has ended stays as a zombie where the first process of a container reaps none.
+pub(super) fn runs(pid: libc::pid_t) -> bool {
+    Process(pid.cast_unsigned()).stat().is_some_and(|stat| !stat.is_dead())
+}
+
+/// All processes with their command lines.
+fn processes() -> impl Iterator<Item = (u32, Vec<String>)> {
+    let entries = fs::read_dir("/proc").expect("/proc").flatten();
+    entries.filter_map(|entry| {
+        let pid = entry.file_name().to_string_lossy().parse::<u32>().ok()?;
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        Some((
+            pid,
+            line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect(),
+        ))
+    })
+}
