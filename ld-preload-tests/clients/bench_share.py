@@ -3,7 +3,8 @@
 bench_share.py [ROUNDS] [SECONDS]: TensorSocket is measured where its package can be imported. The load of a sample is an
 image that Pillow decodes, crops and scales; a training checks a sum of each batch and does nothing else.
 
-bench_share.py latency: from the moment at which a batch is published to the one at which a waiting consumer has it.
+bench_share.py latency: from the moment at which a batch of 4.6 MiB lies in its slot, and from the one at which the loader gave
+it, to the one at which a consumer that waits has it; and the memory of the ring.
 """
 
 import io
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 
-SAMPLES, BATCH, TRAININGS, PORTS = 512, 32, 4, (5755, 5756, 5757, 5758)
+SAMPLES, BATCH, TRAININGS, PORTS = 2048, 32, 4, (5755, 5756, 5757, 5758)
 
 
 def loader(workers):
@@ -80,9 +81,8 @@ def produce(kind):
     else:
         from tensorsocket import TensorProducer
 
-        producer = TensorProducer(
-            loader(0), port=PORTS[0], ack_port=PORTS[1], heart_ports=PORTS[2:], producer_batch_size=1
-        )
+        # With fewer loader's batches in one of its own than by default, its consumers wait for ever.
+        producer = TensorProducer(loader(0), port=PORTS[0], ack_port=PORTS[1], heart_ports=PORTS[2:])
         while True:
             for _ in producer:
                 pass
@@ -113,10 +113,15 @@ def measure(kind, trainings, seconds):
 
 
 def latency(batches=2000):
-    """A producer that notes when it has written each batch, and waits a little in between."""
+    """A producer that notes when the loader gave each batch and when it lay in its slot, and waits a little in between."""
+    import mmap
+    import struct
+
     import numpy
 
-    from radrm.share import Consumer, Producer
+    from radrm.share import Consumer, Producer, _producer
+
+    times = mmap.mmap(-1, 8 * batches)
 
     class Clock:
         def __iter__(self):
@@ -125,14 +130,37 @@ def latency(batches=2000):
                 time.sleep(0.002)
                 yield {"data": data, "at": time.monotonic_ns()}
 
+    class Noting:
+        """The library, with the time at which each batch is published."""
+
+        def __init__(self, library):
+            self._library, self._count = library, 0
+
+        def __getattr__(self, name):
+            return getattr(self._library, name)
+
+        def radrm_share_publish(self, *arguments):
+            struct.pack_into("<q", times, 8 * self._count, time.monotonic_ns())
+            self._count += 1
+            return self._library.radrm_share_publish(*arguments)
+
     if os.fork() == 0:
-        Producer(Clock(), "latency", epochs=1, resume=False).run()
+        _producer.library = Noting(_producer.library)
+        producer = Producer(Clock(), "latency", epochs=1, resume=False)
+        close = producer.close
+        producer.close = lambda: (print(producer.stats(), flush=True), close())
+        producer.run()
         os._exit(0)
-    whole = [time.monotonic_ns() - batch["at"] for batch in Consumer("latency")]
+    handed, whole = [], []
+    for number, batch in enumerate(Consumer("latency")):
+        now = time.monotonic_ns()
+        handed.append(now - struct.unpack_from("<q", times, 8 * number)[0])
+        whole.append(now - batch["at"])
     os.wait()
-    whole.sort()
-    for name, part in (("median", 0.5), ("90 %", 0.9), ("99 %", 0.99)):
-        print(f"from the loader's yield to the consumer, {name}: {whole[int(part * len(whole))] / 1000:.1f} us")
+    for what, of in (("the slot", handed), ("the loader", whole)):
+        of.sort()
+        parts = ", ".join(f"{name} {of[int(part * len(of))] / 1000:.1f}" for name, part in (("median", 0.5), ("90 %", 0.9), ("99 %", 0.99)))
+        print(f"from {what} to the consumer, us: {parts}")
 
 
 def main(rounds=3, seconds=8):

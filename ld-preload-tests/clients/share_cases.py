@@ -164,6 +164,78 @@ def slow_consumers_miss_batches_or_get_them_from_disk():
 
 
 @case
+def memory_is_that_of_the_ring_and_of_a_batch_for_each_consumer():
+    ring, slows = 4, ("wait", "wait", "drop", "spill", "wait")
+    with Running(Numbers(200), epochs=1, consumers=len(slows), ring=ring) as running:
+        loaders = [Consumer("case", slow=slow) for slow in slows]
+        most, failed = [0], []
+
+        def iterate(loader, pause):
+            try:
+                got = 0
+                for batch in loader:
+                    got += 1
+                    time.sleep(pause)
+                    if got <= 100:
+                        # Later it may have delivered everything, and have ended.
+                        most[0] = max(most[0], running.producer.stats()["slots"])
+                assert got + loader.dropped == 200, (got, loader.dropped)
+            except BaseException as error:  # noqa: BLE001
+                failed.append(error)
+            finally:
+                loader.close()
+
+        threads = [threading.Thread(target=iterate, args=of) for of in zip(loaders, (0, 0.001, 0.004, 0.004, 0))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed, failed
+        assert ring <= most[0] <= ring + len(slows), most
+
+
+@case
+def pinned_batches_are_known_to_the_driver_until_they_go():
+    import ctypes
+
+    cuda = ctypes.CDLL("libcuda.so.1")
+    context, device = ctypes.c_void_p(), ctypes.c_int()
+
+    def done(code):
+        assert code == 0, code
+
+    def kind(address):
+        found = ctypes.c_uint()
+        # CU_POINTER_ATTRIBUTE_MEMORY_TYPE; 1 is host memory that the driver knows.
+        code = cuda.cuPointerGetAttribute(ctypes.byref(found), 2, ctypes.c_uint64(address))
+        return found.value if code == 0 else None
+
+    raises(ValueError, lambda: Consumer("case", pin=True, writable=True))
+    with Running(Numbers(20), epochs=1, ring=3):
+        loader = Consumer("case", pin=True)
+        batches = iter(loader)
+        first = next(batches)
+        address = first.__array_interface__["data"][0]
+        assert not first.flags.writeable
+        # The program uses CUDA from now on.
+        done(cuda.cuInit(0))
+        assert kind(address) is None
+        done(cuda.cuDeviceGet(ctypes.byref(device), 0))
+        done(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+        done(cuda.cuCtxSetCurrent(context))
+        addresses = set()
+        for number, batch in enumerate(batches, 1):
+            addresses.add(batch.__array_interface__["data"][0])
+            assert kind(max(addresses)) == 1 and batch[0] == 4 * number
+        assert len(addresses) > 1, "slots"
+        del first, batch, batches
+        loader.close()
+        del loader
+        gc.collect()
+        assert not any(map(kind, addresses)), "registered after its end"
+
+
+@case
 def a_late_consumer_begins_with_an_epoch_or_now():
     with Running(Numbers(20), epochs=3, ring=3):
         first = Consumer("case")

@@ -39,6 +39,12 @@ pub enum ProtocolError {
     /// A client filled in what the daemon finds.
     #[error("the job's place in an array, and the jobs that it waits for, are found by radrmd")]
     NotTheClients,
+    /// A name that no producer of `radrm.share` can have.
+    #[error("the loader's name {0:?} is not 1 to 64 letters, digits, `-`, `_` and `.`, without `.` in front")]
+    LoaderName(String),
+    /// A client submits what the daemon submits.
+    #[error("producers of loaders are submitted by radrmd, for the jobs that name them")]
+    ProducerByClient,
     /// Too many dependencies.
     #[error("the job waits for more than {MAX_DEPENDENCIES} jobs and arrays")]
     ManyDependencies,

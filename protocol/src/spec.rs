@@ -14,6 +14,7 @@ use crate::ProtocolError;
 use crate::after::After;
 use crate::array::{Array, ArrayTask};
 use crate::bounds::{MAX_BYTES, MAX_DEPENDENCIES, MAX_ESTIMATES, MAX_NAME, MAX_PATH, MAX_WORD, MAX_WORDS};
+use crate::loader::Loader;
 use crate::words;
 
 /// A job as it is submitted.
@@ -85,6 +86,9 @@ pub struct Spec {
     /// Attempts if it runs out of GPU memory, at most those of the daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
+    /// The loader that it shares with other jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loader: Option<Loader>,
     /// Jobs that have to end before it may start.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<After>,
@@ -105,11 +109,15 @@ impl Spec {
         if self.command.first().is_none_or(String::is_empty) {
             return Err(ProtocolError::NoCommand);
         }
-        if self.command.len() + self.environment.len() > MAX_WORDS {
+        let loader = self.loader.as_ref();
+        let producer = loader.map_or(&[][..], |loader| &loader.command);
+        if self.command.len() + self.environment.len() + producer.len() > MAX_WORDS {
             return Err(ProtocolError::ManyWords);
         }
-        self.check_lengths()?;
-        let mut words = self.command.iter().chain(&self.environment).chain([&self.name]);
+        loader.map_or(Ok(()), Loader::check)?;
+        self.check_lengths(&self.command)?;
+        self.check_lengths(producer)?;
+        let mut words = self.command.iter().chain(&self.environment).chain(producer).chain([&self.name]);
         if words.any(|word| words::decode(word).is_none()) {
             return Err(ProtocolError::ZeroByte);
         }
@@ -170,17 +178,17 @@ impl Spec {
     }
 
     /// Whether all that its user wrote is of bounded length: the daemon keeps it, and lists it.
-    fn check_lengths(&self) -> Result<(), ProtocolError> {
+    fn check_lengths(&self, command: &[String]) -> Result<(), ProtocolError> {
         let long = |word: &&String| word.len() >= MAX_WORD;
         let too_long = |what, word: &String| ProtocolError::LongWord { what, bytes: word.len() };
-        if let Some(word) = self.command.iter().find(long) {
+        if let Some(word) = command.iter().find(long) {
             return Err(too_long("a word of the job's command".to_owned(), word));
         }
         if let Some(variable) = self.environment.iter().find(long) {
             let name: String = variable.split('=').next().unwrap_or_default().chars().take(64).collect();
             return Err(too_long(format!("{name} in the environment"), variable));
         }
-        let sum: usize = self.command.iter().chain(&self.environment).map(|word| word.len() + 1).sum();
+        let sum: usize = command.iter().chain(&self.environment).map(|word| word.len() + 1).sum();
         if sum > MAX_BYTES {
             return Err(ProtocolError::LongCommand(sum >> 10));
         }
@@ -265,6 +273,7 @@ impl Spec {
             slot: self.slot_ms.map(Millis),
             preemption,
             submitted,
+            first: self.loader.as_ref().is_some_and(|loader| loader.is_producer),
             max_attempts: self.attempts,
             after: self.after.iter().filter_map(After::dependency).collect(),
             array: self.task.and_then(|task| {

@@ -8,8 +8,8 @@ use radrm_console::usage::{Instead, explain};
 
 use crate::show::{compare, dataset, report};
 use crate::{
-    advise, audit, cdi, client, demo, evaluate, explore, export, import_ncu, quota, replay, slurm, sweep,
-    train,
+    advise, audit, cdi, client, demo, evaluate, explore, export, import_ncu, quota, replay, share, slurm,
+    sweep, train,
 };
 
 /// Columns of help texts, as of a narrow terminal.
@@ -289,6 +289,20 @@ Examples:
   radrm sweep report grid.toml"
     )]
     Sweep(Box<sweep::Flags>),
+    /// Run unmodified programs that load the same data with one loader
+    ///
+    /// Where PyTorch's DataLoaders of several programs would give the same samples in the same order, one process loads
+    /// them for all. Where they would not, each program loads its own, and a line on standard error reports why. Programs
+    /// that name their loader themselves use the Python package radrm.share instead.
+    #[command(
+        override_usage = "radrm share [OPTIONS] -- PROGRAM [ARG]... [-- PROGRAM [ARG]...]...",
+        after_long_help = "\
+Exit code: the highest of the programs'.
+
+Examples:
+  radrm share -- python3 train.py --lr 0.1 -- python3 train.py --lr 0.01"
+    )]
+    Share(share::Flags),
     /// Supervise a run of a sweep
     #[command(hide = true)]
     SweepRun {

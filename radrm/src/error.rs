@@ -29,6 +29,7 @@ use crate::explore::ExploreError;
 use crate::live::LiveError;
 use crate::quota::QuotaError;
 use crate::replay::ReplayError;
+use crate::share::ShareError;
 use crate::slurm::SlurmError;
 
 /// Why a command failed, as one sentence.
@@ -83,6 +84,8 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Explore(#[from] ExploreError),
     #[error(transparent)]
+    Share(#[from] ShareError),
+    #[error(transparent)]
     Sweep(#[from] SweepError),
     #[error(transparent)]
     Web(#[from] WebError),
@@ -115,6 +118,8 @@ pub(crate) enum UsageError {
     OneFile(PathBuf),
     #[error("give a file or a program behind --, not {} and a program", .0.display())]
     FileAndProgram(PathBuf),
+    #[error("name a program behind --, and behind each further --")]
+    NoProgram,
     #[error("no job given: name a .rad file, or a program behind --")]
     NoJob,
     #[error(transparent)]

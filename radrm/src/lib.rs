@@ -16,6 +16,7 @@ mod import_ncu;
 mod live;
 mod quota;
 mod replay;
+mod share;
 mod show;
 mod slurm;
 mod sweep;
@@ -68,6 +69,7 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         Command::Quota { command } => quota::run(&command),
         Command::Sbatch(flags) => return slurm::submit::run(*flags),
         Command::SlurmRetry(flags) => return slurm::retry::run(&flags),
+        Command::Share(flags) => return share::run(&flags),
         Command::Sweep(flags) => return sweep::run(*flags, socket.as_deref()),
         Command::SweepRun { folder } => sweep::supervise(folder),
         Command::Report(flags) => show::report::run(&flags),

@@ -216,6 +216,9 @@ pub struct Job {
     /// An administrator submits it: its priority may be any.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_admin: bool,
+    /// Jobs that run wait for it: no other job is before it in the queue.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub first: bool,
     /// Since when it waits for its turn, likewise, if that is not its submission: the end of its last slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lined_up: Option<Millis>,
@@ -257,6 +260,7 @@ impl Job {
             floor: Bytes::ZERO,
             admitted: false,
             by_admin: false,
+            first: false,
             lined_up: None,
             held: false,
             after: Vec::new(),

@@ -278,7 +278,17 @@ impl Consumer {
                     inner.inbox.clear();
                     return Err(error);
                 }
-                Ok(Some(event)) => return Ok(event),
+                Ok(Some(event)) => {
+                    let of = |lease| inner.leases.get(lease).map(|lease| lease.view.clone());
+                    let view = match &event {
+                        Event::Batch(received) => of(&received.lease),
+                        _ => None,
+                    };
+                    drop(inner);
+                    // Without the lock: the driver locks every page.
+                    view.iter().for_each(|view| view.pin());
+                    return Ok(event);
+                }
                 Ok(None) => {}
             }
             let left = until.saturating_duration_since(Instant::now());

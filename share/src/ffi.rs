@@ -17,7 +17,7 @@ use crate::ring::Slow;
 use crate::{Error, sys};
 
 /// Version of these functions and structures.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Kinds of errors, as Python distinguishes them.
 mod code {

@@ -18,6 +18,7 @@ mod error;
 pub mod ffi;
 pub mod memory;
 pub mod message;
+mod pin;
 pub mod place;
 pub mod producer;
 pub mod ring;

@@ -9,7 +9,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
+use std::sync::{Mutex, PoisonError};
 
+use crate::pin::Pin;
 use crate::{Error, sys};
 
 /// Size and alignment of a huge page. Memory of at least this size asks for them.
@@ -144,8 +146,10 @@ fn reopened(file: &File) -> io::Result<OwnedFd> {
 /// How a consumer maps batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Read-only: a write ends the program with SIGSEGV. What can be registered with CUDA.
+    /// Read-only: a write ends the program with SIGSEGV.
     Shared,
+    /// Likewise, and registered with the CUDA driver once the program uses it.
+    Pinned,
     /// What the consumer writes stays its own, and is undone when it releases the batch.
     Private,
 }
@@ -153,6 +157,8 @@ pub enum Access {
 /// A consumer's side of memory for one batch.
 #[derive(Debug)]
 pub struct View {
+    // First, so that it goes before the mapping.
+    pin: Mutex<Option<Pin>>,
     mapping: Mapping,
     bytes: u64,
     access: Access,
@@ -172,7 +178,7 @@ impl View {
         let mapped = Error::io("mapping memory of batches");
         if sys::seals(fd.as_raw_fd()).is_ok_and(|seals| seals & SEALS == SEALS) {
             let (protection, flags) = match access {
-                Access::Shared => (libc::PROT_READ, libc::MAP_SHARED),
+                Access::Shared | Access::Pinned => (libc::PROT_READ, libc::MAP_SHARED),
                 Access::Private => {
                     (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_NORESERVE)
                 }
@@ -181,14 +187,14 @@ impl View {
             if bytes >= HUGE {
                 let _ = mapping.advise(usize::MAX, libc::MADV_HUGEPAGE);
             }
-            return Ok(Self { mapping, bytes, access });
+            return Ok(Self { pin: Mutex::default(), mapping, bytes, access });
         }
         let (both, own) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let mapping = Mapping::new(-1, bytes, both, own).map_err(mapped)?;
         // SAFETY: the mapping is new, has this size and can be written; no other code knows it.
         let to = unsafe { std::slice::from_raw_parts_mut(mapping.start.as_ptr(), mapping.bytes) };
         file.read_exact_at(to, 0).map_err(Error::io("reading a batch from disk"))?;
-        Ok(Self { mapping, bytes, access: Access::Private })
+        Ok(Self { pin: Mutex::default(), mapping, bytes, access: Access::Private })
     }
 
     /// Its size.
@@ -199,6 +205,17 @@ impl View {
     /// Where it begins.
     pub fn start(&self) -> *mut u8 {
         self.mapping.start.as_ptr()
+    }
+
+    /// Registers it with the CUDA driver if that is wanted, possible and not done yet.
+    pub fn pin(&self) {
+        if self.access != Access::Pinned {
+            return;
+        }
+        let mut pin = self.pin.lock().unwrap_or_else(PoisonError::into_inner);
+        if pin.is_none() {
+            *pin = Pin::new(self.start(), self.mapping.bytes);
+        }
     }
 
     /// Some of its bytes, copied, so that they do not change while they are read.

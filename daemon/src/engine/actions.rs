@@ -5,7 +5,7 @@ use std::time::Duration;
 use radrm_scheduler_core::{Action, Event, Evidence, JobId, Outcome, Reason, Signal, Verdict};
 
 use super::effects::Owner;
-use super::{Committed, Effect, Engine, Live, Note, Over, arrays, epilog};
+use super::{Committed, Effect, Engine, Live, Note, Over, arrays, epilog, loaders};
 use crate::accounting::{self, GpuTime};
 use crate::error::DaemonError;
 use crate::history::{self, EndedRun};
@@ -156,15 +156,18 @@ impl Engine {
         Ok(())
     }
 
-    fn order(&self, (job, attempt): Attempt) -> Result<(Owner, Order), DaemonError> {
+    pub(super) fn order(&self, (job, attempt): Attempt) -> Result<(Owner, Order), DaemonError> {
         let entry = self.jobs.entries.get(&job).ok_or(DaemonError::JobGone)?;
         let mut environment = self.outbox.store.environment(job).map_err(DaemonError::QueueRead)?;
         let own = ["CUDA_VISIBLE_DEVICES", "RADRM_JOB", "RADRM_ATTEMPT", "RADRM_SEGMENT", "RADRM_QUOTA"];
         let is_own = |name: &str| own.contains(&name) || arrays::VARIABLES.contains(&name);
+        let loader = entry.spec.loader.as_ref();
+        let is_own = |name: &str| is_own(name) || (loader.is_some() && name == loaders::VARIABLE);
         environment.retain(|line| !is_own(line.split('=').next().unwrap_or_default()));
         environment.push(format!("CUDA_VISIBLE_DEVICES={}", entry.devices.join(",")));
         environment.extend(supervisor::marks(job, attempt));
         environment.extend(arrays::marks(entry));
+        environment.extend(loader.map(|loader| format!("{}={}", loaders::VARIABLE, loader.name)));
         let folder = self.paths.folder(job);
         let profile = folder.join(format!("{attempt}.radrm"));
         let launcher = self.effects.launcher()?;

@@ -18,6 +18,7 @@ mod inbox;
 mod job_poller;
 mod jobs;
 mod leaving;
+mod loaders;
 mod loads;
 mod lost;
 mod monitor;
@@ -63,6 +64,7 @@ use effects::{Effects, Paths, Processes};
 use health::Health;
 use inbox::Inbox;
 use jobs::{JobTable, Live, Over};
+use loaders::Loaders;
 use monitor::{MAX_DOUBT, NodeMonitor};
 use outbox::{Committed, Effect, Note, Outbox};
 use sharing::Companies;
@@ -121,6 +123,7 @@ pub(crate) struct Disk {
 /// | [`SuspendManager`] | jobs between running and suspended |
 /// | [`LaunchSlots`] | launch slots |
 /// | [`Companies`] | which jobs share GPUs, and their launch rates alone |
+/// | [`Loaders`] | which loaders of data are in use, and when a dead producer is started again |
 /// | [`Health`] | issues and counters |
 /// | [`Effects`] | processes and files |
 pub(crate) struct Engine {
@@ -132,6 +135,7 @@ pub(crate) struct Engine {
     slots: LaunchSlots,
     suspensions: SuspendManager,
     companies: Companies,
+    loaders: Loaders,
     health: Health,
     effects: Box<dyn Effects>,
     timers: Timers,
@@ -198,6 +202,7 @@ impl Engine {
             slots: LaunchSlots::default(),
             suspensions: SuspendManager::default(),
             companies: Companies::default(),
+            loaders: Loaders::default(),
             health: Health::default(),
             effects,
             timers,
@@ -282,6 +287,7 @@ impl Engine {
 
     /// Writes, answers, and carries out.
     fn finish_batch(&mut self, replies: Vec<(Sender<Response>, Response)>) {
+        self.tend_loaders();
         let committed = self.commit();
         for (reply, response) in replies {
             let response = match response {

@@ -73,9 +73,11 @@ impl Engine {
     }
 
     /// A new job that is on disk.
-    fn take_up(&mut self, entry: Entry, by_admin: bool, remarks: &[String]) {
+    pub(super) fn take_up(&mut self, entry: Entry, by_admin: bool, remarks: &[String]) {
         let id = entry.id;
-        let job = Box::new(Job { by_admin, ..needs::job(&entry) });
+        let job = needs::job(&entry);
+        // The daemon's own are within no user's limits.
+        let job = Box::new(Job { by_admin, admitted: job.first, ..job });
         let need = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
         // What the user asked for is known to them.
         let need = need.filter(|need| need.source != Source::Declared).map(ToString::to_string);
@@ -86,7 +88,7 @@ impl Engine {
     }
 
     /// Reserves the numbers of so many more jobs. A highest number that cannot be read reserves none.
-    fn reserve_numbers(&mut self, count: u64) -> Result<(), DaemonError> {
+    pub(super) fn reserve_numbers(&mut self, count: u64) -> Result<(), DaemonError> {
         let highest = self.outbox.store.highest().map_err(DaemonError::QueueRead)?;
         self.numbers.reserve(highest.saturating_add(count)).map_err(DaemonError::NumberNotKept)
     }

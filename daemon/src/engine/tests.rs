@@ -17,6 +17,7 @@ use radrm_protocol::spec::Spec;
 
 const GIB: u64 = 1 << 30;
 
+mod loaders;
 mod one_path;
 mod sharing;
 mod world;
@@ -25,7 +26,18 @@ use world::{Crash, Recorder};
 
 /// An engine on one GPU of 40 GiB, with what is on disk in this folder.
 fn open(dir: &Path, world: &Recorder) -> Engine {
-    let mut config = Config { state: dir.to_owned(), keep_days: 0, cpus: 8, ..Config::default() };
+    open_by(dir, world, Config::default())
+}
+
+/// Likewise, with jobs in the order of the queue only.
+fn open_in_order(dir: &Path, world: &Recorder) -> Engine {
+    let mut config = Config::default();
+    config.scheduler.order.backfill = false;
+    open_by(dir, world, config)
+}
+
+fn open_by(dir: &Path, world: &Recorder, config: Config) -> Engine {
+    let mut config = Config { state: dir.to_owned(), keep_days: 0, cpus: 8, ..config };
     (config.scheduler.order.pace, config.scheduler.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
     let gpu = Gpu {
         index: Some(0),

@@ -50,6 +50,7 @@ cases! {
     batches_are_read_in_place
     batches_that_are_kept_do_not_change
     slow_consumers_miss_batches_or_get_them_from_disk
+    memory_is_that_of_the_ring_and_of_a_batch_for_each_consumer
     a_late_consumer_begins_with_an_epoch_or_now
     a_state_continues_with_the_first_sample_that_was_not_handed_out
     a_failure_of_the_loader_is_raised_on_both_sides
@@ -57,6 +58,21 @@ cases! {
     forked_children_release_nothing
     malformed_messages_end_their_connection_only
     a_false_producer_cannot_harm_a_consumer
+}
+
+#[test]
+fn pinned_batches_are_known_to_the_driver_until_they_go() {
+    let case = "pinned_batches_are_known_to_the_driver_until_they_go";
+    let runtime = tempfile::tempdir().expect("folder");
+    let Some(command) = program(runtime.path(), "share_cases.py", &[case]) else { return };
+    let mut emulated = std::process::Command::new(artifacts::file("radrm-run"));
+    emulated.args(["--emulate", "A100-40GB", "--no-profile", "--no-dataset", "-q", "--"]);
+    emulated.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        emulated.env(name, value);
+    }
+    let ended = child::run(emulated, PATIENCE).ok();
+    assert_eq!(ended.stdout, format!("ok {case}\n"));
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! `radrm.share` with real processes: several trainings, kills at any moment, other users.
 
 mod cases;
+mod jobs;
 mod kills;
+mod unmodified;
 mod users;
 
 use std::path::Path;

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser};
 use radrm_console::usage::{Instead, explain};
 use radrm_limits::amount;
+use radrm_protocol::ProtocolError;
 use radrm_protocol::after::AfterList;
 use radrm_protocol::array::Array;
+use radrm_protocol::loader::Loader;
 use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::Bytes;
 use radrm_scheduler_core::need::UserEstimate;
 use radrm_scheduler_core::rad_file::{RadError, RadOption};
 
+use super::rad;
 use super::text::{self, ValueError};
 use crate::Failure;
 
@@ -96,6 +99,9 @@ pub struct Asks {
     /// Start it after these have ended (any:12), or have succeeded (ok:12,13_4); may be given again.
     #[arg(long, value_name = "[any:|ok:]JOB,...")]
     after: Vec<AfterList>,
+    /// The loader of radrm.share that it shares with other jobs; COMMAND is its producer, which radrmd runs while jobs use it
+    #[arg(long, value_name = "NAME[=COMMAND]", value_parser = loader)]
+    loader: Option<Loader>,
     /// Submit it once for each index, as in 0-99; with %4 no more than four run at once.
     #[arg(long, value_name = "INDICES[%N]")]
     array: Option<Array>,
@@ -161,6 +167,7 @@ impl Asks {
         if !self.after.is_empty() {
             spec.after = self.after.into_iter().flat_map(|list| list.0).collect();
         }
+        spec.loader = self.loader.or_else(|| spec.loader.take());
         spec.array = self.array.or_else(|| spec.array.take());
         if let Some(directory) = self.chdir {
             spec.cwd = here.join(directory);
@@ -170,6 +177,17 @@ impl Asks {
         spec.output = path(self.output, spec.output.take());
         spec.error = path(self.error, spec.error.take());
     }
+}
+
+/// A loader, and the shell's line that starts its producer.
+fn loader(text: &str) -> Result<Loader, ProtocolError> {
+    let (name, command) = text.split_once('=').unwrap_or((text, ""));
+    let command = match command.trim() {
+        "" => Vec::new(),
+        command => rad::shell(command),
+    };
+    let loader = Loader { name: name.to_owned(), command, ..Loader::default() };
+    loader.check().map(|()| loader)
 }
 
 /// CPU cores, in thousandths.

@@ -62,6 +62,11 @@ pub(super) fn parse(text: &str) -> Result<Rad, RadError> {
     Ok(Rad { spec, dry_run: asks.dry_run, asks, model, batch_line })
 }
 
+/// A shell that does a command.
+pub(super) fn shell(command: &str) -> Vec<String> {
+    vec!["/bin/bash".to_owned(), "-c".to_owned(), line(None, command)]
+}
+
 /// Defines `conda activate`, which is a function of the shell: conda's own words, from where the submitter has it.
 const CONDA: &str = r#"hook="$("${CONDA_EXE:-conda}" shell.bash hook)" && eval "$hook" && "#;
 

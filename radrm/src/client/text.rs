@@ -13,7 +13,7 @@ use crate::error::FileProblem;
 
 /// Why the value of an option is not taken.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub(super) enum ValueError {
+pub(crate) enum ValueError {
     #[error("`{0}` is no time: write 90s, 30m, 2h, 1-12:00:00 or minutes")]
     Time(String),
     #[error("`{0}` is no day such as 2026-11-01")]
@@ -29,7 +29,7 @@ pub(super) enum ValueError {
 }
 
 /// A span of time in ms: `90s`, `30m`, `2h`, `1d`, `1:30:00`, `1-12:00:00`, or minutes.
-pub(super) fn span(text: &str) -> Result<u64, ValueError> {
+pub(crate) fn span(text: &str) -> Result<u64, ValueError> {
     radrm_protocol::span::milliseconds(text).ok_or_else(|| ValueError::Time(text.to_owned()))
 }
 

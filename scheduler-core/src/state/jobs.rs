@@ -23,8 +23,11 @@ impl State {
         // Retries that get a device of their own, as published, go before all others; otherwise a
         // retry keeps the place that its time of submission gives it.
         let first = record.ooms > 0 && !self.settings.order.backfill;
-        record.class = u8::from(!first);
-        record.key = key(&record.job, record.lined_up, &self.settings.order);
+        record.class = u8::from(!first && !record.job.first);
+        record.key = match record.job.first {
+            true => i64::MIN,
+            false => key(&record.job, record.lined_up, &self.settings.order),
+        };
         record.failed = None;
         record.wait = None;
         self.queue.insert(record.job.user, record.class, record.key, id);

@@ -23,8 +23,8 @@ pub struct ConsumerConfig {
     start: u8,
     slow: u8,
     window: u8,
-    /// Whether batches are mapped privately.
-    private: u8,
+    /// 0 shared, 1 private, 2 pinned.
+    access: u8,
 }
 
 /// What [`radrm_share_next`] gives.
@@ -87,7 +87,11 @@ pub unsafe extern "C" fn radrm_share_consumer(
             start,
             slow: slow(config.slow)?,
             window: config.window.clamp(2, 64),
-            access: if config.private != 0 { Access::Private } else { Access::Shared },
+            access: match config.access {
+                0 => Access::Shared,
+                1 => Access::Private,
+                _ => Access::Pinned,
+            },
         };
         let consumer = Consumer::new(own, millis(timeout))?;
         *to = Handle::make(Attached { consumer, description: Mutex::default() });

@@ -23,6 +23,7 @@ from ._core import (
     checked,
     encoded,
     library,
+    named,
 )
 from ._tree import Decoder
 
@@ -33,14 +34,17 @@ _SLICE, _COPYING = 200, 1
 class Consumer:
     """Batches of the producer of a name. Iterating gives one epoch, as with a ``DataLoader``.
 
+    name: the producer's; without one that of the job's loader (``RADRM_LOADER``), or "default".
     batch_size: samples of a batch here; None takes the batches as they are. A batch inside of one of the producer's is read
         in place, one across several is joined by a copy.
     drop_last: leaves out the last batch of an epoch if it is smaller. Only with ``batch_size``.
     start: "epoch" begins with a whole epoch, the running one if its first batch is still there; "now" with the oldest batch
         that is there; or what ``state_dict()`` gave, to go on from there.
     slow: "wait", "drop" or "spill": see ``Producer``, whose choice is the default.
-    writable: what is written into a batch stays this consumer's own. False maps batches read-only: a write then ends
-        the program.
+    writable: what is written into a batch stays this consumer's own, the default. False maps batches read-only: a write then
+        ends the program.
+    pin: batches are locked in memory (page-locked) once the program uses CUDA, so that copies with ``non_blocking=True`` do
+        not block. Only for read-only batches, so ``writable`` is False then.
     types: classes of named tuples and data classes that batches contain. Without them they get a class of their own, with
         the same name and fields.
     framework: "torch", "numpy" or "jax" makes all arrays those; None makes them what they were (DLPack objects: numpy).
@@ -53,13 +57,14 @@ class Consumer:
 
     def __init__(
         self,
-        name="default",
+        name=None,
         *,
         batch_size=None,
         drop_last=False,
         start="epoch",
         slow=None,
-        writable=True,
+        writable=None,
+        pin=False,
         types=(),
         framework=None,
         keep=None,
@@ -76,13 +81,16 @@ class Consumer:
         keep = keep if keep is not None else 2 if batch_size is None else 4
         if not 2 <= keep <= 63:
             raise ValueError("keep is not between 2 and 63")
+        if pin and writable:
+            raise ValueError("batches that are pinned are read-only")
+        writable = not pin if writable is None else bool(writable)
         state = start if isinstance(start, dict) else {}
         if not state and start not in ("epoch", "now"):
             raise ValueError(f"start is {start!r}, and neither epoch nor now nor a state")
         self._size, self._drop_last, self._keep = batch_size, drop_last, keep
         self._timeout, self._reconnect = timeout, reconnect
         self._config = ConsumerConfig(
-            name=encoded(name),
+            name=encoded(named(name)),
             folder=encoded(directory),
             epoch=state.get("epoch", 0),
             index=state.get("index", 0),
@@ -90,7 +98,7 @@ class Consumer:
             start=2 if state else {"epoch": 0, "now": 1}[start],
             slow=SLOW[slow],
             window=keep + 1,
-            private=bool(writable),
+            access=2 if pin else int(writable),
         )
         self._core = _Core(self._config, timeout)
         self._decoder = Decoder(types, framework)
@@ -318,7 +326,7 @@ class _Core:
         self._held = 0
         self._copying = []
         self.streams = set()
-        self._private = bool(config.private)
+        self._private = config.access == 1
         self._waiting(timeout, lambda slice: library.radrm_share_consumer(config, slice, ctypes.byref(self._handle)))
 
     @staticmethod

@@ -8,7 +8,7 @@ from pathlib import Path
 UNKNOWN = 2**64 - 1
 AGAIN, UNWANTED, EPOCH_END, END = 1, 2, 3, 4
 SLOW = {None: 0, "wait": 1, "drop": 2, "spill": 3}
-_VERSION = 1
+_VERSION = 2
 
 
 class ShareError(Exception):
@@ -88,7 +88,7 @@ class ConsumerConfig(ctypes.Structure):
         ("start", ctypes.c_uint8),
         ("slow", ctypes.c_uint8),
         ("window", ctypes.c_uint8),
-        ("private", ctypes.c_uint8),
+        ("access", ctypes.c_uint8),
     ]
 
 
@@ -217,3 +217,8 @@ def checked(code):
 def encoded(path):
     """A path or a text for the library; None stays None."""
     return None if path is None else os.fsencode(path)
+
+
+def named(name):
+    """A producer's name: the one that is given, else that of the job's loader."""
+    return name if name is not None else os.environ.get("RADRM_LOADER") or "default"

@@ -7,7 +7,7 @@ import itertools
 import random
 import sys
 
-from ._core import AGAIN, SLOW, UNKNOWN, UNWANTED, Counts, ProducerConfig, checked, encoded, library
+from ._core import AGAIN, SLOW, UNKNOWN, UNWANTED, Counts, ProducerConfig, checked, encoded, library, named
 from ._tree import Encoded
 
 # How long a call may wait before Python looks for signals.
@@ -19,6 +19,7 @@ class Producer:
 
     ``loader`` is a ``torch.utils.data.DataLoader``, or anything that gives an epoch of batches each time it is iterated.
 
+    name: what consumers call it; without one the name of the job's loader (``RADRM_LOADER``), or "default".
     epochs: how many; None goes on for ever.
     consumers: how many to wait for before the first batch.
     ring: batches in memory, at least 2. Consumers with ``slow`` other than "wait" add one each.
@@ -35,7 +36,7 @@ class Producer:
     def __init__(
         self,
         loader,
-        name="default",
+        name=None,
         *,
         epochs=None,
         consumers=1,
@@ -55,7 +56,7 @@ class Producer:
         if seed is None:
             seed = self._source.seed()
         config = ProducerConfig(
-            name=encoded(name),
+            name=encoded(named(name)),
             folder=encoded(directory),
             spill=encoded(spill_dir),
             slots=ring,
@@ -113,7 +114,7 @@ class Producer:
         # Closes generators, and with them workers, also where the rest of the epoch is not wanted.
         with contextlib.closing(self._source.epoch(self._seed, epoch, skip)) as batches:
             for before, after, batch in batches:
-                batch = Encoded(batch)
+                batch = self._encode(batch)
                 while True:
                     code = library.radrm_share_reserve(self._handle, batch.bytes, _SLICE, ctypes.byref(address))
                     if checked(code) != AGAIN:
@@ -124,6 +125,9 @@ class Producer:
                 size = len(batch.description)
                 checked(library.radrm_share_publish(self._handle, batch.samples, before, after, batch.data, size))
         checked(library.radrm_share_end_epoch(self._handle))
+
+    def _encode(self, batch):
+        return Encoded(batch)
 
     def stats(self):
         """Figures: attached consumers, slots and their bytes, published and spilled batches, malformed connections."""
@@ -150,6 +154,8 @@ class Producer:
 
 
 def _source(loader):
+    if isinstance(loader, _Source):
+        return loader
     torch = sys.modules.get("torch")
     # A subclass may make its batches in another way.
     if torch is not None and type(loader) is torch.utils.data.DataLoader and loader.batch_sampler is not None:

@@ -60,9 +60,13 @@ class _Array:
 
 
 class Encoded:
-    """A batch, ready to be written."""
+    """A batch, ready to be written.
 
-    def __init__(self, batch):
+    exact: what a consumer would get as another type is refused.
+    """
+
+    def __init__(self, batch, exact=False):
+        self._exact = exact
         self._parts = [MAGIC]
         self._arrays = []
         self._samples = None
@@ -108,7 +112,7 @@ class Encoded:
             except UnicodeEncodeError:
                 raise NotShareable(f"{path}: a text with half a surrogate pair") from None
             put(struct.pack("<BI", 7, len(data)) + data)
-        elif kind in (bytes, bytearray):
+        elif kind is bytes or (kind is bytearray and not self._exact):
             put(struct.pack("<BI", 8, len(value)) + bytes(value))
         elif kind in (list, tuple):
             put(struct.pack("<BI", 9 if kind is list else 10, len(value)))
@@ -131,16 +135,19 @@ class Encoded:
 
     def _other(self, value, path, depth):
         """What is like one of the kinds: subclasses of dictionaries, of texts, of numbers."""
+        if self._exact:
+            raise NotShareable(f"{path}: {_name_of(value)} would become another type")
         if hasattr(value, "items") and hasattr(value, "keys"):
             self._node(dict(value.items()), path, depth)
         else:
             for kind in (str, bytes, int, float, list):
                 if isinstance(value, kind):
                     return self._node(kind(value), path, depth)
-            name = f"{type(value).__module__}.{type(value).__qualname__}"
-            raise NotShareable(f"{path}: {name} has no form in shared memory; let the loader give tensors instead")
+            raise NotShareable(f"{path}: {_name_of(value)} has no form in shared memory; let the loader give tensors instead")
 
     def _record(self, kind, name, names, values, path, depth):
+        if self._exact:
+            raise NotShareable(f"{path}: {name} would become another type")
         head = [struct.pack("<BB", 12, kind)]
         for text in (name, None, *names):
             if text is None:
@@ -154,6 +161,12 @@ class Encoded:
 
     def _array(self, value, path):
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+        if self._exact:
+            # A tensor's gradients and its own class are not in the description.
+            kinds = [torch.Tensor] if torch is not None else []
+            kinds += [numpy.ndarray] if numpy is not None else []
+            if type(value) not in kinds or getattr(value, "requires_grad", False):
+                return False
         if torch is not None and isinstance(value, torch.Tensor):
             self._torch(torch, value, path, _TORCH)
         elif numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
@@ -224,6 +237,10 @@ class Encoded:
         self._parts.append(packed)
         if count and self._samples is None:
             self._samples = shape[0]
+
+
+def _name_of(value):
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _is_key(key):

@@ -1,0 +1,15 @@
+//! Why `radrm share` starts no programs.
+
+use std::io;
+
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub(crate) enum ShareError {
+    #[error("no folder for the programs can be made: {0}")]
+    Session(#[source] io::Error),
+    #[error("signals cannot be waited for: {0}")]
+    Signals(#[source] io::Error),
+    #[error("{program} cannot be started: {source}")]
+    Start { program: String, source: io::Error },
+}
