@@ -150,7 +150,7 @@ pub(crate) enum UsageError {
     Headers(&'static str),
     #[error("no sweep given: name its file")]
     NoSweep,
-    #[error("`{0}` is no figure: write run-time, peak-memory or sm-activity")]
+    #[error("`{0}` is no figure: write run-time, peak-memory, sm-activity, steps or energy")]
     NoFigure(String),
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use radrm_analyzer::Summary;
+use radrm_analyzer::{GpuSummary, Summary};
 use radrm_profile::model::Profile;
 
 use crate::attempt::Ended;
@@ -41,6 +41,8 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
     };
     let activity = SM_ACTIVITY.into_iter().find_map(mean);
     let duration = summary.outcome.duration_ns.0 / 1_000_000;
+    let steps = summary.ranges.iter().flat_map(|ranges| &ranges.steps).map(|steps| steps.per_second);
+    let energy: Vec<Energy> = summary.gpus.iter().filter_map(Energy::of).collect();
     Outcome {
         // The program's own time, without that of the recording.
         duration_ms: if duration > 0 { duration } else { plain.duration_ms },
@@ -51,8 +53,53 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         peak_bytes: summary.gpus.iter().map(|gpu| gpu.peak_bytes.0).max().filter(|peak| *peak > 0),
         sm_activity: activity.as_ref().map(|(share, _)| *share),
         sm_origin: activity.map(|(_, origin)| origin),
+        steps_per_s: steps.filter(|rate| rate.is_finite()).reduce(f64::max),
+        gpu_energy_j: total(&energy),
+        energy_part: part(&energy),
         emulated: summary.emulated.is_some(),
         profile: Some(profile.to_owned()),
         ..plain
+    }
+}
+
+/// Energy of a GPU that a run used.
+struct Energy {
+    joules: f64,
+    /// The run's part of it, if both figures of SM activity are known.
+    part: Option<f64>,
+}
+
+impl Energy {
+    fn of(gpu: &GpuSummary) -> Option<Self> {
+        let load = gpu.load.as_ref().filter(|_| gpu.used())?;
+        let own = gpu.estimate.and_then(|estimate| estimate.sm_active_share);
+        let all = load.sm_active_share.filter(|share| *share > 0.0);
+        let part = own.zip(all).map(|(own, all)| (own / all).clamp(0.0, 1.0));
+        Some(Self { joules: load.energy_mj? as f64 / 1000.0, part })
+    }
+}
+
+fn total(of: &[Energy]) -> Option<f64> {
+    let sum: f64 = of.iter().map(|one| one.joules).sum();
+    (sum > 0.0).then_some(sum)
+}
+
+/// The part of all; unknown if it is of one GPU.
+fn part(of: &[Energy]) -> Option<f64> {
+    let own = of.iter().map(|one| Some(one.joules * one.part?)).sum::<Option<f64>>()?;
+    total(of).map(|total| own / total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_energy_is_by_sm_activity_on_each_gpu() {
+        let one = |joules, part| Energy { joules, part };
+        assert_eq!((total(&[]), part(&[])), (None, None));
+        let both = [one(100.0, Some(0.5)), one(300.0, Some(0.1))];
+        assert_eq!((total(&both), part(&both)), (Some(400.0), Some(0.2)));
+        assert_eq!(part(&[one(100.0, Some(0.5)), one(300.0, None)]), None);
     }
 }

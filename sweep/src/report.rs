@@ -26,6 +26,10 @@ pub struct Configuration {
     pub peak_bytes: Option<Mean>,
     /// SM activity, 0 to 1.
     pub sm_activity: Option<Mean>,
+    /// Steps per second.
+    pub steps_per_s: Option<Mean>,
+    /// Energy, J: of its GPUs if the runs had them to themselves, else the runs' parts.
+    pub energy_j: Option<Mean>,
     /// A profiler was around the runs: their figures are not comparable.
     pub profiled: bool,
     /// They ran on emulated GPUs.
@@ -36,6 +40,8 @@ pub struct Configuration {
     pub slowdown: Option<f64>,
     /// No other configuration has a shorter run time and less memory.
     pub on_front: bool,
+    /// No other configuration has a shorter run time and takes less energy.
+    pub on_energy_front: bool,
 }
 
 /// With what a run shared its GPU.
@@ -57,6 +63,10 @@ pub enum Metric {
     PeakMemory,
     /// The highest SM activity.
     SmActivity,
+    /// The most steps per second.
+    Steps,
+    /// The lowest energy.
+    Energy,
 }
 
 /// How much a configuration is slowed by each company.
@@ -112,7 +122,7 @@ pub fn configurations(runs: &[Recorded]) -> Vec<Configuration> {
             .filter(|(_, alone)| **alone > 0.0)
             .map(|(time, alone)| time / alone);
     }
-    mark_front(&mut found);
+    mark_fronts(&mut found);
     found
 }
 
@@ -122,6 +132,8 @@ fn configuration(name: &str, company: Option<Company>, runs: &[&Recorded]) -> Co
         let finished = runs.iter().filter(|run| run.outcome.state == State::Finished);
         Mean::of(&finished.filter_map(|run| value(run)).collect::<Vec<_>>())
     };
+    let shares = runs.iter().any(|run| run.submission.as_ref().is_some_and(|job| job.shares));
+    let is_alone = company.is_none() && !shares;
     Configuration {
         name: name.to_owned(),
         company,
@@ -131,26 +143,40 @@ fn configuration(name: &str, company: Option<Company>, runs: &[&Recorded]) -> Co
         run_time_s: mean(|run| Some(run.outcome.duration_ms as f64 / 1000.0)),
         peak_bytes: mean(|run| run.outcome.peak_bytes.map(|bytes| bytes as f64)),
         sm_activity: mean(|run| run.outcome.sm_activity),
+        steps_per_s: mean(|run| run.outcome.steps_per_s),
+        energy_j: match is_alone {
+            true => mean(|run| run.outcome.gpu_energy_j),
+            false => mean(|run| Some(run.outcome.gpu_energy_j? * run.outcome.energy_part?)),
+        },
         profiled: runs.iter().any(|run| run.profiled),
         emulated: runs.iter().any(|run| run.outcome.emulated),
-        shares: runs.iter().any(|run| run.submission.as_ref().is_some_and(|job| job.shares)),
+        shares,
         slowdown: None,
         on_front: false,
+        on_energy_front: false,
     }
 }
 
-/// Marks the configurations that no other beats in run time and memory; those under a profiler compete with none.
-fn mark_front(all: &mut [Configuration]) {
-    let points: Vec<Option<(f64, f64)>> = all
-        .iter()
-        .map(|one| Some((one.run_time_s?.mean, one.peak_bytes?.mean)).filter(|_| !one.profiled))
-        .collect();
-    for (one, point) in all.iter_mut().zip(&points) {
-        let Some((time, bytes)) = point else { continue };
-        one.on_front = !points.iter().flatten().any(|(other_time, other_bytes)| {
-            other_time <= time && other_bytes <= bytes && (other_time < time || other_bytes < bytes)
-        });
+/// Marks the configurations that no other beats in run time and memory, and in run time and energy.
+fn mark_fronts(all: &mut [Configuration]) {
+    let memory = front(all, |one| one.peak_bytes);
+    let energy = front(all, |one| one.energy_j);
+    for ((one, memory), energy) in all.iter_mut().zip(memory).zip(energy) {
+        (one.on_front, one.on_energy_front) = (memory, energy);
     }
+}
+
+/// Whether no other beats each in run time and a second figure. Those under a profiler compete with none.
+fn front(all: &[Configuration], second: impl Fn(&Configuration) -> Option<Mean>) -> Vec<bool> {
+    let point = |one: &Configuration| Some((one.run_time_s?.mean, second(one)?.mean));
+    let points: Vec<_> = all.iter().map(|one| point(one).filter(|_| !one.profiled)).collect();
+    let beats = |(time, figure): (f64, f64), by: &(f64, f64)| {
+        by.0 <= time && by.1 <= figure && (by.0 < time || by.1 < figure)
+    };
+    let is_on = |point: &Option<(f64, f64)>| {
+        point.is_some_and(|point| !points.iter().flatten().any(|other| beats(point, other)))
+    };
+    points.iter().map(is_on).collect()
 }
 
 /// The best by a metric, among those without failed runs and without a profiler.
@@ -161,6 +187,8 @@ pub fn best(all: &[Configuration], by: Metric) -> Option<&Configuration> {
         Metric::PeakMemory => one.peak_bytes.map(|bytes| bytes.mean),
         // The highest is the lowest of the negative.
         Metric::SmActivity => one.sm_activity.map(|share| -share.mean),
+        Metric::Steps => one.steps_per_s.map(|rate| -rate.mean),
+        Metric::Energy => one.energy_j.map(|energy| energy.mean),
     };
     let able = all.iter().filter(|one| one.failed == 0 && !one.profiled);
     able.filter_map(|one| Some((value(one)?, one)))
@@ -265,6 +293,26 @@ mod tests {
         assert_eq!(best(&all, Metric::RunTime).unwrap().name, "a");
         assert_eq!(best(&all, Metric::PeakMemory).unwrap().name, "b");
         assert_eq!(best(&all, Metric::SmActivity), None);
+    }
+
+    #[test]
+    fn energy_is_the_runs_part_where_they_shared_their_gpus() {
+        let with = |joules, part, of: Recorded| Recorded {
+            outcome: Outcome { gpu_energy_j: Some(joules), energy_part: part, ..of.outcome.clone() },
+            ..of
+        };
+        let runs = [
+            with(100.0, None, run("1", "a", "a", 10, 9)),
+            with(80.0, Some(0.9), run("2", "b", "b", 20, 9)),
+            with(200.0, Some(0.25), run("3", "ab", "a", 30, 9)),
+            with(200.0, None, run("4", "ab", "b", 30, 9)),
+        ];
+        let all = configurations(&runs);
+        let energy: Vec<_> = all.iter().map(|one| one.energy_j.map(|mean| mean.mean)).collect();
+        assert_eq!(energy, [Some(100.0), Some(80.0), Some(50.0), None]);
+        let front: Vec<_> = all.iter().map(|one| one.on_energy_front).collect();
+        assert_eq!(front, [true, true, true, false]);
+        assert_eq!(best(&all, Metric::Energy).map(|one| one.company.is_some()), Some(true));
     }
 
     #[test]

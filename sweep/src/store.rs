@@ -16,7 +16,7 @@ mod jobs;
 pub use jobs::Submission;
 
 /// Version of the table.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 
 /// How long another process may hold the lock: a report reads while the sweep writes.
 const BUSY: Duration = Duration::from_secs(15);
@@ -48,6 +48,12 @@ CREATE TABLE runs (
 
 /// The machine of the last call, in one row: emulated, or NULL for the real one. From version 2 on.
 const MACHINE: &str = "CREATE TABLE machine (emulate TEXT) STRICT;";
+
+/// From version 4 on.
+const RATES: &str = "\
+ALTER TABLE runs ADD COLUMN steps_per_s REAL;
+ALTER TABLE runs ADD COLUMN gpu_energy_j REAL;
+ALTER TABLE runs ADD COLUMN energy_part REAL;";
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,6 +117,12 @@ pub struct Outcome {
     pub sm_activity: Option<f64>,
     /// How that was obtained.
     pub sm_origin: Option<String>,
+    /// Steps per second of its fastest process.
+    pub steps_per_s: Option<f64>,
+    /// Energy of its GPUs while it ran, by any process on them, J.
+    pub gpu_energy_j: Option<f64>,
+    /// The run's part of that energy, 0 to 1: SM activity by its launches, as a part of that of the GPU by a meter.
+    pub energy_part: Option<f64>,
     /// It ran on emulated GPUs.
     pub emulated: bool,
     /// Its profile.
@@ -203,7 +215,7 @@ impl Store {
     }
 
     fn migrate(&self) -> Result<(), SweepError> {
-        let steps = [TABLE, MACHINE, jobs::COLUMNS];
+        let steps = [TABLE, MACHINE, jobs::COLUMNS, RATES];
         let found = usize::try_from(self.version()?).unwrap_or(0);
         let Some(steps) = steps.get(found..).filter(|steps| !steps.is_empty()) else { return Ok(()) };
         let steps = steps.concat();
@@ -332,7 +344,8 @@ impl Store {
             let Some(outcome) = outcomes.next() else { return Ok(()) };
             transaction.execute(
                 "UPDATE runs SET state = ?2, started_ms = ?3, duration_ms = ?4, exit_code = ?5, signal = ?6, reason = ?7,
-                                 peak_bytes = ?8, sm_activity = ?9, sm_origin = ?10, emulated = ?11, profile = ?12
+                                 peak_bytes = ?8, sm_activity = ?9, sm_origin = ?10, emulated = ?11, profile = ?12,
+                                 steps_per_s = ?13, gpu_energy_j = ?14, energy_part = ?15
                  WHERE key = ?1",
                 params![
                     key,
@@ -347,6 +360,9 @@ impl Store {
                     outcome.sm_origin,
                     outcome.emulated,
                     outcome.profile.as_ref().map(|path| path.to_string_lossy().into_owned()),
+                    outcome.steps_per_s,
+                    outcome.gpu_energy_j,
+                    outcome.energy_part,
                 ],
             )?;
             Ok(())
@@ -370,6 +386,14 @@ impl Store {
 
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A figure that earlier versions do not have.
+fn later(row: &Row<'_>, name: &str) -> rusqlite::Result<Option<f64>> {
+    match row.get(name) {
+        Err(rusqlite::Error::InvalidColumnName(_)) => Ok(None),
+        found => found,
+    }
 }
 
 fn recorded(row: &Row<'_>) -> rusqlite::Result<Recorded> {
@@ -398,6 +422,9 @@ fn recorded(row: &Row<'_>) -> rusqlite::Result<Recorded> {
             peak_bytes: number("peak_bytes")?,
             sm_activity: row.get("sm_activity")?,
             sm_origin: row.get("sm_origin")?,
+            steps_per_s: later(row, "steps_per_s")?,
+            gpu_energy_j: later(row, "gpu_energy_j")?,
+            energy_part: later(row, "energy_part")?,
             emulated: row.get::<_, Option<bool>>("emulated")?.unwrap_or(false),
             profile: row.get::<_, Option<String>>("profile")?.map(PathBuf::from),
         },

@@ -62,7 +62,8 @@ enum Command {
     /// Compare the configurations of a sweep, also while it runs
     ///
     /// Means over repetitions have 95 % intervals (Student's t). A slowdown is the run time by that of runs alone. A
-    /// star marks the configurations that no other beats in both run time and memory.
+    /// star marks the configurations that no other beats in both run time and memory, a plus those that none beats in run
+    /// time and energy.
     #[command(after_long_help = "\
 Examples:
   radrm sweep report grid.toml

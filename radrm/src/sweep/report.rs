@@ -24,7 +24,7 @@ pub(super) struct Flags {
     /// Print every run with its figures as CSV
     #[arg(long)]
     csv: bool,
-    /// The figure by which the best configuration is chosen: run-time, peak-memory or sm-activity
+    /// The figure by which the best configuration is chosen: run-time, peak-memory, sm-activity, steps or energy
     #[arg(long, value_name = "FIGURE", default_value = "run-time", hide_default_value = true, value_parser = metric)]
     best: Metric,
 }
@@ -34,6 +34,8 @@ fn metric(text: &str) -> Result<Metric, UsageError> {
         "run-time" => Ok(Metric::RunTime),
         "peak-memory" => Ok(Metric::PeakMemory),
         "sm-activity" => Ok(Metric::SmActivity),
+        "steps" => Ok(Metric::Steps),
+        "energy" => Ok(Metric::Energy),
         other => Err(UsageError::NoFigure(other.to_owned())),
     }
 }
@@ -104,6 +106,14 @@ fn bytes(value: f64) -> String {
     Bytes(value.max(0.0) as u64).to_string()
 }
 
+fn rate(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn joules(value: f64) -> String {
+    if value < 10_000.0 { format!("{value:.1} J") } else { format!("{:.1} kJ", value / 1000.0) }
+}
+
 fn share(value: f64) -> String {
     Permille::from_fraction(value).to_string()
 }
@@ -120,7 +130,9 @@ fn sharing(one: &Configuration) -> String {
 
 fn text(runs: &[Recorded], by: Metric) -> String {
     let all = report::configurations(runs);
-    let mut table = Table::new([
+    let has_steps = all.iter().any(|one| one.steps_per_s.is_some());
+    let has_energy = all.iter().any(|one| one.energy_j.is_some());
+    let mut titles = vec![
         left("CONFIGURATION"),
         left("SHARING"),
         right("RUNS"),
@@ -128,13 +140,20 @@ fn text(runs: &[Recorded], by: Metric) -> String {
         right("RUN TIME"),
         right("PEAK MEMORY"),
         right("SM ACTIVITY"),
-        right("SLOWDOWN"),
-        left(""),
-    ]);
+    ];
+    titles.extend(has_steps.then(|| right("STEPS/S")));
+    titles.extend(has_energy.then(|| right("ENERGY")));
+    titles.extend([right("SLOWDOWN"), left("")]);
+    let mut table = Table::new(titles);
     for one in &all {
-        let marks = [(one.on_front, "*"), (one.profiled, "profiled"), (one.left > 0, "not over")];
+        let marks = [
+            (one.on_front, "*"),
+            (one.on_energy_front, "+"),
+            (one.profiled, "profiled"),
+            (one.left > 0, "not over"),
+        ];
         let marks: Vec<_> = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
-        table.row([
+        let mut cells = vec![
             one.name.clone(),
             sharing(one),
             one.finished.to_string(),
@@ -142,9 +161,12 @@ fn text(runs: &[Recorded], by: Metric) -> String {
             mean(one.run_time_s, seconds),
             mean(one.peak_bytes, bytes),
             mean(one.sm_activity, share),
-            one.slowdown.map_or_else(|| "-".to_owned(), |slowdown| format!("{slowdown:.2}x")),
-            marks.join(" "),
-        ]);
+        ];
+        cells.extend(has_steps.then(|| mean(one.steps_per_s, rate)));
+        cells.extend(has_energy.then(|| mean(one.energy_j, joules)));
+        cells.push(one.slowdown.map_or_else(|| "-".to_owned(), |slowdown| format!("{slowdown:.2}x")));
+        cells.push(marks.join(" "));
+        table.row(cells);
     }
     let mut lines = table.lines();
     if all.iter().any(|one| one.on_front) {
@@ -153,11 +175,22 @@ fn text(runs: &[Recorded], by: Metric) -> String {
             "* no other configuration has a shorter run time and less memory".to_owned(),
         ]);
     }
+    if all.iter().any(|one| one.on_energy_front) {
+        lines.push("+ no other configuration has a shorter run time and takes less energy".to_owned());
+    }
+    if has_energy && all.iter().any(|one| one.company.is_some() || one.shares) {
+        lines.push(
+            "energy of runs that shared a GPU: by SM activity of their launches, as a part of the GPU's"
+                .to_owned(),
+        );
+    }
     if let Some(best) = report::best(&all, by) {
         let figure = match by {
             Metric::RunTime => format!("run time {}", mean(best.run_time_s, seconds)),
             Metric::PeakMemory => format!("peak memory {}", mean(best.peak_bytes, bytes)),
             Metric::SmActivity => format!("SM activity {}", mean(best.sm_activity, share)),
+            Metric::Steps => format!("{} steps/s", mean(best.steps_per_s, rate)),
+            Metric::Energy => format!("energy {}", mean(best.energy_j, joules)),
         };
         lines.push(format!("best: {}, {}: {figure}", clean(&best.name), clean(&sharing(best))));
     }
@@ -191,7 +224,7 @@ fn matrix(all: &[Configuration]) -> Vec<String> {
 /// Every run with its parameters, and its figures without units in their values.
 fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
     const FIRST: [&str; 6] = ["run", "group", "configuration", "repetition", "collocation", "profiled"];
-    const LAST: [&str; 12] = [
+    const LAST: [&str; 15] = [
         "state",
         "attempt",
         "start_unix_ms",
@@ -203,6 +236,9 @@ fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
         "sm_activity",
         "sm_activity_origin",
         "emulated",
+        "steps_per_s",
+        "gpu_energy_j",
+        "energy_part",
         "profile",
     ];
     let parameters: std::collections::BTreeSet<&String> =
@@ -235,6 +271,9 @@ fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
             some(end.sm_activity.map(|share| format!("{share}"))),
             some(end.sm_origin.clone()),
             some(is_over.then(|| end.emulated.to_string())),
+            some(end.steps_per_s.map(|rate| format!("{rate}"))),
+            some(end.gpu_energy_j.map(|energy| format!("{energy}"))),
+            some(end.energy_part.map(|part| format!("{part}"))),
             some(end.profile.as_ref().map(|path| path.display().to_string())),
         ];
         let values = parameters.iter().map(|name| run.parameters.get(*name).cloned().unwrap_or_default());

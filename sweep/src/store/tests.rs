@@ -26,6 +26,9 @@ fn a_plan_that_grew_keeps_what_was_recorded() {
         exit_code: Some(0),
         peak_bytes: Some(1 << 40),
         sm_activity: Some(0.5),
+        steps_per_s: Some(2.5),
+        gpu_energy_j: Some(1e4),
+        energy_part: Some(0.25),
         profile: Some("p".into()),
         ..Outcome::default()
     };
@@ -64,8 +67,10 @@ fn states_of_earlier_versions_are_kept() {
         "DROP TABLE machine;",
         "ALTER TABLE runs DROP COLUMN tag; ALTER TABLE runs DROP COLUMN job;
          ALTER TABLE runs DROP COLUMN shares; ALTER TABLE runs DROP COLUMN withdrawn;",
+        "ALTER TABLE runs DROP COLUMN steps_per_s; ALTER TABLE runs DROP COLUMN gpu_energy_j;
+         ALTER TABLE runs DROP COLUMN energy_part;",
     ];
-    for version in [1, 2] {
+    for version in [1, 2, 3] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.db");
         let mut store = Store::open(&path).unwrap();
