@@ -10,6 +10,7 @@ it, to the one at which a consumer that waits has it; and the memory of the ring
 import io
 import os
 import resource
+import select
 import statistics
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def loader(workers):
 def train(kind, seconds):
     """Batches in so many seconds, from the first one on."""
     if kind == "own":
-        source = loader(0)
+        source = loader(1)
     elif kind == "radrm":
         from radrm.share import Consumer
 
@@ -57,19 +58,27 @@ def train(kind, seconds):
         from tensorsocket import TensorConsumer
 
         source = TensorConsumer(port=PORTS[0], ack_port=PORTS[1], heart_ports=PORTS[2:], batch_size=BATCH)
-    count, begun = 0, None
+    def used():
+        return sum(sum(resource.getrusage(of)[:2]) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) + workers()
+
+    def workers():
+        """Of processes below this one, which are not waited for."""
+        children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+        return sum(cpu(int(child)) for child in children)
+
+    count, begun, before = 0, None, 0
     while begun is None or time.monotonic() < begun + seconds:
         for images, labels in source:
             if begun is None:
-                begun = time.monotonic()
+                begun, before = time.monotonic(), used()
+                print("begun", flush=True)
                 continue
             assert int(images[0, 0, 0, 0]) >= 0 and labels.shape == (BATCH,)
             count += 1
             if time.monotonic() >= begun + seconds:
                 break
     took = time.monotonic() - begun
-    used = sum(sum(resource.getrusage(of)[:2]) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    print(count / took, count, used, flush=True)
+    print(count / took, count, used() - before, flush=True)
     os._exit(0)
 
 
@@ -77,12 +86,12 @@ def produce(kind):
     if kind == "radrm":
         from radrm.share import Producer
 
-        Producer(loader(0), "bench", consumers=TRAININGS, resume=False).run()
+        Producer(loader(1), "bench", consumers=TRAININGS, resume=False).run()
     else:
         from tensorsocket import TensorProducer
 
         # With fewer loader's batches in one of its own than by default, its consumers wait for ever.
-        producer = TensorProducer(loader(0), port=PORTS[0], ack_port=PORTS[1], heart_ports=PORTS[2:])
+        producer = TensorProducer(loader(1), port=PORTS[0], ack_port=PORTS[1], heart_ports=PORTS[2:])
         while True:
             for _ in producer:
                 pass
@@ -90,7 +99,14 @@ def produce(kind):
 
 def cpu(pid):
     fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    # Its own, and of children that it has waited for.
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def tree(pid):
+    """Processor time of a process and of those that it started."""
+    children = open(f"/proc/{pid}/task/{pid}/children").read().split()
+    return cpu(pid) + sum(map(tree, map(int, children)))
 
 
 def measure(kind, trainings, seconds):
@@ -98,15 +114,24 @@ def measure(kind, trainings, seconds):
     me = [sys.executable, __file__]
     producer = None if kind == "own" else subprocess.Popen([*me, "produce", kind], stderr=subprocess.DEVNULL)
     time.sleep(5 if producer else 0)
-    before = cpu(producer.pid) if producer else 0
     running = [
         subprocess.Popen([*me, "train", kind, str(seconds)], stdout=subprocess.PIPE, text=True) for _ in range(trainings)
     ]
-    outputs = [process.communicate(timeout=120)[0].split()[-3:] for process in running]
-    used = cpu(producer.pid) - before if producer else 0
-    if producer:
-        producer.kill()
-        producer.wait()
+    try:
+        # Without the time that interpreters and PyTorch take to start.
+        for process in running:
+            found = ""
+            while found != "begun":
+                if not select.select([process.stdout], [], [], 60)[0]:
+                    raise TimeoutError(f"no batch of {kind} within 60 s")
+                found = process.stdout.readline().strip()
+        before = tree(producer.pid) if producer else 0
+        outputs = [process.communicate(timeout=120)[0].split()[-3:] for process in running]
+        used = tree(producer.pid) - before if producer else 0
+    finally:
+        for process in [*running, *([producer] if producer else [])]:
+            process.kill()
+            process.wait()
     rates = [float(rate) * BATCH for rate, _, _ in outputs]
     samples = statistics.mean(int(count) for _, count, _ in outputs) * BATCH
     return statistics.mean(rates), (used + sum(float(own) for *_, own in outputs)) / samples
@@ -174,7 +199,11 @@ def main(rounds=3, seconds=8):
     results = {}
     for number in range(rounds):
         for kind, trainings in [("own", 1), *((kind, TRAININGS) for kind in kinds)]:
-            rate, used = measure(kind, trainings, seconds)
+            try:
+                rate, used = measure(kind, trainings, seconds)
+            except (TimeoutError, subprocess.TimeoutExpired) as error:
+                print(f"round {number}: {trainings} x {kind}: nothing: {error}", flush=True)
+                continue
             results.setdefault((kind, trainings), []).append((rate, used))
             load = os.getloadavg()[0]
             print(f"round {number}: {trainings} x {kind}: {rate:.0f} samples/s each, {used * 1000:.2f} ms a sample, load {load:.1f}", flush=True)

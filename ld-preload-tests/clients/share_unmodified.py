@@ -45,4 +45,5 @@ for epoch in range(options.epochs):
         images.mul_(options.lr)
     for images, labels in test:
         digest.update(images.numpy().tobytes())
-print("digest", digest.hexdigest(), "random", torch.rand(()).item())
+# In one piece: others write to the same pipe.
+os.write(1, f"digest {digest.hexdigest()} random {torch.rand(()).item()}\n".encode())

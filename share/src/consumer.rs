@@ -279,14 +279,12 @@ impl Consumer {
                     return Err(error);
                 }
                 Ok(Some(event)) => {
-                    let of = |lease| inner.leases.get(lease).map(|lease| lease.view.clone());
-                    let view = match &event {
-                        Event::Batch(received) => of(&received.lease),
-                        _ => None,
-                    };
-                    drop(inner);
-                    // Without the lock: the driver locks every page.
-                    view.iter().for_each(|view| view.pin());
+                    if let Event::Batch(received) = &event {
+                        let view = inner.leases.get(&received.lease).map(|lease| lease.view.clone());
+                        drop(inner);
+                        // Without the lock: the driver locks every page.
+                        view.iter().for_each(|view| view.pin());
+                    }
                     return Ok(event);
                 }
                 Ok(None) => {}

@@ -34,11 +34,11 @@ fn jobs_with_one_loader_get_a_producer_that_outlives_its_death() {
     let daemon = Daemon::new("[scheduler]\npolicy = \"best-fit\"\n");
     let interpreter = interpreter.display().to_string();
     // Long enough to be killed in between.
-    let load = format!("{interpreter} {} data 6 {SAMPLES} 8 2", python::script("share_loader.py").display());
+    let load = format!("{interpreter} {} data 6 {SAMPLES} 8 2", python::script("share_loader.py"));
     let loader = format!("--loader=data={load}");
     let submit = |log: &str| {
         let log = daemon.path(log).display().to_string();
-        let script = python::script("share_trainer.py").display().to_string();
+        let script = python::script("share_trainer.py");
         let mut client = daemon.client(&["submit", "--quiet", "--gpu-mem=1GiB", &loader, "--"]);
         client.args([&interpreter, &script, "data", &log, "0", "epoch", "120"]);
         client.env("RADRM_LIB_DIR", artifacts::directory()).env("XDG_RUNTIME_DIR", daemon.place());
