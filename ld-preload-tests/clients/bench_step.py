@@ -10,14 +10,23 @@ import subprocess
 import sys
 import time
 
-MODES = {"without": [], "--stacks": ["--stacks"], "--stacks=tensors": ["--stacks=tensors"]}
+# Options of radrm-run, and whether the program itself switches PyTorch's history on, which is the floor of what is built on it.
+MODES = {
+    "without": ([], False),
+    "--stacks": (["--stacks"], False),
+    "--stacks=tensors": (["--stacks=tensors"], False),
+    "PyTorch's history alone": ([], True),
+}
 WIDTH, LAYERS, HEADS, CONTEXT, VOCABULARY = 768, 12, 12, 1024, 50304
 
 
-def steps(count):
+def steps(count, with_history):
     """A transformer of the size of GPT-2-small; prints the median of its steps in ms of processor time."""
     import torch
     from torch import nn
+
+    if with_history:
+        torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=1 << 17)
 
     layers = nn.ModuleList(nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, batch_first=True) for _ in range(LAYERS))
     model = nn.Sequential(nn.Embedding(VOCABULARY, WIDTH), *layers, nn.Linear(WIDTH, VOCABULARY)).to("cuda")
@@ -40,8 +49,9 @@ def compare(run, rounds, count):
     results = {mode: [] for mode in MODES}
     for number in range(rounds):
         for mode in random.Random(number).sample(list(MODES), len(MODES)):
-            own = [sys.executable, __file__, "steps", count]
-            command = [run, "--dry-run", "--no-profile", "--no-dataset", "--quiet", *MODES[mode], "--", *own]
+            options, with_history = MODES[mode]
+            own = [sys.executable, __file__, "steps", count, *["history"] * with_history]
+            command = [run, "--dry-run", "--no-profile", "--no-dataset", "--quiet", *options, "--", *own]
             ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             line = next(line for line in ended.stdout.splitlines() if line.startswith("step "))
             results[mode].append([float(word) for word in line.split()[1:]])
@@ -60,6 +70,6 @@ def compare(run, rounds, count):
 
 
 if sys.argv[1] == "steps":
-    steps(int(sys.argv[2]))
+    steps(int(sys.argv[2]), "history" in sys.argv[3:])
 else:
     compare(sys.argv[1], int(sys.argv[2]), sys.argv[3])

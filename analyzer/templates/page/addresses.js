@@ -39,7 +39,9 @@
       this.moment = moment;
       if (this.said.textContent !== text) this.said.textContent = text;
       const ranges = (moment?.ranges ?? []).slice().sort((a, b) => b.held - a.held);
-      const key = html("div", "key", ...KINDS.map((name, colour) => html("span", "", html("span", `swatch c${colour}`), name)));
+      const drawn = new Set(ranges.flatMap(range => range.runs.filter((_, at) => at % WORDS === WORDS - 1)));
+      const named = KINDS.map((name, colour) => [name, colour]).filter(([, colour]) => drawn.has(colour));
+      const key = html("div", "key", ...named.map(([name, colour]) => html("span", "", html("span", `swatch c${colour}`), name)));
       this.box.querySelector(".ranges").replaceChildren(...ranges.slice(0, DRAWN).map(range => this.range(range)), key);
     }
     range(range) {

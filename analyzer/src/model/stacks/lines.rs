@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// Sites that the JSON report lists of each process and GPU.
 const LISTED: usize = 50;
+/// Callers that it lists of each.
+const CALLERS: usize = 16;
 
 /// Who holds a process's memory on one GPU, by line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -55,6 +57,22 @@ pub struct SiteSummary {
     pub allocations: u64,
     /// The stack that held most of it at the peak, outermost first.
     pub stack: Vec<String>,
+    /// Who called the line's function, where several did, as of a helper through which a program asks for all its memory:
+    /// the next function of the program's own code, largest at the peak first. Their sums are those of the line, but for
+    /// what is not listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub callers: Vec<CallerSummary>,
+}
+
+/// What a line holds for one of its callers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CallerSummary {
+    /// The caller's line.
+    pub site: String,
+    /// Held at the peak.
+    pub peak_bytes: Bytes,
+    /// Held at the end, or when it was last read.
+    pub held_bytes: Bytes,
 }
 
 /// Requests that were refused in one line.
@@ -148,24 +166,23 @@ impl Lines {
         let mut order: Vec<(usize, &StackRow)> = table.rows.iter().enumerate().collect();
         // Largest first: the first stack of a site is the one that held most.
         order.sort_by(|(_, a), (_, b)| b.at_peak.cmp(&a.at_peak).then_with(|| a.frames.cmp(&b.frames)));
-        let mut known = BTreeMap::<String, (SiteSummary, Vec<usize>)>::new();
+        let mut known = BTreeMap::<String, Known>::new();
         for (at, row) in order {
             let was_held = || table.moments.iter().any(|moment| !moment.held[at].is_zero());
             if row.at_peak.is_zero() && row.at_end.is_zero() && !was_held() {
                 continue;
             }
             let site = site_of(&row.frames);
-            let (entry, rows) = known.entry(site.clone()).or_insert_with(|| {
+            let entry = known.entry(site.clone()).or_insert_with(|| {
                 let stack = row.frames.iter().map(ToString::to_string).collect();
                 let (peak_bytes, held_bytes) = (Bytes::ZERO, Bytes::ZERO);
-                (SiteSummary { site, peak_bytes, held_bytes, allocations: 0, stack }, Vec::new())
+                let site =
+                    SiteSummary { site, peak_bytes, held_bytes, allocations: 0, stack, callers: Vec::new() };
+                Known { site, callers: BTreeMap::new(), rows: Vec::new() }
             });
-            entry.peak_bytes = Bytes(entry.peak_bytes.0.saturating_add(row.at_peak.0));
-            entry.held_bytes = Bytes(entry.held_bytes.0.saturating_add(row.at_end.0));
-            entry.allocations = entry.allocations.saturating_add(row.allocations);
-            rows.push(at);
+            entry.add(row, at);
         }
-        let mut sites: Vec<(SiteSummary, Vec<usize>)> = known.into_values().collect();
+        let mut sites: Vec<(SiteSummary, Vec<usize>)> = known.into_values().map(Known::finish).collect();
         sites.sort_by(|(a, _), (b, _)| {
             b.peak_bytes
                 .cmp(&a.peak_bytes)
@@ -180,6 +197,38 @@ impl Lines {
             lines.sites.push(site);
         }
         lines
+    }
+}
+
+/// A line while its stacks are added up.
+struct Known {
+    site: SiteSummary,
+    /// At the peak and at the end.
+    callers: BTreeMap<String, (Bytes, Bytes)>,
+    rows: Vec<usize>,
+}
+
+impl Known {
+    fn add(&mut self, row: &StackRow, at: usize) {
+        let sum = |to: &mut Bytes, bytes: Bytes| *to = Bytes(to.0.saturating_add(bytes.0));
+        sum(&mut self.site.peak_bytes, row.at_peak);
+        sum(&mut self.site.held_bytes, row.at_end);
+        self.site.allocations = self.site.allocations.saturating_add(row.allocations);
+        let caller = self.callers.entry(caller_of(&row.frames)).or_default();
+        sum(&mut caller.0, row.at_peak);
+        sum(&mut caller.1, row.at_end);
+        self.rows.push(at);
+    }
+
+    fn finish(mut self) -> (SiteSummary, Vec<usize>) {
+        if self.callers.len() > 1 {
+            let caller = |(site, (peak_bytes, held_bytes))| CallerSummary { site, peak_bytes, held_bytes };
+            let mut callers: Vec<CallerSummary> = self.callers.into_iter().map(caller).collect();
+            callers.sort_by_key(|of| std::cmp::Reverse((of.peak_bytes, of.held_bytes)));
+            callers.truncate(CALLERS);
+            self.site.callers = callers;
+        }
+        (self.site, self.rows)
     }
 }
 
@@ -331,5 +380,74 @@ pub(crate) fn site_of(frames: &[FrameLabel]) -> String {
             function.map_or_else(|| root.to_string(), |function| format!("{root} {function}"))
         }
         _ => frames.last().map_or_else(|| "[other stacks]".to_owned(), ToString::to_string),
+    }
+}
+
+/// Whom the function of [`site_of`] was called by: the next frame of the program's own code that is of another function.
+fn caller_of(frames: &[FrameLabel]) -> String {
+    let mut own = frames.iter().rev().filter(|frame| frame.is_own_code());
+    let caller = own
+        .next()
+        .and_then(|site| own.find(|frame| (&frame.function, &frame.file) != (&site.function, &site.file)));
+    caller.map_or_else(|| "[no caller in the program's own code]".to_owned(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::stacks::frames::Origin;
+
+    fn frame(function: &str, line: u32, is_installed: bool) -> FrameLabel {
+        FrameLabel {
+            origin: Origin::Interpreted,
+            function: function.into(),
+            file: Some("/home/u/train.py".into()),
+            line: Some(line),
+            is_installed,
+        }
+    }
+
+    fn row(frames: &[(&str, u32, bool)], at_peak: u64) -> StackRow {
+        let frames = frames.iter().map(|(function, line, is)| frame(function, *line, *is)).collect();
+        StackRow { frames, at_peak: Bytes(at_peak), ..StackRow::default() }
+    }
+
+    fn add_up(rows: &[StackRow]) -> SiteSummary {
+        let site = SiteSummary {
+            site: String::new(),
+            peak_bytes: Bytes::ZERO,
+            held_bytes: Bytes::ZERO,
+            allocations: 0,
+            stack: Vec::new(),
+            callers: Vec::new(),
+        };
+        let mut known = Known { site, callers: BTreeMap::new(), rows: Vec::new() };
+        for (at, row) in rows.iter().enumerate() {
+            known.add(row, at);
+        }
+        known.finish().0
+    }
+
+    #[test]
+    fn what_a_helper_holds_is_told_apart_by_its_callers() {
+        let helper = ("allocate", 17, false);
+        let rows = [
+            row(&[("main", 6, false), ("weights", 2, false), helper], 500),
+            row(&[("main", 7, false), ("optimizer", 4, false), ("call", 1, true), helper], 700),
+            row(&[("main", 9, false), ("weights", 2, false), helper], 300),
+            row(&[helper], 20),
+        ];
+        let site = add_up(&rows);
+        let found: Vec<(&str, u64)> =
+            site.callers.iter().map(|of| (of.site.as_str(), of.peak_bytes.0)).collect();
+        let expected = [
+            ("weights (train.py:2)", 800),
+            ("optimizer (train.py:4)", 700),
+            ("[no caller in the program's own code]", 20),
+        ];
+        assert_eq!((found.as_slice(), site.peak_bytes), (&expected[..], Bytes(1520)));
+        // A function that calls itself is not its own caller, and one caller says nothing that the stack does not.
+        let deep = [("main", 6, false), ("forward", 5, false), ("forward", 4, false)];
+        assert_eq!(add_up(&[row(&deep, 8), row(&deep[..2], 9)]).callers, []);
     }
 }

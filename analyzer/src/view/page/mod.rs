@@ -13,7 +13,9 @@ use super::text;
 use super::text::dry_run;
 use super::text::load::{activity_text, host_lines, traffic_text};
 use crate::model::stacks::tables;
-use crate::model::{DryRunSummary, Feature, GpuSummary, KernelSummary, ProcessSummary, Summary};
+use crate::model::{
+    DryRunSummary, Feature, GpuSummary, KernelSummary, PostmortemSummary, ProcessSummary, Summary,
+};
 use addresses::{AddressSection, Addresses};
 use askama::Template;
 use phases::Phases;
@@ -226,7 +228,7 @@ impl<'a> Page<'a> {
             processes: processes(s),
             more_processes: s.processes.len().saturating_sub(PROCESSES),
             more_refused: s.failed_requests_total.saturating_sub(failures.len() as u64),
-            postmortems: s.postmortems.iter().filter(|it| it.is_first).map(text::oom::short).collect(),
+            postmortems: s.postmortems.iter().filter(|it| it.is_first).map(|it| postmortem(s, it)).collect(),
             refused: failures,
             features: s.busiest(FEATURES).into_iter().map(Features::new).collect(),
             copies: s.copies.iter().map(copies_text).collect(),
@@ -399,6 +401,12 @@ fn job_facts(s: &Summary) -> Vec<(&'static str, String)> {
     }
     facts.push(("written by", format!("radrm {}", s.job.radrm_version)));
     facts
+}
+
+/// A refusal in a few lines: the cause, whose memory it was, and by line who asked and who held most.
+fn postmortem(s: &Summary, it: &PostmortemSummary) -> Vec<String> {
+    let lines = text::oom::short(it).into_iter().chain(text::stacks::in_short(&s.stacks, it));
+    lines.map(|line| clean(line.trim_start()).into_owned()).collect()
 }
 
 fn processes(s: &Summary) -> Vec<Process> {

@@ -3,6 +3,7 @@
 use crate::model::Summary;
 use crate::model::ranges::{event_name, thread_numbers};
 use crate::view::flame::{micros, number};
+use crate::view::phrases::counted;
 use crate::view::text::ranges::{left_out, per_second};
 use radrm_profile::model::{ProcessKey, Profile, RangeEvent};
 use radrm_profile::{Bytes, Nanos};
@@ -44,9 +45,8 @@ pub(super) struct Row {
     pub(super) name: String,
     pub(super) count: String,
     pub(super) counted: u64,
-    pub(super) total: Nanos,
-    pub(super) mean: Nanos,
-    pub(super) longest: Nanos,
+    /// All together, mean, longest.
+    pub(super) times: Option<[Nanos; 3]>,
     pub(super) peak: Option<(String, Bytes)>,
     pub(super) entry: Option<Bytes>,
     pub(super) exit: Option<Bytes>,
@@ -136,13 +136,12 @@ pub(super) fn rows(s: &Summary) -> (Vec<Row>, usize) {
         Row {
             name: format!("{}{}", clean(&name.name), if name.name_cut { "…" } else { "" }),
             count: match name.ranges {
-                0 => format!("{} (marks)", grouped(name.marks)),
+                0 => counted(name.marks, "mark", "marks"),
                 ranges => grouped(ranges),
             },
             counted: name.ranges.saturating_add(name.marks),
-            total: name.total_ns,
-            mean: name.mean_ns,
-            longest: name.longest_ns,
+            // A mark is a moment.
+            times: (name.ranges > 0).then_some([name.total_ns, name.mean_ns, name.longest_ns]),
             peak: memory.map(|gpu| {
                 let bound = if gpu.peak_is_exact { "" } else { "≥ " };
                 let place = if is_several { format!(" (GPU {})", gpu.gpu) } else { String::new() };

@@ -6,7 +6,7 @@ pub(crate) mod load;
 pub(crate) mod oom;
 pub(crate) mod ranges;
 pub(crate) mod sections;
-mod stacks;
+pub(crate) mod stacks;
 pub(crate) mod tensors;
 
 use crate::model::Summary;

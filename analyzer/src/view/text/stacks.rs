@@ -13,6 +13,8 @@ use radrm_term::{Table, clean, left, right};
 const SHOWN: usize = 8;
 /// Lines that are listed where others matter more.
 const SHORT: usize = 3;
+/// Share of the peak, in percent, from which a line's callers are listed.
+const MUCH: f64 = 10.0;
 /// Processes and GPUs that are listed.
 const PLACES: usize = 4;
 
@@ -35,7 +37,7 @@ pub(super) fn by_line(all: &[StacksSummary], it: &PostmortemSummary) -> Vec<Stri
 }
 
 /// The same in two lines.
-pub(super) fn in_short(all: &[StacksSummary], it: &PostmortemSummary) -> Vec<String> {
+pub(crate) fn in_short(all: &[StacksSummary], it: &PostmortemSummary) -> Vec<String> {
     let refusals = all.iter().filter(|of| of.pid == it.pid && of.gpu == it.gpu).flat_map(|of| &of.refusals);
     let Some(refusal) = refusals.into_iter().find(|refusal| is_of(refusal, it)) else { return Vec::new() };
     let asked = format!("  asked for at {}", refusal.site);
@@ -130,6 +132,16 @@ impl Report<'_> {
                 site.held_bytes.to_string(),
                 clean(&site.site).to_string(),
             ]);
+            // Of a helper that asks for much its callers matter.
+            let callers = if share < MUCH { &[] } else { &site.callers[..] };
+            for caller in callers.iter().take(SHORT) {
+                table.row(vec![
+                    format!("  {}", caller.peak_bytes),
+                    String::new(),
+                    caller.held_bytes.to_string(),
+                    format!("  from {}", clean(&caller.site)),
+                ]);
+            }
         }
         self.section(out, &format!("memory holders by line{place}"), table);
         more(out, (of.sites.len().saturating_sub(SHOWN) as u64).saturating_add(of.sites_not_listed));
