@@ -39,7 +39,9 @@ impl Slurm {
     /// Recorders of a job that run.
     pub fn recorders(&self, job: u32) -> usize {
         let word = format!("--step-of=slurm-{job}");
-        processes().filter(|(_, words)| words.contains(&word)).count()
+        // Other clusters of this machine have jobs of the same number.
+        let own = self.all_recorders();
+        processes().filter(|(pid, words)| own.contains(pid) && words.contains(&word)).count()
     }
 
     /// Processes of this cluster's jobs.

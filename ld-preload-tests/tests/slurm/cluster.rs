@@ -153,7 +153,7 @@ fn all_hold(count: usize) {
     let Some(slurm) = cluster(4, MEMORY) else { return };
     let jobs = submit(&slurm, count, MEMORY);
     slurm.until_none("all jobs have ended", || ());
-    slurm.until("all are recorded", || jobs.iter().all(|(job, ..)| slurm.recorders(*job) == 0));
+    slurm.until("all are recorded", || slurm.all_recorders().is_empty());
     let jobs: Vec<Job> = jobs.into_iter().map(|submitted| job(&slurm, submitted)).collect();
     assert_packed(&jobs, MEMORY);
     jobs.iter().for_each(|job| assert_held(&slurm, job));
