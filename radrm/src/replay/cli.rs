@@ -59,9 +59,13 @@ pub(crate) struct Flags {
     /// Memory that must stay free beside a known need
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) margin: Option<Bytes>,
-    /// Factor on measured slowdowns
-    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive)]
-    pub(super) interference: f64,
+    /// Factors on measured slowdowns; several give a table over them, against the best of the thesis's policies
+    #[arg(long, value_name = "LIST", default_value = "1")]
+    pub(super) interference: Factors,
+    /// Each pair of programs slows down by a factor of its own between 1/X and X, so that predictions are wrong in
+    /// their order
+    #[arg(long, value_name = "X", value_parser = scatter)]
+    pub(super) scatter: Option<f64>,
     /// Use of the devices by traces without arrivals
     #[arg(long, value_name = "X", default_value_t = 0.8, value_parser = positive)]
     pub(super) load: f64,
@@ -92,6 +96,9 @@ impl Flags {
         if !Path::new(&self.gpus).is_file() {
             input::named(&self.gpus)?;
         }
+        if self.html.is_some() && self.interference.0.len() > 1 {
+            return Err(ReplayError::OnePicture.into());
+        }
         Ok(())
     }
 }
@@ -111,6 +118,17 @@ impl FromStr for Policies {
             name => Ok(name.parse()?),
         };
         text.split(',').map(read).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// Factors on slowdowns, in the order asked for.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Factors(pub(super) Vec<f64>);
+
+impl FromStr for Factors {
+    type Err = ReplayError;
+    fn from_str(text: &str) -> Result<Self, ReplayError> {
+        text.split(',').map(|factor| positive(factor.trim())).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -138,6 +156,11 @@ fn size(text: &str) -> Result<Bytes, LimitError> {
 fn positive(text: &str) -> Result<f64, ReplayError> {
     let value = text.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0);
     value.ok_or_else(|| ReplayError::NotPositive(text.to_owned()))
+}
+
+fn scatter(text: &str) -> Result<f64, ReplayError> {
+    let value = text.parse().ok().filter(|value: &f64| (1.0..=1000.0).contains(value));
+    value.ok_or_else(|| ReplayError::NoScatter(text.to_owned()))
 }
 
 /// Sources of needs that every trace has, by name; any other name is that of an estimator in the trace.
@@ -242,6 +265,9 @@ mod tests {
         assert_eq!(source("horus"), Ok(Source::Column("horus".into())));
         let smact = |text: &str| text.parse().map(|Smact(value)| value);
         assert!(matches!((smact("80%"), smact("none")), (Ok(Some(Permille(800))), Ok(None))));
+        assert_eq!("0.25, 1,4".parse::<Factors>().unwrap(), Factors(vec![0.25, 1.0, 4.0]));
+        assert!("1,0".parse::<Factors>().is_err() && "".parse::<Factors>().is_err());
+        assert!(scatter("4").is_ok() && scatter("0.5").is_err() && scatter("inf").is_err());
         assert!(smact("140").is_err() && positive("0").is_err() && positive("nan").is_err());
         assert_eq!(synthetic(Path::new("synthetic:25")), Some(25));
         assert_eq!(synthetic(Path::new("synthetic:x")), None);

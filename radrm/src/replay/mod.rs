@@ -3,6 +3,7 @@
 mod cli;
 mod error;
 mod events;
+mod factors;
 mod html;
 pub(crate) mod input;
 mod show;
@@ -28,6 +29,8 @@ pub(crate) use error::ReplayError;
 struct Outcome {
     /// Which trace: its name may be given twice.
     trace: usize,
+    /// On the slowdowns of the truth.
+    factor: f64,
     policy: Policy,
     /// One for each seed.
     metrics: Vec<Metrics>,
@@ -66,13 +69,17 @@ pub(crate) fn run(order: &Flags) -> Result<(), Failure> {
     let mut outcomes = Vec::new();
     let each = order.seeds.max(1);
     let all: usize = traces.iter().map(|trace| trace.jobs.len()).sum();
-    let bar = bar(all as u64 * each * order.policy.0.len() as u64);
+    let cases = order.policy.0.len() * order.interference.0.len();
+    let bar = bar(all as u64 * each * cases as u64);
     for (number, trace) in traces.iter().enumerate() {
-        for &policy in &order.policy.0 {
-            let settings = settings(policy, order)?;
-            bar.set_message(policy.name());
-            let (metrics, first) = one(trace, &settings, &cluster, model, order, &bar);
-            outcomes.push(Outcome { trace: number, policy, metrics, first });
+        for &factor in &order.interference.0 {
+            for &policy in &order.policy.0 {
+                let settings = settings(policy, order)?;
+                bar.set_message(policy.name());
+                let model = Model { mps: model.mps.scaled(factor), ..model };
+                let (metrics, first) = one(trace, &settings, &cluster, model, order, &bar);
+                outcomes.push(Outcome { trace: number, factor, policy, metrics, first });
+            }
         }
     }
     bar.finish_and_clear();
@@ -82,6 +89,8 @@ pub(crate) fn run(order: &Flags) -> Result<(), Failure> {
     }
     let text = if order.json {
         show::json(&traces, &outcomes, order, &model)
+    } else if order.interference.0.len() > 1 {
+        factors::table(&traces, &outcomes, order, cluster.devices.len(), gpus)
     } else {
         show::table(&traces, &outcomes, order, cluster.devices.len(), gpus)
     };
@@ -149,7 +158,7 @@ fn model(order: &Flags) -> Result<Model, Failure> {
         model = model.plain();
     }
     model.mode = order.mode;
-    model.mps = model.mps.scaled(order.interference);
+    model.scatter = order.scatter.unwrap_or(model.scatter);
     Ok(model)
 }
 

@@ -76,7 +76,9 @@ pub(super) fn json(traces: &[Traced], outcomes: &[Outcome], order: &Flags, model
         let policies: Vec<_> = outcomes
             .iter()
             .filter(|outcome| outcome.trace == number)
-            .map(|outcome| json!({"policy": outcome.policy.name(), "seeds": outcome.metrics}))
+            .map(|outcome| {
+                json!({"policy": outcome.policy.name(), "interference": outcome.factor, "seeds": outcome.metrics})
+            })
             .collect();
         json!({
             "trace": trace.name,

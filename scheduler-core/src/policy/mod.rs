@@ -60,6 +60,11 @@ pub(crate) trait Rules: Sync {
         false
     }
 
+    /// Whether it is one of the thesis's.
+    fn is_thesis(&self) -> bool {
+        !self.predicts()
+    }
+
     /// Where its published form is another than that of most, see [`Settings::published`].
     fn as_published(&self, _settings: &mut Settings) {}
 }
@@ -161,6 +166,12 @@ macro_rules! policies {
                 match self {
                     $(Self::$variant => $name,)*
                 }
+            }
+
+            /// Whether it is one of the thesis's (RAD-RM), and not of another system or this one's own.
+            #[must_use]
+            pub fn is_thesis(self) -> bool {
+                self.rules().is_thesis()
             }
 
             pub(crate) fn rules(self) -> &'static dyn Rules {

@@ -1,7 +1,7 @@
 //! What a job really does, whatever the scheduler knows of it.
 
 use super::Sim;
-use crate::interference::Activity;
+use crate::interference::{Activity, Program};
 use crate::replay::rng::Rng;
 use crate::units::Permille;
 
@@ -15,6 +15,14 @@ impl Sim<'_> {
             .seed
             .map_or(1.0, |seed| Rng::new(seed, 2_000_000_000 + u64::from(job)).between(1.0 - by, 1.0 + by));
         (ramp * factor) as u64
+    }
+
+    /// The factor on the slowdown of a job by another, of their programs and the seed alone.
+    pub(super) fn scatter(&self, job: u32, by: u32) -> f64 {
+        let program = |job: u32| Program::named(&self.trace[job as usize].name).0;
+        let pair = program(job).rotate_left(32) ^ program(by);
+        let seed = self.options.seed.unwrap_or(0);
+        self.model.scatter.powf(Rng::new(seed, pair).between(-1.0, 1.0))
     }
 
     pub(super) fn activity(&self, job: u32) -> Activity {
