@@ -43,6 +43,22 @@ fn a_trace_gives_a_table_with_a_bound() {
 }
 
 #[test]
+fn several_factors_give_a_row_each_against_the_thesis() {
+    let dir = folder();
+    let out = radrm(dir.path(), "replay t.csv --policy all --seeds 2 --interference 0.5,2");
+    let table = text(&out.stdout);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let starts = |with: &str| table.lines().filter(|line| line.trim_start().starts_with(with)).count();
+    assert_eq!((starts("0.5 "), starts("2 ")), (1, 1), "{table}");
+    let heads = table.lines().find(|line| line.trim_start().starts_with("factor")).expect("a head");
+    assert!(heads.contains("best") && heads.contains("aware") && !heads.contains("best-fit"), "{table}");
+    let scattered = radrm(dir.path(), "replay t.csv --policy aware --seeds 2 --json --scatter 8");
+    let plain = radrm(dir.path(), "replay t.csv --policy aware --seeds 2 --json");
+    assert!(scattered.status.success() && plain.status.success());
+    assert_ne!(scattered.stdout, plain.stdout, "pairs slow each other as before");
+}
+
+#[test]
 fn json_says_for_each_seed_what_came_out_and_is_the_same_again() {
     let dir = folder();
     let line = "replay t.csv --policy exclusive,aware --seeds 2 --json";
@@ -144,6 +160,8 @@ fn what_is_wrong_is_told_in_one_sentence() {
         ("replay t.csv --smact much", 2, "neither a percentage nor none"),
         ("replay t.csv --min-free 5G", 2, "--min-free: "),
         ("replay t.csv --interference 0", 2, "is not a number above 0"),
+        ("replay t.csv --interference 1,2 --html x.html", 2, "--html shows one factor"),
+        ("replay t.csv --scatter 0.5", 2, "is not a number from 1 to 1000"),
         ("replay", 2, "missing"),
     ] {
         let out = radrm(dir.path(), line);
