@@ -8,6 +8,7 @@ use std::time::Duration;
 use radrm_base::{Activity, Bytes, PastRun, Permille};
 use radrm_collector::dataset::{Dataset, DatasetError, Filter, Origin, PastRuns, ProgramKey, Row, Sharing};
 use radrm_scheduler_core::UserId;
+use radrm_scheduler_core::interference::ShareCurve;
 use radrm_scheduler_core::need::{Calibration, Need, Trained};
 
 use super::status::End;
@@ -95,6 +96,13 @@ impl History {
         let rows = self.dataset.as_ref().and_then(|dataset| dataset.sharing(MAX_COMPANIES).ok());
         let alike = |row: &Sharing| row.emulated.is_some() == self.emulated.is_some();
         rows.into_iter().flatten().filter(alike).collect()
+    }
+
+    /// The speed of a program at parts of a GPU of this model, if it was measured here.
+    pub(crate) fn share_curve(&self, program: &str, model: &str) -> Option<ShareCurve> {
+        let dataset = self.dataset.as_ref()?;
+        let measured = dataset.share_curve(program, model, self.emulated.is_some()).ok()??;
+        ShareCurve::of_rates(&measured.points)
     }
 
     /// Forgets all but the newest runs. It reads all of them: not to be done often.

@@ -7,6 +7,9 @@
 //! A job that has launched nothing for a while keeps its slot, so that it can begin at any moment, but the
 //! others get longer ones meanwhile, in proportion to their shares, as if it were not there; when it launches again
 //! they give them back.
+//!
+//! Jobs that meet on GPUs have one period, the shortest that one of them is to have, since slots of different periods do not
+//! stay side by side.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -27,6 +30,8 @@ pub(crate) struct Part {
     pub(crate) share: u16,
     /// Whether others may have it for now.
     pub(crate) idle: bool,
+    /// The longest period that its slots may have, ms.
+    pub(crate) period_ms: u16,
 }
 
 impl Part {
@@ -68,6 +73,22 @@ pub(crate) fn layout(parts: &[Part]) -> Vec<(u16, u16)> {
         slots[*at] = (budget::place(&taken, lengths[*at]), lengths[*at]);
     }
     slots
+}
+
+/// The period of each part, ms: the shortest of all that it meets, directly or through others.
+pub(crate) fn periods(parts: &[Part]) -> Vec<u16> {
+    let mut periods: Vec<u16> = parts.iter().map(|part| part.period_ms).collect();
+    loop {
+        let shortest = |at: usize| {
+            let meets = parts.iter().zip(&periods).filter(|(other, _)| other.meets(&parts[at]));
+            meets.map(|(_, period)| *period).min().unwrap_or(periods[at])
+        };
+        let next: Vec<u16> = (0..parts.len()).map(shortest).collect();
+        if next == periods {
+            return periods;
+        }
+        periods = next;
+    }
 }
 
 /// A job under a budget.
@@ -149,9 +170,10 @@ impl LaunchSlots {
             }
         }
         let parts: Vec<Part> = self.jobs.values().map(Held::part).collect();
-        for ((job, held), (phase, share)) in self.jobs.iter_mut().zip(layout(&parts)) {
+        let slots = layout(&parts).into_iter().zip(periods(&parts));
+        for ((job, held), ((phase, share), period_ms)) in self.jobs.iter_mut().zip(slots) {
             let in_flight = held.budget.in_flight.min(MAX_IN_FLIGHT);
-            let budget = Budget { share, phase, in_flight, period_ms: PERIOD_MS };
+            let budget = Budget { share, phase, in_flight, period_ms };
             if held.set != Some(budget)
                 && let Some(segment) = segments(*job)
                 && segment.set_budget(Some(budget)).is_ok()
@@ -166,7 +188,9 @@ impl LaunchSlots {
 impl Held {
     fn part(&self) -> Part {
         let share = u16::try_from(self.budget.share.0).unwrap_or(WHOLE).min(WHOLE);
-        Part { gpus: self.gpus.clone(), share, idle: self.active.elapsed() > IDLE }
+        let period = self.budget.period.and_then(|period| u16::try_from(period.0).ok());
+        let period_ms = period.unwrap_or(PERIOD_MS).clamp(1, PERIOD_MS);
+        Part { gpus: self.gpus.clone(), share, idle: self.active.elapsed() > IDLE, period_ms }
     }
 
     fn observe(&mut self, job: u64, segment: &Segment, said: &mut Vec<(u64, String)>) {
@@ -198,7 +222,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn part(gpus: &[&str], share: u16, idle: bool) -> Part {
-        Part { gpus: gpus.iter().map(|gpu| (*gpu).to_owned()).collect(), share, idle }
+        Part { gpus: gpus.iter().map(|gpu| (*gpu).to_owned()).collect(), share, idle, period_ms: PERIOD_MS }
     }
 
     /// Thousandths of the period in which slots of both are.
@@ -233,12 +257,21 @@ mod tests {
         assert_eq!(layout(&idle)[0].1, 400);
     }
 
+    #[test]
+    fn jobs_that_meet_have_the_shortest_period_of_all_of_them() {
+        let of = |gpus: &[&str], period_ms| Part { period_ms, ..part(gpus, 300, false) };
+        let parts = [of(&["a"], 10), of(&["a", "b"], 100), of(&["b"], 50), of(&["c"], 80)];
+        assert_eq!(periods(&parts), [10, 10, 10, 80]);
+        assert_eq!(periods(&[]), [0u16; 0]);
+    }
+
     fn parts() -> impl Strategy<Value = Vec<Part>> {
         let one = (prop::collection::btree_set(0..4u8, 1..3), 1..=WHOLE, any::<bool>());
         let one = one.prop_map(|(gpus, share, idle)| Part {
             gpus: gpus.into_iter().map(|gpu| gpu.to_string()).collect(),
             share,
             idle,
+            period_ms: PERIOD_MS,
         });
         prop::collection::vec(one, 0..8)
     }

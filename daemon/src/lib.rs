@@ -31,6 +31,7 @@ mod history;
 mod hooks;
 mod host;
 mod http;
+mod latency;
 mod launch_slots;
 mod load;
 mod metrics;

@@ -8,6 +8,7 @@ use radrm_limits::mps::control::Control;
 use radrm_limits::mps::service::{Service, Wanted};
 use radrm_limits::mps::warnings::{self, SHARE_VARIABLE};
 use radrm_limits::program::environment::Environment;
+use radrm_limits::share;
 use radrm_limits::steps::StepsScope;
 use radrm_os::nvml::Gpu;
 use radrm_telemetry::Scope;
@@ -157,6 +158,12 @@ impl<'a> Prepared<'a> {
             ));
         } else if let (Some(Percentage(percent)), false) = (self.plan.sm_limit, self.mps) {
             environment.set(SHARE_VARIABLE, percent.to_string().as_bytes());
+        } else if let (Some(Percentage(percent)), false) = (self.plan.measured_share, self.mps)
+            && self.plan.sm_limit.is_none()
+            && environment.get(SHARE_VARIABLE).is_none()
+            && share::by_mps(environment)
+        {
+            environment.set(SHARE_VARIABLE, percent.to_string().as_bytes());
         }
         Ok(())
     }
@@ -166,6 +173,7 @@ impl<'a> Prepared<'a> {
         let wanted = Wanted {
             asked: self.plan.mps,
             share: self.plan.sm_limit,
+            measured: self.plan.measured_share,
             config: self.node.as_ref().map_or(&no_mps, |limits| &limits.scopes.mps),
             directory: &self.ledgers.private_directory(rustix::process::getuid().as_raw()),
             of_user: &|gpu| limits.map_or(u64::MAX, |limits| limits.of_user(gpu)),

@@ -142,6 +142,10 @@ struct Flags {
     /// multiprocessors
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, help_heading = LIMITS, value_parser = Percentage::parse)]
     mps: Option<Option<Percentage>>,
+    /// The part of the multiprocessors that is enough for PROGRAM, as it was measured: its share if it runs under MPS and
+    /// none is stated
+    #[arg(long, value_name = "PERCENT", hide = true, value_parser = Percentage::parse)]
+    measured_share: Option<Percentage>,
     #[command(flatten)]
     dry_run: crate::dry_run::flags::Flags,
     /// Start nothing: write the environment for PROGRAM to standard output, record until standard input ends
@@ -246,6 +250,8 @@ pub struct Plan {
     pub mps: Option<Option<Percentage>>,
     /// The share of the GPUs that the job may use, by MPS where that runs, else by a launch budget.
     pub sm_limit: Option<Percentage>,
+    /// The share under MPS where none is stated: it was measured to be enough.
+    pub measured_share: Option<Percentage>,
     /// What is recorded of kernel launches, if the shim's own choice is not wanted.
     pub kernels: Option<Kernels>,
     /// Record the call stacks of requests for memory of at least so many bytes.
@@ -338,6 +344,7 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         mem_limit: flags.mem_limit,
         mps: flags.mps,
         sm_limit: flags.sm_limit,
+        measured_share: flags.measured_share,
         kernels: flags.kernels,
         stacks: flags.stacks.map(|stacks| stacks.map_or(0, Stacks::smallest)),
         tensors: flags.stacks.flatten() == Some(Stacks::Tensors),

@@ -17,6 +17,12 @@ pub struct Asked {
     pub gpu_mem_estimate: Option<u64>,
     /// Part of each GPU's SMs, thousandths.
     pub gpu_share: Option<u32>,
+    /// A bound on the time of its steps, as `p99=20ms`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<String>,
+    /// Its lowest speed beside other jobs, thousandths of that alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_speed: Option<u32>,
     /// GPUs of its own.
     pub exclusive: bool,
     /// Only GPUs of this model.
@@ -51,6 +57,8 @@ impl Asked {
             gpu_mem_upper: spec.mem_upper.or(need.map(|need| need.upper.0)),
             gpu_mem_estimate: need.map(|need| need.bytes.0),
             gpu_share: spec.share,
+            latency: spec.target.latency.as_ref().map(ToString::to_string),
+            min_speed: spec.target.speed.map(|speed| speed.0),
             exclusive: spec.exclusive,
             gpu_model: spec.model.clone(),
             attempts: spec.attempts,

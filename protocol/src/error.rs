@@ -55,11 +55,14 @@ pub enum ProtocolError {
     #[error("{0} GPUs at once are more than one machine has")]
     ManyGpus(u16),
     /// GPU options of a job without GPUs.
-    #[error("a job without GPUs has no GPU memory, share or GPUs of its own")]
+    #[error("a job without GPUs has no GPU memory, share, latency, lowest speed or GPUs of its own")]
     NoGpus,
     /// A share out of its range.
     #[error("a share is between 0.1% and 100%")]
     Share,
+    /// A target out of its range.
+    #[error("a latency target is p1 to p99.9 of 1us to 1h, and a lowest speed above 0 and at most 1")]
+    Target,
     /// No memory.
     #[error("a job on a GPU needs more than 0 bytes of its memory")]
     NoMemory,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use radrm_base::{PastRun, batch};
 use radrm_scheduler_core::need::{DryRun, Features, ModelSummary, UserEstimate};
 use radrm_scheduler_core::{
-    ArrayLimit, Bytes, HostNeed, Job, JobId, Millis, Permille, Preemption, SuspendRefusal, UserId,
+    ArrayLimit, Bytes, HostNeed, Job, JobId, Millis, Permille, Preemption, SuspendRefusal, Target, UserId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +49,9 @@ pub struct Spec {
     pub file_estimates: BTreeMap<String, Bytes>,
     /// Part of each GPU's SMs, in thousandths.
     pub share: Option<u32>,
+    /// What it is to keep beside other jobs.
+    #[serde(skip_serializing_if = "Target::is_none")]
+    pub target: Target,
     /// GPUs of its own.
     pub exclusive: bool,
     /// Only GPUs of this model.
@@ -138,6 +141,12 @@ impl Spec {
         }
         if self.share.is_some_and(|share| share == 0 || share > 1000) {
             return Err(ProtocolError::Share);
+        }
+        if !self.target.is_none() && self.gpus == 0 {
+            return Err(ProtocolError::NoGpus);
+        }
+        if !self.target.is_valid() {
+            return Err(ProtocolError::Target);
         }
         let estimate = self.estimate.as_ref();
         let estimate = (estimate.map(|estimate| estimate.bytes), estimate.map(|estimate| estimate.upper));
@@ -266,6 +275,7 @@ impl Spec {
             priority: self.priority,
             gpus: self.gpus,
             share: self.share.map(Permille),
+            target: self.target.clone(),
             exclusive: self.exclusive,
             model: self.model.clone(),
             host: self.host(),
@@ -301,12 +311,15 @@ mod tests {
             ..good.clone()
         };
         hasty(Some(5001), Some(5001)).check().unwrap();
+        let speed = |least| Target { latency: None, speed: Some(Permille(least)) };
         for (bad, part) in [
             (Spec { command: Vec::new(), ..good.clone() }, "no command"),
             (Spec { cwd: "x".into(), ..good.clone() }, "not absolute"),
             (Spec { name: "a\0".into(), ..good.clone() }, "zero byte"),
             (Spec { gpus: 65, ..good.clone() }, "65 GPUs"),
             (Spec { share: Some(0), ..good.clone() }, "share"),
+            (Spec { target: speed(0), ..good.clone() }, "lowest speed"),
+            (Spec { target: speed(800), gpus: 0, ..good.clone() }, "without GPUs"),
             (Spec { checkpoint_signal: Some(9), ..good.clone() }, "catch"),
             (hasty(Some(5000), None), "time limit is 5 s"),
             (hasty(None, Some(4999)), "slot is 4.999 s"),

@@ -205,6 +205,9 @@ pub struct JobRow {
     /// The processes that are checkpointed: NVML shows none of them.
     #[serde(default)]
     pub suspended_pids: Vec<u32>,
+    /// How a running job stands to its latency target or lowest speed, one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standing: Option<String>,
     /// Older daemons do not send it.
     #[serde(default)]
     pub asked: Asked,

@@ -8,8 +8,8 @@ use radrm_console::usage::{Instead, explain};
 
 use crate::show::{compare, dataset, report};
 use crate::{
-    advise, audit, cdi, client, demo, evaluate, explore, export, import_ncu, quota, replay, share, slurm,
-    sweep, train,
+    advise, audit, calibrate, cdi, client, demo, evaluate, explore, export, import_ncu, quota, replay, share,
+    slurm, sweep, train,
 };
 
 /// Columns of help texts, as of a narrow terminal.
@@ -168,6 +168,16 @@ Examples:
   radrm advise 12 17 23 --price A100-40GB=1.10 --price H200=3.20
   radrm advise --json | jq '.pairs[0]'")]
     Advise(advise::Flags),
+    /// Measure a program's speed at parts of a GPU's multiprocessors, while the GPU is idle
+    ///
+    /// Runs the program under MPS at 100 %, at each part, and at 100 % again, for a bounded time each, and counts its launches.
+    /// The curve is kept in the dataset. radrmd limits a program under MPS to the smallest part that keeps 95 % of its
+    /// speed; without a curve measured on the same GPU model it sets no limit.
+    #[command(after_long_help = "\
+Examples:
+  radrm calibrate --mps -- python3 train.py --batch-size 64
+  radrm calibrate --mps --shares 20,40,60 --time 60s --dataset /var/lib/radrm/dataset.db -- ./server")]
+    Calibrate(calibrate::Flags),
     /// Check what works on this machine, and what to do about the rest
     ///
     /// Checks the libraries, the driver, the GPUs and their device files, meters, limits, MPS, the daemon and the

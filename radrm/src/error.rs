@@ -23,6 +23,7 @@ use radrm_scheduler_core::replay::read;
 use radrm_sweep::SweepError;
 use thiserror::Error;
 
+use crate::calibrate::CalibrateError;
 use crate::client::dry_run::TrialError;
 use crate::demo::DemoError;
 use crate::explore::ExploreError;
@@ -65,6 +66,8 @@ pub(crate) enum Failure {
     OutputNotKept(String),
     #[error("job {job} has {}", if *.has_started { "written nothing" } else { "not started" })]
     NoOutput { job: JobRef, has_started: bool },
+    #[error(transparent)]
+    Calibrate(#[from] CalibrateError),
     #[error(transparent)]
     Demo(#[from] DemoError),
     #[error(transparent)]

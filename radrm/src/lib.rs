@@ -2,6 +2,7 @@
 
 mod advise;
 mod audit;
+mod calibrate;
 mod cdi;
 pub mod cli;
 mod client;
@@ -50,6 +51,7 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
     let socket = flags.socket;
     let done = match flags.command {
         Command::Advise(flags) => advise::run(&flags),
+        Command::Calibrate(flags) => calibrate::run(&flags),
         Command::Audit(flags) => return audit::run(&flags),
         Command::Daemon(command) => return client::run(socket.as_deref(), command),
         Command::Doctor { json } => return doctor::run(json),

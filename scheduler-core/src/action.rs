@@ -108,6 +108,9 @@ pub struct LaunchBudget {
     pub share: Permille,
     /// Most launches in flight.
     pub in_flight: u16,
+    /// Period of its launch slots; `None`: the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<Millis>,
 }
 
 /// A signal to a job.

@@ -9,6 +9,7 @@ use crate::leaving::Leaving;
 use crate::limits::UserLimits;
 use crate::need::{Need, Needs};
 use crate::outcome::Outcome;
+use crate::target::TargetObservation;
 use crate::units::{Bytes, Millis};
 
 /// The attempt that an answer of an older log names: it was taken to be about the present one.
@@ -56,6 +57,13 @@ pub enum Event {
         device: DeviceId,
         /// What it saw.
         seen: JobObservation,
+    },
+    /// What a job with a target made of it in a window; with the objective max-min, the speed of any job beside others.
+    TargetObserved {
+        /// Which.
+        job: JobId,
+        /// What was observed.
+        seen: TargetObservation,
     },
     /// Jobs were seen to share a device, each with its speed against running alone: predictions are learned from it. A
     /// caller that comes back repeats the newest of them.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use radrm_estimator::interference::{
-    Activity, Constants, Learner, Memo, Predictor, Program, Resident, Speed, compose, speeds, speeds_into,
+    Activity, Constants, HostLoad, HostSpec, Learner, Memo, Predictor, Program, Resident, ShareCurve, Speed,
+    compose, host_speeds, speeds, speeds_into,
 };
 
 use crate::units::Permille;

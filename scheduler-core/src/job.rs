@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::interference::{Activity, Program};
 use crate::need::Need;
+use crate::target::Target;
 use crate::units::{Bytes, Millis, Permille};
 
 /// A job, by a number that the caller gives and never gives again.
@@ -179,6 +180,9 @@ pub struct Job {
     /// The part of each device's SMs it asks for; `None` takes what there is. Declared shares of
     /// one device never add up to more than the device.
     pub share: Option<Permille>,
+    /// What it is to keep beside others.
+    #[serde(default, skip_serializing_if = "Target::is_none")]
+    pub target: Target,
     /// No other job on its devices.
     pub exclusive: bool,
     /// Only devices of this model (as in [`crate::Device::model`]).
@@ -244,6 +248,7 @@ impl Job {
             gpus: 1,
             need: None,
             share: None,
+            target: Target::default(),
             exclusive: false,
             model: None,
             host: HostNeed::default(),

@@ -97,6 +97,7 @@ mod reserve;
 mod retry;
 mod settings;
 mod state;
+mod target;
 use radrm_base::units;
 
 pub use radrm_estimator::across;
@@ -113,8 +114,9 @@ pub use need::{Need, NeedResolver, Needs};
 pub use outcome::{Evidence, Outcome};
 pub use reason::{Impossible, Reason, Score, Wait};
 pub use settings::{
-    Eviction, FairShare, Hot, Memory, NoSuchPolicy, Order, Policy, Preconditions, Recovery, Settings,
-    Throttle, Unknown,
+    Eviction, FairShare, Hot, Memory, NoSuchPolicy, Objective, Order, Policy, Preconditions, Recovery,
+    Settings, Throttle, Unknown,
 };
 pub use state::{DeviceView, JobView, Oversized, Phase, State};
+pub use target::{LatencyTarget, NoTarget, Standing, Target, TargetObservation, Unseen};
 pub use units::{Bytes, Millis, Permille};

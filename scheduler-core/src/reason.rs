@@ -116,6 +116,20 @@ pub enum Reason {
         /// Allowed.
         limit: Permille,
     },
+    /// It is held back so that a job beside it keeps its target.
+    KeepsTarget {
+        /// Whose target it is.
+        job: JobId,
+        /// What was observed against the limit, thousandths: above 1000 it was missed.
+        pressure: u32,
+    },
+    /// All jobs of its device are to be slowed alike.
+    Fair {
+        /// Its speed against running alone.
+        speed: Permille,
+        /// That of the slowest.
+        slowest: Permille,
+    },
     /// Its neighbours have what they need, so it may go faster.
     Calm,
     /// Jobs on the device declared shares.
@@ -295,6 +309,17 @@ pub enum Wait {
     },
 }
 
+impl Reason {
+    /// Whether another reason says the same of other figures, and changes with every window that is observed.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::KeepsTarget { job, .. }, Self::KeepsTarget { job: another, .. }) => job == another,
+            (Self::Fair { .. }, Self::Fair { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -336,6 +361,14 @@ impl fmt::Display for Reason {
             Self::SlowsNeighbour { job, speed } => write!(f, "it slows job {job} to {speed} of its speed"),
             Self::TooBusy { device, smact, limit } => {
                 write!(f, "device {device} has {smact} SM activity, more than {limit}")
+            }
+            Self::KeepsTarget { job, pressure } => write!(
+                f,
+                "job {job} is to keep its target and is at {} % of its limit",
+                f64::from(*pressure) / 10.0
+            ),
+            Self::Fair { speed, slowest } => {
+                write!(f, "it has {speed} of its speed alone, and the slowest job beside it {slowest}")
             }
             Self::Calm => f.write_str("its neighbours have what they need"),
             Self::DeclaredShare => f.write_str("jobs on its device declared shares"),

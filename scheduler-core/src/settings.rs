@@ -171,6 +171,17 @@ impl Default for Recovery {
     }
 }
 
+/// What launch budgets are for where jobs with targets share a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Objective {
+    /// Jobs keep their targets; those without one get what is left.
+    #[default]
+    Targets,
+    /// Targets count for nothing: all jobs of a device are slowed alike, as little as can be.
+    MaxMin,
+}
+
 /// When jobs are slowed down for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -190,6 +201,10 @@ pub struct Throttle {
     pub every: Millis,
     /// Launches in flight under a budget.
     pub in_flight: u16,
+    /// What comes first where jobs have targets.
+    pub objective: Objective,
+    /// How often jobs with targets are observed.
+    pub window: Millis,
 }
 
 impl Default for Throttle {
@@ -202,6 +217,8 @@ impl Default for Throttle {
             step: Permille(50),
             every: Millis::from_secs(10),
             in_flight: 10,
+            objective: Objective::Targets,
+            window: Millis(500),
         }
     }
 }

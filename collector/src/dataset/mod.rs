@@ -12,6 +12,7 @@ pub mod program;
 mod ranks;
 mod row;
 mod schema;
+mod share_curves;
 mod sharing;
 mod table;
 
@@ -22,6 +23,7 @@ pub use past::PastRuns;
 pub use program::{ProgramKey, script_word};
 pub use ranks::RowRanks;
 pub use row::{GpuPeak, Origin, Row, framework_list, gpu_peaks};
+pub use share_curves::MeasuredShares;
 pub use sharing::{SharedJob, Sharing, program_name};
 pub use table::Filter;
 
@@ -188,6 +190,24 @@ impl Dataset {
             return Ok(Vec::new());
         }
         Ok(sharing::select(&self.connection, newest)?)
+    }
+
+    /// Keeps what a program launches at parts of a GPU's multiprocessors, in place of what was measured before.
+    pub fn set_share_curve(&mut self, row: &MeasuredShares) -> Result<(), DatasetError> {
+        Ok(share_curves::replace(&self.connection, row)?)
+    }
+
+    /// What was measured of a program on a model of GPU.
+    pub fn share_curve(
+        &self,
+        program: &str,
+        model: &str,
+        emulated: bool,
+    ) -> Result<Option<MeasuredShares>, DatasetError> {
+        if schema::version(&self.connection)? < schema::SHARE_CURVES_SINCE {
+            return Ok(None);
+        }
+        Ok(share_curves::of(&self.connection, program, model, emulated)?)
     }
 
     /// Copies the dataset to a new file, for its owner alone, while others may write to it. Readable by this version and

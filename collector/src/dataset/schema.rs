@@ -5,13 +5,14 @@ use rusqlite::{Connection, TransactionBehavior};
 
 /// Step `n` leads from version `n` to `n + 1`. Released steps are never changed, only
 /// added: datasets of every age are out there.
-const STEPS: [&str; 6] = [
+const STEPS: [&str; 7] = [
     include_str!("migrations/001-runs.sql"),
     include_str!("migrations/002-features.sql"),
     include_str!("migrations/003-needs.sql"),
     include_str!("migrations/004-sharing.sql"),
     include_str!("migrations/005-fits.sql"),
     include_str!("migrations/006-ranks.sql"),
+    include_str!("migrations/007-share-curves.sql"),
 ];
 
 /// The newest version.
@@ -31,6 +32,9 @@ pub(super) const FITS_SINCE: i64 = 5;
 
 /// The first version with the table `ranks`.
 pub(super) const RANKS_SINCE: i64 = 6;
+
+/// The first version with the table `share_curves`.
+pub(super) const SHARE_CURVES_SINCE: i64 = 7;
 
 pub(super) fn version(connection: &Connection) -> Result<i64, rusqlite::Error> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))

@@ -145,9 +145,20 @@ impl Engine {
 
     fn launch(&mut self, attempt: Attempt) -> Result<(), DaemonError> {
         let (owner, mut order) = self.order(attempt)?;
+        let entry = self.jobs.entries.get(&attempt.0);
+        let part = entry.and_then(|entry| self.mps_part(entry, &order.environment));
+        // Before the program's own words.
+        if let Some(part) = part
+            && let Some(at) = order.argv.iter().position(|word| word == "--")
+        {
+            order.argv.splice(at..at, part.option());
+        }
         let need = self.jobs.entries.get(&attempt.0).map(|entry| entry.spec.host()).unwrap_or_default();
         order.group = self.effects.limit_host(attempt, need)?;
         let supervisor = self.effects.start(attempt, owner, &order)?;
+        if let Some(part) = part {
+            self.remark(attempt.0, part.sentence());
+        }
         self.jobs.live.insert(attempt.0, Live { supervisor, ..Live::default() });
         if let Some(entry) = self.jobs.entries.get_mut(&attempt.0) {
             entry.stage = Stage::Running;
@@ -178,8 +189,12 @@ impl Engine {
         if let Some(limit) = entry.limit {
             argv.extend(["--mem-limit".to_owned(), format!("{limit}B")]);
         }
+        let times_launches = environment.iter().any(|line| line.starts_with("RADRM_KERNELS="));
         if !self.config.kernels.is_empty() {
             argv.extend(["--kernels".to_owned(), self.config.kernels.clone()]);
+        } else if entry.spec.target.latency.is_some() && !times_launches {
+            // What is observed of a program that marks no steps.
+            argv.extend(["--kernels".to_owned(), "sample".to_owned()]);
         }
         argv.push("--".to_owned());
         argv.extend(entry.spec.command.iter().cloned());

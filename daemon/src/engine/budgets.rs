@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation, LaunchBudget, Reason};
+use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation, LaunchBudget, Permille, Reason};
 
 use super::Engine;
 use super::jobs::Live;
@@ -14,6 +14,11 @@ impl Engine {
     pub(super) fn budget(&mut self, job: u64, budget: Option<LaunchBudget>, reason: &Reason) {
         let devices = self.jobs.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default();
         self.slots.set(job, &devices, budget);
+        let follows_windows = matches!(reason, Reason::KeepsTarget { .. } | Reason::Fair { .. });
+        let share = budget.map_or(Permille::WHOLE, |budget| budget.share);
+        if !self.targets.is_news(job, follows_windows, share) {
+            return;
+        }
         self.remark(
             job,
             match budget {

@@ -22,6 +22,7 @@ mod loaders;
 mod loads;
 mod lost;
 mod monitor;
+mod mps_share;
 mod needs;
 mod outbox;
 mod recover;
@@ -31,6 +32,7 @@ mod sharing;
 mod suspend;
 mod suspend_manager;
 mod sweep;
+mod targets;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -69,6 +71,7 @@ use monitor::{MAX_DOUBT, NodeMonitor};
 use outbox::{Committed, Effect, Note, Outbox};
 use sharing::Companies;
 use suspend_manager::SuspendManager;
+use targets::Targets;
 use timers::{Timer, Timers};
 
 /// What the engine gets.
@@ -124,6 +127,7 @@ pub(crate) struct Disk {
 /// | [`LaunchSlots`] | launch slots |
 /// | [`Companies`] | which jobs share GPUs, and their launch rates alone |
 /// | [`Loaders`] | which loaders of data are in use, and when a dead producer is started again |
+/// | [`Targets`] | what jobs with targets were observed to make of them |
 /// | [`Health`] | issues and counters |
 /// | [`Effects`] | processes and files |
 pub(crate) struct Engine {
@@ -136,6 +140,7 @@ pub(crate) struct Engine {
     suspensions: SuspendManager,
     companies: Companies,
     loaders: Loaders,
+    targets: Targets,
     health: Health,
     effects: Box<dyn Effects>,
     timers: Timers,
@@ -203,6 +208,7 @@ impl Engine {
             suspensions: SuspendManager::default(),
             companies: Companies::default(),
             loaders: Loaders::default(),
+            targets: Targets::default(),
             health: Health::default(),
             effects,
             timers,
@@ -258,6 +264,7 @@ impl Engine {
         self.submit(new, &mut replies);
         inbox.answer(|question| self.question(question, &mut replies));
         self.poll();
+        self.observe_targets();
         if self.core.is_due(self.now.at) {
             self.step(Event::Tick);
         }
@@ -346,6 +353,9 @@ impl Engine {
     fn patience(&self) -> Duration {
         let now = self.effects.now();
         let mut patience = self.timers.left(Timer::Poll, now.mono);
+        if self.has_targets() {
+            patience = patience.min(self.timers.left(Timer::Targets, now.mono));
+        }
         if let Some(at) = self.core.wake {
             patience = patience.min(Duration::from_millis(at.minus(now.at).0));
         }

@@ -9,6 +9,7 @@ use radrm_base::PastRun;
 use radrm_collector::dataset::{ProgramKey, Row, Sharing};
 use radrm_protocol::wire::Line;
 use radrm_scheduler_core::Signal;
+use radrm_scheduler_core::interference::ShareCurve;
 use rusqlite::Transaction;
 
 use super::entries::Entries;
@@ -141,6 +142,11 @@ impl Outbox {
     /// Jobs that were seen to share GPUs, oldest first.
     pub(super) fn sharing(&self) -> Vec<Sharing> {
         self.history.sharing()
+    }
+
+    /// The speed of a program at parts of a GPU of this model, if it was measured here.
+    pub(super) fn share_curve(&self, program: &str, model: &str) -> Option<ShareCurve> {
+        self.history.share_curve(program, model)
     }
 
     /// Whether nothing waits to be written.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use radrm_base::signal;
 use radrm_protocol::wire::{Asked, GpuRow, JobRow, NodeRow};
-use radrm_scheduler_core::{Evidence, JobId, Outcome, Phase, Reason, Verdict};
+use radrm_scheduler_core::{Evidence, JobId, JobView, Outcome, Permille, Phase, Reason, Verdict};
 
 use super::Engine;
 use crate::metrics::{Figures, JobMemory, Spans};
@@ -93,6 +93,16 @@ fn beginning(command: &[String]) -> Vec<String> {
     words
 }
 
+/// What a running job has to do with targets, its own or that of one beside it.
+fn held_or_standing(view: &JobView) -> Option<String> {
+    if let Some(standing) = &view.standing {
+        return Some(standing.to_string());
+    }
+    let target = view.held_for.filter(|_| view.phase == Phase::Running)?;
+    let share = view.budget.map_or(Permille::WHOLE, |budget| budget.share);
+    Some(format!("launches in {share} of the time: job {target} is to keep its target"))
+}
+
 impl Engine {
     /// A job with its whole command.
     pub(super) fn row(&self, entry: &Entry) -> JobRow {
@@ -133,7 +143,7 @@ impl Engine {
         let wait = view.as_ref().and_then(|view| view.wait.as_ref());
         let why = match wait {
             Some(wait) if entry.stage == Stage::Waiting || suspended => wait.to_string(),
-            _ => entry.why.clone(),
+            _ => view.as_ref().and_then(held_or_standing).unwrap_or_else(|| entry.why.clone()),
         };
         let used = live.map_or(0, |live| live.observed.used.values().sum());
         let peak = entry.peak.max(live.map(|live| live.observed.peak).filter(|peak| *peak > 0));
@@ -182,6 +192,7 @@ impl Engine {
             cpu_milli: live.and_then(|live| live.host.cpu_milli),
             booked_host_memory: entry.spec.host_memory,
             booked_cpu_milli: entry.spec.cpu_milli,
+            standing: view.as_ref().and_then(|view| view.standing.as_ref()).map(ToString::to_string),
             asked: Asked::of(&entry.spec, entry.needs.as_ref()),
             need_from: None,
             suspended: suspended.then(|| entry.suspension.host_bytes()),
@@ -198,7 +209,7 @@ impl Engine {
             let sample = self.node.samples.iter().find(|sample| sample.uuid == gpu.uuid);
             let part = |at: usize| {
                 let parts = sample.and_then(|sample| sample.activity);
-                parts.map(|parts| radrm_scheduler_core::Permille::from_fraction(parts[at]).0)
+                parts.map(|parts| Permille::from_fraction(parts[at]).0)
             };
             let shown = |job: &u64| self.jobs.entries.get(job).is_some_and(|entry| peer.may(entry.uid));
             Some(GpuRow {

@@ -118,6 +118,11 @@ impl Engine {
 }
 
 impl Companies {
+    /// Launches in a second by a program that was alone.
+    pub(super) fn alone_rate(&self, program: Program) -> Option<f64> {
+        self.alone.get(&program).copied()
+    }
+
     #[cfg(test)]
     pub(super) fn recalls(&self, program: &str, rate: f64) -> bool {
         self.alone.get(&Program::named(program)) == Some(&rate)

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 pub(super) enum Timer {
     /// Polling jobs.
     Poll,
+    /// Observing jobs with targets.
+    Targets,
     /// Reading the host's counters of jobs' processes.
     HostPoll,
     /// Writing figures that may be lost.
@@ -17,7 +19,7 @@ pub(super) enum Timer {
     Retry,
 }
 
-const COUNT: usize = 5;
+const COUNT: usize = 6;
 
 /// When each is due. One that was never set is due at once.
 #[derive(Clone, Copy, Debug, Default)]

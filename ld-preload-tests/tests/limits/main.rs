@@ -1,9 +1,11 @@
 //! Limits of memory and of launches, and the commands that set and show them.
 
 mod audit;
+mod calibrate;
 mod commands;
 mod containers;
 mod entry_points;
+mod host;
 mod hostile;
 mod kill;
 mod mps;
@@ -11,6 +13,7 @@ mod mps_genuine;
 mod recorded;
 mod reported;
 mod surroundings;
+mod targets;
 mod throttle;
 mod throttle_node;
 mod users;

@@ -11,9 +11,9 @@ use radrm_preload_tests::{node::Daemon, programs};
 use radrm_telemetry::budget::Budget;
 use radrm_telemetry::{Segment, Writer};
 
-const POLICY: &str = "emulate = \"1xH200\"\n[scheduler]\npolicy = \"best-fit\"\n";
+pub(super) const POLICY: &str = "emulate = \"1xH200\"\n[scheduler]\npolicy = \"best-fit\"\n";
 
-fn submit(daemon: &Daemon, options: &[&str], before: &str) -> u64 {
+pub(super) fn submit(daemon: &Daemon, options: &[&str], before: &str) -> u64 {
     let program = programs::compile("turns.c", &["-pthread"]).display().to_string();
     let times = daemon.path("times");
     fs::write(&times, "* 500000\n").expect("kernel times");
@@ -25,7 +25,7 @@ fn submit(daemon: &Daemon, options: &[&str], before: &str) -> u64 {
 }
 
 /// The segment of a job that runs, as its program finds it.
-fn segment_of(daemon: &Daemon, job: u64) -> Option<Segment> {
+pub(super) fn segment_of(daemon: &Daemon, job: u64) -> Option<Segment> {
     Segment::open(&path_of(daemon, job)?).ok()
 }
 
@@ -41,11 +41,11 @@ fn path_of(daemon: &Daemon, job: u64) -> Option<PathBuf> {
     })
 }
 
-fn budget_of(daemon: &Daemon, job: u64) -> Option<Budget> {
+pub(super) fn budget_of(daemon: &Daemon, job: u64) -> Option<Budget> {
     segment_of(daemon, job)?.budget()
 }
 
-fn until_share(daemon: &Daemon, job: u64, share: Option<u16>) {
+pub(super) fn until_share(daemon: &Daemon, job: u64, share: Option<u16>) {
     daemon.until(&format!("job {job} has a share of {share:?}"), |daemon| {
         segment_of(daemon, job).is_some_and(|segment| segment.budget().map(|budget| budget.share) == share)
     });

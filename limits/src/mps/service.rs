@@ -44,6 +44,8 @@ pub struct Wanted<'a> {
     pub asked: Option<Option<Percentage>>,
     /// A share that was asked for without naming MPS.
     pub share: Option<Percentage>,
+    /// What was measured to be enough: where nothing else states a share.
+    pub measured: Option<Percentage>,
     /// The configuration.
     pub config: &'a Mps,
     /// The user's private directory.
@@ -66,7 +68,7 @@ impl Wanted<'_> {
     }
 
     fn share(&self) -> Option<Percentage> {
-        self.asked.flatten().or(self.share).or(self.config.active_thread_percentage)
+        self.asked.flatten().or(self.share).or(self.config.active_thread_percentage).or(self.measured)
     }
 }
 

@@ -15,6 +15,8 @@ pub(super) fn text(asked: &Asked) -> String {
         ("--gpu-mem-estimate", asked.gpu_mem_estimate.map(bytes)),
         ("--gpu-mem-upper", upper.map(bytes)),
         ("--gpu-share", asked.gpu_share.map(percent)),
+        ("--latency", asked.latency.clone()),
+        ("--min-speed", asked.min_speed.map(|speed| (f64::from(speed) / 1000.0).to_string())),
         ("--exclusive", asked.exclusive.then(String::new)),
         ("--gpu-model", asked.gpu_model.clone()),
         ("--attempts", asked.attempts.map(|count| count.to_string())),
@@ -37,8 +39,8 @@ mod tests {
     use crate::client::queue;
     use radrm_protocol::spec::Spec;
     use radrm_protocol::wire::JobRow;
-    use radrm_scheduler_core::Bytes;
     use radrm_scheduler_core::need::{NeedResolver, UserEstimate};
+    use radrm_scheduler_core::{Bytes, Permille, Target};
 
     #[test]
     fn all_that_was_asked_for_is_told() {
@@ -46,6 +48,7 @@ mod tests {
             mem: Some(10 << 30),
             mem_upper: Some(12 << 30),
             share: Some(305),
+            target: Target { latency: "p99=20ms".parse().ok(), speed: Some(Permille(800)) },
             exclusive: true,
             model: Some("A100".into()),
             attempts: Some(1),
@@ -59,7 +62,7 @@ mod tests {
         };
         let said = text(&Asked::of(&spec, None));
         for part in [
-            "--gpu-mem 10.0 GiB, --gpu-mem-upper 12.0 GiB, --gpu-share 30.5%, --exclusive, --gpu-model A100",
+            "--gpu-mem 10.0 GiB, --gpu-mem-upper 12.0 GiB, --gpu-share 30.5%, --latency p99=20ms, --min-speed 0.8, --exclusive, --gpu-model A100",
             "--attempts 1, --preemptible, --slot ",
             "--expected ",
             "--checkpoint-signal SIGUSR1, --grace ",

@@ -10,9 +10,9 @@ use radrm_protocol::after::AfterList;
 use radrm_protocol::array::Array;
 use radrm_protocol::loader::Loader;
 use radrm_protocol::spec::Spec;
-use radrm_scheduler_core::Bytes;
 use radrm_scheduler_core::need::UserEstimate;
 use radrm_scheduler_core::rad_file::{RadError, RadOption};
+use radrm_scheduler_core::{Bytes, LatencyTarget, Permille};
 
 use super::rad;
 use super::text::{self, ValueError};
@@ -42,6 +42,12 @@ pub struct Asks {
     /// Share of the time of each of its GPUs: its launches wait for their slots
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     gpu_share: Option<u32>,
+    /// Keep this quantile of its steps (request:p99=20ms: of its ranges `request`) within a time: others get what is left
+    #[arg(long, value_name = "[NAME:]pQ=TIME")]
+    latency: Option<LatencyTarget>,
+    /// Keep at least this speed (0.8) against running alone: other jobs on its GPUs get what is left
+    #[arg(long, value_name = "PART", value_parser = part)]
+    min_speed: Option<Permille>,
     /// GPUs of its own
     #[arg(long)]
     exclusive: bool,
@@ -150,6 +156,8 @@ impl Asks {
             set(&mut spec.mem_upper, self.gpu_mem_upper);
         }
         spec.share = self.gpu_share.or(spec.share);
+        spec.target.latency = self.latency.or_else(|| spec.target.latency.take());
+        spec.target.speed = self.min_speed.or(spec.target.speed);
         spec.exclusive |= self.exclusive;
         spec.model = self.gpu_model.or_else(|| spec.model.take());
         spec.priority = self.priority.unwrap_or(spec.priority);
@@ -203,6 +211,15 @@ fn percent(text: &str) -> Result<u32, ValueError> {
     value.map(|value| (value * 10.0).round() as u32).ok_or_else(|| ValueError::Percentage(text.to_owned()))
 }
 
+/// A speed as a part of that alone: 0.8, or 80%.
+fn part(text: &str) -> Result<Permille, ValueError> {
+    let text = text.trim();
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let part = number.trim().parse::<f64>().ok().map(|value| value / whole);
+    let part = part.filter(|part| (0.001..=1.0).contains(part));
+    part.map(Permille::from_fraction).ok_or_else(|| ValueError::Part(text.to_owned()))
+}
+
 /// A signal by name or number.
 fn signal(text: &str) -> Result<i32, ValueError> {
     let name = text.trim().to_ascii_uppercase();
@@ -233,6 +250,12 @@ mod tests {
             "--slot=1d",
             "--gpu-share=30",
             "--gpu-share=30%",
+            "--latency=p99=20ms",
+            "--latency=request:p99.9=1.5s",
+            "--latency=20ms",
+            "--min-speed=0.8",
+            "--min-speed=80%",
+            "--min-speed=8",
             "--gpu-mem=3GiB",
             "--gpu-mem=3gib",
             "--gpu-mem=3G",

@@ -100,6 +100,7 @@ pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Resu
     put("directory", row.cwd.clone());
     put("GPUs", if row.devices.is_empty() { row.gpus.to_string() } else { row.devices.join(", ") });
     put("asked for", asked::text(&row.asked));
+    put("target", row.standing.clone().unwrap_or_default());
     put("need", row.need_from.clone().unwrap_or_default());
     put("reserved", row.reserved.map(bytes).unwrap_or_default());
     put("suspended", suspended(&row));

@@ -24,6 +24,8 @@ pub(crate) enum ValueError {
     Cores(String),
     #[error("`{0}` is no percentage such as 30%")]
     Percentage(String),
+    #[error("`{0}` is no part of a speed such as 0.8 or 80%")]
+    Part(String),
     #[error("`{0}` is no signal such as USR1")]
     Signal(String),
 }

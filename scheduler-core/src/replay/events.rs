@@ -215,6 +215,14 @@ mod tests {
                         .to_vec(),
                 },
                 Event::JobObserved { job: id(3), device, seen: of_job },
+                Event::TargetObserved {
+                    job: id(3),
+                    seen: crate::TargetObservation {
+                        latency_ns: Some(17),
+                        speed: Some(Permille(900)),
+                        unseen: Some(crate::Unseen::NeverAlone),
+                    },
+                },
                 Event::SuspendKnown { job: id(3), suspend: Ok(()) },
                 Event::Released { job: id(4) },
                 Event::Started { job: id(4), attempt: 1 },
@@ -271,11 +279,12 @@ mod tests {
             Event::Paused { .. } => 23,
             Event::UserLimitsSet { .. } => 24,
             Event::SharingObserved { .. } => 25,
+            Event::TargetObserved { .. } => 26,
             Event::Tick => KINDS - 1,
         }
     }
 
-    const KINDS: usize = 27;
+    const KINDS: usize = 28;
 
     #[test]
     fn events_of_every_kind_are_read_back_and_decided_alike() {

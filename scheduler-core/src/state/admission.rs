@@ -97,6 +97,7 @@ impl State {
     /// A job that was not there. One that was admitted before this state began, and is impossible now, may lack a device
     /// that was lost meanwhile.
     pub(super) fn insert(&mut self, mut record: Record) {
+        self.targets |= !record.job.target.is_none();
         record.lacks_device = record.job.admitted && self.impossible(&record).is_some();
         *self.users.entry(record.job.user).or_default() += 1;
         self.jobs.insert(record.job.id, record);

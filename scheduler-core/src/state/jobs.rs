@@ -11,6 +11,7 @@ use crate::place::Resident;
 use crate::queue::key;
 use crate::reason::{Impossible, Reason};
 use crate::state::record::{Image, Phase, Record, Step, after_slot};
+use crate::target::TargetObservation;
 use crate::units::{Bytes, Millis};
 
 /// How often a job is put back because a device or machine failed under it. A job that breaks
@@ -78,6 +79,7 @@ impl State {
             self.stop(id, After::DeviceLost, Step::Kill, Reason::DeviceLost, out);
         }
         self.declare_share(id, out);
+        self.begin_beside(id, out);
         self.set_timer(id);
     }
 
@@ -148,6 +150,8 @@ impl State {
         record.reserved = None;
         record.budget = None;
         record.speed = None;
+        (record.fill, record.held_for) = (None, None);
+        record.target_seen = TargetObservation::default();
         if let Some(kept) = self.reservation.as_mut() {
             kept.blockers.remove(&id);
         }

@@ -3,6 +3,7 @@
 mod admission;
 mod devices;
 mod evict;
+mod fill;
 mod gate;
 mod jobs;
 mod record;
@@ -88,6 +89,8 @@ pub struct State {
     lost: u32,
     limits: UserLimits,
     pub(crate) jobs: BTreeMap<JobId, Record>,
+    /// Whether any job has had a target: without one no job is ever held back for one.
+    targets: bool,
     /// How many jobs each user has.
     users: BTreeMap<UserId, u32>,
     /// Jobs that wait for a device that is not there.
@@ -136,6 +139,7 @@ impl State {
             lost: 0,
             limits: UserLimits::default(),
             jobs: BTreeMap::new(),
+            targets: false,
             users: BTreeMap::new(),
             aside: BTreeSet::new(),
             queue: Queue::default(),
@@ -184,6 +188,7 @@ impl State {
             Event::DeviceDrained { device, drained } => self.drain_device(device, drained),
             Event::DeviceObserved { device, seen } => self.observe_device(device, seen, out),
             Event::JobObserved { job, device, seen } => self.observe_job(job, device, seen, out),
+            Event::TargetObserved { job, seen } => self.observe_target(job, seen, out),
             Event::SharingObserved { model, jobs } => self.observe_sharing(&model, &jobs),
             Event::Submitted { job } => self.submit(*job, out),
             Event::Adopted { job, devices, since, reserved, leaving } => {

@@ -15,6 +15,7 @@ use crate::need::Need;
 use crate::place::Ask;
 use crate::reason::{Reason, Wait};
 use crate::settings::{Memory, Settings, Unknown};
+use crate::target::TargetObservation;
 use crate::units::{Bytes, Millis, Permille};
 
 /// Where a job stands.
@@ -146,6 +147,12 @@ pub(crate) struct Record {
     pub(crate) budget: Option<LaunchBudget>,
     pub(crate) budget_changed: Millis,
     pub(crate) speed: Option<Permille>,
+    /// What was observed last for its target.
+    pub(crate) target_seen: TargetObservation,
+    /// What the jobs beside it get together for its target, thousandths of the time; `None`: they are not held back.
+    pub(crate) fill: Option<Permille>,
+    /// The job with a target that it is held back for.
+    pub(crate) held_for: Option<JobId>,
     /// What it was seen to do to a device, where nothing was known of it before.
     pub(crate) shown: Option<Activity>,
     /// The change of devices up to which no place was found, and under which reservation.
@@ -188,6 +195,9 @@ impl Record {
             budget: None,
             budget_changed: Millis::ZERO,
             speed: None,
+            target_seen: TargetObservation::default(),
+            fill: None,
+            held_for: None,
             shown: None,
             failed: None,
             wait: None,

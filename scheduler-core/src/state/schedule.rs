@@ -302,6 +302,7 @@ impl State {
         record.note(now, reason.clone());
         out.push(Decision { action, reason });
         self.declare_share(id, out);
+        self.begin_beside(id, out);
         self.set_timer(id);
     }
 }

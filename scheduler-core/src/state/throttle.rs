@@ -21,7 +21,11 @@ impl State {
         }
         record.budget = budget;
         record.budget_changed = self.now;
-        record.note(self.now, reason.clone());
+        // What changes every window would leave no room for the other reasons.
+        let is_same = record.history.back().is_some_and(|(_, last)| last.is_alike(&reason));
+        if !is_same {
+            record.note(self.now, reason.clone());
+        }
         out.push(Decision { action: Action::SetBudget { job: id, budget }, reason });
     }
 
@@ -29,7 +33,7 @@ impl State {
     pub(super) fn declare_share(&mut self, id: JobId, out: &mut Vec<Decision>) {
         let share = self.jobs.get(&id).and_then(|record| record.job.share);
         if let Some(share) = share.filter(|share| *share < Permille::WHOLE) {
-            let budget = LaunchBudget { share, in_flight: self.settings.throttle.in_flight };
+            let budget = LaunchBudget { share, in_flight: self.settings.throttle.in_flight, period: None };
             self.set_budget(id, Some(budget), Reason::DeclaredShare, out);
         }
     }
@@ -40,13 +44,17 @@ impl State {
         if !settings.on {
             return;
         }
+        self.free_fillers(at, out);
         let dev = &self.devices[at];
         let running: Vec<&Record> = dev
             .residents
             .iter()
             .filter_map(|resident| self.jobs.get(&resident.job))
-            .filter(|record| record.phase == Phase::Running)
+            .filter(|record| record.phase == Phase::Running && record.held_for.is_none())
             .collect();
+        if self.is_evened_out(at) {
+            return;
+        }
         if running.len() < 2 {
             // Alone again: nothing to be held back for.
             let alone: Vec<JobId> = running.iter().map(|record| record.job.id).collect();
@@ -87,7 +95,7 @@ impl State {
         let Some(record) = self.jobs.get(&id).filter(|record| self.may_change(record)) else { return };
         let before = record.budget.map_or(Permille::WHOLE, |budget| budget.share);
         let share = Permille((before.0 / 2).max(settings.least.0)).min(before);
-        let budget = LaunchBudget { share, in_flight: settings.in_flight };
+        let budget = LaunchBudget { share, in_flight: settings.in_flight, period: None };
         self.set_budget(id, Some(budget), reason, out);
     }
 

@@ -7,6 +7,7 @@ use crate::action::LaunchBudget;
 use crate::device::{Device, DeviceId, Observation};
 use crate::job::{Job, JobId};
 use crate::reason::{Reason, Wait};
+use crate::target::Standing;
 use crate::units::{Bytes, Millis, Permille};
 
 /// A device and what is on it.
@@ -55,6 +56,10 @@ pub struct JobView {
     pub lined_up: Millis,
     /// Its launch budget, if it has one.
     pub budget: Option<LaunchBudget>,
+    /// How it stands, if it runs with a target.
+    pub standing: Option<Standing>,
+    /// The job with a target that it is held back for.
+    pub held_for: Option<JobId>,
     /// What it waits for.
     pub wait: Option<Wait>,
     /// How it stops, if it was asked to.
@@ -93,6 +98,8 @@ impl State {
             ran: record.runtime(self.now),
             lined_up: record.lined_up,
             budget: record.budget,
+            standing: self.standing(record),
+            held_for: record.held_for,
             wait: self.wait_of(id),
             leaving: record.leaving(),
         })

@@ -1,0 +1,234 @@
+//! Jobs that share a host: how much each is slowed by what the others do to cores, memory, page cache and PCIe.
+//!
+//! A job alone spends parts of its time at each resource of the host. Beside others that part is stretched, the rest is
+//! not; stretches add:
+//!
+//! ```text
+//! 1 / s_i = 1 + sum_r part_ir (stretch_ir - 1)
+//!
+//! cores      part = c_i / t_i            stretch = max(1, (t_i + R_i) / cores) / (own share of cores alone)
+//!            R_i  = sum_j r_j t_j        r_j: how much of the time a thread of j is runnable beside the others
+//! memory     part = b_i / B              stretch = max(1, sum b_j s_j / B)
+//! PCIe       part = p_i                  stretch = 1 + sum_{j != i} p_j s_j
+//! page cache part = d_i read from the cache that no longer fits, over what the disk delivers
+//! ```
+//!
+//! with c_i CPU seconds a second over t_i threads that use them, b_i bytes of memory traffic a second, p_i the part of the time
+//! in which its link is busy. The kernel's fair scheduler gives runnable threads equal parts of the cores, which is what
+//! the first line says; speeds and runnable parts are the fixed point of all of them. What is not measured counts as unused:
+//! it slows no job and is slowed by none.
+
+use serde::{Deserialize, Serialize};
+
+/// What a job does to its host alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostLoad {
+    /// CPU seconds in a second.
+    pub cores: f64,
+    /// Threads that use them at the same time, at least 1.
+    pub threads: f64,
+    /// Memory traffic, bytes in a second; `None`: not measured.
+    pub memory_bytes_per_s: Option<f64>,
+    /// Part of the time in which its PCIe link is busy; `None`: not measured.
+    pub pcie: Option<f64>,
+    /// Bytes that it reads again and again from files, of which the page cache is to hold all.
+    pub cached_bytes: f64,
+    /// Bytes in a second that it reads from these.
+    pub cached_bytes_per_s: f64,
+    /// Resident memory, bytes: it leaves no room for the page cache.
+    pub resident_bytes: f64,
+}
+
+/// A host.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostSpec {
+    /// Cores that jobs can use.
+    pub cores: f64,
+    /// Most memory traffic, bytes in a second; `None`: not measured.
+    pub memory_bytes_per_s: Option<f64>,
+    /// Memory, bytes; `None`: the page cache is not looked at.
+    pub memory_bytes: Option<f64>,
+    /// What its disks deliver, bytes in a second; `None`: not measured.
+    pub disk_bytes_per_s: Option<f64>,
+}
+
+/// Rounds to the fixed point.
+const ROUNDS: usize = 60;
+/// Slowest speed that is predicted.
+const LOWEST: f64 = 0.001;
+
+/// Speeds of jobs on one host against running alone there, 0 to 1, in the order given.
+#[must_use]
+pub fn host_speeds(jobs: &[HostLoad], host: &HostSpec) -> Vec<f64> {
+    let mut speeds = vec![1.0; jobs.len()];
+    // How much of the time a thread of each is runnable.
+    let mut runnable: Vec<f64> = jobs.iter().map(|job| busy(job)).collect();
+    if jobs.len() < 2 {
+        return speeds;
+    }
+    for _ in 0..ROUNDS {
+        let all: f64 = jobs.iter().zip(&runnable).map(|(job, part)| threads(job) * part).sum();
+        let traffic = sum(jobs, &speeds, |job| job.memory_bytes_per_s.unwrap_or(0.0));
+        let links = sum(jobs, &speeds, |job| job.pcie.unwrap_or(0.0));
+        let cache = cache_misses(jobs, host);
+        let mut moved = 0.0_f64;
+        for (at, job) in jobs.iter().enumerate() {
+            let others = (all - threads(job) * runnable[at]).max(0.0);
+            let alone = (threads(job) / host.cores).max(1.0);
+            let beside = ((threads(job) + others) / host.cores).max(1.0);
+            let stretch = (beside / alone).max(1.0);
+            let mut slow = 1.0 + busy(job) * (stretch - 1.0);
+            if let (Some(own), Some(most)) = (job.memory_bytes_per_s, host.memory_bytes_per_s)
+                && most > 0.0
+            {
+                let part = (own / most).clamp(0.0, 1.0);
+                slow += part * ((traffic / most).max(1.0) - 1.0);
+            }
+            let own = job.pcie.unwrap_or(0.0).clamp(0.0, 1.0);
+            slow += own * (links - own * speeds[at]).max(0.0);
+            slow += cache * extra(job, host);
+            let next = 0.5 * speeds[at] + 0.5 * (1.0 / slow).max(LOWEST);
+            moved = moved.max((next - speeds[at]).abs());
+            speeds[at] = next;
+            // The stretched part of the stretched time.
+            let waits = busy(job) * stretch / slow.max(1.0);
+            runnable[at] = 0.5 * runnable[at] + 0.5 * waits.clamp(0.0, 1.0);
+        }
+        if moved < 1e-6 {
+            break;
+        }
+    }
+    speeds
+}
+
+fn threads(job: &HostLoad) -> f64 {
+    job.threads.max(job.cores).max(if job.cores > 0.0 { 1.0 } else { 0.0 })
+}
+
+/// Part of a job's time in which its threads compute, alone.
+fn busy(job: &HostLoad) -> f64 {
+    let threads = threads(job);
+    if threads > 0.0 { (job.cores / threads).clamp(0.0, 1.0) } else { 0.0 }
+}
+
+fn sum(jobs: &[HostLoad], speeds: &[f64], of: impl Fn(&HostLoad) -> f64) -> f64 {
+    jobs.iter().zip(speeds).map(|(job, speed)| of(job) * speed).sum()
+}
+
+/// Part of what is read again and again that the page cache no longer holds.
+fn cache_misses(jobs: &[HostLoad], host: &HostSpec) -> f64 {
+    let Some(memory) = host.memory_bytes else { return 0.0 };
+    let resident: f64 = jobs.iter().map(|job| job.resident_bytes).sum();
+    let files: f64 = jobs.iter().map(|job| job.cached_bytes).sum();
+    let room = (memory - resident).max(0.0);
+    if files > room { 1.0 - room / files } else { 0.0 }
+}
+
+/// Time that a second of a job alone takes longer if nothing of its files is in the page cache.
+fn extra(job: &HostLoad, host: &HostSpec) -> f64 {
+    match host.disk_bytes_per_s {
+        Some(disk) if disk > 0.0 => job.cached_bytes_per_s / disk,
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HOST: HostSpec = HostSpec {
+        cores: 2.0,
+        memory_bytes_per_s: Some(20e9),
+        memory_bytes: Some(16e9),
+        disk_bytes_per_s: Some(1e9),
+    };
+
+    fn cpu(cores: f64, threads: f64) -> HostLoad {
+        HostLoad { cores, threads, ..HostLoad::default() }
+    }
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 0.01, "{found} and not {expected}");
+    }
+
+    #[test]
+    fn threads_that_always_compute_share_the_cores_evenly() {
+        let speeds = host_speeds(&[cpu(1.0, 1.0), cpu(1.0, 1.0)], &HOST);
+        near(speeds[0], 1.0);
+        for speed in host_speeds(&[cpu(1.0, 1.0); 4], &HOST) {
+            near(speed, 0.5);
+        }
+        // Of five threads on two cores each gets two fifths; a job of two had a core for each of them.
+        let speeds = host_speeds(&[cpu(2.0, 2.0), cpu(1.0, 1.0), cpu(2.0, 2.0)], &HOST);
+        near(speeds[0], 0.4);
+        near(speeds[1], 0.4);
+    }
+
+    #[test]
+    fn only_the_part_on_the_cores_is_stretched() {
+        // Half of its time on a core, beside three threads that leave it half of one: 1 / (0.5 + 0.5 * 2).
+        let speeds = host_speeds(&[cpu(0.5, 1.0), cpu(1.0, 1.0), cpu(1.0, 1.0), cpu(1.0, 1.0)], &HOST);
+        near(speeds[0], 1.0 / 1.5);
+        assert_eq!(host_speeds(&[cpu(0.0, 0.0), cpu(2.0, 2.0), cpu(2.0, 2.0)], &HOST)[0], 1.0);
+    }
+
+    #[test]
+    fn memory_traffic_counts_where_it_is_known_and_exceeds_the_host() {
+        let job = |bytes: f64| HostLoad { memory_bytes_per_s: Some(bytes), ..cpu(0.5, 1.0) };
+        let light = host_speeds(&[job(5e9), job(5e9)], &HOST);
+        assert_eq!(light, [1.0, 1.0]);
+        let heavy = host_speeds(&[job(18e9), job(18e9)], &HOST);
+        assert!(heavy[0] < 0.75 && (heavy[0] - heavy[1]).abs() < 1e-6, "{heavy:?}");
+        let unknown = HostSpec { memory_bytes_per_s: None, ..HOST };
+        assert_eq!(host_speeds(&[job(18e9), job(18e9)], &unknown), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn files_that_no_longer_fit_into_the_page_cache_come_from_the_disk() {
+        let reads = HostLoad { cached_bytes: 8e9, cached_bytes_per_s: 1e9, ..cpu(0.2, 1.0) };
+        let holds = |bytes: f64| HostLoad { resident_bytes: bytes, ..cpu(0.2, 1.0) };
+        near(host_speeds(&[reads, holds(4e9)], &HOST)[0], 1.0);
+        // Half of its files are in memory; what it reads of the others takes as long as all of its time did.
+        near(host_speeds(&[reads, holds(12e9)], &HOST)[0], 1.0 / 1.5);
+    }
+
+    fn loads() -> impl Strategy<Value = Vec<HostLoad>> {
+        let one = (0.0..4.0f64, 0.0..4.0f64, prop::option::of(0.0..30e9f64), prop::option::of(0.0..1.0f64));
+        let one = one.prop_map(|(cores, more, memory_bytes_per_s, pcie)| HostLoad {
+            cores,
+            threads: cores + more,
+            memory_bytes_per_s,
+            pcie,
+            ..HostLoad::default()
+        });
+        prop::collection::vec(one, 1..6)
+    }
+
+    proptest! {
+        #[test]
+        fn speeds_are_parts_of_the_speed_alone_and_cores_are_not_sold_twice(jobs in loads()) {
+            let speeds = host_speeds(&jobs, &HOST);
+            for speed in &speeds {
+                prop_assert!((LOWEST..=1.0).contains(speed), "{speeds:?}");
+            }
+            if jobs.iter().all(|job| job.cores <= HOST.cores) {
+                let taken: f64 = jobs.iter().zip(&speeds).map(|(job, speed)| job.cores * speed).sum();
+                prop_assert!(taken <= HOST.cores * 1.02, "{taken} of {}: {jobs:?} {speeds:?}", HOST.cores);
+            }
+        }
+
+        #[test]
+        fn another_job_makes_none_faster(jobs in loads(), more in loads()) {
+            let alone = host_speeds(&jobs, &HOST);
+            let mut all = jobs.clone();
+            all.extend(more);
+            let beside = host_speeds(&all, &HOST);
+            for (before, after) in alone.iter().zip(&beside) {
+                prop_assert!(*after <= before + 2e-2, "{alone:?} {beside:?}");
+            }
+        }
+    }
+}
