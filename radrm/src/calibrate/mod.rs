@@ -1,7 +1,8 @@
 //! `radrm calibrate --mps`: a program's speed at parts of a GPU's multiprocessors, measured while the GPU is idle.
 
+mod error;
+
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -11,14 +12,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use radrm_base::batch;
 use radrm_collector::dataset::{Dataset, MeasuredShares, ProgramKey, program_name};
-use radrm_console::output::reason;
 use radrm_limits::jobs::{self, Job};
 use radrm_os::nvml::{Nvml, NvmlSource};
 use radrm_protocol::words;
 use radrm_scheduler_core::interference::ShareCurve;
 use radrm_term::{Table, right};
 use serde_json::json;
-use thiserror::Error;
+
+pub(crate) use error::CalibrateError;
 
 use crate::client::text;
 use crate::error::Failure;
@@ -65,27 +66,6 @@ pub(crate) struct Flags {
     /// Program and arguments, as they will be submitted
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<String>,
-}
-
-/// Why nothing was measured.
-#[derive(Debug, Error)]
-pub(crate) enum CalibrateError {
-    #[error("{what}: {}", reason(source))]
-    Io { what: &'static str, source: io::Error },
-    #[error("NVML does not answer, so it is not known whether a GPU is idle: {0}")]
-    NoNvml(String),
-    #[error("GPU {0} is in use by {1} processes: calibrate while it is idle")]
-    Busy(u32, usize),
-    #[error(
-        "at {0} % the program ended before its launches were counted: give a shorter --time or --warm-up"
-    )]
-    Ended(u8),
-    #[error("at {0} % the program launched nothing for {1} s")]
-    NoLaunches(u8, u64),
-    #[error(
-        "the rate at 100 % was {0:.1} launches a second before and {1:.1} after: something else ran, nothing is stored"
-    )]
-    Drift(f64, f64),
 }
 
 /// A program that runs; it is ended when this goes.
