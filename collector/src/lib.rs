@@ -43,6 +43,7 @@ pub use job::describe_job;
 pub use job_watch::JobWatch;
 pub use nvml::NvmlSource;
 pub use output::ProfileFile;
+pub use ranges::steps;
 pub use segment_source::EntryName;
 pub use timings::work;
 pub use watch::{Finished, Measured, WatchOptions};

@@ -1,6 +1,7 @@
 //! Ranges and marks of the program, from the segment to the profile.
 
 use crate::pace::span_length;
+use radrm_base::step;
 use radrm_profile::model::{GpuIndex, OpenRange, ProcessKey, RangeEvent, RangeMemory, RangeName, Ranges};
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry as seg;
@@ -44,6 +45,15 @@ impl Due {
         }
         is_due
     }
+}
+
+/// The name under which a process counts its steps, and how many it has made: the step's name that was met most often, the
+/// program's own word before that of the hooks. `None` where it names none.
+#[must_use]
+pub fn steps(found: &seg::RangeSnapshot) -> Option<(&seg::RangeName, u64)> {
+    let steps = found.names.iter().filter(|name| step::is_step(&name.name));
+    let counted = steps.map(|name| (name, name.ranges.saturating_add(name.marks)));
+    counted.max_by_key(|(name, count)| (*count, name.name != step::STEP_BY_HOOK))
 }
 
 /// The figures of a process; `lost`: records that the ring had and that were not read.

@@ -78,6 +78,9 @@ pub(crate) struct Config {
 pub(crate) struct Estimators {
     /// A file that `radrm train` made; `""` is the model that ships.
     pub(crate) model: PathBuf,
+    /// Whether the steps of PyTorch's optimizers are marked in every job, by hooks that PyTorch has for that. Jobs with
+    /// `--fixed-shapes` are always marked.
+    pub(crate) mark_steps: bool,
 }
 
 impl Estimators {

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use radrm_base::{Activity, Bytes, PastRun, Permille};
-use radrm_collector::dataset::{Dataset, DatasetError, Filter, Origin, PastRuns, ProgramKey, Row, Sharing};
+use radrm_collector::dataset::{
+    Dataset, DatasetError, Filter, Origin, PastCourse, PastRuns, ProgramKey, Row, Sharing,
+};
 use radrm_scheduler_core::UserId;
 use radrm_scheduler_core::interference::ShareCurve;
 use radrm_scheduler_core::need::{Calibration, Need, Trained};
@@ -52,14 +54,23 @@ impl History {
     /// Earlier runs of a program by a user on a model of GPU, the newest first.
     pub(crate) fn runs(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastRun> {
         let Some(dataset) = &self.dataset else { return Vec::new() };
-        let of = PastRuns {
+        dataset.past_runs(program, &self.of(uid, model)).unwrap_or_default()
+    }
+
+    /// Those of which it is also known what they held early, and that ended well.
+    pub(crate) fn courses(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastCourse> {
+        let Some(dataset) = &self.dataset else { return Vec::new() };
+        dataset.past_courses(program, &self.of(uid, model)).unwrap_or_default()
+    }
+
+    fn of<'a>(&self, uid: u32, model: &'a str) -> PastRuns<'a> {
+        PastRuns {
             origin: Origin::Daemon,
             uid,
             gpu_model: Some(model),
             emulated: self.emulated.is_some(),
             limit: MAX_RUNS_OF_PROGRAM,
-        };
-        dataset.past_runs(program, &of).unwrap_or_default()
+        }
     }
 
     /// How the bounds of the newest runs held.
@@ -213,6 +224,7 @@ impl EndedRun<'_> {
             exit_code,
             signal: end.signal,
             out_of_memory,
+            first_steps: entry.first_steps,
             ..Row::of_command(&entry.spec.command, &entry.spec.cwd, entry.spec.gpus.into())
         })
     }

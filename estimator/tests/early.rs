@@ -5,7 +5,7 @@ mod published;
 
 use std::collections::BTreeMap;
 
-use radrm_estimator::early::{Basis, Early, STEP, Shapes, bound};
+use radrm_estimator::early::{Basis, Course, Early, STEP, Shapes, bound, shapes};
 
 /// Reserved memory of one run: after each step, and at its end.
 struct Run {
@@ -16,6 +16,11 @@ struct Run {
 }
 
 fn runs() -> Option<Vec<Run>> {
+    by_name().map(|runs| runs.into_values().collect())
+}
+
+/// By the set and the number of the program: one of each set is the same program at another batch size.
+fn by_name() -> Option<BTreeMap<(String, String), Run>> {
     let mut all: BTreeMap<(String, String), Run> = BTreeMap::new();
     for row in published::rows("early_runs/early.csv.gz")?.iter() {
         let key = (row.text("set").to_owned(), row.text("seed").to_owned());
@@ -31,7 +36,14 @@ fn runs() -> Option<Vec<Run>> {
             run.steps.insert(step.parse().expect("a step"), reserved);
         }
     }
-    Some(all.into_values().collect())
+    Some(all)
+}
+
+impl Run {
+    fn course(&self) -> Option<Course> {
+        let early = *self.steps.get(&STEP)?;
+        Some(Course { steps: STEP, early, last: self.last })
+    }
 }
 
 #[test]
@@ -60,4 +72,28 @@ fn bounds_of_other_runs_stay_what_they_were() {
             assert_eq!(bound(&seen, run.last, &[]).bytes, run.last);
         }
     }
+}
+
+/// Of all programs that ran at two batch sizes, whatever their shapes and phases are.
+#[test]
+fn bounds_hold_where_a_run_at_another_batch_size_did_not_grow() {
+    let Some(runs) = by_name() else { return };
+    let (mut bounded, mut open, mut broken) = (0u32, 0u32, 0u32);
+    for ((set, program), run) in &runs {
+        let other = if set == "runs" { "runs2" } else { "runs" };
+        let earlier = runs.get(&(other.to_owned(), program.clone())).and_then(Run::course);
+        let (Some(earlier), Some(reserved)) = (earlier, run.steps.get(&STEP).copied()) else { continue };
+        let shapes = shapes(STEP, false, &[earlier]);
+        let bound = bound(&Early { steps: STEP, reserved, shapes }, u64::MAX, &[]);
+        match bound.basis {
+            Basis::FixedShapes => {
+                bounded += 1;
+                broken += u32::from(bound.bytes < run.last);
+            }
+            _ => open += 1,
+        }
+    }
+    println!("{bounded} bounded, {broken} above, {open} keep the bound of before");
+    assert!(bounded > 50 && open > 20, "{bounded} {open}");
+    assert!(f64::from(broken) <= 0.05 * f64::from(bounded), "{broken} of {bounded}");
 }

@@ -87,8 +87,12 @@ impl<'a> Prepared<'a> {
             _ => None,
         };
         // What is only observed never keeps a program from starting.
-        let tensors = (self.plan.tensors && channel.is_some())
-            .then(|| TensorRecording::prepare(dry_run.is_none()))
+        let only_steps = self.plan.mark_steps && !self.plan.tensors && dry_run.is_none();
+        let tensors = ((self.plan.tensors || only_steps) && channel.is_some())
+            .then(|| match only_steps {
+                true => TensorRecording::of_steps(),
+                false => TensorRecording::prepare(dry_run.is_none()),
+            })
             .and_then(|prepared| prepared.map_err(|error| remarks.failure(&error.to_string())).ok());
         if let Some(tensors) = &tensors {
             tensors.enter(&mut environment);

@@ -111,6 +111,9 @@ struct Flags {
     /// `radrm report --stacks=folded|speedscope|pprof|perfetto PROFILE` writes them for other tools.
     #[arg(long, value_name = "BYTES|tensors", num_args = 0..=1, require_equals = true, value_parser = Stacks::parse)]
     stacks: Option<Option<Stacks>>,
+    /// Mark the steps of PyTorch's optimizers, by hooks that PyTorch has for that: `radrm top` shows steps a second
+    #[arg(long)]
+    mark_steps: bool,
     /// Run on emulated GPUs: 2xH200, A100-40GB, or the path of a TOML file
     ///
     /// `radrm machines` lists the models. Kernels are not computed; memory is counted exactly. Waiting takes no time
@@ -258,6 +261,8 @@ pub struct Plan {
     pub stacks: Option<u64>,
     /// Record what held the memory of the framework's allocator.
     pub tensors: bool,
+    /// Mark the steps of PyTorch's optimizers.
+    pub mark_steps: bool,
     /// The dry run, if one is wanted.
     pub dry_run: Option<crate::dry_run::flags::DryRun>,
     /// Another program starts the processes.
@@ -348,6 +353,7 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         kernels: flags.kernels,
         stacks: flags.stacks.map(|stacks| stacks.map_or(0, Stacks::smallest)),
         tensors: flags.stacks.flatten() == Some(Stacks::Tensors),
+        mark_steps: flags.mark_steps,
         dry_run,
         attend: flags.attend,
         batch_script: flags.batch_script,

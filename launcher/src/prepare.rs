@@ -63,7 +63,7 @@ impl<'a> Prepared<'a> {
         if let ReportTo::JsonFile(file) = &plan.report {
             profile.with_report(file)?;
         }
-        if plan.dry_run.is_some() || plan.tensors {
+        if plan.dry_run.is_some() || plan.tensors || plan.mark_steps {
             // What is laid out for the program goes again also if a signal comes before there is a program.
             Held::all().map_err(LaunchError::Signals)?;
         }

@@ -96,7 +96,7 @@ impl<'a> Armed<'a> {
         if plan.wait_all {
             supervise::adopt_orphans();
         }
-        if (plan.dry_run.is_some() || plan.tensors)
+        if (plan.dry_run.is_some() || plan.tensors || plan.mark_steps)
             && let Some(signal) = signals::told_to_end()
         {
             return Err(LaunchError::Interrupted(signal));

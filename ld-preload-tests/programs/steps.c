@@ -245,7 +245,12 @@ static void step(const char *text) {
         MUST(!pthread_create(&id, NULL, in_thread, (void *)(text + strlen("thread:"))));
         pthread_join(id, NULL);
     } else if (IS("sleep")) usleep(N(1) * 1000);
-    else if (IS("pause")) pause_here();
+    else if (IS("mark")) {
+        /* of the preloaded library */
+        void (*mark)(const char *) = (void (*)(const char *))dlsym(RTLD_DEFAULT, "radrm_mark");
+        MUST(mark);
+        mark(ARG(1));
+    } else if (IS("pause")) pause_here();
     else if (IS("exit")) exit(N(1));
     else if (IS("kill")) raise(SIGKILL);
     else {

@@ -15,6 +15,9 @@ pub struct Asked {
     pub gpu_mem_upper: Option<u64>,
     /// An estimate of it, bytes.
     pub gpu_mem_estimate: Option<u64>,
+    /// No later step or phase takes more memory than the third step.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fixed_shapes: bool,
     /// Part of each GPU's SMs, thousandths.
     pub gpu_share: Option<u32>,
     /// A bound on the time of its steps, as `p99=20ms`.
@@ -56,6 +59,7 @@ impl Asked {
             gpu_mem: spec.mem,
             gpu_mem_upper: spec.mem_upper.or(need.map(|need| need.upper.0)),
             gpu_mem_estimate: need.map(|need| need.bytes.0),
+            fixed_shapes: spec.fixed_shapes,
             gpu_share: spec.share,
             latency: spec.target.latency.as_ref().map(ToString::to_string),
             min_speed: spec.target.speed.map(|speed| speed.0),

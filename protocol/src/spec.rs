@@ -47,6 +47,9 @@ pub struct Spec {
     /// Likewise: estimates in its file, by name of the estimator.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub file_estimates: BTreeMap<String, Bytes>,
+    /// Each of its steps takes as much memory as the third, and no later phase takes more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fixed_shapes: bool,
     /// Part of each GPU's SMs, in thousandths.
     pub share: Option<u32>,
     /// What it is to keep beside other jobs.

@@ -34,12 +34,12 @@ pub enum Action {
         /// Memory set aside for it on each device; `None`: the devices as a whole.
         reserved: Option<Bytes>,
     },
-    /// What is set aside for a running job of unknown need follows what it was seen to need. Nothing is to be done but to
+    /// What is set aside for a running job of unknown or estimated need follows what it was seen to need. Nothing is to be done but to
     /// write it down: no job is held to what it was merely seen to need.
     SetAside {
         /// Which.
         job: JobId,
-        /// On each of its devices, in place of the device as a whole.
+        /// On each of its devices, in place of the device as a whole or of the estimate.
         reserved: Bytes,
     },
     /// Set a running job's launch budget on all its devices. Replaces the one before.

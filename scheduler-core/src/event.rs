@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
+use crate::early::FirstSteps;
 use crate::interference::{Activity, Sharer};
 use crate::job::{Job, JobId, SuspendRefusal, UserId};
 use crate::leaving::Leaving;
@@ -64,6 +65,16 @@ pub enum Event {
         job: JobId,
         /// What was observed.
         seen: TargetObservation,
+    },
+    /// A running job has made its first optimizer steps. Repeated where more became known of what follows, and after it was
+    /// adopted or resumed.
+    StepsObserved {
+        /// Which.
+        job: JobId,
+        /// The attempt it is about.
+        attempt: u32,
+        /// What they showed.
+        first: FirstSteps,
     },
     /// Jobs were seen to share a device, each with its speed against running alone: predictions are learned from it. A
     /// caller that comes back repeats the newest of them.

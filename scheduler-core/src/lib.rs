@@ -76,6 +76,7 @@
 mod action;
 mod device;
 
+pub mod early;
 mod event;
 mod fair;
 pub mod interference;

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
+use crate::early::FixedBy;
 use crate::job::{Condition, JobId, SuspendRefusal};
 use crate::ladder::Rung;
 use crate::limits::Exceeded;
@@ -138,6 +139,26 @@ pub enum Reason {
     NeedFollows {
         /// The highest seen.
         peak: Bytes,
+    },
+    /// Its first optimizer steps bound what it will need: what is set aside for it follows.
+    StepsSettled {
+        /// Steps that it has made.
+        steps: u32,
+        /// What it holds on one device.
+        held: Bytes,
+        /// What it is expected to stay under.
+        bound: Bytes,
+        /// Why no more is to come.
+        fixed: FixedBy,
+    },
+    /// It holds more than its first steps bounded: what is set aside for it rises.
+    StepsExceeded {
+        /// What it was expected to stay under.
+        bound: Bytes,
+        /// The highest seen.
+        peak: Bytes,
+        /// What is set aside from now on.
+        reserved: Bytes,
     },
     /// Something happens then that has to be looked at.
     Timer,
@@ -373,6 +394,15 @@ impl fmt::Display for Reason {
             Self::Calm => f.write_str("its neighbours have what they need"),
             Self::DeclaredShare => f.write_str("jobs on its device declared shares"),
             Self::NeedFollows { peak } => write!(f, "it was seen to need {peak}"),
+            Self::StepsSettled { steps, held, bound, fixed } => write!(
+                f,
+                "held {held} on a GPU after {steps} optimizer steps, and {fixed}: expected to stay under {bound}, which is \
+                 reserved from now on"
+            ),
+            Self::StepsExceeded { bound, peak, reserved } => write!(
+                f,
+                "holds {peak}, more than the {bound} that its first steps bounded: {reserved} are reserved from now on"
+            ),
             Self::Timer => f.write_str("a time to look again"),
             Self::DependencyFailed { job } => write!(f, "job {job}, which it depends on, did not succeed"),
             Self::DependenciesMet => f.write_str("the jobs that it depends on have ended"),

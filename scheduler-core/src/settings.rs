@@ -270,6 +270,9 @@ pub struct Settings {
     pub unknown: Unknown,
     /// A job of unknown need has shown what it holds when it ran for this long: others may join it then.
     pub learn_after: Option<Millis>,
+    /// What is reserved for a job of estimated or unknown need shrinks to 1.05 times what it holds after its third
+    /// optimizer step, if its user states fixed shapes or an earlier run of its program took no more later.
+    pub early_bounds: bool,
     /// The order of the queue.
     pub order: Order,
     /// What happens to a job that ran out of GPU memory.
@@ -300,6 +303,7 @@ impl Default for Settings {
             slack: Permille(20),
             unknown: Unknown::Exclusive,
             learn_after: Some(Millis::from_mins(10)),
+            early_bounds: true,
             order: Order::default(),
             recovery: Recovery::default(),
             throttle: Throttle::default(),
@@ -356,6 +360,7 @@ impl Settings {
             },
             unknown: Unknown::MinFree,
             learn_after: None,
+            early_bounds: false,
             order: Order {
                 shortest: 0,
                 fair: None,

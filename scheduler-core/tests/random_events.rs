@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use radrm_scheduler_core::early::{FirstSteps, FixedBy};
 use radrm_scheduler_core::{
     Action, Activity, ArrayLimit, Bytes, Condition, Decision, Dependency, DeviceId, Event, HostNeed, Job,
     JobId, JobObservation, Memory, Millis, Need, Node, NodeId, Observation, Outcome, Permille, Phase,
@@ -111,6 +112,8 @@ impl World {
         }
         let before: BTreeSet<JobId> = self.state.blockers().collect();
         let decisions = self.state.step(self.now, event);
+        let is_exceeded = |decision: &Decision| matches!(decision.reason, Reason::StepsExceeded { .. });
+        let anew = anew || decisions.iter().any(is_exceeded);
         let served =
             |decision: &Decision| matches!(decision.action, Action::Start { job, .. } if Some(job) == head);
         self.heads += decisions.iter().filter(|decision| served(decision)).count() as u64;
@@ -532,7 +535,13 @@ impl World {
                         self.rng.one_in(2).then_some(Activity { smact, smocc: smact, drama: smact });
                     let seen = JobObservation { used, peak: used, speed, activity };
                     self.used.insert(job, used);
-                    self.step(Event::JobObserved { job, device, seen })
+                    let observed = self.step(Event::JobObserved { job, device, seen });
+                    let attempt = self.running.get(&job).map_or(0, |(attempt, _)| *attempt);
+                    let fixed = self.rng.one_in(2).then_some(FixedBy::User);
+                    let steps = self.rng.below(6) as u32;
+                    let first = FirstSteps { steps, held: used, fixed };
+                    let news = self.step(Event::StepsObserved { job, attempt, first });
+                    observed.into_iter().chain(news).collect()
                 }
                 None => self.step(Event::Tick),
             },

@@ -5,6 +5,7 @@
 
 mod features;
 mod files;
+mod first_steps;
 mod fits;
 mod pairs;
 mod past;
@@ -18,6 +19,7 @@ mod table;
 
 pub use features::{Features, Figure, ProcessFeatures};
 pub use files::default_path;
+pub use first_steps::{FirstSteps, PastCourse};
 pub use pairs::{DryRunPairs, PastDryRun};
 pub use past::PastRuns;
 pub use program::{ProgramKey, script_word};
@@ -120,6 +122,7 @@ impl Dataset {
         let id = table::insert(&transaction, row, features)?;
         fits::insert(&transaction, id, &row.fits)?;
         ranks::insert(&transaction, id, row.ranks.as_ref())?;
+        first_steps::insert(&transaction, id, row.first_steps.as_ref())?;
         transaction.commit()?;
         Ok(id)
     }
@@ -129,6 +132,7 @@ impl Dataset {
         let mut rows = table::select(&self.connection, filter)?;
         fits::add_to(&self.connection, &mut rows)?;
         ranks::add_to(&self.connection, &mut rows)?;
+        first_steps::add_to(&self.connection, &mut rows)?;
         Ok(rows)
     }
 
@@ -154,6 +158,7 @@ impl Dataset {
     pub fn add_bounded(&mut self, row: &Row, keep: u32) -> Result<i64, DatasetError> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let id = table::insert(&transaction, row, None)?;
+        first_steps::insert(&transaction, id, row.first_steps.as_ref())?;
         past::forget_older_like(&transaction, row, keep)?;
         transaction.commit()?;
         Ok(id)
@@ -248,6 +253,14 @@ impl Dataset {
             return Ok(Vec::new());
         }
         Ok(past::select(&self.connection, key, of)?)
+    }
+
+    /// Earlier runs of a program that ended well and whose first optimizer steps were seen, the newest first.
+    pub fn past_courses(&self, key: &ProgramKey, of: &PastRuns<'_>) -> Result<Vec<PastCourse>, DatasetError> {
+        if schema::version(&self.connection)? < schema::FIRST_STEPS_SINCE {
+            return Ok(Vec::new());
+        }
+        Ok(first_steps::select(&self.connection, key, of)?)
     }
 
     /// The newest dry run of a user's program at this batch size that ended well, on emulated GPUs of this model if one is

@@ -1,5 +1,6 @@
 //! A row: what is kept of a run.
 
+use super::first_steps::FirstSteps;
 use super::program::ProgramKey;
 use super::ranks::RowRanks;
 use radrm_profile::Bytes;
@@ -167,6 +168,9 @@ pub struct Row {
     /// The ranks that a dry run ran of a larger job, in a table of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<RowRanks>,
+    /// What it held after its first optimizer steps: of jobs of `radrmd`, in a table of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_steps: Option<FirstSteps>,
 }
 
 /// The peak on one GPU.

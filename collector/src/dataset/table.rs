@@ -138,6 +138,7 @@ macro_rules! columns {
                 // In a table of their own.
                 fits: Vec::new(),
                 ranks: None,
+                first_steps: None,
                 $($field: Column::from_sql(next()?)),*
             })
         }

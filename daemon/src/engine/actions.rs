@@ -56,6 +56,7 @@ impl Engine {
                 entry.limit = limit.map(|bytes| bytes.0);
                 entry.reserved = reserved.map(|bytes| bytes.0);
                 entry.started_ms = None;
+                entry.first_steps = None;
                 entry.suspension = Suspension::default();
                 self.say(job.0, format!("attempt {attempt}: {reason}"));
                 self.outbox.effect(Effect::Start((job.0, attempt)));
@@ -190,6 +191,9 @@ impl Engine {
             argv.extend(["--mem-limit".to_owned(), format!("{limit}B")]);
         }
         let times_launches = environment.iter().any(|line| line.starts_with("RADRM_KERNELS="));
+        if entry.spec.fixed_shapes || self.config.estimator.mark_steps {
+            argv.push("--mark-steps".to_owned());
+        }
         if !self.config.kernels.is_empty() {
             argv.extend(["--kernels".to_owned(), self.config.kernels.clone()]);
         } else if entry.spec.target.latency.is_some() && !times_launches {

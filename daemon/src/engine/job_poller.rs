@@ -8,6 +8,7 @@ use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation};
 use radrm_telemetry::{Liveness, Segment};
 
 use super::Engine;
+use super::early::Steps;
 use super::effects::Effects;
 use super::timers::Timer;
 use crate::gpus::Poll;
@@ -33,6 +34,8 @@ pub(super) struct Observed {
     pub(super) pace: Pace,
     /// What it does to its GPUs alone, by UUID.
     pub(super) loads: BTreeMap<String, Load>,
+    /// Its first optimizer steps.
+    pub(super) steps: Steps,
 }
 
 impl Engine {
@@ -49,6 +52,7 @@ impl Engine {
         for job in jobs {
             if !self.is_off(job) && self.poll_job(job) {
                 self.report_suspend(job);
+                self.observe_steps(job);
             }
         }
         self.bring_back();
@@ -131,8 +135,8 @@ impl Engine {
             }
         }
         let most = named.values().copied().max().unwrap_or(0);
-        // Of one that may have to leave it must be known early what it uses.
-        let early = may_leave && named.is_empty();
+        // Of one that may have to leave it must be known early what it uses; so it must before the third step.
+        let early = (may_leave && named.is_empty()) || observed.steps.is_near();
         let changed = named != observed.used || observed.segment.is_none() || early;
         observed.gap = if changed { least } else { (observed.gap * 2).clamp(least, MOST) };
         observed.next = Some(now + observed.gap);
@@ -160,6 +164,7 @@ impl Engine {
         }
         self.report_unknown();
         self.count_loads(&poll.samples);
+        self.node.polled = Some(poll.begun);
         for (device, seen) in self.node.observe(poll.samples) {
             self.step(Event::DeviceObserved { device, seen });
         }
@@ -217,6 +222,7 @@ impl Observed {
     pub(super) fn forget(&mut self) {
         self.used.clear();
         self.pace = Pace::default();
+        self.steps.forget();
         self.loads.values_mut().for_each(Load::pause);
         (self.gap, self.next) = (Duration::ZERO, None);
     }

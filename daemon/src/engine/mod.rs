@@ -10,6 +10,7 @@ mod bookings;
 mod budgets;
 mod cleaning;
 mod core;
+mod early;
 mod effects;
 mod entries;
 mod epilog;

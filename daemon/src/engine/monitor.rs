@@ -40,6 +40,8 @@ pub(super) struct NodeMonitor {
     /// Memory of each GPU that jobs never get, bytes.
     reserve: u64,
     pub(super) samples: Vec<Sample>,
+    /// When the poll that gave these began.
+    pub(super) polled: Option<Instant>,
     /// UUIDs of GPUs that are gone for now.
     lost: BTreeSet<String>,
     /// UUIDs of GPUs that take no new jobs.
@@ -70,6 +72,7 @@ impl NodeMonitor {
             gpus,
             reserve,
             samples: Vec::new(),
+            polled: None,
             lost: BTreeSet::new(),
             drained: BTreeSet::new(),
             doubtful: Vec::new(),

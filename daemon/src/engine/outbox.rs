@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use radrm_base::PastRun;
-use radrm_collector::dataset::{ProgramKey, Row, Sharing};
+use radrm_collector::dataset::{PastCourse, ProgramKey, Row, Sharing};
 use radrm_protocol::wire::Line;
 use radrm_scheduler_core::Signal;
 use radrm_scheduler_core::interference::ShareCurve;
@@ -127,16 +127,23 @@ impl Outbox {
     /// Earlier runs of a program by a user on a GPU model, the newest first, those among them that are not written yet.
     pub(super) fn past_runs(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastRun> {
         let pending = self.notes.iter().rev().filter_map(|note| match note {
-            Note::Run(row) => Some(row).filter(|row| {
-                row.uid == uid
-                    && row.program_key.as_deref() == Some(program.as_str())
-                    && row.gpu_model.as_deref() == Some(model)
-            }),
+            Note::Run(row) => Some(row).filter(|row| is_run_of(row, uid, program, model)),
             _ => None,
         });
         let mut runs: Vec<PastRun> = pending.filter_map(|row| row.past_run()).collect();
         runs.extend(self.history.runs(uid, program, model));
         runs
+    }
+
+    /// Those of which it is also known what they held early, and that ended well.
+    pub(super) fn past_courses(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastCourse> {
+        let pending = self.notes.iter().rev().filter_map(|note| match note {
+            Note::Run(row) => Some(row).filter(|row| is_run_of(row, uid, program, model)),
+            _ => None,
+        });
+        let mut courses: Vec<PastCourse> = pending.filter_map(|row| row.past_course()).collect();
+        courses.extend(self.history.courses(uid, program, model));
+        courses
     }
 
     /// Jobs that were seen to share GPUs, oldest first.
@@ -248,6 +255,13 @@ impl Outbox {
         }
         news
     }
+}
+
+/// Whether a row is a run of this program by this user on this model of GPU.
+fn is_run_of(row: &Row, uid: u32, program: &ProgramKey, model: &str) -> bool {
+    row.uid == uid
+        && row.program_key.as_deref() == Some(program.as_str())
+        && row.gpu_model.as_deref() == Some(model)
 }
 
 #[cfg(test)]

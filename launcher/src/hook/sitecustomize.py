@@ -23,6 +23,7 @@ HOOKS = (
     ("RADRM_TENSORS", "radrm_tensors", "tensors are not recorded"),
     ("RADRM_DRY_RUN_NOTES", "radrm_steps", "steps are not marked"),
     ("RADRM_TENSORS", "radrm_steps", "steps are not marked"),
+    ("RADRM_STEPS", "radrm_steps", "steps are not marked"),
 )
 
 for variable, name, missing in HOOKS:

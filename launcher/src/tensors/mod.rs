@@ -25,6 +25,8 @@ use crate::hook::{self, PythonFile};
 /// Names the folder of the processes' files to the program.
 const FOLDER: &str = "RADRM_TENSORS";
 const FIGURES: &str = "figures";
+/// Asks the program's Python side for marks of optimizer steps.
+const STEPS: &str = "RADRM_STEPS";
 
 /// The Python modules that record tensors.
 const PYTHON: [PythonFile; 8] = [
@@ -54,9 +56,10 @@ pub enum TensorsError {
     },
 }
 
-/// The recording of tensors in one run.
+/// The recording of tensors in one run, or of its optimizer steps alone.
 pub struct TensorRecording {
     directory: TempDir,
+    only_steps: bool,
 }
 
 impl TensorRecording {
@@ -72,18 +75,36 @@ impl TensorRecording {
         let common = if is_alone { &hook::COMMON[..] } else { &[] };
         hook::write(directory.path(), &[common, &PYTHON].concat())
             .map_err(|(path, source)| TensorsError::Write { path, source })?;
-        Ok(Self { directory })
+        Ok(Self { directory, only_steps: false })
+    }
+
+    /// Writes only the modules that mark the steps of optimizers.
+    ///
+    /// # Errors
+    /// [`TensorsError`]; nothing is left behind.
+    pub fn of_steps() -> Result<Self, TensorsError> {
+        let directory =
+            tempfile::Builder::new().prefix("radrm-steps-").tempdir().map_err(TensorsError::Directory)?;
+        hook::write(directory.path(), &hook::COMMON)
+            .map_err(|(path, source)| TensorsError::Write { path, source })?;
+        Ok(Self { directory, only_steps: true })
     }
 
     /// Lets a program with this environment find the modules: behind those of another Python side, which load them.
     pub fn enter(&self, environment: &mut Environment) {
         environment.prepend_path("PYTHONPATH", self.directory.path());
+        if self.only_steps {
+            return environment.set(STEPS, b"1");
+        }
         environment.set(FOLDER, self.directory.path().join(FIGURES).as_os_str().as_encoded_bytes());
     }
 
     /// What the processes of a profile left, as records; takes the directory away.
     #[must_use]
     pub fn collect(self, profile: &Profile) -> Vec<Record> {
+        if self.only_steps {
+            return Vec::new();
+        }
         let found = figures::read(&self.directory.path().join(FIGURES));
         records::records(profile, &found)
     }

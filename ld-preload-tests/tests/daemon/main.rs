@@ -3,6 +3,7 @@
 mod arrays;
 mod bounds;
 mod disk;
+mod early;
 mod harm;
 mod hooks;
 mod host;

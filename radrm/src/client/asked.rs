@@ -14,6 +14,7 @@ pub(super) fn text(asked: &Asked) -> String {
         ("--gpu-mem", asked.gpu_mem.map(bytes)),
         ("--gpu-mem-estimate", asked.gpu_mem_estimate.map(bytes)),
         ("--gpu-mem-upper", upper.map(bytes)),
+        ("--fixed-shapes", asked.fixed_shapes.then(String::new)),
         ("--gpu-share", asked.gpu_share.map(percent)),
         ("--latency", asked.latency.clone()),
         ("--min-speed", asked.min_speed.map(|speed| (f64::from(speed) / 1000.0).to_string())),
@@ -47,6 +48,7 @@ mod tests {
         let spec = Spec {
             mem: Some(10 << 30),
             mem_upper: Some(12 << 30),
+            fixed_shapes: true,
             share: Some(305),
             target: Target { latency: "p99=20ms".parse().ok(), speed: Some(Permille(800)) },
             exclusive: true,
@@ -62,7 +64,8 @@ mod tests {
         };
         let said = text(&Asked::of(&spec, None));
         for part in [
-            "--gpu-mem 10.0 GiB, --gpu-mem-upper 12.0 GiB, --gpu-share 30.5%, --latency p99=20ms, --min-speed 0.8, --exclusive, --gpu-model A100",
+            "--gpu-mem 10.0 GiB, --gpu-mem-upper 12.0 GiB, --fixed-shapes, --gpu-share 30.5%, --latency p99=20ms, --min-speed 0.8, --exclusive",
+            "--gpu-model A100",
             "--attempts 1, --preemptible, --slot ",
             "--expected ",
             "--checkpoint-signal SIGUSR1, --grace ",

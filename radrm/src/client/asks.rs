@@ -39,6 +39,9 @@ pub struct Asks {
     #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "3",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) dry_run: Option<u64>,
+    /// No later step or phase takes more GPU memory than the third optimizer step: the reservation shrinks to that and 5 %
+    #[arg(long)]
+    fixed_shapes: bool,
     /// Share of the time of each of its GPUs: its launches wait for their slots
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     gpu_share: Option<u32>,
@@ -155,6 +158,7 @@ impl Asks {
         } else {
             set(&mut spec.mem_upper, self.gpu_mem_upper);
         }
+        spec.fixed_shapes |= self.fixed_shapes;
         spec.share = self.gpu_share.or(spec.share);
         spec.target.latency = self.latency.or_else(|| spec.target.latency.take());
         spec.target.speed = self.min_speed.or(spec.target.speed);

@@ -102,21 +102,15 @@ impl Steps {
     }
 }
 
-/// Of the name that is a step's and was met most often.
 fn count(segment: &Segment, process: &ProcessSnapshot) -> Option<Count> {
     let ranges = segment.ranges(&process.slot).ok()??;
-    let steps = ranges.names.iter().filter(|name| step::is_step(&name.name)).map(|name| Count {
-        process: (process.slot.slot, process.slot.generation),
-        steps: name.ranges.saturating_add(name.marks),
-        source: match name.name == step::STEP_BY_HOOK {
-            true => StepSource::OptimizerHooks,
-            false => StepSource::Program,
-        },
-        first_ns: name.first_ns,
-        last_ns: name.last_ns,
-    });
-    // The program's own word counts where both have as many.
-    steps.max_by_key(|count| (count.steps, count.source))
+    let (name, steps) = radrm_collector::steps(&ranges)?;
+    let source = match name.name == step::STEP_BY_HOOK {
+        true => StepSource::OptimizerHooks,
+        false => StepSource::Program,
+    };
+    let process = (process.slot.slot, process.slot.generation);
+    Some(Count { process, steps, source, first_ns: name.first_ns, last_ns: name.last_ns })
 }
 
 #[cfg(test)]

@@ -223,6 +223,15 @@ mod tests {
                         unseen: Some(crate::Unseen::NeverAlone),
                     },
                 },
+                Event::StepsObserved {
+                    job: id(4),
+                    attempt: 1,
+                    first: crate::early::FirstSteps {
+                        steps: 3,
+                        held: Bytes::from_gib(2),
+                        fixed: Some(crate::early::FixedBy::EarlierRuns { runs: 2 }),
+                    },
+                },
                 Event::SuspendKnown { job: id(3), suspend: Ok(()) },
                 Event::Released { job: id(4) },
                 Event::Started { job: id(4), attempt: 1 },
@@ -280,11 +289,12 @@ mod tests {
             Event::UserLimitsSet { .. } => 24,
             Event::SharingObserved { .. } => 25,
             Event::TargetObserved { .. } => 26,
+            Event::StepsObserved { .. } => 27,
             Event::Tick => KINDS - 1,
         }
     }
 
-    const KINDS: usize = 28;
+    const KINDS: usize = 29;
 
     #[test]
     fn events_of_every_kind_are_read_back_and_decided_alike() {

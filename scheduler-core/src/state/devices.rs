@@ -192,6 +192,7 @@ impl State {
         if let Some(part) = seen.activity {
             self.learn_activity(job, at, part);
         }
+        self.loosen_if_broken(job, out);
         self.throttle(at, out);
     }
 

@@ -148,6 +148,7 @@ impl State {
         let devices = std::mem::take(&mut record.devices);
         let (user, host) = (record.job.user, record.job.host);
         record.reserved = None;
+        record.early = None;
         record.budget = None;
         record.speed = None;
         (record.fill, record.held_for) = (None, None);
@@ -226,6 +227,7 @@ impl State {
         }
         record.ran = Millis::ZERO;
         record.peak = Bytes::ZERO;
+        record.early_broken = false;
         let devices = record.devices.clone();
         let model = record.job.model.clone();
         let succeeded = outcome == (Outcome::Exited { code: 0 });

@@ -2,6 +2,7 @@
 
 mod admission;
 mod devices;
+mod early;
 mod evict;
 mod fill;
 mod gate;
@@ -189,6 +190,7 @@ impl State {
             Event::DeviceObserved { device, seen } => self.observe_device(device, seen, out),
             Event::JobObserved { job, device, seen } => self.observe_job(job, device, seen, out),
             Event::TargetObserved { job, seen } => self.observe_target(job, seen, out),
+            Event::StepsObserved { job, attempt, first } => self.observe_steps(job, attempt, first, out),
             Event::SharingObserved { model, jobs } => self.observe_sharing(&model, &jobs),
             Event::Submitted { job } => self.submit(*job, out),
             Event::Adopted { job, devices, since, reserved, leaving } => {

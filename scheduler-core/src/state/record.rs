@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::{LaunchBudget, Signal};
 use crate::device::DeviceId;
+use crate::early::EarlyBound;
 use crate::event::ANY_ATTEMPT;
 use crate::interference::Activity;
 use crate::job::{Job, JobId};
@@ -142,6 +143,10 @@ pub(crate) struct Record {
     /// Running time of this attempt before `since`.
     pub(crate) ran: Millis,
     pub(crate) peak: Bytes,
+    /// By its first steps, where these bounded it.
+    pub(crate) early: Option<EarlyBound>,
+    /// This attempt took more than that: it is not bounded again.
+    pub(crate) early_broken: bool,
     pub(crate) stop: Option<Stop>,
     pub(crate) image: Option<Image>,
     pub(crate) budget: Option<LaunchBudget>,
@@ -190,6 +195,8 @@ impl Record {
             since: Millis::ZERO,
             ran: Millis::ZERO,
             peak: Bytes::ZERO,
+            early: None,
+            early_broken: false,
             stop: None,
             image: None,
             budget: None,
