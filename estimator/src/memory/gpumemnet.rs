@@ -52,6 +52,7 @@ pub fn classified(networks: &[Network], split: Split, bucket: f64) -> HeldOut {
     }
     let name = match split {
         Split::Design => "GPUMemNet's classifier",
+        Split::Activation => "GPUMemNet's classifier, design with activation",
         Split::Chance => "GPUMemNet's classifier, split by chance",
     };
     let right = Some(right as f64 / outcomes.len().max(1) as f64);

@@ -215,19 +215,30 @@ pub struct HeldOut {
 pub enum Split {
     /// Networks of other designs.
     Design,
+    /// Networks of other designs, and of the same design with another activation function.
+    Activation,
     /// Other networks, among them those of the same design: so accuracies of classifiers are published.
     Chance,
 }
 
 impl Split {
+    /// What is held out together: of a network its design, and its activation function where that counts.
+    fn groups(self, networks: &[Network]) -> Vec<(&str, &str)> {
+        let activation = |network: &'_ Network| match self {
+            Self::Activation => network.activation.len(),
+            Self::Design | Self::Chance => 0,
+        };
+        networks
+            .iter()
+            .map(|network| (network.family.as_str(), &network.activation[..activation(network)]))
+            .collect()
+    }
+
     /// The rows of each of five folds, with all others.
     pub(super) fn folds(self, networks: &[Network]) -> Vec<(Vec<usize>, Vec<usize>)> {
         const FOLDS: usize = 5;
         let fold_of = match self {
-            Self::Design => {
-                let families: Vec<&str> = networks.iter().map(|network| network.family.as_str()).collect();
-                group_folds(&families, FOLDS)
-            }
+            Self::Design | Self::Activation => group_folds(&self.groups(networks), FOLDS),
             // The files list networks as they were drawn.
             Self::Chance => (0..networks.len()).map(|row| row % FOLDS).collect(),
         };
@@ -242,7 +253,11 @@ impl Split {
 /// Too few networks.
 pub fn held_out(networks: &[Network], level: f64, bucket: f64) -> Result<Vec<HeldOut>, Error> {
     let mut all = Vec::new();
-    for split in [Split::Design, Split::Chance] {
+    for split in [Split::Design, Split::Activation, Split::Chance] {
+        // The families of perceptrons have their activation functions in them.
+        if split == Split::Activation && !networks.iter().any(|network| network.shape.conv > 0) {
+            continue;
+        }
         all.push(boosted(networks, split, level, bucket)?);
         all.push(classified(networks, split, bucket));
     }
@@ -255,11 +270,12 @@ pub fn held_out(networks: &[Network], level: f64, bucket: f64) -> Result<Vec<Hel
 /// # Errors
 /// Too few networks.
 pub fn boosted(networks: &[Network], split: Split, level: f64, bucket: f64) -> Result<HeldOut, Error> {
-    let (table, peaks, families) = table(networks)?;
+    let (table, peaks, _) = table(networks)?;
+    let all = split.groups(networks);
     let (mut outcomes, mut right) = (Vec::new(), 0usize);
     for (inside, outside) in split.folds(networks) {
-        let of = |rows: &[usize]| -> (Vec<f64>, Vec<&str>) {
-            rows.iter().map(|row| (peaks[*row], families[*row])).unzip()
+        let of = |rows: &[usize]| -> (Vec<f64>, Vec<(&str, &str)>) {
+            rows.iter().map(|row| (peaks[*row], all[*row])).unzip()
         };
         let (learn, groups) = of(&outside);
         let model = Model::train(&table.select(&outside), &learn, &groups, &recipe(level, ""))?;
@@ -272,6 +288,7 @@ pub fn boosted(networks: &[Network], split: Split, level: f64, bucket: f64) -> R
     }
     let name = match split {
         Split::Design => "boosting",
+        Split::Activation => "boosting, design with activation",
         Split::Chance => "boosting, split by chance",
     };
     let right = Some(right as f64 / outcomes.len().max(1) as f64);
