@@ -1,7 +1,11 @@
 //! `cargo xtask models`: dry runs of well-known models, and the table of them in the documentation.
 
+mod fits;
+
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -25,6 +29,10 @@ pub struct Flags {
     /// Run only models whose name contains this, and print their lines instead of writing the table.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// Run each model on each of these cards (`T4,A10` or `all`), compare what each run says of the others with the runs
+    /// there, and write no table. A "yes" that a run contradicts is an error.
+    #[arg(long, value_name = "CARDS", num_args = 0..=1, default_missing_value = "all", require_equals = true)]
+    fits: Option<String>,
     /// Programs and libraries, if they are not to be built.
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
@@ -65,13 +73,22 @@ pub fn run(flags: &Flags) -> Result<()> {
         "| model | batch | allocated | reserved | driver | modelled | measured, 2024 | seconds | host memory |".to_owned(),
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|".to_owned(),
     ];
+    let mut tally = fits::Tally::default();
     for row in rows(&list)? {
         if flags.only.as_ref().is_some_and(|only| !row.model.contains(only.as_str())) {
+            continue;
+        }
+        if let Some(cards) = &flags.fits {
+            println!("{}", fits::one(&row, (&python, &programs), (&flags.emulate, cards), &mut tally)?);
             continue;
         }
         let line = one(&row, &python, &programs, &flags.emulate)?;
         println!("{line}");
         table.push(line);
+    }
+    if flags.fits.is_some() {
+        print!("{}", tally.text());
+        return tally.check();
     }
     if flags.only.is_none() {
         let page = shell::root().join(PAGE);
@@ -95,15 +112,7 @@ fn build() -> Result<PathBuf> {
 
 fn one(row: &Row<'_>, python: &Path, programs: &Path, card: &str) -> Result<String> {
     let report = shell::target_dir().join("models.json");
-    let mut command = shell::command(programs.join("radrm-run"));
-    command
-        .args(["--dry-run", "--quiet", "--no-profile", "--no-dataset", "--emulate", card])
-        .arg(format!("--json={}", report.display()))
-        .arg("--")
-        .arg(python)
-        .arg(shell::root().join(PROGRAM))
-        .args([row.model, row.batch])
-        .args(row.options.split_whitespace());
+    let mut command = program(row, python, programs, &report, &[OsStr::new("--emulate"), OsStr::new(card)]);
     let output = command.output().context("radrm-run")?;
     if !output.status.success() {
         bail!("{} {}: {}", row.model, row.batch, String::from_utf8_lossy(&output.stderr));
@@ -112,6 +121,21 @@ fn one(row: &Row<'_>, python: &Path, programs: &Path, card: &str) -> Result<Stri
     fs::remove_file(&report)?;
     let told: Value = serde_json::from_slice(&text)?;
     line(row, &told["dry_run"])
+}
+
+/// A dry run of a model with further options, and a report as JSON.
+fn program(row: &Row<'_>, python: &Path, programs: &Path, report: &Path, options: &[&OsStr]) -> Command {
+    let mut command = shell::command(programs.join("radrm-run"));
+    command
+        .args(["--dry-run", "--quiet", "--no-profile", "--no-dataset"])
+        .args(options)
+        .arg(format!("--json={}", report.display()))
+        .arg("--")
+        .arg(python)
+        .arg(shell::root().join(PROGRAM))
+        .args([row.model, row.batch])
+        .args(row.options.split_whitespace());
+    command
 }
 
 fn line(row: &Row<'_>, told: &Value) -> Result<String> {
