@@ -275,7 +275,7 @@ mod tests {
     fn a_model_file_that_cannot_be_used_refuses_the_start() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("model.json");
-        let of = |path: &Path| Estimators { model: path.to_owned() }.trained();
+        let of = |path: &Path| Estimators { model: path.to_owned(), ..Estimators::default() }.trained();
         let why = of(&path).unwrap_err().to_string();
         assert!(why.ends_with("model.json is no memory model: No such file or directory"), "{why}");
         fs::write(&path, r#"{"version": 9}"#).unwrap();
