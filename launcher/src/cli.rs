@@ -145,8 +145,7 @@ struct Flags {
     /// multiprocessors
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, help_heading = LIMITS, value_parser = Percentage::parse)]
     mps: Option<Option<Percentage>>,
-    /// The part of the multiprocessors that is enough for PROGRAM, as it was measured: its share if it runs under MPS and
-    /// none is stated
+    /// The share under MPS where none is stated: this part of the multiprocessors was measured to be enough
     #[arg(long, value_name = "PERCENT", hide = true, value_parser = Percentage::parse)]
     measured_share: Option<Percentage>,
     #[command(flatten)]

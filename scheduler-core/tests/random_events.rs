@@ -3,17 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use radrm_scheduler_core::early::{FirstSteps, FixedBy};
 use radrm_scheduler_core::{
     Action, Activity, ArrayLimit, Bytes, Condition, Decision, Dependency, DeviceId, Event, HostNeed, Job,
-    JobId, JobObservation, Memory, Millis, Need, Node, NodeId, Observation, Outcome, Permille, Phase,
-    Preemption, Reason, Settings, State, SuspendRefusal, UserId, need::Source,
+    JobId, Memory, Millis, Need, Node, NodeId, Observation, Outcome, Permille, Phase, Preemption, Reason,
+    Settings, State, SuspendRefusal, UserId, need::Source,
 };
 
 #[path = "common/random.rs"]
 mod random;
 
-use random::{Kind, Rng, device, kinds, late_answer, outcome, policies, settings};
+use random::{Kind, Rng, device, first_steps, kinds, late_answer, observation, outcome, policies, settings};
 
 const STEPS: u32 = 10_000;
 
@@ -112,8 +111,7 @@ impl World {
         }
         let before: BTreeSet<JobId> = self.state.blockers().collect();
         let decisions = self.state.step(self.now, event);
-        let is_exceeded = |decision: &Decision| matches!(decision.reason, Reason::StepsExceeded { .. });
-        let anew = anew || decisions.iter().any(is_exceeded);
+        let anew = anew || decisions.iter().any(|made| matches!(made.reason, Reason::StepsExceeded { .. }));
         let served =
             |decision: &Decision| matches!(decision.action, Action::Start { job, .. } if Some(job) == head);
         self.heads += decisions.iter().filter(|decision| served(decision)).count() as u64;
@@ -525,21 +523,14 @@ impl World {
                 None => self.step(Event::Tick),
             },
             20 => match self.pick_running() {
-                Some((job, ..)) => {
+                Some((job, attempt, _)) => {
                     let devices = self.state.job(job).map(|view| view.devices).unwrap_or_default();
                     let used = Bytes::from_gib(self.rng.below(if self.faults { 30 } else { 1 }));
-                    let speed = Some(Permille(self.rng.below(1000) as u32));
                     let device = devices.first().copied().unwrap_or(DeviceId(99));
-                    let smact = Permille(self.rng.below(1001) as u32);
-                    let activity =
-                        self.rng.one_in(2).then_some(Activity { smact, smocc: smact, drama: smact });
-                    let seen = JobObservation { used, peak: used, speed, activity };
+                    let seen = observation(&mut self.rng, used);
                     self.used.insert(job, used);
                     let observed = self.step(Event::JobObserved { job, device, seen });
-                    let attempt = self.running.get(&job).map_or(0, |(attempt, _)| *attempt);
-                    let fixed = self.rng.one_in(2).then_some(FixedBy::User);
-                    let steps = self.rng.below(6) as u32;
-                    let first = FirstSteps { steps, held: used, fixed };
+                    let first = first_steps(&mut self.rng, used);
                     let news = self.step(Event::StepsObserved { job, attempt, first });
                     observed.into_iter().chain(news).collect()
                 }

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::past::PastRuns;
-use super::program::ProgramKey;
 use super::row::Row;
 use super::schema;
 use radrm_base::Bytes;
-use rusqlite::{Connection, named_params};
+use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 /// What a job was seen to hold early.
@@ -42,7 +40,7 @@ pub(super) fn insert(
         .map(|_| ())
 }
 
-fn read(sql: &rusqlite::Row<'_>) -> Result<FirstSteps, rusqlite::Error> {
+pub(super) fn read(sql: &rusqlite::Row<'_>) -> Result<FirstSteps, rusqlite::Error> {
     let held: i64 = sql.get("held_bytes")?;
     Ok(FirstSteps { steps: sql.get("steps")?, held_bytes: u64::try_from(held).unwrap_or(0) })
 }
@@ -69,35 +67,12 @@ impl Row {
     }
 }
 
-/// Runs of a program that ended well, the newest first.
-pub(super) fn select(
-    connection: &Connection,
-    key: &ProgramKey,
-    of: &PastRuns<'_>,
-) -> Result<Vec<PastCourse>, rusqlite::Error> {
-    let mut statement = connection.prepare_cached(
-        "SELECT steps, held_bytes, footprint_bytes FROM runs JOIN first_steps ON run = id
-         WHERE program_key = :key AND origin = :origin AND uid = :uid AND bounds_need = 1 AND complete
-             AND (:model IS NULL OR gpu_model = :model) AND (emulated IS NOT NULL) = :emulated
-         ORDER BY id DESC LIMIT :limit",
-    )?;
-    let given = named_params! {
-        ":key": key.as_str(), ":origin": of.origin.as_str(), ":uid": of.uid, ":model": of.gpu_model,
-        ":emulated": of.emulated, ":limit": of.limit,
-    };
-    let course = |sql: &rusqlite::Row<'_>| {
-        let peak: i64 = sql.get("footprint_bytes")?;
-        Ok(PastCourse { first: read(sql)?, peak: Bytes(u64::try_from(peak).unwrap_or(0)) })
-    };
-    statement.query_map(given, course)?.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::dataset::{Dataset, Filter, Origin};
+    use crate::dataset::{Dataset, Filter, Origin, PastRuns, ProgramKey};
 
     #[test]
     fn first_steps_are_read_back_and_deleted_with_their_run() {

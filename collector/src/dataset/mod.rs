@@ -260,7 +260,7 @@ impl Dataset {
         if schema::version(&self.connection)? < schema::FIRST_STEPS_SINCE {
             return Ok(Vec::new());
         }
-        Ok(first_steps::select(&self.connection, key, of)?)
+        Ok(past::select_courses(&self.connection, key, of)?)
     }
 
     /// The newest dry run of a user's program at this batch size that ended well, on emulated GPUs of this model if one is

@@ -1,5 +1,6 @@
 //! Earlier runs of a program, for the need of the next one, and how many of them are kept.
 
+use super::first_steps::{self, PastCourse};
 use super::program::ProgramKey;
 use super::row::{Origin, Row};
 use radrm_base::{Activity, Bytes, Millis, PastRun, Permille};
@@ -80,6 +81,29 @@ pub(super) fn select(
         ":emulated": of.emulated, ":limit": of.limit,
     };
     statement.query_map(given, past_run)?.collect()
+}
+
+/// Those that ended well and whose first optimizer steps were seen, the newest first.
+pub(super) fn select_courses(
+    connection: &Connection,
+    key: &ProgramKey,
+    of: &PastRuns<'_>,
+) -> Result<Vec<PastCourse>, rusqlite::Error> {
+    let mut statement = connection.prepare_cached(
+        "SELECT steps, held_bytes, footprint_bytes FROM runs JOIN first_steps ON run = id
+         WHERE program_key = :key AND origin = :origin AND uid = :uid AND bounds_need = 1 AND complete
+             AND (:model IS NULL OR gpu_model = :model) AND (emulated IS NOT NULL) = :emulated
+         ORDER BY id DESC LIMIT :limit",
+    )?;
+    let given = named_params! {
+        ":key": key.as_str(), ":origin": of.origin.as_str(), ":uid": of.uid, ":model": of.gpu_model,
+        ":emulated": of.emulated, ":limit": of.limit,
+    };
+    let course = |sql: &rusqlite::Row<'_>| {
+        let peak: i64 = sql.get("footprint_bytes")?;
+        Ok(PastCourse { first: first_steps::read(sql)?, peak: Bytes(u64::try_from(peak).unwrap_or(0)) })
+    };
+    statement.query_map(given, course)?.collect()
 }
 
 /// Forgets all but the newest rows like this one: of its program, origin, user and GPU model. Those that bound a

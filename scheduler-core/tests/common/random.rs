@@ -1,9 +1,10 @@
 //! Random numbers, and the settings that random events are tried under.
 
 use proptest::prelude::*;
+use radrm_scheduler_core::early::{FirstSteps, FixedBy};
 use radrm_scheduler_core::{
-    Bytes, Device, DeviceId, Event, Evidence, FairShare, JobId, Millis, NodeId, Outcome, Permille, Policy,
-    Settings, SuspendRefusal,
+    Activity, Bytes, Device, DeviceId, Event, Evidence, FairShare, JobId, JobObservation, Millis, NodeId,
+    Outcome, Permille, Policy, Settings, SuspendRefusal,
 };
 
 /// SplitMix64.
@@ -53,6 +54,19 @@ pub fn outcome(rng: &mut Rng) -> Outcome {
         5 => Outcome::NotStarted,
         _ => Outcome::Exited { code: 0 },
     }
+}
+
+/// What a monitor sees of a job that uses so much.
+pub fn observation(rng: &mut Rng, used: Bytes) -> JobObservation {
+    let speed = Some(Permille(rng.below(1000) as u32));
+    let smact = Permille(rng.below(1001) as u32);
+    let activity = rng.one_in(2).then_some(Activity { smact, smocc: smact, drama: smact });
+    JobObservation { used, peak: used, speed, activity }
+}
+
+/// What the first optimizer steps of a job that uses so much show.
+pub fn first_steps(rng: &mut Rng, held: Bytes) -> FirstSteps {
+    FirstSteps { steps: rng.below(6) as u32, held, fixed: rng.one_in(2).then_some(FixedBy::User) }
 }
 
 /// What a helper answers about an attempt that ended meanwhile.

@@ -530,14 +530,7 @@ impl<'a> Sim<'a> {
             activities.push(self.activity(*job));
             caps.push(self.runs[job].cap);
         }
-        self.model.speeds(&activities, &caps, self.gpus[at].part, &mut speeds);
-        if self.model.scatter > 1.0 && jobs.len() > 1 {
-            self.model.scatter_into(
-                &activities,
-                |one, other| self.scatter(jobs[one], jobs[other]),
-                &mut speeds,
-            );
-        }
+        self.true_speeds(at, &jobs, &activities, &caps, &mut speeds);
         let sum = |pick: fn(&Activity) -> Permille| -> f64 {
             activities.iter().zip(&speeds).map(|(job, speed)| pick(job).fraction() * speed).sum()
         };

@@ -17,8 +17,23 @@ impl Sim<'_> {
         (ramp * factor) as u64
     }
 
+    /// Speeds of jobs on one device, each with its activity and cap.
+    pub(super) fn true_speeds(
+        &self,
+        at: usize,
+        jobs: &[u32],
+        activities: &[Activity],
+        caps: &[f64],
+        speeds: &mut Vec<f64>,
+    ) {
+        self.model.speeds(activities, caps, self.gpus[at].part, speeds);
+        if self.model.scatter > 1.0 && jobs.len() > 1 {
+            self.model.scatter_into(activities, |one, other| self.scatter(jobs[one], jobs[other]), speeds);
+        }
+    }
+
     /// The factor on the slowdown of a job by another, of their programs and the seed alone.
-    pub(super) fn scatter(&self, job: u32, by: u32) -> f64 {
+    fn scatter(&self, job: u32, by: u32) -> f64 {
         let program = |job: u32| Program::named(&self.trace[job as usize].name).0;
         let pair = program(job).rotate_left(32) ^ program(by);
         let seed = self.options.seed.unwrap_or(0);
