@@ -236,7 +236,8 @@ impl Target {
     #[must_use]
     pub fn pressure(&self, seen: &TargetObservation) -> Option<u32> {
         let part = |value: u64, of: u64| {
-            u32::try_from(u128::from(value) * 1000 / u128::from(of.max(1))).unwrap_or(u32::MAX)
+            // Rounded up: a miss by the least is one.
+            u32::try_from((u128::from(value) * 1000).div_ceil(u128::from(of.max(1)))).unwrap_or(u32::MAX)
         };
         let latency =
             self.latency.as_ref().zip(seen.latency_ns).map(|(target, ns)| part(ns, target.limit_ns));
@@ -423,12 +424,12 @@ mod tests {
             let latency = |fill: Permille| alone as f64 / (1.0 - fill.fraction() / 2.0);
             let mut fill = Permille(start);
             for _ in 0..60 {
-                fill = next(fill, latency(fill) as u32, 1000);
+                fill = next(fill, latency(fill).ceil() as u32, 1000);
             }
             let settled = fill;
             for _ in 0..20 {
-                fill = next(fill, latency(fill) as u32, 1000);
-                prop_assert!(latency(fill) < 1000.5, "{} at {fill}", latency(fill));
+                fill = next(fill, latency(fill).ceil() as u32, 1000);
+                prop_assert!(latency(fill) <= 1000.0, "{} at {fill}", latency(fill));
             }
             // What keeps nine tenths of the limit, or all there is.
             let best = (2.0 * (1.0 - f64::from(alone) / f64::from(GUARD))).min(1.0);

@@ -155,5 +155,5 @@ fn a_lowest_speed_is_kept_as_a_latency_is() {
     }
     assert_eq!(share(&node, 2), Some(150), "300 and then half");
     let standing = node.state.job(JobId(1)).unwrap().standing.unwrap().to_string();
-    assert_eq!(standing, "speed 40% of at least 80%; the job beside it launches in 15% of the time");
+    assert_eq!(standing, "speed 40 % of at least 80 %; the job beside it launches in 15 % of the time");
 }

@@ -54,7 +54,7 @@ pub struct HostSpec {
 }
 
 /// Rounds to the fixed point.
-const ROUNDS: usize = 60;
+const ROUNDS: usize = 200;
 /// Slowest speed that is predicted.
 const LOWEST: f64 = 0.001;
 
@@ -67,6 +67,8 @@ pub fn host_speeds(jobs: &[HostLoad], host: &HostSpec) -> Vec<f64> {
     if jobs.len() < 2 {
         return speeds;
     }
+    // What threads wait beyond the mean, so that no more is computed than the cores can.
+    let mut crowded = 1.0_f64;
     for _ in 0..ROUNDS {
         let all: f64 = jobs.iter().zip(&runnable).map(|(job, part)| threads(job) * part).sum();
         let traffic = sum(jobs, &speeds, |job| job.memory_bytes_per_s.unwrap_or(0.0));
@@ -77,7 +79,7 @@ pub fn host_speeds(jobs: &[HostLoad], host: &HostSpec) -> Vec<f64> {
             let others = (all - threads(job) * runnable[at]).max(0.0);
             let alone = (threads(job) / host.cores).max(1.0);
             let beside = ((threads(job) + others) / host.cores).max(1.0);
-            let stretch = (beside / alone).max(1.0);
+            let stretch = (beside / alone).max(1.0) * crowded;
             let mut slow = 1.0 + busy(job) * (stretch - 1.0);
             if let (Some(own), Some(most)) = (job.memory_bytes_per_s, host.memory_bytes_per_s)
                 && most > 0.0
@@ -95,6 +97,10 @@ pub fn host_speeds(jobs: &[HostLoad], host: &HostSpec) -> Vec<f64> {
             let waits = busy(job) * stretch / slow.max(1.0);
             runnable[at] = 0.5 * runnable[at] + 0.5 * waits.clamp(0.0, 1.0);
         }
+        let taken = sum(jobs, &speeds, |job| job.cores);
+        let wider = (crowded * (taken / host.cores).sqrt()).max(1.0);
+        moved = moved.max((wider - crowded).abs());
+        crowded = wider;
         if moved < 1e-6 {
             break;
         }
@@ -179,7 +185,9 @@ mod tests {
         let light = host_speeds(&[job(5e9), job(5e9)], &HOST);
         assert_eq!(light, [1.0, 1.0]);
         let heavy = host_speeds(&[job(18e9), job(18e9)], &HOST);
-        assert!(heavy[0] < 0.75 && (heavy[0] - heavy[1]).abs() < 1e-6, "{heavy:?}");
+        // s = 1 / (1 + 0.9 (1.8 s - 1))
+        near(heavy[0], 0.755);
+        near(heavy[1], 0.755);
         let unknown = HostSpec { memory_bytes_per_s: None, ..HOST };
         assert_eq!(host_speeds(&[job(18e9), job(18e9)], &unknown), [1.0, 1.0]);
     }
@@ -221,14 +229,16 @@ mod tests {
             let speeds = host_speeds(&jobs, &HOST);
             assert!(speeds.iter().all(|speed| (LOWEST..=1.0).contains(speed)), "{speeds:?}");
             let taken: f64 = jobs.iter().zip(&speeds).map(|(job, speed)| job.cores * speed).sum();
-            assert!(taken <= HOST.cores * 1.05, "{taken} of {}: {jobs:?} {speeds:?}", HOST.cores);
+            assert!(taken <= HOST.cores * 1.01, "{taken} of {}: {jobs:?} {speeds:?}", HOST.cores);
         }
     }
 
+    /// Of one resource: with several, a job that slows a neighbour on the cores leaves more of the link to the others.
     #[test]
-    fn another_job_makes_none_faster() {
+    fn another_job_on_the_cores_makes_none_faster() {
         let more = [cpu(1.0, 1.0), cpu(0.7, 3.0)];
-        for jobs in cases() {
+        for mut jobs in cases() {
+            jobs.iter_mut().for_each(|job| (job.memory_bytes_per_s, job.pcie) = (None, None));
             let alone = host_speeds(&jobs, &HOST);
             let all: Vec<HostLoad> = jobs.iter().chain(&more).copied().collect();
             for (before, after) in alone.iter().zip(host_speeds(&all, &HOST)) {
