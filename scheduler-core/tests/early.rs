@@ -160,8 +160,8 @@ fn a_first_job_waits_for_one_whose_bound_came_back() {
     let mut node = node(1);
     node.run(guess(1, 10, 30));
     steps(&mut node, 1, 3, 10, USER);
-    node.run(gib(2, 20));
-    // It could start once job 2 has left.
+    node.run(Job { time_limit: Some(Millis::from_secs(100)), ..gib(2, 20) });
+    // It could start once job 2 has left, which is gone first.
     node.run(guess(3, 25, 25));
     assert_eq!(node.state.blockers().collect::<Vec<_>>(), [JobId(2)]);
     holds(&mut node, 1, 0, 12);
