@@ -224,6 +224,8 @@ mod tests {
         let long = [b'1'; 4096];
         assert!(reports.take(&long).is_empty() && reports.line.len() == LONGEST_LINE);
         assert!(reports.take(b"\n\n7\n-1 0\nx 0\n7 x\n7 4991\n").is_empty());
-        assert!(!reports.is_over && reports.take(b"end\n").is_empty() && reports.is_over);
+        assert!(!reports.is_over);
+        assert!(reports.take(b"end\n").is_empty());
+        assert!(reports.is_over);
     }
 }

@@ -115,6 +115,8 @@ pub(crate) enum UsageError {
     Overwrites(ReportFileError),
     #[error("--from is after --to")]
     Backwards,
+    #[error("--html shows one factor: give --interference one number")]
+    OnePicture,
     #[error("`{0}` cannot be a device: name one amount for every GPU")]
     NoDevice(String),
     #[error("one file is taken at a time, and {} is one more; a program stands behind --", .0.display())]

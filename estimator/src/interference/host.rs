@@ -63,7 +63,7 @@ const LOWEST: f64 = 0.001;
 pub fn host_speeds(jobs: &[HostLoad], host: &HostSpec) -> Vec<f64> {
     let mut speeds = vec![1.0; jobs.len()];
     // How much of the time a thread of each is runnable.
-    let mut runnable: Vec<f64> = jobs.iter().map(|job| busy(job)).collect();
+    let mut runnable: Vec<f64> = jobs.iter().map(busy).collect();
     if jobs.len() < 2 {
         return speeds;
     }

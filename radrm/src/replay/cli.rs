@@ -97,7 +97,7 @@ impl Flags {
             input::named(&self.gpus)?;
         }
         if self.html.is_some() && self.interference.0.len() > 1 {
-            return Err(ReplayError::OnePicture.into());
+            return Err(UsageError::OnePicture.into());
         }
         Ok(())
     }

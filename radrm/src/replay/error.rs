@@ -19,8 +19,6 @@ pub(crate) enum ReplayError {
     NotPositive(String),
     #[error("{0} is not a number from 1 to 1000")]
     NoScatter(String),
-    #[error("--html shows one factor: give --interference one number")]
-    OnePicture,
     #[error("{} has no estimates of {name}; there are {known}", trace.display())]
     NoEstimates { trace: PathBuf, name: String, known: String },
     #[error("{} has no {what}; --estimates FILE adds recorded ones", trace.display())]

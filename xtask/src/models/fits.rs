@@ -1,6 +1,7 @@
 //! `cargo xtask models --fits`: what a run of a model on each card says of all others, beside the runs on these.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
@@ -82,9 +83,9 @@ pub(super) fn one(
     };
     let mut runs = BTreeMap::from([(card.to_owned(), first)]);
     for name in named {
-        if !runs.contains_key(&name) {
-            let run = on(row, python, programs, &name)?;
-            runs.insert(name, run);
+        if let Entry::Vacant(place) = runs.entry(name) {
+            let run = on(row, python, programs, place.key())?;
+            place.insert(run);
         }
     }
     let name = format!("{} {}", row.shown, row.batch);
