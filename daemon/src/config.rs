@@ -69,7 +69,7 @@ pub(crate) struct Config {
     /// How needs are estimated.
     pub(crate) estimator: Estimators,
     /// Whether Slurm places the jobs.
-    pub(crate) slurm: crate::slurm::settings::Settings,
+    pub(crate) slurm: crate::slurm::settings::SlurmSettings,
 }
 
 /// How needs are estimated.
@@ -140,7 +140,7 @@ impl Default for Config {
             suspend: Suspend::default(),
             scheduler: Settings::default(),
             estimator: Estimators::default(),
-            slurm: crate::slurm::settings::Settings::default(),
+            slurm: crate::slurm::settings::SlurmSettings::default(),
         }
     }
 }

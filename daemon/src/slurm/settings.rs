@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// The section `[slurm]`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Settings {
+pub(crate) struct SlurmSettings {
     /// Whether Slurm places this node's jobs, and radrmd only watches them.
     pub(crate) engine: bool,
     /// The folder of the SPANK plug-in: `state=` in `plugstack.conf`.
@@ -16,7 +16,7 @@ pub(crate) struct Settings {
     pub(crate) comment: bool,
 }
 
-impl Default for Settings {
+impl Default for SlurmSettings {
     fn default() -> Self {
         Self { engine: false, state: "/run/radrm-slurm".into(), comment: true }
     }

@@ -107,7 +107,7 @@ fn survives(rounds: u64) {
         let jobs: Vec<u32> =
             (0..4).map(|_| slurm.sbatch(&[&format!("--gres=shard:{mib}")], &script)).collect();
         // Also in the middle of a start.
-        let is_early = next(&mut state) % 3 == 0;
+        let is_early = next(&mut state).is_multiple_of(3);
         let holds = |job: &u32| {
             let text = fs::read_to_string(slurm.path(&format!("work/there.{job}"))).unwrap_or_default();
             text.contains("granted")

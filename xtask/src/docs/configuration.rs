@@ -19,6 +19,7 @@ const FILES: [(&str, &[&str], &str); 2] = [
             "daemon/src/config.rs",
             "daemon/src/hooks.rs",
             "daemon/src/metrics.rs",
+            "daemon/src/slurm/settings.rs",
             "scheduler-core/src/settings.rs",
             "scheduler-core/src/ladder.rs",
             "scheduler-core/src/policy/mod.rs",
