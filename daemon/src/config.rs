@@ -14,6 +14,7 @@ use serde::Deserialize;
 use super::error::DaemonError;
 use super::hooks::Hooks;
 use super::metrics::Names;
+use crate::slurm::settings::SlurmSettings;
 
 /// The file that is read if none is named.
 pub(crate) const USUAL: &str = "/etc/radrm/radrmd.toml";
@@ -69,7 +70,7 @@ pub(crate) struct Config {
     /// How needs are estimated.
     pub(crate) estimator: Estimators,
     /// Whether Slurm places the jobs.
-    pub(crate) slurm: crate::slurm::settings::SlurmSettings,
+    pub(crate) slurm: SlurmSettings,
 }
 
 /// How needs are estimated.
@@ -140,7 +141,7 @@ impl Default for Config {
             suspend: Suspend::default(),
             scheduler: Settings::default(),
             estimator: Estimators::default(),
-            slurm: crate::slurm::settings::SlurmSettings::default(),
+            slurm: SlurmSettings::default(),
         }
     }
 }
