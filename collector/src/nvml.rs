@@ -10,6 +10,7 @@ use pcie::Pcie;
 use radrm_os::nvml::{Device, Monitor, Nvml, NvmlError};
 use radrm_profile::model::{Gpu, GpuIndex, NvmlSample, ProcessUse};
 use radrm_profile::{Bytes, Nanos};
+use radrm_telemetry::monotonic_ns;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -103,11 +104,6 @@ impl Sampler {
     }
 }
 
-fn mono_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
-}
-
 /// The thread. Ends when the other side is gone.
 fn sample(source: &NvmlSource, origin: u64, asks: &Receiver<Ask>, messages: &Sender<Message>) {
     let Ok(first) = asks.recv() else { return };
@@ -147,7 +143,7 @@ fn sample(source: &NvmlSource, origin: u64, asks: &Receiver<Ask>, messages: &Sen
                 }
             }
         }
-        let t = Nanos(mono_ns().saturating_sub(origin));
+        let t = Nanos(monotonic_ns().saturating_sub(origin));
         // A GPU that reports nothing (an old driver, a GPU that has gone) is left
         // out from then on.
         let mut gone = false;

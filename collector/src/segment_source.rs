@@ -13,7 +13,9 @@ use radrm_profile::model::{
 use radrm_profile::{Bytes, Nanos};
 use radrm_telemetry as seg;
 use radrm_telemetry::ledger::LedgerView;
-use radrm_telemetry::{Liveness, ProcessSnapshot, RangeReader, RingReader, SampleReader, Segment, SlotInfo};
+use radrm_telemetry::{
+    Liveness, ProcessSnapshot, RangeReader, RingReader, SampleReader, Segment, SlotInfo, monotonic_ns,
+};
 use std::collections::{HashMap, HashSet};
 
 /// Largest live blocks that a profile names.
@@ -50,7 +52,7 @@ impl SegmentSource {
     ) -> SegmentSource {
         // A segment that cannot be read has no processes either; its times do
         // not matter then.
-        let origin_mono_ns = segment.job().map_or_else(|_| mono_ns(), |job| job.created_mono_ns);
+        let origin_mono_ns = segment.job().map_or_else(|_| monotonic_ns(), |job| job.created_mono_ns);
         SegmentSource {
             segment,
             origin_mono_ns,
@@ -116,7 +118,7 @@ impl SegmentSource {
 
 impl Source for SegmentSource {
     fn now(&self) -> Nanos {
-        Nanos(mono_ns().saturating_sub(self.origin_mono_ns))
+        Nanos(monotonic_ns().saturating_sub(self.origin_mono_ns))
     }
 
     fn origin_mono_ns(&self) -> u64 {
@@ -311,11 +313,6 @@ impl Source for SegmentSource {
             })
             .collect()
     }
-}
-
-fn mono_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 
 fn key(slot: &SlotInfo) -> ProcessKey {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use radrm_base::step::is_step;
 use radrm_scheduler_core::{LatencyTarget, Unseen};
 use radrm_telemetry::{
-    Liveness, NameId, RangeReader, RangeSnapshot, SampleReader, Segment, SlotInfo, budget,
+    Liveness, NameId, RangeReader, RangeSnapshot, SampleReader, Segment, SlotInfo, monotonic_ns,
 };
 
 /// Launches are counted over this long for a speed.
@@ -86,7 +86,7 @@ impl StepWatch {
     ) -> Result<u64, Unseen> {
         let Some(segment) = segment else { return Err(Unseen::NoShim) };
         let Ok(job) = segment.job() else { return Err(Unseen::NoShim) };
-        let now = budget::now().saturating_sub(job.created_mono_ns);
+        let now = monotonic_ns().saturating_sub(job.created_mono_ns);
         let first = now.saturating_sub(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX));
         let from = self.read_until.replace(now).unwrap_or(first);
         let mut times: BTreeMap<Kind, Vec<u64>> = BTreeMap::new();

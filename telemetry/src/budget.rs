@@ -24,11 +24,6 @@ pub const PERIOD_MS: u16 = 100;
 /// Largest number of launches in flight that a budget can state.
 pub const MAX_IN_FLIGHT: u16 = 0xfff;
 
-/// The clock of launch slots: `CLOCK_MONOTONIC`, ns.
-pub fn now() -> u64 {
-    crate::sys::monotonic_ns()
-}
-
 /// A job's launch budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {

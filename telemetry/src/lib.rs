@@ -62,4 +62,5 @@ pub use samples::LaunchSample;
 pub use segment::{CreateError, SegmentFile};
 pub use stacks::{Frame, SiteId};
 pub use strata::{CopyWay, Filling, KernelsMode, SizeClass, Stratum, estimate::KernelTime};
+pub use sys::monotonic_ns;
 pub use writer::{OwnMemory, Writer};

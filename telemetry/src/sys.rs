@@ -33,7 +33,7 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// `CLOCK_MONOTONIC` in ns; 0 if the system has none.
+/// `CLOCK_MONOTONIC` in ns, the clock of segments and of launch slots; 0 if the system has none.
 pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }

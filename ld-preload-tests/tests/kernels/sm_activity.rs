@@ -11,7 +11,7 @@ use radrm_collector::work;
 use radrm_emulator_machine::SmWork;
 use radrm_preload_tests::{artifacts, child::Running, programs, rig::Rig};
 use radrm_profile::model::KernelActivity;
-use radrm_telemetry::{Filling, SegmentFile};
+use radrm_telemetry::{Filling, SegmentFile, monotonic_ns};
 
 /// Of kernels that take longer than what is launched with them, 20 us and more; the others take as long as their waves.
 const TIMES: &str =
@@ -22,13 +22,6 @@ const TIMES: &str =
 const POINTS: f64 = 5.0;
 
 const WINDOW: Duration = Duration::from_secs(2);
-
-fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the answer.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
 
 /// SM activity and occupancy in a window, in per cent.
 #[derive(Clone, Copy, Debug)]

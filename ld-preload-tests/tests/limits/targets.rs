@@ -103,10 +103,10 @@ fn measure(served: &[&str], fillers: &[&str], count: usize) -> Made {
     fills.iter().for_each(|fill| daemon.until("it launches", |daemon| launches(daemon, *fill) > 0));
     thread::sleep(Duration::from_secs(12));
     let before: u64 = fills.iter().map(|fill| launches(&daemon, *fill)).sum();
-    let (begun, from_us) = (Instant::now(), radrm_telemetry::budget::now() / 1000);
+    let (begun, from_us) = (Instant::now(), radrm_telemetry::monotonic_ns() / 1000);
     thread::sleep(MEASURED);
     let after: u64 = fills.iter().map(|fill| launches(&daemon, *fill)).sum();
-    let (passed, until_us) = (begun.elapsed().as_secs_f64(), radrm_telemetry::budget::now() / 1000);
+    let (passed, until_us) = (begun.elapsed().as_secs_f64(), radrm_telemetry::monotonic_ns() / 1000);
     let output = daemon.show(job)["job"]["output"].as_str().expect("path").to_owned();
     let mut windows: Vec<Vec<u64>> = Vec::new();
     for line in fs::read_to_string(output).expect("output").lines() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use radrm_limits::jobs::{self, Job};
 use radrm_limits::scopes::user_name;
 use radrm_os::Process;
-use radrm_telemetry::{KIND_COUNT, ProcessSnapshot};
+use radrm_telemetry::{KIND_COUNT, ProcessSnapshot, monotonic_ns};
 
 use super::LiveError;
 use super::activity::{Activity, profile_of};
@@ -134,7 +134,7 @@ impl Known {
             .collect();
         let held = gpus.iter().fold(0, |sum: u64, gpu| sum.saturating_add(gpu.held_bytes));
         self.steps.poll(&job.segment, &running, now);
-        let segment_ns = mono_ns().saturating_sub(created_mono_ns);
+        let segment_ns = monotonic_ns().saturating_sub(created_mono_ns);
         self.history.add(Poll { at: now, held, launches: total.launches });
         let number = *self.job.get_or_insert_with(|| {
             let found = job.processes().into_iter().find_map(|process| process.variable(JOB_VARIABLE));
@@ -219,12 +219,6 @@ fn of_process(process: &ProcessSnapshot) -> ProcessReading {
         launches: process.launches().saturating_add(process.graph_launches),
         refused: process.failures,
     }
-}
-
-/// The clock by which segments are dated.
-fn mono_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 #[cfg(test)]

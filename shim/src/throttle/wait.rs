@@ -9,7 +9,7 @@ use super::word;
 use crate::cx::Cx;
 use crate::errno;
 use crate::shell;
-use crate::telemetry::budget::{self, Budget};
+use crate::telemetry::{budget::Budget, monotonic_ns};
 
 /// Longest sleep of a waiting thread (ns): a thread that was not woken checks once more after it.
 const MAX_SLEEP_NS: u64 = 20_000_000;
@@ -40,7 +40,7 @@ fn wait(cx: &Cx<'_>, stream: CUstream, price: u64) {
     loop {
         let seen = word();
         let Some(budget) = Budget::from_word(seen) else { return };
-        let from = budget::now();
+        let from = monotonic_ns();
         let verdict = throttle.with(|throttle| throttle.verdict(cx, stream, price, budget, seen, from));
         let (sleep, counts) = match verdict {
             None | Some(Verdict::Go) => return,
@@ -65,7 +65,7 @@ fn wait(cx: &Cx<'_>, stream: CUstream, price: u64) {
             cx.writer().wait_for_budget(seen, sleep);
         }
         if counts {
-            cx.writer().held_for(budget::now().saturating_sub(from));
+            cx.writer().held_for(monotonic_ns().saturating_sub(from));
         }
     }
 }
