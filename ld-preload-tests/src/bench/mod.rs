@@ -57,6 +57,8 @@ pub struct Plan {
     pub starts: usize,
     /// Starts of a program without CUDA, per set-up.
     pub execs: usize,
+    /// Starts under `radrm-run`, in each of the ways.
+    pub watched: usize,
     /// Processes started at once.
     pub at_once: usize,
     /// Processes of a job under a quota.
@@ -80,6 +82,7 @@ impl Plan {
             threads: vec![1, 2],
             starts: 60,
             execs: 1500,
+            watched: 300,
             at_once: 300,
             crowd: 300,
             launches: 100_000_000,
@@ -98,6 +101,7 @@ impl Plan {
             threads: vec![1, 2],
             starts: 4,
             execs: 20,
+            watched: 4,
             at_once: 10,
             crowd: 10,
             launches: 1_000_000,
@@ -141,6 +145,8 @@ pub struct Figures {
     pub at_once: Samples,
     /// Nanoseconds from start to end of a program without CUDA.
     pub exec: Samples,
+    /// Nanoseconds to the first line of a program's `main`, by how it was started.
+    pub watched: BTreeMap<&'static str, Vec<f64>>,
     /// Resident KiB before and after many launches, and 512-byte blocks of the segment likewise.
     pub growth: BTreeMap<Setup, [u64; 4]>,
 }
@@ -177,6 +183,12 @@ impl Figures {
         for call in calls::CALLS {
             ensure!(self.batches.keys().any(|k| k.call == call), "{call} was not measured");
         }
+        for (name, _) in processes::WATCHED {
+            ensure!(
+                self.watched.get(name).is_some_and(|s| s.len() == plan.watched),
+                "{name}: starts are missing"
+            );
+        }
         ensure!(self.growth.contains_key(&Setup::Radrm), "the growth of memory was not measured");
         ensure!(
             plan.counted == 0 || self.no_instructions.is_some() || !self.instructions.is_empty(),
@@ -207,6 +219,7 @@ pub fn measure(plan: &Plan) -> Result<Figures> {
     calls::count_instructions(plan, &mut figures)?;
     processes::starts(plan, &mut figures)?;
     processes::execs(plan, &mut figures)?;
+    processes::watched(plan, &mut figures)?;
     processes::growth(plan, &mut figures)?;
     Ok(figures)
 }

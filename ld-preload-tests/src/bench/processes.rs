@@ -11,10 +11,17 @@ use super::{
     Figures, Plan, Setup,
     calls::{client, command},
 };
-use crate::{child, rig::Rig};
+use crate::{artifacts, child, programs, rig::Rig};
 
 /// It has no libraries but the C library.
 const WITHOUT_CUDA: &str = "/bin/true";
+
+/// Ways to start a program, with the options of `radrm-run`; the first is the program alone.
+pub const WATCHED: [(&str, Option<&[&str]>); 3] = [
+    ("the program alone", None),
+    ("`radrm-run -q --no-profile --no-dataset`", Some(&["-q", "--no-profile", "--no-dataset"])),
+    ("`radrm-run -q`, with profile and dataset", Some(&["-q"])),
+];
 
 fn spawn(rig: &Rig, setup: Setup) -> Result<Child> {
     client(rig, setup).arg("start").stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("client")
@@ -59,6 +66,37 @@ pub fn execs(plan: &Plan, figures: &mut Figures) -> Result<()> {
             let status = command.status().context(WITHOUT_CUDA)?;
             ensure!(status.success(), "{setup:?}: {WITHOUT_CUDA} ended with {status}");
             figures.exec.entry(*setup).or_default().insert(round, begin.elapsed().as_nanos() as f64);
+        }
+    }
+    Ok(())
+}
+
+/// Times the way from the start of `radrm-run` to the first line of a program's `main`, and the program's own way there.
+pub fn watched(plan: &Plan, figures: &mut Figures) -> Result<()> {
+    eprintln!("starts under radrm-run");
+    let rig = Rig::instant();
+    let program = programs::compile("bench_client.c", &[]);
+    let mut commands = WATCHED.map(|(name, options)| {
+        let mut command = match options {
+            None => rig.bare_command(&program),
+            Some(options) => {
+                let mut command = rig.bare_command(artifacts::file("radrm-run"));
+                command.env("RADRM_LIB_DIR", artifacts::directory()).args(options).arg("--").arg(&program);
+                command
+            }
+        };
+        command.arg("clock");
+        (name, command)
+    });
+    for _ in 0..plan.watched {
+        for (name, command) in &mut commands {
+            let begin = radrm_telemetry::monotonic_ns();
+            let output = command.stderr(Stdio::inherit()).output().context(*name)?;
+            ensure!(output.status.success(), "{name}: ended with {}", output.status);
+            let said = String::from_utf8_lossy(&output.stdout);
+            let main: u64 =
+                said.trim().parse().with_context(|| format!("{name}: the client said {said:?}"))?;
+            figures.watched.entry(*name).or_default().push(main.saturating_sub(begin) as f64);
         }
     }
     Ok(())

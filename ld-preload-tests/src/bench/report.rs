@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::cores::pairs_by_core;
 use super::paced::{self, Pair};
+use super::processes::WATCHED;
 use super::{Figures, Plan, Samples, Setup, median};
 use crate::measured::{commit, date, machine};
 
@@ -18,11 +19,14 @@ fn spread(samples: &Samples, setup: Setup, scale: f64) -> String {
 }
 
 /// What this part of the samples is not above; 0 of none.
-fn quantile(samples: &Samples, setup: Setup, part: f64) -> f64 {
-    let mut all: Vec<f64> = samples.get(&setup).into_iter().flat_map(|s| s.values().copied()).collect();
+fn quantile(samples: impl IntoIterator<Item = f64>, part: f64) -> f64 {
+    let mut all: Vec<f64> = samples.into_iter().collect();
     all.sort_by(f64::total_cmp);
     all.get((all.len() as f64 * part) as usize).copied().unwrap_or(0.0)
 }
+
+/// The parts of the samples that the tables of short programs name: a busy machine is felt by the last of them most.
+const PARTS: [(&str, f64); 3] = [("median", 0.5), ("fastest tenth", 0.1), ("lowest 5 %", 0.05)];
 
 /// RADRM's figures less the pass-through shim's, in the rounds that have both.
 fn over_passthrough(samples: &Samples) -> Vec<f64> {
@@ -192,14 +196,36 @@ pub fn table(plan: &Plan, figures: &Figures) -> String {
     line(format!("`/bin/true` from start to end, {} times each in turn.\n", plan.execs));
     line("| figure | no shim | pass-through | RADRM | pass-through - no shim | RADRM - no shim |".into());
     line("|---|---|---|---|---|---|".into());
-    for (name, part) in [("median", 0.5), ("fastest tenth", 0.1)] {
-        let of = |setup| quantile(&figures.exec, setup, part) / 1e3;
+    for (name, part) in PARTS {
+        let of = |setup| {
+            quantile(figures.exec.get(&setup).into_iter().flat_map(|s| s.values().copied()), part) / 1e3
+        };
         let [bare, passed, radrm] = Setup::ALL.map(of);
         line(format!(
             "| {name} | {bare:.1} | {passed:.1} | {radrm:.1} | {:+.1} | {:+.1} |",
             passed - bare,
             radrm - bare
         ));
+    }
+    line("\n## Start of a program under `radrm-run` (ms)\n".into());
+    line(format!(
+        "From the start of `radrm-run` to the first line of a program's `main`, {} times each in turn; in brackets what that is \
+         over the program alone.\n",
+        plan.watched
+    ));
+    line(format!("| how |{}", PARTS.map(|(name, _)| format!(" {name} |")).concat()));
+    line("|---|---|---|---|".into());
+    let [(alone, _), ..] = WATCHED;
+    for (name, _) in WATCHED {
+        let cells = PARTS.map(|(_, part)| {
+            let of = |name| quantile(figures.watched.get(name).into_iter().flatten().copied(), part) / 1e6;
+            if name == alone {
+                format!(" {:.2} |", of(name))
+            } else {
+                format!(" {:.2} ({:+.2}) |", of(name), of(name) - of(alone))
+            }
+        });
+        line(format!("| {name} |{}", cells.concat()));
     }
     line("\n## Memory over a long run\n".into());
     line("| set-up | launches | resident before (KiB) | after (KiB) | segment after 100,000 launches (KiB) | after all (KiB) |".into());
