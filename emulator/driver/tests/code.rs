@@ -103,3 +103,46 @@ fn dynamic_shared_memory_is_left_up_to_what_the_kernel_may_have() {
         assert_eq!(left(0), (1, 0));
     });
 }
+
+/// As cuda.core's tests of a kernel's arguments expect: they destroy all contexts and ask again.
+#[test]
+fn parameters_of_a_kernel_need_a_context_and_their_number_does_not() {
+    const INVALID_CONTEXT: u32 = 201;
+    const INVALID_VALUE: u32 = 1;
+    const PTX: &CStr = c".version 8.0
+.target sm_70
+.address_size 64
+.visible .entry work(.param .u64 work_param_0, .param .u32 work_param_1) { ret; }
+";
+    isolated("parameters_of_a_kernel_need_a_context_and_their_number_does_not", &[], |cuda| {
+        begin(cuda, 0);
+        let (mut library, mut kernel) = (NULL, NULL);
+        assert_eq!(
+            call!(cuda, "cuLibraryLoadData"(
+                &mut library => *mut Handle, PTX.as_ptr() => *const c_char, NULL => Handle, NULL => Handle, 0 => u32,
+                NULL => Handle, NULL => Handle, 0 => u32)),
+            0
+        );
+        assert_eq!(
+            call!(cuda, "cuLibraryGetKernel"(
+                &mut kernel => *mut Handle, library => Handle, c"work".as_ptr() => *const c_char)),
+            0
+        );
+        let parameter = |index: usize| {
+            let (mut offset, mut size) = (usize::MAX, usize::MAX);
+            let code = call!(cuda, "cuKernelGetParamInfo"(
+                kernel => Handle, index => usize, &mut offset => *mut usize, &mut size => *mut usize));
+            (code, offset, size)
+        };
+        assert_eq!((parameter(0), parameter(1)), ((0, 0, 8), (0, 8, 4)));
+        assert_eq!(parameter(2).0, INVALID_VALUE, "there are two");
+        let mut context = NULL;
+        assert_eq!(call!(cuda, "cuCtxPopCurrent_v2"(&mut context => *mut Handle)), 0);
+        assert_eq!(parameter(0), (INVALID_CONTEXT, usize::MAX, usize::MAX), "nothing is written");
+        let mut count = 0_usize;
+        assert_eq!(call!(cuda, "cuKernelGetParamCount"(kernel => Handle, &mut count => *mut usize)), 0);
+        assert_eq!(count, 2);
+        assert_eq!(call!(cuda, "cuCtxPushCurrent_v2"(context => Handle)), 0);
+        assert_eq!(parameter(1), (0, 8, 4));
+    });
+}
