@@ -94,6 +94,22 @@ fn pitched_memory_is_charged_by_the_pitch_that_the_driver_chose() {
 }
 
 #[test]
+fn quota_counts_pitched_memory_as_the_driver_takes_it() {
+    let (rig, _directory) = rig();
+    // 2048 rows of one byte, 512 apart.
+    let list = ["use:0", "pitch:a:1:2048", "info", "pause", "free:a", "pause"];
+    let mut running = Running::start(steps(&rig, &list), PATIENCE);
+    assert_eq!(running.line().trim_end(), format!("info {} {}", 63 * MIB, 64 * MIB));
+    for bytes in [MIB, 0] {
+        running.until_ready();
+        let held = rig.ledgers().iter().flat_map(|b| &b.gpus).map(|gpu| gpu.total_requested_now).sum::<u64>();
+        assert_eq!((view(&rig).gpus()[0].used, held), (bytes, bytes), "in the quota, at the driver");
+        running.go_on();
+    }
+    running.end().ok();
+}
+
+#[test]
 fn what_the_driver_refuses_is_given_back() {
     // The quota has room, the card of 1 GiB has not.
     let (rig, _directory) = rig_of(1, 0, "2GiB");
