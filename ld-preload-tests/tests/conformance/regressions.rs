@@ -103,3 +103,28 @@ fn launches_of_any_handle_value_are_counted() {
         assert_eq!(counted, made, "{mode}");
     }
 }
+
+/// A product of cuSPARSE calls nothing that a capture forbids, and its workspace can come from the captured stream's
+/// pool. The library is the stand-in of a dry run.
+#[test]
+fn sparse_products_in_a_capture_leave_it_valid() {
+    let rig = Rig::emulated("1xA100-40GB");
+    rig.add_stand_ins();
+    let program = programs::compile("sparse_capture.c", &["-ldl"]);
+    let bare = child::run(rig.bare_command(&program), PATIENCE).ok().stdout;
+    let calls = || bare.lines().filter_map(|line| line.trim_start().split_once(": "));
+    for what in ["product", "end", "launch"] {
+        assert!(bare.contains(what), "{bare}");
+    }
+    // Status 1: active.
+    let wrong: Vec<_> = calls()
+        .filter(|(call, answer)| match *call {
+            "status" => *answer != "1, end: 0",
+            "nodes" | "last error" => false,
+            _ => answer.split(' ').any(|code| code != "0"),
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}\n{bare}");
+    let outcome = rig.run(&program, &[]).ok();
+    assert_eq!(outcome.ended.stdout, bare);
+}
