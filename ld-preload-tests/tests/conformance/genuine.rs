@@ -8,7 +8,7 @@ use std::{
 
 use radrm_cuda_abi::table::rows;
 use radrm_preload_tests::{
-    child,
+    artifacts, child,
     genuine::{Generation, generations, oracles},
     programs, python,
     rig::Rig,
@@ -213,5 +213,49 @@ fn launches_go_straight_to_the_genuine_driver() {
         let relocations = String::from_utf8_lossy(&output.stdout);
         assert!(relocations.lines().count() > 1000, "{}", generation.name);
         assert!(!relocations.contains("cuLaunch"), "{}", generation.name);
+    }
+}
+
+/// A check of `radrm doctor`: status, what was found, and what to do.
+fn check_of(findings: &serde_json::Value, subject: &str) -> Option<[String; 3]> {
+    let check = findings["checks"].as_array()?.iter().find(|check| check["subject"] == subject)?;
+    Some(["status", "found", "remedy"].map(|part| check[part].as_str().unwrap_or_default().to_owned()))
+}
+
+/// A user who installed the driver's libraries, and whose kernel module is not loaded.
+#[test]
+fn doctor_names_the_missing_kernel_module_under_the_genuine_driver() {
+    let doctor = |rig: &Rig, path: &Path| {
+        let mut command = rig.bare_command(artifacts::file("radrm"));
+        command.args(["doctor", "--json"]).env("RADRM_LIB_DIR", artifacts::directory()).env("PATH", path);
+        let ended = child::run(command, PATIENCE).ok();
+        serde_json::from_str::<serde_json::Value>(&ended.stdout).expect("JSON")
+    };
+    for generation in generations() {
+        let rig = Rig::genuine(&generation);
+        let findings = doctor(&rig, &generation.programs());
+        let check =
+            |subject: &str| check_of(&findings, subject).unwrap_or_else(|| panic!("{subject}: {findings:#}"));
+        let [status, found, remedy] = check("driver");
+        assert_eq!(status, "warning", "{found}");
+        assert!(found.starts_with("NVML does not answer: "), "{found}");
+        assert_eq!(remedy, "load the kernel module (modprobe nvidia), or use --emulate", "{found}");
+        assert_eq!(check_of(&findings, "GPU"), None, "the driver's line says it");
+        assert_eq!(check("SM activity"), ["info", "there is no GPU to measure", ""]);
+        if !Path::new("/dev/nvidiactl").exists() {
+            assert_eq!(check("device files"), ["info", "there is no /dev/nvidia*", ""]);
+        }
+        for subject in ["shim", "C library", "emulated GPUs"] {
+            assert_eq!(check(subject)[0], "ok", "{subject}: {findings:#}");
+        }
+        let [status, found, remedy] = check("MPS");
+        assert_eq!((status.as_str(), remedy.as_str()), ("info", ""));
+        assert!(found.contains("--mps starts it"), "{}: {found}", generation.name);
+        // Without the driver's packages the remarks are others.
+        let none = doctor(&Rig::empty(), rig.path());
+        let [_, _, remedy] = check_of(&none, "driver").expect("a line of the driver");
+        assert_eq!(remedy, "install NVIDIA's driver, or use --emulate", "{none:#}");
+        let [_, found, _] = check_of(&none, "MPS").expect("a line of MPS");
+        assert!(found.contains("is not installed"), "{found}");
     }
 }
