@@ -32,13 +32,11 @@ macro_rules! launch_prologue {
     ($function:literal, $function32:literal) => {
         concat!(
             ".cfi_startproc\n",
-            // Ready? The thread's first word is the page's first word.
+            // Ready, and no launch budget? The thread's first word is the page's, and the budget's word is 0.
             "mov rax, qword ptr [rip + radrm_tls@GOTTPOFF]\n",
             "mov r10, qword ptr [rip + {page}]\n",
-            "cmp r10, qword ptr fs:[rax]\n",
-            "jne 9f\n",
-            // No launch budget?
-            "cmp qword ptr [rip + {control} + {budget}], 0\n",
+            "xor r10, qword ptr fs:[rax]\n",
+            "or r10, qword ptr [rip + {control} + {budget}]\n",
             "jne 9f\n",
             // The function's place in the thread's cache.
             "mov r11, qword ptr fs:[rax + {cache}]\n",

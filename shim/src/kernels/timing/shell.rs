@@ -23,12 +23,11 @@ macro_rules! timed_prologue {
     () => {
         concat!(
             ".cfi_startproc\n",
+            // Ready, and no launch budget?
             "mov rax, qword ptr [rip + radrm_tls@GOTTPOFF]\n",
             "mov r10, qword ptr [rip + {page}]\n",
-            "cmp r10, qword ptr fs:[rax]\n",
-            "jne 9f\n",
-            // No launch budget?
-            "cmp qword ptr [rip + {control} + {budget}], 0\n",
+            "xor r10, qword ptr fs:[rax]\n",
+            "or r10, qword ptr [rip + {control} + {budget}]\n",
             "jne 9f\n",
             "mov r11, qword ptr fs:[rax + {strata}]\n",
         )
