@@ -37,9 +37,11 @@ fn main() {
     // Addresses of our own entry points must be ours even where the program exports the same names.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now,-z,relro");
-    // `src/start.rs` has what is needed of the start files. Zig's linker decides for itself which it takes.
     if !std::env::var("RUSTC_LINKER").is_ok_and(|linker| linker.contains("zig")) {
+        // `src/start.rs` has what is needed of the start files. Zig's linker decides for itself which it takes.
         println!("cargo::rustc-cdylib-link-arg=-nostartfiles");
+        // What the loader writes begins with a page, so that it takes one page less. Zig's linker does not know the option.
+        println!("cargo::rustc-cdylib-link-arg=-Wl,-z,separate-loadable-segments");
     }
     let hooks = read_hooks();
     let all = table::rows();

@@ -48,5 +48,7 @@ mod thread;
 mod throttle;
 mod tls;
 #[cfg(not(test))]
+mod unprinted;
+#[cfg(not(test))]
 mod unwind;
 mod wiped;

@@ -10,7 +10,7 @@
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::context::Contexts;
 use crate::graph::Graphs;
@@ -267,6 +267,7 @@ fn join_now(page: &Page) -> bool {
     unsafe { (*page.writer.get()).write(writer) };
     page.kernels.timing.begin(page.writer());
     throttle::begin(page.writer(), path);
+    HAS_JOINED.store(true, Ordering::Relaxed);
     let epoch = EPOCHS.fetch_add(1, Ordering::Relaxed) + 1;
     page.generation.store(epoch, Ordering::Relaxed);
     page.set_epoch(epoch);
@@ -280,10 +281,15 @@ fn join_now(page: &Page) -> bool {
     true
 }
 
+/// Whether this process has joined, or one that it was forked from. It lies among written data, whose page the loader has
+/// touched: a program that never joins does not touch the process's state when it exits.
+#[unsafe(link_section = ".data.radrm_has_joined")]
+static HAS_JOINED: AtomicBool = AtomicBool::new(false);
+
 /// Says that this process ended by itself; a killed one, or one that called `_exit`, says nothing.
 extern "C" fn ended() {
     // A child of a fork that has not joined finds no epoch, and so leaves its parent's slot alone.
-    if PAGE.epoch() != 0 {
+    if HAS_JOINED.load(Ordering::Relaxed) && PAGE.epoch() != 0 {
         PAGE.kernels.timing.settle();
         PAGE.writer().leave(telemetry::EndReason::Exited);
     }

@@ -70,6 +70,20 @@ fn functions_that_older_libraries_lack_are_not_needed() {
     assert!(text.contains("@GLIBC_2.") && newer.is_empty(), "{newer:?}");
 }
 
+/// The loader would look each of them up in every program of a job (`src/unprinted.rs`).
+#[test]
+fn no_function_is_needed_for_reports_of_panics() {
+    let needed: BTreeSet<String> = symbols(&["-D", "--undefined-only"])
+        .into_iter()
+        .map(|name| name.split('@').next().unwrap_or_default().to_owned())
+        .collect();
+    assert!(needed.contains("memcpy"), "{needed:?}");
+    let reports =
+        ["calloc", "getcwd", "getenv", "gettid", "mmap64", "open64", "read", "realpath", "stat64", "statx"];
+    let found: Vec<_> = reports.iter().filter(|name| needed.contains(**name)).collect();
+    assert!(found.is_empty(), "{found:?}");
+}
+
 /// Addresses that the loader has to write into every program of a job: those of the standard library, and few of ours.
 #[test]
 fn the_loader_writes_few_addresses() {

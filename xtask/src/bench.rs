@@ -21,6 +21,8 @@ pub fn run(flags: &Flags) -> Result<()> {
         bail!("there is no measuring program in ld-preload-tests/src/bin");
     }
     shell::run(shell::cargo().args(["build", "--release", "--workspace"]))?;
+    shell::run(shell::cargo().args(["build", "--profile", "preload", "-p", shell::SHIM]))?;
+    shell::take_preload(&shell::target_dir().join("release"))?;
     shell::run(
         shell::cargo()
             .args(["run", "--quiet", "--release", "-p", "radrm-preload-tests", "--bin", "radrm-bench", "--"])

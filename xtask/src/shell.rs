@@ -1,6 +1,7 @@
 //! Running other programs from the workspace's root.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -30,6 +31,24 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root());
     command
+}
+
+/// The shim, whose profile is `preload`.
+pub const SHIM: &str = "radrm-shim";
+
+/// Puts the shim of profile `preload`, which was built, in the place of that of the release build in `folder`.
+///
+/// # Errors
+/// It was not built, or cannot be copied.
+pub fn take_preload(folder: &Path) -> Result<()> {
+    let built = folder.with_file_name("preload").join("libradrm.so");
+    let place = folder.join("libradrm.so");
+    // A link to what cargo keeps: not written through.
+    if place.exists() {
+        fs::remove_file(&place).with_context(|| place.display().to_string())?;
+    }
+    fs::copy(&built, &place).with_context(|| format!("{} is not built", built.display()))?;
+    Ok(())
 }
 
 /// Runs a command whose output people see.

@@ -233,40 +233,61 @@ unsafe extern "C" fn domain_create_w(name: *const u32) -> *mut c_void {
     guarded(core::ptr::null_mut(), |_| unsafe { with_wide(name, text::register) })
 }
 
-/// Our functions of a module, by number.
-fn functions(module: c_int) -> &'static [(usize, *const c_void)] {
-    struct Functions<const N: usize>([(usize, *const c_void); N]);
-    // SAFETY: addresses of functions.
-    unsafe impl<const N: usize> Sync for Functions<N> {}
-    static OF_CORE: Functions<13> = Functions([
-        (1, mark_ex as *const c_void),
-        (2, mark_a as *const c_void),
-        (3, mark_w as *const c_void),
-        (4, range_start_ex as *const c_void),
-        (5, range_start_a as *const c_void),
-        (6, range_start_w as *const c_void),
-        (7, range_end as *const c_void),
-        (8, range_push_ex as *const c_void),
-        (9, range_push_a as *const c_void),
-        (10, range_push_w as *const c_void),
-        (11, range_pop as *const c_void),
-        (12, name_category_a as *const c_void),
-        (13, name_category_w as *const c_void),
-    ]);
-    static OF_CORE2: Functions<11> = Functions([
-        (1, domain_mark_ex as *const c_void),
-        (2, domain_range_start_ex as *const c_void),
-        (3, domain_range_end as *const c_void),
-        (4, domain_range_push_ex as *const c_void),
-        (5, domain_range_pop as *const c_void),
-        (8, domain_name_category_a as *const c_void),
-        (9, domain_name_category_w as *const c_void),
-        (10, domain_register_string_a as *const c_void),
-        (11, domain_register_string_w as *const c_void),
-        (12, domain_create_a as *const c_void),
-        (13, domain_create_w as *const c_void),
-    ]);
-    if module == CORE { &OF_CORE.0 } else { &OF_CORE2.0 }
+/// A module's table of callbacks: so many places, each null or where an address stands.
+struct Places {
+    at: *mut *mut *const c_void,
+    count: usize,
+    is_any: bool,
+}
+
+impl Places {
+    /// Enters one function. A list of them would be a table, in which the loader writes each address in every program of
+    /// a job.
+    #[inline(never)]
+    fn put(&mut self, number: usize, function: *const c_void) {
+        if number >= self.count {
+            return;
+        }
+        // SAFETY: the table has so many places, each null or where an address stands.
+        unsafe {
+            let place = self.at.add(number).read();
+            if !place.is_null() {
+                place.write(function);
+                self.is_any = true;
+            }
+        }
+    }
+
+    /// Enters our functions of a module.
+    fn fill(&mut self, module: c_int) {
+        if module == CORE {
+            self.put(1, mark_ex as *const c_void);
+            self.put(2, mark_a as *const c_void);
+            self.put(3, mark_w as *const c_void);
+            self.put(4, range_start_ex as *const c_void);
+            self.put(5, range_start_a as *const c_void);
+            self.put(6, range_start_w as *const c_void);
+            self.put(7, range_end as *const c_void);
+            self.put(8, range_push_ex as *const c_void);
+            self.put(9, range_push_a as *const c_void);
+            self.put(10, range_push_w as *const c_void);
+            self.put(11, range_pop as *const c_void);
+            self.put(12, name_category_a as *const c_void);
+            self.put(13, name_category_w as *const c_void);
+        } else {
+            self.put(1, domain_mark_ex as *const c_void);
+            self.put(2, domain_range_start_ex as *const c_void);
+            self.put(3, domain_range_end as *const c_void);
+            self.put(4, domain_range_push_ex as *const c_void);
+            self.put(5, domain_range_pop as *const c_void);
+            self.put(8, domain_name_category_a as *const c_void);
+            self.put(9, domain_name_category_w as *const c_void);
+            self.put(10, domain_register_string_a as *const c_void);
+            self.put(11, domain_register_string_w as *const c_void);
+            self.put(12, domain_create_a as *const c_void);
+            self.put(13, domain_create_w as *const c_void);
+        }
+    }
 }
 
 /// Enters our functions into one NVTX of the program. 1: done; 0: NVTX does nothing from now on.
@@ -290,24 +311,14 @@ pub(super) unsafe extern "C" fn InitializeInjectionNvtx2(get: Option<GetExportTa
         let Some(get) = table.get_module_function_table else { return 0 };
         let mut is_any = 0;
         for module in [CORE, CORE2] {
-            let (mut places, mut count) = (core::ptr::null_mut(), 0);
+            let (mut at, mut count) = (core::ptr::null_mut(), 0);
             // SAFETY: both places live over the call.
-            if unsafe { get(module, &raw mut places, &raw mut count) } == 0 || places.is_null() {
+            if unsafe { get(module, &raw mut at, &raw mut count) } == 0 || at.is_null() {
                 continue;
             }
-            for (number, function) in functions(module) {
-                if *number >= count as usize {
-                    continue;
-                }
-                // SAFETY: the table has so many places, each null or where an address stands.
-                unsafe {
-                    let place = places.add(*number).read();
-                    if !place.is_null() {
-                        place.write(*function);
-                        is_any = 1;
-                    }
-                }
-            }
+            let mut places = Places { at, count: count as usize, is_any: false };
+            places.fill(module);
+            is_any |= c_int::from(places.is_any);
         }
         is_any
     })

@@ -76,24 +76,23 @@ fn with_zig(version: &str) -> Result<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     let target_dir = shell::target_dir().join("dist-build");
     let places = places(&target_dir)?;
-    let mut command = shell::cargo();
-    command
-        .args([
-            "zigbuild",
-            "--release",
-            "--locked",
-            "--target",
-            &format!("{TARGET}.{version}"),
-            "-p",
-            "radrm",
-        ])
-        .args(LIBRARIES.iter().flat_map(|(_, package)| ["-p", package]))
-        .env("PATH", format!("{}:{path}", bin.display()))
-        .env("CARGO_TARGET_DIR", &target_dir)
-        .env("RUSTFLAGS", remapped("--remap-path-prefix", &places))
-        .env("CFLAGS", remapped("-ffile-prefix-map", &places));
-    shell::run(&mut command)?;
-    Ok(target_dir.join(TARGET).join("release"))
+    let build = |profile: &str, packages: &[&str]| {
+        let mut command = shell::cargo();
+        command
+            .args(["zigbuild", "--profile", profile, "--locked", "--target", &format!("{TARGET}.{version}")])
+            .args(packages.iter().flat_map(|package| ["-p", package]))
+            .env("PATH", format!("{}:{path}", bin.display()))
+            .env("CARGO_TARGET_DIR", &target_dir)
+            .env("RUSTFLAGS", remapped("--remap-path-prefix", &places))
+            .env("CFLAGS", remapped("-ffile-prefix-map", &places));
+        shell::run(&mut command)
+    };
+    let packages: Vec<_> = LIBRARIES.iter().map(|(_, package)| *package).chain(["radrm"]).collect();
+    build("release", &packages)?;
+    build("preload", &[shell::SHIM])?;
+    let folder = target_dir.join(TARGET).join("release");
+    shell::take_preload(&folder)?;
+    Ok(folder)
 }
 
 /// Folders of this machine whose paths compilers write into programs, and what stands for each.
