@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use radrm_console::usage::{Instead, explain};
 
+use crate::overview::grouped;
 use crate::show::{compare, dataset, report};
 use crate::{
     advise, audit, calibrate, cdi, client, demo, evaluate, explore, export, import_ncu, quota, replay, share,
@@ -14,6 +16,10 @@ use crate::{
 
 /// Columns of help texts, as of a narrow terminal.
 const WIDTH: usize = 80;
+
+/// For somebody who types the name alone.
+const BEGIN: &str =
+    "no command given: try `radrm doctor`, which checks this machine, or `radrm demo`, which needs no GPU";
 
 /// Show what was recorded of GPU programs, change limits, and submit jobs
 ///
@@ -59,7 +65,18 @@ pub fn command() -> clap::Command {
 /// # Errors
 /// [`Instead`]: help was asked for, or the line is wrong.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Flags, Instead> {
-    Flags::try_parse_from(arguments).map_err(|error| explain(&error))
+    let matches = grouped(command(), WIDTH).try_get_matches_from(arguments);
+    matches.and_then(|matches| Flags::from_arg_matches(&matches)).map_err(|error| match error.kind() {
+        ErrorKind::MissingSubcommand if error.get(ContextKind::InvalidSubcommand).is_some_and(is_root) => {
+            Instead::Wrong(BEGIN.to_owned())
+        }
+        _ => explain(&error),
+    })
+}
+
+/// Whether it names the whole program, and not one of its commands.
+fn is_root(value: &ContextValue) -> bool {
+    matches!(value, ContextValue::String(name) if name == "radrm")
 }
 
 #[derive(Subcommand, Debug)]
@@ -370,7 +387,7 @@ mod tests {
     }
 
     fn programs() -> [clap::Command; 2] {
-        [command(), radrm_launcher::cli::command()]
+        [grouped(command(), WIDTH), radrm_launcher::cli::command()]
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod export;
 mod generate;
 mod import_ncu;
 mod live;
+mod overview;
 mod quota;
 mod replay;
 mod share;

@@ -7,7 +7,7 @@ use crate::model::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary,
 use crate::view::phrases::{counted, outcome_text, program_of};
 use radrm_profile::model::Kind;
 use radrm_profile::{Bytes, Nanos};
-use radrm_term::{Paint, Table, clean, fit, left, right};
+use radrm_term::{Paint, Table, clean, fit, left, right, wrapped};
 
 /// Refusals in the normal report.
 const SHORT: usize = 3;
@@ -221,26 +221,6 @@ fn context_overhead(it: &PostmortemSummary, quota: &QuotaSummary) -> Option<Byte
     };
     let all = of(&it.own) + others.iter().map(of).sum();
     Some(quota.used_bytes.minus(all)).filter(|bytes| quota.scope == "job" && !bytes.is_zero())
-}
-
-/// Text in lines of at most so many characters, unless a word is longer.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let full = lines.last().is_some_and(|line| {
-            !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width.max(20)
-        });
-        if full {
-            lines.push(String::new());
-        }
-        if let Some(line) = lines.last_mut() {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
 }
 
 /// Holders under the limit that refused the request, where other jobs share it.
