@@ -60,13 +60,6 @@ impl Line {
         Posterior { sums: prior.sums.plus(jobs, |dry, _| prior.deviation(dry).powi(-2)), ..prior }
     }
 
-    /// The line of a site after its jobs, pairs of (dry, peak): the shipped line is the prior, which fades as they come in.
-    #[must_use]
-    pub fn at_site(&self, jobs: &[(f64, f64)]) -> Self {
-        let (fixed, factor) = self.after(jobs);
-        Self { fixed, factor, ..*self }
-    }
-
     /// The estimate for a dry run's figure, after the program's own runs.
     #[must_use]
     pub fn estimate(&self, dry: f64, runs: &[(f64, f64)]) -> f64 {
@@ -229,7 +222,6 @@ mod tests {
         let line = site();
         let before = line.estimate(4000.0, &[]);
         let one = line.estimate(4000.0, &[(2000.0, 5000.0)]);
-        assert_eq!(line.at_site(&[(2000.0, 5000.0)]).estimate(4000.0, &[]), one);
         let many = line.estimate(4000.0, &[(2000.0, 5000.0), (1000.0, 3500.0), (4000.0, 8000.0)]);
         assert!(one > before && many > one && many < 8200.0, "{before} {one} {many}");
     }

@@ -10,6 +10,7 @@ mod line;
 mod model;
 pub mod network;
 mod own;
+mod site_line;
 mod train;
 
 pub use combine::{Cell, Combined, Estimates, Range, Rule, SOURCES, Sample, Source};
@@ -18,4 +19,5 @@ pub use line::Line;
 pub use model::{Answer, Known, MemoryModel, Site};
 pub use network::{Network, Networks, Shape};
 pub use own::{Anchor, Point, learned, own};
+pub use site_line::SiteLine;
 pub use train::{Program, Run, Tensors, cases, train};
