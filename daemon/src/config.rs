@@ -11,6 +11,7 @@ use radrm_scheduler_core::Settings;
 use radrm_scheduler_core::need::{MemoryModel, Trained};
 use serde::Deserialize;
 
+use super::dry_run::settings::DryRuns;
 use super::error::DaemonError;
 use super::hooks::Hooks;
 use super::metrics::Names;
@@ -69,6 +70,8 @@ pub(crate) struct Config {
     pub(crate) scheduler: Settings,
     /// How needs are estimated.
     pub(crate) estimator: Estimators,
+    /// Dry runs of jobs of which nothing is known.
+    pub(crate) dry_run: DryRuns,
     /// Whether Slurm places the jobs.
     pub(crate) slurm: SlurmSettings,
 }
@@ -141,6 +144,7 @@ impl Default for Config {
             suspend: Suspend::default(),
             scheduler: Settings::default(),
             estimator: Estimators::default(),
+            dry_run: DryRuns::default(),
             slurm: SlurmSettings::default(),
         }
     }
@@ -176,6 +180,9 @@ impl Config {
         if !config.kernels.is_empty() {
             config.kernels.parse::<Kernels>().map_err(DaemonError::Kernels)?;
         }
+        if let Some(key) = config.dry_run.fault() {
+            return Err(DaemonError::DryRunSetting(key));
+        }
         if config.poll_ms < 50 {
             return Err(DaemonError::ShortPoll);
         }
@@ -209,6 +216,7 @@ impl Config {
         self.kernels = new.kernels;
         self.suspend = new.suspend;
         self.hooks = new.hooks;
+        self.dry_run = new.dry_run;
         self.metrics_per_job = new.metrics_per_job;
         self.metrics_names = new.metrics_names;
         let fixed = [
@@ -379,6 +387,7 @@ mod tests {
             ("metrics = \"0.0.0.0:1\"", "other machines"),
             ("metrics = \"x\"", "no address"),
             ("poll_ms = 1", "at least 50"),
+            ("[dry_run]\nlimit_s = 0", "dry_run.limit_s is at least 1"),
             ("kernels = \"often\"", "kernels: `often` is none of"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();

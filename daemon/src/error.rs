@@ -132,6 +132,10 @@ pub(crate) enum DaemonError {
     NoGroup { job: u64, why: io::Error },
     #[error("its control group cannot be used: {}", reason(.0))]
     GroupUnusable(io::Error),
+    #[error("this node's GPUs cannot be hidden from it: {}", reason(.0))]
+    GpusNotHidden(io::Error),
+    #[error("dry_run.{0} is at least 1")]
+    DryRunSetting(&'static str),
     #[error("cannot become user {user}: {what}: {why}")]
     NotUser { user: String, what: &'static str, why: nix::Error },
     #[error("the user's name has a zero byte")]

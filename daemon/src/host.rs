@@ -65,6 +65,11 @@ impl Snapshot {
 }
 
 impl Sum {
+    /// Its processes.
+    pub(crate) fn processes(&self) -> &[u32] {
+        &self.pids
+    }
+
     /// The same with pages that several processes share counted once; what may not be read counts as resident.
     pub(crate) fn proportional(&self) -> u64 {
         let part = |pid: &u32| Process(*pid).proportional_memory();

@@ -13,6 +13,7 @@
 //! | `watch`, `gpus` | threads that wait for supervisors and poll GPUs |
 //! | `pace`, `load` | how fast a job is beside others, and what it does to a GPU alone |
 //! | `launch_slots` | which job may launch when |
+//! | `dry_run` | what jobs need of which nothing is known, by a helper process |
 //! | `hooks` | the administrator's prolog and epilog |
 //! | `suspend` | a job taken off its GPUs without loss, and brought back, by a helper process |
 //! | `host` | what jobs take of the host's CPUs and memory |
@@ -23,6 +24,7 @@ mod accounting;
 mod check;
 mod config;
 mod descriptors;
+mod dry_run;
 mod engine;
 mod error;
 mod events;
@@ -125,6 +127,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         time::follow(arguments.get(2).map(OsString::as_os_str));
         descriptors::restore(arguments.get(3));
         return supervisor::keep();
+    }
+    if arguments.get(1).is_some_and(|word| word == dry_run::WORD) {
+        time::follow(arguments.get(2).map(OsString::as_os_str));
+        descriptors::restore(arguments.get(3));
+        return dry_run::keep();
     }
     if arguments.get(1).is_some_and(|word| word == hooks::WORD) {
         return hooks::keep();

@@ -175,7 +175,8 @@ impl Store {
             tx.pragma_update(None, "user_version", added).map_err(failed)?;
             tx.commit().map_err(failed)?;
         }
-        connection.execute_batch(super::accounting::TABLE).map_err(failed)?;
+        let later = [super::accounting::TABLE, super::dry_run::stored::TABLE].concat();
+        connection.execute_batch(&later).map_err(failed)?;
         Ok(Self { connection })
     }
 
@@ -460,8 +461,7 @@ fn shorten(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
     tx.prepare_cached("UPDATE jobs SET environment = '[]' WHERE id = ?1")?.execute([int(entry.id)])?;
     if let Some(command) = beginning(&entry.spec.command) {
         let spec = Spec { command, ..entry.spec.clone() };
-        tx.prepare_cached("UPDATE jobs SET spec = ?2 WHERE id = ?1")?
-            .execute(params![int(entry.id), json(&spec)])?;
+        super::dry_run::stored::put_spec(tx, entry.id, &spec)?;
     }
     Ok(())
 }

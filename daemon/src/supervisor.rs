@@ -181,7 +181,7 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
 }
 
 /// In a session of its own, and not to be ended by the signals that end a shell's jobs.
-fn alone() {
+pub(crate) fn alone() {
     // SAFETY: plain system calls on this process.
     unsafe {
         libc::setsid();
@@ -210,7 +210,7 @@ pub(crate) fn default_signals() {
 }
 
 /// Becomes the parent of all that the job leaves without one.
-fn adopt_orphans() {
+pub(crate) fn adopt_orphans() {
     // SAFETY: a plain system call on this process.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }
@@ -247,7 +247,8 @@ fn open(path: &PathBuf) -> Result<File, DaemonError> {
         .map_err(|error| DaemonError::not(path, " cannot be written", &error))
 }
 
-fn strings(words: &[String]) -> Result<Vec<CString>, DaemonError> {
+/// Words as the system takes them.
+pub(crate) fn strings(words: &[String]) -> Result<Vec<CString>, DaemonError> {
     let wrong = || DaemonError::ZeroByteWord;
     let word = |word: &String| {
         let bytes = words::decode(word).ok_or_else(wrong)?.into_vec();

@@ -44,7 +44,10 @@ pub struct Spec {
     /// Likewise: what a dry run of it held.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<DryRun>,
-    /// Likewise: estimates in its file, by name of the estimator.
+    /// It is not to be dry-run in the background.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_dry_run: bool,
+    /// Estimates in its file that nothing holds it to, by name of the estimator.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub file_estimates: BTreeMap<String, Bytes>,
     /// Each of its steps takes as much memory as the third, and no later phase takes more.

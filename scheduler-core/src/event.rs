@@ -153,6 +153,11 @@ pub enum Event {
         /// How long it runs alone; `None` leaves what is known.
         expected: Option<Millis>,
     },
+    /// A job need not wait for a dry run any more: its need is known since, or nothing shows it in time.
+    DryRunOver {
+        /// Which.
+        job: JobId,
+    },
     /// The user does not want the job any more.
     Cancelled {
         /// Which.

@@ -229,6 +229,9 @@ pub struct Job {
     /// It must not start until it is released.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
+    /// A dry run is to show what it needs: it does not enter the queue before that is known, or given up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaits_dry_run: bool,
     /// Jobs of lower numbers that have to end before it may start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<Dependency>,
@@ -268,6 +271,7 @@ impl Job {
             first: false,
             lined_up: None,
             held: false,
+            awaits_dry_run: false,
             after: Vec::new(),
             array: None,
         }

@@ -258,6 +258,8 @@ pub enum Wait {
         /// What must become of that.
         condition: Condition,
     },
+    /// A dry run is to show its need first.
+    DryRun,
     /// As many jobs of its array as may be at once are in the queue or run.
     Array {
         /// The bound.
@@ -458,6 +460,7 @@ impl fmt::Display for Wait {
             Self::After { job, condition: Condition::Ok } => {
                 write!(f, "starts after job {job} has succeeded")
             }
+            Self::DryRun => f.write_str("its need is not known; a dry run in the background comes first"),
             Self::Array { at_once } => write!(f, "its array may have {at_once} jobs at once"),
             Self::NoDevice => f.write_str("no device that it could use takes jobs"),
             Self::Lost => f.write_str("a GPU that it needs is lost for now"),

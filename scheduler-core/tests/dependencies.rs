@@ -3,6 +3,7 @@
 mod common;
 
 use common::{DONE, Node, gib, started, verdict};
+use radrm_scheduler_core::need::Need;
 use radrm_scheduler_core::{
     Action, ArrayLimit, Bytes, Condition, Decision, Dependency, Event, Job, JobId, Millis, Outcome, Phase,
     Reason, Settings, State, Verdict, Wait,
@@ -141,6 +142,32 @@ fn a_held_dependent_stays_held_and_ends_with_a_failure() {
     assert_eq!(wait(&node, 3), Some(Wait::Held));
     assert!(ended(&node.finish(2, FAILED), 4).is_some());
     assert!(started(&node.step(Event::Released { job: JobId(3) }), 3).is_some());
+}
+
+#[test]
+fn a_job_enters_the_queue_when_its_dry_run_is_over() {
+    let mut node = Node::new(1, Settings::default());
+    let over = |id| Event::DryRunOver { job: JobId(id) };
+    node.submit(Job { need: None, awaits_dry_run: true, ..gib(1, 1) });
+    assert_eq!(wait(&node, 1), Some(Wait::DryRun));
+    node.step(Event::NeedKnown { job: JobId(1), need: Need::measured(Bytes::from_gib(1)) });
+    assert_eq!(wait(&node, 1), Some(Wait::DryRun), "its need may be known in part only");
+    node.step(Event::Held { job: JobId(1) });
+    assert_eq!(started(&node.step(over(1)), 1), None, "its user holds it");
+    assert_eq!(wait(&node, 1), Some(Wait::Held));
+    assert!(started(&node.step(Event::Released { job: JobId(1) }), 1).is_some());
+    assert_eq!(started(&node.step(over(1)), 1), None, "it runs");
+}
+
+#[test]
+fn a_job_that_depends_on_others_awaits_its_dry_run_after_them() {
+    let mut node = Node::new(1, Settings::default());
+    node.run(gib(1, 1));
+    node.submit(Job { awaits_dry_run: true, ..after(2, Condition::Any, [1, 1]) });
+    assert!(matches!(wait(&node, 2), Some(Wait::After { .. })));
+    assert_eq!(started(&node.finish(1, DONE), 2), None);
+    assert_eq!(wait(&node, 2), Some(Wait::DryRun));
+    assert!(started(&node.step(Event::DryRunOver { job: JobId(2) }), 2).is_some());
 }
 
 fn task(id: u64) -> Job {

@@ -125,6 +125,12 @@ impl Engine {
                     if !is_decided || !self.jobs.is_current(attempt) {
                         continue;
                     }
+                    if self.dry_runs.is_active(attempt.0) {
+                        // Its program runs without a GPU, and must not run twice at once. It is about to end.
+                        self.effects.end_dry_run(attempt.0);
+                        self.outbox.effect(effect);
+                        continue;
+                    }
                     match self.launch(attempt) {
                         Ok(()) => {
                             self.health.resolve("start");

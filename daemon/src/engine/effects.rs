@@ -21,6 +21,7 @@ use radrm_telemetry::Segment;
 use super::sweep::{self, Marks};
 use super::{Message, cleaning};
 use crate::descriptors;
+use crate::dry_run::{self, NodeLoad};
 use crate::error::DaemonError;
 use crate::hooks::{self, Call};
 use crate::host;
@@ -97,6 +98,21 @@ pub(super) trait Effects {
     /// Whether jobs are held to `--cpus` and `--mem` here.
     fn host_limits(&self) -> HostLimits;
 
+    /// Starts the helper that dry-runs a job, and reports its answer.
+    ///
+    /// # Errors
+    /// Nothing was begun.
+    fn start_dry_run(&mut self, job: u64, order: &dry_run::Order) -> Result<(), DaemonError>;
+
+    /// Has a dry run end, if it is under way; its answer comes all the same.
+    fn end_dry_run(&mut self, job: u64);
+
+    /// Ends what dry runs left that an earlier daemon began.
+    fn sweep_dry_runs(&mut self, uid: &dyn Fn(u64) -> Option<u32>);
+
+    /// How busy the node is.
+    fn load(&self) -> NodeLoad;
+
     /// Removes the files of an attempt.
     fn clear(&mut self, attempt: Attempt);
 
@@ -138,6 +154,13 @@ impl Paths {
         self.0.join("attempts").join(format!("{job}.{attempt}.epilog"))
     }
 
+    /// Jobs whose dry runs have files: attempts are counted from 1.
+    fn dry_runs(&self) -> Vec<u64> {
+        let entries = fs::read_dir(self.0.join("attempts")).into_iter().flatten().flatten();
+        let job = |name: &str| name.strip_suffix(".0")?.parse().ok();
+        entries.filter_map(|entry| job(entry.file_name().to_str()?)).collect()
+    }
+
     /// A job's folder.
     pub(super) fn folder(&self, job: u64) -> PathBuf {
         self.0.join("jobs").join(job.to_string())
@@ -150,13 +173,21 @@ pub(super) struct Processes {
     watch: Watch,
     /// Supervisors that are this process's children.
     children: BTreeMap<Attempt, Child>,
+    /// Helpers that dry-run jobs.
+    dry_runs: BTreeMap<u64, dry_run::Running>,
     /// Control groups for jobs.
     groups: Result<Delegated, Refusal>,
 }
 
 impl Processes {
     pub(super) fn new(paths: Paths, watch: Watch) -> Self {
-        Self { paths, watch, children: BTreeMap::new(), groups: Delegated::prepare() }
+        Self {
+            paths,
+            watch,
+            children: BTreeMap::new(),
+            dry_runs: BTreeMap::new(),
+            groups: Delegated::prepare(),
+        }
     }
 }
 
@@ -285,7 +316,38 @@ impl Effects for Processes {
         }
     }
 
+    fn start_dry_run(&mut self, job: u64, order: &dry_run::Order) -> Result<(), DaemonError> {
+        let to = self.watch.sender();
+        let report = move |answer| drop(to.send(Message::DryRunEnded(job, answer)));
+        let running = dry_run::start(&self.paths.status((job, 0)), order, report)?;
+        self.dry_runs.insert(job, running);
+        Ok(())
+    }
+
+    fn end_dry_run(&mut self, job: u64) {
+        if let Some(running) = self.dry_runs.get(&job) {
+            running.end();
+        }
+    }
+
+    fn sweep_dry_runs(&mut self, uid: &dyn Fn(u64) -> Option<u32>) {
+        for job in self.paths.dry_runs() {
+            let attempt = (job, 0);
+            if let (Some(helper), Some(uid)) = (dry_run::left(&self.paths.status(attempt)), uid(job)) {
+                Marks::new(uid, helper, attempt).kill_all();
+            }
+            self.clear(attempt);
+        }
+    }
+
+    fn load(&self) -> NodeLoad {
+        NodeLoad::now()
+    }
+
     fn clear(&mut self, attempt: Attempt) {
+        if attempt.1 == 0 {
+            self.dry_runs.remove(&attempt.0);
+        }
         self.remove_group(attempt);
         let _ = fs::remove_file(self.paths.epilog(attempt));
         let _ = fs::remove_file(self.paths.helper(attempt));

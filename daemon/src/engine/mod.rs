@@ -10,6 +10,7 @@ mod bookings;
 mod budgets;
 mod cleaning;
 mod core;
+mod dry_runs;
 mod early;
 mod effects;
 mod entries;
@@ -49,6 +50,7 @@ use radrm_scheduler_core::{Decision, Event, NeedResolver};
 
 use self::core::Core;
 use super::config::Config;
+use super::dry_run;
 use super::error::DaemonError;
 use super::events::Log;
 use super::gpus::{Gpus, Poll, Unmanaged};
@@ -62,6 +64,7 @@ use super::suspend::Answer;
 use super::time::Now;
 use super::watch::{Attempt, Watch};
 
+use dry_runs::DryRuns;
 pub(super) use effects::segment_of;
 use effects::{Effects, Paths, Processes};
 use health::Health;
@@ -92,6 +95,8 @@ pub(crate) enum Message {
     Audited(Vec<Unmanaged>),
     /// The files of these jobs, which ended long ago, are gone.
     Removed(Vec<u64>),
+    /// The helper of a job's dry run is gone, with its answer.
+    DryRunEnded(u64, dry_run::Answer),
     /// The text of `/metrics`.
     Metrics(Sender<Figures>),
     /// The configuration is to be read again.
@@ -128,6 +133,7 @@ pub(crate) struct Disk {
 /// | [`LaunchSlots`] | launch slots |
 /// | [`Companies`] | which jobs share GPUs, and their launch rates alone |
 /// | [`Loaders`] | which loaders of data are in use, and when a dead producer is started again |
+/// | [`DryRuns`] | which jobs are dry-run in the background |
 /// | [`Targets`] | what jobs with targets were observed to make of them |
 /// | [`Health`] | issues and counters |
 /// | [`Effects`] | processes and files |
@@ -142,6 +148,7 @@ pub(crate) struct Engine {
     companies: Companies,
     loaders: Loaders,
     targets: Targets,
+    dry_runs: DryRuns,
     health: Health,
     effects: Box<dyn Effects>,
     timers: Timers,
@@ -210,6 +217,7 @@ impl Engine {
             companies: Companies::default(),
             loaders: Loaders::default(),
             targets: Targets::default(),
+            dry_runs: DryRuns::default(),
             health: Health::default(),
             effects,
             timers,
@@ -258,6 +266,7 @@ impl Engine {
                 Message::Polled(poll) => self.polled(poll),
                 Message::Audited(found) => self.node.unmanaged = found,
                 Message::Removed(jobs) => self.removed(jobs),
+                Message::DryRunEnded(job, answer) => self.dry_run_ended(job, answer),
                 Message::Stop => go_on = false,
                 question => self.question(question, &mut replies),
             }
@@ -266,6 +275,7 @@ impl Engine {
         inbox.answer(|question| self.question(question, &mut replies));
         self.poll();
         self.observe_targets();
+        self.tend_dry_runs();
         if self.core.is_due(self.now.at) {
             self.step(Event::Tick);
         }

@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    fn needs_of(&self, entry: &Entry) -> Needs {
+    pub(super) fn needs_of(&self, entry: &Entry) -> Needs {
         self.resolve(entry.uid, &entry.spec)
     }
 
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    fn learn(&mut self, id: u64, needs: Needs) {
+    pub(super) fn learn(&mut self, id: u64, needs: Needs) {
         let Some(entry) = self.jobs.entries.get_mut(&id) else { return };
         let Some(before) = self.core.state.job(JobId(id)).map(|view| view.job) else { return };
         let news = Event::needs_known(&before, &needs);

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use radrm_base::PastRun;
 use radrm_collector::dataset::{PastCourse, ProgramKey, Row, Sharing};
+use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::Line;
 use radrm_scheduler_core::Signal;
 use radrm_scheduler_core::interference::ShareCurve;
@@ -14,6 +15,8 @@ use rusqlite::Transaction;
 
 use super::entries::Entries;
 use crate::accounting::{self, GpuTime};
+use crate::dry_run::Outcome;
+use crate::dry_run::stored::{self, Key};
 use crate::history::History;
 use crate::store::{self, Store, Watched};
 use crate::watch::Attempt;
@@ -45,6 +48,10 @@ pub(super) enum Note {
     Usage(u32, u64, u64),
     Watched(String, Watched),
     Drained(String, bool),
+    /// What a dry run in the background came to, for which files, and when.
+    DryRun(Box<(Key, String, Outcome, u64)>),
+    /// What is asked for with a job, with what a dry run added.
+    Spec(u64, Box<Spec>),
     /// A job whose files are gone.
     Forget(u64),
     /// All but the newest runs.
@@ -58,6 +65,11 @@ impl Note {
             Self::Attempt(of) => accounting::insert(tx, of),
             Self::Usage(uid, gpu_ms, at_ms) => store::put_usage(tx, *uid, *gpu_ms, *at_ms),
             Self::Watched(gpu, figures) => store::put_watched(tx, gpu, figures),
+            Self::DryRun(of) => {
+                let (key, digest, outcome, at_ms) = &**of;
+                stored::insert(tx, key, digest, outcome, *at_ms)
+            }
+            Self::Spec(job, spec) => stored::put_spec(tx, *job, spec),
             Self::Forget(job) => store::forget(tx, *job),
             Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
             // In the dataset, before this.

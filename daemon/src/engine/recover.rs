@@ -68,6 +68,8 @@ impl Engine {
         for (uid, gpu_ms, _) in self.outbox.store.usage().map_err(failed)? {
             self.step(Event::UsageRestored { user: UserId(uid), gpu_ms });
         }
+        let store = &self.outbox.store;
+        self.effects.sweep_dry_runs(&|job| store.job(job).ok().flatten().map(|entry| entry.uid));
         // All are read before anything changes: nothing happened where one cannot be read.
         let entries = self.outbox.store.open_jobs().map_err(failed)?;
         let found = entries.into_iter().map(|entry| Ok((self.find(&entry)?, entry)));
@@ -113,7 +115,11 @@ impl Engine {
         }
         for (id, cancelled) in submitted {
             let Some(entry) = self.jobs.entries.get(&id) else { continue };
-            let mut job = Box::new(Job { admitted: true, ..needs::job(entry) });
+            let awaits_dry_run = self.is_for_dry_run(entry);
+            let mut job = Box::new(Job { admitted: true, awaits_dry_run, ..needs::job(entry) });
+            if awaits_dry_run {
+                self.expect_dry_run(id);
+            }
             self.name_failures(&mut job);
             self.touch(id);
             self.step(Event::Submitted { job });

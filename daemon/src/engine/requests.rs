@@ -75,7 +75,11 @@ impl Engine {
     /// A new job that is on disk.
     pub(super) fn take_up(&mut self, entry: Entry, by_admin: bool, remarks: &[String]) {
         let id = entry.id;
-        let job = needs::job(&entry);
+        let awaits_dry_run = self.is_for_dry_run(&entry);
+        if awaits_dry_run {
+            self.expect_dry_run(id);
+        }
+        let job = Job { awaits_dry_run, ..needs::job(&entry) };
         // The daemon's own are within no user's limits.
         let job = Box::new(Job { by_admin, admitted: job.first, ..job });
         let need = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use radrm_os::{Process, ProcessIdentity};
 
+use crate::dry_run;
 use crate::hooks;
 use crate::supervisor;
 use crate::watch::Attempt;
@@ -65,14 +66,14 @@ impl Marks {
     }
 }
 
-/// Whether it is a supervisor or runs an epilog, or is below such a process.
+/// Whether it is a supervisor, makes a dry run or runs an epilog, or is below such a process.
 fn is_kept(process: Process) -> bool {
     let keeps = |process: &Process| {
         process
             .command()
             .split(' ')
             .nth(1)
-            .is_some_and(|word| [supervisor::WORD, hooks::WORD].contains(&word))
+            .is_some_and(|word| [supervisor::WORD, dry_run::WORD, hooks::WORD].contains(&word))
     };
     std::iter::successors(Some(process), |process| process.parent().filter(|parent| parent.0 > 1))
         .any(|process| keeps(&process))

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use radrm_collector::NvmlSource;
-use radrm_scheduler_core::{Millis, Outcome, Verdict};
+use radrm_scheduler_core::{JobId, Millis, Outcome, Verdict};
 
 use super::*;
 use crate::history::History;
@@ -17,6 +17,7 @@ use radrm_protocol::spec::Spec;
 
 const GIB: u64 = 1 << 30;
 
+mod dry_runs;
 mod loaders;
 mod one_path;
 mod sharing;

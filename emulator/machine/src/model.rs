@@ -192,6 +192,12 @@ impl Models {
         self.gpu.iter().find(|g| same(&g.id) || g.aliases.iter().any(|a| same(a)))
     }
 
+    /// The model whose GPUs have this name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&GpuSpec> {
+        self.gpu.iter().find(|model| model.name == name)
+    }
+
     /// Short names of all models, for messages.
     pub fn names(&self) -> String {
         self.gpu.iter().map(|g| g.id.as_str()).collect::<Vec<_>>().join(", ")

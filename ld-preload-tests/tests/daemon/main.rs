@@ -1,6 +1,7 @@
 //! `radrmd` with real processes under the shim on emulated GPUs.
 
 mod arrays;
+mod background;
 mod bounds;
 mod disk;
 mod early;

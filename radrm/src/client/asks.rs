@@ -39,6 +39,9 @@ pub struct Asks {
     #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "3",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) dry_run: Option<u64>,
+    /// Where radrmd dry-runs jobs in the background: not this one
+    #[arg(long, conflicts_with = "dry_run")]
+    no_dry_run: bool,
     /// No later step or phase takes more GPU memory than the third optimizer step: the reservation shrinks to that and 5 %
     #[arg(long)]
     fixed_shapes: bool,
@@ -159,6 +162,7 @@ impl Asks {
             set(&mut spec.mem_upper, self.gpu_mem_upper);
         }
         spec.fixed_shapes |= self.fixed_shapes;
+        spec.no_dry_run |= self.no_dry_run;
         spec.share = self.gpu_share.or(spec.share);
         spec.target.latency = self.latency.or_else(|| spec.target.latency.take());
         spec.target.speed = self.min_speed.or(spec.target.speed);
@@ -271,6 +275,7 @@ mod tests {
             "--expected=2h",
             "--output=x",
             "--dry-run",
+            "--no-dry-run",
             "--dry-run=2",
             "--dry-run=0",
             "--gpu=1",

@@ -107,7 +107,12 @@ impl Stated {
             complete: true,
         };
         let runs: Vec<PastRun> = self.runs.iter().map(run).collect();
-        let dry_run = self.dry_run_mib.map(|held| DryRun { held: held.0, steps: 0, gpu: "GPU".to_owned() });
+        let dry_run = self.dry_run_mib.map(|held| DryRun {
+            held: held.0,
+            steps: 0,
+            gpu: "GPU".to_owned(),
+            ..DryRun::default()
+        });
         let estimates = self.estimates_mib.iter().map(|(name, bytes)| (name.clone(), bytes.0)).collect();
         let summary = self.network.map(Network::summary);
         let features = Features {

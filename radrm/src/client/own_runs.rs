@@ -57,7 +57,7 @@ impl OwnRuns {
             for (held, peak) in dataset.dry_run_pairs(&run, spec.model.as_deref())?.pairs {
                 found.calibration.observe_dry_run(UserId(uid), &gpu, held, peak);
             }
-            found.dry_run = Some(DryRun { held: run.held, steps: 0, gpu });
+            found.dry_run = Some(DryRun { held: run.held, steps: 0, gpu, background: false });
         }
         found.dataset = Some(path);
         Ok(found)

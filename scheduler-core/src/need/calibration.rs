@@ -126,7 +126,8 @@ mod tests {
     fn a_run_corrects_later_dry_runs_on_the_same_model_only() {
         let mut here = Calibration::default();
         let of = |runs| {
-            let source = Source::DryRun { steps: 3, gpu: "A100".into(), held: Bytes(1000), runs };
+            let source =
+                Source::DryRun { steps: 3, gpu: "A100".into(), held: Bytes(1000), runs, background: false };
             let said = vec![Said { source, bytes: Bytes(1500), weight: Permille::WHOLE }];
             Need::new(Bytes(1500), Bytes(2000), None, Source::Combined { said, stretch: Permille::WHOLE })
         };

@@ -59,7 +59,13 @@ impl Estimator for Combined {
                 By::Dry => {
                     let run = job.dry_run?;
                     let runs = here.map_or(0, |here| u32::try_from(here.seen()).unwrap_or(u32::MAX));
-                    Source::DryRun { steps: run.steps, gpu: run.gpu.clone(), held: run.held, runs }
+                    Source::DryRun {
+                        steps: run.steps,
+                        gpu: run.gpu.clone(),
+                        held: run.held,
+                        runs,
+                        background: run.background,
+                    }
                 }
                 By::Learned => return None,
             };

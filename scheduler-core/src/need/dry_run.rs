@@ -13,4 +13,7 @@ pub struct DryRun {
     pub steps: u64,
     /// Model of the emulated GPU.
     pub gpu: String,
+    /// The daemon made it by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub background: bool,
 }

@@ -52,6 +52,9 @@ pub enum Source {
         /// By how many runs of dry-run programs the figure was corrected.
         #[serde(default, skip_serializing_if = "is_none")]
         runs: u32,
+        /// The daemon made it by itself.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        background: bool,
     },
     /// One or more of these, by a memory model.
     Combined {
@@ -146,11 +149,15 @@ impl fmt::Display for Source {
             Self::OtherBatchSizes { sizes } => {
                 write!(f, "extrapolated from {sizes} other batch size{}", plural(u64::from(*sizes)))
             }
-            Self::DryRun { steps, gpu, runs, .. } => {
-                match steps {
-                    0 => write!(f, "dry run on an emulated {gpu}")?,
-                    _ => write!(f, "dry run of {steps} step{} on an emulated {gpu}", plural(*steps))?,
+            Self::DryRun { steps, gpu, runs, background, .. } => {
+                f.write_str("dry run")?;
+                if *steps > 0 {
+                    write!(f, " of {steps} step{}", plural(*steps))?;
                 }
+                if *background {
+                    f.write_str(" in the background")?;
+                }
+                write!(f, " on an emulated {gpu}")?;
                 match runs {
                     0 => Ok(()),
                     _ => write!(f, ", corrected by {runs} run{} here", plural(u64::from(*runs))),

@@ -165,7 +165,13 @@ mod tests {
             Bytes::from_gib(5),
             Bytes::from_gib(6),
             Some(Permille(950)),
-            crate::need::Source::DryRun { steps: 3, gpu: "A".into(), held: Bytes(7), runs: 2 },
+            crate::need::Source::DryRun {
+                steps: 3,
+                gpu: "A".into(),
+                held: Bytes(7),
+                runs: 2,
+                background: true,
+            },
         );
         let out_of_memory =
             Outcome::OutOfMemory { seen: Bytes::from_gib(9), evidence: Evidence::Shim, code: 1 };
@@ -193,9 +199,10 @@ mod tests {
                     ran: Millis(7),
                 },
                 submitted(job(3, 20)),
-                submitted(Job { need: None, ..job(4, 1) }),
+                submitted(Job { need: None, awaits_dry_run: true, ..job(4, 1) }),
                 Event::Held { job: id(4) },
                 Event::NeedKnown { job: id(4), need: estimate },
+                Event::DryRunOver { job: id(4) },
                 Event::ProfileKnown { job: id(4), activity, expected: Some(Millis(900)) },
                 Event::Paused { paused: false },
                 Event::Started { job: id(3), attempt: 1 },
@@ -290,11 +297,12 @@ mod tests {
             Event::SharingObserved { .. } => 25,
             Event::TargetObserved { .. } => 26,
             Event::StepsObserved { .. } => 27,
+            Event::DryRunOver { .. } => 28,
             Event::Tick => KINDS - 1,
         }
     }
 
-    const KINDS: usize = 29;
+    const KINDS: usize = 30;
 
     #[test]
     fn events_of_every_kind_are_read_back_and_decided_alike() {

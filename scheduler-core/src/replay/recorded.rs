@@ -37,7 +37,12 @@ impl Recorded {
             let mut found = Row::default();
             if table.has("dry_run_mib") {
                 let held = table.number(row, "dry_run_mib")?.map(mib);
-                found.dry_run = held.map(|held| DryRun { held, steps: STEPS, gpu: "GPU".to_owned() });
+                found.dry_run = held.map(|held| DryRun {
+                    held,
+                    steps: STEPS,
+                    gpu: "GPU".to_owned(),
+                    ..DryRun::default()
+                });
             }
             for (column, name) in &estimators {
                 found.estimates.extend(table.number(row, column)?.map(|value| (name.clone(), mib(value))));

@@ -1,4 +1,5 @@
-//! Jobs that must not enter the queue yet: held ones, ones with open dependencies, ones beyond their array's bound.
+//! Jobs that must not enter the queue yet: held ones, ones with open dependencies, ones that a dry run is about, ones
+//! beyond their array's bound.
 //!
 //! A job that cannot start is not in the queue, so no device is reserved for it and no job is backfilled behind it.
 
@@ -104,7 +105,8 @@ impl State {
     /// Into the queue, unless something keeps the job out of it.
     pub(super) fn admit(&mut self, id: JobId) {
         let Some(record) = self.jobs.get(&id) else { return };
-        let is_kept_out = record.job.held || self.open_dependency(&record.job).is_some();
+        let job = &record.job;
+        let is_kept_out = job.held || job.awaits_dry_run || self.open_dependency(job).is_some();
         if is_kept_out || !self.gate.has_slot(&record.job) {
             if let Some(record) = self.jobs.get_mut(&id) {
                 record.phase = Phase::Held;
@@ -140,6 +142,14 @@ impl State {
     pub(super) fn release_held(&mut self, id: JobId) {
         if let Some(record) = self.jobs.get_mut(&id).filter(|record| record.phase == Phase::Held) {
             record.job.held = false;
+            self.admit(id);
+        }
+    }
+
+    pub(super) fn dry_run_over(&mut self, id: JobId) {
+        let Some(record) = self.jobs.get_mut(&id).filter(|record| record.job.awaits_dry_run) else { return };
+        record.job.awaits_dry_run = false;
+        if record.phase == Phase::Held {
             self.admit(id);
         }
     }
@@ -208,11 +218,11 @@ impl State {
 
     /// What keeps a job out of the queue.
     pub(super) fn kept_out_by(&self, job: &Job) -> Wait {
-        match (job.held, job.array) {
-            (true, _) => Wait::Held,
-            (false, limit) => self
-                .open_dependency(job)
-                .unwrap_or_else(|| limit.map_or(Wait::Held, |limit| Wait::Array { at_once: limit.at_once })),
+        if job.held {
+            return Wait::Held;
         }
+        let of_array = || job.array.map_or(Wait::Held, |limit| Wait::Array { at_once: limit.at_once });
+        let of_itself = || if job.awaits_dry_run { Wait::DryRun } else { of_array() };
+        self.open_dependency(job).unwrap_or_else(of_itself)
     }
 }

@@ -208,6 +208,7 @@ impl State {
             }
             Event::NeedKnown { job, need } => self.know_need(job, need, out),
             Event::ProfileKnown { job, activity, expected } => self.know_profile(job, activity, expected),
+            Event::DryRunOver { job } => self.dry_run_over(job),
             Event::Cancelled { job } => self.cancel(job, out),
             Event::Held { job } => self.hold(job),
             Event::Released { job } => self.release_held(job),

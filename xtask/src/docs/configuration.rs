@@ -17,6 +17,7 @@ const FILES: [(&str, &[&str], &str); 2] = [
         "/etc/radrm/radrmd.toml",
         &[
             "daemon/src/config.rs",
+            "daemon/src/dry_run/settings.rs",
             "daemon/src/hooks.rs",
             "daemon/src/metrics.rs",
             "daemon/src/slurm/settings.rs",

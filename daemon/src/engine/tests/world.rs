@@ -11,6 +11,7 @@ use radrm_protocol::wire::HostLimits;
 use radrm_scheduler_core::HostNeed;
 use radrm_telemetry::Segment;
 
+use crate::dry_run::{self, NodeLoad};
 use crate::engine::effects::{Effects, Owner};
 use crate::error::DaemonError;
 use crate::hooks::Call;
@@ -68,6 +69,10 @@ pub(super) struct World<P = Idle> {
     /// Points at which the daemon can be killed that were passed, and the one at which it is.
     pub(super) points: usize,
     pub(super) crash_at: Option<usize>,
+    /// Dry runs that were begun, and those that were to end.
+    pub(super) dry_runs: Vec<(u64, dry_run::Order)>,
+    pub(super) ended_dry_runs: Vec<u64>,
+    pub(super) load: NodeLoad,
     pub(super) programs: P,
 }
 
@@ -78,7 +83,9 @@ fn process(attempt: Attempt, of: u32) -> ProcessIdentity {
 impl<P: Programs> World<P> {
     pub(super) fn of(programs: P) -> Self {
         let (attempts, started, ended) = Default::default();
-        Self { attempts, started, ended, points: 0, crash_at: None, programs }
+        let (dry_runs, ended_dry_runs) = Default::default();
+        let load = NodeLoad { percent: 0, free: u64::MAX };
+        Self { attempts, started, ended, points: 0, crash_at: None, dry_runs, ended_dry_runs, load, programs }
     }
 
     pub(super) fn end(&mut self, attempt: Attempt, end: End) {
@@ -219,6 +226,21 @@ impl<P: Programs> Effects for Recorder<P> {
 
     fn host_limits(&self) -> HostLimits {
         HostLimits::default()
+    }
+
+    fn start_dry_run(&mut self, job: u64, order: &dry_run::Order) -> Result<(), DaemonError> {
+        self.act(|world| world.dry_runs.push((job, order.clone())));
+        Ok(())
+    }
+
+    fn end_dry_run(&mut self, job: u64) {
+        self.act(|world| world.ended_dry_runs.push(job));
+    }
+
+    fn sweep_dry_runs(&mut self, _: &dyn Fn(u64) -> Option<u32>) {}
+
+    fn load(&self) -> NodeLoad {
+        self.0.borrow().load
     }
 
     fn clear(&mut self, attempt: Attempt) {

@@ -65,7 +65,12 @@ pub(super) fn submissions(first_user: u32, users: u32) -> Vec<TraceJob> {
             gpus,
             peak,
             declared: (rng.one_in(4) && gpus > 0).then(|| about(&mut rng)),
-            dry_run: rng.one_in(3).then(|| DryRun { held: about(&mut rng), steps: 3, gpu: "G".into() }),
+            dry_run: rng.one_in(3).then(|| DryRun {
+                held: about(&mut rng),
+                steps: 3,
+                gpu: "G".into(),
+                background: false,
+            }),
             estimates: rng.one_in(5).then(|| ("horus".to_owned(), about(&mut rng))).into_iter().collect(),
             model: rng.one_in(8).then(|| if rng.one_in(3) { "H" } else { "G" }.to_owned()),
             share: (rng.one_in(10) && gpus > 0).then(|| Permille(100 + 100 * rng.below(4) as u32)),

@@ -1,0 +1,140 @@
+//! Results of dry runs: a row for each command, batch size, model of GPU and state of the program's files.
+
+use radrm_protocol::spec::Spec;
+use rusqlite::{Connection, Transaction, params};
+
+use super::Outcome;
+
+/// The table; older daemons leave it alone.
+pub(crate) const TABLE: &str = "
+CREATE TABLE IF NOT EXISTS dry_runs (
+    id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, program TEXT NOT NULL, batch INTEGER, model TEXT NOT NULL,
+    steps INTEGER NOT NULL, digest TEXT NOT NULL, held INTEGER, failed TEXT, at_ms INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS dry_runs_program ON dry_runs(uid, program, model);
+";
+
+/// The newest are kept: of one command, and of all.
+const MAX_OF_PROGRAM: u32 = 16;
+const MAX_ALL: u32 = 10_000;
+/// After this time a dry run that failed is made again, ms: what it lacked may be there.
+const FAILED_FOR: u64 = 86_400_000;
+
+/// What a dry run is a dry run of, but for the state of the program's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) uid: u32,
+    pub(crate) program: String,
+    pub(crate) batch: Option<u32>,
+    /// The model of the emulated GPU.
+    pub(crate) model: String,
+    pub(crate) steps: u64,
+}
+
+fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Results that count still, by digest, the newest first.
+pub(crate) fn known(
+    connection: &Connection,
+    key: &Key,
+    now_ms: u64,
+) -> rusqlite::Result<Vec<(String, Outcome)>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT digest, held, failed FROM dry_runs
+         WHERE uid = ?1 AND program = ?2 AND model = ?3 AND batch IS ?4 AND steps = ?5 AND (failed IS NULL OR at_ms > ?6)
+         ORDER BY id DESC",
+    )?;
+    let since = int(now_ms.saturating_sub(FAILED_FOR));
+    let values = params![key.uid, key.program, key.model, key.batch, int(key.steps), since];
+    let row = |row: &rusqlite::Row<'_>| {
+        let held: Option<i64> = row.get(1)?;
+        let outcome = match held {
+            Some(held) => Outcome::Held(held.unsigned_abs()),
+            None => Outcome::Failed(row.get::<_, Option<String>>(2)?.unwrap_or_default()),
+        };
+        Ok((row.get(0)?, outcome))
+    };
+    statement.query_map(values, row)?.collect()
+}
+
+/// Adds a result in place of an older one for the same files.
+pub(crate) fn insert(
+    tx: &Transaction<'_>,
+    key: &Key,
+    digest: &str,
+    outcome: &Outcome,
+    at_ms: u64,
+) -> rusqlite::Result<()> {
+    let of = params![key.uid, key.program, key.model, key.batch, int(key.steps), digest];
+    tx.prepare_cached(
+        "DELETE FROM dry_runs WHERE uid = ?1 AND program = ?2 AND model = ?3 AND batch IS ?4 AND steps = ?5 AND digest = ?6",
+    )?
+    .execute(of)?;
+    let (held, failed) = match outcome {
+        Outcome::Held(bytes) => (Some(int(*bytes)), None),
+        Outcome::Failed(why) => (None, Some(why)),
+    };
+    tx.prepare_cached(
+        "INSERT INTO dry_runs (uid, program, model, batch, steps, digest, held, failed, at_ms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    )?
+    .execute(params![
+        key.uid,
+        key.program,
+        key.model,
+        key.batch,
+        int(key.steps),
+        digest,
+        held,
+        failed,
+        int(at_ms)
+    ])?;
+    tx.prepare_cached(
+        "DELETE FROM dry_runs WHERE uid = ?1 AND program = ?2 AND model = ?3 AND id NOT IN
+             (SELECT id FROM dry_runs WHERE uid = ?1 AND program = ?2 AND model = ?3 ORDER BY id DESC LIMIT ?4)",
+    )?
+    .execute(params![key.uid, key.program, key.model, MAX_OF_PROGRAM])?;
+    tx.prepare_cached("DELETE FROM dry_runs WHERE id <= (SELECT max(id) FROM dry_runs) - ?1")?
+        .execute([MAX_ALL])
+        .map(|_| ())
+}
+
+/// Writes what is asked for with a job, to which a dry run has added.
+pub(crate) fn put_spec(tx: &Transaction<'_>, job: u64, spec: &Spec) -> rusqlite::Result<()> {
+    let text = serde_json::to_string(spec).unwrap_or_default();
+    tx.prepare_cached("UPDATE jobs SET spec = ?2 WHERE id = ?1")?.execute(params![int(job), text]).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_known_for_its_files_and_a_failure_for_a_day() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(TABLE).unwrap();
+        let key = |batch, steps| Key { uid: 7, program: "p".into(), batch, model: "A100".into(), steps };
+        let mut add = |key: &Key, digest: &str, outcome: &Outcome| {
+            let tx = connection.transaction().unwrap();
+            insert(&tx, key, digest, outcome, 1000).unwrap();
+            tx.commit().unwrap();
+        };
+        let failed = Outcome::Failed("it ended with exit code 1".into());
+        add(&key(None, 3), "a", &failed);
+        add(&key(None, 3), "b", &Outcome::Held(5));
+        add(&key(Some(8), 3), "b", &Outcome::Held(6));
+        add(&key(None, 3), "b", &Outcome::Held(7));
+        for at in 0..40 {
+            add(&Key { uid: 8, ..key(None, 3) }, &at.to_string(), &Outcome::Held(at));
+        }
+        let of = |key: Key, now| known(&connection, &key, now).unwrap();
+        let held = ("b".to_owned(), Outcome::Held(7));
+        assert_eq!(of(key(None, 3), 2000), [held.clone(), ("a".to_owned(), failed)]);
+        assert_eq!(of(key(None, 3), 2000 + FAILED_FOR), [held]);
+        assert_eq!(of(key(Some(8), 3), 2000), [("b".to_owned(), Outcome::Held(6))]);
+        assert_eq!(of(key(None, 4), 2000), []);
+        assert_eq!(of(Key { uid: 8, ..key(None, 3) }, 2000).len(), MAX_OF_PROGRAM as usize);
+    }
+}

@@ -1,0 +1,347 @@
+//! Dry runs in the background: which job gets one, when, and what follows from it.
+//!
+//! A job of which nothing is known stays out of the queue until its dry run is over, but no longer than the
+//! administrator allows. After that it is placed as any job without a need, and a dry run that is under way goes on until
+//! the job starts: the program never runs twice at the same time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use radrm_emulator_machine::Models;
+use radrm_scheduler_core::need::DryRun;
+use radrm_scheduler_core::{Bytes, Event, HostNeed, JobId, Wait};
+
+use super::{Engine, Note, needs};
+use crate::dry_run::stored::{self, Key};
+use crate::dry_run::{self, Answer, Bounds, Order, Outcome};
+use crate::error::DaemonError;
+use crate::store::{Entry, Stage};
+use crate::supervisor::{self, User};
+
+/// The model that is emulated where that of the node's GPUs is not known: it has the most memory.
+const LARGE: &str = "H200";
+/// Variables of the job that a dry run does not get.
+const NOT_GIVEN: [&str; 5] =
+    ["CUDA_VISIBLE_DEVICES", "RADRM_JOB", "RADRM_ATTEMPT", "RADRM_SEGMENT", "RADRM_QUOTA"];
+
+/// Time between two looks at the jobs that wait, unless something happened.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// So many jobs that are in the queue already are dry-run when there is room; each may have its GPU before.
+const MAX_LATE: usize = 64;
+
+/// A job that is to be dry-run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    /// When nothing but the dry run began to keep it from the queue.
+    since: Option<Instant>,
+    /// Nothing else keeps it from starting.
+    is_ready: bool,
+    /// It waits for the dry run no longer.
+    is_late: bool,
+}
+
+/// The jobs that are to be dry-run, and those that are.
+#[derive(Debug, Default)]
+pub(super) struct DryRuns {
+    waiting: BTreeMap<u64, Waiting>,
+    /// What each is a dry run of.
+    active: BTreeMap<u64, Key>,
+    /// When all were looked at; `None`: something happened since.
+    tended: Option<Instant>,
+    /// What keeps dry runs from beginning, as the end of a sentence.
+    hindrance: Option<String>,
+}
+
+impl DryRuns {
+    /// Whether the program of this job runs without a GPU just now.
+    pub(super) fn is_active(&self, job: u64) -> bool {
+        self.active.contains_key(&job)
+    }
+
+    /// The job that has waited longest, those that are in the queue already last.
+    fn next(&self) -> Option<u64> {
+        let ready = self.waiting.iter().filter(|(job, waiting)| waiting.is_ready && !self.is_active(**job));
+        ready.min_by_key(|(job, waiting)| (waiting.is_late, waiting.since, **job)).map(|(job, _)| *job)
+    }
+}
+
+impl Engine {
+    /// Whether a job is one to dry-run: nothing is known of the memory that it needs, and its user does not refuse.
+    pub(super) fn is_for_dry_run(&self, entry: &Entry) -> bool {
+        let spec = &entry.spec;
+        let is_known = entry.needs.as_ref().is_some_and(|needs| needs.memory.is_some());
+        self.config.dry_run.on
+            && spec.gpus > 0
+            && !is_known
+            && !spec.no_dry_run
+            && spec.dry_run.is_none()
+            && !entry.cancelled
+            && entry.attempt == 0
+            && dry_run::is_python(&spec.command)
+    }
+
+    /// Notes a job that waits for its dry run.
+    pub(super) fn expect_dry_run(&mut self, job: u64) {
+        self.dry_runs.waiting.insert(job, Waiting::default());
+        self.dry_runs.tended = None;
+    }
+
+    /// Begins dry runs as far as there is room, and lets jobs go that have waited long enough.
+    pub(super) fn tend_dry_runs(&mut self) {
+        let now = self.now.mono;
+        let is_early =
+            self.dry_runs.tended.is_some_and(|then| now.saturating_duration_since(then) < INTERVAL);
+        if is_early || (self.dry_runs.waiting.is_empty() && self.dry_runs.active.is_empty()) {
+            return;
+        }
+        self.dry_runs.tended = Some(now);
+        let jobs = self.dry_runs.waiting.keys().chain(self.dry_runs.active.keys());
+        for job in jobs.copied().collect::<BTreeSet<u64>>() {
+            self.tend_dry_run(job);
+        }
+        while let Some(job) = self.dry_runs.next() {
+            self.dry_runs.hindrance = self.hindrance();
+            if self.dry_runs.hindrance.is_some() {
+                break;
+            }
+            self.begin_dry_run(job);
+        }
+    }
+
+    /// Why no dry run can begin now.
+    fn hindrance(&self) -> Option<String> {
+        let settings = &self.config.dry_run;
+        if self.dry_runs.active.len() >= settings.at_once as usize {
+            return Some("others are before it".to_owned());
+        }
+        let load = self.effects.load();
+        if load.percent > settings.max_load {
+            let (is, most) = (load.percent, settings.max_load);
+            return Some(format!("the node's load is {is} % of its cores, and {most} % is the most"));
+        }
+        let memory = settings.memory();
+        let free = Bytes(load.free);
+        (load.free < memory.0).then(|| format!("{free} of host memory are free, and {memory} are needed"))
+    }
+
+    /// Ends the dry run of a job that does not wait for it any more, and the job's wait where it is over.
+    fn tend_dry_run(&mut self, job: u64) {
+        let entry =
+            self.jobs.entries.get(&job).filter(|entry| entry.stage == Stage::Waiting && !entry.cancelled);
+        let view = self.core.state.job(JobId(job)).filter(|_| entry.is_some() && self.config.dry_run.on);
+        let Some(view) = view.filter(|view| view.job.need.is_none()) else {
+            self.give_up_dry_run(job);
+            return self.dry_run_over(job);
+        };
+        // Its user holds it, or other jobs come first: what it reads may not be there.
+        let is_kept_out = matches!(view.wait, Some(Wait::Held | Wait::After { .. }));
+        if is_kept_out && self.dry_runs.is_active(job) {
+            self.effects.end_dry_run(job);
+        }
+        let waits = view.job.awaits_dry_run && !is_kept_out;
+        let now = self.now.mono;
+        let Some(waiting) = self.dry_runs.waiting.get_mut(&job) else { return };
+        waiting.is_ready = !is_kept_out;
+        if !waits {
+            return;
+        }
+        let since = *waiting.since.get_or_insert(now);
+        if now.saturating_duration_since(since).as_secs() >= self.config.dry_run.wait_s {
+            self.lose_patience(job);
+        }
+    }
+
+    /// A job is placed without its dry run, which may come to an end before the job starts.
+    fn lose_patience(&mut self, job: u64) {
+        let is_active = self.dry_runs.is_active(job);
+        let late = self.dry_runs.waiting.values().filter(|waiting| waiting.is_late).count();
+        if let Some(waiting) = self.dry_runs.waiting.get_mut(&job) {
+            waiting.is_late = true;
+        }
+        if late >= MAX_LATE && !is_active {
+            self.dry_runs.waiting.remove(&job);
+        }
+        let wait_s = self.config.dry_run.wait_s;
+        let hindrance = self.dry_runs.hindrance.as_ref().filter(|_| !is_active);
+        let why = hindrance.map_or_else(String::new, |why| format!(" ({why})"));
+        let what = if is_active { "has not come to an end" } else { "has not begun" };
+        self.say(
+            job,
+            format!("its dry run in the background {what} within {wait_s} s{why}: it is placed without"),
+        );
+        self.dry_run_over(job);
+    }
+
+    /// Forgets that a job is to be dry-run, and ends its dry run if that is under way.
+    fn give_up_dry_run(&mut self, job: u64) {
+        self.dry_runs.waiting.remove(&job);
+        if self.dry_runs.is_active(job) {
+            self.effects.end_dry_run(job);
+        }
+    }
+
+    fn dry_run_over(&mut self, job: u64) {
+        if self.core.state.job(JobId(job)).is_some_and(|view| view.job.awaits_dry_run) {
+            self.step(Event::DryRunOver { job: JobId(job) });
+        }
+    }
+
+    fn begin_dry_run(&mut self, job: u64) {
+        let begun = self.dry_run_order(job).and_then(|(key, order)| {
+            self.effects.start_dry_run(job, &order)?;
+            Ok(key)
+        });
+        match begun {
+            Ok(key) => {
+                self.dry_runs.active.insert(job, key);
+                self.remark(job, "a dry run in the background begins".to_owned());
+            }
+            Err(why) => {
+                self.effects.clear((job, 0));
+                self.dry_run_failed(job, &why.to_string());
+            }
+        }
+    }
+
+    fn dry_run_order(&mut self, job: u64) -> Result<(Key, Order), DaemonError> {
+        let settings = self.config.dry_run.clone();
+        let entry = self.jobs.entries.get(&job).ok_or(DaemonError::JobGone)?;
+        let spec = &entry.spec;
+        let mut environment = self.outbox.store.environment(job).map_err(DaemonError::QueueRead)?;
+        environment.retain(|line| !NOT_GIVEN.contains(&line.split('=').next().unwrap_or_default()));
+        environment.extend(supervisor::marks(job, 0));
+        environment.extend(super::arrays::marks(entry));
+        let (machine, model) = self.emulated_as(entry);
+        let key = Key {
+            uid: entry.uid,
+            program: needs::program(spec).to_string(),
+            batch: spec.batch_size(),
+            model,
+            steps: settings.steps,
+        };
+        let steps = settings.steps.to_string();
+        let options = [
+            "--dry-run",
+            "--quiet",
+            "--no-dataset",
+            "--no-profile",
+            "--steps",
+            &steps,
+            "--emulate",
+            &machine,
+        ];
+        let launcher = self.effects.launcher()?;
+        let memory = settings.memory();
+        let need = HostNeed { cpu_milli: u64::from(settings.cpus) * 1000, memory };
+        let known = stored::known(&self.outbox.store.connection, &key, self.now.at.0);
+        let root = rustix::process::geteuid().is_root();
+        let order = Order {
+            command: spec.command.clone(),
+            launcher: [launcher].into_iter().chain(options.map(str::to_owned)).collect(),
+            environment,
+            cwd: spec.cwd.clone(),
+            user: root.then(|| User { name: entry.user.clone(), uid: entry.uid, gid: entry.gid }),
+            umask: spec.umask,
+            group: self.effects.limit_host((job, 0), need)?,
+            bounds: Bounds {
+                limit_s: settings.limit_s,
+                memory: memory.0,
+                cpus: settings.cpus,
+                processes: settings.processes,
+            },
+            known: known.map_err(DaemonError::QueueRead)?,
+        };
+        Ok((key, order))
+    }
+
+    /// The machine to emulate for a job, and what its GPUs are called.
+    fn emulated_as(&self, entry: &Entry) -> (String, String) {
+        let count = entry.spec.gpus.max(1);
+        let usable = self.node.gpus.list.iter().filter(|gpu| !gpu.divided);
+        let wanted = usable.filter(|gpu| entry.spec.model.as_ref().is_none_or(|model| *model == gpu.name));
+        let name = wanted.max_by_key(|gpu| gpu.total).map(|gpu| gpu.name.clone());
+        let models = Models::known().ok();
+        let model = name.as_ref().zip(models.as_ref()).and_then(|(name, models)| models.named(name));
+        match (model, name) {
+            (Some(model), Some(name)) => (format!("{count}x{}", model.id), name),
+            _ => (format!("{count}x{LARGE}"), format!("{LARGE}, as this node's GPUs are not known")),
+        }
+    }
+
+    /// A helper has ended.
+    pub(super) fn dry_run_ended(&mut self, job: u64, answer: Answer) {
+        self.effects.clear((job, 0));
+        self.dry_runs.tended = None;
+        let Some(key) = self.dry_runs.active.remove(&job) else { return };
+        let Answer { digest, outcome, again, unfit, took_ms } = answer;
+        let Some(outcome) = outcome else {
+            // Where its job waits still, as it was held meanwhile, it is made again.
+            return;
+        };
+        if let Some(digest) = digest.filter(|_| !again) {
+            let (key, outcome) = (key.clone(), outcome.clone());
+            self.outbox.note(Note::DryRun(Box::new((key, digest, outcome, self.now.at.0))));
+        }
+        match outcome {
+            Outcome::Failed(why) if unfit => {
+                self.remark(job, format!("no dry run in the background: {why}"));
+                self.dry_runs.waiting.remove(&job);
+                self.dry_run_over(job);
+            }
+            Outcome::Failed(why) if again => self.dry_run_failed(job, &format!("as the last time, {why}")),
+            Outcome::Failed(why) => self.dry_run_failed(job, &why),
+            Outcome::Held(held) => {
+                let when = match again {
+                    true => "earlier".to_owned(),
+                    false => format!("in {:.1} s", took_ms as f64 / 1000.0),
+                };
+                let found =
+                    DryRun { held: Bytes(held), steps: key.steps, gpu: key.model.clone(), background: true };
+                for job in self.alike(job, &key) {
+                    self.take_dry_run(job, &found, &when);
+                }
+            }
+        }
+    }
+
+    fn dry_run_failed(&mut self, job: u64, why: &str) {
+        self.dry_runs.waiting.remove(&job);
+        if self.jobs.entries.get(&job).is_some_and(|entry| entry.stage == Stage::Waiting) {
+            self.say(job, format!("the dry run in the background shows no need: {why}"));
+            self.dry_run_over(job);
+        }
+    }
+
+    /// This job, and those that wait for the same dry run.
+    fn alike(&self, job: u64, key: &Key) -> Vec<u64> {
+        let Some(of) = self.jobs.entries.get(&job) else { return Vec::new() };
+        let is_alike = |other: &u64| {
+            let entry = self.jobs.entries.get(other);
+            entry.is_some_and(|entry| {
+                entry.uid == key.uid
+                    && entry.spec.model == of.spec.model
+                    && entry.spec.batch_size() == key.batch
+                    && needs::program(&entry.spec).as_str() == key.program
+            })
+        };
+        let others = self.dry_runs.waiting.keys().filter(|other| **other != job).copied();
+        std::iter::once(job).chain(others.filter(is_alike)).collect()
+    }
+
+    /// A job gets what a dry run of its program held.
+    fn take_dry_run(&mut self, job: u64, found: &DryRun, when: &str) {
+        self.dry_runs.waiting.remove(&job);
+        let Some(entry) = self.jobs.entries.get_mut(&job).filter(|entry| entry.stage == Stage::Waiting)
+        else {
+            return;
+        };
+        entry.spec.dry_run = Some(found.clone());
+        let spec = entry.spec.clone();
+        let entry = entry.clone();
+        self.outbox.note(Note::Spec(job, Box::new(spec)));
+        self.remark(job, format!("the dry run in the background, {when}, held {}", found.held));
+        let needs = self.needs_of(&entry);
+        self.learn(job, needs);
+        self.dry_run_over(job);
+    }
+}

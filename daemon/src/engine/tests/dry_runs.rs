@@ -1,0 +1,240 @@
+//! Dry runs in the background, decided by an engine whose helpers are the test.
+
+use std::time::Duration;
+
+use super::world::{Idle, Programs};
+use super::*;
+use crate::dry_run::settings::DryRuns;
+use crate::dry_run::{Answer, NodeLoad, Outcome as Came};
+
+/// Time that stands unless a test moves it.
+struct Clock(Now);
+
+impl Programs for Clock {
+    fn now(&self) -> Now {
+        self.0
+    }
+
+    fn signal(&mut self, attempt: Attempt, number: i32) -> bool {
+        Idle.signal(attempt, number)
+    }
+}
+
+struct Node {
+    _dir: tempfile::TempDir,
+    world: Recorder<Clock>,
+    engine: Engine,
+}
+
+impl Node {
+    fn new(settings: DryRuns) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let world = Recorder(std::rc::Rc::new(std::cell::RefCell::new(world::World::of(Clock(Now::read())))));
+        let engine = Self::open(&world, dir.path(), settings);
+        Self { _dir: dir, world, engine }
+    }
+
+    fn open(world: &Recorder<Clock>, dir: &Path, settings: DryRuns) -> Engine {
+        let mut config =
+            Config { state: dir.to_owned(), keep_days: 0, cpus: 8, dry_run: settings, ..Config::default() };
+        (config.scheduler.order.pace, config.scheduler.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
+        let gpu = Gpu {
+            index: Some(0),
+            uuid: "GPU-0".into(),
+            bytes: [0; 16],
+            name: "NVIDIA H200".into(),
+            total: 40 * GIB,
+            divided: false,
+        };
+        open_with(dir, config, vec![gpu], Box::new(world.clone()))
+    }
+
+    fn submit(&mut self, change: impl FnOnce(&mut Spec)) -> u64 {
+        let command = ["python3", "train.py"].map(str::to_owned).to_vec();
+        let mut spec = Spec { command, cwd: "/".into(), gpus: 1, ..Spec::default() };
+        change(&mut spec);
+        match ask(&mut self.engine, Request::Submit(Box::new(spec))) {
+            Response::Submitted { job, .. } => job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn batch(&mut self, message: Message) {
+        let (_to, from) = channel();
+        self.engine.batch(vec![message], &mut Inbox::new(&from));
+    }
+
+    fn after(&mut self, seconds: u64) {
+        let mut world = self.world.0.borrow_mut();
+        let Now { at, mono } = world.programs.0;
+        world.programs.0 =
+            Now { at: Millis(at.0 + seconds * 1000), mono: mono + Duration::from_secs(seconds) };
+        drop(world);
+        self.batch(Message::Polled(Poll { begun: Instant::now(), samples: Vec::new(), lost: Vec::new() }));
+    }
+
+    fn answer(&mut self, job: u64, outcome: Option<Came>) {
+        let digest = Some("d".to_owned());
+        self.batch(Message::DryRunEnded(job, Answer { digest, outcome, ..Answer::default() }));
+    }
+
+    fn begun(&self) -> Vec<u64> {
+        self.world.0.borrow().dry_runs.iter().map(|(job, _)| *job).collect()
+    }
+
+    fn started(&self) -> Vec<u64> {
+        self.world.0.borrow().started.iter().map(|(job, _)| *job).collect()
+    }
+
+    fn why(&mut self, job: u64) -> String {
+        match ask(&mut self.engine, Request::Show { job: job.into() }) {
+            Response::Job(row, lines) => format!("{} | {:?} | {lines:?}", row.why, row.need_from),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn on() -> DryRuns {
+    DryRuns { on: true, ..DryRuns::default() }
+}
+
+#[test]
+fn a_job_without_a_need_is_dry_run_and_placed_by_that() {
+    let mut node = Node::new(on());
+    let job = node.submit(|_| {});
+    assert_eq!((node.begun(), node.started()), (vec![job], vec![]));
+    let why = node.why(job);
+    assert!(why.starts_with("its need is not known; a dry run in the background comes first"), "{why}");
+    let order = node.world.0.borrow().dry_runs[0].1.clone();
+    let words = ["--dry-run", "--no-dataset", "--no-profile", "1xH200"];
+    assert!(words.iter().all(|word| order.launcher.contains(&(*word).to_owned())), "{order:?}");
+    assert!(order.environment.contains(&"RADRM_ATTEMPT=0".to_owned()), "{order:?}");
+    node.answer(job, Some(Came::Held(3 * GIB)));
+    assert_eq!(node.started(), [job]);
+    let why = node.why(job);
+    assert!(why.contains("dry run of 3 steps in the background on an emulated NVIDIA H200"), "{why}");
+    let reserved = node.engine.core.state.job(JobId(job)).unwrap().reserved.unwrap();
+    assert!((3 * GIB..8 * GIB).contains(&reserved.0), "{reserved}");
+}
+
+#[test]
+fn jobs_that_are_known_or_refused_or_no_python_are_not_dry_run() {
+    let mut node = Node::new(on());
+    let jobs = [
+        node.submit(|spec| spec.mem = Some(GIB)),
+        node.submit(|spec| spec.no_dry_run = true),
+        node.submit(|spec| spec.command = vec!["./train".into()]),
+        node.submit(|spec| spec.gpus = 0),
+        node.submit(|spec| spec.held = true),
+    ];
+    assert_eq!(node.begun(), [0_u64; 0], "{jobs:?}");
+    let mut off = Node::new(DryRuns::default());
+    let job = off.submit(|_| {});
+    assert_eq!((off.begun(), off.started()), (vec![], vec![job]), "the administrator does not allow it");
+}
+
+#[test]
+fn a_failure_is_said_once_and_holds_no_job() {
+    let mut node = Node::new(on());
+    let job = node.submit(|_| {});
+    node.answer(job, Some(Came::Failed("it ended with exit code 3".into())));
+    assert_eq!(node.started(), [job], "it has a GPU of its own");
+    let why = node.why(job);
+    assert_eq!(why.matches("shows no need: it ended with exit code 3").count(), 1, "{why}");
+    node.after(3600);
+    assert_eq!(node.begun(), [job], "it is not made again");
+    let again = node.submit(|_| {});
+    let order = node.world.0.borrow().dry_runs[1].1.clone();
+    assert_eq!(order.known, [("d".to_owned(), Came::Failed("it ended with exit code 3".into()))], "{again}");
+}
+
+#[test]
+fn a_job_waits_no_longer_than_the_setting_and_its_program_never_runs_twice() {
+    let mut node = Node::new(DryRuns { wait_s: 10, ..on() });
+    let job = node.submit(|_| {});
+    node.after(9);
+    assert_eq!(node.started(), [0_u64; 0]);
+    node.after(1);
+    assert_eq!(node.started(), [0_u64; 0], "its dry run has to be gone first");
+    assert!(node.world.0.borrow().ended_dry_runs.contains(&job));
+    node.answer(job, None);
+    assert_eq!(node.started(), [job]);
+    let why = node.why(job);
+    assert!(why.contains("has not come to an end within 10 s: it is placed without"), "{why}");
+}
+
+#[test]
+fn no_dry_run_begins_on_a_loaded_node_and_the_reason_is_said() {
+    let mut node = Node::new(on());
+    node.world.0.borrow_mut().load = NodeLoad { percent: 81, free: u64::MAX };
+    let job = node.submit(|_| {});
+    node.after(1);
+    assert_eq!(node.begun(), [0_u64; 0]);
+    node.world.0.borrow_mut().load = NodeLoad { percent: 0, free: 1 };
+    node.after(1);
+    assert_eq!(node.begun(), [0_u64; 0], "no host memory");
+    node.after(120);
+    let why = node.why(job);
+    assert!(
+        why.contains("has not begun within 120 s (") && why.contains("are needed): it is placed"),
+        "{why}"
+    );
+    assert_eq!(node.started(), [job]);
+}
+
+#[test]
+fn as_many_as_allowed_run_at_once_and_equal_jobs_share_one() {
+    let mut node = Node::new(DryRuns { at_once: 2, ..on() });
+    let jobs: Vec<u64> = (0..4)
+        .map(|at| {
+            node.submit(|spec| spec.command.push(if at == 3 { "0" } else { ["0", "1", "2"][at] }.to_owned()))
+        })
+        .collect();
+    assert_eq!(node.begun(), jobs[..2]);
+    node.answer(jobs[0], Some(Came::Held(GIB)));
+    assert_eq!(node.begun(), jobs[..3], "the last is the same program as the first");
+    let why = node.why(jobs[3]);
+    assert!(why.contains("in the background"), "{why}");
+}
+
+#[test]
+fn a_cancelled_or_held_job_has_its_dry_run_ended_and_one_that_is_released_gets_another() {
+    let mut node = Node::new(on());
+    let job = node.submit(|_| {});
+    ask(&mut node.engine, Request::Hold { jobs: vec![job.into()], held: true });
+    node.after(1);
+    assert_eq!(node.world.0.borrow().ended_dry_runs, [job]);
+    node.answer(job, None);
+    node.after(1);
+    assert_eq!((node.begun(), node.started()), (vec![job], vec![]));
+    ask(&mut node.engine, Request::Hold { jobs: vec![job.into()], held: false });
+    node.after(1);
+    assert_eq!(node.begun(), [job, job]);
+    ask(&mut node.engine, Request::Cancel { jobs: vec![job.into()] });
+    node.after(1);
+    assert_eq!(node.world.0.borrow().ended_dry_runs.len(), 2);
+    node.answer(job, None);
+    assert_eq!(node.started(), [0_u64; 0]);
+}
+
+#[test]
+fn a_daemon_that_comes_back_knows_the_result_and_begins_what_was_under_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Recorder(std::rc::Rc::new(std::cell::RefCell::new(world::World::of(Clock(Now::read())))));
+    let engine = Node::open(&world, dir.path(), on());
+    let mut node = Node { _dir: tempfile::tempdir().unwrap(), world, engine };
+    let first = node.submit(|spec| spec.exclusive = true);
+    node.answer(first, Some(Came::Held(GIB)));
+    assert_eq!(node.started(), [first]);
+    let second = node.submit(|spec| spec.command.push("2".into()));
+    node.answer(second, Some(Came::Held(2 * GIB)));
+    let third = node.submit(|spec| spec.command.push("3".into()));
+    assert_eq!(node.begun(), [first, second, third]);
+    let Node { world, engine, .. } = node;
+    drop(engine);
+    let engine = Node::open(&world, dir.path(), on());
+    let mut node = Node { _dir: dir, world, engine };
+    node.after(1);
+    assert_eq!(node.begun(), [first, second, third, third], "the result of the second is on disk");
+    assert!(node.why(second).contains("in the background"));
+}

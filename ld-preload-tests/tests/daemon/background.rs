@@ -1,0 +1,344 @@
+//! Dry runs that `radrmd` makes by itself: real programs before they are placed, what they may do, and what is left.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command, thread, time::Duration};
+
+use radrm_preload_tests::{
+    artifacts,
+    node::{Daemon, may},
+    python,
+};
+use serde_json::Value;
+
+const GIB: u64 = 1 << 30;
+
+/// The interpreter of scripts that only name PyTorch.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// What a script begins with: it names PyTorch, and does without. As a job it is over at once.
+const BEGIN: &str = "import json, os, signal, sys, time\n\
+                     try:\n    import torch\nexcept ImportError:\n    pass\n\
+                     if os.environ.get('RADRM_ATTEMPT') != '0':\n    sys.exit(0)\n";
+
+/// Keys of `[dry_run]`: the first that is given twice counts.
+fn settings(lines: &str) -> String {
+    for library in ["libradrm_emulated_toolkit.so", "libradrm_emulated_cuda.so"] {
+        artifacts::file(library);
+    }
+    let usual = ["max_load = 100000", "memory_mib = 6144", "limit_s = 60", "wait_s = 600"];
+    let key = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+    let given: Vec<String> = lines.lines().map(key).collect();
+    let rest: Vec<&str> = usual.into_iter().filter(|line| !given.contains(&key(line))).collect();
+    format!("emulate = \"1xA100-40GB\"\n[dry_run]\non = true\n{lines}\n{}\n", rest.join("\n"))
+}
+
+/// A script in the daemon's place.
+fn script(daemon: &Daemon, name: &str, text: &str) -> String {
+    let path = daemon.path(name);
+    fs::write(&path, format!("{BEGIN}{text}")).expect("script");
+    path.display().to_string()
+}
+
+/// Submits a job whose temporary files are in a folder of the daemon's place.
+fn submit(daemon: &Daemon, options: &[&str], command: &[&str]) -> u64 {
+    let temporary = daemon.path("temporary");
+    let _ = fs::create_dir(&temporary);
+    let _ = fs::set_permissions(&temporary, fs::Permissions::from_mode(0o777));
+    let all = [&["submit", "--quiet"], options, &["--"], command].concat();
+    let done = daemon.client(&all).env("TMPDIR", temporary).output().expect("radrm");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number")
+}
+
+fn history(daemon: &Daemon, job: u64) -> String {
+    daemon.show(job)["history"].to_string()
+}
+
+/// Processes of dry runs in this place, but for the daemon's helper.
+fn processes(place: &Path) -> Vec<String> {
+    let mark = place.as_os_str().as_encoded_bytes();
+    let entries = fs::read_dir("/proc").expect("/proc").flatten();
+    let own = entries.filter(|entry| {
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        let is_dry_run = environment.split(|byte| *byte == 0).any(|line| line == b"RADRM_ATTEMPT=0");
+        is_dry_run && environment.windows(mark.len()).any(|part| part == mark)
+    });
+    own.map(|entry| fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " "))
+        .collect()
+}
+
+/// Waits until nothing of dry runs is left in the place: neither processes nor files.
+#[track_caller]
+fn leaves_nothing(daemon: &Daemon) {
+    daemon.until("no process of a dry run is left", |daemon| processes(daemon.place()).is_empty());
+    let files = |folder: &str| -> Vec<String> {
+        let entries = fs::read_dir(daemon.path(folder)).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+    let left = files("temporary");
+    let left: Vec<&String> = left.iter().filter(|name| !name.starts_with("torchinductor")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let markers = files("state/attempts");
+    assert!(!markers.iter().any(|name| name.ends_with(".0")), "{markers:?}");
+}
+
+const TRAIN: &str = "
+model = torch.nn.Linear(8192, 8192, bias=False).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(1000):
+    model(torch.zeros(64, 8192, device='cuda')).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+open(os.environ['PLACE'] + '/all-steps', 'w')
+";
+
+#[test]
+fn a_training_of_unknown_need_is_dry_run_and_placed_by_its_figure() {
+    let Some(python) = python::torch() else { return };
+    let python = python.display().to_string();
+    let daemon = Daemon::new(&settings(""));
+    let train = script(&daemon, "train.py", TRAIN);
+    let job = submit(&daemon, &[], &[&python, &train]);
+    let why = daemon.ok(&["queue", "--why"]);
+    assert!(why.contains("a dry run in the background comes first"), "{why}");
+    daemon.until("it has ended", |daemon| {
+        daemon.state(job) == "ended" || history(daemon, job).contains("no need")
+    });
+    let told = history(&daemon, job);
+    assert!(told.contains("dry run of 3 steps in the background on an emulated NVIDIA A100"), "{told}");
+    // Weights, gradients and two moments of 256 MiB each, with activations, workspace and context.
+    let begin = told.find("in the background, in ").expect("its time");
+    let held =
+        told[begin..].split("held ").nth(1).and_then(|rest| rest.split(' ').next()).expect("its figure");
+    assert!((1.4..2.5).contains(&held.parse::<f64>().expect("GiB")), "{told}");
+    assert!(!daemon.path("all-steps").exists(), "it was ended after its steps");
+    leaves_nothing(&daemon);
+    // The same program is not run again; a changed one is.
+    let again = submit(&daemon, &[], &[&python, &train]);
+    daemon.end(again);
+    assert!(!history(&daemon, again).contains("begins") || history(&daemon, again).contains("earlier"));
+    fs::write(&train, format!("{BEGIN}{TRAIN}# changed\n")).expect("script");
+    let refused = submit(&daemon, &["--no-dry-run"], &[&python, &train, "--other"]);
+    daemon.end(refused);
+    assert!(!history(&daemon, refused).contains("dry run"), "{}", history(&daemon, refused));
+}
+
+#[test]
+fn a_program_that_hangs_with_children_is_ended_and_its_job_placed() {
+    let daemon = Daemon::new(&settings("limit_s = 3"));
+    let text = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+                for own_session in [True, False]:\n    \
+                    if os.fork() == 0:\n        \
+                        if own_session:\n            os.setsid()\n        \
+                        if os.fork() == 0:\n            break\n        \
+                        os._exit(0)\n\
+                open(os.environ['PLACE'] + '/began', 'a').write('x')\n\
+                while True:\n    time.sleep(1)\n";
+    let hangs = script(&daemon, "hangs.py", text);
+    let job = submit(&daemon, &[], &[PYTHON, &hangs]);
+    daemon
+        .until("all of it hangs", |daemon| fs::read(daemon.path("began")).is_ok_and(|text| text.len() == 3));
+    assert!(processes(daemon.place()).len() >= 4, "{:?}", processes(daemon.place()));
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    let told = history(&daemon, job);
+    assert_eq!(told.matches("it was ended after 3 s (dry_run.limit_s)").count(), 1, "{told}");
+    leaves_nothing(&daemon);
+    // What failed is not run again for the same files.
+    let again = submit(&daemon, &[], &[PYTHON, &hangs]);
+    assert_eq!(daemon.end(again)["exit_code"], 0);
+    assert!(
+        history(&daemon, again).contains("as the last time, it was ended"),
+        "{}",
+        history(&daemon, again)
+    );
+    assert_eq!(fs::read(daemon.path("began")).expect("began").len(), 3);
+}
+
+#[test]
+fn bounds_of_memory_and_processes_end_a_dry_run() {
+    let daemon = Daemon::new(&settings("memory_mib = 256\nprocesses = 40"));
+    let large = script(&daemon, "large.py", "all = bytearray(1 << 30)\ntime.sleep(1000)\n");
+    let forks = "for at in range(200):\n    if os.fork() == 0:\n        time.sleep(1000)\n    time.sleep(0.01)\n\
+                 time.sleep(1000)\n";
+    let forks = script(&daemon, "forks.py", forks);
+    let jobs = [&large, &forks].map(|script| submit(&daemon, &[], &[PYTHON, script]));
+    for (job, why) in
+        jobs.into_iter().zip(["more than 256.0 MiB of host memory", "more than 40 processes and threads"])
+    {
+        assert_eq!(daemon.end(job)["exit_code"], 0);
+        let told = history(&daemon, job);
+        assert!(told.contains(why), "{told}");
+    }
+    leaves_nothing(&daemon);
+}
+
+#[test]
+fn a_flood_of_output_fills_neither_disk_nor_daemon() {
+    let mut daemon = Daemon::new(&settings("limit_s = 20"));
+    let text = "page = b'x' * 65536\n\
+                for at in range(4096):\n    \
+                    for fd in range(1, 10):\n        \
+                        try:\n            os.write(fd, page)\n        \
+                        except OSError:\n            pass\n\
+                time.sleep(1000)\n";
+    let floods = script(&daemon, "floods.py", text);
+    let job = submit(&daemon, &[], &[PYTHON, &floods]);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    let told = history(&daemon, job);
+    assert!(told.contains("shows no need: "), "{told}");
+    let output = daemon.show(job)["job"]["output"].as_str().map(fs::metadata).and_then(Result::ok);
+    assert!(output.is_none_or(|meta| meta.len() < 4096), "the job's output has nothing of it");
+    let resident = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("status");
+    let peak = resident.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("peak");
+    let peak: u64 = peak.trim().split(' ').next().and_then(|word| word.parse().ok()).expect("KiB");
+    assert!(peak < 100 << 10, "{peak} KiB");
+    leaves_nothing(&daemon);
+    daemon.stop();
+}
+
+#[test]
+fn a_killed_daemon_leaves_nothing_of_a_dry_run_and_the_next_makes_it_again() {
+    let mut daemon = Daemon::new(&settings(""));
+    let text = "open(os.environ['PLACE'] + '/began', 'a').write('x')\n\
+                if os.fork() == 0:\n    os.setsid()\n\
+                while not os.path.exists(os.environ['PLACE'] + '/go'):\n    time.sleep(0.05)\n";
+    let waits = script(&daemon, "waits.py", text);
+    let job = submit(&daemon, &[], &[PYTHON, &waits]);
+    let began = |daemon: &Daemon| fs::read(daemon.path("began")).map_or(0, |text| text.len());
+    daemon.until("it has begun", |daemon| began(daemon) == 1);
+    daemon.kill();
+    daemon.until("nothing of it runs", |daemon| processes(daemon.place()).is_empty());
+    daemon.start();
+    daemon.until("it begins again", |daemon| began(daemon) == 2);
+    // Its helper is killed with the daemon: only the next daemon can end what is left.
+    let helper = helper(&daemon);
+    daemon.kill();
+    // SAFETY: a plain system call on a process that was just found.
+    unsafe { libc::kill(helper, libc::SIGKILL) };
+    thread::sleep(Duration::from_millis(100));
+    let left = processes(daemon.place());
+    assert!(!left.is_empty(), "the test is about nothing");
+    fs::write(daemon.path("go"), "").expect("file");
+    daemon.start();
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    daemon.until("nothing of it runs", |daemon| processes(daemon.place()).is_empty());
+}
+
+/// The helper below the daemon.
+fn helper(daemon: &Daemon) -> libc::pid_t {
+    let children =
+        fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.pid())).unwrap_or_default();
+    let mut all: Vec<String> = children.split_whitespace().map(str::to_owned).collect();
+    // Threads have children of their own.
+    for task in fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("tasks").flatten() {
+        let own = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        all.extend(own.split_whitespace().map(str::to_owned));
+    }
+    let is_helper = |pid: &&String| {
+        fs::read_to_string(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|text| text.contains("--dry-run-one-job"))
+    };
+    all.iter().find(is_helper).and_then(|pid| pid.parse().ok()).expect("a helper")
+}
+
+#[test]
+fn a_job_that_starts_ends_its_own_dry_run_first() {
+    let daemon = Daemon::new(&settings("wait_s = 1"));
+    let text = "open(os.environ['PLACE'] + '/began', 'a').write('dry ')\ntime.sleep(1000)\n";
+    let script = script(&daemon, "slow.py", &text.replace("slow", ""));
+    // As a job it notes who else is there.
+    let both = format!("{BEGIN}{text}").replace(
+        "    sys.exit(0)\n",
+        "    open(os.environ['PLACE'] + '/began', 'a').write('job ')\n    \
+         others = [p for p in os.listdir('/proc') if p.isdigit() and p != str(os.getpid())]\n    \
+         read = lambda p: open('/proc/%s/cmdline' % p).read() if os.path.exists('/proc/%s/cmdline' % p) else ''\n    \
+         print(sum('slow.py' in read(p) and '--dry-run' in read(p) for p in others))\n    sys.exit(0)\n",
+    );
+    fs::write(&script, both).expect("script");
+    let job = submit(&daemon, &[], &[PYTHON, &script]);
+    let row = daemon.end(job);
+    assert_eq!(row["exit_code"], 0);
+    assert_eq!(fs::read_to_string(daemon.path("began")).expect("began"), "dry job ");
+    let output = fs::read_to_string(row["output"].as_str().expect("output")).expect("output");
+    assert_eq!(output.trim(), "0", "none of the dry run is there when the job runs");
+    assert!(history(&daemon, job).contains("within 1 s: it is placed without"), "{}", history(&daemon, job));
+    leaves_nothing(&daemon);
+}
+
+#[test]
+fn a_dry_run_is_its_users_and_comes_last_in_everything() {
+    if !may(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"])
+        || !may(&["getent", "passwd", "65534"])
+    {
+        return;
+    }
+    let daemon = Daemon::new(&settings("cpus = 1"));
+    let text = "import resource\n\
+                facts = dict(uid=os.getuid(), nice=os.nice(0), cores=len(os.sched_getaffinity(0)),\n\
+                oom=open('/proc/self/oom_score_adj').read().strip(), gpus=os.environ.get('CUDA_VISIBLE_DEVICES'),\n\
+                core=resource.getrlimit(resource.RLIMIT_CORE)[0], files=os.listdir(os.getcwd()))\n\
+                open(os.environ['PLACE'] + '/shared/facts', 'w').write(json.dumps(facts))\n";
+    let script = script(&daemon, "facts.py", text);
+    let shared = daemon.path("shared");
+    fs::create_dir(&shared).expect("folder");
+    for path in [shared.as_path(), daemon.place()] {
+        let mode = if path == shared { 0o777 } else { 0o755 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
+    }
+    let arguments = ["submit", "--quiet", "--", PYTHON, &script];
+    let done = daemon.client_of(65_534, &arguments).current_dir(&shared).output().expect("radrm");
+    let job: u64 = String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number");
+    daemon.end(job);
+    let facts = fs::read_to_string(shared.join("facts")).expect("facts");
+    let facts: Value = serde_json::from_str(&facts).expect("JSON");
+    assert_eq!(facts["uid"], 65_534, "{facts}");
+    assert_eq!(
+        (&facts["nice"], &facts["cores"], &facts["core"]),
+        (&19.into(), &1.into(), &0.into()),
+        "{facts}"
+    );
+    assert_eq!((&facts["oom"], &facts["gpus"]), (&"1000".into(), &Value::Null), "{facts}");
+    assert!(history(&daemon, job).contains("the program took no GPU memory"), "{}", history(&daemon, job));
+}
+
+#[test]
+fn device_files_of_gpus_are_hidden_from_a_dry_run() {
+    // A /dev of its own, in which a GPU's files can be made.
+    let before = "d=$PLACE/dev; mkdir $d && mount -t tmpfs none $d && \
+         for n in null zero full random urandom; do touch $d/$n && mount --bind /dev/$n $d/$n; done && \
+         mkdir $d/shm $d/pts $d/nvidia-caps && mount --rbind /dev/shm $d/shm && ln -s /proc/self/fd $d/fd && \
+         echo real > $d/nvidia0 && echo real > $d/nvidia-caps/nvidia-cap1 && mount --move $d /dev || exit 9";
+    if !may(&["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]) {
+        return;
+    }
+    let daemon = Daemon::with(&settings(""), before);
+    let text = "read = lambda path: open(path).read() if os.path.exists(path) else None\n\
+                facts = [read('/dev/nvidia0'), os.listdir('/dev/nvidia-caps')]\n\
+                open(os.environ['PLACE'] + '/facts', 'w').write(json.dumps(facts))\n";
+    let script = script(&daemon, "facts.py", text);
+    let job = submit(&daemon, &[], &[PYTHON, &script]);
+    daemon.end(job);
+    let facts =
+        fs::read_to_string(daemon.path("facts")).unwrap_or_else(|_| panic!("{}", history(&daemon, job)));
+    assert_eq!(facts, "[\"\", []]");
+    let inside = Command::new("nsenter")
+        .args(["--mount", "--target", &daemon.pid().to_string(), "cat", "/dev/nvidia0"])
+        .output()
+        .expect("nsenter");
+    assert_eq!(String::from_utf8_lossy(&inside.stdout), "real\n", "the daemon sees it as before");
+}
+
+#[test]
+fn a_program_without_a_framework_does_not_run_before_it_is_placed() {
+    let daemon = Daemon::new(&settings(""));
+    let path = daemon.path("plain.py");
+    fs::write(
+        &path,
+        "import os\nopen(os.environ['PLACE'] + '/ran', 'a').write(os.environ['RADRM_ATTEMPT'])\n",
+    )
+    .expect("script");
+    let job = submit(&daemon, &[], &[PYTHON, &path.display().to_string()]);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    assert_eq!(fs::read_to_string(daemon.path("ran")).expect("ran"), "1");
+    assert!(history(&daemon, job).contains("neither PyTorch nor JAX"), "{}", history(&daemon, job));
+    assert!(daemon.show(job)["job"]["reserved"].as_u64().is_none_or(|bytes| bytes >= 30 * GIB));
+}

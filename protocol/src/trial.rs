@@ -1,0 +1,92 @@
+//! What the report of a dry run comes to.
+
+use radrm_scheduler_core::Bytes;
+use serde::Deserialize;
+use thiserror::Error;
+
+/// The part of the report that counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Summary {
+    withheld: Option<String>,
+    out_of_memory: u64,
+    gpus: Vec<Held>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Held {
+    held_peak: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Report {
+    dry_run: Option<Summary>,
+}
+
+/// Why a dry run shows no need, as the end of a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "each variant states its sentence")]
+pub enum NoFigure {
+    #[error("it ended with exit code {0}")]
+    Exited(i32),
+    #[error("it was killed")]
+    Killed,
+    #[error("it ran out of the memory of the GPU that was emulated")]
+    OutOfMemory,
+    #[error("the program took no GPU memory")]
+    NoGpuMemory,
+    /// The dry run's own reason.
+    #[error("{0}")]
+    Withheld(String),
+}
+
+/// Reads a report; `None` where it is none, or not of a dry run.
+#[must_use]
+pub fn summary(report: &[u8]) -> Option<Summary> {
+    serde_json::from_slice(report).ok().and_then(|report: Report| report.dry_run)
+}
+
+/// What the driver held on the GPU where that was most, by the report and the exit code (`None`: a signal).
+///
+/// # Errors
+/// Why there is no figure.
+pub fn figure(report: Option<Summary>, code: Option<i32>) -> Result<Bytes, NoFigure> {
+    let ending = || code.map_or(NoFigure::Killed, NoFigure::Exited);
+    let report = report.ok_or_else(ending)?;
+    if let Some(why) = report.withheld {
+        return Err(NoFigure::Withheld(why));
+    }
+    if report.out_of_memory > 0 {
+        return Err(NoFigure::OutOfMemory);
+    }
+    // A run that fails early has not shown what it needs.
+    if code != Some(0) {
+        return Err(ending());
+    }
+    let bytes = report.gpus.iter().map(|gpu| gpu.held_peak).max().filter(|bytes| *bytes > 0);
+    bytes.map(Bytes).ok_or(NoFigure::NoGpuMemory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_read_or_the_reason_why_there_is_none() {
+        let of = |text: &str, code| figure(summary(text.as_bytes()), code);
+        let text = r#"{"dry_run": {"withheld": null, "out_of_memory": 0, "gpus": [{"held_peak": 100}, {"held_peak": 400}]}}"#;
+        assert_eq!(of(text, Some(0)), Ok(Bytes(400)));
+        for (text, code, part) in [
+            (text, Some(3), "exit code 3"),
+            (text, None, "killed"),
+            ("{}", Some(127), "exit code 127"),
+            ("cut off {", Some(1), "exit code 1"),
+            (r#"{"dry_run": {"withheld": "cuX has no stand-in"}}"#, Some(0), "cuX"),
+            (r#"{"dry_run": {"out_of_memory": 2, "gpus": [{"held_peak": 1}]}}"#, Some(1), "ran out of"),
+            (r#"{"dry_run": {"gpus": []}}"#, Some(0), "took no GPU memory"),
+        ] {
+            let why = of(text, code).unwrap_err().to_string();
+            assert!(why.contains(part), "{why}");
+        }
+    }
+}
