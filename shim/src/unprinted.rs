@@ -13,7 +13,7 @@ macro_rules! failing {
         core::arch::global_asm!(
             ".pushsection .text.radrm_unprinted,\"ax\",%progbits",
             $(
-                concat!(".globl ", $name),
+                concat!(".weak ", $name),
                 concat!(".hidden ", $name),
                 concat!(".type ", $name, ",%function"),
                 concat!($name, ":"),

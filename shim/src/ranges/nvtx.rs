@@ -9,8 +9,8 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::text::{self, KEPT, Text};
 use super::{end, guarded, mark, pop, push, start};
-use crate::mode;
 use crate::telemetry::RangeText;
+use crate::{mode, resolve};
 
 /// A table of functions that is asked for by its number.
 type GetExportTable = unsafe extern "C" fn(u32) -> *const c_void;
@@ -326,11 +326,9 @@ pub(super) unsafe extern "C" fn InitializeInjectionNvtx2(get: Option<GetExportTa
 
 /// Whether this library stands in the program's global scope.
 fn is_preloaded() -> bool {
-    // Not by RTLD_DEFAULT, which begins with the scope of the caller. The program itself is never closed.
+    // Not by RTLD_DEFAULT, which begins with the scope of the caller.
+    let Some(program) = resolve::program() else { return false };
     // SAFETY: a look-up of a name in a scope that is there.
-    let found = unsafe {
-        let program = libc::dlopen(core::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-        libc::dlsym(program, c"InitializeInjectionNvtx2".as_ptr())
-    };
+    let found = unsafe { libc::dlsym(program, c"InitializeInjectionNvtx2".as_ptr()) };
     found.cast_const() == InitializeInjectionNvtx2 as *const c_void
 }

@@ -158,6 +158,18 @@ pub(crate) fn function_of(library: &CStr, name: &CStr) -> Option<*mut ()> {
 }
 
 fn open(name: &CStr, flags: c_int) -> Option<*const LinkMap> {
+    // A glibc handle is the object's link map.
+    handle(name.as_ptr(), flags).map(|handle| handle.cast_const().cast())
+}
+
+/// The program itself, which is never closed, as a handle for look-ups that begin with the program's scope.
+pub(crate) fn program() -> Option<*mut c_void> {
+    handle(core::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD)
+}
+
+/// What `dlopen` gives for a name. The function is found when it is needed: before glibc 2.34 it is libdl's, which the loader
+/// would load into every program of a job.
+fn handle(name: *const c_char, flags: c_int) -> Option<*mut c_void> {
     let libc = objects::named(b"libc.so.6");
     // SAFETY: libc and libdl, found among the initial objects, stay loaded.
     let dlopen = libc
@@ -167,7 +179,7 @@ fn open(name: &CStr, flags: c_int) -> Option<*const LinkMap> {
     let dlopen = unsafe {
         core::mem::transmute::<*mut (), unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void>(dlopen)
     };
-    // SAFETY: a C string and valid flags. A glibc handle is the object's link map.
-    let handle = unsafe { dlopen(name.as_ptr(), flags) }.cast_const().cast::<LinkMap>();
+    // SAFETY: null or a C string, and valid flags.
+    let handle = unsafe { dlopen(name, flags) };
     (!handle.is_null()).then_some(handle)
 }

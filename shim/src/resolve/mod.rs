@@ -19,7 +19,7 @@ mod route;
 #[cfg(not(test))]
 pub(crate) use attach::function_of;
 pub(crate) use attach::{
-    RADRM_REAL, cold, driver_symbol, has_driver, launches_are_direct, loaded, no_nvml, nvml_symbol,
+    RADRM_REAL, cold, driver_symbol, has_driver, launches_are_direct, loaded, no_nvml, nvml_symbol, program,
 };
 
 use crate::entries::EntryId;

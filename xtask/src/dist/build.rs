@@ -50,6 +50,11 @@ pub fn run(flags: &Flags, out: &Path) -> Result<Built> {
         if !flags.native && needed > floor {
             bail!("{name} needs glibc {}.{}, and the packages are for {}", needed.0, needed.1, flags.glibc);
         }
+        // The loader would load each further one into every program of a job.
+        let libraries = glibc::libraries(&file)?;
+        if !flags.native && name == "libradrm.so" && libraries != ["libc.so.6"] {
+            bail!("{name} needs {}, and libc is what it may need", libraries.join(", "));
+        }
         let absent = glibc::absent(&file)?;
         if !absent.is_empty() {
             bail!("{name} needs {}, which glibc {} does not have", absent.join(", "), flags.glibc);

@@ -32,6 +32,16 @@ pub fn needed(file: &Path) -> Result<Option<(u32, u32)>> {
     Ok(versions(&table).map(|(_, version)| version).max())
 }
 
+/// Libraries that the loader loads for a file.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn libraries(file: &Path) -> Result<Vec<String>> {
+    let headers = shell::read(shell::command("objdump").arg("-p").arg(file))?;
+    let names = headers.lines().filter_map(|line| line.trim().strip_prefix("NEEDED"));
+    Ok(names.map(|name| name.trim().to_owned()).collect())
+}
+
 /// Symbols that a file must have and that no version of glibc it was linked for has: no program starts with it on a machine
 /// with that version.
 ///
