@@ -3,8 +3,11 @@
 //! Root writes it, in a folder that radrmd has made: without that there is none. The lock on it is held as long as
 //! `slurmstepd` lives, so that radrmd knows of steps whose end nothing could write down.
 
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -48,14 +51,16 @@ impl Report {
         }
         let begin = now_ms();
         let path = folder.join(format!("{}.{}.{begin}", about.job, about.step));
+        // Without a name until it is locked and whole: radrmd removes a file that nobody holds and that says nothing.
         let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
-        let mut file = options.open(&path).ok()?;
+        options.write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC);
+        let mut file = options.open(&folder).ok()?;
         file.try_lock().ok()?;
         let About { job, step, node, uid, granted } = about;
         let granted = granted.map(|bytes| format!("granted {bytes}\n")).unwrap_or_default();
         let text = format!("job {job}\nstep {step}\nnode {node}\nuid {uid}\nbegin_ms {begin}\n{granted}");
         file.write_all(text.as_bytes()).ok()?;
+        link(&file, &path).ok()?;
         Some(Self { file })
     }
 
@@ -73,6 +78,18 @@ impl Report {
     }
 }
 
+/// Gives a file its name, which no other file has.
+fn link(file: &File, path: &Path) -> io::Result<()> {
+    let from = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    let to = CString::new(path.as_os_str().as_bytes())?;
+    let (here, follow) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+    // SAFETY: two strings that end with zero.
+    match unsafe { libc::linkat(here, from.as_ptr(), here, to.as_ptr(), follow) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn now_ms() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
 }
@@ -87,6 +104,44 @@ mod tests {
     fn texts(state: &Path) -> Vec<String> {
         let entries = fs::read_dir(state.join(FOLDER)).unwrap();
         entries.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_file_is_locked_and_whole_from_its_first_moment() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = state.path().join(FOLDER);
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // As radrmd reads them.
+            let reader = scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    for path in fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.path()) {
+                        let Ok(file) = File::open(&path) else { continue };
+                        let is_held = file.try_lock_shared().is_err();
+                        let is_empty = fs::read(&path).is_ok_and(|text| text.is_empty());
+                        if !is_held || is_empty {
+                            return false;
+                        }
+                    }
+                }
+                true
+            });
+            let reports: Vec<_> = (0..300)
+                .map(|job| {
+                    let report = Report::begin(state.path(), &About { job, ..ABOUT });
+                    // The folder stays small, and is read often.
+                    for entry in fs::read_dir(&folder).unwrap().flatten() {
+                        let _ = fs::remove_file(entry.path());
+                    }
+                    report
+                })
+                .collect();
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(reports.iter().all(Option::is_some));
+            assert!(reader.join().unwrap(), "a reader found a file that nobody holds, or an empty one");
+        });
     }
 
     #[test]
