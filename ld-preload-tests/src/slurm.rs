@@ -109,7 +109,9 @@ impl Slurm {
         let Setup { nodes, gpus, mib, .. } = *setup;
         let gpu = format!("[[gpu]]\nmodel = \"H100-80GB\"\nmemory_mib = {mib}\ncontext_mib = 0\n");
         let description = place.path().join("machine.toml");
-        fs::write(&description, gpu.repeat(gpus)).expect("description");
+        // A driver that can limit control groups.
+        let text = format!("driver_version = 13040\n{}", gpu.repeat(gpus));
+        fs::write(&description, text).expect("description");
         let spec = MachineSpec::parse(description.to_str().expect("text")).expect("description");
         // Ledgers of all users lie beside a machine's file.
         let folder = place.path().join("gpus");
@@ -486,10 +488,24 @@ fn said(program: &str, argument: &str) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Ports that are free at the same time.
-fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("port")).collect();
-    listeners.iter().map(|listener| listener.local_addr().expect("address").port()).collect()
+/// Ports that are free at the same time, for servers that are started again and again. They are below those that the
+/// kernel gives to connections (`ip_local_port_range`): while a server is down, no client of any test can get its port.
+///
+/// # Panics
+/// If there are none.
+pub fn free_ports(count: usize) -> Vec<u16> {
+    const FIRST: u16 = 10_000;
+    let mut bytes = [0; 2];
+    getrandom(&mut bytes);
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let end = range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(32_768_u16);
+    let room = end.saturating_sub(FIRST).max(1);
+    let offset = u16::from_ne_bytes(bytes) % room;
+    let ports = (0..room).map(|at| FIRST + (offset + at) % room);
+    let free = ports.filter_map(|port| Some((port, TcpListener::bind(("127.0.0.1", port)).ok()?)));
+    let listeners: Vec<_> = free.take(count).collect();
+    assert_eq!(listeners.len(), count, "no ports are free");
+    listeners.into_iter().map(|(port, _)| port).collect()
 }
 
 fn getrandom(room: &mut [u8]) {

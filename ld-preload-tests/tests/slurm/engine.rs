@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     process::{Child, Command, Stdio},
 };
 
@@ -11,7 +11,7 @@ use radrm_os::host::boot_id;
 use radrm_preload_tests::{
     artifacts, child, programs,
     rig::PATIENCE,
-    slurm::{Setup, Slurm},
+    slurm::{Setup, Slurm, free_ports},
 };
 
 const MIB: u64 = 1 << 20;
@@ -25,7 +25,7 @@ struct Daemon<'s> {
 
 impl<'s> Daemon<'s> {
     fn new(slurm: &'s Slurm) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").expect("port").local_addr().expect("address").port();
+        let port = free_ports(1)[0];
         let state = slurm.path("radrmd");
         fs::create_dir(&state).expect("state");
         // As a daemon of this boot has left it: the machine is not made anew.
@@ -160,8 +160,11 @@ fn steps_are_reported_once_whatever_is_killed() {
     // A step whose slurmstepd was killed: its peak is what radrmd saw, and how it ended is not known.
     fs::remove_file(slurm.path("go")).expect("file");
     let killed = slurm.sbatch(&["--gres=shard:1000"], &holding(&slurm, 500));
-    let holds = format!("job=\"{killed}\"");
-    slurm.until("its memory is in /metrics", || daemon.metrics().contains(&holds));
+    // All of it: what is read while the program gets its memory is less.
+    let (of_job, bytes) = (format!("job=\"{killed}\""), format!(" {}", 500 * MIB));
+    slurm.until("its memory is in /metrics", || {
+        daemon.metrics().lines().any(|line| line.contains(&of_job) && line.ends_with(&bytes))
+    });
     for pid in slurm.steps() {
         // SAFETY: a plain system call on a process of this test.
         unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
@@ -172,6 +175,8 @@ fn steps_are_reported_once_whatever_is_killed() {
     assert_eq!((row[6].as_str(), row[8].as_str()), ("", "524288000"), "{row:?}");
     daemon.kill();
     daemon.start();
+    // Its file goes after its row is written: the daemon may have been killed in between, and finds it again.
+    let files = || fs::read_dir(slurm.path("state-radrm1/steps")).expect("steps").count();
+    slurm.until("no step is left to be reported", || files() == 0);
     assert_eq!((daemon.rows(&begin).len(), daemon.rows(&format!("{job}.batch,")).len()), (1, 1));
-    assert_eq!(fs::read_dir(slurm.path("state-radrm1/steps")).expect("steps").count(), 0);
 }
