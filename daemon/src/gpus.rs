@@ -10,8 +10,11 @@ use std::{fs, thread};
 use radrm_emulator_machine::{ENV_MACHINE, Machine, MachineSpec};
 use radrm_limits::audit;
 use radrm_limits::audit::judge::Expected;
+use radrm_limits::cgroup;
 use radrm_limits::program::libraries;
 use radrm_os::nvml::{Gpu, Inventory, Monitor, Nvml, NvmlError, NvmlSource};
+use radrm_protocol::wire::GpuRow;
+use radrm_scheduler_core::Permille;
 
 use super::config::{Config, EMBEDDED};
 use super::engine::Message;
@@ -26,6 +29,8 @@ pub(crate) struct Gpus {
     /// What is emulated, in words.
     pub(crate) emulated: Option<String>,
     pub(crate) list: Vec<Gpu>,
+    /// Version of the kernel driver; empty if there is none.
+    pub(crate) driver: String,
     /// Why there are none.
     pub(crate) trouble: Option<String>,
 }
@@ -42,6 +47,7 @@ impl Gpus {
                     machine: None,
                     emulated: None,
                     list: found.gpus,
+                    driver: found.driver,
                     trouble: None,
                 });
             }
@@ -51,10 +57,16 @@ impl Gpus {
         if config.emulate == "never" {
             let none = (NvmlSource::Off, None, None, Vec::new());
             let (source, machine, emulated, list) = none;
-            return Ok(Self { source, machine, emulated, list, trouble: Some(trouble) });
+            let driver = String::new();
+            return Ok(Self { source, machine, emulated, list, driver, trouble: Some(trouble) });
         }
         let wanted = if config.emulate.is_empty() { EMBEDDED } else { &config.emulate };
         Self::emulate(wanted, &config.state.join("machine"), boot_is_new)
+    }
+
+    /// Whether this daemon can have the driver limit the control groups of jobs.
+    pub(crate) fn has_fence(&self) -> bool {
+        rustix::process::geteuid().is_root() && cgroup::has_limits(&self.driver)
     }
 
     /// In words.
@@ -84,14 +96,34 @@ impl Gpus {
         // SAFETY: called while this process has one thread.
         unsafe { std::env::set_var(ENV_MACHINE, file) };
         let source = NvmlSource::Library(libraries::find(libraries::EMULATED_NVML)?);
-        let list = inventory(&source).map_err(DaemonError::EmulatedNvml)?.gpus;
+        let Inventory { gpus: list, driver, .. } = inventory(&source).map_err(DaemonError::EmulatedNvml)?;
         let emulated = Some(wanted.to_owned());
-        Ok(Self { source, machine: Some(file.to_owned()), emulated, list, trouble: None })
+        Ok(Self { source, machine: Some(file.to_owned()), emulated, list, driver, trouble: None })
     }
 }
 
 fn inventory(source: &NvmlSource) -> Result<Inventory, NvmlError> {
     Nvml::open(source)?.inventory()
+}
+
+/// The part of a GPU's row that is known of every GPU, also of one that is lost and has no sample. `at`: its place in the
+/// list, for GPUs without a number.
+pub(crate) fn row(gpu: &Gpu, at: usize, sample: Option<&Sample>) -> GpuRow {
+    let part = |at: usize| Some(Permille::from_fraction(sample?.activity?[at]).0);
+    GpuRow {
+        index: gpu.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(u32::MAX)),
+        uuid: gpu.uuid.clone(),
+        model: gpu.name.clone(),
+        total: gpu.total,
+        used: sample.map_or(0, |sample| sample.used),
+        smact: part(0),
+        smocc: part(1),
+        drama: part(2),
+        utilization: sample.and_then(|sample| sample.utilization),
+        power_mw: sample.and_then(|sample| sample.power_mw),
+        energy_mj: sample.and_then(|sample| sample.energy_mj),
+        ..GpuRow::default()
+    }
 }
 
 /// What a GPU does.

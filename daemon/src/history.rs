@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use radrm_base::{Activity, Bytes, PastRun, Permille};
 use radrm_collector::dataset::{
-    Dataset, DatasetError, Filter, Origin, PastCourse, PastRuns, ProgramKey, Row, Sharing,
+    Dataset, DatasetError, Filter, FirstSteps, Origin, PastCourse, PastRuns, ProgramKey, Row, Sharing,
 };
 use radrm_scheduler_core::UserId;
 use radrm_scheduler_core::interference::ShareCurve;
@@ -179,12 +179,14 @@ pub(crate) struct EndedRun<'a> {
     pub(crate) batch: Option<u32>,
     /// Models of its GPUs.
     pub(crate) gpus: Vec<String>,
+    /// What it held after its first optimizer steps, as this daemon saw it.
+    pub(crate) first_steps: Option<FirstSteps>,
 }
 
 impl EndedRun<'_> {
     /// Its row; `None` if nothing was seen of its GPU memory.
     pub(crate) fn row(self) -> Option<Row> {
-        let Self { entry, end, .. } = self;
+        let Self { entry, end, first_steps, .. } = self;
         let highest = end.peak.max(end.oom)?;
         let out_of_memory = end.oom.is_some();
         // What is concluded from the output of a program bounds nothing.
@@ -224,7 +226,7 @@ impl EndedRun<'_> {
             exit_code,
             signal: end.signal,
             out_of_memory,
-            first_steps: entry.first_steps,
+            first_steps,
             ..Row::of_command(&entry.spec.command, &entry.spec.cwd, entry.spec.gpus.into())
         })
     }

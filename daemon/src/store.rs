@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use radrm_base::PastRun;
-use radrm_collector::dataset::FirstSteps;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{GpuStats, Line, StatsRow};
 use radrm_scheduler_core::{Activity, Bytes, Leaving, Millis, Needs, Verdict};
@@ -85,8 +84,6 @@ pub(crate) struct Entry {
     pub(crate) leaving: Option<Leaving>,
     /// What it was resolved to need; older versions stored nothing.
     pub(crate) needs: Option<Needs>,
-    /// What its attempt held after its first optimizer steps, as this daemon saw it: a later one reads it anew.
-    pub(crate) first_steps: Option<FirstSteps>,
 }
 
 /// A run as queues up to version 6 kept it.
@@ -399,7 +396,6 @@ fn entry(row: &Row<'_>) -> Result<Entry> {
         leaving: from_json(row.get(26)?),
         needs: from_json(row.get(27)?),
         bytes: number(28)?,
-        first_steps: None,
     })
 }
 

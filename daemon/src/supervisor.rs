@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Gid, Uid};
 use radrm_analyzer::Footprint;
+use radrm_limits::cgroup::{self, GroupLimit};
 use radrm_limits::cgroup_v2::Group;
 use radrm_limits::machine::Node;
 use radrm_limits::setup;
@@ -73,6 +74,32 @@ pub(crate) struct Order {
     pub(crate) group: Option<Group>,
     /// The limit on host memory there, bytes.
     pub(crate) host_memory: Option<u64>,
+    /// What the driver lets the group have of GPUs, if it can.
+    pub(crate) fence: Option<Fence>,
+}
+
+/// Limits on GPU memory that the driver keeps for a control group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fence {
+    /// UUIDs of the job's GPUs; of others it gets nothing.
+    pub(crate) devices: Vec<String>,
+    /// What is guaranteed on each of them, bytes.
+    pub(crate) request: u64,
+    /// The quota on each of them, bytes.
+    pub(crate) limit: u64,
+}
+
+impl Fence {
+    /// Raises it around a group. Where that fails the quota holds without.
+    fn raise(&self, node: &Node, group: &Group) {
+        let Ok(inventory) = node.machine.inventory() else { return };
+        let whole = inventory.usable().filter(|gpu| gpu.index.is_some());
+        let limits = whole.filter_map(|gpu| match self.devices.contains(&gpu.uuid) {
+            true => GroupLimit::behind(gpu, self.request, self.limit),
+            false => GroupLimit::behind(gpu, 0, 0),
+        });
+        let _ = cgroup::set(&node.source, group.directory(), &limits.collect::<Vec<_>>());
+    }
 }
 
 impl Order {
@@ -148,6 +175,9 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
         // Only root can make what limits of users and groups are kept in.
         let node = Node::of(order.machine())?;
         setup::for_job(&node.ledgers, user.uid, &|| node.machine.inventory())?;
+        if let (Some(fence), Some(group)) = (&order.fence, &order.group) {
+            fence.raise(&node, group);
+        }
     }
     become_user(order.user.as_ref())?;
     // SAFETY: a plain system call that cannot fail.

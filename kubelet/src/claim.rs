@@ -6,7 +6,7 @@ use radrm_os::nvml::Gpu;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::devices::{self, CAPACITY, DRIVER};
+use crate::devices::{self, API, CAPACITY, DRIVER, LIMIT};
 use crate::messages;
 use crate::quantity;
 
@@ -43,8 +43,13 @@ pub enum ClaimError {
     TooMuch { gpu: String, granted: String, total: String },
     #[error("{gpu}: the driver itself takes {context} for each process, and the claim has {granted}")]
     TooLittle { gpu: String, granted: String, context: String },
-    #[error("{DRIVER} has no parameters, and the claim or its class has some for it")]
+    #[error(
+        "{DRIVER} has parameters of one kind, {{\"apiVersion\": \"{API}\", \"kind\": \"{LIMIT}\", \"memory\": \"20Gi\"}}, and the \
+         claim or its class has others for it"
+    )]
     Parameters,
+    #[error("request {request}: the limit of {limit} is below the {granted} that the request has")]
+    BelowRequest { request: String, limit: String, granted: String },
 }
 
 /// A claim as the API server has it; fields that are not used here are left out.
@@ -104,12 +109,45 @@ struct Outcome {
 
 #[derive(Deserialize, Debug)]
 struct Configuration {
+    /// The requests that it is for; none: all.
+    #[serde(default)]
+    requests: Vec<String>,
     opaque: Option<Opaque>,
 }
 
 #[derive(Deserialize, Debug)]
 struct Opaque {
     driver: String,
+    #[serde(default)]
+    parameters: serde_json::Value,
+}
+
+/// Parameters of a request: it may take more than it has, as long as there is more.
+#[derive(Deserialize, Debug)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Parameters {
+    api_version: String,
+    kind: String,
+    memory: String,
+}
+
+impl Configuration {
+    fn is_for(&self, request: &str) -> bool {
+        let main = request.split('/').next().unwrap_or_default();
+        self.requests.is_empty() || self.requests.iter().any(|name| name == request || name == main)
+    }
+
+    /// The limit, bytes; `None`: the parameters are those of another driver.
+    fn limit(&self) -> Result<Option<u64>, ClaimError> {
+        let Some(opaque) = self.opaque.as_ref().filter(|opaque| opaque.driver == DRIVER) else {
+            return Ok(None);
+        };
+        let parameters = Parameters::deserialize(&opaque.parameters).map_err(|_| ClaimError::Parameters)?;
+        if (parameters.api_version.as_str(), parameters.kind.as_str()) != (API, LIMIT) {
+            return Err(ClaimError::Parameters);
+        }
+        quantity::bytes(&parameters.memory).map(Some).ok_or(ClaimError::Parameters)
+    }
 }
 
 /// A device that a request of a claim was given.
@@ -132,6 +170,9 @@ pub struct Grant {
     pub claim: String,
     /// Bytes by the UUID of the GPU: a limit for all processes of the claim together.
     pub limits: BTreeMap<String, u64>,
+    /// Bytes by the UUID of the GPU that no other claim has, where these are less than the limit.
+    #[serde(default)]
+    pub requests: BTreeMap<String, u64>,
     /// Its devices.
     pub devices: Vec<Granted>,
 }
@@ -176,6 +217,14 @@ pub fn is_uid(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
 }
 
+impl Grant {
+    /// Bytes of a GPU that no other claim has. `None`: nothing of the GPU is granted.
+    #[must_use]
+    pub fn request(&self, gpu: &str) -> Option<u64> {
+        self.requests.get(gpu).or_else(|| self.limits.get(gpu)).copied()
+    }
+}
+
 impl ResourceClaim {
     /// The pods that use it, by their uids.
     pub fn pods(&self) -> impl Iterator<Item = &str> {
@@ -191,14 +240,18 @@ impl ResourceClaim {
             return Err(ClaimError::Another(self.metadata.uid.clone()));
         }
         let devices = &self.status.allocation.as_ref().ok_or(ClaimError::NotAllocated)?.devices;
-        let is_for_us =
-            |given: &Configuration| given.opaque.as_ref().is_some_and(|opaque| opaque.driver == DRIVER);
-        if devices.config.iter().any(is_for_us) {
-            return Err(ClaimError::Parameters);
-        }
+        // A claim's own stand behind those of its class, and hold.
+        let limit_of = |request: &str| {
+            let given = devices.config.iter().filter(|given| given.is_for(request));
+            given
+                .map(Configuration::limit)
+                .try_fold(None, |known, given| Ok::<_, ClaimError>(given?.or(known)))
+        };
+        devices.config.iter().try_for_each(|given| given.limit().map(drop))?;
         let mut grant = Grant {
             claim: format!("{}/{}", named.namespace, named.name),
             limits: BTreeMap::new(),
+            requests: BTreeMap::new(),
             devices: Vec::new(),
         };
         for result in devices.results.iter().filter(|result| result.driver == DRIVER) {
@@ -212,8 +265,15 @@ impl ResourceClaim {
                     device: result.device.clone(),
                 })?;
             let bytes = result.bytes(gpu)?;
+            let most = limit_of(&result.request)?.unwrap_or(bytes);
+            if most < bytes {
+                let (limit, granted) = (quantity::text(most), quantity::text(bytes));
+                return Err(ClaimError::BelowRequest { request: result.request.clone(), limit, granted });
+            }
             let limit = grant.limits.entry(gpu.uuid.clone()).or_default();
-            *limit = limit.saturating_add(bytes);
+            *limit = limit.saturating_add(most);
+            let request = grant.requests.entry(gpu.uuid.clone()).or_default();
+            *request = request.saturating_add(bytes);
             let request = result.request.split('/').next().unwrap_or_default().to_owned();
             let (pool, device) = (result.pool.clone(), result.device.clone());
             grant.devices.push(Granted { request, pool, device, gpu: gpu.uuid.clone() });
@@ -221,6 +281,8 @@ impl ResourceClaim {
         if grant.devices.is_empty() {
             return Err(ClaimError::NoDevice);
         }
+        let limits = &grant.limits;
+        grant.requests.retain(|uuid, request| limits.get(uuid) != Some(request));
         for (uuid, granted) in &grant.limits {
             let total = node.gpus.iter().find(|gpu| gpu.uuid == *uuid).map_or(0, |gpu| gpu.total);
             let (gpu, granted_text) = (uuid.clone(), quantity::text(*granted));
@@ -337,7 +399,7 @@ mod tests {
             (json!({ "results": [] }), "no device of radrm.dev"),
             (
                 json!({ "results": [result(json!({}))], "config": [{ "source": "FromClaim", "opaque": { "driver": DRIVER, "parameters": {} } }] }),
-                "no parameters",
+                "parameters of one kind",
             ),
         ] {
             let sentence = refused(results);
@@ -347,6 +409,21 @@ mod tests {
         assert!(granted(whole, 0).is_ok(), "parameters of other drivers are theirs");
         let small = granted(shared("256Mi"), 300 << 20).unwrap_err().to_string();
         assert!(small.contains("takes 300Mi for each process, and the claim has 256Mi"), "{small}");
+    }
+
+    #[test]
+    fn a_limit_above_the_request_is_a_parameter() {
+        let parameters = |memory: &str| json!({ "driver": DRIVER, "parameters": { "apiVersion": API, "kind": LIMIT, "memory": memory } });
+        let given = |memory: &str, requests: Value| {
+            let consumed = result(json!({ "shareID": "s", "consumedCapacity": { "memory": "4Gi" } }));
+            json!({ "results": [consumed], "config": [{ "source": "FromClaim", "requests": requests, "opaque": parameters(memory) }] })
+        };
+        let grant = granted(given("20Gi", json!([])), 0).unwrap();
+        assert_eq!((grant.limits[UUID], grant.request(UUID)), (20 << 30, Some(4 << 30)));
+        let grant = granted(given("20Gi", json!(["another"])), 0).unwrap();
+        assert_eq!((grant.limits[UUID], grant.request(UUID)), (4 << 30, Some(4 << 30)));
+        assert!(refused(given("1Gi", json!(["gpu"]))).contains("limit of 1Gi is below the 4Gi"));
+        assert!(refused(given("41Gi", json!([]))).contains("more than the GPU has"));
     }
 
     #[test]

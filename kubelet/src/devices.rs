@@ -7,6 +7,10 @@ use crate::quantity;
 
 /// The driver's name.
 pub const DRIVER: &str = "radrm.dev";
+/// Version of the parameters that a claim may have.
+pub const API: &str = "radrm.dev/v1alpha1";
+/// Their kind.
+pub const LIMIT: &str = "MemoryLimit";
 /// The capacity that claims consume.
 pub const CAPACITY: &str = "memory";
 /// What memory is granted in multiples of.

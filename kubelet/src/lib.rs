@@ -10,6 +10,7 @@ pub mod api;
 pub mod claim;
 pub mod devices;
 pub mod error;
+mod fence;
 pub mod install;
 pub mod messages;
 mod options;

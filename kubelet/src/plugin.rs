@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::api::{Api, ApiError};
 use crate::claim::{self, ClaimError, Grant, Node};
+use crate::fence;
 use crate::messages::{
     Claim, Device, NodePrepareResourceResponse, NodePrepareResourcesResponse, NodeUnprepareResourceResponse,
     NodeUnprepareResourcesResponse,
@@ -106,7 +107,7 @@ impl Plugin {
         refuse_seconds(&mut found);
         let mut answers = HashMap::new();
         for (uid, found) in found {
-            let devices = found.and_then(|found| self.prepare_one(&uid, found.grant, &machine));
+            let devices = found.and_then(|found| self.prepare_one(&uid, found, &machine));
             let answer = match devices {
                 Ok(devices) => NodePrepareResourceResponse { devices, error: String::new() },
                 Err(error) => NodePrepareResourceResponse { devices: Vec::new(), error: error.to_string() },
@@ -123,6 +124,8 @@ impl Plugin {
             if !claim::is_uid(&claim.uid) {
                 return Err(ClaimError::Uid.into());
             }
+            let groups = self.store().groups(&claim.uid).to_vec();
+            fence::lower(&self.source, &groups);
             Ok::<_, PluginError>(self.store().unprepare(&claim.uid)?)
         };
         let answer = |claim: &Claim| {
@@ -166,10 +169,13 @@ impl Plugin {
         })
     }
 
-    fn prepare_one(&self, uid: &str, grant: Grant, machine: &Machine) -> Result<Vec<Device>, PluginError> {
+    fn prepare_one(&self, uid: &str, found: Found, machine: &Machine) -> Result<Vec<Device>, PluginError> {
+        let Found { grant, pods } = found;
         let inventory = machine.inventory()?;
         let total = |uuid: &str| inventory.usable().find(|gpu| gpu.uuid == uuid).map_or(0, |gpu| gpu.total);
         self.store().prepare(uid, grant.clone(), total)?;
+        let groups = fence::raise(&self.source, &inventory, &grant, &pods);
+        self.store().set_groups(uid, groups)?;
         let device = |granted: claim::Granted| {
             let gpu = self.gpu_device.as_ref().map(|name| name.replace("{uuid}", &granted.gpu));
             Device {

@@ -55,6 +55,9 @@ pub enum StoreError {
 pub struct Record {
     /// What it was granted.
     pub grant: Grant,
+    /// The control groups that the driver limits for it.
+    #[serde(default)]
+    groups: Vec<PathBuf>,
     /// The shim of its containers: that of the plug-in that prepared it, whose layout the segment has.
     shim: PathBuf,
 }
@@ -154,14 +157,15 @@ impl Store {
         }
         for (gpu, limit) in &grant.limits {
             let others = || self.claims.values().filter(|record| record.grant.limits.contains_key(gpu));
-            let held: u64 = others().filter_map(|record| record.grant.limits.get(gpu)).sum();
+            let held: u64 = others().filter_map(|record| record.grant.request(gpu)).sum();
             let total = total(gpu);
-            if held.saturating_add(*limit) > total {
+            let request = grant.request(gpu).unwrap_or(*limit);
+            if held.saturating_add(request) > total {
                 let holders: Vec<&str> = others().map(|record| record.grant.claim.as_str()).take(4).collect();
                 return Err(StoreError::Taken { gpu: gpu.clone(), total, held, holders: holders.join(", ") });
             }
         }
-        let record = Record { grant, shim: self.places.shim.clone() };
+        let record = Record { grant, groups: Vec::new(), shim: self.places.shim.clone() };
         let made = self.make(uid, &record);
         if made.is_err() {
             let _ = self.remove(uid);
@@ -169,6 +173,25 @@ impl Store {
         made?;
         self.claims.insert(uid.to_owned(), record);
         Ok(())
+    }
+
+    /// Notes the control groups that the driver limits for a claim.
+    ///
+    /// # Errors
+    /// The record cannot be written.
+    pub fn set_groups(&mut self, uid: &str, groups: Vec<PathBuf>) -> Result<(), StoreError> {
+        let Some(record) = self.claims.get_mut(uid).filter(|record| record.groups != groups) else {
+            return Ok(());
+        };
+        record.groups = groups;
+        let path = self.places.state.join(uid).join(RECORD);
+        let text = serde_json::to_string_pretty(record)?;
+        radrm_cdi::write(&path, &text).map_err(|source| StoreError::Io { path, source })
+    }
+
+    /// The control groups that the driver limits for a claim.
+    pub fn groups(&self, uid: &str) -> &[PathBuf] {
+        self.claims.get(uid).map_or(&[], |record| &record.groups)
     }
 
     fn make(&self, uid: &str, record: &Record) -> Result<(), StoreError> {

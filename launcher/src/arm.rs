@@ -102,9 +102,10 @@ impl<'a> Prepared<'a> {
         }
         let gpus = || self.gpus.inventory();
         let limits = self.limits();
-        let fence = limits
-            .filter(|_| !self.ledgers.emulated())
-            .and_then(|limits| Fence::raise(&gpus, &|gpu| limits.least(gpu)));
+        // The one who attends tasks is not their ancestor.
+        let limited = limits.filter(|_| !self.plan.attend);
+        let fence =
+            limited.and_then(|limits| Fence::raise(self.gpus.source(), &gpus, &|gpu| limits.least(gpu)));
         let service = if self.mps {
             Some(self.join_mps(&mut environment)?)
         } else {

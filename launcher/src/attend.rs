@@ -54,7 +54,8 @@ impl Armed<'_> {
         let _ = answer(&prepared.environment, &environment);
         let mut recording = channel.and_then(|channel| {
             let pid = signals::own_pid();
-            let start = Started { channel, pid, at: started, attended: true, ledgers };
+            let group = plan.control_group.clone();
+            let start = Started { channel, pid, at: started, attended: true, ledgers, group };
             prepared.recording(start, &mps)
         });
         let (ending, is_over) = Reports::default().wait(&mut recording);

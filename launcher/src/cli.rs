@@ -158,6 +158,9 @@ struct Flags {
     /// PROGRAM is a workload manager's copy of a batch script: the run is recorded under the script's content
     #[arg(long, hide = true, requires = "attend")]
     batch_script: bool,
+    /// The control group of the job, of which the driver's figures are charged
+    #[arg(long, value_name = "DIRECTORY", hide = true, requires = "attend")]
+    control_group: Option<PathBuf>,
     /// The job whose steps share the limits of --job-limit
     #[arg(long, value_name = "JOB", hide = true, requires = "attend")]
     step_of: Option<String>,
@@ -266,6 +269,8 @@ pub struct Plan {
     pub dry_run: Option<crate::dry_run::flags::DryRun>,
     /// Another program starts the processes.
     pub attend: bool,
+    /// The control group of the processes that another program starts.
+    pub control_group: Option<PathBuf>,
     /// The program is a copy of a batch script.
     pub batch_script: bool,
     /// What all steps of the job may take together.
@@ -355,6 +360,7 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         mark_steps: flags.mark_steps,
         dry_run,
         attend: flags.attend,
+        control_group: flags.control_group.clone(),
         batch_script: flags.batch_script,
         steps: flags
             .step_of

@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use radrm_collector::dataset;
 use radrm_limits::cgroup::Fence;
 use radrm_limits::charge::Charge;
+use radrm_limits::group_figures::GroupFigures;
 use radrm_limits::mps::clients::Check;
 
 use crate::arm::{Armed, JobLedgers, Joined};
@@ -43,6 +45,8 @@ pub(crate) struct Started {
     /// See [`Start::attended`].
     pub(crate) attended: bool,
     pub(crate) ledgers: JobLedgers,
+    /// The control group that the driver limits, and with it the job.
+    pub(crate) group: Option<PathBuf>,
 }
 
 /// The command of a batch script with the script named by its content; `None`: it cannot be read.
@@ -78,7 +82,16 @@ impl Prepared<'_> {
         }
         let measured = started.ledgers.views.iter().filter(|_| started.ledgers.is_measured);
         let measured = measured.map(|(_, view)| *view).collect();
-        recording.charge(Charge::new(measured, self.ledgers.emulated()));
+        let charge = Charge::new(measured, self.ledgers.emulated());
+        recording.charge(match started.group.filter(|_| started.ledgers.is_measured) {
+            Some(group) => {
+                // A ledger of the steps is the last one; without, all processes of the group are in the job's.
+                let members = started.ledgers.views.len() - 1;
+                let members = if self.plan.steps.is_some() { members } else { 0 };
+                charge.of_group(GroupFigures::of(self.gpus.source().clone(), group), members)
+            }
+            None => charge,
+        });
         if plan.live {
             recording.show_live();
         }
@@ -124,7 +137,8 @@ impl<'a> Armed<'a> {
         } = self;
         prepared.profile.keep();
         let recording = channel.and_then(|channel| {
-            let start = Started { channel, pid: child, at: started, attended: false, ledgers };
+            let group = fence.as_ref().map(|fence| fence.group().to_owned());
+            let start = Started { channel, pid: child, at: started, attended: false, ledgers, group };
             prepared.recording(start, &mps)
         });
         let supervisor = Supervisor::new(child, held, witness);

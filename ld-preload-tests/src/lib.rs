@@ -5,6 +5,7 @@
 //! * [`bench`]: the benchmarks behind `bench/RESULTS.md`.
 //! * [`artifacts`]: the libraries and programs of this workspace, built when asked for.
 //! * [`genuine`]: NVIDIA's own driver, where it has been fetched.
+//! * [`groups`]: control groups.
 //! * [`header`] and [`programs`]: the C header made from the table, and the C programs.
 //! * [`peers`]: other projects' test suites, run with and without the shim.
 //! * [`python`]: the interpreter that clients from PyPI run in.
@@ -22,6 +23,7 @@ pub mod bench;
 pub mod child;
 pub mod figures;
 pub mod genuine;
+pub mod groups;
 pub mod header;
 pub mod measured;
 pub mod node;

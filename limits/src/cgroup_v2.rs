@@ -11,11 +11,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use radrm_os::host::own_control_group;
+use radrm_os::host::{control_groups, own_control_group};
 use serde::{Deserialize, Serialize};
 
-/// Where control groups are mounted.
-pub const ROOT: &str = "/sys/fs/cgroup";
 /// The group of the daemon itself. systemd's `DelegateSubgroup=` names it too.
 const LEAF: &str = "daemon";
 /// The period of `cpu.max`, in microseconds.
@@ -65,7 +63,8 @@ impl Delegated {
             let mark = |name: &&str| matches!(rustix::fs::getxattr(group, *name, &mut value[..]), Ok(1) if value == *b"1");
             MARKS.iter().any(mark)
         };
-        Self::prepare_at(Path::new(ROOT), own_control_group().as_deref(), std::process::id(), is_marked)
+        let root = control_groups().ok_or(Refusal::NoVersion2)?;
+        Self::prepare_at(&root, own_control_group().as_deref(), std::process::id(), is_marked)
     }
 
     /// As [`Delegated::prepare`], for a tree mounted elsewhere and a process in the group `own`.
@@ -97,12 +96,15 @@ impl Delegated {
                 && fs::write(&control, format!("+{name}")).is_ok()
         };
         let (cpu, memory) = (enable("cpu"), enable("memory"));
-        match cpu || memory {
-            true => Ok(Self { base, cpu, memory }),
-            false => {
-                Err(Refusal::Failed("the delegated control group has neither cpu nor memory".to_owned()))
-            }
-        }
+        // By this the kernel keeps the driver's limits; older ones leave them to the driver.
+        enable("dmem");
+        Ok(Self { base, cpu, memory })
+    }
+
+    /// Why neither CPU time nor host memory can be limited.
+    #[must_use]
+    pub fn why_none(&self) -> Option<&'static str> {
+        (!self.cpu && !self.memory).then_some("the delegated control group has neither cpu nor memory")
     }
 
     /// The group of an attempt.
@@ -161,9 +163,20 @@ impl Group {
         kills.and_then(|kills| kills.trim().parse::<u64>().ok()).is_some_and(|kills| kills > 0)
     }
 
+    /// Its directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Kills all that is in the group.
+    pub fn kill(&self) {
+        let _ = fs::write(self.directory.join("cgroup.kill"), "1");
+    }
+
     /// Kills all that is in the group, and removes it. One whose last process is not gone yet stays.
     pub fn remove(&self) {
-        let _ = fs::write(self.directory.join("cgroup.kill"), "1");
+        self.kill();
         let _ = fs::remove_dir(&self.directory);
     }
 }
@@ -222,8 +235,8 @@ mod tests {
         fs::remove_file(dir.path().join("cgroup.controllers")).unwrap();
         assert_eq!(prepare(OWN), Err(Refusal::NoVersion2));
         let (dir, _) = tree("pids\n");
-        let none = Delegated::prepare_at(dir.path(), Some(Path::new(OWN)), 77, |_| true).unwrap_err();
-        assert!(none.to_string().contains("neither cpu nor memory"), "{none}");
+        let none = Delegated::prepare_at(dir.path(), Some(Path::new(OWN)), 77, |_| true).unwrap();
+        assert!(none.why_none().unwrap().contains("neither cpu nor memory"));
         let (dir, _) = tree("cpu\n");
         let some = Delegated::prepare_at(dir.path(), Some(Path::new(OWN)), 77, |_| true).unwrap();
         assert_eq!((some.cpu, some.memory), (true, false));

@@ -15,6 +15,7 @@ use radrm_telemetry::ledger::{GpuUse, LedgerView, MemberUse};
 use radrm_telemetry::{Kind, Liveness, Segment, SlotInfo};
 
 use super::contexts::Contexts;
+use super::group_figures::GroupFigures;
 
 /// Two figures that differ by less are the same: the driver hands out memory in steps of 2 MiB.
 const STEP: u64 = 2 << 20;
@@ -27,6 +28,20 @@ pub struct Charge {
     /// The figures of earlier jobs; `None` if they are not wanted.
     contexts: Option<Contexts>,
     seen: HashMap<(u32, String), Seen>,
+    /// The driver's figures of the job's control group.
+    group: Option<Group>,
+}
+
+/// What the driver counts for the job's control group.
+#[derive(Debug)]
+struct Group {
+    figures: GroupFigures,
+    /// The ledger in which all processes of the group are.
+    members: usize,
+    /// A figure came.
+    is_heard: bool,
+    /// By the GPU; with the changes, the bytes asked for and the number of processes around the figure.
+    seen: HashMap<[u8; 16], (Seen, (u64, u64, u64))>,
 }
 
 /// What was found of a process on a GPU, the last time.
@@ -48,11 +63,24 @@ impl Charge {
     pub fn new(views: Vec<LedgerView>, emulated: bool) -> Self {
         // The emulator's NVML speaks of the ids that its processes have themselves.
         let understood = emulated || radrm_os::host::is_in_first_pid_namespace();
-        Self { views, contexts: understood.then(|| Contexts::load(emulated)), seen: HashMap::new() }
+        Self {
+            views,
+            contexts: understood.then(|| Contexts::load(emulated)),
+            seen: HashMap::new(),
+            group: None,
+        }
+    }
+
+    /// Also takes the driver's figures of a control group whose processes are all in the ledger of this number.
+    #[must_use]
+    pub fn of_group(mut self, figures: GroupFigures, members: usize) -> Self {
+        self.group = Some(Group { figures, members, is_heard: false, seen: HashMap::new() });
+        self
     }
 
     /// Takes measurements of the job whose segment this is.
     pub fn take(&mut self, measured: &[Measured], segment: &Segment) {
+        let is_of_group = self.take_group(segment);
         let Some(contexts) = &mut self.contexts else { return };
         if measured.is_empty() {
             return;
@@ -82,13 +110,62 @@ impl Charge {
             contexts.learn(&one.model, &one.driver, bytes);
             let expected = uuid_bytes(&one.gpu).zip(contexts.get(&one.model, &one.driver));
             for ledger in &ledgers {
-                ledger.charge(one);
+                // Two figures in turns would be neither.
+                if !is_of_group {
+                    ledger.charge(one);
+                }
                 // The job's next process is charged from its first context on.
                 if let Some((gpu, bytes)) = expected {
                     ledger.view.set_context(Some(&gpu), bytes);
                 }
             }
         }
+    }
+
+    /// Charges what the driver itself counts for the job's control group beyond its requests, to each process an equal
+    /// part. Gives whether there is such a figure: it takes the place of NVML's figures of single processes, which cannot
+    /// be understood in a container, and leave out what processes without the shim hold.
+    fn take_group(&mut self, segment: &Segment) -> bool {
+        let Some(group) = &mut self.group else { return false };
+        let Some(figures) = group.figures.news() else { return group.is_heard };
+        group.is_heard = true;
+        let ledgers: Vec<ChargeLedger> = self.views.iter().map(ChargeLedger::read).collect();
+        let Some(all) = ledgers.get(group.members) else { return true };
+        let slots = segment.slots().unwrap_or_default();
+        let own = ledgers.first();
+        // Members of other steps have segments of their own.
+        let own_pids = || own.iter().flat_map(|ledger| ledger.members.keys().copied());
+        let changes = own_pids()
+            .try_fold(0_u64, |sum, pid| Some(sum.wrapping_add(changes_if_quiet(own, segment, &slots, pid)?)));
+        for (gpu, used) in figures {
+            let Some(number) = all.gpus.iter().position(|known| known.uuid == gpu) else { continue };
+            let on_gpu = |of: &[u64]| of.get(number).copied().unwrap_or(0);
+            let holders = || all.members.values().filter(|member| on_gpu(&member.bytes) > 0);
+            let count = holders().count() as u64;
+            let asked = |member: &MemberUse| on_gpu(&member.bytes).saturating_sub(on_gpu(&member.overhead));
+            let asked: u64 = holders().map(asked).sum();
+            let beyond = used.checked_sub(asked).filter(|_| count > 0);
+            let (Some(beyond), Some(changes)) = (beyond, changes) else {
+                group.seen.remove(&gpu);
+                continue;
+            };
+            let state = (changes, asked, count);
+            let before = group.seen.get(&gpu).filter(|(seen, _)| seen.bytes.abs_diff(beyond) < STEP);
+            let times = before.filter(|(_, known)| *known == state).map_or(1, |(seen, _)| seen.times + 1);
+            group.seen.insert(gpu, (Seen { bytes: beyond, changes, times }, state));
+            if times < TIMES {
+                continue;
+            }
+            let pids: Vec<u32> = holders().map(|member| member.pid).collect();
+            for ledger in &ledgers {
+                let gpu = ledger.gpus.iter().position(|known| known.uuid == gpu);
+                let members = pids.iter().filter_map(|pid| ledger.members.get(pid));
+                for (member, gpu) in members.filter_map(|member| Some((member, gpu?))) {
+                    ledger.view.set_overhead(member, gpu, beyond / count);
+                }
+            }
+        }
+        true
     }
 
     /// Keeps what was learned for later jobs.
@@ -192,7 +269,8 @@ mod tests {
             let path = CString::new(file.path().as_os_str().as_bytes()).unwrap();
             let writer = Writer::join(&path).unwrap();
             let contexts = Contexts::load_from(&directory.path().join("contexts.toml"));
-            let charge = Charge { views: Vec::new(), contexts: Some(contexts), seen: HashMap::new() };
+            let charge =
+                Charge { views: Vec::new(), contexts: Some(contexts), seen: HashMap::new(), group: None };
             Self { segment: file.segment().unwrap(), _file: file, writer, directory, charge }
         }
 

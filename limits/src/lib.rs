@@ -20,6 +20,7 @@ pub mod config;
 pub mod contexts;
 mod error;
 pub mod files;
+pub mod group_figures;
 pub mod jobs;
 pub mod ledgers;
 pub mod machine;

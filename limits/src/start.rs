@@ -71,6 +71,12 @@ impl Machine {
         Self { source, known: OnceCell::new() }
     }
 
+    /// Its NVML.
+    #[must_use]
+    pub fn source(&self) -> &NvmlSource {
+        &self.source
+    }
+
     /// Its GPUs.
     ///
     /// # Errors

@@ -32,9 +32,25 @@ pub fn page_and_ticks() -> (u64, u64) {
 /// This process's control group of version 2, below the root of the hierarchy and without a slash at its start.
 #[must_use]
 pub fn own_control_group() -> Option<PathBuf> {
-    let groups = procfs::process::Process::myself().and_then(|process| process.cgroups()).ok()?;
-    let unified = groups.into_iter().find(|group| group.hierarchy == 0)?;
-    Some(unified.pathname.trim_start_matches('/').into())
+    control_group(std::process::id())
+}
+
+/// A process's control group of version 2, as [`own_control_group`].
+#[must_use]
+pub fn control_group(pid: u32) -> Option<PathBuf> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    Some(path.trim_start_matches('/').into())
+}
+
+/// Where control groups of version 2 are mounted.
+#[must_use]
+pub fn control_groups() -> Option<PathBuf> {
+    // `procfs` would be a large part of Slurm's plug-in.
+    let text = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let mut mounts = text.lines().filter_map(|line| line.split_once(' ')?.1.split_once(' '));
+    let found = mounts.find(|(_, rest)| rest.starts_with("cgroup2 "));
+    found.map(|(place, _)| place.into())
 }
 
 /// The number of this process's pid namespace.

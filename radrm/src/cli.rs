@@ -10,8 +10,8 @@ use radrm_console::usage::{Instead, explain};
 use crate::overview::grouped;
 use crate::show::{compare, dataset, report};
 use crate::{
-    advise, audit, calibrate, cdi, client, demo, evaluate, explore, export, import_ncu, quota, replay, share,
-    slurm, sweep, train,
+    advise, audit, calibrate, cdi, client, demo, evaluate, explore, export, fence, import_ncu, quota, replay,
+    share, slurm, sweep, train,
 };
 
 /// Columns of help texts, as of a narrow terminal.
@@ -254,6 +254,15 @@ Examples:
     Quota {
         #[command(subcommand)]
         command: quota::Command,
+    },
+    /// Set and show the driver's own limits of control groups (driver 615 and newer)
+    ///
+    /// They hold for every process in the group. Jobs of root under radrm-run, jobs of radrmd, and jobs of Slurm and
+    /// Kubernetes with the plug-ins have them without this command.
+    #[command(subcommand_required = true, arg_required_else_help = false)]
+    Fence {
+        #[command(subcommand)]
+        command: fence::Command,
     },
     /// Simulate scheduling policies on the jobs of a trace
     ///

@@ -13,6 +13,7 @@ use radrm_export::WebError;
 use radrm_export::table::TableError;
 use radrm_launcher::report_file::ReportFileError;
 use radrm_limits::LimitError;
+use radrm_limits::cgroup::FenceError;
 use radrm_profile::{ReadError, WriteError};
 use radrm_protocol::ProtocolError;
 use radrm_protocol::job_ref::JobRef;
@@ -52,6 +53,8 @@ pub(crate) enum Failure {
     Dataset(#[from] DatasetError),
     #[error(transparent)]
     Limit(#[from] LimitError),
+    #[error(transparent)]
+    Fence(#[from] FenceError),
     #[error(transparent)]
     Machine(#[from] MachineError),
     #[error(transparent)]

@@ -12,6 +12,7 @@ mod error;
 mod evaluate;
 mod explore;
 mod export;
+mod fence;
 mod generate;
 mod import_ncu;
 mod live;
@@ -70,6 +71,7 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         Command::Export { command } => export::run(&command),
         Command::Replay(flags) => replay::run(&flags),
         Command::Quota { command } => quota::run(&command),
+        Command::Fence { command } => fence::run(&command),
         Command::Sbatch(flags) => return slurm::submit::run(*flags),
         Command::SlurmRetry(flags) => return slurm::retry::run(&flags),
         Command::Share(flags) => return share::run(&flags),

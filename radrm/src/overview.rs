@@ -10,7 +10,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("To begin", &["doctor", "demo", "machines"]),
     ("What was recorded", &["report", "compare", "top", "dataset", "explore", "export", "import-ncu"]),
     ("Estimates and advice", &["estimate", "advise", "calibrate", "train", "evaluate", "replay"]),
-    ("Limits and containers", &["quota", "audit", "cdi"]),
+    ("Limits and containers", &["quota", "audit", "fence", "cdi"]),
     (
         "Jobs of radrmd",
         &["submit", "queue", "show", "logs", "cancel", "hold", "nodes", "drain", "stats", "usage"],

@@ -10,8 +10,9 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A file that another step removes at this moment is made anew: more often in a row is no coincidence.
-const ATTEMPTS: usize = 100;
+/// A file that another step removes at this moment, after a call of the driver, is made anew. At a millisecond each,
+/// more often in a row is no coincidence.
+const ATTEMPTS: usize = 2000;
 
 /// The limits of a job, as text.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -52,6 +53,10 @@ impl Grant {
 pub struct Held {
     path: PathBuf,
     file: File,
+    /// The job.
+    pub job: u32,
+    /// No other step of the job ran when this one began.
+    pub is_first: bool,
     /// What it holds.
     pub grant: Grant,
 }
@@ -93,18 +98,32 @@ impl Held {
                     file.write_all(text.as_bytes())?;
                 }
                 file.lock_shared()?;
-                return Ok(Some(Self { path, file, grant: Grant::from_text(&text) }));
+                return Ok(Some(Self { path, file, job, is_first: true, grant: Grant::from_text(&text) }));
             }
             if file.try_lock_shared().is_ok() && is_named(&file, &path) {
                 file.read_to_string(&mut text)?;
                 if text.ends_with(END) {
-                    return Ok(Some(Self { path, file, grant: Grant::from_text(&text) }));
+                    return Ok(Some(Self {
+                        path,
+                        file,
+                        job,
+                        is_first: false,
+                        grant: Grant::from_text(&text),
+                    }));
                 }
             }
             drop(file);
             std::thread::sleep(Duration::from_millis(1));
         }
         Err(io::Error::other("it is written or removed again and again"))
+    }
+}
+
+impl Held {
+    /// Whether no other step of the job runs now. If so, none begins before this is dropped.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.file.try_lock().is_ok()
     }
 }
 

@@ -9,6 +9,7 @@
 //! from starting, one by one, with the reason on their standard error.
 
 mod abi;
+mod fence;
 mod grant;
 mod options;
 mod recorder;
@@ -225,6 +226,19 @@ pub unsafe extern "C" fn slurm_spank_user_init(
     _: *const *const c_char,
 ) -> c_int {
     guarded_or(|| step::prepare(Spank(spank)), || step::refuse(INTERNAL.to_owned()))
+}
+
+/// In `slurmstepd` as root, when tasks are forked and wait to become their programs.
+///
+/// # Safety
+/// Called by Slurm.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slurm_spank_task_post_fork(
+    spank: *mut c_void,
+    _: c_int,
+    _: *const *const c_char,
+) -> c_int {
+    guarded(|| step::forked(Spank(spank)))
 }
 
 /// In each forked task, before it becomes the program.

@@ -9,6 +9,17 @@ use thiserror::Error;
 
 use crate::options::{self, MAX_ATTEMPTS, Mode};
 
+/// When something is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// `auto`: where the driver can.
+    Possible,
+    /// `on`: without a look at the driver's version.
+    Always,
+    /// `off`.
+    Never,
+}
+
 /// How the plug-in works on this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
@@ -24,6 +35,8 @@ pub struct Settings {
     pub default: Mode,
     /// `attempts=`: a batch job that runs out of GPU memory runs at most so often, unless it says otherwise; 1: once.
     pub attempts: u32,
+    /// `fence=`: whether the driver limits the control groups of jobs.
+    pub fence: When,
     /// `machine=`: the file of an emulated machine, for trials on nodes without GPUs.
     pub machine: Option<PathBuf>,
 }
@@ -32,12 +45,16 @@ pub struct Settings {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum SettingsError {
-    #[error("plugstack.conf: `{0}` is none of run=, lib=, state=, shard=, default=, attempts=, machine=")]
+    #[error(
+        "plugstack.conf: `{0}` is none of run=, lib=, state=, shard=, default=, attempts=, fence=, machine="
+    )]
     Unknown(String),
     #[error("plugstack.conf: `{0}` is no amount such as shard=1MiB")]
     Shard(String),
     #[error("plugstack.conf: `{0}` is none of default=off, default=profile")]
     Default(String),
+    #[error("plugstack.conf: `{0}` is none of fence=auto, fence=on, fence=off")]
+    Fence(String),
     #[error("plugstack.conf: `{0}` is no number of attempts between 1 and {MAX_ATTEMPTS}")]
     Attempts(String),
     #[error("plugstack.conf: `{0}` is no absolute path")]
@@ -53,6 +70,7 @@ impl Default for Settings {
             shard: None,
             default: Mode::Off,
             attempts: 1,
+            fence: When::Possible,
             machine: None,
         }
     }
@@ -100,6 +118,14 @@ impl Settings {
                     let mode = Mode::parse(&text()).ok().filter(|mode| *mode != Mode::Limit);
                     settings.default = mode.ok_or_else(|| SettingsError::Default(shown()))?;
                 }
+                b"fence" => {
+                    settings.fence = match value {
+                        b"auto" => When::Possible,
+                        b"on" => When::Always,
+                        b"off" => When::Never,
+                        _ => return Err(SettingsError::Fence(shown())),
+                    };
+                }
                 b"attempts" => {
                     settings.attempts =
                         options::attempts(&text()).map_err(|_| SettingsError::Attempts(shown()))?;
@@ -123,17 +149,27 @@ mod tests {
     fn words_of_the_configuration_are_understood() {
         assert_eq!(parse(""), Ok(Settings::default()));
         let settings =
-            parse("run=/a lib=/b state=/c shard=1MiB default=profile attempts=4 machine=/d").unwrap();
+            parse("run=/a lib=/b state=/c shard=1MiB default=profile attempts=4 machine=/d fence=off")
+                .unwrap();
         assert_eq!((settings.run, settings.state), ("/a".into(), "/c".into()));
         assert_eq!((settings.libraries, settings.machine), (Some("/b".into()), Some("/d".into())));
         assert_eq!((settings.shard, settings.default), (Some(1 << 20), Mode::Profile));
         assert_eq!((settings.attempts, Settings::default().attempts), (4, 1));
+        assert_eq!((settings.fence, Settings::default().fence), (When::Never, When::Possible));
     }
 
     #[test]
     fn wrong_words_are_named() {
-        for line in ["shard=1M", "shard=0", "default=limit", "run=bin", "attempts=0", "debug", "shards=1MiB"]
-        {
+        for line in [
+            "shard=1M",
+            "shard=0",
+            "default=limit",
+            "run=bin",
+            "attempts=0",
+            "fence=1",
+            "debug",
+            "shards=1MiB",
+        ] {
             let sentence = parse(line).unwrap_err().to_string();
             assert!(sentence.contains(line) && sentence.starts_with("plugstack.conf"), "{sentence}");
         }

@@ -8,9 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI32, AtomicPtr};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
 
 use crate::abi::{self, Item, Spank};
+use crate::fence;
 use crate::grant::Held;
 use crate::options::Words;
 use crate::recorder::{Identity, Recorder};
@@ -210,6 +211,9 @@ fn command(spank: Spank, request: &Request, settings: &Settings) -> Option<Start
             add("--step-limit=", limits.as_bytes());
         }
     }
+    if let Some(group) = fence::group(job, settings).filter(|_| !request.job.memory.is_empty()) {
+        add("--control-group=", group.as_os_str().as_bytes());
+    }
     if let Some(percent) = request.share {
         add("--sm-limit=", percent.to_string().as_bytes());
     }
@@ -318,6 +322,21 @@ pub fn enter(spank: Spank) {
     }
 }
 
+/// With root's rights, when tasks are forked: the first step of a job has the driver limit all of it.
+pub fn forked(spank: Spank) {
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    // SAFETY: stored before the tasks are forked, and taken by `finish` in the same thread after them.
+    let held = unsafe { GRANT.load(Acquire).as_ref() };
+    let (Some(held), Some((_, settings))) = (held, REQUEST.get()) else { return };
+    let Some(job) = spank.number(Item::JOB_ID).filter(|_| held.is_first && !held.grant.memory.is_empty())
+    else {
+        return;
+    };
+    if !IS_DONE.swap(true, Relaxed) {
+        fence::raise(job, &held.grant, settings);
+    }
+}
+
 /// A list with `first` in front of what the user has in it; without a second copy of it.
 fn in_front(first: &CStr, list: Option<Vec<u8>>) -> Option<CString> {
     let list = list.filter(|list| !list.is_empty())?;
@@ -362,7 +381,11 @@ pub fn finish() {
     let grant = GRANT.swap(std::ptr::null_mut(), AcqRel);
     if !grant.is_null() {
         // SAFETY: as above.
-        drop(unsafe { Box::from_raw(grant) });
+        let held = unsafe { Box::from_raw(grant) };
+        if let Some((_, settings)) = REQUEST.get().filter(|_| !held.grant.memory.is_empty() && held.is_last())
+        {
+            fence::lower(held.job, settings);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use radrm_collector::dataset::FirstSteps;
 use radrm_scheduler_core::{Action, Event, Evidence, JobId, Outcome, Reason, Signal, Verdict};
 
 use super::effects::Owner;
@@ -11,7 +12,7 @@ use crate::error::DaemonError;
 use crate::history::{self, EndedRun};
 use crate::status::{End, Status};
 use crate::store::{Entry, Stage};
-use crate::supervisor::{self, Order, User};
+use crate::supervisor::{self, Fence, Order, User};
 use crate::suspend::{Step, Suspension};
 use crate::watch::Attempt;
 
@@ -56,7 +57,6 @@ impl Engine {
                 entry.limit = limit.map(|bytes| bytes.0);
                 entry.reserved = reserved.map(|bytes| bytes.0);
                 entry.started_ms = None;
-                entry.first_steps = None;
                 entry.suspension = Suspension::default();
                 self.say(job.0, format!("attempt {attempt}: {reason}"));
                 self.outbox.effect(Effect::Start((job.0, attempt)));
@@ -161,7 +161,7 @@ impl Engine {
             order.argv.splice(at..at, part.option());
         }
         let need = self.jobs.entries.get(&attempt.0).map(|entry| entry.spec.host()).unwrap_or_default();
-        order.group = self.effects.limit_host(attempt, need)?;
+        order.group = self.effects.limit_host(attempt, need, order.fence.is_some())?;
         let supervisor = self.effects.start(attempt, owner, &order)?;
         if let Some(part) = part {
             self.remark(attempt.0, part.sentence());
@@ -221,6 +221,11 @@ impl Engine {
             prolog: self.config.hooks.prolog(epilog::environment(entry)),
             group: None,
             host_memory: Some(entry.spec.host_memory).filter(|bytes| *bytes > 0),
+            fence: entry.limit.filter(|_| self.node.gpus.has_fence()).map(|limit| Fence {
+                devices: entry.devices.clone(),
+                request: entry.reserved.unwrap_or(limit).min(limit),
+                limit,
+            }),
         };
         Ok((Owner { uid: entry.uid, gid: entry.gid }, order))
     }
@@ -290,28 +295,35 @@ impl Engine {
         self.health.resolve("status");
         self.suspensions.forget(job);
         let status = Status { supervisor: status.supervisor.or(live.supervisor), ..status };
-        self.attempt_over(attempt, status, live.reported);
+        self.attempt_over(attempt, status, live.reported, live.observed.steps.first);
     }
 
     /// An attempt is over: what it left is killed. Its end counts when that is off the GPUs, and it is known that no GPU
     /// failed under it.
-    pub(super) fn attempt_over(&mut self, attempt: Attempt, status: Status, reported: bool) {
+    pub(super) fn attempt_over(
+        &mut self,
+        attempt: Attempt,
+        status: Status,
+        reported: bool,
+        first_steps: Option<FirstSteps>,
+    ) {
         let uid = self.jobs.entries.get(&attempt.0).map(|entry| entry.uid);
         let killed = self.effects.sweep(attempt, uid, &status);
-        if let Some(over) = self.begin_epilog(Over { attempt, status, reported, killed }) {
+        if let Some(over) = self.begin_epilog(Over { attempt, status, reported, killed, first_steps }) {
             self.end_unless_doubtful(over);
         }
     }
 
     /// Its end counts now, or when a poll has shown that no GPU is the cause.
     pub(super) fn end_unless_doubtful(&mut self, over: Over) {
-        if let Some(Over { attempt, status, reported, .. }) = self.doubt(over) {
-            self.attempt_ended(attempt, &status, reported);
+        if let Some(over) = self.doubt(over) {
+            self.attempt_ended(&over);
         }
     }
 
     /// Reports the end to the scheduler, and keeps what was measured.
-    pub(super) fn attempt_ended(&mut self, (job, attempt): Attempt, status: &Status, reported: bool) {
+    pub(super) fn attempt_ended(&mut self, over: &Over) {
+        let Over { attempt: (job, attempt), ref status, reported, .. } = *over;
         let id = JobId(job);
         if status.program.is_some() && !reported {
             self.started(job, attempt, status.began_ms);
@@ -356,6 +368,7 @@ impl Engine {
                 seen,
                 batch: entry.spec.batch_size(),
                 gpus: self.node.names(&entry.devices),
+                first_steps: over.first_steps,
             };
             if let Some(row) = ended.row() {
                 history::observe(&mut self.calibration, &row);

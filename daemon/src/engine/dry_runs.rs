@@ -242,7 +242,7 @@ impl Engine {
             cwd: spec.cwd.clone(),
             user: root.then(|| User { name: entry.user.clone(), uid: entry.uid, gid: entry.gid }),
             umask: spec.umask,
-            group: self.effects.limit_host((job, 0), need)?,
+            group: self.effects.limit_host((job, 0), need, false)?,
             bounds: Bounds {
                 limit_s: settings.limit_s,
                 memory: memory.0,

@@ -29,6 +29,8 @@ pub(super) struct Steps {
     /// How earlier runs of its program went on, once that was asked.
     earlier: Option<Vec<Course>>,
     reported: Reported,
+    /// What the job held after the first of them.
+    pub(super) first: Option<Kept>,
 }
 
 /// What the scheduler knows of them.
@@ -112,9 +114,9 @@ impl Engine {
             return;
         }
         let held = live.observed.highest();
+        live.observed.steps.first.get_or_insert(Kept { steps: made, held_bytes: held });
         let (reported, asked) = (live.observed.steps.reported, live.observed.steps.earlier.is_some());
-        let Some(entry) = self.jobs.entries.get_mut(&job) else { return };
-        entry.first_steps.get_or_insert(Kept { steps: made, held_bytes: held });
+        let Some(entry) = self.jobs.entries.get(&job) else { return };
         let earlier = (!asked).then(|| {
             let model = self.node.model(entry);
             let past = self.outbox.past_courses(entry.uid, &program(&entry.spec), &model);

@@ -9,10 +9,13 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use radrm_console::output::reason;
+use radrm_limits::cgroup;
 use radrm_limits::cgroup_v2::{Delegated, Group, Refusal};
 use radrm_limits::jobs;
+use radrm_os::nvml::NvmlSource;
 use radrm_os::{Process, ProcessIdentity};
 use radrm_protocol::wire::HostLimits;
 use radrm_scheduler_core::HostNeed;
@@ -89,11 +92,17 @@ pub(super) trait Effects {
     /// Nothing was begun.
     fn start_epilog(&mut self, attempt: Attempt, call: &Call) -> Result<(), DaemonError>;
 
-    /// Makes the control group of an attempt, where such are delegated and it has something to limit.
+    /// Makes the control group of an attempt, where such are delegated and it has something to limit. `is_fenced`: the
+    /// driver limits it.
     ///
     /// # Errors
     /// The node's fault and not the job's.
-    fn limit_host(&mut self, attempt: Attempt, need: HostNeed) -> Result<Option<Group>, DaemonError>;
+    fn limit_host(
+        &mut self,
+        attempt: Attempt,
+        need: HostNeed,
+        is_fenced: bool,
+    ) -> Result<Option<Group>, DaemonError>;
 
     /// Whether jobs are held to `--cpus` and `--mem` here.
     fn host_limits(&self) -> HostLimits;
@@ -177,16 +186,19 @@ pub(super) struct Processes {
     dry_runs: BTreeMap<u64, dry_run::Running>,
     /// Control groups for jobs.
     groups: Result<Delegated, Refusal>,
+    /// The NVML by which the driver limits them, if it can.
+    fence: Option<NvmlSource>,
 }
 
 impl Processes {
-    pub(super) fn new(paths: Paths, watch: Watch) -> Self {
+    pub(super) fn new(paths: Paths, watch: Watch, fence: Option<NvmlSource>) -> Self {
         Self {
             paths,
             watch,
             children: BTreeMap::new(),
             dry_runs: BTreeMap::new(),
             groups: Delegated::prepare(),
+            fence,
         }
     }
 }
@@ -298,9 +310,15 @@ impl Effects for Processes {
         hooks::start(&self.paths.epilog(attempt), call, report)
     }
 
-    fn limit_host(&mut self, attempt: Attempt, need: HostNeed) -> Result<Option<Group>, DaemonError> {
+    fn limit_host(
+        &mut self,
+        attempt: Attempt,
+        need: HostNeed,
+        is_fenced: bool,
+    ) -> Result<Option<Group>, DaemonError> {
         let Ok(groups) = &self.groups else { return Ok(None) };
-        if need == HostNeed::default() {
+        let is_limited = need != HostNeed::default() && groups.why_none().is_none();
+        if !is_limited && !is_fenced {
             return Ok(None);
         }
         let group = groups.group(attempt.0, attempt.1);
@@ -311,7 +329,11 @@ impl Effects for Processes {
 
     fn host_limits(&self) -> HostLimits {
         match &self.groups {
-            Ok(groups) => HostLimits { cpu: groups.cpu, memory: groups.memory, why: None },
+            Ok(groups) => HostLimits {
+                cpu: groups.cpu,
+                memory: groups.memory,
+                why: groups.why_none().map(str::to_owned),
+            },
             Err(why) => HostLimits { why: Some(why.to_string()), ..HostLimits::default() },
         }
     }
@@ -372,9 +394,19 @@ impl Effects for Processes {
 impl Processes {
     /// Kills what is left in the control group of an attempt, and removes it.
     fn remove_group(&self, attempt: Attempt) {
-        if let Ok(groups) = &self.groups {
-            groups.group(attempt.0, attempt.1).remove();
-        }
+        let Ok(groups) = &self.groups else { return };
+        let group = groups.group(attempt.0, attempt.1);
+        let Some(source) = self.fence.clone().filter(|_| group.directory().is_dir()) else {
+            group.remove();
+            return;
+        };
+        group.kill();
+        // A call of the driver may take long. A group that stays, because this thread cannot be had, is empty.
+        let clear = move || {
+            let _ = cgroup::clear(&source, group.directory());
+            group.remove();
+        };
+        let _ = thread::Builder::new().name("fence".into()).spawn(clear);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use radrm_collector::dataset::FirstSteps;
 use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::State;
 
@@ -41,6 +42,8 @@ pub(super) struct Over {
     pub(super) reported: bool,
     /// Processes that it left and that were killed.
     pub(super) killed: BTreeSet<u32>,
+    /// What it held after its first optimizer steps, as this daemon saw it.
+    pub(super) first_steps: Option<FirstSteps>,
 }
 
 /// The table.

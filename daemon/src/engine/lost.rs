@@ -50,13 +50,13 @@ impl Engine {
 
     /// Ends doubts that a poll has settled, or that are old.
     pub(super) fn settle_doubts(&mut self, poll: Option<&Poll>) {
-        for Over { attempt, mut status, reported, .. } in self.node.settled(poll, self.now.mono) {
-            let entry = self.jobs.entries.get(&attempt.0);
+        for mut over in self.node.settled(poll, self.now.mono) {
+            let entry = self.jobs.entries.get(&over.attempt.0);
             let gone = entry.is_some_and(|entry| entry.devices.iter().any(|uuid| self.node.is_lost(uuid)));
-            if let Some(end) = &mut status.end {
+            if let Some(end) = &mut over.status.end {
                 end.lost = gone;
             }
-            self.attempt_ended(attempt, &status, reported);
+            self.attempt_ended(&over);
         }
     }
 }

@@ -179,7 +179,8 @@ impl Engine {
         ask: Sender<()>,
     ) -> Result<Self, DaemonError> {
         let paths = Paths::new(config.state.clone());
-        let effects = Box::new(Processes::new(paths.clone(), watch));
+        let fence = gpus.has_fence().then(|| gpus.source.clone());
+        let effects = Box::new(Processes::new(paths.clone(), watch, fence));
         Self::with(config, disk, gpus, effects, boot, ask)
     }
 

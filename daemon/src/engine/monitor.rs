@@ -256,13 +256,20 @@ mod tests {
     }
 
     fn monitor(list: Vec<Gpu>) -> (NodeMonitor, std::sync::mpsc::Receiver<()>) {
-        let gpus = Gpus { source: NvmlSource::Off, machine: None, emulated: None, list, trouble: None };
+        let gpus = Gpus {
+            source: NvmlSource::Off,
+            machine: None,
+            emulated: None,
+            list,
+            driver: String::new(),
+            trouble: None,
+        };
         let (ask, asked) = channel();
         (NodeMonitor::new(gpus, GIB, ask), asked)
     }
 
     fn over<const N: usize>(attempt: Attempt, killed: [u32; N]) -> Over {
-        Over { attempt, status: Status::default(), reported: true, killed: killed.into() }
+        Over { attempt, status: Status::default(), reported: true, killed: killed.into(), first_steps: None }
     }
 
     fn sample(uuid: &str) -> Sample {

@@ -111,7 +111,7 @@ impl Engine {
         }
         // Those that wait learn from what ended meanwhile.
         for (attempt, status) in over {
-            self.attempt_over(attempt, status, true);
+            self.attempt_over(attempt, status, true, None);
         }
         for (id, cancelled) in submitted {
             let Some(entry) = self.jobs.entries.get(&id) else { continue };

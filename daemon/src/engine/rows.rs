@@ -7,6 +7,7 @@ use radrm_protocol::wire::{Asked, GpuRow, JobRow, NodeRow};
 use radrm_scheduler_core::{Evidence, JobId, JobView, Outcome, Permille, Phase, Reason, Verdict};
 
 use super::Engine;
+use crate::gpus::row;
 use crate::metrics::{Figures, JobMemory, Spans};
 use crate::peer::Peer;
 use crate::store::{Entry, Stage};
@@ -207,41 +208,23 @@ impl Engine {
         let gpus = self.core.state.devices().filter_map(|view| {
             let gpu = self.node.gpus.list.get(view.device.id.0 as usize)?;
             let sample = self.node.samples.iter().find(|sample| sample.uuid == gpu.uuid);
-            let part = |at: usize| {
-                let parts = sample.and_then(|sample| sample.activity);
-                parts.map(|parts| Permille::from_fraction(parts[at]).0)
-            };
             let shown = |job: &u64| self.jobs.entries.get(job).is_some_and(|entry| peer.may(entry.uid));
             Some(GpuRow {
-                index: gpu.index.unwrap_or(view.device.id.0),
-                uuid: gpu.uuid.clone(),
-                model: gpu.name.clone(),
-                total: gpu.total,
-                used: sample.map_or(0, |sample| sample.used),
                 reserved: view.reserved.0,
                 foreign: view.foreign.0,
-                smact: part(0),
-                smocc: part(1),
-                drama: part(2),
-                utilization: sample.and_then(|sample| sample.utilization),
-                power_mw: sample.and_then(|sample| sample.power_mw),
-                energy_mj: sample.and_then(|sample| sample.energy_mj),
-                lost: false,
                 drained: view.drained,
                 whole: view.whole,
                 jobs: view.jobs.iter().map(|job| job.0).filter(shown).collect(),
                 job_count: u32::try_from(view.jobs.len()).unwrap_or(u32::MAX),
                 kept_for: view.kept_for.map(|job| job.0).filter(shown),
+                ..row(gpu, view.device.id.0 as usize, sample)
             })
         });
-        let gone = self.node.gpus.list.iter().filter(|gpu| self.node.is_lost(&gpu.uuid)).map(|gpu| GpuRow {
-            index: gpu.index.unwrap_or_default(),
-            uuid: gpu.uuid.clone(),
-            model: gpu.name.clone(),
-            total: gpu.total,
+        let listed = self.node.gpus.list.iter().enumerate();
+        let gone = listed.filter(|(_, gpu)| self.node.is_lost(&gpu.uuid)).map(|(at, gpu)| GpuRow {
             lost: true,
             drained: self.node.drained.contains(&gpu.uuid),
-            ..GpuRow::default()
+            ..row(gpu, at, None)
         });
         let mut gpus: Vec<GpuRow> = gpus.chain(gone).collect();
         gpus.sort_by_key(|row| self.node.device(&row.uuid));

@@ -52,7 +52,14 @@ fn open_by(dir: &Path, world: &Recorder, config: Config) -> Engine {
 }
 
 fn open_with(dir: &Path, config: Config, list: Vec<Gpu>, effects: Box<dyn Effects>) -> Engine {
-    let gpus = Gpus { source: NvmlSource::Off, machine: None, emulated: None, list, trouble: None };
+    let gpus = Gpus {
+        source: NvmlSource::Off,
+        machine: None,
+        emulated: None,
+        list,
+        driver: String::new(),
+        trouble: None,
+    };
     std::fs::create_dir_all(dir.join("jobs")).unwrap();
     let store = Store::open(&dir.join("queue.db")).unwrap();
     let (history, failed) = History::open(dir, "");

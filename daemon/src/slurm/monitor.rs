@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use radrm_protocol::wire::GpuRow;
-use radrm_scheduler_core::Permille;
 
-use crate::gpus::{Gpus, Poll, Sample, Unmanaged};
+use crate::gpus::{Gpus, Poll, Sample, Unmanaged, row};
 use crate::metrics::JobMemory;
 
 #[derive(Debug)]
@@ -50,31 +49,18 @@ impl Monitor {
 
     /// The GPUs, with the memory that jobs hold.
     pub(super) fn rows(&self, memory: &[JobMemory]) -> Vec<GpuRow> {
-        let row = |(at, gpu): (usize, &radrm_os::nvml::Gpu)| {
+        let of_gpu = |(at, gpu): (usize, &radrm_os::nvml::Gpu)| {
             let sample = self.samples.iter().find(|sample| sample.uuid == gpu.uuid);
-            let part =
-                |at: usize| Some(Permille::from_fraction(sample.and_then(|sample| sample.activity)?[at]).0);
-            let used = sample.map_or(0, |sample| sample.used);
             let of_jobs = || memory.iter().filter(|job| job.uuid == gpu.uuid);
             let held: u64 = of_jobs().map(|job| job.bytes).sum();
+            let row = row(gpu, at, sample);
             GpuRow {
-                index: gpu.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(u32::MAX)),
-                uuid: gpu.uuid.clone(),
-                model: gpu.name.clone(),
-                total: gpu.total,
-                used,
-                foreign: used.saturating_sub(held),
-                smact: part(0),
-                smocc: part(1),
-                drama: part(2),
-                utilization: sample.and_then(|sample| sample.utilization),
-                power_mw: sample.and_then(|sample| sample.power_mw),
-                energy_mj: sample.and_then(|sample| sample.energy_mj),
+                foreign: row.used.saturating_sub(held),
                 lost: self.lost.contains(&gpu.uuid),
                 job_count: u32::try_from(of_jobs().count()).unwrap_or(u32::MAX),
-                ..GpuRow::default()
+                ..row
             }
         };
-        self.gpus.list.iter().enumerate().map(row).collect()
+        self.gpus.list.iter().enumerate().map(of_gpu).collect()
     }
 }

@@ -13,7 +13,7 @@ pub const MAX_PROCESSES: usize = 4096;
 pub const MAX_OBJECTS: usize = 4096;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RADRMEMU");
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 pub(crate) const TEXT_BYTES: usize = 124 * 1024;
 
 /// First page. Everything but `slots_used`, `lost` and the counters is written before the file gets its
@@ -35,6 +35,8 @@ pub(crate) struct Header {
     pub next_unique: AtomicU64,
     /// GPUs that fell off the bus, a bit each.
     pub lost: AtomicU64,
+    /// One more than the highest control group ever claimed.
+    pub groups_used: AtomicU32,
 }
 
 /// One word per process and GPU, dense so that a sum over processes reads few cache lines.
@@ -144,6 +146,23 @@ pub(crate) struct Object {
     pub extra: AtomicU64,
 }
 
+/// Most control groups with limits at a time.
+pub(crate) const MAX_GROUPS: usize = 256;
+/// Longest path of one.
+pub(crate) const GROUP_PATH_BYTES: usize = 1024;
+
+/// Limits of a control group; see `groups`. `state` is `FREE`, `CLAIMING` or `LIVE`.
+#[repr(C, align(64))]
+pub(crate) struct Group {
+    pub state: AtomicU64,
+    pub inode: AtomicU64,
+    pub path_len: AtomicU32,
+    pub path: [AtomicU64; GROUP_PATH_BYTES / 8],
+    pub soft: [AtomicU64; MAX_GPUS],
+    /// The hard limit with all bits inverted: 0 is no limit.
+    pub not_hard: [AtomicU64; MAX_GPUS],
+}
+
 /// The whole file.
 #[repr(C)]
 pub(crate) struct Layout {
@@ -161,6 +180,7 @@ pub(crate) struct Layout {
     pub work_weight: Words,
     pub timelines: [Timeline; MAX_GPUS],
     pub objects: [Object; MAX_OBJECTS],
+    pub groups: [Group; MAX_GROUPS],
     pub slots: [Slot; MAX_PROCESSES],
 }
 

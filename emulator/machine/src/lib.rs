@@ -15,6 +15,7 @@
 //! * [`Machine::sm_work`] says what was at work on its multiprocessors (module `activity`).
 //! * [`Machine::ledgers`] gives the ledgers of all processes, dead ones included.
 //! * [`Machine::lock_process`] and its neighbours take a process off its GPUs and bring it back.
+//! * [`Machine::set_group_memory`] limits the memory of control groups (module `groups`).
 //! * [`FaultPlan`] says what shall go wrong in one process.
 //!
 //! # Accounting
@@ -30,6 +31,7 @@ mod charge;
 mod checkpoint;
 mod error;
 mod faults;
+mod groups;
 mod layout;
 mod ledger;
 mod liveness;
@@ -48,6 +50,7 @@ pub use charge::{CHARGES, Charge};
 pub use checkpoint::{CheckpointError, CheckpointState, Inside, Mark};
 pub use error::MachineError;
 pub use faults::{FaultError, FaultPlan, parse_bytes};
+pub use groups::{GroupError, GroupMemory, NO_LIMIT};
 pub use layout::{MAX_GPUS, MAX_OBJECTS, MAX_PROCESSES};
 pub use ledger::{GpuLedger, KindLedger, ProcessLedger, ledgers_to_json};
 pub use liveness::{ProcessIdentity, is_alive};

@@ -197,6 +197,7 @@ impl Machine {
         mapping.reserve(&layout.work_weight).map_err(io)?;
         mapping.reserve(&layout.timelines).map_err(io)?;
         mapping.reserve(&layout.objects).map_err(io)?;
+        mapping.reserve(&layout.groups).map_err(io)?;
         let header = &layout.header;
         header.text_len.store(store_bytes(&layout.text, text.as_bytes()), Relaxed);
         header.version.store(VERSION, Relaxed);
@@ -278,6 +279,16 @@ impl Machine {
     pub fn memory(&self, gpu: usize) -> MemoryUse {
         self.reap_now_and_then();
         self.memory_now(gpu)
+    }
+
+    /// As [`Self::memory`], as this process sees it: no more than the limit of its control group.
+    pub fn memory_seen(&self, gpu: usize) -> MemoryUse {
+        let memory = self.memory(gpu);
+        let Some(group) = self.own_group_memory(gpu).filter(|group| group.hard < memory.total) else {
+            return memory;
+        };
+        let free = memory.free.min(group.hard.saturating_sub(group.used));
+        MemoryUse { total: group.hard, used: group.hard - free, free }
     }
 
     /// As [`Self::memory`] without looking for dead processes.

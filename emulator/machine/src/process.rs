@@ -245,11 +245,16 @@ impl Machine {
             // Add first, then sum: partner is the same pair in every other process.
             word.fetch_add(bytes, SeqCst);
             let sum = self.held(gpu);
-            if sum <= total {
+            let group = self.group_memory_of(slot, gpu);
+            let group = group.filter(|group| group.used > group.hard);
+            if sum <= total && group.is_none() {
                 return Ok(word.load(Relaxed));
             }
             word.fetch_sub(bytes, SeqCst);
-            free = total.saturating_sub(sum - bytes);
+            free = total.saturating_sub(sum.saturating_sub(bytes));
+            if let Some(group) = group {
+                free = free.min(group.hard.saturating_sub(group.used.saturating_sub(bytes)));
+            }
             if attempt == 0 {
                 self.reap();
             } else {

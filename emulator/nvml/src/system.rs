@@ -8,6 +8,7 @@ use crate::state;
 /// Version of the display driver that comes with a CUDA version (such as 12080).
 pub fn driver_version(cuda: u32) -> &'static str {
     match cuda {
+        13040.. => "615.71",
         13000.. => "580.65.06",
         12090.. => "575.51.03",
         12080.. => "570.86.10",

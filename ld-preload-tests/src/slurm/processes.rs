@@ -1,6 +1,7 @@
 //! The processes of a cluster: daemons, steps, tasks and recorders.
 
 use std::fs;
+use std::path::Path;
 
 use radrm_os::Process;
 
@@ -14,10 +15,46 @@ impl Slurm {
 
     /// Starts the daemon of a node.
     pub fn start_node(&self, node: usize) {
+        self.start_node_with(node, &[]);
+    }
+
+    fn start_node_with(&self, node: usize, options: &[&str]) {
         let mut command = self.command("slurmd");
-        command.args(["-N", &format!("node{node}")]);
+        command.args(["-N", &format!("node{node}")]).args(options);
         command.env("SLURM_CONF", self.node_directory(node).join("slurm.conf"));
         self.run(command);
+    }
+
+    /// Moves the daemon of a node into a control group, and so the steps that it starts from then on.
+    ///
+    /// # Panics
+    /// If it cannot be moved.
+    pub fn move_node(&self, node: usize, group: &Path) {
+        let pid = self.daemon(&format!("slurmd-node{node}")).expect("a running slurmd");
+        fs::write(group.join("cgroup.procs"), pid.to_string()).expect("a control group");
+    }
+
+    /// What a power failure does to a node: all its processes are gone, and what lay in memory. It comes back at once.
+    ///
+    /// # Panics
+    /// If its processes do not go.
+    pub fn reboot_node(&self, node: usize) {
+        self.kill_daemon(&format!("slurmd-node{node}"));
+        let kill = |pid: u32| {
+            // SAFETY: a plain system call on a process of this test.
+            unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+        };
+        self.until("no process of the node is left", || {
+            let tasks = self.of_jobs();
+            self.steps().into_iter().chain(self.all_recorders()).for_each(kill);
+            tasks.iter().for_each(|process| kill(process.0));
+            tasks.is_empty() && self.all_recorders().is_empty()
+        });
+        let state = self.path(&format!("state-radrm{node}"));
+        for entry in fs::read_dir(state).into_iter().flatten().flatten() {
+            let _ = fs::remove_file(entry.path());
+        }
+        self.start_node_with(node, &["-b"]);
     }
 
     /// Kills a daemon, `slurmctld` or `slurmd-node1`, and waits until it is gone.

@@ -5,6 +5,7 @@ mod background;
 mod bounds;
 mod disk;
 mod early;
+mod fence;
 mod harm;
 mod hooks;
 mod host;

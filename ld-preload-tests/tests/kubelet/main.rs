@@ -2,6 +2,7 @@
 
 mod api;
 mod containers;
+mod fence;
 mod https;
 mod node;
 mod registration;

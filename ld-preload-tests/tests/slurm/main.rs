@@ -8,6 +8,8 @@ mod cost;
 mod enforcement;
 mod engine;
 mod faults;
+mod fence;
 mod jobs;
+mod life;
 mod needs;
 mod retry;

@@ -1,10 +1,13 @@
 //! What NVML reports of one device at one moment.
 
 use std::collections::BTreeMap;
+use std::ffi::{CString, c_char, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use nvml_wrapper::enum_wrappers::device::{Clock, PcieUtilCounter, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
-use nvml_wrapper::error::NvmlError as Code;
+use nvml_wrapper::error::{NvmlError as Code, nvml_try};
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
 use super::{Monitor, NvmlError};
@@ -25,6 +28,35 @@ pub struct Memory {
     pub free: u64,
     /// All of it.
     pub total: u64,
+}
+
+/// A hard limit that limits nothing.
+pub const NO_LIMIT: u64 = u64::MAX;
+
+/// Limits that the driver keeps for a control group on a device, and what the group's processes hold; bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupMemory {
+    /// Memory that is guaranteed to the group.
+    pub soft: u64,
+    /// The driver refuses what is above it; [`NO_LIMIT`] is none.
+    pub hard: u64,
+    /// What the group's processes hold, contexts included.
+    pub used: u64,
+}
+
+/// `nvmlSetMemoryLimits_v1_t`.
+#[repr(C)]
+struct SetLimits {
+    group: *const c_char,
+    soft: u64,
+    hard: u64,
+}
+
+/// `nvmlGetMemoryLimits_v1_t`.
+#[repr(C)]
+struct GetLimits {
+    limits: SetLimits,
+    used: u64,
 }
 
 /// A process on a device.
@@ -113,6 +145,43 @@ impl<'n> Device<'n> {
         Ok(merge(compute.into_iter().chain(served)))
     }
 
+    /// Sets the limits of a control group, named by its directory below `/sys/fs/cgroup`. Soft 0 and hard
+    /// [`NO_LIMIT`] clear them.
+    ///
+    /// # Errors
+    /// [`NvmlError::TooOld`] before driver 615, [`NvmlError::NoPermission`] for all but root, [`NvmlError::NotFound`] for
+    /// a group that does not exist or has no `dmem` controller where the kernel has it, [`NvmlError::NotSupported`] with
+    /// MIG.
+    pub fn set_group_memory(&self, group: &Path, soft: u64, hard: u64) -> Result<(), NvmlError> {
+        let group = path(group)?;
+        let mut limits = SetLimits { group: group.as_ptr(), soft, hard };
+        self.limits_call(b"nvmlDeviceSetMemoryLimits_v1\0", &raw mut limits)
+    }
+
+    /// The limits that hold in a control group: its own, or those of a group above it.
+    ///
+    /// # Errors
+    /// As [`Device::set_group_memory`]; [`NvmlError::NotFound`] or [`NvmlError::NotSupported`] also where no group is
+    /// limited.
+    pub fn group_memory(&self, group: &Path) -> Result<GroupMemory, NvmlError> {
+        let group = path(group)?;
+        let limits = SetLimits { group: group.as_ptr(), soft: 0, hard: NO_LIMIT };
+        let mut found = GetLimits { limits, used: 0 };
+        self.limits_call(b"nvmlDeviceGetMemoryLimits_v1\0", &raw mut found)?;
+        Ok(GroupMemory { soft: found.limits.soft, hard: found.limits.hard, used: found.used })
+    }
+
+    /// Calls a function of this form, which nvml-wrapper does not have.
+    fn limits_call<T>(&self, name: &[u8], limits: *mut T) -> Result<(), NvmlError> {
+        type Call<T> = unsafe extern "C" fn(*mut c_void, *mut T) -> c_uint;
+        // SAFETY: a function of this name has this form.
+        let call = unsafe { self.nvml.lib().__library.get::<Call<T>>(name) };
+        let call = call.map_err(|_| NvmlError::TooOld)?;
+        // SAFETY: the handle is of the library that `nvml` keeps open; the structure lives as long as the call.
+        nvml_try(unsafe { call(self.device.handle().cast(), limits) })?;
+        Ok(())
+    }
+
     /// Its performance monitor (GPM).
     ///
     /// # Errors
@@ -120,6 +189,10 @@ impl<'n> Device<'n> {
     pub fn monitor(&self) -> Result<Monitor<'n>, NvmlError> {
         if self.device.gpm_support()? { Ok(Monitor::new(self.nvml)) } else { Err(NvmlError::NotSupported) }
     }
+}
+
+fn path(group: &Path) -> Result<CString, NvmlError> {
+    CString::new(group.as_os_str().as_bytes()).map_err(|_| NvmlError::NotFound)
 }
 
 fn merge(lists: impl IntoIterator<Item = ProcessInfo>) -> Vec<Held> {

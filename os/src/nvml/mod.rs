@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use nvml_wrapper::error::NvmlError as Code;
 
-pub use device::{Device, Held, Memory};
+pub use device::{Device, GroupMemory, Held, Memory, NO_LIMIT};
 pub use inventory::{Gpu, Inventory, uuid_bytes, uuid_text};
 pub use monitor::{Metrics, Monitor};
 

@@ -220,7 +220,7 @@ impl<P: Programs> Effects for Recorder<P> {
         Err(DaemonError::JobGone)
     }
 
-    fn limit_host(&mut self, _: Attempt, _: HostNeed) -> Result<Option<Group>, DaemonError> {
+    fn limit_host(&mut self, _: Attempt, _: HostNeed, _: bool) -> Result<Option<Group>, DaemonError> {
         Ok(None)
     }
 

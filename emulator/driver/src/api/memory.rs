@@ -73,7 +73,7 @@ entry_points! {
 
     /// Free and total memory of the current context's device.
     fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) |driver| {
-        let memory = driver.machine.memory(driver.current()?.gpu);
+        let memory = driver.machine.memory_seen(driver.current()?.gpu);
         free.set_if_wanted(memory.free as usize);
         total.set_if_wanted(memory.total as usize);
         Ok(())
@@ -81,7 +81,7 @@ entry_points! {
 
     /// Free and total memory by the 32-bit interface: at most 4 GiB - 1.
     fn cuMemGetInfo(free: Out<c_uint>, total: Out<c_uint>) |driver| {
-        let memory = driver.machine.memory(driver.current()?.gpu);
+        let memory = driver.machine.memory_seen(driver.current()?.gpu);
         free.set_if_wanted(u32::try_from(memory.free).unwrap_or(u32::MAX));
         total.set_if_wanted(u32::try_from(memory.total).unwrap_or(u32::MAX));
         Ok(())

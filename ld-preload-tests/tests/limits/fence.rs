@@ -1,0 +1,113 @@
+//! The driver's own limits for control groups, on an emulated driver that has them: they hold what evades the shim.
+
+use radrm_preload_tests::{
+    artifacts,
+    child::{self, Running},
+    groups::ControlGroup,
+    programs,
+    rig::{PATIENCE, Rig},
+};
+use serde_json::Value;
+
+const MIB: u64 = 1 << 20;
+/// What the fence lets through above the quota.
+const SLACK: u64 = 512 * MIB;
+
+fn name(test: &str) -> String {
+    format!("radrm-test-{test}-{}", std::process::id())
+}
+
+/// A program without the shim, inside a job with a limit.
+fn evader(rig: &Rig, group: &ControlGroup, limit: &str) -> Running {
+    let mut command = rig.bare_command("/bin/sh");
+    let launcher = rig.launcher();
+    command.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.env_remove("RADRM_EMULATED_MACHINE");
+    command.args(["-c", &format!("{}; exec \"$@\"", group.entrance()), "sh"]);
+    command.arg(launcher.get_program()).args(launcher.get_args()).args(["--mem-limit", limit, "--"]);
+    command.args(["env", "-u", "LD_PRELOAD"]).arg(programs::compile("quota_ask.c", &[]));
+    let mut running = Running::start(command, PATIENCE);
+    running.until_ready();
+    running
+}
+
+#[test]
+fn the_driver_refuses_what_evades_the_shim() {
+    let Some(group) = ControlGroup::new(&name("evades")) else { return };
+    let rig = Rig::emulated("1xA100-40GB,driver=13000");
+    let mut free = evader(&rig, &group, "1GiB");
+    assert_eq!(free.ask(&(8192 * MIB).to_string()), "granted", "an older driver has no such limits");
+    drop(free);
+    let rig = Rig::emulated("1xA100-40GB,driver=13040");
+    let mut held = evader(&rig, &group, "1GiB");
+    let context = rig.machine().memory(0).used;
+    let room = 1024 * MIB + SLACK - context;
+    assert_eq!(held.ask(&room.to_string()), "granted");
+    assert_eq!(held.ask(&(room + 2 * MIB).to_string()), "refused");
+    // The limits that hold, as any user sees them.
+    let own = std::fs::read_dir(group.path()).expect("groups").flatten().find(|entry| entry.path().is_dir());
+    let own = own.expect("the job's group").path();
+    let mut command = rig.bare_command(artifacts::file("radrm"));
+    command.args(["fence", "show", "--json", "--machine"]).arg(rig.machine_path()).arg(&own);
+    command.env("RADRM_LIB_DIR", artifacts::directory());
+    let shown: Value = serde_json::from_str(&child::run(command, PATIENCE).ok().stdout).expect("JSON");
+    assert_eq!(shown[0]["soft_bytes"], 1024 * MIB);
+    assert_eq!(shown[0]["hard_bytes"], 1024 * MIB + SLACK);
+    assert_eq!(shown[0]["used_bytes"], context);
+    drop(held);
+}
+
+#[test]
+fn the_group_of_a_job_goes_with_it() {
+    let Some(group) = ControlGroup::new(&name("goes")) else { return };
+    let rig = Rig::emulated("1xA100-40GB,driver=13040");
+    let mut held = evader(&rig, &group, "1GiB");
+    let own = rig.machine().group_memory(group.path(), 0);
+    assert_eq!(own, None, "the group around it is not limited");
+    held.go_on();
+    let ended = held.end();
+    assert!(ended.status.success(), "{ended:?}");
+    let groups = std::fs::read_dir(group.path()).expect("groups").flatten();
+    assert_eq!(groups.filter(|entry| entry.path().is_dir()).count(), 0);
+}
+
+/// Asks until the quota has taken the driver's figure into account.
+fn until_refused(running: &mut Running, bytes: u64) -> bool {
+    (0..200).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        running.ask(&bytes.to_string()) == "refused"
+    })
+}
+
+#[test]
+fn what_evades_the_shim_is_charged_by_the_drivers_figure() {
+    let Some(group) = ControlGroup::new(&name("charged")) else { return };
+    let asker = programs::compile("quota_ask.c", &[]);
+    for (driver, is_charged) in [("13040", true), ("13000", false)] {
+        let rig = Rig::emulated(&format!("1xA100-40GB,driver={driver}"));
+        let launcher = rig.launcher();
+        let mut command = rig.bare_command("/bin/sh");
+        command.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.env_remove("RADRM_EMULATED_MACHINE");
+        command.args(["-c", &format!("{}; exec \"$@\"", group.entrance()), "sh"]);
+        command.arg(launcher.get_program()).args(launcher.get_args()).args(["--mem-limit", "4GiB", "--"]);
+        // The second one holds 2 GiB past the shim for as long as the first one runs.
+        let script = format!(
+            "{{ echo keep {0}; sleep 1000; }} | env -u LD_PRELOAD {1} > past & \
+             until grep -q granted past; do sleep 0.02; done; exec {1}",
+            2048 * MIB,
+            asker.display()
+        );
+        command.args(["/bin/sh", "-c", &script]);
+        let mut running = Running::start(command, PATIENCE);
+        running.until_ready();
+        let refused = if is_charged {
+            until_refused(&mut running, 2048 * MIB)
+        } else {
+            std::thread::sleep(std::time::Duration::from_secs(2));
+            running.ask(&(2048 * MIB).to_string()) == "refused"
+        };
+        assert_eq!(refused, is_charged, "driver {driver}");
+        running.kill();
+    }
+}
