@@ -21,6 +21,7 @@ pub mod features;
 mod hook;
 pub mod inherited;
 mod job_control;
+pub mod later;
 pub mod layout;
 mod leftovers;
 mod place;

@@ -142,6 +142,8 @@ pub struct Start<'a> {
     pub at: Duration,
     /// The emulated machine: in words, and its NVML.
     pub emulated: Option<(String, PathBuf)>,
+    /// There is a profile or a row of the dataset in which the program's digest is kept.
+    pub kept: bool,
     /// Nothing is computed.
     pub dry: bool,
     /// The ledgers of the job's limits, with whom they apply to.
@@ -215,6 +217,7 @@ impl Recording {
             unseen,
             gpu_clock,
             ledgers: start.ledgers,
+            digest: start.kept,
             ..WatchOptions::default()
         };
         let mut watch = JobWatch::start(segment, job, options);

@@ -13,6 +13,7 @@ use radrm_limits::mps::clients::Check;
 
 use crate::arm::{Armed, JobLedgers, Joined};
 use crate::child;
+use crate::cli::{ProfileTo, ReportTo, RowTo};
 use crate::dry_run::Setup;
 use crate::error::LaunchError;
 use crate::inherited::Inherited;
@@ -69,6 +70,10 @@ impl Prepared<'_> {
             attended: started.attended,
             at: started.at,
             emulated: emulated.map(|machine| (machine.label().to_owned(), machine.nvml().to_owned())),
+            kept: !matches!(
+                (&plan.profile, &plan.row, &plan.report),
+                (ProfileTo::Nowhere, RowTo::Nowhere, ReportTo::Nowhere)
+            ),
             dry: plan.dry_run.is_some(),
             ledgers: started.ledgers.views.clone(),
             profile_mode: plan.profile_mode.or_else(|| self.node.as_ref()?.scopes.profile_mode),

@@ -14,6 +14,7 @@ use radrm_launcher::NAME;
 use radrm_launcher::cli;
 use radrm_launcher::ending;
 use radrm_launcher::inherited::Inherited;
+use radrm_launcher::later;
 use radrm_launcher::session::{self, End};
 
 /// Called by the C library's start-up code.
@@ -35,7 +36,14 @@ fn whole() -> End {
             return End::Code(ending::FAILED);
         }
     };
-    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let arguments: Vec<OsString> = match later::complete(std::env::args_os().collect()) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => return End::Code(0),
+        Err(error) => {
+            output::say(NAME, &format!("its command line is not complete: {error}"));
+            return End::Code(ending::FAILED);
+        }
+    };
     match cli::parse(arguments) {
         Ok(plan) => session::run(&plan, &inherited),
         Err(Instead::Print(text)) => match output::to_stdout(&text) {

@@ -47,6 +47,8 @@ impl Item {
     pub const TASK_EXIT_STATUS: Self = Self(13);
     /// `pid_t *`.
     pub const TASK_PID: Self = Self(14);
+    /// `gid_t **, int *`.
+    pub const JOB_SUPPLEMENTARY_GIDS: Self = Self(18);
 }
 
 /// Called with the value of an option; not 0: it is wrong.
@@ -143,6 +145,22 @@ impl Spank {
                 .take_while(|word| !word.is_null())
                 .map(|word| CStr::from_ptr(word).to_owned())
                 .collect()
+        }
+    }
+
+    /// The further groups of the job's user. `None`: Slurm does not state them here.
+    pub fn groups(self) -> Option<Vec<libc::gid_t>> {
+        let mut count: c_int = 0;
+        let mut list: *mut libc::gid_t = std::ptr::null_mut();
+        let get = get_item()?;
+        // SAFETY: this item takes two pointers; the list has so many numbers, and stays while the hook runs.
+        unsafe {
+            if get(self.0, Item::JOB_SUPPLEMENTARY_GIDS.0, &raw mut list, &raw mut count) != 0
+                || list.is_null()
+            {
+                return None;
+            }
+            Some((0..usize::try_from(count).unwrap_or(0)).map(|at| *list.add(at)).collect())
         }
     }
 

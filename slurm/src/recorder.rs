@@ -2,7 +2,8 @@
 //! gives the environment that the tasks get.
 //!
 //! It runs as the job's user, in a session of its own and adopted by init, so that no signal for the tasks reaches it
-//! and no task waits for it. It ends when its standard input ends. If no line `end` came before that, `slurmstepd` was
+//! and no task waits for it. It is started as soon as it is known that one is wanted, and gets the rest of its command
+//! line where the tasks are about to be forked: what a process takes to start is over by then. It ends when its standard input ends. If no line `end` came before that, `slurmstepd` was
 //! killed, and nothing else ends the tasks: the recorder does.
 
 use std::ffi::{CStr, CString};
@@ -72,19 +73,27 @@ pub enum RecorderError {
     Silent { program: String },
 }
 
-impl Recorder {
-    /// Starts one and waits for its answer.
+/// A recorder that is being started: it waits for the rest of its command line, or has all of it.
+#[derive(Debug)]
+pub struct Begun {
+    input: OwnedFd,
+    output: OwnedFd,
+    program: String,
+}
+
+impl Begun {
+    /// Starts one. With `--later` as its first argument it waits for [`Begun::complete`].
     ///
     /// # Errors
-    /// There is none then: it has ended, or ends as soon as it reads its input.
+    /// [`RecorderError::System`].
     pub fn start(
         program: &CStr,
         arguments: &[CString],
         environment: &[CString],
         identity: &Identity,
     ) -> Result<Self, RecorderError> {
-        let shown = || program.to_string_lossy().into_owned();
-        let system = |source| RecorderError::System { program: shown(), source };
+        let shown = program.to_string_lossy().into_owned();
+        let system = |source| RecorderError::System { program: shown.clone(), source };
         let (child_input, input) = pipe().map_err(system)?;
         let (output, child_output) = pipe().map_err(system)?;
         // Everything that the child needs is made before the fork: other threads of slurmstepd may hold locks.
@@ -106,33 +115,73 @@ impl Recorder {
         while unsafe { libc::waitpid(pid, &mut status, 0) } == -1
             && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
         {}
-        let answer = read_answer(output.as_raw_fd(), Instant::now() + START);
-        let (text, is_late) = answer;
+        Ok(Self { input, output, program: shown })
+    }
+
+    /// Hands over the directory, the umask and the rest of the command line. One that is gone shows in its answer.
+    pub fn complete(&self, directory: &[u8], umask: libc::mode_t, words: &[CString]) {
+        let umask = format!("{umask:o}");
+        let all = [directory, umask.as_bytes()].into_iter().chain(words.iter().map(|word| word.to_bytes()));
+        let text: Vec<u8> = all.flat_map(|word| [word, b"\0"].concat()).collect();
+        let text = [format!("{}\n", text.len()).into_bytes(), text].concat();
+        write(self.input.as_raw_fd(), &text);
+    }
+
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// There is no recorder then: it has ended, or ends as soon as it reads its input.
+    pub fn answer(self) -> Result<Recorder, RecorderError> {
+        let Self { input, output, program } = self;
+        let (text, is_late) = read_answer(output.as_raw_fd(), Instant::now() + START);
         match parse(&text) {
-            Some(variables) => Ok(Self { input, output, variables }),
-            None if is_late => Err(RecorderError::Late { program: shown() }),
+            Some(variables) => Ok(Recorder { input, output, variables }),
+            None if is_late => Err(RecorderError::Late { program }),
             None => Err(match sentence(&text) {
                 Some(sentence) => RecorderError::Refused(sentence),
-                None => RecorderError::Silent { program: shown() },
+                None => RecorderError::Silent { program },
             }),
         }
+    }
+}
+
+/// Writes all of it. A reader that is gone has nothing to read.
+fn write(fd: RawFd, mut text: &[u8]) {
+    with_pipe_signal_blocked(|| {
+        while !text.is_empty() {
+            // SAFETY: bytes that live here.
+            let written = unsafe { libc::write(fd, text.as_ptr().cast(), text.len()) };
+            match usize::try_from(written) {
+                Ok(written) => text = text.get(written..).unwrap_or_default(),
+                Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    });
+}
+
+impl Recorder {
+    /// Starts one and waits for its answer.
+    ///
+    /// # Errors
+    /// As [`Begun::start`] and [`Begun::answer`].
+    pub fn start(
+        program: &CStr,
+        arguments: &[CString],
+        environment: &[CString],
+        identity: &Identity,
+    ) -> Result<Self, RecorderError> {
+        Begun::start(program, arguments, environment, identity)?.answer()
     }
 
     /// Reports how a task ended. `status`: as of `wait`. Allocates nothing that outlives it, and never waits.
     pub fn ended(&self, pid: u32, status: i32) {
-        self.write(format!("{pid} {status}\n").as_bytes());
-    }
-
-    fn write(&self, line: &[u8]) {
-        // SAFETY: bytes that live here. A recorder that is gone has nothing to record; SIGPIPE is blocked below.
-        with_pipe_signal_blocked(|| unsafe {
-            libc::write(self.input.as_raw_fd(), line.as_ptr().cast(), line.len());
-        });
+        write(self.input.as_raw_fd(), format!("{pid} {status}\n").as_bytes());
     }
 
     /// Ends the recording and waits until the profile is written: what else the recorder does is for later jobs.
     pub fn finish(self) -> Finished {
-        self.write(END_LINE);
+        write(self.input.as_raw_fd(), END_LINE);
         drop(self.input);
         let until = Instant::now() + END;
         let (text, is_late) = read_until(self.output.as_raw_fd(), until, |text| figures(text).is_some());
@@ -340,6 +389,20 @@ mod tests {
             (finished.remark.as_deref(), finished.figures.as_slice()),
             (Some("a remark"), &b"peak 5\n"[..])
         );
+    }
+
+    #[test]
+    fn the_rest_of_a_command_line_comes_later() {
+        let script =
+            r"read -r length; printf '\0ok\0A=%s\0\0' $length; head -c $length | tr '\0' ,; exec sleep 1000";
+        let arguments = [c"sh".to_owned(), c"-c".to_owned(), CString::new(script).unwrap()];
+        let begun = Begun::start(c"/bin/sh", &arguments, &[], &identity()).unwrap();
+        begun.complete(b"/a b", 0o27, &[c"x".to_owned(), c"".to_owned()]);
+        let recorder = begun.answer().unwrap();
+        assert_eq!(recorder.variables, [(c"A".to_owned(), c"11".to_owned())]);
+        let (text, _) =
+            read_until(recorder.output.as_raw_fd(), Instant::now() + END, |text| text.len() >= 11);
+        assert_eq!(text, b"/a b,27,x,,");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::abi::{self, Item, Spank};
 use crate::fence;
 use crate::grant::Held;
 use crate::options::Words;
-use crate::recorder::{Identity, Recorder};
+use crate::recorder::{Begun, Identity, Recorder};
 use crate::report::{About, Report};
 use crate::request::{Known, Request};
 use crate::retry;
@@ -58,6 +58,7 @@ enum Prepared {
 
 static REQUEST: OnceLock<(Request, Settings)> = OnceLock::new();
 static PREPARED: OnceLock<Prepared> = OnceLock::new();
+static BEGUN: AtomicPtr<Begun> = AtomicPtr::new(std::ptr::null_mut());
 static RECORDER: AtomicPtr<Recorder> = AtomicPtr::new(std::ptr::null_mut());
 static GRANT: AtomicPtr<Held> = AtomicPtr::new(std::ptr::null_mut());
 static REPORT: AtomicPtr<Report> = AtomicPtr::new(std::ptr::null_mut());
@@ -131,8 +132,33 @@ pub fn decide(spank: Spank, words: Words, settings: Result<Settings, SettingsErr
     };
     if request.wanted {
         report(spank, job, &request, &settings);
+        begin(spank, job, &settings);
         let _ = REQUEST.set((request, settings));
     }
+}
+
+/// Starts the recorder: what it takes for that passes while Slurm connects the step's streams. Where this fails it is
+/// started in [`prepare`].
+fn begin(spank: Spank, job: u32, settings: &Settings) {
+    let (Some(uid), Some(gid)) = (spank.number(Item::JOB_UID), spank.number(Item::JOB_GID)) else { return };
+    let Some(groups) = spank.groups() else { return };
+    let Some((program, mut arguments)) = first_words(job, settings) else { return };
+    arguments.insert(1, c"--later".to_owned());
+    let identity = Identity { uid, gid, groups };
+    if let Ok(begun) = Begun::start(&program, &arguments, &environment(spank, settings), &identity) {
+        BEGUN.store(Box::into_raw(Box::new(begun)), Release);
+    }
+}
+
+/// The recorder, and by what it is known among processes.
+fn first_words(job: u32, settings: &Settings) -> Option<(CString, Vec<CString>)> {
+    let program = CString::new(settings.run.as_os_str().as_bytes()).ok()?;
+    let mut words = vec![program.clone(), c"--attend".to_owned(), c"--quiet".to_owned()];
+    words.push(CString::new(format!("--step-of=slurm-{job}")).ok()?);
+    if let Some(machine) = &settings.machine {
+        words.push(CString::new([b"--machine=", machine.as_os_str().as_bytes()].concat()).ok()?);
+    }
+    Some((program, words))
 }
 
 /// Begins the step's file for radrmd.
@@ -154,9 +180,19 @@ pub fn prepare(spank: Spank) {
     let (Some(uid), Some(gid)) = (spank.number(Item::JOB_UID), spank.number(Item::JOB_GID)) else { return };
     let identity = Identity::with_own_groups(uid, gid);
     retry::prepare(spank, request, settings, &identity);
+    let begun = BEGUN.swap(std::ptr::null_mut(), AcqRel);
+    // SAFETY: from `Box::into_raw`, and taken out for good.
+    let begun = (!begun.is_null()).then(|| unsafe { Box::from_raw(begun) });
     let prepared = match command(spank, request, settings) {
-        Some((program, arguments, environment)) => {
-            match Recorder::start(&program, &arguments, &environment, &identity) {
+        Some((program, arguments, further, environment)) => {
+            let started = match (begun, std::env::current_dir()) {
+                (Some(begun), Ok(directory)) => {
+                    begun.complete(directory.as_os_str().as_bytes(), umask(), &further);
+                    begun.answer()
+                }
+                _ => Recorder::start(&program, &[arguments, further].concat(), &environment, &identity),
+            };
+            match started {
                 Ok(mut recorder) => {
                     let variables = std::mem::take(&mut recorder.variables);
                     let place = Box::into_raw(Box::new(recorder));
@@ -178,20 +214,29 @@ pub fn prepare(spank: Spank) {
     let _ = PREPARED.set(prepared);
 }
 
-type Started = (CString, Vec<CString>, Vec<CString>);
+/// The umask of this process, which is the job's.
+fn umask() -> libc::mode_t {
+    // SAFETY: plain system calls that cannot fail. No other thread makes files meanwhile: those of slurmstepd for standard
+    // streams are open, or are made with a mode of their own.
+    unsafe {
+        let umask = libc::umask(0o077);
+        libc::umask(umask);
+        umask
+    }
+}
 
-/// Program, arguments and environment of the recorder.
-fn command(spank: Spank, request: &Request, settings: &Settings) -> Option<Started> {
+type Command = (CString, Vec<CString>, Vec<CString>, Vec<CString>);
+
+/// Program, first and further arguments, and environment of the recorder.
+fn command(spank: Spank, request: &Request, settings: &Settings) -> Option<Command> {
     let job = spank.number(Item::JOB_ID)?;
     let tasks = spank.arguments();
     if tasks.is_empty() {
         return None;
     }
-    let program = CString::new(settings.run.as_os_str().as_bytes()).ok()?;
-    let mut words: Vec<Vec<u8>> = vec![settings.run.as_os_str().as_bytes().to_vec()];
+    let (program, first) = first_words(job, settings)?;
+    let mut words: Vec<Vec<u8>> = Vec::new();
     let mut add = |name: &str, value: &[u8]| words.push([name.as_bytes(), value].concat());
-    add("--attend", b"");
-    add("--quiet", b"");
     if request.profile {
         add("--output=", profile(spank, job).as_bytes());
     } else {
@@ -201,7 +246,6 @@ fn command(spank: Spank, request: &Request, settings: &Settings) -> Option<Start
     if spank.number(Item::JOB_STEP) == Some(BATCH) {
         add("--batch-script", b"");
     }
-    add("--step-of=", format!("slurm-{job}").as_bytes());
     for limits in &request.job.memory {
         add("--job-limit=", limits.as_bytes());
     }
@@ -217,13 +261,10 @@ fn command(spank: Spank, request: &Request, settings: &Settings) -> Option<Start
     if let Some(percent) = request.share {
         add("--sm-limit=", percent.to_string().as_bytes());
     }
-    if let Some(machine) = &settings.machine {
-        add("--machine=", machine.as_os_str().as_bytes());
-    }
     add("--", b"");
     words.extend(tasks.iter().map(|word| word.to_bytes().to_vec()));
-    let arguments: Vec<CString> = words.into_iter().map(CString::new).collect::<Result<_, _>>().ok()?;
-    Some((program, arguments, environment(spank, settings)))
+    let further: Vec<CString> = words.into_iter().map(CString::new).collect::<Result<_, _>>().ok()?;
+    Some((program, first, further, environment(spank, settings)))
 }
 
 /// Where the profile goes: beside Slurm's own output file, in the directory of the job.

@@ -54,6 +54,11 @@ impl Slurm {
         for entry in fs::read_dir(state).into_iter().flatten().flatten() {
             let _ = fs::remove_file(entry.path());
         }
+        self.boot_node(node);
+    }
+
+    /// Starts the daemon of a node that was booted at this moment.
+    pub fn boot_node(&self, node: usize) {
         self.start_node_with(node, &["-b"]);
     }
 

@@ -61,10 +61,9 @@ fn the_driver_refuses_what_evades_the_shim() {
 fn the_group_of_a_job_goes_with_it() {
     let Some(group) = ControlGroup::new(&name("goes")) else { return };
     let rig = Rig::emulated("1xA100-40GB,driver=13040");
-    let mut held = evader(&rig, &group, "1GiB");
+    let held = evader(&rig, &group, "1GiB");
     let own = rig.machine().group_memory(group.path(), 0);
     assert_eq!(own, None, "the group around it is not limited");
-    held.go_on();
     let ended = held.end();
     assert!(ended.status.success(), "{ended:?}");
     let groups = std::fs::read_dir(group.path()).expect("groups").flatten();

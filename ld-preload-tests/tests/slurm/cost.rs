@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Instant;
 
-use radrm_preload_tests::{child, rig::PATIENCE, slurm::Slurm};
+use radrm_preload_tests::{artifacts, child, rig::PATIENCE, slurm::Slurm};
 
 const ROUNDS: usize = 25;
 
@@ -25,7 +25,10 @@ fn median(times: &mut [f64]) -> f64 {
 #[ignore = "a measurement"]
 fn a_step_costs_little_more_with_the_options() {
     let Some(slurm) = Slurm::start(1, 1024) else { return };
+    // The program itself, without the script that keeps the data of the other tests' users apart.
     let stack = fs::read_to_string(slurm.path("plugstack.conf")).expect("plugstack.conf");
+    let (script, program) = (slurm.path("radrm-run"), artifacts::file("radrm-run"));
+    let stack = stack.replace(&format!("run={}", script.display()), &format!("run={}", program.display()));
     let setups: [(&str, bool, &[&str]); 4] = [
         ("no plug-in", false, &[]),
         ("plug-in, no option", true, &[]),
@@ -42,11 +45,12 @@ fn a_step_costs_little_more_with_the_options() {
                 times.push(step(&slurm, tasks, options));
             }
         }
-        let base = median(&mut times[0].clone());
+        let bases = times[0].clone();
         for ((name, ..), times) in setups.iter().zip(&mut times) {
+            let added = times.iter().zip(&bases).map(|(time, base)| (time - base) / tasks as f64);
+            let each = median(&mut added.collect::<Vec<_>>());
             let time = median(times);
             let (least, most) = (times[0], times[times.len() - 1]);
-            let each = (time - base) / tasks as f64;
             eprintln!("| {tasks} | {name} | {time:.1} ({least:.1}-{most:.1}) | {each:+.2} |");
         }
     }

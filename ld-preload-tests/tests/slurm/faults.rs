@@ -36,9 +36,10 @@ fn next(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Those whose program has this name.
-fn named(slurm: &Slurm, name: &str) -> Vec<u32> {
-    slurm.of_jobs().into_iter().filter(|process| process.name() == name).map(|process| process.0).collect()
+/// Those that ask for memory: the name of a compiled program goes on with a number.
+fn askers(slurm: &Slurm) -> Vec<u32> {
+    let is_asker = |process: &radrm_os::Process| process.name().starts_with("quota_ask");
+    slurm.of_jobs().into_iter().filter(is_asker).map(|process| process.0).collect()
 }
 
 fn kill(slurm: &Slurm, victim: Victim, number: u64) {
@@ -60,7 +61,7 @@ fn kill(slurm: &Slurm, victim: Victim, number: u64) {
             slurm.start_controller();
         }
         Victim::Step => kill_one(slurm.steps()),
-        Victim::Task => kill_one(named(slurm, "quota_ask")),
+        Victim::Task => kill_one(askers(slurm)),
         Victim::Recorder => {
             kill_one(slurm.all_recorders());
         }
