@@ -5,6 +5,7 @@ use std::{
     fs,
     io::Write,
     path::PathBuf,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -171,7 +172,8 @@ fn a_job_runs_again_under_its_limit_after_its_node_was_rebooted() {
         }
         slurm.said("squeue", &["-h", "-j", &job.to_string(), "-o", "%T"]).trim() == "PENDING"
     });
-    // Slurm would wait two minutes.
+    // Slurm would wait two minutes. Credentials of the second in which the node revoked the first attempt's are none.
+    thread::sleep(Duration::from_secs(2));
     let _ = slurm.said("scontrol", &["update", &format!("jobid={job}"), "starttime=now"]);
     slurm.until_ended(job);
     let output = slurm.output(job);
