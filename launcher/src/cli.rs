@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use crate::NAME;
 use crate::dry_run::flags::FlagsError;
+use crate::step_flags::StepFlags;
 
 /// Columns of the help text, as of a narrow terminal.
 const WIDTH: usize = 80;
@@ -158,18 +159,8 @@ struct Flags {
     /// PROGRAM is a workload manager's copy of a batch script: the run is recorded under the script's content
     #[arg(long, hide = true, requires = "attend")]
     batch_script: bool,
-    /// The control group of the job, of which the driver's figures are charged
-    #[arg(long, value_name = "DIRECTORY", hide = true, requires = "attend")]
-    control_group: Option<PathBuf>,
-    /// The job whose steps share the limits of --job-limit
-    #[arg(long, value_name = "JOB", hide = true, requires = "attend")]
-    step_of: Option<String>,
-    /// A limit over all steps of the job; the strictest holds
-    #[arg(long, value_name = "LIMIT", hide = true, requires = "step_of", value_parser = RequestedLimits::parse)]
-    job_limit: Vec<RequestedLimits>,
-    /// A limit of this step beside --mem-limit; the strictest holds
-    #[arg(long, value_name = "LIMIT", hide = true, requires = "step_of", value_parser = RequestedLimits::parse)]
-    step_limit: Vec<RequestedLimits>,
+    #[command(flatten)]
+    steps: StepFlags,
     /// Wait for all descendants, not only for PROGRAM
     #[arg(long, help_heading = "Waiting")]
     wait_all: bool,
@@ -360,12 +351,9 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         mark_steps: flags.mark_steps,
         dry_run,
         attend: flags.attend,
-        control_group: flags.control_group.clone(),
+        control_group: flags.steps.control_group.clone(),
         batch_script: flags.batch_script,
-        steps: flags
-            .step_of
-            .map(|job| StepsRequest::new(job, flags.job_limit, flags.step_limit))
-            .transpose()?,
+        steps: flags.steps.request()?,
         quiet: flags.quiet,
         wait_all: flags.wait_all,
         command: flags.command,

@@ -35,6 +35,7 @@ pub mod session;
 mod signals;
 mod spawn;
 mod status_line;
+mod step_flags;
 mod supervise;
 mod tensors;
 mod vfork;

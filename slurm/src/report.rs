@@ -51,7 +51,7 @@ impl Report {
         }
         let begin = now_ms();
         let path = folder.join(format!("{}.{}.{begin}", about.job, about.step));
-        // Without a name until it is locked and whole: radrmd removes a file that nobody holds and that says nothing.
+        // Without a name until it is locked and whole: radrmd removes an empty file without a lock.
         let mut options = OpenOptions::new();
         options.write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC);
         let mut file = options.open(&folder).ok()?;
@@ -140,7 +140,7 @@ mod tests {
                 .collect();
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
             assert!(reports.iter().all(Option::is_some));
-            assert!(reader.join().unwrap(), "a reader found a file that nobody holds, or an empty one");
+            assert!(reader.join().unwrap(), "a reader found a file without a lock, or an empty one");
         });
     }
 

@@ -1,0 +1,31 @@
+//! Hidden options by which a workload manager's plug-in says what a step is part of.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use radrm_limits::LimitError;
+use radrm_limits::requested::RequestedLimits;
+use radrm_limits::steps::StepsRequest;
+
+#[derive(Args, Debug)]
+pub(crate) struct StepFlags {
+    /// The job whose steps share the limits of --job-limit
+    #[arg(long, value_name = "JOB", hide = true, requires = "attend")]
+    step_of: Option<String>,
+    /// A limit over all steps of the job; the strictest holds
+    #[arg(long, value_name = "LIMIT", hide = true, requires = "step_of", value_parser = RequestedLimits::parse)]
+    job_limit: Vec<RequestedLimits>,
+    /// A limit of this step beside --mem-limit; the strictest holds
+    #[arg(long, value_name = "LIMIT", hide = true, requires = "step_of", value_parser = RequestedLimits::parse)]
+    step_limit: Vec<RequestedLimits>,
+    /// The control group of the job, of which the driver's figures are charged
+    #[arg(long, value_name = "DIRECTORY", hide = true, requires = "step_of")]
+    pub(crate) control_group: Option<PathBuf>,
+}
+
+impl StepFlags {
+    /// What the steps of the job may take together.
+    pub(crate) fn request(self) -> Result<Option<StepsRequest>, LimitError> {
+        self.step_of.map(|job| StepsRequest::new(job, self.job_limit, self.step_limit)).transpose()
+    }
+}
