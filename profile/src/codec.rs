@@ -13,6 +13,7 @@ use crate::former::{EarlyDryRun, EarlyTensors, EarlyTimings};
 use crate::frame::MAX_PAYLOAD;
 use crate::model::{GpuTime, Timings};
 use crate::record::Record;
+use crate::units::Bytes;
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,11 +47,12 @@ const TYPE_EXPECTED: u32 = 53;
 const TYPE_DRY_RUN: u32 = 54;
 const TYPE_STACKS: u32 = 70;
 const TYPE_STACK_MOMENT: u32 = 71;
-/// Tensors in a layout that is not written any more.
-const TYPE_EARLY_TENSORS: u32 = 72;
-const TYPE_TENSORS: u32 = 73;
+/// Tensors in layouts that are not written any more: without and with the allocator's own peak.
+const TYPE_EARLIEST_TENSORS: u32 = 72;
+const TYPE_EARLY_TENSORS: u32 = 73;
 const TYPE_STACK_REFUSALS: u32 = 74;
 const TYPE_BLOCK_MAP: u32 = 76;
+const TYPE_TENSORS: u32 = 77;
 const TYPE_RANGES: u32 = 80;
 const TYPE_RANGE_EVENTS: u32 = 81;
 const TYPE_KERNEL_METRICS: u32 = 90;
@@ -145,7 +147,10 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_STACKS => Record::Stacks(Box::new(value(payload)?)),
         TYPE_STACK_MOMENT => Record::StackMoment(Box::new(value(payload)?)),
         TYPE_STACK_REFUSALS => Record::StackRefusals(Box::new(value(payload)?)),
-        TYPE_EARLY_TENSORS => Record::Tensors(Box::new(value::<EarlyTensors>(payload)?.into())),
+        TYPE_EARLIEST_TENSORS => Record::Tensors(Box::new(value::<EarlyTensors<()>>(payload)?.into())),
+        TYPE_EARLY_TENSORS => {
+            Record::Tensors(Box::new(value::<EarlyTensors<Option<Bytes>>>(payload)?.into()))
+        }
         TYPE_TENSORS => Record::Tensors(Box::new(value(payload)?)),
         TYPE_RANGES => Record::Ranges(Box::new(value(payload)?)),
         TYPE_RANGE_EVENTS => Record::RangeEvents(value(payload)?),
@@ -174,9 +179,9 @@ mod tests {
     use crate::model::{
         BlockMap, BlockRun, Copies, GpuIndex, GpuTensors, KernelMetrics, KernelTime, MemoryLimit, ProcessKey,
         ProfiledKernel, StackCode, StackRefusal, StackRefusals, TensorCategory, TensorHolder, TensorModule,
-        TensorMoment, Tensors, TimedSpan,
+        TensorMoment, TensorStack, Tensors, TimedSpan,
     };
-    use crate::units::{Bytes, Nanos};
+    use crate::units::Nanos;
     use std::collections::BTreeMap;
 
     /// Slot and generation; two kernels with id, total (the first 1000), half-width and samples.
@@ -362,6 +367,7 @@ mod tests {
             frames: vec![(0, 67)],
             bytes: Bytes(9),
             blocks: 2,
+            stack: TensorStack::Own,
         };
         let gpu = GpuTensors {
             gpu: GpuIndex(1),
@@ -388,8 +394,12 @@ mod tests {
         with_peak.gpus[0].peak = Some(Bytes(10));
         with_peak.gpus[0].moment = TensorMoment::LargestRead;
         let head = &[7, 1, 1, b'P', 0, 0, 1, 1, 2, 9, 1, 10][..];
-        let record = Record::Tensors(Box::new(with_peak));
-        assert_eq!(encode(&record).unwrap(), (73, [head, tail].concat()));
+        let record = Record::Tensors(Box::new(with_peak.clone()));
         assert_eq!(decode(73, &[head, tail].concat()).unwrap(), Some(record));
+        with_peak.gpus[0].holders[0].stack = TensorStack::EqualStep;
+        let record = Record::Tensors(Box::new(with_peak));
+        let bytes = [head, tail, &[1]].concat();
+        assert_eq!(encode(&record).unwrap(), (77, bytes.clone()));
+        assert_eq!(decode(77, &bytes).unwrap(), Some(record));
     }
 }

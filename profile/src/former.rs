@@ -2,8 +2,8 @@
 
 use crate::model::dry_run::{DryRunFigures, GpuFigures, MissingCall, ModelledSize, Peak, Phase};
 use crate::model::{
-    Copies, GpuIndex, GpuTensors, GpuTime, KernelTime, ProcessKey, StackCode, TensorHolder, TensorModule,
-    TensorMoment, Tensors, TimedSpan, Timings,
+    Copies, GpuIndex, GpuTensors, GpuTime, KernelTime, ProcessKey, StackCode, TensorCategory, TensorHolder,
+    TensorModule, TensorMoment, TensorStack, Tensors, TimedSpan, Timings,
 };
 use crate::units::{Bytes, Nanos};
 use serde::Deserialize;
@@ -54,35 +54,67 @@ impl From<EarlyTimings<GpuTime>> for Timings {
     }
 }
 
-/// [`Tensors`] without the allocator's own peak: all figures are of it.
+/// [`Tensors`] without whose stacks they have: all are of their own requests. `P` is nothing where all figures are of the
+/// allocator's own peak.
 #[derive(Deserialize)]
-pub(crate) struct EarlyTensors {
+pub(crate) struct EarlyTensors<P> {
     key: ProcessKey,
     framework: String,
     missing: Option<String>,
     remarks: Vec<String>,
-    gpus: Vec<EarlyGpuTensors>,
+    gpus: Vec<EarlyGpuTensors<P>>,
 }
 
 #[derive(Deserialize)]
-struct EarlyGpuTensors {
+struct EarlyGpuTensors<P> {
     gpu: GpuIndex,
     moment: TensorMoment,
     allocated: Bytes,
+    peak: P,
     cached: Bytes,
     codes: Vec<StackCode>,
     modules: Vec<TensorModule>,
-    holders: Vec<TensorHolder>,
+    holders: Vec<EarlyTensorHolder>,
 }
 
-impl From<EarlyTensors> for Tensors {
-    fn from(early: EarlyTensors) -> Tensors {
-        let EarlyTensors { key, framework, missing, remarks, gpus } = early;
-        let gpu = |early: EarlyGpuTensors| {
-            let EarlyGpuTensors { gpu, moment, allocated, cached, codes, modules, holders } = early;
-            GpuTensors { gpu, moment, allocated, peak: None, cached, codes, modules, holders }
+#[derive(Deserialize)]
+struct EarlyTensorHolder {
+    category: TensorCategory,
+    module: Option<u32>,
+    frames: Vec<(u32, u32)>,
+    bytes: Bytes,
+    blocks: u64,
+}
+
+impl From<EarlyTensorHolder> for TensorHolder {
+    fn from(early: EarlyTensorHolder) -> TensorHolder {
+        let EarlyTensorHolder { category, module, frames, bytes, blocks } = early;
+        TensorHolder { category, module, frames, bytes, blocks, stack: TensorStack::Own }
+    }
+}
+
+impl<P> EarlyTensors<P> {
+    fn with(self, peak: impl Fn(P) -> Option<Bytes>) -> Tensors {
+        let EarlyTensors { key, framework, missing, remarks, gpus } = self;
+        let gpu = |early: EarlyGpuTensors<P>| {
+            let EarlyGpuTensors { gpu, moment, allocated, peak: known, cached, codes, modules, holders } =
+                early;
+            let holders = holders.into_iter().map(TensorHolder::from).collect();
+            GpuTensors { gpu, moment, allocated, peak: peak(known), cached, codes, modules, holders }
         };
         Tensors { key, framework, missing, remarks, gpus: gpus.into_iter().map(gpu).collect() }
+    }
+}
+
+impl From<EarlyTensors<()>> for Tensors {
+    fn from(early: EarlyTensors<()>) -> Tensors {
+        early.with(|()| None)
+    }
+}
+
+impl From<EarlyTensors<Option<Bytes>>> for Tensors {
+    fn from(early: EarlyTensors<Option<Bytes>>) -> Tensors {
+        early.with(|peak| peak)
     }
 }
 

@@ -149,19 +149,24 @@ fn failures(profile: &Profile) -> Vec<FailureSummary> {
         .processes
         .iter()
         .flat_map(|process| process.state.failures.iter().map(move |failure| (process, failure)))
-        .map(|(process, failure)| FailureSummary {
-            t_ns: failure.t,
-            pid: process.identity.pid,
-            gpu: failure.gpu.0,
-            call: failure.call.clone(),
-            kind: kind_key(failure.kind),
-            size_bytes: failure.size,
-            quota: oom::quota_of(profile, process.key, failure),
-            free_bytes: failure.free,
-            device_total_bytes: failure.total,
-            result: failure.result,
-            out_of_memory: failure.out_of_memory(),
-            stands: standing.iter().any(|other| std::ptr::eq(*other, failure)),
+        .map(|(process, failure)| {
+            let quota = oom::quota_of(profile, process.key, failure);
+            let was_enough = failure.free.is_some_and(|free| free >= failure.size);
+            FailureSummary {
+                t_ns: failure.t,
+                pid: process.identity.pid,
+                gpu: failure.gpu.0,
+                call: failure.call.clone(),
+                kind: kind_key(failure.kind),
+                size_bytes: failure.size,
+                injected: quota.is_none() && was_enough && profile.job.has_injected_oom(),
+                quota,
+                free_bytes: failure.free,
+                device_total_bytes: failure.total,
+                result: failure.result,
+                out_of_memory: failure.out_of_memory(),
+                stands: standing.iter().any(|other| std::ptr::eq(*other, failure)),
+            }
         })
         .collect();
     failures.sort_by_key(|failure| failure.t_ns);

@@ -228,6 +228,8 @@ pub struct FailureSummary {
     pub size_bytes: Bytes,
     /// The limit that refused it; null where the driver did, or where that was not recorded.
     pub quota: Option<QuotaSummary>,
+    /// True if the emulated driver refused it on purpose (`--faults`): there was enough memory.
+    pub injected: bool,
     /// What was free, if known.
     pub free_bytes: Option<Bytes>,
     /// The device's memory.

@@ -67,6 +67,9 @@ pub(crate) fn failure_text(failure: &FailureSummary, with_pid: bool) -> String {
             let free = free.map_or(String::new(), |free| format!(" (GPU had {free} free)"));
             format!(" · refused by the {}'s quota of {}{free}", quota.scope, quota.limit_bytes)
         }
+        (None, Some(free), Some(total)) if failure.injected => {
+            format!(" · refused by a fault injected by --faults ({free} of {total} free)")
+        }
         (None, Some(free), Some(total)) => format!(" · {free} of {total} free"),
         (None, Some(free), None) => format!(" · {free} free"),
         (None, None, _) => String::new(),

@@ -64,6 +64,7 @@ fn pictured() -> Profile {
         frames: frames.to_vec(),
         bytes: Bytes::from_mib(mib),
         blocks: 12,
+        ..TensorHolder::default()
     };
     use TensorCategory::{Activations, Gradients, OptimizerState, Parameters};
     let gpu = GpuTensors {

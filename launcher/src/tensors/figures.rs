@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-use radrm_profile::model::{TensorCategory, TensorMoment};
+use radrm_profile::model::{TensorCategory, TensorMoment, TensorStack};
 use serde::Deserialize;
 
 /// Files that are read: one for each process.
@@ -29,8 +29,8 @@ pub struct Figures {
     pub devices: Vec<Device>,
 }
 
-/// Category, number of the module or -1, frames as numbers of code and line, bytes, blocks.
-type Row = (TensorCategory, i64, Vec<(u32, u32)>, u64, u64);
+/// Category, number of the module or -1, frames as numbers of code and line, bytes, blocks, whose stack it is.
+type Row = (TensorCategory, i64, Vec<(u32, u32)>, u64, u64, TensorStack);
 
 /// What held the memory of one device.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -51,7 +51,8 @@ pub struct Device {
     pub codes: Vec<(String, String)>,
     /// Classes of models, and paths in them.
     pub modules: Vec<(String, String)>,
-    /// Category, number of the module or -1, frames (number of the function and line, innermost first), bytes and blocks.
+    /// Category, number of the module or -1, frames (number of the function and line, innermost first), bytes,
+    /// blocks and whose stack it is.
     pub rows: Vec<Row>,
 }
 
@@ -76,14 +77,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = r#"{"framework":"PyTorch 2.15.0","missing":null,"remarks":[],"devices":[{"device":0,"uuid":"u",
             "allocated":512,"reserved":2048,"codes":[["/a.py","f"]],"modules":[["Net","a.b"]],
-            "rows":[["optimizer_state",0,[[0,7]],512,1]]}]}"#;
+            "rows":[["optimizer_state",0,[[0,7]],512,1,"equal_step"]]}]}"#;
         fs::write(folder.path().join("7.json"), text).unwrap();
         fs::write(folder.path().join("8.json"), &text[..40]).unwrap();
         fs::write(folder.path().join("9.json.new"), text).unwrap();
         let found = read(folder.path());
         assert_eq!(found.keys().collect::<Vec<_>>(), [&7]);
         let row = &found[&7].devices[0].rows[0];
-        assert_eq!(row, &(TensorCategory::OptimizerState, 0, vec![(0, 7)], 512, 1));
+        assert_eq!(row, &(TensorCategory::OptimizerState, 0, vec![(0, 7)], 512, 1, TensorStack::EqualStep));
         assert_eq!(read(&folder.path().join("none")), BTreeMap::new());
     }
 }

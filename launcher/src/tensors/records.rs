@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use radrm_profile::model::{
-    Gpu, GpuIndex, GpuTensors, Process, StackCode, TensorCategory, TensorHolder, TensorModule, Tensors,
+    Gpu, GpuIndex, GpuTensors, Process, StackCode, TensorCategory, TensorHolder, TensorModule, TensorStack,
+    Tensors,
 };
 use radrm_profile::{Bytes, Profile, Record};
 
@@ -67,12 +68,13 @@ fn of_gpu(gpu: GpuIndex, device: &Device) -> GpuTensors {
     let mut holders: Vec<TensorHolder> = device
         .rows
         .iter()
-        .map(|(category, module, frames, bytes, blocks)| TensorHolder {
+        .map(|(category, module, frames, bytes, blocks, stack)| TensorHolder {
             category: *category,
             module: (0..modules).contains(module).then(|| module.unsigned_abs() as u32),
             frames: frames.iter().copied().filter(|(code, _)| *code < codes).collect(),
             bytes: Bytes(*bytes),
             blocks: *blocks,
+            stack: *stack,
         })
         .collect();
     let listed = holders.iter().map(|holder| holder.bytes.0).fold(0, u64::saturating_add);
@@ -80,6 +82,7 @@ fn of_gpu(gpu: GpuIndex, device: &Device) -> GpuTensors {
         holders.push(TensorHolder {
             category: TensorCategory::Unknown,
             bytes: Bytes(device.allocated - listed),
+            stack: TensorStack::NotRecorded,
             ..TensorHolder::default()
         });
     }
@@ -126,7 +129,7 @@ mod tests {
             reserved: 4000,
             codes: vec![("/a.py".into(), "f".into())],
             modules: vec![("Net".into(), "a".into())],
-            rows: vec![(TensorCategory::Parameters, 0, vec![(0, 7), (9, 1)], 600, 2)],
+            rows: vec![(TensorCategory::Parameters, 0, vec![(0, 7), (9, 1)], 600, 2, TensorStack::Own)],
             ..Device::default()
         };
         let figures = Figures { framework: "PyTorch".into(), devices: vec![device], ..Figures::default() };

@@ -198,10 +198,14 @@ fn lines_client(python: &PathBuf, name: &str) -> DryRun {
 
 /// Bytes of a category by the function of the program that asked for them; other sites stand as a whole.
 fn functions(gpu: &Value, category: &str) -> BTreeMap<String, u64> {
-    let mut found = BTreeMap::new();
+    functions_of(gpu, "dry_run_lines.py", category)
+}
+
+fn functions_of(gpu: &Value, file: &str, category: &str) -> BTreeMap<String, u64> {
+    let (mut found, file) = (BTreeMap::new(), format!(" ({file}:"));
     for line in gpu["lines"].as_array().expect("lines") {
         let site = line["site"].as_str().expect("a site");
-        let name = site.split_once(" (dry_run_lines.py:").map_or(site, |(function, _)| function);
+        let name = site.split_once(&file).map_or(site, |(function, _)| function);
         let bytes = line["categories"][category].as_u64().unwrap_or(0);
         if bytes > 0 {
             *found.entry(name.to_owned()).or_default() += bytes;
@@ -293,4 +297,93 @@ fn a_tensor_of_the_size_of_a_workspace_is_none() {
             if cache == "1" { BTreeMap::from([("product".to_owned(), size)]) } else { BTreeMap::new() };
         assert_eq!(functions(gpu, "workspace"), expected, "{gpu:#}");
     }
+}
+
+/// A training of `dry_run_steps.py` whose steps repeat, with what comes after that and so many steps more.
+fn steps_client(python: &PathBuf, name: &str, more: &str) -> DryRun {
+    dry_run(python, &["--stacks=tensors"], &[&script("dry_run_steps.py"), name, more]).ok()
+}
+
+/// Bytes by whose stack they have. Each way to add up gives the allocator's own peak, with what is not known.
+#[track_caller]
+fn stacks(run: &DryRun) -> BTreeMap<String, u64> {
+    let gpu = tensors(run);
+    let stacks: BTreeMap<String, u64> = serde_json::from_value(gpu["stacks"].clone()).expect("stacks");
+    let peak = run.report["dry_run"]["gpus"][0]["phases"]["whole"]["allocated"].as_u64();
+    assert_eq!(gpu["allocated_bytes"].as_u64(), peak, "{gpu:#}");
+    for list in ["categories", "modules", "lines"] {
+        assert_eq!(Some(sum(&gpu[list])), peak, "{list} of {gpu:#}");
+    }
+    assert_eq!(Some(stacks.values().sum()), peak, "{gpu:#}");
+    stacks
+}
+
+fn remarks(run: &DryRun) -> String {
+    run.report["tensors"][0]["remarks"].to_string()
+}
+
+#[test]
+fn recording_rests_while_steps_repeat() {
+    let Some(python) = python() else { return };
+    let run = steps_client(&python, "repeated", "0");
+    adds_up(&run);
+    assert_eq!(stacks(&run).keys().collect::<Vec<_>>(), ["own"]);
+    assert!(remarks(&run).contains("rested in 8 of 12 steps"), "{}", remarks(&run));
+}
+
+#[test]
+fn a_step_that_differs_is_recorded_from_the_call_of_its_model_on() {
+    let Some(python) = python() else { return };
+    for (name, batch) in [("longer", 32 * MIB), ("evaluated", 128 * MIB)] {
+        let run = steps_client(&python, name, "0");
+        let gpu = tensors(&run);
+        assert_eq!(stacks(&run)["not_recorded"], batch, "only the batch, made before: {gpu:#}");
+        assert_eq!(categories(gpu)["unknown"], batch, "{gpu:#}");
+        let activations = functions_of(gpu, "dry_run_steps.py", "activations");
+        assert!(activations["forward"] >= batch && activations["squared"] >= batch, "{gpu:#}");
+        let stacks_of = |of: &Value| of["stack"].to_string().contains(name);
+        assert!(gpu["lines"].as_array().unwrap().iter().any(stacks_of), "{name}: {gpu:#}");
+    }
+}
+
+#[test]
+fn recording_rests_again_after_a_step_that_differs() {
+    let Some(python) = python() else { return };
+    let run = steps_client(&python, "longer", "20");
+    stacks(&run);
+    // The step that differs is noticed in it; two are recorded after it.
+    assert!(remarks(&run).contains("rested in 26 of 33 steps"), "{}", remarks(&run));
+}
+
+#[test]
+fn memory_of_requests_that_were_not_recorded_is_counted_as_such() {
+    let Some(python) = python() else { return };
+    let run = steps_client(&python, "longer_inside", "0");
+    let of = stacks(&run);
+    assert!(of["not_recorded"] >= 128 * MIB && of["own"] >= 128 * MIB, "{:#}", tensors(&run));
+    let run = steps_client(&python, "in_no_model", "0");
+    assert_eq!(stacks(&run)["not_recorded"], 1 << 30, "{:#}", tensors(&run));
+    let unknown = tensors(&run)["lines"].as_array().unwrap().iter().find(|of| of["bytes"] == 1 << 30);
+    assert_eq!(unknown.map(|of| &of["site"]), Some(&"[stack not recorded]".into()));
+}
+
+#[test]
+fn blocks_that_may_be_of_an_earlier_step_are_told_apart() {
+    let Some(python) = python() else { return };
+    let run = steps_client(&python, "kept", "0");
+    // What the threads of a backward pass ask for has no frames by which it could be known again.
+    assert_eq!(stacks(&run)["equal_step"], 32 * MIB, "the gradients: {:#}", tensors(&run));
+    assert_eq!(categories(tensors(&run))["gradients"], 32 * MIB);
+}
+
+#[test]
+fn a_peak_that_was_not_recorded_is_named_beside_the_highest_that_was() {
+    let Some(python) = python() else { return };
+    let run = steps_client(&python, "freed", "0");
+    let gpu = tensors(&run);
+    let peak = run.report["dry_run"]["gpus"][0]["phases"]["whole"]["allocated"].as_u64();
+    assert_eq!((gpu["moment"].as_str(), gpu["peak_bytes"].as_u64()), (Some("largest_read"), peak), "{gpu:#}");
+    let recorded = gpu["allocated_bytes"].as_u64().unwrap();
+    assert!(recorded < 1 << 30 && sum(&gpu["lines"]) == recorded, "{gpu:#}");
+    assert!(remarks(&run).contains("the peak was in a step that was not recorded"), "{}", remarks(&run));
 }

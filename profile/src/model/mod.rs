@@ -47,7 +47,9 @@ pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
 pub use stacks::{
     Site, StackCode, StackFrame, StackModule, StackMoment, StackRefusal, StackRefusals, Stacks, Symbol,
 };
-pub use tensors::{GpuTensors, TensorCategory, TensorHolder, TensorModule, TensorMoment, Tensors};
+pub use tensors::{
+    GpuTensors, TensorCategory, TensorHolder, TensorModule, TensorMoment, TensorStack, Tensors,
+};
 pub use throttling::Throttling;
 pub use timings::{Copies, KernelTime, TimedSpan, Timings};
 

@@ -49,7 +49,7 @@ pub enum TensorMoment {
     Peak,
     /// The end of the program: the framework keeps no history.
     End,
-    /// The largest of the moments at which the framework was read: it keeps no history.
+    /// The largest of the moments that were read: the framework keeps no history, or the recording rested at the peak.
     LargestRead,
 }
 
@@ -75,6 +75,21 @@ pub struct TensorHolder {
     pub bytes: Bytes,
     /// Blocks.
     pub blocks: u64,
+    /// Whose stack `frames` is.
+    pub stack: TensorStack,
+}
+
+/// Whose stack a block of an allocator has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TensorStack {
+    /// That of its own request.
+    #[default]
+    Own,
+    /// That of a block of the same address and size in an earlier step that was recorded.
+    EqualStep,
+    /// None: its request was not recorded.
+    NotRecorded,
 }
 
 /// What memory of an allocator holds.

@@ -1,7 +1,9 @@
 //! Tensors as stacks: of lines, or of modules in each other.
 
 use crate::model::stacks::{Flame, FlameStack, FrameLabel, Origin, is_installed};
-use radrm_profile::model::{GpuTensors, Process, Profile, StackCode, TensorHolder, TensorModule};
+use radrm_profile::model::{
+    GpuTensors, Process, Profile, StackCode, TensorHolder, TensorModule, TensorStack,
+};
 use std::collections::BTreeMap;
 
 /// What the frames of tensors are.
@@ -71,7 +73,11 @@ pub(super) fn lines(of: &GpuTensors, holder: &TensorHolder, all_frames: bool) ->
     };
     let kept = |(code, _): &(&StackCode, u32)| all_frames || !passes_on(code);
     let labels: Vec<FrameLabel> = named.filter(kept).map(label).collect();
-    if labels.is_empty() { vec![FrameLabel::note("[no Python frames]")] } else { labels }
+    let none = match holder.stack {
+        TensorStack::NotRecorded => "[stack not recorded]",
+        TensorStack::Own | TensorStack::EqualStep => "[no Python frames]",
+    };
+    if labels.is_empty() { vec![FrameLabel::note(none)] } else { labels }
 }
 
 /// Whether a function only calls the next, which has the name that says something.

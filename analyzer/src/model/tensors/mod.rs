@@ -28,6 +28,7 @@ mod tests {
             frames: frames.to_vec(),
             bytes: Bytes(bytes),
             blocks: 1,
+            ..TensorHolder::default()
         };
         let code = |file: &str, name: &str| StackCode { file: file.into(), name: name.into() };
         let module = |path: &str| TensorModule { model: "Net".into(), path: path.into() };

@@ -3,7 +3,7 @@
 use super::flames::{lines, module};
 use crate::model::stacks::site_of;
 use radrm_profile::Bytes;
-use radrm_profile::model::{GpuTensors, Process, Profile, TensorCategory, TensorMoment};
+use radrm_profile::model::{GpuTensors, Process, Profile, TensorCategory, TensorMoment, TensorStack};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub struct GpuTensorsSummary {
     /// The GPU.
     pub gpu: u8,
     /// When: `peak` of the allocator's blocks in use, `end` of the program, or `largest_read`: the largest of the moments
-    /// at which a framework that keeps no history was read.
+    /// that were read of a framework that keeps no history, or in which the recording did not rest.
     pub moment: TensorMoment,
     /// The allocator's own peak where `moment` is another one; null if it has none.
     pub peak_bytes: Option<Bytes>,
@@ -40,6 +40,9 @@ pub struct GpuTensorsSummary {
     pub allocated_bytes: Bytes,
     /// Bytes that the allocator held at that moment and that were in no use.
     pub cached_bytes: Bytes,
+    /// Bytes by whose stack they have: that of their `own` request, of a block of the same address and size in an
+    /// `equal_step` that was recorded, or none (`not_recorded`). Their sum is `allocated_bytes`.
+    pub stacks: BTreeMap<TensorStack, Bytes>,
     /// Largest first.
     pub categories: Vec<CategorySummary>,
     /// Largest first.
@@ -125,7 +128,10 @@ fn gpu(of: &GpuTensors) -> GpuTensorsSummary {
     let mut categories = BTreeMap::<TensorCategory, (u64, u64)>::new();
     let mut modules = BTreeMap::<Option<(&str, &str)>, Sum>::new();
     let mut by_line = BTreeMap::<String, Sum>::new();
+    let mut stacks = BTreeMap::<TensorStack, Bytes>::new();
     for holder in &of.holders {
+        let with_stack = stacks.entry(holder.stack).or_default();
+        *with_stack = Bytes(with_stack.0.saturating_add(holder.bytes.0));
         let category = categories.entry(holder.category).or_default();
         category.0 = category.0.saturating_add(holder.bytes.0);
         category.1 = category.1.saturating_add(holder.blocks);
@@ -173,6 +179,7 @@ fn gpu(of: &GpuTensors) -> GpuTensorsSummary {
         peak_bytes: of.peak,
         allocated_bytes: of.allocated,
         cached_bytes: of.cached,
+        stacks,
         categories,
         modules,
         modules_not_listed,
@@ -194,13 +201,25 @@ impl GpuTensorsSummary {
 
     /// What the figures are of, in words.
     pub fn title(&self) -> String {
+        let is_arrays = self.categories.iter().any(|of| of.category == TensorCategory::Arrays);
+        let what = if is_arrays { "arrays" } else { "tensors" };
         match self.moment {
             TensorMoment::Peak => format!("tensors at their peak of {}", self.allocated_bytes),
-            TensorMoment::End => format!("arrays at the end: {}{}", self.allocated_bytes, self.of_peak()),
+            TensorMoment::End => format!("{what} at the end: {}{}", self.allocated_bytes, self.of_peak()),
             TensorMoment::LargestRead => {
-                format!("arrays when most was seen: {}{}", self.allocated_bytes, self.of_peak())
+                format!("{what} when most was seen: {}{}", self.allocated_bytes, self.of_peak())
             }
         }
+    }
+
+    /// Whose stacks the lines are of, as a sentence.
+    pub fn whose_stacks(&self) -> String {
+        let part = |(stack, bytes): (&TensorStack, &Bytes)| match stack {
+            TensorStack::Own => format!("{bytes} of their own requests"),
+            TensorStack::EqualStep => format!("{bytes} of equal blocks of an earlier step"),
+            TensorStack::NotRecorded => format!("{bytes} not recorded"),
+        };
+        format!("stacks: {}", self.stacks.iter().map(part).collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -88,7 +88,9 @@ pub(super) fn sections(
             gpu: gpu.gpu,
             title: format!("What held {}{of} · {}", gpu.title(), clean(&process.framework)),
             cached: gpu.cached_bytes,
-            notes: process.remarks.iter().map(|remark| clean(remark).into_owned()).collect(),
+            notes: std::iter::once(gpu.whose_stacks())
+                .chain(process.remarks.iter().map(|remark| clean(remark).into_owned()))
+                .collect(),
             categories: gpu
                 .categories
                 .iter()

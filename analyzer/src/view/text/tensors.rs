@@ -82,5 +82,6 @@ impl Report<'_> {
         }
         self.section(out, "tensors by line", table);
         more(out, (gpu.lines.len().saturating_sub(SHOWN) as u64).saturating_add(gpu.lines_not_listed));
+        out.push_str(&format!("  {}\n", gpu.whose_stacks()));
     }
 }

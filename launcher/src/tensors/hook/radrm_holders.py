@@ -100,6 +100,8 @@ def _kind(block, place, is_within):
     """Category of a block, and whose it is. `place` and `is_within`: what its frames say."""
     if block.role:
         return block.role, block.owner
+    if block.stack == radrm_replay.NOT_RECORDED:
+        return UNKNOWN, None
     if is_within and block.backward is None:
         # No backward pass ran: a thread that is not Python's own.
         return OTHER, None
@@ -128,7 +130,7 @@ def _may_be_workspace(block, sizes):
 
 
 def _rows(blocks, sizes):
-    """Bytes and number of blocks by category, owner and stack, innermost frame first. A stack of a thread of a backward pass
+    """Bytes and number of blocks by category, owner, stack, innermost frame first, and whose stack it is. A stack of a thread of a backward pass
     goes on with the one that began the pass. And the blocks that may be workspaces, which have these sizes, with their rows."""
     rows, candidates = {}, []
     for block in blocks:
@@ -137,7 +139,7 @@ def _rows(blocks, sizes):
         category, owner = _kind(block, place, is_within)
         if is_within:
             frames += block.backward or ()
-        key = category, owner, frames[:radrm_rows.FRAMES]
+        key = category, owner, frames[:radrm_rows.FRAMES], block.stack
         if _may_be_workspace(block, sizes):
             candidates.append((block, key))
         row = rows.setdefault(key, [0, 0])
@@ -174,4 +176,4 @@ class Peak:
 
 def unknown(torch, number, peak):
     """A peak to which no history reaches."""
-    return radrm_rows.packed(_uuid(torch, number), peak, peak, {(UNKNOWN, None, ()): [peak, 0]}, {})
+    return radrm_rows.packed(_uuid(torch, number), peak, peak, {(UNKNOWN, None, (), radrm_replay.NOT_RECORDED): [peak, 0]}, {})

@@ -39,12 +39,14 @@ class _Known:
 
 class Modules:
     """The models of the program. `label` is called with the label of what the thread asks for next, `learned` with a model
-    that is called for the first time, its number and its path, and `failed` with an error, which must not reach the program."""
+    that is called for the first time, its number and its path, `called` with how a model is called each time, and `failed` with
+    an error, which must not reach the program."""
 
-    def __init__(self, torch, label, learned, failed):
+    def __init__(self, torch, label, learned, called, failed):
         self.torch = torch
         self.label = label
         self.learned = learned
+        self.called = called
         self.failed = failed
         self.known = {}
         self.roots = []
@@ -55,7 +57,13 @@ class Modules:
         self.walks = 0
         # Of threads of a backward pass, another number than -1.
         self.backward_pass = getattr(torch._C, "_current_graph_task_id", lambda: -1)
-        register = torch.nn.modules.module
+        self.is_resting = False
+        self.undo = []
+        self.go_on()
+
+    def go_on(self):
+        """Labels what comes."""
+        register = self.torch.nn.modules.module
         self.undo = [
             register.register_module_forward_pre_hook(self.enter).remove,
             register.register_module_forward_hook(self.leave).remove,
@@ -65,6 +73,34 @@ class Modules:
         """Labels nothing any more."""
         while self.undo:
             self.undo.pop()()
+
+    def rest(self):
+        """Labels nothing until it wakes; only `called` is still called."""
+        self.stop()
+        self.outside()
+        self.is_resting = True
+        self.undo = [self.torch.nn.modules.module.register_module_forward_pre_hook(self.enter_resting).remove]
+
+    def wake(self):
+        self.is_resting = False
+        # Compiled code may have stopped it meanwhile.
+        if self.undo:
+            self.stop()
+            self.go_on()
+
+    def enter_resting(self, module, arguments):
+        known = self.known.get(id(module))
+        if known is None or not known.path:
+            try:
+                self.call(module, known)
+                if not self.is_resting:
+                    self.enter(module, arguments, False)
+            except Exception as error:
+                self.failed(error)
+
+    def call(self, module, known):
+        root = known.root if known else len(self.roots)
+        self.called(("model", root, module.training, self.torch.is_grad_enabled()))
 
     def stack(self):
         try:
@@ -88,7 +124,7 @@ class Modules:
         if not self.stack():
             self.label(NONE)
 
-    def enter(self, module, arguments):
+    def enter(self, module, arguments, is_call=True):
         try:
             stack = self.stack()
             known = self.known.get(id(module))
@@ -96,6 +132,8 @@ class Modules:
                 known = self.learn(module, stack)
             if not known.path:
                 stack.clear()
+                if is_call:
+                    self.call(module, known)
             elif self.backward_pass() != -1:
                 # A checkpoint ends what it computes again by an exception, which skips the hooks behind modules.
                 while stack and not stack[-1].holds(known):

@@ -15,13 +15,16 @@ SMALL = 1 << 20
 # Marks of a block's life: before the first event that is known, and not freed yet.
 BEFORE, ALIVE = -1, 1 << 62
 
+# Whose stack a block has: its own request's, that of a block of the same place and size in a recorded step, or none.
+OWN, EQUAL_STEP, NOT_RECORDED = "own", "equal_step", "not_recorded"
+
 
 class Block:
     """A block that was handed out."""
 
-    __slots__ = ("address", "size", "requested", "begin", "end", "event", "role", "owner", "backward")
+    __slots__ = ("address", "size", "requested", "begin", "end", "event", "role", "owner", "backward", "stack")
 
-    def __init__(self, address, size, requested, begin, event):
+    def __init__(self, address, size, requested, begin, event, stack=OWN):
         self.address = address
         self.size = size
         self.requested = requested
@@ -29,6 +32,7 @@ class Block:
         self.end = ALIVE
         # The entry of the history, or of the snapshot, with the stack of the request.
         self.event = event
+        self.stack = stack
         # What it holds and whose that is, where the program's own objects show it.
         self.role = None
         self.owner = None
@@ -54,6 +58,20 @@ def _rounding(settings):
         return -(-size // step) * step
 
     return rounded
+
+
+def _block(block, known, has_rested):
+    """A block of a snapshot. `known`: what lay there in an earlier layout."""
+    address, size, frames = block["address"], block["size"], block.get("frames")
+    requested = block.get("requested_size", size)
+    is_same = known is not None and known.size == size and known.requested == requested
+    if is_same and (not frames or frames == known.event.get("frames")):
+        # Without frames it may be another block, of a step that was not recorded.
+        stack = EQUAL_STEP if has_rested and not frames and known.stack == OWN else known.stack
+        own = Block(address, size, requested, BEFORE, known.event, stack)
+        own.role, own.owner, own.backward = known.role, known.owner, known.backward
+        return own
+    return Block(address, size, requested, BEFORE, block, NOT_RECORDED if has_rested and not frames else OWN)
 
 
 class Device:
@@ -88,8 +106,9 @@ class Device:
         self.grows = bool(settings.get("expandable_segments", False))
 
     @classmethod
-    def of_segments(cls, segments, settings, events):
-        """The layout of a snapshot. `events`: what is known of blocks by address, from an earlier layout."""
+    def of_segments(cls, segments, settings, known, has_rested):
+        """The layout of a snapshot. `known`: blocks by address, from an earlier layout. `has_rested`: not all requests were
+        recorded."""
         self = cls(settings)
         for segment in segments:
             # What a growing segment maps later continues it.
@@ -101,13 +120,7 @@ class Device:
                 if state == "inactive":
                     self._put(address, size)
                 elif state == "active_allocated":
-                    requested = block.get("requested_size", size)
-                    known = events.get(address)
-                    if known is not None and known.size == size and known.requested == requested:
-                        own = Block(address, size, requested, BEFORE, known.event)
-                        own.role, own.owner, own.backward = known.role, known.owner, known.backward
-                    else:
-                        own = Block(address, size, requested, BEFORE, block)
+                    own = _block(block, known.get(address), has_rested)
                     self.live[address] = own
                     self.blocks.append(own)
                     self.allocated += size

@@ -1,8 +1,9 @@
 """Records what held the memory of PyTorch's allocator at its peak: by line, by module and by what it is.
 
 PyTorch's allocator keeps the history of its last events, with the Python frames of each request. Where a peak was higher
-than any before, the history is read and replayed up to it. Nothing of the program is changed: hooks that PyTorch has for that
-purpose label the requests of modules and optimizers. Whatever fails here ends the recording, and not the program.
+than any before, the history is read and replayed up to it. While the steps of a training repeat, the recording rests. Nothing of
+the program is changed: hooks that PyTorch has for that purpose label the requests of modules and optimizers. Whatever fails
+here ends the recording, and not the program.
 """
 
 import atexit
@@ -21,6 +22,7 @@ import radrm_imports
 import radrm_jax
 import radrm_modules
 import radrm_peaks
+import radrm_repeats
 import radrm_replay
 import radrm_rows
 
@@ -34,6 +36,9 @@ MANY_EVENTS = EVENTS // 2
 SHARE = 0.02
 # Stands before the number of a moment, at the parameter whose memory marks it in the history.
 MARK = "radrm moment "
+# Remarks.
+RESTED = "the recording rested in %d of %d steps, which asked for the same memory as recorded ones"
+MISSED = "the peak was in a step that was not recorded: the figures are of the highest moment that was"
 
 
 def write(figures):
@@ -79,8 +84,14 @@ class Recorder:
         self.devices = {}
         self.results = {}
         self.peaks_held = {}
+        # The highest peak at the last reading, which may have been in a step that was not recorded.
+        self.seen = {}
         self.remarks = []
         self.passes = radrm_backward.Passes(self.requests)
+        self.steps = radrm_repeats.Steps()
+        self.is_resting = self.has_rested = False
+        self.ended_steps = self.rested_steps = 0
+        self.switching = threading.RLock()
         self.backward_pass = getattr(torch._C, "_current_graph_task_id", lambda: -1)
         # By moment: where gradients lay, and what lay where of a model, until the history is read.
         self.moments = 0
@@ -108,7 +119,7 @@ class Recorder:
         if hasattr(torch._C, "_cuda_setMemoryMetadata"):
             self.annotate = getattr(torch._C, "_cuda_annotateMemory", None)
             label = torch._C._cuda_setMemoryMetadata
-            self.modules = radrm_modules.Modules(torch, label, self.mark_model, self.failed)
+            self.modules = radrm_modules.Modules(torch, label, self.mark_model, self.place, self.failed)
             self.undo.append(self.modules.stop)
             radrm_imports.before_compiled(self.guarded(self.compiled))
         else:
@@ -159,7 +170,13 @@ class Recorder:
         return hook
 
     def write(self, is_last=True):
-        remarks = self.remarks if is_last else [*self.remarks, radrm_ends.NOT_LAST]
+        remarks = list(self.remarks)
+        if self.rested_steps:
+            remarks.append(RESTED % (self.rested_steps, self.ended_steps))
+        if self.is_peak_missed():
+            remarks.append(MISSED)
+        if not is_last:
+            remarks.append(radrm_ends.NOT_LAST)
         write({"framework": self.framework, "remarks": remarks, "devices": list(self.results.values())})
 
     # What the program does.
@@ -175,9 +192,11 @@ class Recorder:
         def begins(running):
             # A pass in a pass is part of it.
             if self.backward_pass() == -1:
-                running.append(self.passes.begin(_program_stack()))
-                if self.modules:
-                    self.modules.backward()
+                self.place("backward")
+                if not self.is_resting:
+                    running.append(self.passes.begin(_program_stack()))
+                    if self.modules:
+                        self.modules.backward()
 
         begin, end = self.guarded(begins), self.guarded(self.passes.end)
 
@@ -194,6 +213,8 @@ class Recorder:
 
     def before_step(self, optimizer, arguments, keywords):
         self.optimizers[id(optimizer)] = weakref.ref(optimizer)
+        if self.is_resting:
+            return
         if self.modules:
             self.modules.step()
         if self.annotate:
@@ -232,9 +253,65 @@ class Recorder:
             self.annotate(address, "%s%d" % (MARK, self.moments))
 
     def after_step(self, optimizer, arguments, keywords):
-        if self.modules:
-            self.modules.outside()
-        self.check()
+        self.ended_steps += 1
+        self.rested_steps += self.is_resting
+        counts = self.counts(self.devices)
+        is_known = self.steps.end(counts)
+        if self.is_resting:
+            if not is_known or self.is_grown():
+                self.wake()
+        else:
+            if self.modules:
+                self.modules.outside()
+            self.check()
+            if self.steps.repeat():
+                self.rest()
+        self.steps.begin(counts, not self.is_resting)
+
+    # The recording rests while steps repeat.
+
+    def counts(self, devices):
+        """Requests and bytes since the start, of those devices that are in use."""
+        counts = {}
+        for number in devices:
+            _, stats = self.peaks.read(number)
+            requests = stats["allocation"]["all"]["allocated"]
+            if requests:
+                asked = stats.get("requested_bytes", stats["allocated_bytes"])
+                counts[number] = requests, asked["all"]["allocated"]
+        return counts
+
+    def place(self, place):
+        """The program comes to a place by which a step is known."""
+        if not self.ended_steps or self.steps.is_long():
+            return
+        # While it rests, another device is seen at the end of the step.
+        devices = self.steps.start if self.is_resting else self.devices
+        if not self.steps.passes(place, self.counts(devices)) and self.is_resting:
+            self.wake()
+
+    def rest(self):
+        """Nothing is recorded any more until a step differs."""
+        # Elsewhere a call of a model could not be seen.
+        if not (self.modules and self.modules.undo):
+            return
+        with self.switching:
+            if self.has_grown() or self.is_peak_missed():
+                self.look()
+            self.record(None)
+            self.modules.rest()
+            self.is_resting = self.has_rested = True
+
+    def wake(self):
+        with self.switching:
+            if self.is_resting:
+                self.is_resting = self.steps.is_recorded = False
+                self.modules.wake()
+                self.go_on_from(self.snapshot(False))
+
+    def is_peak_missed(self):
+        """Whether what is known of a device is less than its peak."""
+        return any(self.known(number) < peak for number, peak in self.seen.items())
 
     def end(self):
         if self.has_grown():
@@ -261,13 +338,19 @@ class Recorder:
         for number, held in self.peaks_held.items():
             gone = {id(own.event) for at, own in self.devices[number].live.items() if at not in kept}
             held.settle(lambda block: id(block.event) in gone)
-            self.results[number] = held.packed()
+            self.put(number, held.packed())
 
     # When the history is read.
 
     def has_grown(self):
         """Whether the peak of a device is higher than the one that is known."""
-        return any([self.highest(number) > self.known(number) for number in self.devices])
+        for number in self.devices:
+            self.peaks.read(number)
+        return self.is_grown()
+
+    def is_grown(self):
+        """The same of the figures that were read last."""
+        return any(peak > self.seen.get(number, 0) for number, peak in self.peaks.highest.items())
 
     def highest(self, number):
         self.peaks.read(number)
@@ -318,7 +401,7 @@ class Recorder:
             by_device[segment["device"]].append(segment)
         for number, segments in by_device.items():
             known = self.devices[number].live if number in self.devices else {}
-            self.devices[number] = radrm_replay.Device.of_segments(segments, settings, known)
+            self.devices[number] = radrm_replay.Device.of_segments(segments, settings, known, self.has_rested)
         self.clear()
         self.passes.clear()
         self.gradients.clear()
@@ -328,6 +411,8 @@ class Recorder:
     def look(self):
         """Replays the history; where a peak is higher than any before, writes down what held it."""
         began = time.perf_counter()
+        if self.is_resting:
+            self.wake()
         highest = {number: self.highest(number) for number in self.devices}
         snapshot = self.snapshot()
         models = self.modules.models() if self.modules else {}
@@ -335,21 +420,31 @@ class Recorder:
         objects = radrm_holders.Objects(self.torch, models, optimizers)
         for number, device in self.devices.items():
             is_whole = self.replay(number, device, snapshot, objects)
+            self.seen[number] = highest[number]
             if highest[number] <= self.known(number):
                 continue
-            if is_whole and device.peak == highest[number]:
+            # Of a peak that was not recorded the highest one that was stands for it.
+            if is_whole and (device.peak == highest[number] or self.has_rested and device.peak > self.known(number)):
                 names = self.modules.names() if self.modules else {}
                 held = radrm_holders.Peak(self.torch, number, device, names)
                 self.peaks_held[number] = held
                 result = held.packed()
+            elif self.has_rested and number in self.results:
+                result = self.results[number]
             else:
                 self.peaks_held.pop(number, None)
                 result = radrm_holders.unknown(self.torch, number, highest[number])
-            self.results[number] = result
+            self.put(number, result)
         self.go_on_from(snapshot)
         self.spent += time.perf_counter() - began
         if self.results:
             self.write(False)
+
+    def put(self, number, result):
+        """What is known of a device."""
+        if result["allocated"] < self.seen[number]:
+            result["moment"], result["peak"] = "largest_read", self.seen[number]
+        self.results[number] = result
 
     def replay(self, number, device, snapshot, objects):
         """Brings a device's layout up to date; false if the history does not lead to it."""
