@@ -154,6 +154,19 @@ fn a_request_that_a_quota_refused_is_not_shown_as_a_full_gpu() {
 }
 
 #[test]
+fn a_request_that_a_fault_refused_is_not_shown_as_a_full_gpu() {
+    let mut profile = refused(Cause::Fragmentation);
+    let shown = |profile: &Profile| {
+        let summary = Summary::from_profile(profile);
+        let text = text(profile, &summary, &TextOptions::default());
+        (text.contains("refused by a fault injected by --faults ("), summary.failed_requests[0].injected)
+    };
+    assert_eq!(shown(&profile), (false, false));
+    profile.job.emulated = Some("H200 with faults oom@2".into());
+    assert_eq!(shown(&profile), (true, true));
+}
+
+#[test]
 fn missing_parts_of_a_record_are_named() {
     let mut profile = refused(Cause::Unknown);
     let it = &mut profile.postmortems[0];

@@ -53,6 +53,14 @@ def longer():
     step(4096)
 
 
+def longer_twice():
+    """The same once more after others."""
+    longer()
+    for _ in range(4):
+        step(2048)
+    longer()
+
+
 def longer_inside():
     """The same, of which nothing is seen before the backward pass."""
     model[0].times = 4
@@ -80,7 +88,7 @@ def freed():
     in_no_model()
 
 
-programs = {of.__name__: of for of in (repeated, longer, longer_inside, evaluated, kept, in_no_model, freed)}
+programs = {of.__name__: of for of in (repeated, longer, longer_twice, longer_inside, evaluated, kept, in_no_model, freed)}
 for _ in range(STEPS):
     step(2048)
 left = programs[sys.argv[1]]()

@@ -356,6 +356,14 @@ fn recording_rests_again_after_a_step_that_differs() {
 }
 
 #[test]
+fn a_step_of_which_only_a_part_was_recorded_is_not_known() {
+    let Some(python) = python() else { return };
+    let run = steps_client(&python, "longer_twice", "0");
+    // Eight of the first twelve, and two of the four between those that differ.
+    assert!(remarks(&run).contains("rested in 10 of 18 steps"), "{}", remarks(&run));
+}
+
+#[test]
 fn memory_of_requests_that_were_not_recorded_is_counted_as_such() {
     let Some(python) = python() else { return };
     let run = steps_client(&python, "longer_inside", "0");

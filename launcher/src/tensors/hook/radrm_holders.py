@@ -130,8 +130,9 @@ def _may_be_workspace(block, sizes):
 
 
 def _rows(blocks, sizes):
-    """Bytes and number of blocks by category, owner, stack, innermost frame first, and whose stack it is. A stack of a thread of a backward pass
-    goes on with the one that began the pass. And the blocks that may be workspaces, which have these sizes, with their rows."""
+    """Bytes and number of blocks by category, owner, stack, innermost frame first, and whose stack it is. A stack of a thread of
+    a backward pass goes on with the one that began the pass. And the blocks that may be workspaces, which have these sizes, with
+    their rows."""
     rows, candidates = {}, []
     for block in blocks:
         frames = tuple(_program_frames(block.event.get("frames") or ()))

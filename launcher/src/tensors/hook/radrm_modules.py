@@ -39,8 +39,8 @@ class _Known:
 
 class Modules:
     """The models of the program. `label` is called with the label of what the thread asks for next, `learned` with a model
-    that is called for the first time, its number and its path, `called` with how a model is called each time, and `failed` with
-    an error, which must not reach the program."""
+    that is called for the first time, its number and its path, `called` with how a model is called the first time since
+    `await_call`, and `failed` with an error, which must not reach the program."""
 
     def __init__(self, torch, label, learned, called, failed):
         self.torch = torch
@@ -57,50 +57,58 @@ class Modules:
         self.walks = 0
         # Of threads of a backward pass, another number than -1.
         self.backward_pass = getattr(torch._C, "_current_graph_task_id", lambda: -1)
-        self.is_resting = False
+        self.register = torch.nn.modules.module
+        self.is_stopped = self.is_resting = self.awaits_call = False
         self.undo = []
-        self.go_on()
-
-    def go_on(self):
-        """Labels what comes."""
-        register = self.torch.nn.modules.module
-        self.undo = [
-            register.register_module_forward_pre_hook(self.enter).remove,
-            register.register_module_forward_hook(self.leave).remove,
-        ]
+        self.wake()
 
     def stop(self):
         """Labels nothing any more."""
+        self.is_stopped = True
+        self.unhook()
+
+    def unhook(self):
         while self.undo:
             self.undo.pop()()
 
+    def wake(self):
+        """Labels what comes."""
+        self.is_resting = False
+        self.unhook()
+        if not self.is_stopped:
+            self.undo = [
+                self.register.register_module_forward_pre_hook(self.enter).remove,
+                self.register.register_module_forward_hook(self.leave).remove,
+            ]
+
     def rest(self):
         """Labels nothing until it wakes; only `called` is still called."""
-        self.stop()
+        self.unhook()
         self.outside()
         self.is_resting = True
-        self.undo = [self.torch.nn.modules.module.register_module_forward_pre_hook(self.enter_resting).remove]
 
-    def wake(self):
-        self.is_resting = False
-        # Compiled code may have stopped it meanwhile.
-        if self.undo:
-            self.stop()
-            self.go_on()
+    def await_call(self):
+        self.awaits_call = True
+        # A hook makes the call of each module slower, so it is there only until one is called.
+        if self.is_resting and not self.is_stopped and not self.undo:
+            self.undo = [self.register.register_module_forward_pre_hook(self.enter_resting).remove]
 
     def enter_resting(self, module, arguments):
         known = self.known.get(id(module))
         if known is None or not known.path:
             try:
+                self.unhook()
                 self.call(module, known)
                 if not self.is_resting:
-                    self.enter(module, arguments, False)
+                    self.enter(module, arguments)
             except Exception as error:
                 self.failed(error)
 
     def call(self, module, known):
-        root = known.root if known else len(self.roots)
-        self.called(("model", root, module.training, self.torch.is_grad_enabled()))
+        if self.awaits_call:
+            self.awaits_call = False
+            root = known.root if known else len(self.roots)
+            self.called(("model", root, module.training, self.torch.is_grad_enabled()))
 
     def stack(self):
         try:
@@ -124,7 +132,7 @@ class Modules:
         if not self.stack():
             self.label(NONE)
 
-    def enter(self, module, arguments, is_call=True):
+    def enter(self, module, arguments):
         try:
             stack = self.stack()
             known = self.known.get(id(module))
@@ -132,8 +140,7 @@ class Modules:
                 known = self.learn(module, stack)
             if not known.path:
                 stack.clear()
-                if is_call:
-                    self.call(module, known)
+                self.call(module, known)
             elif self.backward_pass() != -1:
                 # A checkpoint ends what it computes again by an exception, which skips the hooks behind modules.
                 while stack and not stack[-1].holds(known):

@@ -182,7 +182,7 @@ class Recorder:
     # What the program does.
 
     def compiled(self):
-        if self.modules and self.modules.undo:
+        if self.modules and not self.modules.is_stopped:
             self.modules.stop()
             self.remarks.append("modules are not known from the first call of compiled code on")
 
@@ -193,6 +193,7 @@ class Recorder:
             # A pass in a pass is part of it.
             if self.backward_pass() == -1:
                 self.place("backward")
+                self.await_call()
                 if not self.is_resting:
                     running.append(self.passes.begin(_program_stack()))
                     if self.modules:
@@ -266,7 +267,9 @@ class Recorder:
             self.check()
             if self.steps.repeat():
                 self.rest()
+        # One that begins while it rests is recorded in part at most.
         self.steps.begin(counts, not self.is_resting)
+        self.await_call()
 
     # The recording rests while steps repeat.
 
@@ -290,10 +293,15 @@ class Recorder:
         if not self.steps.passes(place, self.counts(devices)) and self.is_resting:
             self.wake()
 
+    def await_call(self):
+        """The next call of a model is a place by which the step is known."""
+        if self.modules:
+            self.modules.await_call()
+
     def rest(self):
         """Nothing is recorded any more until a step differs."""
         # Elsewhere a call of a model could not be seen.
-        if not (self.modules and self.modules.undo):
+        if not self.modules or self.modules.is_stopped:
             return
         with self.switching:
             if self.has_grown() or self.is_peak_missed():
@@ -305,7 +313,7 @@ class Recorder:
     def wake(self):
         with self.switching:
             if self.is_resting:
-                self.is_resting = self.steps.is_recorded = False
+                self.is_resting = False
                 self.modules.wake()
                 self.go_on_from(self.snapshot(False))
 
