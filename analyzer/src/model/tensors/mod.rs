@@ -18,7 +18,7 @@ mod tests {
     use radrm_profile::Bytes;
     use radrm_profile::model::{
         GpuIndex, GpuTensors, Job, Process, Profile, StackCode, TensorCategory, TensorHolder, TensorModule,
-        Tensors,
+        TensorStack, Tensors,
     };
 
     pub(crate) fn profile() -> Profile {
@@ -72,6 +72,26 @@ mod tests {
             lines,
             [("<module> (train.py:7)", 660), ("<module> (train.py:3)", 300), ("[no Python frames]", 40)]
         );
+    }
+
+    #[test]
+    fn bytes_are_told_apart_by_whose_stack_they_have() {
+        let mut profile = profile();
+        let sentence = |profile: &Profile| summaries(profile)[0].gpus[0].whose_stacks();
+        assert_eq!(sentence(&profile).as_deref(), Some("stacks: 1000 B of their own requests"));
+        let holders = &mut profile.processes[0].tensors.as_mut().unwrap().gpus[0].holders;
+        holders[1].stack = TensorStack::EqualStep;
+        holders[3].stack = TensorStack::NotRecorded;
+        assert_eq!(
+            sentence(&profile).as_deref(),
+            Some(
+                "stacks: 660 B of their own requests, 300 B of equal blocks of an earlier step, 40 B not recorded"
+            )
+        );
+        let lines = crate::folded(&tensor_flames(&profile, TensorsBy::Lines, false));
+        assert!(lines.contains("[stack not recorded];[other tensors] 40"), "{lines}");
+        profile.processes[0].tensors.as_mut().unwrap().gpus[0].holders.clear();
+        assert_eq!(sentence(&profile), None);
     }
 
     #[test]

@@ -212,14 +212,15 @@ impl GpuTensorsSummary {
         }
     }
 
-    /// Whose stacks the lines are of, as a sentence.
-    pub fn whose_stacks(&self) -> String {
+    /// Whose stacks the lines are of, as a sentence; `None` if nothing was held.
+    pub fn whose_stacks(&self) -> Option<String> {
         let part = |(stack, bytes): (&TensorStack, &Bytes)| match stack {
             TensorStack::Own => format!("{bytes} of their own requests"),
             TensorStack::EqualStep => format!("{bytes} of equal blocks of an earlier step"),
             TensorStack::NotRecorded => format!("{bytes} not recorded"),
         };
-        format!("stacks: {}", self.stacks.iter().map(part).collect::<Vec<_>>().join(", "))
+        let parts: Vec<String> = self.stacks.iter().map(part).collect();
+        (!parts.is_empty()).then(|| format!("stacks: {}", parts.join(", ")))
     }
 }
 

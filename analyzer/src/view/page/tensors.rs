@@ -88,7 +88,9 @@ pub(super) fn sections(
             gpu: gpu.gpu,
             title: format!("What held {}{of} · {}", gpu.title(), clean(&process.framework)),
             cached: gpu.cached_bytes,
-            notes: std::iter::once(gpu.whose_stacks())
+            notes: gpu
+                .whose_stacks()
+                .into_iter()
                 .chain(process.remarks.iter().map(|remark| clean(remark).into_owned()))
                 .collect(),
             categories: gpu

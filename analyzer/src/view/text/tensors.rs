@@ -82,6 +82,8 @@ impl Report<'_> {
         }
         self.section(out, "tensors by line", table);
         more(out, (gpu.lines.len().saturating_sub(SHOWN) as u64).saturating_add(gpu.lines_not_listed));
-        out.push_str(&format!("  {}\n", gpu.whose_stacks()));
+        if let Some(stacks) = gpu.whose_stacks() {
+            out.push_str(&format!("  {stacks}\n"));
+        }
     }
 }
