@@ -1,7 +1,7 @@
 """Which steps of a training repeat, so that the recording of a step like one that was recorded can rest.
 
-A step is what lies between two steps of optimizers. It is recognised by what the program has asked for since its beginning, each
-time that it calls a model, begins a backward pass or ends the step.
+A step is what lies between two steps of optimizers. It is recognised by what the program has asked for since its beginning at
+each backward pass, at the first call of a model after it began or after a pass did, and at its end.
 """
 
 # Steps in a row that were known, behind which the recording rests.
