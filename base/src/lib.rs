@@ -14,5 +14,5 @@ pub mod student;
 pub mod units;
 
 pub use kind::{KIND_COUNT, Kind};
-pub use run::{Activity, PastRun};
+pub use run::{Activity, HostMeter, HostUse, PastRun};
 pub use units::{Bytes, Millis, Nanos, Permille};

@@ -26,6 +26,60 @@ impl Activity {
     }
 }
 
+/// What a job takes of its host where nothing there slows it: means over its run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+pub struct HostUse {
+    /// CPU time in a unit of time, thousandths of a core.
+    pub cpu_milli: u32,
+    /// Threads that take it at the same time.
+    pub threads: u32,
+    /// Resident memory.
+    pub resident: Bytes,
+}
+
+/// CPU time over spans of time, as far as a [`HostUse`] follows from them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HostMeter {
+    time: f64,
+    cpu: f64,
+    squares: f64,
+    spans: u32,
+}
+
+impl HostMeter {
+    /// A span and the CPU time in it, both in the same unit.
+    pub fn add(&mut self, span: u64, busy: u64) {
+        if span == 0 {
+            return;
+        }
+        let (span, busy) = (span as f64, busy as f64);
+        self.time += span;
+        self.cpu += busy;
+        self.squares += busy * busy / span;
+        self.spans += 1;
+    }
+
+    /// How many spans there were.
+    #[must_use]
+    pub fn spans(&self) -> u32 {
+        self.spans
+    }
+
+    /// The means. The threads are the cores that a unit of CPU time saw in use at its time, so a short start with many of
+    /// them counts little. `None`: no time passed.
+    #[must_use]
+    pub fn used(&self, resident: Bytes) -> Option<HostUse> {
+        let Self { time, cpu, squares, .. } = *self;
+        // A conversion from a float saturates. A clock's slip makes no thread.
+        (time > 0.0).then(|| HostUse {
+            cpu_milli: (cpu / time * 1000.0).round() as u32,
+            threads: if cpu > 0.0 { (squares / cpu - 0.05).ceil().max(1.0) as u32 } else { 0 },
+            resident,
+        })
+    }
+}
+
 /// One earlier run of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
@@ -39,6 +93,31 @@ pub struct PastRun {
     pub ran: Millis,
     /// What it did to a GPU, if it was measured.
     pub activity: Option<Activity>,
+    /// What it took of its host, if it was measured.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub host: Option<HostUse>,
     /// It was not cut short: a run that was needs at least its peak, and longer.
     pub complete: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_start_on_many_cores_makes_no_threads() {
+        let of = |spans: &[(u64, u64)]| {
+            let mut meter = HostMeter::default();
+            spans.iter().for_each(|(span, busy)| meter.add(*span, *busy));
+            meter.used(Bytes(7))
+        };
+        let loader = of(&[(1000, 600); 50]).unwrap();
+        assert_eq!(loader, HostUse { cpu_milli: 600, threads: 1, resident: Bytes(7) });
+        let mut spans = vec![(1000, 8000)];
+        spans.extend([(1000, 900); 400]);
+        assert_eq!(of(&spans).map(|of| of.threads), Some(2), "and not 8");
+        assert_eq!(of(&[(1000, 3900), (1000, 4000)]).map(|of| (of.cpu_milli, of.threads)), Some((3950, 4)));
+        assert_eq!(of(&[(1000, 0)]).map(|of| (of.cpu_milli, of.threads)), Some((0, 0)));
+        assert_eq!((of(&[]), of(&[(0, 5)])), (None, None));
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use radrm_base::{Activity, Bytes, Millis, PastRun, Permille};
+use radrm_base::{Activity, Bytes, HostUse, Millis, PastRun, Permille};
 use radrm_collector::dataset::{Dataset, Filter, Origin, PastRuns, ProgramKey, Row};
 
 fn words(line: &str) -> Vec<String> {
@@ -48,6 +48,9 @@ fn past_runs_of_all_batch_sizes_come_newest_first() {
         oom_request_bytes: Some(3),
         smact_permille: Some(620),
         drama_permille: Some(0),
+        host_cpu_milli: Some(1500),
+        host_threads: Some(2),
+        host_resident_bytes: Some(7),
         ..ended("train --bs 16", 9)
     };
     dataset.add(&ended("train --bs 8", 5), None).unwrap();
@@ -59,11 +62,13 @@ fn past_runs_of_all_batch_sizes_come_newest_first() {
         peak: Bytes(peak),
         ran: Millis(2),
         activity,
+        host: None,
         complete,
     };
+    let host = Some(HostUse { cpu_milli: 1500, threads: 2, resident: Bytes(7) });
     assert_eq!(
         dataset.past_runs(&key("train --bs 99"), &of(Origin::Measured)).unwrap(),
-        [run(16, 9, false, activity), run(8, 5, true, None)]
+        [PastRun { host, ..run(16, 9, false, activity) }, run(8, 5, true, None)]
     );
 }
 

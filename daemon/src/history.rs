@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use radrm_base::{Activity, Bytes, PastRun, Permille};
+use radrm_base::{Activity, Bytes, HostUse, PastRun, Permille};
 use radrm_collector::dataset::{
     Dataset, DatasetError, Filter, FirstSteps, Origin, PastCourse, PastRuns, ProgramKey, Row, Sharing,
 };
@@ -181,6 +181,8 @@ pub(crate) struct EndedRun<'a> {
     pub(crate) gpus: Vec<String>,
     /// What it held after its first optimizer steps, as this daemon saw it.
     pub(crate) first_steps: Option<FirstSteps>,
+    /// What it took of the host, if that was measured.
+    pub(crate) host: Option<HostUse>,
 }
 
 impl EndedRun<'_> {
@@ -218,6 +220,9 @@ impl EndedRun<'_> {
             smact_permille: part(|activity| activity.smact),
             smocc_permille: part(|activity| activity.smocc),
             drama_permille: part(|activity| activity.drama),
+            host_cpu_milli: self.host.map(|host| host.cpu_milli),
+            host_threads: self.host.map(|host| host.threads),
+            host_resident_bytes: self.host.map(|host| host.resident.0),
             predicted_bytes: predicted.map(|need| need.bytes.0),
             predicted_upper_bytes: predicted.map(|need| need.upper.0),
             predicted_confidence_permille: predicted.and_then(|need| need.confidence).map(|part| part.0),
@@ -292,6 +297,7 @@ mod tests {
             peak: Bytes(peak),
             ran: Millis(60),
             activity,
+            host: None,
             complete,
         };
         let legacy = |past| LegacyRun { uid: 7, program: key.to_string(), model: "m".into(), past };

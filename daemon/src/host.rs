@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use radrm_base::{Bytes, HostMeter, HostUse};
 use radrm_os::Process;
 use radrm_telemetry::process::Stat;
 
@@ -11,10 +12,14 @@ const SLACK_MILLI: u64 = 100;
 const SLACK_PART: u64 = 100;
 /// So many snapshots in a row, as what is started may take more for a moment.
 const LOOKS: u32 = 3;
+/// Processors slow no job while they do nothing for so many ms in a second, all together: a fifth of one.
+const LEFT_OVER_MS: f64 = 200.0;
 
 /// All processes at one moment.
 pub(crate) struct Snapshot {
     at: Instant,
+    /// How long all processors did nothing since the boot, ms.
+    idle_ms: Option<u64>,
     all: HashMap<u32, Stat>,
     children: HashMap<u32, Vec<u32>>,
 }
@@ -31,7 +36,12 @@ pub(crate) struct Sum {
 
 impl Snapshot {
     pub(crate) fn now() -> Self {
-        let mut snapshot = Self { at: Instant::now(), all: HashMap::new(), children: HashMap::new() };
+        let mut snapshot = Self {
+            at: Instant::now(),
+            idle_ms: radrm_os::host::idle_ms(),
+            all: HashMap::new(),
+            children: HashMap::new(),
+        };
         for Process(pid) in Process::all() {
             if let Some(stat) = Stat::now(pid) {
                 snapshot.children.entry(stat.ppid).or_default().push(pid);
@@ -82,6 +92,11 @@ impl Sum {
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     before: Option<(Instant, u64)>,
+    idle_ms: Option<u64>,
+    /// What it took while processors were left over, so that nothing slowed it.
+    meter: HostMeter,
+    most_resident: u64,
+    reported: Option<HostUse>,
     pub(crate) resident: u64,
     /// Thousandths of a core, between the last two snapshots.
     pub(crate) cpu_milli: Option<u64>,
@@ -91,11 +106,38 @@ pub(crate) struct Usage {
 impl Usage {
     pub(crate) fn take(&mut self, snapshot: &Snapshot, sum: &Sum) {
         self.resident = sum.resident;
+        self.most_resident = self.most_resident.max(sum.resident);
+        let idle_before = std::mem::replace(&mut self.idle_ms, snapshot.idle_ms);
         if let Some((then, cpu_ms)) = self.before.replace((snapshot.at, sum.cpu_ms)) {
             let passed = snapshot.at.saturating_duration_since(then).as_secs_f64();
             let used = sum.cpu_ms.saturating_sub(cpu_ms) as f64;
             self.cpu_milli = (passed > 0.0).then(|| (used / passed).round() as u64);
+            let idle = idle_before.zip(snapshot.idle_ms).map(|(before, now)| now.saturating_sub(before));
+            if idle.is_some_and(|idle| idle as f64 >= passed * LEFT_OVER_MS) {
+                let span = snapshot.at.saturating_duration_since(then).as_millis();
+                let span = u64::try_from(span).unwrap_or(u64::MAX);
+                self.meter.add(span, sum.cpu_ms.saturating_sub(cpu_ms));
+            }
         }
+    }
+
+    /// What it takes of the host where nothing slows it there, once it was seen for long enough.
+    pub(crate) fn alone(&self) -> Option<HostUse> {
+        let seen = self.meter.spans() >= LOOKS;
+        seen.then(|| self.meter.used(Bytes(self.most_resident))).flatten()
+    }
+
+    /// The same where it is news: CPU time by a tenth of a core, or threads.
+    pub(crate) fn news(&mut self) -> Option<HostUse> {
+        let now = self.alone()?;
+        let moved = |before: &HostUse| {
+            before.threads != now.threads || before.cpu_milli.abs_diff(now.cpu_milli) >= 100
+        };
+        if self.reported.as_ref().is_some_and(|before| !moved(before)) {
+            return None;
+        }
+        self.reported = Some(now);
+        self.reported
     }
 
     /// Whether it has taken more CPU time than booked in several snapshots.
@@ -120,7 +162,8 @@ mod tests {
         let all = [(1, stat(0, 9, 9)), (2, stat(1, 100, 7)), (3, stat(2, 10, 0)), (4, stat(3, 20, 3))];
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
         all.iter().for_each(|(pid, stat)| children.entry(stat.ppid).or_default().push(*pid));
-        let snapshot = Snapshot { at: Instant::now(), all: all.into_iter().collect(), children };
+        let snapshot =
+            Snapshot { at: Instant::now(), idle_ms: None, all: all.into_iter().collect(), children };
         let sum = snapshot.below(2);
         assert_eq!((sum.pids.as_slice(), sum.cpu_ms), (&[3, 4][..], 400), "100 ticks a second");
         assert_eq!(sum.resident % 8192, 0);
@@ -134,7 +177,7 @@ mod tests {
         let mut said = Vec::new();
         for (seconds, cpu_ms) in [(0, 50), (1, 2050), (2, 2100), (3, 4100), (4, 6100), (5, 8100)] {
             let at = begun + Duration::from_secs(seconds);
-            let snapshot = Snapshot { at, all: HashMap::new(), children: HashMap::new() };
+            let snapshot = Snapshot { at, idle_ms: None, all: HashMap::new(), children: HashMap::new() };
             usage.take(&snapshot, &Sum { cpu_ms, ..Sum::default() });
             said.push((usage.cpu_milli, usage.is_over(1000)));
         }
@@ -143,6 +186,26 @@ mod tests {
             [(None, false), (two, false), (Some(50), false), (two, false), (two, false), (two, true)];
         assert_eq!(said, expected);
         assert!(!usage.is_over(0), "nothing is booked");
+    }
+
+    #[test]
+    fn what_a_job_takes_counts_while_processors_are_left_over() {
+        let begun = Instant::now();
+        let mut usage = Usage::default();
+        let mut news = Vec::new();
+        // CPU time so far, and how long all processors did nothing: they are all busy from the fourth second on.
+        for (seconds, cpu_ms, idle_ms) in
+            [(0, 0, 0), (1, 500, 500), (2, 1000, 1000), (3, 1500, 1500), (4, 1700, 1600), (5, 1900, 1700)]
+        {
+            let at = begun + Duration::from_secs(seconds);
+            let snapshot =
+                Snapshot { at, idle_ms: Some(idle_ms), all: HashMap::new(), children: HashMap::new() };
+            usage.take(&snapshot, &Sum { cpu_ms, resident: 7, ..Sum::default() });
+            news.push(usage.news());
+        }
+        let expected = HostUse { cpu_milli: 500, threads: 1, resident: Bytes(7) };
+        assert_eq!(news, [None, None, None, Some(expected), None, None]);
+        assert_eq!(usage.alone(), Some(expected));
     }
 
     #[test]

@@ -284,6 +284,7 @@ impl Store {
                 peak: Bytes(row.get::<_, i64>(4)?.unsigned_abs()),
                 ran: Millis(row.get::<_, i64>(5)?.unsigned_abs()),
                 activity: from_json(row.get(6)?),
+                host: None,
                 complete: row.get(7)?,
             };
             Ok(LegacyRun { uid: row.get(0)?, program: row.get(1)?, model: row.get(2)?, past })
@@ -636,7 +637,14 @@ mod tests {
         )
         .unwrap();
         drop(old);
-        let past = PastRun { batch: None, peak: Bytes(3), ran: Millis(4), activity: None, complete: true };
+        let past = PastRun {
+            batch: None,
+            peak: Bytes(3),
+            ran: Millis(4),
+            activity: None,
+            host: None,
+            complete: true,
+        };
         let run = LegacyRun { uid: 7, program: "p".into(), model: "m".into(), past };
         // Its runs stay until they are safe elsewhere, and are handed over once.
         for (safe, expected) in [(false, Some(1)), (true, Some(1)), (true, None)] {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use csv::{ReaderBuilder, StringRecord};
 
+use crate::interference::{KacePair, read_pairs};
 use crate::memory::{Network, Program, Run, Shape, Tensors};
 
 /// What a text has.
@@ -13,6 +14,8 @@ pub enum Data {
     Programs(Vec<Program>),
     /// Networks, each measured once.
     Networks(Vec<Network>),
+    /// Pairs of workloads that shared a GPU, with KACE's metrics.
+    Pairs(Vec<KacePair>),
 }
 
 /// Why a text has no measurements.
@@ -94,6 +97,9 @@ pub fn read(text: &str) -> Result<Data, DataError> {
     {
         let networks = networks(&table);
         return if networks.is_empty() { Err(DataError::Empty) } else { Ok(Data::Networks(networks)) };
+    }
+    if let Some(pairs) = read_pairs(&table.head, table.rows.iter()) {
+        return if pairs.is_empty() { Err(DataError::Empty) } else { Ok(Data::Pairs(pairs)) };
     }
     let programs = if table.has(&["model", "bs", "mem", "fwd", "bwd", "ft"]) {
         timm(&table)?

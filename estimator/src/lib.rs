@@ -13,6 +13,7 @@
 //! | [`evaluate`] | folds by group, and the scores that the documents print |
 //! | [`memory`] | memory from a program's own runs, a dry run and a learned model, and their combination |
 //! | [`perceptron`] | GPUMemNet's ensemble of classifiers, a published baseline |
+//! | [`forest`] | random forests of regression trees |
 //! | [`interference`] | speeds of jobs that share a GPU, learned effects of programs, larger groups from pairs |
 //! | [`across`] | throughput on a GPU model from runs on another one |
 //!
@@ -26,6 +27,7 @@ pub mod early;
 pub mod error;
 pub mod evaluate;
 pub mod features;
+pub mod forest;
 pub mod interference;
 pub mod linalg;
 pub mod memory;

@@ -40,8 +40,10 @@ fn three_jobs_are_composed_from_their_pairs() {
     println!("{found}");
     let (triples, added, _) = found.triples;
     assert!(triples > 300 && added <= 0.065, "{found:?}");
-    let [(_, mean), (_, boosting), (_, linear)] = found.error;
-    assert!(boosting < linear && linear < mean, "{found:?}");
+    let [(_, mean), (_, boosting), (_, linear), (_, forest)] = found.error;
+    assert!(boosting < linear && linear < mean && forest < boosting, "{found:?}");
+    assert!(forest <= 0.167, "{found:?}");
+    assert_eq!(found.summed.len(), 3, "{found:?}");
 }
 
 #[test]

@@ -438,6 +438,9 @@ fn dataset_row((profile, summary): (&Profile, &Summary), path: Option<&Path>, fe
         smact_permille: None,
         smocc_permille: None,
         drama_permille: None,
+        host_cpu_milli: None,
+        host_threads: None,
+        host_resident_bytes: None,
         ..row
     }
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use procfs::{Current, Meminfo};
+use procfs::{Current, CurrentSI, Meminfo};
 
 /// Memory of the host in bytes, if the system reports it.
 #[must_use]
@@ -15,6 +15,13 @@ pub fn memory() -> Option<u64> {
 #[must_use]
 pub fn available_memory() -> Option<u64> {
     Meminfo::current().ok()?.mem_available
+}
+
+/// How long the host's processors did nothing since the boot, all of them together, ms.
+#[must_use]
+pub fn idle_ms() -> Option<u64> {
+    let total = procfs::KernelStats::current().ok()?.total;
+    Some(total.idle_ms() + total.iowait_ms().unwrap_or_default())
 }
 
 /// The id of this boot; empty if the system does not report it.

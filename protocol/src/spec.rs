@@ -369,8 +369,14 @@ mod tests {
 
     #[test]
     fn all_that_a_job_says_of_its_needs_reaches_the_resolver() {
-        let runs =
-            [PastRun { batch: Some(8), peak: Bytes(1), ran: Millis(2), activity: None, complete: true }];
+        let runs = [PastRun {
+            batch: Some(8),
+            peak: Bytes(1),
+            ran: Millis(2),
+            activity: None,
+            host: None,
+            complete: true,
+        }];
         let text = r#"{"mem": 5, "mem_upper": 6, "expected_ms": 7, "batch": 8,
             "estimate": {"bytes": 9, "upper": 10, "from": "as an older version sends it"},
             "dry_run": {"held": 11, "steps": 3, "gpu": "A100"}, "file_estimates": {"horus": 12},

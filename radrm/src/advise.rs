@@ -5,11 +5,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use radrm_analyzer::Summary;
+use radrm_base::HostUse;
 use radrm_collector::dataset::{Dataset, Filter, Origin, Row, program_name};
 use radrm_emulator_machine::{GpuSpec, Models};
 use radrm_profile::model::Profile;
 use radrm_scheduler_core::across::{Margins, Rate, Throughput, rate};
-use radrm_scheduler_core::interference::{Constants, Learner, Resident, Speed};
+use radrm_scheduler_core::interference::{
+    Constants, HostLoad, HostSpec, Learner, Resident, Speed, both, host_speeds,
+};
 use radrm_scheduler_core::{Activity, Bytes, Permille, Program};
 use radrm_term::{Table, fit, left, right};
 use serde::Serialize;
@@ -48,6 +51,8 @@ struct Compared {
     row: Row,
     name: String,
     activity: Option<Activity>,
+    /// What it takes of its host, where that was measured.
+    host: Option<HostUse>,
     limit: String,
 }
 
@@ -69,7 +74,10 @@ impl From<Speed> for Figure {
 #[derive(Debug, Serialize)]
 struct Pair {
     runs: [i64; 2],
+    /// With what they do to each other on the host.
     speeds: [Figure; 2],
+    /// The speeds that the host alone would leave them, where that is known.
+    host_speeds: Option<[f64; 2]>,
     /// Both peaks together.
     bytes: Option<u64>,
     /// Whether they fit, where the GPU's memory is known.
@@ -104,7 +112,7 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     let chosen = chosen(&rows, &flags.runs)?;
     let all: Vec<Compared> = chosen.into_iter().map(|row| compared(row, &dataset)).collect();
     let learners = learners(&dataset).map_err(|error| in_file(&path, error))?;
-    let pairs = pairs(&all, &learners, &models);
+    let pairs = pairs(&all, &learners, &models, cores());
     let cards: Vec<Card> =
         all.iter().flat_map(|of| prices.iter().map(|priced| card(of, priced, &rows, &models))).collect();
     if flags.json {
@@ -167,7 +175,26 @@ fn compared(row: Row, dataset: &Dataset) -> Compared {
         },
         None => "n/a: the run has no profile".to_owned(),
     };
-    Compared { name: program(&row), row, activity, limit }
+    let host = row.past_run().and_then(|run| run.host);
+    Compared { name: program(&row), row, activity, host, limit }
+}
+
+/// Cores of this host.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Speeds that two programs leave each other on a host of so many cores.
+fn on_host(one: Option<HostUse>, other: Option<HostUse>, cores: usize) -> Option<[f64; 2]> {
+    let loads = [HostLoad::from(one?), HostLoad::from(other?)];
+    host_speeds(&loads, &HostSpec::of_cores(cores as f64)).try_into().ok()
+}
+
+impl Figure {
+    /// The same for a job that is slowed on the host, too.
+    fn slowed(self, by: f64) -> Self {
+        Self { value: both(self.value, by), low: both(self.low, by), high: both(self.high, by) }
+    }
 }
 
 impl Compared {
@@ -179,7 +206,7 @@ impl Compared {
         json!({
             "run": self.row.id, "command": command_line(&self.row), "batch": self.row.batch,
             "gpu_model": self.row.gpu_model, "emulated": self.row.emulated.is_some(),
-            "activity": self.activity, "footprint_bytes": self.row.footprint_bytes, "limit": self.limit,
+            "activity": self.activity, "host": self.host, "footprint_bytes": self.row.footprint_bytes, "limit": self.limit,
         })
     }
 }
@@ -207,7 +234,7 @@ fn learners(dataset: &Dataset) -> Result<BTreeMap<String, Learner>, radrm_collec
 }
 
 /// Pairs of programs that ran on one model of GPU, those that get most done first.
-fn pairs(all: &[Compared], learners: &BTreeMap<String, Learner>, models: &Models) -> Vec<Pair> {
+fn pairs(all: &[Compared], learners: &BTreeMap<String, Learner>, models: &Models, cores: usize) -> Vec<Pair> {
     let shipped = Learner::new(Constants::A100_40GB);
     let mut pairs = Vec::new();
     for (at, one) in all.iter().enumerate() {
@@ -221,9 +248,15 @@ fn pairs(all: &[Compared], learners: &BTreeMap<String, Learner>, models: &Models
             let bytes = one.row.footprint_bytes.zip(other.row.footprint_bytes).map(|(a, b)| a + b);
             let memory =
                 models.gpu.iter().find(|model| model.name == gpu).map(|model| model.memory_mib << 20);
+            let host = on_host(one.host, other.host, cores);
+            let [slow_one, slow_other] = host.unwrap_or([1.0; 2]);
             pairs.push(Pair {
                 runs: [one.row.id, other.row.id],
-                speeds: [speeds[0].into(), speeds[1].into()],
+                speeds: [
+                    Figure::from(speeds[0]).slowed(slow_one),
+                    Figure::from(speeds[1]).slowed(slow_other),
+                ],
+                host_speeds: host,
                 bytes,
                 fits: bytes.zip(memory).map(|(bytes, memory)| bytes <= memory),
             });
@@ -310,13 +343,19 @@ fn text(all: &[Compared], pairs: &[Pair], cards: &[Card]) -> String {
         out.push_str(&format!("  {}: {}\n", of.row.id, radrm_term::clean(&of.limit)));
     }
     out.push_str(
-        "\nPairs on one GPU: speed of each against running alone, with its 95 % interval; the best first\n",
+        "\nPairs on one GPU: speed of each against running alone, with its 95 % interval; the best first.\n  HOST: what the cores of this host alone would leave them\n",
     );
     if pairs.is_empty() {
         out.push_str("  n/a: SM activity was measured of no run\n");
     } else {
-        let mut table =
-            Table::new([left("RUNS"), left("FIRST"), left("SECOND"), right("MEMORY"), left("FITS")]);
+        let mut table = Table::new([
+            left("RUNS"),
+            left("FIRST"),
+            left("SECOND"),
+            left("HOST"),
+            right("MEMORY"),
+            left("FITS"),
+        ]);
         for pair in pairs {
             let [one, other] =
                 pair.speeds.map(|of| format!("{:.2} ({:.2} to {:.2})", of.value, of.low, of.high));
@@ -324,6 +363,7 @@ fn text(all: &[Compared], pairs: &[Pair], cards: &[Card]) -> String {
                 format!("{} + {}", pair.runs[0], pair.runs[1]),
                 one,
                 other,
+                pair.host_speeds.map_or_else(|| "n/a".to_owned(), |[a, b]| format!("{a:.2}, {b:.2}")),
                 pair.bytes.map_or_else(|| "n/a".to_owned(), |bytes| Bytes(bytes).to_string()),
                 pair.fits.map_or("n/a", |fits| if fits { "yes" } else { "no" }).to_owned(),
             ]);
@@ -382,7 +422,14 @@ mod tests {
     fn of(row: &Row) -> Compared {
         let smact = Permille(row.smact_permille.unwrap());
         let activity = Activity { smact, drama: Permille(smact.0 / 2), ..Activity::default() };
-        Compared { name: program(row), row: row.clone(), activity: Some(activity), limit: String::new() }
+        let host = row.past_run().and_then(|run| run.host);
+        Compared {
+            name: program(row),
+            row: row.clone(),
+            activity: Some(activity),
+            host,
+            limit: String::new(),
+        }
     }
 
     #[test]
@@ -392,13 +439,38 @@ mod tests {
         let mut rows = [row(1, "a", 8, gpu, 900, 1), row(2, "b", 8, gpu, 100, 1), row(3, "c", 8, gpu, 50, 1)];
         rows[2].footprint_bytes = Some(39 << 30);
         let all: Vec<Compared> = rows.iter().map(of).collect();
-        let pairs = pairs(&all, &BTreeMap::new(), &models);
+        let pairs = pairs(&all, &BTreeMap::new(), &models, 4);
         assert_eq!(pairs.len(), 6, "each with itself, too");
         assert_eq!(pairs[0].runs, [2, 2]);
         let misfits: Vec<bool> = pairs.iter().map(|pair| pair.fits == Some(false)).collect();
         assert_eq!(misfits, [false, false, false, true, true, true]);
         let speed = pairs[0].speeds[0];
         assert!(speed.low < speed.value && speed.value <= speed.high);
+    }
+
+    #[test]
+    fn two_loaders_that_need_the_same_cores_come_after_one_beside_a_job_of_the_gpu() {
+        let models = Models::known().unwrap();
+        let gpu = &models.gpu.iter().find(|model| model.id == "A100-40GB").unwrap().name;
+        let mut rows =
+            [row(1, "a", 8, gpu, 100, 1), row(2, "b", 8, gpu, 100, 1), row(3, "c", 8, gpu, 100, 1)];
+        for (row, (cpu, threads)) in rows.iter_mut().zip([(3900, 4), (3900, 4), (100, 1)]) {
+            (row.host_cpu_milli, row.host_threads) = (Some(cpu), Some(threads));
+        }
+        let all: Vec<Compared> = rows.iter().map(of).collect();
+        let speed = |runs: [i64; 2], cores| {
+            let pairs = pairs(&all, &BTreeMap::new(), &models, cores);
+            pairs.iter().find(|pair| pair.runs == runs).unwrap().speeds[0].value
+        };
+        assert!(
+            speed([1, 2], 4) < 0.6 && speed([1, 3], 4) > 0.85,
+            "{} {}",
+            speed([1, 2], 4),
+            speed([1, 3], 4)
+        );
+        assert!((speed([1, 2], 16) - speed([1, 3], 16)).abs() < 1e-9, "cores for all of them");
+        rows[1].host_cpu_milli = None;
+        assert_eq!(of(&rows[1]).host, None);
     }
 
     #[test]

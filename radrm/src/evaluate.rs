@@ -1,4 +1,4 @@
-//! `radrm evaluate`: estimators of memory beside what programs really took.
+//! `radrm evaluate`: estimators of memory beside what programs really took, and KACE's predictors on pairs of workloads.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use radrm_collector::dataset;
 use radrm_estimator::evaluate::Scores;
+use radrm_estimator::interference::{Baseline, baselines, speeds_by_forest};
 use radrm_estimator::memory::{MemoryModel, Program, compare, network};
 use radrm_term::{Table, left, right};
 use serde_json::json;
@@ -24,7 +25,8 @@ pub struct Flags {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Measured runs, a dataset or CSV as for `radrm train` [default: the user's dataset]
+    /// Measured runs, a dataset or CSV as for `radrm train`, or KACE's pairs with features and labels
+    /// [default: the user's dataset]
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -37,6 +39,14 @@ pub(crate) struct Line {
     pub(crate) scores: Scores,
     /// Part of the rows whose bucket is right, and its MiB.
     pub(crate) bucket: Option<(f64, f64)>,
+}
+
+/// What a file gives.
+#[derive(Debug)]
+enum Report {
+    Memory(Vec<Line>),
+    /// KACE's predictors; the error of each job's speed, and of the mean speed.
+    Pairs(Vec<Baseline>, Option<[f64; 2]>),
 }
 
 /// Evaluates and prints.
@@ -57,20 +67,53 @@ pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
     }
     let mut found = Vec::new();
     for file in &files {
-        found.push((file, report(file, model.as_ref())?));
+        let measured = Measurements::of(file)?;
+        found.push(match measured.pairs.is_empty() {
+            true => (file, Report::Memory(memory(file, measured, model.as_ref())?)),
+            false => (file, Report::Pairs(baselines(&measured.pairs), speeds_by_forest(&measured.pairs))),
+        });
     }
     if json {
-        let of = |(file, lines): &(&PathBuf, Vec<Line>)| {
+        let of = |(file, report): &(&PathBuf, Report)| {
             let line = |line: &Line| json!({"known": line.known, "scores": line.scores, "bucket_mib": line.bucket.map(|of| of.1), "bucket_right": line.bucket.map(|of| of.0)});
-            json!({"file": file, "rows": lines.iter().map(line).collect::<Vec<_>>()})
+            let baseline = |of: &Baseline| json!({"predictor": of.name, "error": of.error, "best": of.best, "workloads": of.workloads, "part_of_best": of.part});
+            match report {
+                Report::Memory(lines) => {
+                    json!({"file": file, "rows": lines.iter().map(line).collect::<Vec<_>>()})
+                }
+                Report::Pairs(all, speeds) => {
+                    json!({"file": file, "pairs": all.iter().map(baseline).collect::<Vec<_>>(), "speed_error": speeds.map(|of| of[0]), "speed_error_of_mean": speeds.map(|of| of[1])})
+                }
+            }
         };
         return print_json(&found.iter().map(of).collect::<Vec<_>>());
     }
     let mut text = String::new();
-    for (file, lines) in &found {
-        let _ = writeln!(text, "{}\n{}", file.display(), table(lines));
+    for (file, report) in &found {
+        let _ = match report {
+            Report::Memory(lines) => writeln!(text, "{}\n{}", file.display(), table(lines)),
+            Report::Pairs(all, speeds) => writeln!(text, "{}\n{}", file.display(), pairs(all, *speeds)),
+        };
     }
     print(&text)
+}
+
+/// Predictors of a pair's summed throughput, and the error of each job's speed.
+fn pairs(all: &[Baseline], speeds: Option<[f64; 2]>) -> String {
+    let heads = [left("SUMMED THROUGHPUT BY"), right("ERROR"), right("BEST PARTNER"), right("OF ITS SUM")];
+    let mut table = Table::new(heads);
+    for of in all {
+        table.row([
+            of.name.to_owned(),
+            format!("{:.1} %", 100.0 * of.error),
+            format!("{} of {}", of.best, of.workloads),
+            format!("{:.1} %", 100.0 * of.part),
+        ]);
+    }
+    let speeds = speeds.map_or_else(String::new, |[forest, mean]| {
+        format!("Error of each job's speed: random forest {forest:.3}, the mean speed {mean:.3}\n")
+    });
+    format!("{table}{speeds}Each family is predicted from the others.\n")
 }
 
 fn table(lines: &[Line]) -> Table {
@@ -99,9 +142,14 @@ fn table(lines: &[Line]) -> Table {
 ///
 /// # Errors
 /// [`Failure`]: it cannot be read or has too few rows.
+#[cfg(test)]
 pub(crate) fn report(file: &Path, model: Option<&MemoryModel>) -> Result<Vec<Line>, Failure> {
+    memory(file, Measurements::of(file)?, model)
+}
+
+fn memory(file: &Path, measured: Measurements, model: Option<&MemoryModel>) -> Result<Vec<Line>, Failure> {
     const LEVEL: f64 = 0.95;
-    let Measurements { programs, networks } = Measurements::of(file)?;
+    let Measurements { programs, networks, .. } = measured;
     let wrong = |error: radrm_estimator::Error| FileProblem::from(error).of(file);
     if !networks.is_empty() {
         let bucket = network::bucket(&networks);

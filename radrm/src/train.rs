@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use radrm_collector::dataset::{self, Dataset, Filter, Origin};
 use radrm_estimator::data::{self, Data};
+use radrm_estimator::interference::KacePair;
 use radrm_estimator::memory::{MemoryModel, Network, Program, Run};
 
 use crate::error::{FileProblem, UsageError};
@@ -41,6 +42,8 @@ pub struct Flags {
 pub(crate) struct Measurements {
     pub(crate) programs: Vec<Program>,
     pub(crate) networks: Vec<Network>,
+    /// Only evaluated: the scheduler learns how jobs share a GPU from what it sees itself.
+    pub(crate) pairs: Vec<KacePair>,
 }
 
 /// What an SQLite database begins with.
@@ -56,6 +59,7 @@ impl Measurements {
         Ok(match found {
             Data::Programs(programs) => Self { programs, ..Self::default() },
             Data::Networks(networks) => Self { networks, ..Self::default() },
+            Data::Pairs(pairs) => Self { pairs, ..Self::default() },
         })
     }
 
@@ -89,7 +93,7 @@ impl Measurements {
                 run.dry_run = dry_runs.get(&(*key, run.batch as u32)).copied();
             }
         }
-        Ok(Self { programs: programs.into_values().collect(), networks: Vec::new() })
+        Ok(Self { programs: programs.into_values().collect(), ..Self::default() })
     }
 }
 

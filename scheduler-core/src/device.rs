@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use radrm_base::HostUse;
 use serde::{Deserialize, Serialize};
 
 use crate::interference::Activity;
@@ -76,4 +77,7 @@ pub struct JobObservation {
     pub speed: Option<Permille>,
     /// Its own part of what the device does, in the company it has, if that can be told.
     pub activity: Option<Activity>,
+    /// What it takes of its host where nothing there slows it, if that can be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_use: Option<HostUse>,
 }

@@ -1,5 +1,6 @@
 //! What happened: the only way anything gets into the core.
 
+use radrm_base::HostUse;
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
@@ -152,6 +153,9 @@ pub enum Event {
         activity: Option<Activity>,
         /// How long it runs alone; `None` leaves what is known.
         expected: Option<Millis>,
+        /// What it takes of its host; `None` leaves what is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host_use: Option<HostUse>,
     },
     /// A job need not wait for a dry run any more: its need is known since, or nothing shows it in time.
     DryRunOver {
@@ -260,9 +264,11 @@ impl Event {
         let need = needs.memory.as_ref().filter(|need| before.is_none_or(|before| !before.is_alike(need)));
         let activity = needs.activity.as_ref().map(|known| known.value);
         let expected = needs.run_time.as_ref().map(|known| known.value);
-        let changed = (activity.is_some() && activity != job.activity)
+        let host_use = needs.host.as_ref().map(|known| known.value);
+        let changed = (host_use.is_some() && host_use != job.host_use)
+            || (activity.is_some() && activity != job.activity)
             || (expected.is_some() && expected != job.expected);
-        let profile = changed.then_some(Self::ProfileKnown { job: id, activity, expected });
+        let profile = changed.then_some(Self::ProfileKnown { job: id, activity, expected, host_use });
         need.map(|need| Self::NeedKnown { job: id, need: need.clone() }).into_iter().chain(profile).collect()
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub use radrm_estimator::interference::{
     Activity, Constants, HostLoad, HostSpec, Learner, Memo, Predictor, Program, Resident, ShareCurve, Speed,
-    compose, host_speeds, speeds, speeds_into,
+    both, compose, host_speeds, speeds, speeds_into,
 };
 
 use crate::units::Permille;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use radrm_base::HostUse;
 use serde::{Deserialize, Serialize};
 
 use crate::interference::{Activity, Program};
@@ -194,6 +195,9 @@ pub struct Job {
     pub program: Option<Program>,
     /// What it does to a GPU when it is alone there, if that is known.
     pub activity: Option<Activity>,
+    /// What it takes of its host when nothing there slows it, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_use: Option<HostUse>,
     /// How long it runs alone, if that is known. A hint: nothing depends on its being right.
     pub expected: Option<Millis>,
     /// It is stopped after this much time of running. Enforced, so backfilling may rely on it.
@@ -257,6 +261,7 @@ impl Job {
             host: HostNeed::default(),
             program: None,
             activity: None,
+            host_use: None,
             expected: None,
             time_limit: None,
             slot: None,

@@ -79,6 +79,7 @@ mod device;
 pub mod early;
 mod event;
 mod fair;
+mod host;
 pub mod interference;
 mod job;
 mod ladder;

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use radrm_base::HostUse;
+
 use crate::device::{Device, DeviceId};
+use crate::host::HostEffect;
 use crate::interference::{Activity, Memo, Predictor, Program, Resident as Neighbour};
 use crate::job::{HostNeed, JobId};
 use crate::policy::{Candidate, Company, Fit, Progress};
@@ -80,6 +83,7 @@ pub(crate) struct Ask {
     pub(crate) program: Option<Program>,
     pub(crate) activity: Activity,
     pub(crate) host: HostNeed,
+    pub(crate) host_use: Option<HostUse>,
     /// Only this node: a suspended job's memory is in that host.
     pub(crate) node: Option<usize>,
     /// Only these devices; empty: any.
@@ -91,6 +95,7 @@ pub(crate) struct Ask {
 pub(crate) struct Scratch {
     jobs: Vec<Neighbour>,
     protected: Vec<bool>,
+    claims: Vec<Bytes>,
     before: Vec<f64>,
     after: Vec<f64>,
     pairs: Memo,
@@ -117,6 +122,7 @@ pub(crate) fn joins<'a>(
     dev: &Dev,
     residents: impl Iterator<Item = &'a Resident> + Clone,
     ask: &Ask,
+    host: &HostEffect,
     scratch: &mut Scratch,
 ) -> Result<Progress, Wait> {
     let mut jobs = 0u32;
@@ -128,7 +134,7 @@ pub(crate) fn joins<'a>(
         whole |= resident.whole;
     }
     if jobs == 0 {
-        return Ok(Progress { gain: 1000, speed: 1000, slowest: 1000 });
+        return Ok(settings.policy.rules().idle(host));
     }
     let alone = ask.whole || whole || !dev.spec.shared || !settings.policy.rules().shares();
     if alone || jobs >= u32::from(settings.preconditions.most_jobs) {
@@ -148,14 +154,30 @@ pub(crate) fn joins<'a>(
     if !settings.policy.rules().predicts() {
         return Ok(Progress { gain: 0, speed: 0, slowest: 0 });
     }
-    let Scratch { jobs, protected, before, after, pairs } = scratch;
+    let Scratch { jobs, protected, claims, before, after, pairs } = scratch;
     jobs.clear();
     jobs.extend(residents.clone().map(Resident::neighbour));
     jobs.push(Neighbour { program: ask.program, activity: ask.activity });
     protected.clear();
+    claims.clear();
+    if settings.policy.rules().slices() {
+        claims.extend(residents.clone().map(|resident| resident.claim));
+        claims.push(ask.claim.unwrap_or(dev.spec.capacity));
+    }
     protected.extend(residents.map(|resident| resident.priority > ask.priority));
     let predictor = &dev.predictor;
-    settings.policy.rules().judge(&mut Company { settings, predictor, jobs, protected, before, after, pairs })
+    settings.policy.rules().judge(&mut Company {
+        settings,
+        predictor,
+        jobs,
+        protected,
+        host,
+        claims,
+        capacity: dev.spec.capacity,
+        before,
+        after,
+        pairs,
+    })
 }
 
 /// Whether the job may be started on the device now.
@@ -163,13 +185,14 @@ pub(crate) fn admits(
     settings: &Settings,
     dev: &Dev,
     ask: &Ask,
+    host: &HostEffect,
     now: Millis,
     scratch: &mut Scratch,
 ) -> Result<Progress, Wait> {
     if !dev.usable() || !eligible(dev, ask) {
         return Err(Wait::NoDevice);
     }
-    let progress = joins(settings, dev, dev.residents.iter(), ask, scratch)?;
+    let progress = joins(settings, dev, dev.residents.iter(), ask, host, scratch)?;
     if dev.residents.is_empty() {
         // What unmanaged processes hold counts also on a device without jobs.
         let free = dev.spec.capacity.minus(dev.foreign);

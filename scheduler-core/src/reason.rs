@@ -89,6 +89,11 @@ pub enum Reason {
         /// Free there.
         free: Bytes,
     },
+    /// It had its time in the first queue, and a job of that queue waits.
+    Served {
+        /// Which.
+        job: JobId,
+    },
     /// A more important job needs its place.
     MoreImportant {
         /// Who.
@@ -377,6 +382,9 @@ impl fmt::Display for Reason {
             Self::GraceOver => f.write_str("it did not end in the time given"),
             Self::MemoryPressure { device, free } => {
                 write!(f, "device {device} has only {free} left and this is its least important job")
+            }
+            Self::Served { job } => {
+                write!(f, "it had its GPU time in the first queue, and job {job} of that queue waits")
             }
             Self::MoreImportant { job } => write!(f, "job {job} is more important and needs the place"),
             Self::CannotSuspend { refusal } => write!(f, "cannot be suspended ({refusal}): asked to stop"),

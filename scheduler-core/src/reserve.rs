@@ -50,6 +50,7 @@ impl State {
             if ask.node.is_some_and(|only| only != index) {
                 continue;
             }
+            let host = node.host.effect(&ask);
             let mut places: Vec<(Prospect, usize, Vec<JobId>)> = Vec::new();
             for &at in &node.devices {
                 let dev = &self.devices[at];
@@ -62,7 +63,7 @@ impl State {
                 let mut leave = 0;
                 while leave < residents.len() {
                     let stay = residents[leave..].iter().map(|(_, resident)| resident);
-                    if predictable && joins(&self.settings, dev, stay, &ask, &mut scratch).is_ok() {
+                    if predictable && joins(&self.settings, dev, stay, &ask, &host, &mut scratch).is_ok() {
                         break;
                     }
                     leave += 1;
@@ -200,6 +201,11 @@ impl State {
         if kept.near.binary_search(&at).is_ok() {
             return false;
         }
+        // Threads that it brings to the node could keep the job from joining others there.
+        let node = self.devices[at].node;
+        if node == kept.node && !self.nodes[node].host.has_room_for(ask.host_use, kept.ask.host_use) {
+            return false;
+        }
         if kept.devices.binary_search(&at).is_err() {
             return true;
         }
@@ -239,6 +245,7 @@ impl State {
             launching: true,
         };
         let stay = dev.residents.iter().filter(|resident| !kept.blockers.contains(&resident.job));
-        joins(&self.settings, dev, stay.chain(std::iter::once(&newcomer)), &kept.ask, scratch).is_ok()
+        let host = self.nodes[dev.node].host.effect(&kept.ask);
+        joins(&self.settings, dev, stay.chain(std::iter::once(&newcomer)), &kept.ask, &host, scratch).is_ok()
     }
 }

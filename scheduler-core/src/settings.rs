@@ -96,6 +96,10 @@ pub struct Order {
     /// among themselves, so that the longest are not all left for the end, where they would run
     /// beside nothing. A job of unknown run time is set back by an eighth of it.
     pub shortest_most: Millis,
+    /// GPU time after which a job goes to a second queue. Its jobs come after all of the first one, and where their preemption
+    /// allows it they give way to those and to jobs before them. `None`: there is one queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demote_after: Option<Millis>,
     /// Fair shares over users.
     pub fair: Option<FairShare>,
     /// May later jobs pass a blocked one, where they neither take its room nor slow whom it waits for?
@@ -118,6 +122,7 @@ impl Default for Order {
             most_priority: 24,
             shortest: 3000,
             shortest_most: Millis::from_mins(100),
+            demote_after: None,
             fair: Some(FairShare::default()),
             backfill: true,
             depth: 256,

@@ -252,7 +252,8 @@ impl Dataset {
         if schema::version(&self.connection)? < schema::KEYS_SINCE {
             return Ok(Vec::new());
         }
-        Ok(past::select(&self.connection, key, of)?)
+        let has_host = schema::version(&self.connection)? >= schema::HOST_SINCE;
+        Ok(past::select(&self.connection, key, of, has_host)?)
     }
 
     /// Earlier runs of a program that ended well and whose first optimizer steps were seen, the newest first.

@@ -3,7 +3,7 @@
 use super::first_steps::{self, PastCourse};
 use super::program::ProgramKey;
 use super::row::{Origin, Row};
-use radrm_base::{Activity, Bytes, Millis, PastRun, Permille};
+use radrm_base::{Activity, Bytes, HostUse, Millis, PastRun, Permille};
 use rusqlite::{Connection, named_params};
 
 /// Which runs of a program count for a need.
@@ -24,6 +24,7 @@ pub struct PastRuns<'a> {
 /// The run of a row, as far as a need follows from it.
 fn past_run(sql: &rusqlite::Row<'_>) -> Result<PastRun, rusqlite::Error> {
     let number = |value: i64| u64::try_from(value).unwrap_or(0);
+    let narrow = |value: Option<i64>| value.map(|value| u32::try_from(value).unwrap_or(0));
     let part = |column: &str| -> Result<Option<Permille>, rusqlite::Error> {
         let value: Option<i64> = sql.get(column)?;
         Ok(value.map(|value| Permille(u32::try_from(value).unwrap_or(0))))
@@ -34,6 +35,11 @@ fn past_run(sql: &rusqlite::Row<'_>) -> Result<PastRun, rusqlite::Error> {
         peak: Bytes(number(sql.get("footprint_bytes")?)),
         ran: Millis(number(sql.get("run_time_ns")?) / 1_000_000),
         activity: activity([part("smact_permille")?, part("smocc_permille")?, part("drama_permille")?]),
+        host: host_use(
+            narrow(sql.get("host_cpu_milli")?),
+            narrow(sql.get("host_threads")?),
+            sql.get::<_, Option<i64>>("host_resident_bytes")?.map(number),
+        ),
         complete: sql.get("complete")?,
     })
 }
@@ -53,6 +59,7 @@ impl Row {
                 part(self.smocc_permille),
                 part(self.drama_permille),
             ]),
+            host: host_use(self.host_cpu_milli, self.host_threads, self.host_resident_bytes),
             complete: self.complete,
         })
     }
@@ -63,15 +70,29 @@ fn activity([smact, smocc, drama]: [Option<Permille>; 3]) -> Option<Activity> {
     smact.map(|smact| Activity { smact, smocc: smocc.unwrap_or_default(), drama: drama.unwrap_or_default() })
 }
 
+/// What was measured of the host's part, if its CPU time was.
+fn host_use(cpu_milli: Option<u32>, threads: Option<u32>, resident: Option<u64>) -> Option<HostUse> {
+    cpu_milli.map(|cpu_milli| HostUse {
+        cpu_milli,
+        threads: threads.unwrap_or_default(),
+        resident: Bytes(resident.unwrap_or_default()),
+    })
+}
+
 /// Those that bound the program's need, the newest first. All that is compared is in one index.
 pub(super) fn select(
     connection: &Connection,
     key: &ProgramKey,
     of: &PastRuns<'_>,
+    has_host: bool,
 ) -> Result<Vec<PastRun>, rusqlite::Error> {
+    let host = match has_host {
+        true => "host_cpu_milli, host_threads, host_resident_bytes",
+        false => "NULL AS host_cpu_milli, NULL AS host_threads, NULL AS host_resident_bytes",
+    };
     let of_model = if of.gpu_model.is_some() { "AND gpu_model = :model" } else { "AND :model IS NULL" };
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT batch, footprint_bytes, run_time_ns, smact_permille, smocc_permille, drama_permille, complete
+        "SELECT batch, footprint_bytes, run_time_ns, smact_permille, smocc_permille, drama_permille, {host}, complete
          FROM runs WHERE program_key = :key AND origin = :origin AND uid = :uid AND bounds_need = 1 {of_model}
              AND (emulated IS NOT NULL) = :emulated
          ORDER BY id DESC LIMIT :limit",

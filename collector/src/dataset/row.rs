@@ -3,6 +3,7 @@
 use super::first_steps::FirstSteps;
 use super::program::ProgramKey;
 use super::ranks::RowRanks;
+use radrm_base::{HostMeter, HostUse};
 use radrm_profile::Bytes;
 use radrm_profile::model::{Exit, Fit, KIND_COUNT, Kind, Profile, Reason, frameworks};
 use radrm_profile::peak::{gpu_kind_peaks, gpu_peak};
@@ -106,6 +107,12 @@ pub struct Row {
     pub smocc_permille: Option<u32>,
     /// Mean DRAM activity, thousandths; `None`: not measured.
     pub drama_permille: Option<u32>,
+    /// CPU time in a unit of time, thousandths of a core; `None`: not measured.
+    pub host_cpu_milli: Option<u32>,
+    /// Threads that took it at the same time.
+    pub host_threads: Option<u32>,
+    /// Most resident memory of its processes, bytes: pages that several have count in each.
+    pub host_resident_bytes: Option<u64>,
     /// The need that was predicted before the run, bytes.
     pub predicted_bytes: Option<u64>,
     /// The upper bound of that prediction, bytes.
@@ -207,6 +214,7 @@ impl Row {
             Some(Exit::NotStarted) => ("not_started", None, None),
             Some(Exit::Unknown) | None => ("unknown", None, None),
         };
+        let host = host_use(profile);
         let kernels: BTreeSet<&str> =
             profile.processes.iter().flat_map(|p| &p.kernels).map(|kernel| kernel.name.as_str()).collect();
         Row {
@@ -214,6 +222,9 @@ impl Row {
             start_unix_ns: job.start_unix_ns,
             duration_ns: profile.duration().0,
             run_time_ns: profile.duration().0,
+            host_cpu_milli: host.map(|host| host.cpu_milli),
+            host_threads: host.map(|host| host.threads),
+            host_resident_bytes: host.map(|host| host.resident.0),
             program: job.program.clone(),
             program_sha256: job.program_sha256.map(|d| d.iter().map(|byte| format!("{byte:02x}")).collect()),
             user: job.user.clone(),
@@ -280,6 +291,15 @@ impl Row {
 
 fn absolute(path: &Path) -> std::path::PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// What the job took of its host, from the spans of its profile.
+#[must_use]
+pub fn host_use(profile: &Profile) -> Option<HostUse> {
+    let spans = &profile.host.spans;
+    let mut meter = HostMeter::default();
+    spans.iter().for_each(|span| meter.add(span.span.0, span.busy.0));
+    meter.used(spans.iter().map(|span| span.resident).max()?)
 }
 
 /// The peak on each GPU on which a process of the job had an account.

@@ -5,7 +5,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 /// Step `n` leads from version `n` to `n + 1`. Released steps are never changed, only
 /// added: datasets of every age are out there.
-const STEPS: [&str; 8] = [
+const STEPS: [&str; 9] = [
     include_str!("migrations/001-runs.sql"),
     include_str!("migrations/002-features.sql"),
     include_str!("migrations/003-needs.sql"),
@@ -14,6 +14,7 @@ const STEPS: [&str; 8] = [
     include_str!("migrations/006-ranks.sql"),
     include_str!("migrations/007-share-curves.sql"),
     include_str!("migrations/008-first-steps.sql"),
+    include_str!("migrations/009-host.sql"),
 ];
 
 /// The newest version.
@@ -39,6 +40,9 @@ pub(super) const SHARE_CURVES_SINCE: i64 = 7;
 
 /// The first version with the table `first_steps`.
 pub(super) const FIRST_STEPS_SINCE: i64 = 8;
+
+/// The first version whose rows have what a run took of its host.
+pub(super) const HOST_SINCE: i64 = 9;
 
 pub(super) fn version(connection: &Connection) -> Result<i64, rusqlite::Error> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))

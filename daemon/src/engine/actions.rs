@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use radrm_collector::dataset::FirstSteps;
 use radrm_scheduler_core::{Action, Event, Evidence, JobId, Outcome, Reason, Signal, Verdict};
 
 use super::effects::Owner;
+use super::jobs::Seen;
 use super::{Committed, Effect, Engine, Live, Note, Over, arrays, epilog, loaders};
 use crate::accounting::{self, GpuTime};
 use crate::error::DaemonError;
@@ -295,21 +295,16 @@ impl Engine {
         self.health.resolve("status");
         self.suspensions.forget(job);
         let status = Status { supervisor: status.supervisor.or(live.supervisor), ..status };
-        self.attempt_over(attempt, status, live.reported, live.observed.steps.first);
+        let seen = Seen { first_steps: live.observed.steps.first, host_use: live.host.alone() };
+        self.attempt_over(attempt, status, live.reported, seen);
     }
 
     /// An attempt is over: what it left is killed. Its end counts when that is off the GPUs, and it is known that no GPU
     /// failed under it.
-    pub(super) fn attempt_over(
-        &mut self,
-        attempt: Attempt,
-        status: Status,
-        reported: bool,
-        first_steps: Option<FirstSteps>,
-    ) {
+    pub(super) fn attempt_over(&mut self, attempt: Attempt, status: Status, reported: bool, seen: Seen) {
         let uid = self.jobs.entries.get(&attempt.0).map(|entry| entry.uid);
         let killed = self.effects.sweep(attempt, uid, &status);
-        if let Some(over) = self.begin_epilog(Over { attempt, status, reported, killed, first_steps }) {
+        if let Some(over) = self.begin_epilog(Over { attempt, status, reported, killed, seen }) {
             self.end_unless_doubtful(over);
         }
     }
@@ -368,7 +363,8 @@ impl Engine {
                 seen,
                 batch: entry.spec.batch_size(),
                 gpus: self.node.names(&entry.devices),
-                first_steps: over.first_steps,
+                first_steps: over.seen.first_steps,
+                host: over.seen.host_use,
             };
             if let Some(row) = ended.row() {
                 history::observe(&mut self.calibration, &row);

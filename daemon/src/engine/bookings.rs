@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use radrm_scheduler_core::Bytes;
+use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation};
 
 use super::Engine;
 use super::timers::Timer;
@@ -48,6 +48,30 @@ impl Engine {
         }
         for (job, text) in over {
             self.note_booking(job, text);
+        }
+        self.report_host_use();
+    }
+
+    /// Reports to the scheduler what jobs take of the host.
+    fn report_host_use(&mut self) {
+        let mut news = Vec::new();
+        for (job, live) in &mut self.jobs.live {
+            let Some(entry) = self.jobs.entries.get(job).filter(|entry| !entry.devices.is_empty()) else {
+                continue;
+            };
+            // A suspended one takes nothing.
+            if !live.reported || entry.suspension.step != Step::Running {
+                continue;
+            }
+            let Some(host_use) = live.host.news() else { continue };
+            let used = entry.devices.first().and_then(|uuid| live.observed.used.get(uuid)).copied();
+            let (used, peak) = (Bytes(used.unwrap_or_default()), Bytes(live.observed.peak));
+            let seen = JobObservation { used, peak, host_use: Some(host_use), ..JobObservation::default() };
+            news.push((*job, entry.devices[0].clone(), seen));
+        }
+        for (job, uuid, seen) in news {
+            let Some(device) = self.node.device(&uuid) else { continue };
+            self.step(Event::JobObserved { job: JobId(job), device, seen });
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use radrm_base::HostUse;
 use radrm_collector::dataset::FirstSteps;
 use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::State;
@@ -42,8 +43,17 @@ pub(super) struct Over {
     pub(super) reported: bool,
     /// Processes that it left and that were killed.
     pub(super) killed: BTreeSet<u32>,
-    /// What it held after its first optimizer steps, as this daemon saw it.
+    /// What this daemon saw of it.
+    pub(super) seen: Seen,
+}
+
+/// What a daemon saw of an attempt while it ran; one that was started since then saw nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    /// What it held after its first optimizer steps.
     pub(super) first_steps: Option<FirstSteps>,
+    /// What it took of the host where nothing slowed it there.
+    pub(super) host_use: Option<HostUse>,
 }
 
 /// The table.

@@ -243,6 +243,7 @@ fn id(at: usize) -> DeviceId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::jobs::Seen;
     use crate::status::Status;
     use crate::watch::Attempt;
     use radrm_collector::NvmlSource;
@@ -269,7 +270,13 @@ mod tests {
     }
 
     fn over<const N: usize>(attempt: Attempt, killed: [u32; N]) -> Over {
-        Over { attempt, status: Status::default(), reported: true, killed: killed.into(), first_steps: None }
+        Over {
+            attempt,
+            status: Status::default(),
+            reported: true,
+            killed: killed.into(),
+            seen: Seen::default(),
+        }
     }
 
     fn sample(uuid: &str) -> Sample {

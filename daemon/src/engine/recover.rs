@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Node, NodeId, Outcome, UserId, UserLimits};
 
+use super::jobs::Seen;
 use super::{Engine, Live, needs};
 use crate::error::DaemonError;
 use crate::status::{Report, Status};
@@ -111,7 +112,7 @@ impl Engine {
         }
         // Those that wait learn from what ended meanwhile.
         for (attempt, status) in over {
-            self.attempt_over(attempt, status, true, None);
+            self.attempt_over(attempt, status, true, Seen::default());
         }
         for (id, cancelled) in submitted {
             let Some(entry) = self.jobs.entries.get(&id) else { continue };

@@ -32,6 +32,12 @@ pub fn compose(
     }
 }
 
+/// The speed of a job that is slowed in two places: slowdowns add.
+#[must_use]
+pub fn both(one: f64, other: f64) -> f64 {
+    1.0 / (1.0 + slowdown(one) + slowdown(other))
+}
+
 /// What a speed costs, in run times alone.
 pub(super) fn slowdown(speed: f64) -> f64 {
     1.0 / speed.clamp(LOWEST, 1.0) - 1.0

@@ -18,6 +18,7 @@
 //! the first line says; speeds and runnable parts are the fixed point of all of them. What is not measured counts as unused:
 //! it slows no job and is slowed by none.
 
+use radrm_base::HostUse;
 use serde::{Deserialize, Serialize};
 
 /// What a job does to its host alone.
@@ -40,6 +41,18 @@ pub struct HostLoad {
     pub resident_bytes: f64,
 }
 
+impl From<HostUse> for HostLoad {
+    /// What is measured of every run: CPU time, threads and resident memory.
+    fn from(of: HostUse) -> Self {
+        Self {
+            cores: f64::from(of.cpu_milli) / 1000.0,
+            threads: f64::from(of.threads),
+            resident_bytes: of.resident.0 as f64,
+            ..Self::default()
+        }
+    }
+}
+
 /// A host.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostSpec {
@@ -51,6 +64,14 @@ pub struct HostSpec {
     pub memory_bytes: Option<f64>,
     /// What its disks deliver, bytes in a second; `None`: not measured.
     pub disk_bytes_per_s: Option<f64>,
+}
+
+impl HostSpec {
+    /// One of which only the cores are known.
+    #[must_use]
+    pub fn of_cores(cores: f64) -> Self {
+        Self { cores, memory_bytes_per_s: None, memory_bytes: None, disk_bytes_per_s: None }
+    }
 }
 
 /// Rounds to the fixed point.

@@ -16,12 +16,12 @@ mod predictor;
 mod shares;
 
 pub use company::{Company, Resident};
-pub use compose::compose;
+pub use compose::{both, compose};
 pub use effects::{Effects, Program};
 pub use fit::fit;
 pub use formula::{Constants, pair_speeds, speeds, speeds_into};
 pub use host::{HostLoad, HostSpec, host_speeds};
-pub use kace::{Linear, pair_features};
+pub use kace::{Baseline, KacePair, Linear, Network, baselines, pair_features, read_pairs, speeds_by_forest};
 pub use learner::Learner;
 pub use memo::Memo;
 pub use predictor::{Predictor, Speed, Spread};

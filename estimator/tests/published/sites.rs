@@ -6,22 +6,24 @@ use std::fmt;
 use radrm_base::Permille;
 use radrm_estimator::across::{self, Margins, Rate, Throughput};
 use radrm_estimator::boost::{Ensemble, Settings};
+use radrm_estimator::data::{self, Data};
 use radrm_estimator::evaluate::mean_absolute;
 use radrm_estimator::interference::{
-    Activity, Constants, Effects, Linear, Program, Resident, compose, pair_features, speeds,
+    Activity, Baseline, Constants, Effects, KacePair, Linear, Program, Resident, baselines, compose, speeds,
+    speeds_by_forest,
 };
 use radrm_estimator::{Error, Table};
 
-use super::published::{family_of_workload as family, rows, shuffled};
+use super::published::{family_of_workload as family, rows, shuffled, text};
 
 /// Errors on KACE's pairs (V100, MPS), family held out.
 #[derive(Debug)]
 pub struct Kace {
-    /// Of the mean as prediction, of boosting on both programs' metrics, of a linear regression for each job.
-    pub error: [(&'static str, f64); 3],
-    /// KACE's own: error of the summed throughput, relative; programs whose best partner is found; part of the best
-    /// partner's throughput that the chosen one gives.
-    pub summed: (f64, usize, usize, f64),
+    /// Of the mean as prediction, of boosting on both programs' metrics, of a linear regression for each job, of a random
+    /// forest on both programs' metrics.
+    pub error: [(&'static str, f64); 4],
+    /// KACE's own, of the summed throughput.
+    pub summed: Vec<Baseline>,
     /// Triples from measured pairs: adding slowdowns, multiplying speeds.
     pub triples: (usize, f64, f64),
 }
@@ -31,11 +33,13 @@ impl fmt::Display for Kace {
         for (name, error) in self.error {
             writeln!(f, "  error of a speed, {name}: {error:.3}")?;
         }
-        let (error, best, of, part) = self.summed;
-        writeln!(
-            f,
-            "  KACE's regression of the sum: relative error {error:.2}, best partner for {best} of {of}, {part:.3} of its sum"
-        )?;
+        for Baseline { name, error, best, workloads, part } in &self.summed {
+            writeln!(
+                f,
+                "  KACE's {name} of the sum: relative error {error:.2}, best partner for {best} of {workloads}, {part:.3} of its \
+                 sum"
+            )?;
+        }
         let (triples, added, product) = self.triples;
         writeln!(
             f,
@@ -44,41 +48,9 @@ impl fmt::Display for Kace {
     }
 }
 
-const METRICS: [&str; 9] = [
-    "Threads",
-    "Compute (SM) Throughput",
-    "DRAM Throughput",
-    "Memory Throughput",
-    "Registers",
-    "Static Shared Memory",
-    "sm%",
-    "mem%",
-    "memcap",
-];
-
-/// Which of the metrics, and the exclusive throughput behind them, are no percentages.
-const ABSOLUTE: [bool; 10] = [true, false, false, false, true, true, false, false, true, true];
-
 pub fn kace() -> Option<Result<Kace, Error>> {
-    let mut pairs: Vec<KacePair> = Vec::new();
-    for row in rows("kace/pairs_mps100_features_labels.csv")?.iter() {
-        let names = [row.text("workload1").to_owned(), row.text("workload2").to_owned()];
-        let of = |at: usize| -> Vec<f64> {
-            let column = |metric: &&str| {
-                if metric.starts_with(char::is_uppercase) {
-                    format!("w{at}_{metric}")
-                } else {
-                    format!("w{at}{metric}")
-                }
-            };
-            let mut values: Vec<f64> = METRICS.iter().map(|metric| row.number(&column(metric))).collect();
-            values.push(row.number(&format!("w{at}exclusive_throughput")));
-            values
-        };
-        let together = [row.number("w1throughput"), row.number("w2throughput")];
-        let alone = [row.number("w1exclusive_throughput"), row.number("w2exclusive_throughput")];
-        pairs.push((names, [of(1), of(2)], together, alone));
-    }
+    let text = text("kace/pairs_mps100_features_labels.csv")?;
+    let Ok(Data::Pairs(pairs)) = data::read(&text) else { panic!("KACE's pairs") };
     let mut alone: BTreeMap<String, f64> = BTreeMap::new();
     for row in rows("kace/system_metrics_exclusive.csv")?.iter() {
         alone.insert(row.text("Type").to_owned(), row.number("Exclusive100"));
@@ -86,13 +58,10 @@ pub fn kace() -> Option<Result<Kace, Error>> {
     Some(scored(&pairs, &alone))
 }
 
-type KacePair = ([String; 2], [Vec<f64>; 2], [f64; 2], [f64; 2]);
-
 fn scored(pairs: &[KacePair], alone: &BTreeMap<String, f64>) -> Result<Kace, Error> {
-    let mut names: Vec<&str> = pairs.iter().flat_map(|pair| [0, 1].map(|at| family(&pair.0[at]))).collect();
+    let mut names: Vec<&str> = pairs.iter().flat_map(|pair| [0, 1].map(|at| pair.family(at))).collect();
     names.sort_unstable();
     names.dedup();
-    let speed = |pair: &KacePair, at: usize| (pair.2[at] / pair.3[at]).min(1.0);
     // Metrics of both, and what the formula makes of the activities among them.
     let both = |pair: &KacePair, at: usize| {
         let activity = |metrics: &[f64]| Activity {
@@ -100,59 +69,44 @@ fn scored(pairs: &[KacePair], alone: &BTreeMap<String, f64>) -> Result<Kace, Err
             smocc: Permille(0),
             drama: Permille::from_fraction(metrics[2] / 100.0),
         };
-        let jobs = [activity(&pair.1[at]), activity(&pair.1[1 - at])];
-        [&pair.1[at][..], &pair.1[1 - at][..], &speeds(&jobs, &Constants::A100_40GB)[..]].concat()
+        let jobs = [activity(&pair.metrics[at]), activity(&pair.metrics[1 - at])];
+        [&pair.metrics[at][..], &pair.metrics[1 - at][..], &speeds(&jobs, &Constants::A100_40GB)[..]].concat()
     };
     let mut errors = [Vec::new(), Vec::new(), Vec::new()];
-    let mut sums = Vec::new();
-    let mut partners: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for held in &names {
-        let has = |pair: &&KacePair| pair.0.iter().any(|name| family(name) == *held);
+        let has = |pair: &&KacePair| pair.has(held);
         let (test, train): (Vec<&KacePair>, Vec<&KacePair>) = pairs.iter().partition(has);
         let mut table = Table::new((0..22).map(|at| at.to_string()));
-        let (mut target, mut linear_rows, mut sum_rows, mut sum_target) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut target, mut linear_rows) = (Vec::new(), Vec::new());
         for pair in &train {
             for at in 0..2 {
                 table.push(&both(pair, at))?;
                 linear_rows.push(both(pair, at));
-                target.push(speed(pair, at));
+                target.push(pair.speed(at));
             }
-            sum_rows.push(pair_features(&pair.1[0], &pair.1[1], &ABSOLUTE));
-            sum_target.push(pair.2[0] + pair.2[1]);
         }
         let settings = Settings { trees: 200, leaves: 8, min_rows: 5, ..Settings::default() };
         let trees = Ensemble::fit(&table, &target, &settings)?;
         let linear = Linear::fit(&linear_rows, &target).expect("rows");
-        let sum = Linear::fit(&sum_rows, &sum_target).expect("rows");
         let mean = target.iter().sum::<f64>() / target.len() as f64;
         for pair in test {
             for at in 0..2 {
-                let (row, seen) = (both(pair, at), speed(pair, at));
+                let (row, seen) = (both(pair, at), pair.speed(at));
                 errors[0].push((mean, seen));
                 errors[1].push((trees.predict(&row).clamp(0.0, 1.0), seen));
                 errors[2].push((linear.predict(&row).clamp(0.0, 1.0), seen));
             }
-            let predicted = sum.predict(&pair_features(&pair.1[0], &pair.1[1], &ABSOLUTE));
-            let seen = pair.2[0] + pair.2[1];
-            sums.push((predicted / seen, 1.0));
-            for at in 0..2 {
-                if family(&pair.0[at]) == *held {
-                    partners.entry(&pair.0[at]).or_default().push((predicted, seen));
-                }
-            }
         }
-    }
-    let mut found = (0, 0.0);
-    for of in partners.values() {
-        let best = of.iter().map(|(_, seen)| *seen).fold(0.0, f64::max);
-        let pick = of.iter().max_by(|a, b| a.0.total_cmp(&b.0)).expect("partners").1;
-        found = (found.0 + usize::from(pick >= best), found.1 + pick / best);
     }
     let error = |at: usize| mean_absolute(errors[at].iter().copied());
     Ok(Kace {
-        error: [("mean", error(0)), ("boosting", error(1)), ("linear", error(2))],
-        summed: (mean_absolute(sums), found.0, partners.len(), found.1 / partners.len() as f64),
+        error: [
+            ("mean", error(0)),
+            ("boosting", error(1)),
+            ("linear", error(2)),
+            ("random forest", speeds_by_forest(pairs).expect("families")[0]),
+        ],
+        summed: baselines(pairs),
         triples: triples(pairs, alone),
     })
 }
@@ -164,9 +118,9 @@ fn numbers(tuple: &str) -> Option<Vec<f64>> {
 /// Triples from the measured speeds of their pairs.
 fn triples(pairs: &[KacePair], alone: &BTreeMap<String, f64>) -> (usize, f64, f64) {
     let mut speeds: BTreeMap<(String, String), f64> = BTreeMap::new();
-    for (names, _, together, alone) in pairs {
+    for pair in pairs {
         for at in 0..2 {
-            speeds.insert((names[at].clone(), names[1 - at].clone()), (together[at] / alone[at]).min(1.0));
+            speeds.insert((pair.names[at].clone(), pair.names[1 - at].clone()), pair.speed(at));
         }
     }
     let (mut added, mut product, mut count) = (Vec::new(), Vec::new(), 0);

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use radrm_preload_tests::{node::Daemon, programs};
 
-use super::throttle_node::{POLICY, budget_of, segment_of, submit, until_share};
+use super::throttle_node::{POLICY, budget_of, kernel_times, segment_of, submit, until_share};
 
 /// An inference loop: requests of `kernels` kernels of half a millisecond, one every `period_ms`.
 fn serve(daemon: &Daemon, options: &[&str], before: &str, arguments: &str, after: &str) -> u64 {
     let program = programs::compile("serve.c", &[]).display().to_string();
-    let times = daemon.path("times");
-    fs::write(&times, "* 500000\n").expect("kernel times");
+    let times = kernel_times(daemon);
     let words = format!("{program} {arguments} {after}");
     let times = format!("RADRM_EMULATOR_KERNEL_TIMES={}", times.display());
     let options = [&["--gpu-mem", "2GiB"], options].concat();

@@ -13,10 +13,21 @@ use radrm_telemetry::{Segment, Writer};
 
 pub(super) const POLICY: &str = "emulate = \"1xH200\"\n[scheduler]\npolicy = \"best-fit\"\n";
 
+/// The file that says that a kernel takes half a millisecond. It is there as a whole or not at all: a program that starts while
+/// the file is written again finds it empty, and its kernels take a hundredth of that.
+pub(super) fn kernel_times(daemon: &Daemon) -> PathBuf {
+    let times = daemon.path("times");
+    if !times.exists() {
+        let whole = daemon.path("times.new");
+        fs::write(&whole, "* 500000\n").expect("kernel times");
+        fs::rename(&whole, &times).expect("kernel times");
+    }
+    times
+}
+
 pub(super) fn submit(daemon: &Daemon, options: &[&str], before: &str) -> u64 {
     let program = programs::compile("turns.c", &["-pthread"]).display().to_string();
-    let times = daemon.path("times");
-    fs::write(&times, "* 500000\n").expect("kernel times");
+    let times = kernel_times(daemon);
     // As many blocks as an H200 has multiprocessors: a program that runs there keeps all of them busy.
     let words = format!("{before} exec {program} fill launches 300 132");
     let times = format!("RADRM_EMULATOR_KERNEL_TIMES={}", times.display());

@@ -104,6 +104,7 @@ impl Stated {
             peak: run.peak_mib.0,
             ran: Millis::ZERO,
             activity: None,
+            host: None,
             complete: true,
         };
         let runs: Vec<PastRun> = self.runs.iter().map(run).collect();

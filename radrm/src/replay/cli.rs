@@ -26,8 +26,8 @@ pub(crate) struct Flags {
     /// Devices: 4xA100-40GB, 2xT4+1xH200, or a file with the nodes of openb
     #[arg(long, value_name = "SPEC", default_value = "4xA100-40GB")]
     pub(super) gpus: String,
-    /// exclusive, round-robin, magm, lug, mug, first-fit, best-fit, worst-fit, horus, xu, lucid, muri, aware, or all;
-    /// all but aware as published
+    /// exclusive, round-robin, magm, lug, mug, first-fit, best-fit, worst-fit, horus, xu, lucid, muri, tiresias, miso,
+    /// aware, or all; all but aware as published
     #[arg(long, value_name = "LIST", default_value = "exclusive,magm,aware")]
     pub(super) policy: Policies,
     /// Where needs come from: measured or oracle (peaks of equal runs), none, history (runs that ended in the trace

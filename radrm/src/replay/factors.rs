@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use radrm_scheduler_core::Policy;
 use radrm_scheduler_core::replay::Metrics;
-use radrm_term::{Table, clean, left, right};
+use radrm_term::{Table, left, right};
 
-use super::{Flags, Outcome, Traced, conditions, show};
+use super::{Flags, Outcome, Traced, show};
 
 /// Makespan and mean completion of one outcome, means over seeds.
 fn figures(outcome: &Outcome) -> [f64; 2] {
@@ -34,8 +34,7 @@ pub(super) fn table(
     let columns: Vec<Policy> =
         order.policy.0.iter().copied().filter(|policy| !thesis || !policy.is_thesis()).collect();
     for (number, trace) in traces.iter().enumerate() {
-        let what = conditions(order, devices, gpus);
-        let _ = writeln!(text, "{}: {} jobs on {what}", clean(&trace.name), trace.jobs.len());
+        text.push_str(&show::heading(trace, order, devices, gpus));
         let against = match thesis {
             true => {
                 "hours; then makespan and mean JCT against the best of the thesis's policies, each figure on its own"

@@ -1,7 +1,5 @@
 //! What came out, as a table for people and as JSON for programs.
 
-use std::fmt::Write as _;
-
 use radrm_scheduler_core::replay::{Interval, Metrics, Model};
 use radrm_term::{Table, clean, left, right};
 use serde_json::json;
@@ -38,6 +36,12 @@ pub(super) fn cell(interval: Interval, digits: usize) -> String {
     format!("{:.digits$} ±{half}", interval.mean)
 }
 
+/// The line above what came out of a trace.
+pub(super) fn heading(trace: &Traced, order: &Flags, devices: usize, gpus: usize) -> String {
+    let what = conditions(order, devices, gpus);
+    format!("{}: {} jobs on {what}\n", clean(&trace.name), trace.jobs.len())
+}
+
 pub(super) fn table(
     traces: &[Traced],
     outcomes: &[Outcome],
@@ -47,13 +51,7 @@ pub(super) fn table(
 ) -> String {
     let mut text = String::new();
     for (number, trace) in traces.iter().enumerate() {
-        let _ = writeln!(
-            text,
-            "{}: {} jobs on {}",
-            clean(&trace.name),
-            trace.jobs.len(),
-            conditions(order, devices, gpus)
-        );
+        text.push_str(&heading(trace, order, devices, gpus));
         let titles = COLUMNS.iter().map(|column| right(column.0));
         let mut table = Table::new(std::iter::once(left("policy")).chain(titles)).indented(2);
         for outcome in outcomes.iter().filter(|outcome| outcome.trace == number) {

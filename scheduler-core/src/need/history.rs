@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use radrm_base::PastRun;
+use radrm_base::{HostUse, PastRun};
 
 use super::{Estimator, Features, Known, Need, Source};
 use crate::interference::Activity;
@@ -72,6 +72,16 @@ fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
+/// What the newest equal run says, else the newest of all.
+fn newest<T>(job: &Features<'_>, of: impl Fn(&PastRun) -> Option<T>) -> Option<Known<T>> {
+    let equal = runs(job).filter(|run| run.batch == job.batch).find_map(&of);
+    if let Some(value) = equal {
+        return Some(Known { value, source: Source::EqualRuns { runs: 1 } });
+    }
+    let value = runs(job).find_map(of)?;
+    Some(Known { value, source: Source::OtherBatchSizes { sizes: 1 } })
+}
+
 impl Estimator for History {
     fn name(&self) -> &'static str {
         "own history"
@@ -93,13 +103,12 @@ impl Estimator for History {
     /// That of an equal run, or else of another batch size: it fills the GPU otherwise, but no less alike than nothing
     /// at all.
     fn activity(&self, job: &Features<'_>) -> Option<Known<Activity>> {
-        let known = |run: &PastRun| run.activity;
-        let equal = runs(job).filter(|run| run.batch == job.batch).find_map(known);
-        if let Some(value) = equal {
-            return Some(Known { value, source: Source::EqualRuns { runs: 1 } });
-        }
-        let value = runs(job).find_map(known)?;
-        Some(Known { value, source: Source::OtherBatchSizes { sizes: 1 } })
+        newest(job, |run| run.activity)
+    }
+
+    /// Likewise.
+    fn host(&self, job: &Features<'_>) -> Option<Known<HostUse>> {
+        newest(job, |run| run.host)
     }
 
     /// The median of equal runs that ended well: some had more company than others.

@@ -22,7 +22,7 @@ pub(crate) mod legacy;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use radrm_base::PastRun;
+use radrm_base::{HostUse, PastRun};
 pub use radrm_estimator::memory::MemoryModel;
 use serde::{Deserialize, Serialize};
 
@@ -140,6 +140,9 @@ pub struct Needs {
     /// How long it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_time: Option<Known<Millis>>,
+    /// What it takes of its host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<Known<HostUse>>,
 }
 
 impl Needs {
@@ -150,6 +153,7 @@ impl Needs {
             need: self.memory.clone(),
             activity: self.activity.as_ref().map(|known| known.value),
             expected: self.run_time.as_ref().map(|known| known.value),
+            host_use: self.host.as_ref().map(|known| known.value),
             ..job
         }
     }
@@ -199,6 +203,11 @@ pub trait Estimator {
 
     /// How long the job runs.
     fn run_time(&self, _: &Features<'_>) -> Option<Known<Millis>> {
+        None
+    }
+
+    /// What the job takes of its host.
+    fn host(&self, _: &Features<'_>) -> Option<Known<HostUse>> {
         None
     }
 }
@@ -256,6 +265,7 @@ impl NeedResolver {
             memory: self.0.iter().find_map(|estimator| estimator.memory(job)),
             activity: self.0.iter().find_map(|estimator| estimator.activity(job)),
             run_time: self.0.iter().find_map(|estimator| estimator.run_time(job)),
+            host: self.0.iter().find_map(|estimator| estimator.host(job)),
         }
     }
 }

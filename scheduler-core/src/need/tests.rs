@@ -8,6 +8,7 @@ fn run(batch: u32, mib: u64) -> PastRun {
         peak: Bytes::from_mib(mib),
         ran: Millis(1000),
         activity: None,
+        host: None,
         complete: true,
     }
 }
@@ -146,6 +147,17 @@ fn activity_of_an_equal_run_comes_before_others() {
     let runs = [with(300, 8), run(16, 5000), with(700, 16)];
     let of = |batch| resolve(&runs, Some(batch)).activity.map(|known| known.value);
     assert_eq!((of(16), of(8), of(99)), (seen(700), seen(300), seen(300)));
+}
+
+#[test]
+fn host_use_of_an_equal_run_comes_before_others() {
+    let used = |cpu_milli| HostUse { cpu_milli, threads: 1, resident: Bytes(1) };
+    let with = |cpu_milli, batch| PastRun { host: Some(used(cpu_milli)), ..run(batch, 3000) };
+    let runs = [with(300, 8), run(16, 5000), with(700, 16)];
+    let of = |batch| resolve(&runs, Some(batch)).host.map(|known| known.value);
+    assert_eq!((of(16), of(8), of(99)), (Some(used(700)), Some(used(300)), Some(used(300))));
+    let job = resolve(&runs, Some(16)).of(crate::Job::new(JobId(1)));
+    assert_eq!(job.host_use, Some(used(700)));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `aware`: the place where the devices get most done in sum, by memory fit and predicted slowdown together.
 
 use super::{Candidate, Company, Fit, Progress, Rules, signed};
+use crate::host::HostEffect;
 use crate::reason::{Score, Wait};
 use crate::units::Permille;
 
@@ -23,6 +24,11 @@ impl Rules for Aware {
 
     fn predicts(&self) -> bool {
         true
+    }
+
+    /// A job always may have an idle device: it waits for none of the host. Of several nodes the one whose cores are free comes first.
+    fn idle(&self, host: &HostEffect) -> Progress {
+        Progress::ALONE.on_host(host)
     }
 
     fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {

@@ -1,10 +1,11 @@
 //! The jobs that would share a device, as policies judge them.
 
 use super::Progress;
+use crate::host::HostEffect;
 use crate::interference::{Activity, Memo, Predictor, Resident, compose};
 use crate::reason::Wait;
 use crate::settings::Settings;
-use crate::units::Permille;
+use crate::units::{Bytes, Permille};
 
 /// The jobs of a device, the newcomer last.
 pub(crate) struct Company<'a> {
@@ -13,6 +14,12 @@ pub(crate) struct Company<'a> {
     pub(crate) jobs: &'a [Resident],
     /// For each of those here before, whether it is more important than the newcomer.
     pub(crate) protected: &'a [bool],
+    /// What the newcomer does on the host, to these and to the node's other jobs.
+    pub(crate) host: &'a HostEffect,
+    /// Memory that each of the jobs reserves, where the policy makes slices; else empty.
+    pub(crate) claims: &'a [Bytes],
+    /// The device's memory.
+    pub(crate) capacity: Bytes,
     pub(crate) before: &'a mut Vec<f64>,
     pub(crate) after: &'a mut Vec<f64>,
     pub(crate) pairs: &'a mut Memo,
@@ -26,16 +33,18 @@ impl Company<'_> {
     /// What the jobs get done with the newcomer and without it, by the estimator. A more important job keeps the speed
     /// that the settings protect: the lower end of the interval decides.
     pub(super) fn estimated(&mut self) -> Result<Progress, Wait> {
-        let Self { settings, predictor, jobs, protected, before, after, pairs } = self;
+        let Self { settings, predictor, jobs, protected, host, before, after, pairs, .. } = self;
         let capacity = predictor.constants().capacity;
         let mut pair = |i: usize, j: usize| pairs.pair(predictor, &jobs[i], &jobs[j]);
         compose(&jobs[..jobs.len() - 1], capacity, &mut pair, before);
         compose(jobs, capacity, &mut pair, after);
         let lows = after.iter().zip(*protected).filter(|(_, protected)| **protected);
-        let low = lows.map(|(speed, _)| Permille::from_fraction(predictor.interval(*speed).low)).min();
+        // On the host jobs of other devices are slowed, too.
+        let lows = lows.map(|(speed, _)| *speed).chain((host.protected < 1.0).then_some(host.protected));
+        let low = lows.map(|speed| Permille::from_fraction(predictor.interval(speed).low)).min();
         match low {
             Some(low) if low < settings.protect => Err(Wait::Protected { low, least: settings.protect }),
-            _ => Ok(progress(before, after)),
+            _ => Ok(progress(before, after).on_host(host)),
         }
     }
 }

@@ -9,9 +9,11 @@ mod horus;
 mod lucid;
 mod lug;
 mod magm;
+mod miso;
 mod mug;
 mod muri;
 mod round_robin;
+mod tiresias;
 mod worst_fit;
 mod xu;
 
@@ -21,7 +23,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use company::Company;
+pub(crate) use miso::best as best_slices;
 
+use crate::host::HostEffect;
+use crate::interference::both;
 use crate::reason::{Score, Wait};
 use crate::settings::{Memory, Settings, Unknown};
 use crate::units::{Bytes, Millis, Permille};
@@ -50,8 +55,23 @@ pub(crate) trait Rules: Sync {
         company.estimated()
     }
 
+    /// What a device without jobs gets done with the newcomer.
+    fn idle(&self, _host: &HostEffect) -> Progress {
+        Progress::ALONE
+    }
+
     /// Whether the turn passes on to the next device with each job.
     fn rotates(&self) -> bool {
+        false
+    }
+
+    /// Whether jobs are taken off their devices for others: a replay then takes all jobs for ones that can be suspended.
+    fn preempts(&self) -> bool {
+        false
+    }
+
+    /// Whether each job has a slice of its device that is made for the company it has: [`Company::claims`] are there then.
+    fn slices(&self) -> bool {
         false
     }
 
@@ -130,6 +150,22 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// A job alone.
+    pub(crate) const ALONE: Self = Self { gain: 1000, speed: 1000, slowest: 1000 };
+
+    /// The same with what happens on the host: slowdowns add, and what the node's jobs lose there is no gain.
+    fn on_host(self, host: &HostEffect) -> Self {
+        if *host == HostEffect::NONE {
+            return self;
+        }
+        let own = f64::from(self.speed) / 1000.0;
+        let speed = both(own, host.speed);
+        let gain = f64::from(self.gain) / 1000.0 - (own - speed) - host.lost;
+        let [gain, speed, slowest] =
+            [gain.max(0.0), speed, host.slowest.min(speed)].map(|part| Permille::from_fraction(part).0);
+        Self { gain, speed, slowest: slowest.min(self.slowest) }
+    }
+
     fn score(self) -> Score {
         let [gain, speed, slowest] = [self.gain, self.speed, self.slowest].map(Permille);
         Score::Progress { gain, speed, slowest }
@@ -208,6 +244,10 @@ policies! {
     Lucid, "lucid", lucid::Lucid;
     /// Interleaving of stages by pairs of jobs, the shortest first (SIGCOMM '22).
     Muri, "muri", muri::Muri;
+    /// Two queues by the GPU time that jobs got, devices taken back for the first (NSDI '19).
+    Tiresias, "tiresias", tiresias::Tiresias;
+    /// Slices of a device that are made anew for each company of jobs (SoCC '22).
+    Miso, "miso", miso::Miso;
     /// Memory fit and predicted slowdown together: the place where the devices get most done in
     /// sum, if sharing pays at all, with the tightest memory fit among equals.
     #[default]
@@ -256,7 +296,7 @@ mod tests {
         assert_eq!(
             wrong,
             "there is no policy fastest; there are exclusive, round-robin, magm, lug, mug, first-fit, best-fit, \
-             worst-fit, horus, xu, lucid, muri, aware"
+             worst-fit, horus, xu, lucid, muri, tiresias, miso, aware"
         );
     }
 }

@@ -155,11 +155,13 @@ mod tests {
         let seen = Observation { used: Bytes::from_gib(7), smact: Permille(500), ..Observation::default() };
         let of_sharer = Activity { smact: Permille(700), smocc: Permille(300), drama: Permille(200) };
         let activity = Some(of_sharer);
+        let host_use = Some(HostUse { cpu_milli: 1500, threads: 2, resident: Bytes::from_gib(1) });
         let of_job = JobObservation {
             used: Bytes::from_gib(2),
             peak: Bytes::from_gib(3),
             speed: Some(Permille(900)),
             activity,
+            host_use,
         };
         let estimate = Need::new(
             Bytes::from_gib(5),
@@ -203,7 +205,7 @@ mod tests {
                 Event::Held { job: id(4) },
                 Event::NeedKnown { job: id(4), need: estimate },
                 Event::DryRunOver { job: id(4) },
-                Event::ProfileKnown { job: id(4), activity, expected: Some(Millis(900)) },
+                Event::ProfileKnown { job: id(4), activity, expected: Some(Millis(900)), host_use },
                 Event::Paused { paused: false },
                 Event::Started { job: id(3), attempt: 1 },
                 Event::ResumeFailed { job: id(2), attempt: 1 },

@@ -1,8 +1,11 @@
 //! Devices come, go and are seen.
 
+use radrm_base::HostUse;
+
 use super::{NodeState, State, Timer};
 use crate::action::{Decision, Signal, Verdict};
 use crate::device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
+use crate::host::HostJobs;
 use crate::interference::{Activity, Resident as Neighbour, Sharer};
 use crate::job::JobId;
 use crate::leaving::After;
@@ -16,6 +19,7 @@ impl State {
     pub(super) fn add_node(&mut self, node: Node) {
         let at = self.node_index(node.id);
         self.nodes[at].bound = Some(node);
+        self.nodes[at].host.bound(node.cpu_milli);
         self.pass_due = true;
     }
 
@@ -24,7 +28,13 @@ impl State {
             return at;
         }
         let at = self.nodes.len();
-        self.nodes.push(NodeState { bound: None, cpu_milli: 0, memory: Bytes::ZERO, devices: Vec::new() });
+        self.nodes.push(NodeState {
+            bound: None,
+            cpu_milli: 0,
+            memory: Bytes::ZERO,
+            devices: Vec::new(),
+            host: HostJobs::default(),
+        });
         self.node_numbers.insert(id, at);
         at
     }
@@ -192,6 +202,9 @@ impl State {
         if let Some(part) = seen.activity {
             self.learn_activity(job, at, part);
         }
+        if let Some(seen) = seen.host_use {
+            self.learn_host_use(job, at, seen);
+        }
         self.loosen_if_broken(job, out);
         self.throttle(at, out);
     }
@@ -216,6 +229,25 @@ impl State {
         record.shown = Some(now);
         if moved(before.smact, now.smact) || moved(before.drama, now.drama) {
             self.devices[at].residents[index].activity = now;
+            self.changed(at);
+        }
+    }
+
+    /// What a job of which nothing was known takes of its host.
+    fn learn_host_use(&mut self, job: JobId, at: usize, seen: HostUse) {
+        let Some(record) = self.jobs.get_mut(&job).filter(|record| record.job.host_use.is_none()) else {
+            return;
+        };
+        record.host_shown = Some(seen);
+        let node = self.devices[at].node;
+        if self.nodes[node].host.set(job, record.job.priority, Some(seen)) {
+            self.node_changed(node);
+        }
+    }
+
+    /// Another job may find another place on this node now.
+    pub(super) fn node_changed(&mut self, node: usize) {
+        for at in self.nodes[node].devices.clone() {
             self.changed(at);
         }
     }

@@ -196,6 +196,9 @@ impl State {
             if let Some(time) = self.learns_at(record) {
                 at(time);
             }
+            if let Some(time) = record.demoted_at(&self.settings, self.now) {
+                at(time);
+            }
         } else if record.phase == Phase::Suspended
             && let Some(image) = record.image.as_ref().filter(|image| image.not_before > self.now)
         {
@@ -246,6 +249,7 @@ impl State {
         let now = self.now;
         let Some(record) = self.jobs.get(&id) else { return };
         let grace = early(record, &self.settings);
+        let is_demoted = record.is_demoted(&self.settings, now);
         if let (Some(end), Some(limit)) = (record.enforced_end(), record.job.time_limit)
             && end.minus(grace) <= now
         {
@@ -259,6 +263,7 @@ impl State {
                 self.pass_due = true;
             }
         }
+        self.pass_due |= is_demoted;
         self.learn(id, out);
     }
 
@@ -328,8 +333,12 @@ impl State {
         };
         let first = place(head, head.lined_up);
         let may_go = |record: &Record| {
+            // Of the second queue those before it there, too.
+            let demoted = record.is_demoted(&self.settings, self.now)
+                && (head.class < 2 || first < place(record, record.lined_up));
             record.phase == Phase::Running
-                && ((record.slot_over && first < place(record, after_slot(self.now)))
+                && ((demoted && record.job.preemption.allowed)
+                    || (record.slot_over && first < place(record, after_slot(self.now)))
                     || (self.settings.eviction.for_priority
                         && record.job.preemption.allowed
                         && record.job.priority < head.job.priority
@@ -346,6 +355,7 @@ impl State {
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut best: Option<(usize, Vec<Victims>)> = None;
         for (index, node) in self.nodes.iter().enumerate() {
+            let host = node.host.effect(&ask);
             let mut places: Vec<Victims> = Vec::new();
             for &at in &node.devices {
                 let dev = &self.devices[at];
@@ -366,7 +376,7 @@ impl State {
                     let stay = dev.residents.iter().filter(stays);
                     // Where a monitor decides, only an empty device surely has room.
                     let sure = predictable(&self.settings) || stay.clone().next().is_none();
-                    if sure && joins(&self.settings, dev, stay, &ask, &mut scratch).is_ok() {
+                    if sure && joins(&self.settings, dev, stay, &ask, &host, &mut scratch).is_ok() {
                         let most = gone.iter().map(|record| record.importance()).max();
                         places.push((most, count, at, gone.iter().map(|record| record.job.id).collect()));
                         break;
@@ -400,7 +410,9 @@ impl State {
         for victim in victims {
             let Some(record) = self.jobs.get(&victim) else { continue };
             let slot = record.job.slot.or(self.settings.eviction.slot).filter(|_| record.slot_over);
-            let reason = slot.map_or(Reason::MoreImportant { job: id }, |slot| Reason::SlotEnds { slot });
+            let served = record.is_demoted(&self.settings, self.now).then_some(Reason::Served { job: id });
+            let reason = slot.map(|slot| Reason::SlotEnds { slot }).or(served);
+            let reason = reason.unwrap_or(Reason::MoreImportant { job: id });
             self.evict(victim, reason, out);
         }
     }

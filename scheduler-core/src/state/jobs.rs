@@ -1,5 +1,7 @@
 //! A job's way: queue, start, end, and back to the queue.
 
+use radrm_base::HostUse;
+
 use super::{State, Timer};
 use crate::action::{Action, Decision, Signal, Verdict};
 use crate::device::DeviceId;
@@ -24,7 +26,10 @@ impl State {
         // Retries that get a device of their own, as published, go before all others; otherwise a
         // retry keeps the place that its time of submission gives it.
         let first = record.ooms > 0 && !self.settings.order.backfill;
-        record.class = u8::from(!first && !record.job.first);
+        record.class = match first || record.job.first {
+            true => 0,
+            false => 1 + u8::from(record.is_demoted(&self.settings, self.now)),
+        };
         record.key = match record.job.first {
             true => i64::MIN,
             false => key(&record.job, record.lined_up, &self.settings.order),
@@ -115,6 +120,7 @@ impl State {
         let share = record.job.share.map_or(0, |share| share.0);
         let (program, activity) = (record.job.program, record.activity(&self.settings));
         let (user, host, priority) = (record.job.user, record.job.host, record.job.priority);
+        let host_use = record.host_use();
         for &at in devices {
             let dev = &mut self.devices[at];
             dev.residents.push(Resident {
@@ -134,6 +140,7 @@ impl State {
             let node = &mut self.nodes[node];
             node.cpu_milli += host.cpu_milli;
             node.memory = node.memory.plus(host.memory);
+            node.host.set(id, priority, host_use);
         }
         if let Some(fair) = self.settings.order.fair
             && !devices.is_empty()
@@ -170,10 +177,9 @@ impl State {
             let node = &mut self.nodes[index];
             node.cpu_milli = node.cpu_milli.saturating_sub(host.cpu_milli);
             node.memory = node.memory.minus(host.memory);
-            if node.bound.is_some() && (host.cpu_milli > 0 || host.memory > Bytes::ZERO) {
-                for at in self.nodes[index].devices.clone() {
-                    self.changed(at);
-                }
+            let booked = node.bound.is_some() && (host.cpu_milli > 0 || host.memory > Bytes::ZERO);
+            if node.host.leave(id) || booked {
+                self.node_changed(index);
             }
         }
         if let Some(fair) = self.settings.order.fair
@@ -225,6 +231,7 @@ impl State {
             // Those that waited meanwhile are before it now.
             record.lined_up = after_slot(self.now);
         }
+        record.served = record.attained(self.now);
         record.ran = Millis::ZERO;
         record.peak = Bytes::ZERO;
         record.early_broken = false;
@@ -343,6 +350,7 @@ impl State {
         id: JobId,
         activity: Option<crate::interference::Activity>,
         expected: Option<Millis>,
+        host_use: Option<HostUse>,
     ) {
         let Some(record) = self.jobs.get(&id) else { return };
         let waiting = record.phase == Phase::Waiting;
@@ -353,6 +361,7 @@ impl State {
         if let Some(record) = self.jobs.get_mut(&id).filter(|record| !record.phase.on_devices()) {
             record.job.activity = activity.or(record.job.activity);
             record.job.expected = expected.or(record.job.expected);
+            record.job.host_use = host_use.or(record.job.host_use);
         }
         if waiting {
             self.queue_up(id);

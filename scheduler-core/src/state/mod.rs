@@ -23,6 +23,7 @@ use crate::action::{Action, Decision};
 use crate::device::{DeviceId, Node, NodeId};
 use crate::event::Event;
 use crate::fair::Ledger;
+use crate::host::HostJobs;
 use crate::interference::Sharing;
 use crate::job::{HostNeed, JobId, UserId};
 use crate::limits::UserLimits;
@@ -43,6 +44,8 @@ pub(crate) struct NodeState {
     pub(crate) memory: Bytes,
     /// Indices of its devices.
     pub(crate) devices: Vec<usize>,
+    /// What its jobs were measured to take of it.
+    pub(crate) host: HostJobs,
 }
 
 impl NodeState {
@@ -207,7 +210,9 @@ impl State {
                 }
             }
             Event::NeedKnown { job, need } => self.know_need(job, need, out),
-            Event::ProfileKnown { job, activity, expected } => self.know_profile(job, activity, expected),
+            Event::ProfileKnown { job, activity, expected, host_use } => {
+                self.know_profile(job, activity, expected, host_use);
+            }
             Event::DryRunOver { job } => self.dry_run_over(job),
             Event::Cancelled { job } => self.cancel(job, out),
             Event::Held { job } => self.hold(job),

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use radrm_base::HostUse;
 use serde::{Deserialize, Serialize};
 
 use crate::action::{LaunchBudget, Signal};
@@ -142,6 +143,8 @@ pub(crate) struct Record {
     pub(crate) since: Millis,
     /// Running time of this attempt before `since`.
     pub(crate) ran: Millis,
+    /// GPU time of the attempts before this one.
+    pub(crate) served: Millis,
     pub(crate) peak: Bytes,
     /// By its first steps, where these bounded it.
     pub(crate) early: Option<EarlyBound>,
@@ -160,6 +163,8 @@ pub(crate) struct Record {
     pub(crate) held_for: Option<JobId>,
     /// What it was seen to do to a device, where nothing was known of it before.
     pub(crate) shown: Option<Activity>,
+    /// What it was seen to take of its host, where nothing was known of it before.
+    pub(crate) host_shown: Option<HostUse>,
     /// The change of devices up to which no place was found, and under which reservation.
     pub(crate) failed: Option<(u64, u64)>,
     pub(crate) wait: Option<Wait>,
@@ -194,6 +199,7 @@ impl Record {
             reserved: None,
             since: Millis::ZERO,
             ran: Millis::ZERO,
+            served: Millis::ZERO,
             peak: Bytes::ZERO,
             early: None,
             early_broken: false,
@@ -206,6 +212,7 @@ impl Record {
             fill: None,
             held_for: None,
             shown: None,
+            host_shown: None,
             failed: None,
             wait: None,
             timer: None,
@@ -235,6 +242,23 @@ impl Record {
             Phase::Running | Phase::Stopping | Phase::Suspending => self.ran.plus(now.minus(self.since)),
             _ => self.ran,
         }
+    }
+
+    /// The GPU time that it got so far.
+    pub(crate) fn attained(&self, now: Millis) -> Millis {
+        self.served.plus(Millis(self.runtime(now).0.saturating_mul(self.job.gpus.into())))
+    }
+
+    /// Whether it belongs to the second queue.
+    pub(crate) fn is_demoted(&self, settings: &Settings, now: Millis) -> bool {
+        settings.order.demote_after.is_some_and(|most| self.attained(now) >= most)
+    }
+
+    /// When it will, if it goes on as it does.
+    pub(crate) fn demoted_at(&self, settings: &Settings, now: Millis) -> Option<Millis> {
+        let left = settings.order.demote_after?.minus(self.attained(now));
+        let takes = left.0.div_ceil(self.job.gpus.max(1).into());
+        (takes > 0).then(|| now.plus(Millis(takes)))
     }
 
     /// How it stops, if it was asked to.
@@ -272,6 +296,11 @@ impl Record {
         self.job.activity.or(self.shown).unwrap_or(settings.assumed)
     }
 
+    /// What it takes of its host: what was known, else what was seen.
+    pub(crate) fn host_use(&self) -> Option<HostUse> {
+        self.job.host_use.or(self.host_shown)
+    }
+
     /// Who gives way first: lower priority, then later submitted.
     pub(crate) fn importance(&self) -> (i32, std::cmp::Reverse<(Millis, JobId)>) {
         (self.job.priority, std::cmp::Reverse((self.job.submitted, self.job.id)))
@@ -293,6 +322,7 @@ impl Record {
             program: job.program,
             activity: self.activity(settings),
             host: job.host,
+            host_use: self.host_use(),
             node: None,
             only: Vec::new(),
         };

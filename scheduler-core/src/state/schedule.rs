@@ -2,6 +2,7 @@
 
 use super::{Stage, State};
 use crate::action::{Action, Decision};
+use crate::host::HostEffect;
 use crate::job::JobId;
 use crate::place::{Ask, Dev, admits, rank};
 use crate::policy::{Fit, Progress};
@@ -316,13 +317,15 @@ struct Search<'a> {
     scratch: crate::place::Scratch,
     wait: Option<Wait>,
     fits: Vec<(usize, Fit)>,
+    /// The node that was looked at last, and what the job would do there on the host.
+    host: Option<(usize, HostEffect)>,
 }
 
 impl<'a> Search<'a> {
     fn new(state: &'a mut State, ask: Ask, kept: Option<&'a Reservation>) -> Self {
         let scratch = std::mem::take(&mut state.scratch);
         let limit = state.jobs.get(&ask.job).and_then(|record| record.job.time_limit);
-        Self { state, kept, ask, limit, scratch, wait: None, fits: Vec::new() }
+        Self { state, kept, ask, limit, scratch, wait: None, fits: Vec::new(), host: None }
     }
 
     fn blocked(&mut self, wait: Wait) {
@@ -344,7 +347,11 @@ impl<'a> Search<'a> {
         {
             return self.blocked(Wait::Host);
         }
-        match admits(&state.settings, dev, &self.ask, state.now, &mut self.scratch) {
+        let host = match self.host {
+            Some((node, host)) if node == dev.node => host,
+            _ => self.host.insert((dev.node, state.nodes[dev.node].host.effect(&self.ask))).1,
+        };
+        match admits(&state.settings, dev, &self.ask, &host, state.now, &mut self.scratch) {
             Err(wait) => self.blocked(wait),
             Ok(progress) => self.unless_kept(at, progress),
         }

@@ -1,6 +1,7 @@
 //! Random numbers, and the settings that random events are tried under.
 
 use proptest::prelude::*;
+use radrm_base::HostUse;
 use radrm_scheduler_core::early::{FirstSteps, FixedBy};
 use radrm_scheduler_core::{
     Activity, Bytes, Device, DeviceId, Event, Evidence, FairShare, JobId, JobObservation, Millis, NodeId,
@@ -56,12 +57,19 @@ pub fn outcome(rng: &mut Rng) -> Outcome {
     }
 }
 
+/// What a job takes of its host.
+pub fn host_use(rng: &mut Rng) -> HostUse {
+    let threads = rng.below(24) as u32;
+    HostUse { cpu_milli: threads * (1 + rng.below(1000) as u32), threads, resident: Bytes::from_gib(1) }
+}
+
 /// What a monitor sees of a job that uses so much.
 pub fn observation(rng: &mut Rng, used: Bytes) -> JobObservation {
     let speed = Some(Permille(rng.below(1000) as u32));
     let smact = Permille(rng.below(1001) as u32);
     let activity = rng.one_in(2).then_some(Activity { smact, smocc: smact, drama: smact });
-    JobObservation { used, peak: used, speed, activity }
+    let host_use = rng.one_in(4).then(|| host_use(rng));
+    JobObservation { used, peak: used, speed, activity, host_use }
 }
 
 /// What the first optimizer steps of a job that uses so much show.

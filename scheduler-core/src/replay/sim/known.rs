@@ -108,7 +108,7 @@ impl Sim<'_> {
             program: Some(interference::Program::named(&from.name)),
             time_limit: from.time_limit,
             submitted: from.arrival,
-            preemption: Preemption { suspend: Err(SuspendRefusal::NoShim), ..from.preemption },
+            preemption: Preemption { suspend: Err(SuspendRefusal::NoShim), ..self.preemption(index) },
             after: after.collect(),
             ..Job::new(JobId(index.into()))
         };
@@ -121,8 +121,14 @@ impl Sim<'_> {
         let from = &trace[index as usize];
         // An equal run, as if it was measured before.
         let batch = from.batch;
-        let equal =
-            [PastRun { batch, peak: from.peak, ran: from.duration, activity: from.activity, complete: true }];
+        let equal = [PastRun {
+            batch,
+            peak: from.peak,
+            ran: from.duration,
+            activity: from.activity,
+            host: None,
+            complete: true,
+        }];
         let learned: &[PastRun] = match self.learns() {
             true => {
                 let seen = self.known.programs.get_mut(&program(from));
@@ -205,7 +211,14 @@ impl Sim<'_> {
             self.known.calibration.observe(from.user, &need, peak, complete);
         }
         let seen = self.known.programs.entry(program(from)).or_default();
-        seen.runs.push_front(PastRun { batch: from.batch, peak, ran, activity: from.activity, complete });
+        seen.runs.push_front(PastRun {
+            batch: from.batch,
+            peak,
+            ran,
+            activity: from.activity,
+            host: None,
+            complete,
+        });
         seen.runs.truncate(MAX_RUNS);
         self.step(Event::Paused { paused: true });
         self.step(finished);

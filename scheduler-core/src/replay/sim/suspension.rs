@@ -3,15 +3,24 @@
 use super::{Sim, What};
 use crate::device::DeviceId;
 use crate::event::Event;
-use crate::job::JobId;
+use crate::job::{JobId, Preemption};
 use crate::units::Millis;
 
 impl Sim<'_> {
     /// Whether a job can be suspended is known once it uses a GPU, as in the daemon.
     pub(super) fn show_suspend(&mut self, job: u32) {
-        let from = &self.trace[job as usize].preemption;
-        if from.suspend.is_ok() {
-            self.step(Event::SuspendKnown { job: JobId(job.into()), suspend: from.suspend });
+        let suspend = self.preemption(job).suspend;
+        if suspend.is_ok() {
+            self.step(Event::SuspendKnown { job: JobId(job.into()), suspend });
+        }
+    }
+
+    /// How a job gives its devices back: as the trace states it, but under a policy that takes devices back by being suspended.
+    pub(super) fn preemption(&self, job: u32) -> Preemption {
+        let from = self.trace[job as usize].preemption;
+        match self.options.settings.policy.rules().preempts() {
+            true => Preemption { allowed: true, suspend: Ok(()), ..from },
+            false => from,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::Sim;
 use crate::interference::{Activity, Program};
+use crate::policy::best_slices;
 use crate::replay::rng::Rng;
 use crate::units::Permille;
 
@@ -26,10 +27,23 @@ impl Sim<'_> {
         caps: &[f64],
         speeds: &mut Vec<f64>,
     ) {
+        if self.options.settings.policy.rules().slices()
+            && let Some(found) = self.on_slices(at, jobs, activities)
+        {
+            *speeds = found;
+            return;
+        }
         self.model.speeds(activities, caps, self.gpus[at].part, speeds);
         if self.model.scatter > 1.0 && jobs.len() > 1 {
             self.model.scatter_into(activities, |one, other| self.scatter(jobs[one], jobs[other]), speeds);
         }
+    }
+
+    /// Speeds on slices that were made for these jobs: there they do not slow each other.
+    fn on_slices(&self, at: usize, jobs: &[u32], activities: &[Activity]) -> Option<Vec<f64>> {
+        let peaks = jobs.iter().map(|job| self.trace[*job as usize].peak);
+        let all: Vec<_> = activities.iter().copied().zip(peaks).collect();
+        best_slices(&all, self.gpus[at].capacity)
     }
 
     /// The factor on the slowdown of a job by another, of their programs and the seed alone.

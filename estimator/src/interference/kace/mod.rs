@@ -3,6 +3,12 @@
 //! Features of a pair: absolute figures (threads, registers, shared memory, exclusive throughput, memory footprint) are
 //! summed, percentages are averaged, all are z-scored (KACE, SoCC '24, doi 10.1145/3698038.3698555).
 
+mod network;
+mod pairs;
+
+pub use network::Network;
+pub use pairs::{Baseline, KacePair, baselines, read_pairs, speeds_by_forest};
+
 use crate::linalg;
 
 /// Features of a pair from those of its two workloads; `absolute` says which of them are no percentages.

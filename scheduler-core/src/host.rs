@@ -1,0 +1,132 @@
+//! The jobs of a node and its cores: what a job that comes does to them all, by the estimator's formula.
+//!
+//! Booked cores are counted elsewhere ([`crate::HostNeed`]). Here it is what programs were measured to take, booked or not.
+//! What is not measured of a job counts as nothing.
+
+use radrm_base::HostUse;
+
+use crate::interference::{HostLoad, HostSpec, host_speeds};
+use crate::job::JobId;
+use crate::place::Ask;
+
+/// A job on a node.
+#[derive(Clone, Copy, Debug)]
+struct OnHost {
+    job: JobId,
+    priority: i32,
+    load: HostLoad,
+}
+
+/// The jobs of a node whose use of the host is known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostJobs {
+    jobs: Vec<OnHost>,
+    /// Cores that jobs may use; 0: not known.
+    cores: f64,
+    /// Of all their threads together.
+    threads: f64,
+    /// How fast each is for what the others do to the host.
+    speeds: Vec<f64>,
+}
+
+/// What a job does to the others of a node, and they to it, on the host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct HostEffect {
+    /// Its own speed, 0 to 1.
+    pub(crate) speed: f64,
+    /// What all others lose together, in speeds.
+    pub(crate) lost: f64,
+    /// The slowest of those that lose.
+    pub(crate) slowest: f64,
+    /// The slowest of those that lose and are more important.
+    pub(crate) protected: f64,
+}
+
+impl HostEffect {
+    /// Nothing changes for any job.
+    pub(crate) const NONE: Self = Self { speed: 1.0, lost: 0.0, slowest: 1.0, protected: 1.0 };
+}
+
+/// Threads that want cores at the same time.
+fn threads(load: &HostLoad) -> f64 {
+    load.threads.max(load.cores)
+}
+
+impl HostJobs {
+    /// The node has so many cores for jobs.
+    pub(crate) fn bound(&mut self, cpu_milli: u64) {
+        self.cores = cpu_milli as f64 / 1000.0;
+        self.settle();
+    }
+
+    /// A job comes, or more is known of it. Returns whether anything changed.
+    pub(crate) fn set(&mut self, job: JobId, priority: i32, used: Option<HostUse>) -> bool {
+        let Some(used) = used.filter(|used| used.cpu_milli > 0) else { return false };
+        let load = HostLoad::from(used);
+        match self.jobs.iter_mut().find(|there| there.job == job) {
+            Some(there) if there.load == load => return false,
+            Some(there) => there.load = load,
+            None => self.jobs.push(OnHost { job, priority, load }),
+        }
+        self.settle();
+        true
+    }
+
+    /// A job leaves. Returns whether it had a part in anything.
+    pub(crate) fn leave(&mut self, job: JobId) -> bool {
+        let before = self.jobs.len();
+        self.jobs.retain(|there| there.job != job);
+        let left = self.jobs.len() < before;
+        if left {
+            self.settle();
+        }
+        left
+    }
+
+    fn settle(&mut self) {
+        self.threads = self.jobs.iter().map(|there| threads(&there.load)).sum();
+        self.speeds = match self.is_free(0.0) {
+            true => vec![1.0; self.jobs.len()],
+            false => self.predict(None),
+        };
+    }
+
+    /// Whether each thread has a core, with so many more.
+    fn is_free(&self, more: f64) -> bool {
+        self.cores <= 0.0 || self.threads + more <= self.cores
+    }
+
+    /// Whether these two leave each thread a core.
+    pub(crate) fn has_room_for(&self, one: Option<HostUse>, other: Option<HostUse>) -> bool {
+        let more = [one, other].into_iter().flatten().map(|used| threads(&used.into())).sum();
+        one.is_none() || other.is_none() || self.is_free(more)
+    }
+
+    fn predict(&self, newcomer: Option<HostLoad>) -> Vec<f64> {
+        let jobs: Vec<HostLoad> = self.jobs.iter().map(|there| there.load).chain(newcomer).collect();
+        host_speeds(&jobs, &HostSpec::of_cores(self.cores))
+    }
+
+    /// What a job would do here.
+    pub(crate) fn effect(&self, ask: &Ask) -> HostEffect {
+        let Some(newcomer) = ask.host_use.filter(|used| used.cpu_milli > 0).map(HostLoad::from) else {
+            return HostEffect::NONE;
+        };
+        if self.is_free(threads(&newcomer)) || self.jobs.is_empty() {
+            return HostEffect::NONE;
+        }
+        let after = self.predict(Some(newcomer));
+        let mut effect = HostEffect { speed: after.last().copied().unwrap_or(1.0), ..HostEffect::NONE };
+        for ((there, before), after) in self.jobs.iter().zip(&self.speeds).zip(&after) {
+            let lost = (before - after).max(0.0);
+            effect.lost += lost;
+            if lost > 0.0 {
+                effect.slowest = effect.slowest.min(*after);
+                if there.priority > ask.priority {
+                    effect.protected = effect.protected.min(*after);
+                }
+            }
+        }
+        effect
+    }
+}
