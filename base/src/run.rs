@@ -71,12 +71,12 @@ impl HostMeter {
     #[must_use]
     pub fn used(&self, resident: Bytes) -> Option<HostUse> {
         let Self { time, cpu, squares, .. } = *self;
-        // A conversion from a float saturates. A clock's slip makes no thread.
-        (time > 0.0).then(|| HostUse {
-            cpu_milli: (cpu / time * 1000.0).round() as u32,
-            threads: if cpu > 0.0 { (squares / cpu - 0.05).ceil().max(1.0) as u32 } else { 0 },
-            resident,
-        })
+        if time <= 0.0 {
+            return None;
+        }
+        // A conversion from a float saturates. A clock's slip makes no thread: a twentieth more is none.
+        let threads = if cpu > 0.0 { ((squares / cpu + 0.95) as u32).max(1) } else { 0 };
+        Some(HostUse { cpu_milli: (cpu / time * 1000.0 + 0.5) as u32, threads, resident })
     }
 }
 
