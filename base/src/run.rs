@@ -81,7 +81,7 @@ impl HostMeter {
 }
 
 /// One earlier run of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct PastRun {
     /// Its batch size, if that is known.
@@ -113,8 +113,8 @@ mod tests {
         };
         let loader = of(&[(1000, 600); 50]).unwrap();
         assert_eq!(loader, HostUse { cpu_milli: 600, threads: 1, resident: Bytes(7) });
-        let mut spans = vec![(1000, 8000)];
-        spans.extend([(1000, 900); 400]);
+        let mut spans = [(1000, 900); 400];
+        spans[0] = (1000, 8000);
         assert_eq!(of(&spans).map(|of| of.threads), Some(2), "and not 8");
         assert_eq!(of(&[(1000, 3900), (1000, 4000)]).map(|of| (of.cpu_milli, of.threads)), Some((3950, 4)));
         assert_eq!(of(&[(1000, 0)]).map(|of| (of.cpu_milli, of.threads)), Some((0, 0)));

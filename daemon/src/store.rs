@@ -275,17 +275,16 @@ impl Store {
     }
 
     fn legacy_runs(&self) -> Result<Vec<LegacyRun>> {
-        let mut statement = self.connection.prepare(
-            "SELECT uid, program, model, batch, peak, ran_ms, activity, complete FROM runs ORDER BY id",
-        )?;
+        let query = "SELECT uid,program,model,batch,peak,ran_ms,activity,complete FROM runs ORDER BY id";
+        let mut statement = self.connection.prepare(query)?;
         let run = |row: &Row<'_>| {
             let past = PastRun {
                 batch: row.get(3)?,
                 peak: Bytes(row.get::<_, i64>(4)?.unsigned_abs()),
                 ran: Millis(row.get::<_, i64>(5)?.unsigned_abs()),
                 activity: from_json(row.get(6)?),
-                host: None,
                 complete: row.get(7)?,
+                ..PastRun::default()
             };
             Ok(LegacyRun { uid: row.get(0)?, program: row.get(1)?, model: row.get(2)?, past })
         };
@@ -637,14 +636,7 @@ mod tests {
         )
         .unwrap();
         drop(old);
-        let past = PastRun {
-            batch: None,
-            peak: Bytes(3),
-            ran: Millis(4),
-            activity: None,
-            host: None,
-            complete: true,
-        };
+        let past = PastRun { peak: Bytes(3), ran: Millis(4), complete: true, ..PastRun::default() };
         let run = LegacyRun { uid: 7, program: "p".into(), model: "m".into(), past };
         // Its runs stay until they are safe elsewhere, and are handed over once.
         for (safe, expected) in [(false, Some(1)), (true, Some(1)), (true, None)] {

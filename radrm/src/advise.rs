@@ -1,5 +1,7 @@
 //! `radrm advise`: which recorded programs share a GPU well, which card costs least for each, and what limits each.
 
+mod host;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -10,9 +12,7 @@ use radrm_collector::dataset::{Dataset, Filter, Origin, Row, program_name};
 use radrm_emulator_machine::{GpuSpec, Models};
 use radrm_profile::model::Profile;
 use radrm_scheduler_core::across::{Margins, Rate, Throughput, rate};
-use radrm_scheduler_core::interference::{
-    Constants, HostLoad, HostSpec, Learner, Resident, Speed, both, host_speeds,
-};
+use radrm_scheduler_core::interference::{Constants, Learner, Resident, Speed};
 use radrm_scheduler_core::{Activity, Bytes, Permille, Program};
 use radrm_term::{Table, fit, left, right};
 use serde::Serialize;
@@ -112,7 +112,7 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     let chosen = chosen(&rows, &flags.runs)?;
     let all: Vec<Compared> = chosen.into_iter().map(|row| compared(row, &dataset)).collect();
     let learners = learners(&dataset).map_err(|error| in_file(&path, error))?;
-    let pairs = pairs(&all, &learners, &models, cores());
+    let pairs = pairs(&all, &learners, &models, host::cores());
     let cards: Vec<Card> =
         all.iter().flat_map(|of| prices.iter().map(|priced| card(of, priced, &rows, &models))).collect();
     if flags.json {
@@ -179,24 +179,6 @@ fn compared(row: Row, dataset: &Dataset) -> Compared {
     Compared { name: program(&row), row, activity, host, limit }
 }
 
-/// Cores of this host.
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}
-
-/// Speeds that two programs leave each other on a host of so many cores.
-fn on_host(one: Option<HostUse>, other: Option<HostUse>, cores: usize) -> Option<[f64; 2]> {
-    let loads = [HostLoad::from(one?), HostLoad::from(other?)];
-    host_speeds(&loads, &HostSpec::of_cores(cores as f64)).try_into().ok()
-}
-
-impl Figure {
-    /// The same for a job that is slowed on the host, too.
-    fn slowed(self, by: f64) -> Self {
-        Self { value: both(self.value, by), low: both(self.low, by), high: both(self.high, by) }
-    }
-}
-
 impl Compared {
     fn resident(&self) -> Option<Resident> {
         Some(Resident { program: Some(Program::named(&self.name)), activity: self.activity? })
@@ -248,7 +230,7 @@ fn pairs(all: &[Compared], learners: &BTreeMap<String, Learner>, models: &Models
             let bytes = one.row.footprint_bytes.zip(other.row.footprint_bytes).map(|(a, b)| a + b);
             let memory =
                 models.gpu.iter().find(|model| model.name == gpu).map(|model| model.memory_mib << 20);
-            let host = on_host(one.host, other.host, cores);
+            let host = host::speeds(one.host, other.host, cores);
             let [slow_one, slow_other] = host.unwrap_or([1.0; 2]);
             pairs.push(Pair {
                 runs: [one.row.id, other.row.id],
@@ -446,31 +428,6 @@ mod tests {
         assert_eq!(misfits, [false, false, false, true, true, true]);
         let speed = pairs[0].speeds[0];
         assert!(speed.low < speed.value && speed.value <= speed.high);
-    }
-
-    #[test]
-    fn two_loaders_that_need_the_same_cores_come_after_one_beside_a_job_of_the_gpu() {
-        let models = Models::known().unwrap();
-        let gpu = &models.gpu.iter().find(|model| model.id == "A100-40GB").unwrap().name;
-        let mut rows =
-            [row(1, "a", 8, gpu, 100, 1), row(2, "b", 8, gpu, 100, 1), row(3, "c", 8, gpu, 100, 1)];
-        for (row, (cpu, threads)) in rows.iter_mut().zip([(3900, 4), (3900, 4), (100, 1)]) {
-            (row.host_cpu_milli, row.host_threads) = (Some(cpu), Some(threads));
-        }
-        let all: Vec<Compared> = rows.iter().map(of).collect();
-        let speed = |runs: [i64; 2], cores| {
-            let pairs = pairs(&all, &BTreeMap::new(), &models, cores);
-            pairs.iter().find(|pair| pair.runs == runs).unwrap().speeds[0].value
-        };
-        assert!(
-            speed([1, 2], 4) < 0.6 && speed([1, 3], 4) > 0.85,
-            "{} {}",
-            speed([1, 2], 4),
-            speed([1, 3], 4)
-        );
-        assert!((speed([1, 2], 16) - speed([1, 3], 16)).abs() < 1e-9, "cores for all of them");
-        rows[1].host_cpu_milli = None;
-        assert_eq!(of(&rows[1]).host, None);
     }
 
     #[test]

@@ -7,7 +7,6 @@ use radrm_base::HostUse;
 
 use crate::interference::{HostLoad, HostSpec, host_speeds};
 use crate::job::JobId;
-use crate::place::Ask;
 
 /// A job on a node.
 #[derive(Clone, Copy, Debug)]
@@ -107,9 +106,9 @@ impl HostJobs {
         host_speeds(&jobs, &HostSpec::of_cores(self.cores))
     }
 
-    /// What a job would do here.
-    pub(crate) fn effect(&self, ask: &Ask) -> HostEffect {
-        let Some(newcomer) = ask.host_use.filter(|used| used.cpu_milli > 0).map(HostLoad::from) else {
+    /// What a job of this use and priority would do here.
+    pub(crate) fn effect(&self, host_use: Option<HostUse>, priority: i32) -> HostEffect {
+        let Some(newcomer) = host_use.filter(|used| used.cpu_milli > 0).map(HostLoad::from) else {
             return HostEffect::NONE;
         };
         if self.is_free(threads(&newcomer)) || self.jobs.is_empty() {
@@ -122,7 +121,7 @@ impl HostJobs {
             effect.lost += lost;
             if lost > 0.0 {
                 effect.slowest = effect.slowest.min(*after);
-                if there.priority > ask.priority {
+                if there.priority > priority {
                     effect.protected = effect.protected.min(*after);
                 }
             }

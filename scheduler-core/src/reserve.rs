@@ -50,7 +50,7 @@ impl State {
             if ask.node.is_some_and(|only| only != index) {
                 continue;
             }
-            let host = node.host.effect(&ask);
+            let host = node.host.effect(ask.host_use, ask.priority);
             let mut places: Vec<(Prospect, usize, Vec<JobId>)> = Vec::new();
             for &at in &node.devices {
                 let dev = &self.devices[at];
@@ -245,7 +245,7 @@ impl State {
             launching: true,
         };
         let stay = dev.residents.iter().filter(|resident| !kept.blockers.contains(&resident.job));
-        let host = self.nodes[dev.node].host.effect(&kept.ask);
+        let host = self.nodes[dev.node].host.effect(kept.ask.host_use, kept.ask.priority);
         joins(&self.settings, dev, stay.chain(std::iter::once(&newcomer)), &kept.ask, &host, scratch).is_ok()
     }
 }

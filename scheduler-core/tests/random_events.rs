@@ -12,9 +12,7 @@ use radrm_scheduler_core::{
 #[path = "common/random.rs"]
 mod random;
 
-use random::{
-    Kind, Rng, device, first_steps, host_use, kinds, late_answer, observation, outcome, policies, settings,
-};
+use random::{Kind, Rng, device, first_steps, kinds, late_answer, observation, outcome, policies, settings};
 
 const STEPS: u32 = 10_000;
 
@@ -384,7 +382,6 @@ impl World {
             smocc: Permille(self.rng.below(500) as u32),
             drama: Permille(self.rng.below(700) as u32),
         });
-        job.host_use = self.rng.one_in(2).then(|| host_use(&mut self.rng));
         job.expected = self.rng.one_in(2).then(|| Millis(self.rng.below(100_000)));
         job.time_limit = self.rng.one_in(5).then(|| Millis(1000 + self.rng.below(100_000)));
         job.slot = self.rng.one_in(10).then(|| Millis(1000 + self.rng.below(50_000)));
@@ -399,7 +396,7 @@ impl World {
             job.after.push(self.dependency(id.0));
         }
         job.array = self.rng.one_in(6).then_some(ArrayLimit { array: JobId(id.0 / 16 * 16), at_once: 2 });
-        job.held = self.rng.one_in(30);
+        (job.held, job.host_use) = (self.rng.one_in(30), random::host_use(&mut self.rng));
         job
     }
 

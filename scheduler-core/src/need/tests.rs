@@ -1,6 +1,6 @@
 use super::*;
 use crate::event::Event;
-use crate::{JobId, Permille};
+use crate::{Job, JobId, Permille};
 
 fn run(batch: u32, mib: u64) -> PastRun {
     PastRun {
@@ -156,7 +156,7 @@ fn host_use_of_an_equal_run_comes_before_others() {
     let runs = [with(300, 8), run(16, 5000), with(700, 16)];
     let of = |batch| resolve(&runs, Some(batch)).host.map(|known| known.value);
     assert_eq!((of(16), of(8), of(99)), (Some(used(700)), Some(used(300)), Some(used(300))));
-    let job = resolve(&runs, Some(16)).of(crate::Job::new(JobId(1)));
+    let job = resolve(&runs, Some(16)).of(Job::new(JobId(1)));
     assert_eq!(job.host_use, Some(used(700)));
 }
 

@@ -101,6 +101,8 @@ impl Again {
 
 #[cfg(test)]
 mod tests {
+    use radrm_base::HostUse;
+
     use super::*;
     use crate::{Action, Bytes, Job, JobId, Need, Reason, replay::Cluster};
 

@@ -355,7 +355,7 @@ impl State {
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut best: Option<(usize, Vec<Victims>)> = None;
         for (index, node) in self.nodes.iter().enumerate() {
-            let host = node.host.effect(&ask);
+            let host = node.host.effect(ask.host_use, ask.priority);
             let mut places: Vec<Victims> = Vec::new();
             for &at in &node.devices {
                 let dev = &self.devices[at];

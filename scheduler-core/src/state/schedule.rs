@@ -349,7 +349,14 @@ impl<'a> Search<'a> {
         }
         let host = match self.host {
             Some((node, host)) if node == dev.node => host,
-            _ => self.host.insert((dev.node, state.nodes[dev.node].host.effect(&self.ask))).1,
+            _ => {
+                self.host
+                    .insert((
+                        dev.node,
+                        state.nodes[dev.node].host.effect(self.ask.host_use, self.ask.priority),
+                    ))
+                    .1
+            }
         };
         match admits(&state.settings, dev, &self.ask, &host, state.now, &mut self.scratch) {
             Err(wait) => self.blocked(wait),

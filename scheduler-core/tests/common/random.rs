@@ -57,10 +57,11 @@ pub fn outcome(rng: &mut Rng) -> Outcome {
     }
 }
 
-/// What a job takes of its host.
-pub fn host_use(rng: &mut Rng) -> HostUse {
+/// What a job takes of its host, if that is known.
+pub fn host_use(rng: &mut Rng) -> Option<HostUse> {
     let threads = rng.below(24) as u32;
-    HostUse { cpu_milli: threads * (1 + rng.below(1000) as u32), threads, resident: Bytes::from_gib(1) }
+    let cpu_milli = threads * (1 + rng.below(1000) as u32);
+    rng.one_in(2).then_some(HostUse { cpu_milli, threads, resident: Bytes::from_gib(1) })
 }
 
 /// What a monitor sees of a job that uses so much.
@@ -68,7 +69,7 @@ pub fn observation(rng: &mut Rng, used: Bytes) -> JobObservation {
     let speed = Some(Permille(rng.below(1000) as u32));
     let smact = Permille(rng.below(1001) as u32);
     let activity = rng.one_in(2).then_some(Activity { smact, smocc: smact, drama: smact });
-    let host_use = rng.one_in(4).then(|| host_use(rng));
+    let host_use = host_use(rng).filter(|_| rng.one_in(2));
     JobObservation { used, peak: used, speed, activity, host_use }
 }
 
