@@ -5,6 +5,7 @@ which it was requested shows whether that was in a forward pass, in a step of an
 """
 
 import os
+import sys
 
 import radrm_backward
 import radrm_imports
@@ -117,6 +118,16 @@ def _kind(block, place, is_within):
     if label == radrm_modules.OPTIMIZER:
         return OPTIMIZER_STEP, None
     return OTHER, None
+
+
+def program_stack():
+    """The program's stack at this moment, innermost frame first."""
+    frames, frame = [], sys._getframe(1)
+    while frame is not None and len(frames) < radrm_rows.FRAMES:
+        if not frame.f_code.co_filename.startswith(OWN):
+            frames.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(frames)
 
 
 def _program_frames(frames):

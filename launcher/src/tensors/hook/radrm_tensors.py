@@ -10,7 +10,6 @@ import atexit
 import importlib
 import json
 import os
-import sys
 import threading
 import time
 import weakref
@@ -24,7 +23,6 @@ import radrm_modules
 import radrm_peaks
 import radrm_repeats
 import radrm_replay
-import radrm_rows
 
 FOLDER = os.environ.get("RADRM_TENSORS")
 
@@ -56,16 +54,6 @@ def write(figures):
 def write_missing(framework, why):
     """Why nothing but the driver's allocations is known."""
     write({"framework": framework, "missing": why})
-
-
-def _program_stack():
-    """The program's stack at this moment, innermost frame first."""
-    frames, frame = [], sys._getframe(1)
-    while frame is not None and len(frames) < radrm_rows.FRAMES:
-        if not frame.f_code.co_filename.startswith(radrm_holders.OWN):
-            frames.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
-        frame = frame.f_back
-    return tuple(frames)
 
 
 class Recorder:
@@ -195,7 +183,7 @@ class Recorder:
                 self.place("backward")
                 self.await_call()
                 if not self.is_resting:
-                    running.append(self.passes.begin(_program_stack()))
+                    running.append(self.passes.begin(radrm_holders.program_stack()))
                     if self.modules:
                         self.modules.backward()
 
