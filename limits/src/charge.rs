@@ -40,9 +40,12 @@ struct Group {
     members: usize,
     /// A figure came.
     is_heard: bool,
-    /// By the GPU; with the changes, the bytes asked for and the number of processes around the figure.
-    seen: HashMap<[u8; 16], (Seen, (u64, u64, u64))>,
+    /// By the GPU; with what was known around the figure.
+    seen: HashMap<[u8; 16], (Seen, Around)>,
 }
+
+/// The changes, the bytes asked for and the number of processes.
+type Around = (u64, u64, u64);
 
 /// What was found of a process on a GPU, the last time.
 #[derive(Clone, Copy, Debug)]

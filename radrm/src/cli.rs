@@ -17,7 +17,7 @@ use crate::{
 /// Columns of help texts, as of a narrow terminal.
 const WIDTH: usize = 80;
 
-/// For somebody who types the name alone.
+/// For a user who types the name alone.
 const BEGIN: &str =
     "no command given: try `radrm doctor`, which checks this machine, or `radrm demo`, which needs no GPU";
 
