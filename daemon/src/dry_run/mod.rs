@@ -230,9 +230,8 @@ pub(crate) fn left(marker: &Path) -> Option<radrm_os::ProcessIdentity> {
         }
         thread::sleep(std::time::Duration::from_millis(50));
     }
-    supervisor.filter(|who| who.lives()).map(|who| {
+    supervisor.filter(|who| who.lives()).inspect(|who| {
         // SAFETY: a plain system call; the process was just seen to be the helper.
         unsafe { libc::kill(who.pid.cast_signed(), libc::SIGKILL) };
-        who
     })
 }

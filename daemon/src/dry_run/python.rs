@@ -58,7 +58,8 @@ fn name(program: &OsStr) -> Option<&str> {
 /// blanks are between the words.
 fn line(text: &str) -> Option<Vec<OsString>> {
     let (setup, last) = text.rsplit_once('\n').unwrap_or(("", text));
-    if !setup.is_empty() && !(setup.starts_with("{ ") && setup.ends_with("\n} || exit")) {
+    let is_setup = setup.starts_with("{ ") && setup.ends_with("\n} || exit");
+    if !(setup.is_empty() || is_setup) {
         return None;
     }
     let last = last.strip_prefix(EXEC)?;
