@@ -161,6 +161,10 @@ fn a_request_that_a_fault_refused_is_not_shown_as_a_full_gpu() {
         let text = text(profile, &summary, &TextOptions::default());
         (text.contains("refused by a fault injected by --faults ("), summary.failed_requests[0].injected)
     };
+    // Less than what was free.
+    for process in &mut profile.processes {
+        process.state.failures.iter_mut().for_each(|failure| failure.size = Bytes::from_gib(1));
+    }
     assert_eq!(shown(&profile), (false, false));
     profile.job.emulated = Some("H200 with faults oom@2".into());
     assert_eq!(shown(&profile), (true, true));
