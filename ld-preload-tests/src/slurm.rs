@@ -453,7 +453,7 @@ impl Slurm {
         let nodes = (1..=self.machines.len()).map(|node| format!("log/slurmd-node{node}.log"));
         let names =
             ["log/started", "log/munged.log", "log/slurmctld.log", "log/slurmdbd.log"].map(str::to_owned);
-        names.into_iter().chain(nodes).map(|name| end(&name)).collect()
+        names.into_iter().chain(nodes).map(|name| end(&name)).chain([self.shown_processes()]).collect()
     }
 }
 

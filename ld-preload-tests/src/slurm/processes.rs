@@ -96,6 +96,17 @@ impl Slurm {
         Process::all().filter(is_of).collect()
     }
 
+    /// The same with their parents and command lines, for messages of tests.
+    pub(super) fn shown_processes(&self) -> String {
+        let parent =
+            |process: Process| process.parent().map(|parent| format!("{} ({})", parent.0, parent.name()));
+        let shown = |process: Process| {
+            format!("{} of {}: {}\n", process.0, parent(process).unwrap_or_default(), process.command())
+        };
+        let processes: String = self.of_jobs().into_iter().map(shown).collect();
+        format!("--- processes of jobs\n{processes}")
+    }
+
     /// The `slurmstepd` of steps whose tasks run.
     pub fn steps(&self) -> Vec<u32> {
         let parents = self.of_jobs().into_iter().filter_map(Process::parent);
