@@ -201,7 +201,16 @@ mod tests {
         old.pragma_update(None, "user_version", 3).unwrap();
         let command = Row::of_command(&["p".to_owned()], Path::new("/"), 1);
         let ran = Row { footprint_bytes: Some(7), complete: true, outcome: "exited".into(), ..command };
+        // A row as that schema had it.
+        let host = ["host_cpu_milli", "host_threads", "host_resident_bytes"];
+        let each = |what: &str, kind: &str| {
+            host.iter().for_each(|name| {
+                old.execute_batch(&format!("ALTER TABLE runs {what} COLUMN {name}{kind}")).unwrap();
+            });
+        };
+        each("ADD", " INTEGER");
         table::insert(&old, &ran, None).unwrap();
+        each("DROP", "");
         drop(old);
         let past = |dataset: &Dataset| {
             let of =
