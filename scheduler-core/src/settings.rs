@@ -97,7 +97,7 @@ pub struct Order {
     /// beside nothing. A job of unknown run time is set back by an eighth of it.
     pub shortest_most: Millis,
     /// GPU time after which a job goes to a second queue. Its jobs come after all of the first one, and where their preemption
-    /// allows it they give way to those and to jobs before them. `None`: there is one queue.
+    /// allows it they give way to those and to jobs before them. Where it is not set there is one queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demote_after: Option<Millis>,
     /// Fair shares over users.

@@ -172,7 +172,10 @@ fn steps_are_reported_once_whatever_is_killed() {
     let begin = format!("{killed}.batch,");
     slurm.until("it has a row", || !daemon.rows(&begin).is_empty());
     let row = daemon.rows(&begin).remove(0);
-    assert_eq!((row[6].as_str(), row[8].as_str()), ("", "524288000"), "{row:?}");
+    assert_eq!(row[6], "", "{row:?}");
+    // Of NVML's figure, where that was read in time, the process's context of 140 MiB is a part.
+    let peak: u64 = row[8].parse().expect("bytes");
+    assert!([500 * MIB, 640 * MIB].contains(&peak), "{row:?}");
     daemon.kill();
     daemon.start();
     // Its file goes after its row is written: the daemon may have been killed in between, and finds it again.
