@@ -21,16 +21,6 @@ OTHER, UNKNOWN = "other", "unknown"
 OWN = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, radrm_imports.__file__))
 
 
-def program_stack():
-    """The program's stack at this moment, innermost frame first."""
-    frames, frame = [], sys._getframe(1)
-    while frame is not None and len(frames) < radrm_rows.FRAMES:
-        if not frame.f_code.co_filename.startswith(OWN):
-            frames.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
-        frame = frame.f_back
-    return tuple(frames)
-
-
 def pointer(tensor):
     """Address of a tensor's memory on the GPU; 0 if it has none."""
     tensor = getattr(tensor, "_local_tensor", tensor)
