@@ -93,8 +93,7 @@ impl Fence {
     /// Raises it around a group. Where that fails the quota holds without.
     fn raise(&self, node: &Node, group: &Group) {
         let Ok(inventory) = node.machine.inventory() else { return };
-        let whole = inventory.usable().filter(|gpu| gpu.index.is_some());
-        let limits = whole.filter_map(|gpu| match self.devices.contains(&gpu.uuid) {
+        let limits = cgroup::limited(&inventory).filter_map(|gpu| match self.devices.contains(&gpu.uuid) {
             true => GroupLimit::behind(gpu, self.request, self.limit),
             false => GroupLimit::behind(gpu, 0, 0),
         });

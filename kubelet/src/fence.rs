@@ -25,8 +25,7 @@ pub fn raise(
     if !cgroup::has_limits(&inventory.driver) {
         return Vec::new();
     }
-    let gpus = inventory.usable().filter(|gpu| gpu.index.is_some());
-    let limits: Vec<GroupLimit> = gpus
+    let limits: Vec<GroupLimit> = cgroup::limited(inventory)
         .filter_map(|gpu| {
             let limit = *grant.limits.get(&gpu.uuid)?;
             GroupLimit::behind(gpu, grant.request(&gpu.uuid).unwrap_or(limit), limit)

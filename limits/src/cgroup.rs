@@ -80,17 +80,27 @@ pub fn has_limits(driver: &str) -> bool {
     branch.is_some_and(|branch| branch >= DRIVER)
 }
 
+/// The GPUs that the driver limits control groups on: instances have no number, and it takes none.
+pub fn limited(inventory: &Inventory) -> impl Iterator<Item = &Gpu> {
+    inventory.usable().filter(|gpu| gpu.index.is_some())
+}
+
+/// NVML, with a driver that has limits.
+fn open(source: &NvmlSource) -> Result<Nvml, FenceError> {
+    let nvml = Nvml::open(source)?;
+    let driver = nvml.driver().unwrap_or_default();
+    match has_limits(&driver) {
+        true => Ok(nvml),
+        false => Err(FenceError::Driver(driver)),
+    }
+}
+
 /// Sets the limits of a control group, named by its directory. Takes root.
 ///
 /// # Errors
 /// [`FenceError`]; no limit is left then.
 pub fn set(source: &NvmlSource, group: &Path, limits: &[GroupLimit]) -> Result<(), FenceError> {
-    let nvml = Nvml::open(source)?;
-    let driver = nvml.driver().unwrap_or_default();
-    if !has_limits(&driver) {
-        return Err(FenceError::Driver(driver));
-    }
-    set_by(&nvml, group, limits)
+    set_by(&open(source)?, group, limits)
 }
 
 fn set_by(driver: &dyn Driver, group: &Path, limits: &[GroupLimit]) -> Result<(), FenceError> {
@@ -110,14 +120,10 @@ fn set_by(driver: &dyn Driver, group: &Path, limits: &[GroupLimit]) -> Result<()
 /// controller the groups above it keep the guarantee otherwise.
 ///
 /// # Errors
-/// NVML does not answer.
+/// NVML does not answer, or the driver is older.
 pub fn clear(source: &NvmlSource, group: &Path) -> Result<(), FenceError> {
-    let nvml = Nvml::open(source)?;
-    let inventory = nvml.inventory()?;
-    if !has_limits(&inventory.driver) {
-        return Err(FenceError::Driver(inventory.driver));
-    }
-    clear_by(&nvml, group, inventory.usable().map(|gpu| gpu.uuid.as_str()));
+    let nvml = open(source)?;
+    clear_by(&nvml, group, limited(&nvml.inventory()?).map(|gpu| gpu.uuid.as_str()));
     Ok(())
 }
 
@@ -133,13 +139,9 @@ fn clear_by<'g>(driver: &dyn Driver, group: &Path, gpus: impl Iterator<Item = &'
 /// # Errors
 /// NVML does not answer, or the driver is older.
 pub fn memory(source: &NvmlSource, group: &Path) -> Result<Vec<(String, GroupMemory)>, FenceError> {
-    let nvml = Nvml::open(source)?;
-    let inventory = nvml.inventory()?;
-    if !has_limits(&inventory.driver) {
-        return Err(FenceError::Driver(inventory.driver));
-    }
+    let nvml = open(source)?;
     let of = |gpu: &Gpu| Some((gpu.uuid.clone(), nvml.device(&gpu.uuid).ok()?.group_memory(group).ok()?));
-    Ok(inventory.usable().filter_map(of).collect())
+    Ok(limited(&nvml.inventory()?).filter_map(of).collect())
 }
 
 /// The directory of this process's control group of version 2.
@@ -204,11 +206,8 @@ impl Drop for Fence {
 /// The fence behind a job's limits: all of each limit is guaranteed. `None`: there is nothing to limit, or nothing that
 /// limits.
 fn limits(inventory: &Inventory, limit_of: &dyn Fn(&Gpu) -> u64) -> Option<Vec<GroupLimit>> {
-    let limits = || {
-        // Instances have no number, and the driver takes none.
-        let whole = inventory.usable().filter(|gpu| gpu.index.is_some());
-        whole.filter_map(|gpu| GroupLimit::behind(gpu, limit_of(gpu), limit_of(gpu))).collect::<Vec<_>>()
-    };
+    let of = |gpu: &Gpu| GroupLimit::behind(gpu, limit_of(gpu), limit_of(gpu));
+    let limits = || limited(inventory).filter_map(of).collect::<Vec<_>>();
     has_limits(&inventory.driver).then(limits).filter(|limits| !limits.is_empty())
 }
 

@@ -94,13 +94,12 @@ fn set(flags: &SetFlags) -> Result<(), Failure> {
 
 /// The limits of a group on each GPU; without requests all of each limit is guaranteed.
 fn group_limits(inventory: &Inventory, limits: &[Limit], requests: Option<&[Limit]>) -> Vec<GroupLimit> {
-    let whole = inventory.usable().filter(|gpu| gpu.index.is_some());
     let of = |gpu: &Gpu| {
         let bytes = |limits: &[Limit]| amount_for(limits, &gpu.bytes).map(|amount| amount.bytes(gpu.total));
         let limit = bytes(limits)?;
         GroupLimit::behind(gpu, requests.map_or(Some(limit), bytes).unwrap_or(0), limit)
     };
-    whole.filter_map(of).collect()
+    cgroup::limited(inventory).filter_map(of).collect()
 }
 
 #[derive(Serialize)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use radrm_os::host::{control_groups, own_control_group};
+use radrm_limits::cgroup::{has_limits, own_group};
 
 use crate::abi;
 use crate::grant::Grant;
@@ -45,8 +45,7 @@ pub fn group(job: u32, settings: &Settings) -> Option<PathBuf> {
     if !is_wanted {
         return None;
     }
-    let own = control_groups()?.join(own_control_group()?);
-    of_job(&own, job).map(Path::to_owned)
+    of_job(&own_group()?, job).map(Path::to_owned)
 }
 
 /// Slurm's group of a job, `job_7`, above that of one of its steps.
@@ -61,7 +60,7 @@ fn is_new(text: &str) -> bool {
     let words = text.lines().next().unwrap_or_default().split_whitespace();
     let is_version =
         |word: &&str| word.contains('.') && word.starts_with(|first: char| first.is_ascii_digit());
-    words.filter(is_version).take(1).any(radrm_limits::cgroup::has_limits)
+    words.filter(is_version).take(1).any(has_limits)
 }
 
 /// Runs `radrm fence`, without anything that is the user's. Gives whether it did what it should.
