@@ -4,10 +4,17 @@ use radrm_scheduler_core::Bytes;
 use serde::Deserialize;
 use thiserror::Error;
 
+/// A report of `radrm-run`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Report {
+    /// `None`: it is not of a dry run.
+    dry_run: Option<Summary>,
+}
+
 /// The part of the report that counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Summary {
+struct Summary {
     withheld: Option<String>,
     out_of_memory: u64,
     gpus: Vec<Held>,
@@ -16,11 +23,6 @@ pub struct Summary {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct Held {
     held_peak: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Report {
-    dry_run: Option<Summary>,
 }
 
 /// Why a dry run shows no need, as the end of a sentence.
@@ -40,19 +42,14 @@ pub enum NoFigure {
     Withheld(String),
 }
 
-/// Reads a report; `None` where it is none, or not of a dry run.
-#[must_use]
-pub fn summary(report: &[u8]) -> Option<Summary> {
-    serde_json::from_slice(report).ok().and_then(|report: Report| report.dry_run)
-}
-
-/// What the driver held on the GPU where that was most, by the report and the exit code (`None`: a signal).
+/// What the driver held on the GPU where that was most, by the report (`None`: there is none) and the
+/// exit code (`None`: a signal).
 ///
 /// # Errors
 /// Why there is no figure.
-pub fn figure(report: Option<Summary>, code: Option<i32>) -> Result<Bytes, NoFigure> {
+pub fn figure(report: Option<Report>, code: Option<i32>) -> Result<Bytes, NoFigure> {
     let ending = || code.map_or(NoFigure::Killed, NoFigure::Exited);
-    let report = report.ok_or_else(ending)?;
+    let report = report.and_then(|report| report.dry_run).ok_or_else(ending)?;
     if let Some(why) = report.withheld {
         return Err(NoFigure::Withheld(why));
     }
@@ -73,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_figure_is_read_or_the_reason_why_there_is_none() {
-        let of = |text: &str, code| figure(summary(text.as_bytes()), code);
+        let of = |text: &str, code| figure(serde_json::from_str(text).ok(), code);
         let text = r#"{"dry_run": {"withheld": null, "out_of_memory": 0, "gpus": [{"held_peak": 100}, {"held_peak": 400}]}}"#;
         assert_eq!(of(text, Some(0)), Ok(Bytes(400)));
         for (text, code, part) in [

@@ -17,9 +17,8 @@ use radrm_protocol::trial;
 use radrm_protocol::words;
 use radrm_scheduler_core::Bytes;
 use rustix::event::{PollFd, PollFlags, poll};
-use serde::{Deserialize, Serialize};
 
-use super::inspect::{self, inspect};
+use super::inspect::{Found, inspect};
 use super::{Answer, Bounds, Order, Outcome, confine, short};
 use crate::error::DaemonError;
 use crate::host::Snapshot;
@@ -122,14 +121,6 @@ struct Ended {
     fault: Option<Fault>,
 }
 
-/// What is read of a program by a child that is its user's.
-#[derive(Serialize, Deserialize)]
-enum Inspected {
-    Fit(String),
-    Unfit(String),
-    Failed(String),
-}
-
 struct Helper<'a> {
     signals: File,
     daemon: &'a File,
@@ -151,10 +142,10 @@ impl Helper<'_> {
         if let Some(fault) = inspected.fault {
             return Ok(Answer { outcome: fault.outcome(&self.bounds), ..Answer::default() });
         }
-        let digest = match serde_json::from_slice(&inspected.wrote) {
-            Ok(Inspected::Fit(digest)) => digest,
-            Ok(Inspected::Unfit(why)) => return Ok(Answer { unfit: true, ..Answer::failed(why) }),
-            Ok(Inspected::Failed(why)) => return Ok(Answer::failed(why)),
+        let digest = match serde_json::from_slice::<Result<Found, String>>(&inspected.wrote) {
+            Ok(Ok(Found::Fit(digest))) => digest,
+            Ok(Ok(Found::Unfit(why))) => return Ok(Answer { unfit: true, ..Answer::failed(why) }),
+            Ok(Err(why)) => return Ok(Answer::failed(why)),
             Err(_) => return Ok(Answer::failed("its files cannot be read")),
         };
         if let Some((_, known)) = order.known.iter().find(|(of, _)| *of == digest) {
@@ -172,7 +163,7 @@ impl Helper<'_> {
             None if order.group.as_ref().is_some_and(Group::has_killed) => {
                 Fault::Memory.outcome(&self.bounds)
             }
-            None => Some(match trial::figure(trial::summary(&ended.wrote), ended.code) {
+            None => Some(match trial::figure(serde_json::from_slice(&ended.wrote).ok(), ended.code) {
                 Ok(held) => Outcome::Held(held.0),
                 Err(why) => Outcome::Failed(short(&why.to_string())),
             }),
@@ -332,17 +323,12 @@ fn end_all(child: libc::pid_t, mut code: Option<Option<i32>>) -> Option<Option<i
     }
 }
 
-/// Reads the program as its user.
-fn look(order: &Order) -> Inspected {
+/// Reads the program as its user; an error is why it could not be read.
+fn look(order: &Order) -> Result<Found, String> {
     let entered = become_user(order.user.as_ref()).and_then(|()| enter(order));
-    if let Err(why) = entered {
-        return Inspected::Failed(why.to_string());
-    }
+    entered.map_err(|why| why.to_string())?;
     let command: Vec<OsString> = order.command.iter().filter_map(|word| words::decode(word)).collect();
-    match inspect(&command, &order.cwd) {
-        inspect::Found::Fit(digest) => Inspected::Fit(digest),
-        inspect::Found::Unfit(why) => Inspected::Unfit(why),
-    }
+    Ok(inspect(&command, &order.cwd))
 }
 
 /// Goes where the program is to run.

@@ -10,6 +10,7 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::python::{Script, script};
@@ -45,7 +46,7 @@ const MAX_FILES: usize = 256;
 const MAX_FILE: u64 = 4 << 20;
 
 /// What is found of a program.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Found {
     /// It uses a framework; the digest of its files.
     Fit(String),

@@ -52,8 +52,8 @@ pub(crate) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> 
         Ending::Exited(code) => Some(code),
         Ending::Killed { .. } => None,
     };
-    let report = serde_json::to_vec(&report).unwrap_or_default();
-    Ok(DryRun { held: trial::figure(trial::summary(&report), code)?, steps, gpu: model, background: false })
+    let held = trial::figure(serde_json::from_value(report).ok(), code)?;
+    Ok(DryRun { held, steps, gpu: model, background: false })
 }
 
 /// The machine to emulate, and what it is called: the node's model, of several the largest.
