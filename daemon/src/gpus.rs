@@ -36,6 +36,18 @@ pub(crate) struct Gpus {
 }
 
 impl Gpus {
+    /// No GPUs, and no driver.
+    pub(crate) fn off() -> Self {
+        Self {
+            source: NvmlSource::Off,
+            machine: None,
+            emulated: None,
+            list: Vec::new(),
+            driver: String::new(),
+            trouble: None,
+        }
+    }
+
     /// Finds the GPUs, or emulates some. Called while this process has one thread.
     pub(crate) fn find(config: &Config, boot_is_new: bool) -> Result<Self, DaemonError> {
         let real = inventory(&NvmlSource::System);
@@ -55,10 +67,7 @@ impl Gpus {
             Err(why) => DaemonError::Nvml(why).to_string(),
         };
         if config.emulate == "never" {
-            let none = (NvmlSource::Off, None, None, Vec::new());
-            let (source, machine, emulated, list) = none;
-            let driver = String::new();
-            return Ok(Self { source, machine, emulated, list, driver, trouble: Some(trouble) });
+            return Ok(Self { trouble: Some(trouble), ..Self::off() });
         }
         let wanted = if config.emulate.is_empty() { EMBEDDED } else { &config.emulate };
         Self::emulate(wanted, &config.state.join("machine"), boot_is_new)

@@ -217,10 +217,8 @@ pub(crate) fn start(
     let is_new = file.metadata().map_err(failed)?.len() == 0;
     let mut child = None;
     if is_free && is_new {
-        let order = supervisor::in_memory(call).map_err(failed)?;
-        let mut command = Command::new("/proc/self/exe");
-        command.arg(WORD).env_clear().current_dir("/").stdin(order).stdout(file);
-        child = Some(command.spawn().map_err(failed)?);
+        let started = supervisor::helper(WORD, call).and_then(|mut command| command.stdout(file).spawn());
+        child = Some(started.map_err(failed)?);
     } else {
         drop(file);
     }

@@ -1,5 +1,7 @@
 //! Queue and history on disk, in SQLite: what a daemon that died left to the next.
 
+mod spec;
+
 use std::path::Path;
 
 use radrm_base::PastRun;
@@ -9,6 +11,7 @@ use radrm_scheduler_core::{Activity, Bytes, Leaving, Millis, Needs, Verdict};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::{error::DaemonError, suspend::Suspension};
+pub(crate) use spec::put as put_spec;
 
 /// Where a job stands, as far as the disk knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -433,35 +436,6 @@ pub(crate) fn insert(tx: &Transaction<'_>, entry: &Entry, environment: &[String]
     Ok(tx.last_insert_rowid().unsigned_abs())
 }
 
-/// Of a job that is over so many bytes of its command are kept.
-const KEPT_COMMAND: usize = 8 << 10;
-
-/// The beginning of a command that is too long to be kept for weeks.
-fn beginning(command: &[String]) -> Option<Vec<String>> {
-    let mut left = KEPT_COMMAND;
-    let mut kept = Vec::new();
-    for (at, word) in command.iter().enumerate() {
-        if word.len() >= left {
-            kept.push(word[..word.floor_char_boundary(left)].to_owned());
-            kept.push(format!("... (cut: {} words)", command.len() - at));
-            return Some(kept);
-        }
-        left -= word.len() + 1;
-        kept.push(word.clone());
-    }
-    None
-}
-
-/// A job that has ended is not started again: of what its user wrote a bounded part is kept.
-fn shorten(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
-    tx.prepare_cached("UPDATE jobs SET environment = '[]' WHERE id = ?1")?.execute([int(entry.id)])?;
-    if let Some(command) = beginning(&entry.spec.command) {
-        let spec = Spec { command, ..entry.spec.clone() };
-        super::dry_run::stored::put_spec(tx, entry.id, &spec)?;
-    }
-    Ok(())
-}
-
 /// Writes what changes of a job.
 pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
     tx.prepare_cached(
@@ -496,7 +470,7 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         entry.needs.as_ref().map(json),
     ])?;
     match entry.stage {
-        Stage::Ended => shorten(tx, entry),
+        Stage::Ended => spec::shorten(tx, entry),
         _ => Ok(()),
     }
 }

@@ -114,8 +114,15 @@ pub(crate) fn marks(job: u64, attempt: u32) -> [String; 2] {
     [format!("RADRM_JOB={job}"), format!("RADRM_ATTEMPT={attempt}")]
 }
 
+/// This program once more, for the work that `word` names: with an order as its input, and nothing of the environment.
+pub(crate) fn helper(word: &str, order: &impl Serialize) -> io::Result<process::Command> {
+    let mut command = process::Command::new("/proc/self/exe");
+    command.arg(word).env_clear().current_dir("/").stdin(in_memory(order)?);
+    Ok(command)
+}
+
 /// An order as it is handed over: no other user can read it, and no disk has to have room for it.
-pub(crate) fn in_memory(order: &impl Serialize) -> io::Result<File> {
+fn in_memory(order: &impl Serialize) -> io::Result<File> {
     let mut file = File::from(memfd_create("radrm-order", MemfdFlags::CLOEXEC)?);
     file.write_all(&serde_json::to_vec(order)?)?;
     file.seek(SeekFrom::Start(0))?;

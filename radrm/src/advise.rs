@@ -228,8 +228,7 @@ fn pairs(all: &[Compared], learners: &BTreeMap<String, Learner>, models: &Models
             let gpu = one.row.gpu_model.as_deref().unwrap_or_default();
             let speeds = learners.get(gpu).unwrap_or(&shipped).predictor().speeds(&[a, b]);
             let bytes = one.row.footprint_bytes.zip(other.row.footprint_bytes).map(|(a, b)| a + b);
-            let memory =
-                models.gpu.iter().find(|model| model.name == gpu).map(|model| model.memory_mib << 20);
+            let memory = models.named(gpu).map(|model| model.memory_mib << 20);
             let host = host::speeds(one.host, other.host, cores);
             let [slow_one, slow_other] = host.unwrap_or([1.0; 2]);
             pairs.push(Pair {
@@ -260,7 +259,7 @@ fn card(of: &Compared, (card, cost): &(&GpuSpec, f64), rows: &[Row], models: &Mo
     if row.footprint_bytes.is_some_and(|bytes| bytes > card.memory_mib << 20) {
         return lacks(advice, "does not fit into its memory");
     }
-    let gpu = models.gpu.iter().find(|model| Some(&model.name) == row.gpu_model.as_ref());
+    let gpu = row.gpu_model.as_deref().and_then(|name| models.named(name));
     let Some(gpu) = gpu else { return lacks(advice, "the bandwidth of the GPU that it ran on is unknown") };
     let runs_on = |name: &str| -> Vec<Throughput> {
         let same =

@@ -25,7 +25,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::thread;
 
 use radrm_limits::cgroup_v2::Group;
@@ -156,14 +156,11 @@ pub(crate) fn start(
     let file = status::make(marker).map_err(|error| DaemonError::file(marker, &error))?;
     let boot = status::put(&file, BOOT_AT, &radrm_os::host::boot_id());
     boot.map_err(|error| DaemonError::file(marker, &error))?;
-    let order = supervisor::in_memory(order).map_err(DaemonError::NoMemory)?;
     let (from, to) = io::pipe().map_err(DaemonError::NoProcess)?;
-    let mut child = Command::new("/proc/self/exe")
-        .args([WORD, &time::word()])
+    let mut child = supervisor::helper(WORD, order)
+        .map_err(DaemonError::NoMemory)?
+        .arg(time::word())
         .args(descriptors::word())
-        .env_clear()
-        .current_dir("/")
-        .stdin(order)
         .stdout(to)
         .stderr(file)
         .spawn()

@@ -1,6 +1,5 @@
 //! Results of dry runs: a row for each command, batch size, model of GPU and state of the program's files.
 
-use radrm_protocol::spec::Spec;
 use rusqlite::{Connection, Transaction, params};
 
 use super::Outcome;
@@ -99,12 +98,6 @@ pub(crate) fn insert(
     tx.prepare_cached("DELETE FROM dry_runs WHERE id <= (SELECT max(id) FROM dry_runs) - ?1")?
         .execute([MAX_ALL])
         .map(|_| ())
-}
-
-/// Writes what is asked for with a job, to which a dry run has added.
-pub(crate) fn put_spec(tx: &Transaction<'_>, job: u64, spec: &Spec) -> rusqlite::Result<()> {
-    let text = serde_json::to_string(spec).unwrap_or_default();
-    tx.prepare_cached("UPDATE jobs SET spec = ?2 WHERE id = ?1")?.execute(params![int(job), text]).map(|_| ())
 }
 
 #[cfg(test)]

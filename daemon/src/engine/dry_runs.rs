@@ -18,8 +18,6 @@ use crate::error::DaemonError;
 use crate::store::{Entry, Stage};
 use crate::supervisor::{self, User};
 
-/// The model that is emulated where that of the node's GPUs is not known: it has the most memory.
-const LARGE: &str = "H200";
 /// Variables of the job that a dry run does not get.
 const NOT_GIVEN: [&str; 5] =
     ["CUDA_VISIBLE_DEVICES", "RADRM_JOB", "RADRM_ATTEMPT", "RADRM_SEGMENT", "RADRM_QUOTA"];
@@ -256,16 +254,10 @@ impl Engine {
 
     /// The machine to emulate for a job, and what its GPUs are called.
     fn emulated_as(&self, entry: &Entry) -> (String, String) {
-        let count = entry.spec.gpus.max(1);
         let usable = self.node.gpus.list.iter().filter(|gpu| !gpu.divided);
         let wanted = usable.filter(|gpu| entry.spec.model.as_ref().is_none_or(|model| *model == gpu.name));
         let name = wanted.max_by_key(|gpu| gpu.total).map(|gpu| gpu.name.clone());
-        let models = Models::known().ok();
-        let model = name.as_ref().zip(models.as_ref()).and_then(|(name, models)| models.named(name));
-        match (model, name) {
-            (Some(model), Some(name)) => (format!("{count}x{}", model.id), name),
-            _ => (format!("{count}x{LARGE}"), format!("{LARGE}, as this node's GPUs are not known")),
-        }
+        Models::machine_for(entry.spec.gpus.max(1), name)
     }
 
     /// A helper has ended.
@@ -336,9 +328,8 @@ impl Engine {
             return;
         };
         entry.spec.dry_run = Some(found.clone());
-        let spec = entry.spec.clone();
         let entry = entry.clone();
-        self.outbox.note(Note::Spec(job, Box::new(spec)));
+        self.outbox.note(Note::Spec(job, Box::new(entry.spec.clone())));
         self.remark(job, format!("the dry run in the background, {when}, held {}", found.held));
         let needs = self.needs_of(&entry);
         self.learn(job, needs);

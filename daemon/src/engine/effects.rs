@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 
 use radrm_console::output::reason;
@@ -215,13 +215,10 @@ impl Effects for Processes {
         let path = self.paths.status(attempt);
         let file = status::make(&path).map_err(|error| DaemonError::file(&path, &error))?;
         let log = order.prolog.as_ref().map_or_else(Stdio::null, |_| Stdio::inherit());
-        let order = supervisor::in_memory(order).map_err(DaemonError::NoMemory)?;
-        let child = Command::new("/proc/self/exe")
-            .args([WORD, &time::word()])
+        let child = supervisor::helper(WORD, order)
+            .map_err(DaemonError::NoMemory)?
+            .arg(time::word())
             .args(descriptors::word())
-            .env_clear()
-            .current_dir("/")
-            .stdin(order)
             .stdout(file)
             .stderr(log)
             .spawn()

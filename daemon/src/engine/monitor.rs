@@ -246,7 +246,6 @@ mod tests {
     use crate::engine::jobs::Seen;
     use crate::status::Status;
     use crate::watch::Attempt;
-    use radrm_collector::NvmlSource;
     use radrm_os::nvml::Gpu;
     use std::sync::mpsc::channel;
 
@@ -257,14 +256,7 @@ mod tests {
     }
 
     fn monitor(list: Vec<Gpu>) -> (NodeMonitor, std::sync::mpsc::Receiver<()>) {
-        let gpus = Gpus {
-            source: NvmlSource::Off,
-            machine: None,
-            emulated: None,
-            list,
-            driver: String::new(),
-            trouble: None,
-        };
+        let gpus = Gpus { list, ..Gpus::off() };
         let (ask, asked) = channel();
         (NodeMonitor::new(gpus, GIB, ask), asked)
     }

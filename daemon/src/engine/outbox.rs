@@ -69,7 +69,7 @@ impl Note {
                 let (key, digest, outcome, at_ms) = &**of;
                 stored::insert(tx, key, digest, outcome, *at_ms)
             }
-            Self::Spec(job, spec) => stored::put_spec(tx, *job, spec),
+            Self::Spec(job, spec) => store::put_spec(tx, *job, spec),
             Self::Forget(job) => store::forget(tx, *job),
             Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
             // In the dataset, before this.

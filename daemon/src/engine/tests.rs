@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
-use radrm_collector::NvmlSource;
 use radrm_scheduler_core::{JobId, Millis, Outcome, Verdict};
 
 use super::*;
@@ -52,14 +51,7 @@ fn open_by(dir: &Path, world: &Recorder, config: Config) -> Engine {
 }
 
 fn open_with(dir: &Path, config: Config, list: Vec<Gpu>, effects: Box<dyn Effects>) -> Engine {
-    let gpus = Gpus {
-        source: NvmlSource::Off,
-        machine: None,
-        emulated: None,
-        list,
-        driver: String::new(),
-        trouble: None,
-    };
+    let gpus = Gpus { list, ..Gpus::off() };
     std::fs::create_dir_all(dir.join("jobs")).unwrap();
     let store = Store::open(&dir.join("queue.db")).unwrap();
     let (history, failed) = History::open(dir, "");

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -77,12 +77,8 @@ fn help(path: &Path, order: &Order) -> io::Result<Option<Answer>> {
     let limit = Duration::from_secs(u64::from(order.limit_s)) + BEYOND;
     wait(&file, limit);
     file.write_all_at(&[0; SIZE], 0)?;
-    let mut child = Command::new("/proc/self/exe")
-        .arg(WORD)
-        .env_clear()
+    let mut child = supervisor::helper(WORD, order)?
         .envs(order.emulated.as_ref().map(|(machine, _)| (radrm_emulator_machine::ENV_MACHINE, machine)))
-        .current_dir("/")
-        .stdin(supervisor::in_memory(order)?)
         .stdout(file.try_clone()?)
         .stderr(Stdio::null())
         .spawn()?;

@@ -58,7 +58,7 @@ pub use looks::{GpuTotals, GpuUser};
 pub use machine::{
     ENV_EMULATE, ENV_FAULTS, ENV_MACHINE, ENV_ORDER, ENV_TIME, Load, Machine, MemoryUse, time_is_real,
 };
-pub use model::{GpuSpec, MODELS_TOML, Models};
+pub use model::{GpuSpec, MODELS_TOML, Models, USUAL_MODEL};
 pub use objects::{ObjectId, SharedKind, SharedObject};
 pub use process::{NoMemory, Process};
 pub use radrm_base::Kind;

@@ -7,6 +7,9 @@ use crate::error::MachineError;
 /// The table of models, as TOML.
 pub const MODELS_TOML: &str = include_str!("../data/models.toml");
 
+/// The model that is emulated where that of the node's GPUs is not known: it has the most memory.
+pub const USUAL_MODEL: &str = "H200";
+
 /// Figures of one GPU.
 ///
 /// In a machine's TOML file each `[[gpu]]` either names a `model` and overrides what it likes, or
@@ -196,6 +199,21 @@ impl Models {
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&GpuSpec> {
         self.gpu.iter().find(|model| model.name == name)
+    }
+
+    /// The machine that stands for `count` GPUs of this name, and what its GPUs are called. A model that is not known
+    /// is replaced by [`USUAL_MODEL`].
+    #[must_use]
+    pub fn machine_for(count: u16, name: Option<String>) -> (String, String) {
+        let models = Self::known().ok();
+        let known = name.and_then(|name| Some((models.as_ref()?.named(&name)?, name)));
+        match known {
+            Some((model, name)) => (format!("{count}x{}", model.id), name),
+            None => (
+                format!("{count}x{USUAL_MODEL}"),
+                format!("{USUAL_MODEL}, as this node's GPUs are not known"),
+            ),
+        }
     }
 
     /// Short names of all models, for messages.

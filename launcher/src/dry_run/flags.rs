@@ -9,7 +9,7 @@ use super::ranks::{Ranks, RanksError, USUAL_NODE};
 
 /// The machine of a dry run that names none: the largest memory that one GPU model of its kind has, so that the
 /// program's need is seen and not a card's limit.
-pub const USUAL_MACHINE: &str = "1xH200";
+const USUAL_MACHINE: &str = "1xH200";
 /// Batches that are tried if the caller names no range.
 const USUAL_BATCHES: RangeInclusive<u64> = 1..=65536;
 

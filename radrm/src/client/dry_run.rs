@@ -7,7 +7,6 @@ use std::process::Stdio;
 
 use radrm_console::output::reason;
 use radrm_emulator_machine::Models;
-use radrm_launcher::dry_run::flags::USUAL_MACHINE;
 use radrm_launcher::dry_run::trial::Trial;
 use radrm_launcher::ending::Ending;
 use radrm_protocol::spec::Spec;
@@ -60,17 +59,7 @@ pub(crate) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> 
 fn machine(spec: &Spec, gpus: &[GpuRow]) -> (String, String) {
     let wanted = |gpu: &&GpuRow| spec.model.as_ref().is_none_or(|model| *model == gpu.model);
     let name = gpus.iter().filter(wanted).max_by_key(|gpu| gpu.total).map(|gpu| gpu.model.clone());
-    let models = Models::known().ok();
-    let model = name.as_ref().zip(models.as_ref()).and_then(|(name, models)| models.named(name));
-    let id = model.map(|model| model.id.clone());
-    let count = spec.gpus.max(1);
-    match (id, name) {
-        (Some(id), Some(name)) => (format!("{count}x{id}"), name),
-        _ => {
-            let usual = USUAL_MACHINE.trim_start_matches("1x");
-            (format!("{count}x{usual}"), format!("{usual}, as this node's GPUs are not known"))
-        }
-    }
+    Models::machine_for(spec.gpus.max(1), name)
 }
 
 #[cfg(test)]
