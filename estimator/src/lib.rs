@@ -32,6 +32,7 @@ pub mod interference;
 pub mod linalg;
 pub mod memory;
 pub mod model;
+mod numbers;
 pub mod perceptron;
 
 pub use error::Error;

@@ -4,6 +4,8 @@
 //! normalization and ReLU. The mean of the members' outputs are the logits, and all members learn together by Adam from
 //! their cross entropy. Weights and batches come from a generator with a fixed seed: the same rows give the same ensemble.
 
+use crate::numbers::{Numbers, spread};
+
 /// Units of the first hidden layer, and the fewest of any.
 const UNITS: (usize, usize) = (8, 4);
 /// Rows of a step.
@@ -54,22 +56,6 @@ struct Batch {
     normal: Vec<f32>,
     inverse: Vec<f32>,
     outputs: Vec<f32>,
-}
-
-/// A generator of numbers from 0 to 1.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn shuffle(&mut self, all: &mut [usize]) {
-        for at in (1..all.len()).rev() {
-            all.swap(at, (self.next() * (at + 1) as f64) as usize);
-        }
-    }
 }
 
 /// Sum of products. Eight sums at a time: one alone would wait for each addition.
@@ -250,7 +236,8 @@ impl Ensemble {
     #[must_use]
     pub fn fit(rows: &[Vec<f64>], labels: &[usize], classes: usize, depths: &[usize], passes: usize) -> Self {
         let columns = rows.first().map_or(0, Vec::len);
-        let scale: Vec<(f64, f64)> = (0..columns).map(|column| spread(rows, column)).collect();
+        let scale: Vec<(f64, f64)> =
+            (0..columns).map(|at| spread(rows.iter().map(move |row| row[at]))).collect();
         let mut numbers = Numbers(13);
         let member = |depth: &usize| Member::new(columns, *depth, classes, &mut numbers);
         let members = depths.iter().map(member).collect();
@@ -325,14 +312,6 @@ fn cross_entropy(logits: &mut [f32], labels: &[usize]) -> f32 {
         }
     }
     loss / rows as f32
-}
-
-/// Mean and standard deviation of a column; 1 where it does not vary.
-fn spread(rows: &[Vec<f64>], column: usize) -> (f64, f64) {
-    let count = rows.len().max(1) as f64;
-    let mean = rows.iter().map(|row| row[column]).sum::<f64>() / count;
-    let variance = rows.iter().map(|row| (row[column] - mean).powi(2)).sum::<f64>() / count;
-    (mean, if variance > 0.0 { variance.sqrt() } else { 1.0 })
 }
 
 #[cfg(test)]

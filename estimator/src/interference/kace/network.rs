@@ -4,6 +4,8 @@
 //! of the rows, which are not learned, were predicted no better for 40 passes. Columns and target are z-scored.
 //! Weights and batches come from a generator with a fixed seed.
 
+use crate::numbers::{Numbers, spread};
+
 const HIDDEN: [usize; 3] = [128, 64, 32];
 const BATCH: usize = 32;
 const PASSES: usize = 250;
@@ -27,16 +29,6 @@ struct Layer {
     weights: Vec<f64>,
     gradient: Vec<f64>,
     moments: Vec<(f64, f64)>,
-}
-
-/// A generator of numbers from 0 to 1.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
-    }
 }
 
 impl Layer {
@@ -89,13 +81,6 @@ impl Layer {
     }
 }
 
-fn spread(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
-    let n = values.clone().count().max(1) as f64;
-    let mean = values.clone().sum::<f64>() / n;
-    let square = values.map(|value| (value - mean).powi(2)).sum::<f64>() / n;
-    (mean, if square > 0.0 { square.sqrt() } else { 1.0 })
-}
-
 impl Network {
     /// Learns a target of each row; `None` with fewer than ten rows, or other than as many targets.
     #[must_use]
@@ -117,9 +102,7 @@ impl Network {
         let mut order: Vec<usize> = (0..learned).collect();
         let (mut best, mut since, mut step) = (f64::INFINITY, 0, 0);
         for _ in 0..PASSES {
-            for at in (1..order.len()).rev() {
-                order.swap(at, (numbers.next() * (at + 1) as f64) as usize);
-            }
+            numbers.shuffle(&mut order);
             for batch in order.chunks(BATCH) {
                 step += 1;
                 let share = 2.0 / batch.len() as f64;
