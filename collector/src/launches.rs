@@ -1,6 +1,6 @@
 //! Single launches that were timed: which of them the profile keeps.
 
-use crate::pace::span_length;
+use crate::pace::{halve, span_length};
 use radrm_profile::Nanos;
 use radrm_profile::model::{GpuIndex, ProcessKey, TimedLaunch};
 use radrm_telemetry::{KernelId, LaunchSample};
@@ -82,11 +82,7 @@ impl Open {
         }
         self.seen += 1;
         if self.kept.len() > PER_SPAN {
-            let mut number = 0;
-            self.kept.retain(|_| {
-                number += 1;
-                number % 2 == 1
-            });
+            halve(&mut self.kept);
             self.stride *= 2;
         }
     }

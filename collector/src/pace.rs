@@ -62,6 +62,15 @@ pub(crate) fn span_length(t: Nanos) -> Nanos {
     Nanos((t.0 / 256).max(90_000_000))
 }
 
+/// Leaves out every second one; the first stays.
+pub(crate) fn halve<T>(kept: &mut Vec<T>) {
+    let mut number = 0;
+    kept.retain(|_| {
+        number += 1;
+        number % 2 == 1
+    });
+}
+
 /// Joins points into fewer. Maxima stay exact, and points that were joined
 /// before are joined in the same way again when more have followed.
 pub(crate) fn coarse(points: &[TimelinePoint]) -> Vec<TimelinePoint> {

@@ -1,6 +1,6 @@
 //! Ranges and marks of the program, from the segment to the profile.
 
-use crate::pace::span_length;
+use crate::pace::{halve, span_length};
 use radrm_base::step;
 use radrm_profile::model::{GpuIndex, OpenRange, ProcessKey, RangeEvent, RangeMemory, RangeName, Ranges};
 use radrm_profile::{Bytes, Nanos};
@@ -210,11 +210,7 @@ impl OfName {
             return 0;
         }
         let before = self.kept.len();
-        let mut number = 0;
-        self.kept.retain(|_| {
-            number += 1;
-            number % 2 == 1
-        });
+        halve(&mut self.kept);
         self.stride *= 2;
         (before - self.kept.len()) as u64
     }

@@ -114,23 +114,20 @@ fn what_a_running_job_takes_of_the_host_is_learned_where_nothing_was_known() {
 
 #[test]
 fn jobs_behind_one_that_waits_bring_no_threads_to_its_node() {
-    let started_behind = |threads| {
+    let need = |gibs| Some(radrm_scheduler_core::Need::measured(Bytes::from_gib(gibs)));
+    let behind = |threads| {
         let mut machine = machine(2, 8, Policy::Aware);
-        machine.run(Job {
-            need: Some(radrm_scheduler_core::Need::measured(Bytes::from_gib(30))),
-            ..loader(1, 4)
-        });
-        machine.run(Job { exclusive: true, ..loader(2, 2) });
-        // It waits for memory; a job behind it that fits beside it may start, where that keeps no core from it.
-        machine.run(Job {
-            need: Some(radrm_scheduler_core::Need::measured(Bytes::from_gib(20))),
-            ..loader(3, 2)
-        });
+        machine.run(Job { need: need(30), ..loader(1, 3) });
+        machine.run(Job { need: need(30), ..loader(2, 2) });
+        // It waits for memory, and the device of one of the two is kept for it. The other device has room.
+        machine.run(Job { need: need(20), ..loader(3, 2) });
         assert_eq!(machine.phase(3), Phase::Waiting);
-        started(&machine.run(loader(4, threads)), 4).is_some()
+        machine.run(loader(4, threads));
+        (machine.phase(4), machine.state.job(JobId(4)).unwrap().wait)
     };
-    assert!(!started_behind(4), "its threads could keep the first job from joining others there");
-    let _ = started_behind(0);
+    assert_eq!(behind(1).0, Phase::Running, "each thread has a core, with those of the job that waits");
+    // Alone it would find a core for each thread.
+    assert_eq!(behind(2), (Phase::Waiting, Some(Wait::Reserved { job: JobId(3) })));
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //!
 //! It runs as the job's user, in a session of its own and adopted by init, so that no signal for the tasks reaches it
 //! and no task waits for it. It is started as soon as it is known that one is wanted, and gets the rest of its command
-//! line where the tasks are about to be forked: what a process takes to start is over by then. It ends when its standard input ends. If no line `end` came before that, `slurmstepd` was
-//! killed, and nothing else ends the tasks: the recorder does.
+//! line where the tasks are about to be forked: what a process takes to start is over by then. It ends when its
+//! standard input ends. If no line `end` came before that, `slurmstepd` was killed, and nothing else ends the tasks: the
+//! recorder does.
 
 use std::ffi::{CStr, CString};
 use std::io;

@@ -249,11 +249,11 @@ impl Dataset {
     /// of GPU memory.
     pub fn past_runs(&self, key: &ProgramKey, of: &PastRuns<'_>) -> Result<Vec<PastRun>, DatasetError> {
         // A file of an older version, which is only read, has no keys.
-        if schema::version(&self.connection)? < schema::KEYS_SINCE {
+        let version = schema::version(&self.connection)?;
+        if version < schema::KEYS_SINCE {
             return Ok(Vec::new());
         }
-        let has_host = schema::version(&self.connection)? >= schema::HOST_SINCE;
-        Ok(past::select(&self.connection, key, of, has_host)?)
+        Ok(past::select(&self.connection, key, of, version >= schema::HOST_SINCE)?)
     }
 
     /// Earlier runs of a program that ended well and whose first optimizer steps were seen, the newest first.

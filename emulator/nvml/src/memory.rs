@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use radrm_emulator_machine::{GroupError, Machine, MemoryUse};
+use radrm_emulator_machine::{GroupError, Machine};
 
 use crate::api::*;
 use crate::state::Device;
@@ -88,25 +88,24 @@ fn limited(machine: &Machine, device: Device) -> Answer<usize> {
     device.gpu(machine)
 }
 
-/// What the ledger says of a device's memory; where it is the host's, NVML tells none.
-fn memory(machine: &Machine, device: Device) -> Answer<MemoryUse> {
+/// The GPU of a device that has memory of its own; where it is the host's, NVML reports none.
+fn with_memory(machine: &Machine, device: Device) -> Answer<usize> {
     if device.spec(machine)?.integrated {
         return Err(ERROR_NOT_SUPPORTED);
     }
-    Ok(machine.memory(device.gpu(machine)?))
+    device.gpu(machine)
 }
 
 entry_points! {
     /// Memory.
     fn nvmlDeviceGetMemoryInfo(device: Device, out: Out<Memory>) |machine| {
-        let memory = memory(machine, device)?;
+        let memory = machine.memory(with_memory(machine, device)?);
         out.set(Memory { total: memory.total, free: memory.free, used: memory.used })
     }
 
     /// Memory; the caller says which version of the structure it has.
     fn nvmlDeviceGetMemoryInfo_v2(device: Device, out: Out<MemoryV2>) |machine| {
-        memory(machine, device)?;
-        let memory = machine.memory_seen(device.gpu(machine)?);
+        let memory = machine.memory_seen(with_memory(machine, device)?);
         let version = out.cast::<u32>().get()?;
         if version != version_of::<MemoryV2>(2) {
             return Err(ERROR_ARGUMENT_VERSION_MISMATCH);

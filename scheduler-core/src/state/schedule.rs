@@ -349,15 +349,9 @@ impl<'a> Search<'a> {
         }
         let host = match self.host {
             Some((node, host)) if node == dev.node => host,
-            _ => {
-                self.host
-                    .insert((
-                        dev.node,
-                        state.nodes[dev.node].host.effect(self.ask.host_use, self.ask.priority),
-                    ))
-                    .1
-            }
+            _ => state.nodes[dev.node].host.effect(self.ask.host_use, self.ask.priority),
         };
+        self.host = Some((dev.node, host));
         match admits(&state.settings, dev, &self.ask, &host, state.now, &mut self.scratch) {
             Err(wait) => self.blocked(wait),
             Ok(progress) => self.unless_kept(at, progress),

@@ -15,6 +15,7 @@ import time
 import radrm_ends
 import radrm_imports
 import radrm_pprof
+import radrm_replay
 import radrm_rows
 
 # Seconds between two readings.
@@ -22,7 +23,7 @@ PAUSE = 0.01
 # Share of the run's time that listing arrays may take before the end.
 SHARE = 0.02
 
-ARRAYS, OWN = "arrays", "own"
+ARRAYS = "arrays"
 PLUGINS = ("jax_plugins.xla_cuda12", "jax_plugins.xla_cuda13")
 
 
@@ -126,7 +127,7 @@ class Recorder:
             # The code of compiled programs is none of the allocator's.
             if of is None or labels.get("kind") != "buffer":
                 continue
-            row = of.setdefault((ARRAYS, None, stack[: radrm_rows.FRAMES], OWN), [0, 0])
+            row = of.setdefault((ARRAYS, None, stack[: radrm_rows.FRAMES], radrm_replay.OWN), [0, 0])
             row[0] += values.get("space", 0)
             row[1] += values.get("allocations", 0)
         for name in more:
