@@ -138,10 +138,12 @@ pub struct Header {
     pub spare0: [AtomicU64; 6],
     /// Processes that could not join, by reason.
     pub refused: [AtomicU64; REFUSALS],
-    /// The job's launch budget ([`crate::budget::Budget`]), alone in its cache line; 0: none.
+    /// The job's launch budget ([`crate::budget::Budget`]); 0: none. Its cache line has what launches wait for, nothing else.
     pub budget: AtomicU64,
+    /// The requests of other jobs that launches wait for, and the job's own.
+    pub gate: crate::gate::GateWords,
     /// Unused.
-    pub spare1: [AtomicU64; 479],
+    pub spare1: [AtomicU64; 477],
 }
 
 /// Header, GPU table and directory: mapped by every process of the job.

@@ -17,6 +17,7 @@ pub mod budget;
 mod clock;
 mod event;
 mod failures;
+pub mod gate;
 mod gpu_index;
 mod join;
 pub mod kernels;

@@ -422,6 +422,16 @@ impl Writer {
         held_ns.fetch_add(ns, Relaxed);
     }
 
+    /// The gate's word.
+    pub fn gate(&self) -> &AtomicU64 {
+        &self.area().header.gate.until
+    }
+
+    /// Sleeps until the gate is set anew, or for so long (ns) at most; not at all if it is not `seen` any more.
+    pub fn wait_for_gate(&self, seen: u64, ns: u64) {
+        sys::wait_on(self.gate(), seen, ns);
+    }
+
     // ---- memory for tables ------------------------------------------------------------------------
 
     /// Makes the first `pieces` of a region present; `have` counts the ones that are.

@@ -4,6 +4,7 @@
 //! joined. Where none is set a launch makes one comparison with zero. Under one, a launch that is not
 //! captured waits in the thread that makes it, until
 //!
+//! * no request of another job holds it ([`crate::telemetry::gate`]), which ends at a time that the word itself states,
 //! * the clock is in the job's launch slot, and what earlier work took beyond its launch slots has been paid back
 //!   ([`crate::telemetry::budget`]), and
 //! * fewer launches are under way in its context than the budget allows; a graph counts as many as it has

@@ -1,6 +1,7 @@
 //! A launch under a budget: it waits until it may go, and is followed once it was made.
 
 use core::cell::Cell;
+use core::sync::atomic::Ordering;
 
 use radrm_cuda_abi::*;
 
@@ -9,7 +10,7 @@ use super::word;
 use crate::cx::Cx;
 use crate::errno;
 use crate::shell;
-use crate::telemetry::{budget::Budget, monotonic_ns};
+use crate::telemetry::{budget::Budget, gate, monotonic_ns};
 
 /// Longest sleep of a waiting thread (ns): a thread that was not woken checks once more after it.
 const MAX_SLEEP_NS: u64 = 20_000_000;
@@ -41,6 +42,16 @@ fn wait(cx: &Cx<'_>, stream: CUstream, price: u64) {
         let seen = word();
         let Some(budget) = Budget::from_word(seen) else { return };
         let from = monotonic_ns();
+        let gate = cx.writer().gate().load(Ordering::Relaxed);
+        let closed_ns = gate::left(gate, from);
+        if closed_ns > 0 {
+            if !is_held.replace(true) {
+                cx.writer().held();
+            }
+            cx.writer().wait_for_gate(gate, closed_ns.min(MAX_SLEEP_NS));
+            cx.writer().held_for(monotonic_ns().saturating_sub(from));
+            continue;
+        }
         let verdict = throttle.with(|throttle| throttle.verdict(cx, stream, price, budget, seen, from));
         let (sleep, counts) = match verdict {
             None | Some(Verdict::Go) => return,

@@ -70,6 +70,7 @@ impl Writer {
         frame.start_ns.store(start_ns.unwrap_or_else(|| self.now()), Relaxed);
         // Release: the reader that sees the depth sees the frame.
         open.depth.store(u64::from(depth) + 1, Release);
+        self.area().header.gate.range_changed();
         true
     }
 
@@ -128,6 +129,7 @@ impl Writer {
             to = from;
         }
         open.depth.store(u64::from(depth).saturating_sub(1), Release);
+        self.area().header.gate.range_changed();
         true
     }
 
@@ -167,6 +169,7 @@ impl Writer {
         let state = self.start_number(number, ticket);
         // Release: pairs with the Acquire of the thread that ends it, and with the reader.
         cell.state.store(state, Release);
+        self.area().header.gate.range_changed();
         Some(state)
     }
 
@@ -211,6 +214,7 @@ impl Writer {
             self.unwatch(number);
         }
         cell.state.store(0, Release);
+        self.area().header.gate.range_changed();
         true
     }
 

@@ -47,6 +47,11 @@ impl Sight {
         Self { pids: PidView::now(), launchers, known: Mutex::default() }
     }
 
+    /// The same, with nothing found yet.
+    pub fn anew(&self) -> Self {
+        Self::of(self.launchers)
+    }
+
     /// Whether its own pid is its pid here.
     fn sees(&self, it: Whereabouts) -> bool {
         let namespace = it.namespace.inode().unwrap_or(self.launchers);

@@ -142,6 +142,25 @@ impl Segment {
         }))
     }
 
+    /// The open ranges of a process alone: cheap, for a thread that waits for the next one.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn open_ranges(&self, slot: &SlotInfo) -> Result<Vec<OpenRange>, SegmentError> {
+        if slot.slot >= SLOTS {
+            return Ok(Vec::new());
+        }
+        let at = slot_at(slot.slot);
+        let head = self.words(at + offset_of!(SlotHead, ranges) as u64, (RANGE_WORDS * 8) as u64)?;
+        if head.at(Word::Ready as usize * 8) != 1 {
+            return Ok(Vec::new());
+        }
+        let mut open = self.open_in_threads(at, head.at(Word::LanesReady as usize * 8))?;
+        open.extend(self.open_apart(at)?);
+        Ok(open)
+    }
+
     fn open_in_threads(&self, slot: u64, ready: u64) -> Result<Vec<OpenRange>, SegmentError> {
         let mut open = Vec::new();
         for lane in (0..LANES).filter(|lane| ready >> lane & 1 == 1) {

@@ -8,6 +8,7 @@ use crate::gpu_index::GpuIndex;
 use crate::kind::Refusal;
 use crate::layout::*;
 use crate::ledger::{LedgerError, LedgerView, Place};
+use crate::sync::{Ordering::SeqCst, fence};
 use crate::sys;
 use std::fs::File;
 use std::mem::offset_of;
@@ -303,13 +304,65 @@ impl Segment {
         let at = offset_of!(Header, budget);
         // Not through a mapping: the file is the job's, and to touch what the job has cut off it would kill.
         self.file.write_all_at(&budget.map_or(0, Budget::word).to_ne_bytes(), at as u64)?;
+        self.with_header(|header| sys::wake(&header.budget))
+    }
+
+    /// Gives the header to `work`, which may pass the addresses of its words to the kernel and touch none of them: the job
+    /// may have cut its file off, which the kernel reports and a load would not survive.
+    fn with_header(&self, work: impl FnOnce(&Header)) -> Result<(), SegmentError> {
         let page = sys::map_shared(&self.file, 0, PAGE).map_err(std::io::Error::from)?;
-        // SAFETY: the mapping holds the header, all of which are atomics. The kernel only takes the word's address,
-        // and says so where the file has become too short.
-        sys::wake(unsafe { &page.cast::<Header>().as_ref().budget });
-        // SAFETY: made above, and the word is not used any more.
+        // SAFETY: the mapping holds the header, all of which are atomics, until it is removed below.
+        work(unsafe { page.cast::<Header>().as_ref() });
+        // SAFETY: made above, and the header is not used any more.
         unsafe { sys::unmap(page, PAGE) };
         Ok(())
+    }
+
+    /// A second handle of the same segment, for another thread.
+    ///
+    /// # Errors
+    ///
+    /// If there is no descriptor left.
+    pub fn try_clone(&self) -> Result<Self, SegmentError> {
+        Ok(Self { file: self.file.try_clone()?, sight: self.sight.anew() })
+    }
+
+    /// The time up to which launches under the budget wait ([`crate::gate`]), ns; 0 also where the file cannot be read.
+    pub fn gate(&self) -> u64 {
+        self.word(offset_of!(Header, gate.until) as u64).unwrap_or(0)
+    }
+
+    /// Holds launches under the budget until a time (`CLOCK_MONOTONIC`, ns), or lets them go (0). Launches that wait check
+    /// it at once.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn set_gate(&self, until_ns: u64) -> Result<(), SegmentError> {
+        self.file.write_all_at(&until_ns.to_ne_bytes(), offset_of!(Header, gate.until) as u64)?;
+        self.with_header(|header| sys::wake(&header.gate.until))
+    }
+
+    /// Sets the word that ranges check when they begin and end ([`crate::gate::ARMED`] and the words beside it).
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn watch_ranges(&self, word: u64) -> Result<(), SegmentError> {
+        self.file.write_all_at(&word.to_ne_bytes(), offset_of!(Header, gate.ranges) as u64)?;
+        // What is read from here on is from after a range that found the word before.
+        fence(SeqCst);
+        Ok(())
+    }
+
+    /// Sleeps until a range begins or ends, or for so long (ns) at most; not at all unless the word is
+    /// [`crate::gate::ARMED`].
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be mapped.
+    pub fn wait_for_ranges(&self, ns: u64) -> Result<(), SegmentError> {
+        self.with_header(|header| sys::wait_on(&header.gate.ranges, crate::gate::ARMED, ns))
     }
 
     /// What the budget has done in a process so far: cheap, for polls.
