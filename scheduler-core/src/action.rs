@@ -111,6 +111,9 @@ pub struct LaunchBudget {
     /// Period of its launch slots; `None`: the usual one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<Millis>,
+    /// It launches only while no request of this job is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub between: Option<JobId>,
 }
 
 /// A signal to a job.

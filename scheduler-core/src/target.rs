@@ -1,18 +1,5 @@
-//! What a job is to keep beside others, and how much of a device's time they get for it.
-//!
-//! A job with a target is latency-sensitive; the jobs beside it that have none are its *fillers*: they get what it
-//! leaves. How much that is follows from what is observed, by additive increase and multiplicative decrease:
-//!
-//! ```text
-//! pressure = observed latency / limit          (of a lowest speed: lowest / observed)
-//! fill'    = fill * clamp(GUARD / pressure, 1/2, 9/10)   if pressure > 1
-//!          = fill                                        if pressure > GUARD
-//!          = fill + step                                 else
-//! ```
-//!
-//! `fill` is the sum of the fillers' shares of the time in which they may launch. Between [`GUARD`] and 1 nothing changes,
-//! so it settles below the limit and does not swing around it. A window that misses by a factor of two or more halves
-//! it: from all of a device for one filler to a twentieth it takes five windows at most.
+//! What a job is to keep beside others, what was observed of it, and how it stands. What its fillers get for it:
+//! [`crate::fill`].
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -20,13 +7,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::JobId;
 use crate::units::{Millis, Permille};
 
-/// The part of its limit up to which a job leaves its fillers more, thousandths.
-pub const GUARD: u32 = 900;
-/// What fillers get together at first, thousandths of the time.
-pub const START: Permille = Permille(200);
 /// The shortest and the longest period of fillers' launch slots.
 const PERIODS: (Millis, Millis) = (Millis(10), Millis(100));
 
@@ -200,6 +182,9 @@ pub struct TargetObservation {
     /// Its speed against running alone, held back or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed: Option<Permille>,
+    /// The part of the window in which a request was under way; `None`: requests are not seen to begin and end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub under_way: Option<Permille>,
     /// Why one of them is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unseen: Option<Unseen>,
@@ -246,20 +231,6 @@ impl Target {
     }
 }
 
-/// The fillers' part after a window, thousandths of the time, from the one before.
-#[must_use]
-pub fn next_fill(fill: Permille, pressure: u32, step: Permille, least: Permille, most: Permille) -> Permille {
-    let next = match pressure {
-        0..=GUARD => fill.0.saturating_add(step.0.max(1)),
-        kept if kept <= 1000 => fill.0,
-        missed => {
-            let factor = (u64::from(GUARD) * 1000 / u64::from(missed)).clamp(500, 900);
-            u32::try_from(u64::from(fill.0) * factor / 1000).unwrap_or(u32::MAX)
-        }
-    };
-    Permille(next.clamp(least.0.min(most.0), most.0))
-}
-
 /// How a job with a target stands, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
@@ -269,6 +240,9 @@ pub struct Standing {
     pub seen: TargetObservation,
     /// What its fillers get together; `None`: they are not held back.
     pub fill: Option<Permille>,
+    /// They launch between its requests.
+    #[serde(default)]
+    pub between: bool,
     /// How many there are.
     pub fillers: u32,
     /// The objective is another one, so nothing is done for the target.
@@ -299,6 +273,14 @@ impl fmt::Display for Standing {
             (true, ..) => f.write_str("; targets count for nothing with the objective max-min"),
             (_, 0, _) => f.write_str("; no other job to hold back"),
             (_, _, None) => f.write_str("; the jobs beside it are not held back"),
+            (_, many, Some(fill)) if self.between => {
+                let each = Permille((fill.0 / many).min(1000));
+                let (jobs, launch) = if many == 1 { ("job", "launches") } else { ("jobs", "launch") };
+                write!(
+                    f,
+                    "; the {jobs} beside it {launch} between its requests, {each} of the most at a time"
+                )
+            }
             (_, 1, Some(fill)) => write!(f, "; the job beside it launches in {fill} of the time"),
             (_, many, Some(fill)) => {
                 let each = Permille(fill.0 / many);
@@ -308,32 +290,8 @@ impl fmt::Display for Standing {
     }
 }
 
-/// The jobs' shares by max-min fairness: the fastest gets less while it is ahead of the slowest by more than the band,
-/// all get more while they are close. `jobs`: speed against running alone, and share.
-#[must_use]
-pub fn max_min(
-    jobs: &[(JobId, Permille, Permille)],
-    step: Permille,
-    least: Permille,
-) -> Vec<(JobId, Permille)> {
-    let Some(slowest) = jobs.iter().map(|job| job.1.0).min() else { return Vec::new() };
-    let Some(fastest) = jobs.iter().max_by_key(|job| (job.1.0, job.2.0, job.0)) else { return Vec::new() };
-    if fastest.1.0 > slowest.saturating_add(BAND) {
-        // In proportion to how far ahead it is, by a tenth to a half.
-        let factor = (u64::from(slowest) * 1000 / u64::from(fastest.1.0.max(1))).clamp(500, 900);
-        let share = u32::try_from(u64::from(fastest.2.0) * factor / 1000).unwrap_or(fastest.2.0);
-        return vec![(fastest.0, Permille(share.max(least.0).min(fastest.2.0)))];
-    }
-    jobs.iter().map(|(job, _, share)| (*job, share.plus(step).min(Permille::WHOLE))).collect()
-}
-
-/// Speeds that differ by less are equal, thousandths.
-const BAND: u32 = 50;
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -370,93 +328,12 @@ mod tests {
         let seen = |latency_ns, speed: Option<u32>| TargetObservation {
             latency_ns,
             speed: speed.map(Permille),
+            under_way: None,
             unseen: None,
         };
         assert_eq!(target.pressure(&seen(Some(5_000_000), Some(400))), Some(2000));
         assert_eq!(target.pressure(&seen(Some(15_000_000), Some(1000))), Some(1500));
         assert_eq!(target.pressure(&seen(None, None)), None);
         assert_eq!(Target::default().pressure(&seen(Some(1), Some(1))), None);
-    }
-
-    const STEP: Permille = Permille(50);
-    const LEAST: Permille = Permille(50);
-
-    fn next(fill: Permille, pressure: u32, most: u32) -> Permille {
-        next_fill(fill, pressure, STEP, LEAST, Permille(most))
-    }
-
-    #[test]
-    fn fillers_give_way_within_five_windows() {
-        let mut fill = Permille(1000);
-        let windows = (1..).find(|_| {
-            fill = next(fill, 2000, 1000);
-            fill == LEAST
-        });
-        assert_eq!(windows, Some(5));
-    }
-
-    proptest! {
-        #[test]
-        fn a_miss_takes_and_ease_gives_within_the_bounds(
-            fill in 50..4000u32, pressure in 0..10_000u32, most in 1000..4000u32,
-        ) {
-            let fill = Permille(fill.min(most));
-            let after = next(fill, pressure, most);
-            prop_assert!((LEAST.0..=most).contains(&after.0));
-            match pressure {
-                0..=GUARD => prop_assert!(after > fill || after.0 == most),
-                kept if kept <= 1000 => prop_assert_eq!(after, fill),
-                _ => prop_assert!(after < fill || after == LEAST),
-            }
-            prop_assert!(after.0 >= fill.0 / 2, "never more than half at once");
-        }
-
-        #[test]
-        fn more_pressure_never_gives_more(fill in 50..2000u32, one in 0..5000u32, other in 0..5000u32) {
-            let (low, high) = (one.min(other), one.max(other));
-            prop_assert!(next(Permille(fill), high, 2000) <= next(Permille(fill), low, 2000));
-        }
-
-        /// A step takes `alone` of its limit alone and, as on a GPU whose time is sliced, the longer the more of it
-        /// fillers have: `alone / (1 - fill / 2)`.
-        #[test]
-        fn it_settles_within_the_limit_and_near_the_most_that_keeps_it(alone in 300..850u32, start in 50..1000u32) {
-            let latency = |fill: Permille| alone as f64 / (1.0 - fill.fraction() / 2.0);
-            let mut fill = Permille(start);
-            for _ in 0..60 {
-                fill = next(fill, latency(fill).ceil() as u32, 1000);
-            }
-            let settled = fill;
-            for _ in 0..20 {
-                fill = next(fill, latency(fill).ceil() as u32, 1000);
-                prop_assert!(latency(fill) <= 1000.0, "{} at {fill}", latency(fill));
-            }
-            // What keeps nine tenths of the limit, or all there is.
-            let best = (2.0 * (1.0 - f64::from(alone) / f64::from(GUARD))).min(1.0);
-            prop_assert!(settled.fraction() >= best - 0.001, "{settled} of {best}");
-        }
-
-        #[test]
-        fn max_min_brings_speeds_together(demands in prop::collection::vec(100..1000u32, 2..5)) {
-            // A job's speed is its share of the time, as far as it has use for it.
-            let mut shares: Vec<u32> = vec![1000; demands.len()];
-            let speeds = |shares: &[u32]| -> Vec<u32> {
-                let sum: u32 = shares.iter().sum::<u32>().max(1000);
-                shares.iter().zip(&demands).map(|(share, demand)| (share * 1000 / sum * 1000 / demand).min(1000)).collect()
-            };
-            for _ in 0..400 {
-                let now = speeds(&shares);
-                let jobs: Vec<_> = (0..shares.len())
-                    .map(|at| (JobId(at as u64), Permille(now[at]), Permille(shares[at])))
-                    .collect();
-                for (job, share) in max_min(&jobs, Permille(10), LEAST) {
-                    shares[job.0 as usize] = share.0;
-                }
-            }
-            let (before, after) = (speeds(&vec![1000; demands.len()]), speeds(&shares));
-            let least = |speeds: &[u32]| speeds.iter().copied().min().unwrap_or(0);
-            prop_assert!(least(&after) + 60 >= least(&before), "{before:?} {after:?}");
-            prop_assert!(after.iter().max().unwrap() - least(&after) <= 250, "{after:?}");
-        }
     }
 }

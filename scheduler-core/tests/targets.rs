@@ -157,3 +157,45 @@ fn a_lowest_speed_is_kept_as_a_latency_is() {
     let standing = node.state.job(JobId(1)).unwrap().standing.unwrap().to_string();
     assert_eq!(standing, "speed 40 % of at least 80 %; the job beside it launches in 15 % of the time");
 }
+
+#[test]
+fn fillers_launch_between_requests_where_these_are_seen() {
+    let mut node = node();
+    node.run(served(1));
+    node.run(gib(2, 5));
+    node.run(gib(3, 5));
+    let budget = |node: &Node, job| node.state.job(JobId(job)).unwrap().budget;
+    let window = |pressure, under_way| Event::TargetObserved {
+        job: JobId(1),
+        seen: TargetObservation {
+            latency_ns: Some(LIMIT_NS / 1000 * pressure),
+            under_way: Some(Permille(under_way)),
+            ..TargetObservation::default()
+        },
+    };
+    let decisions = node.step(window(700, 300));
+    for job in [2, 3] {
+        let given = budget(&node, job).unwrap();
+        assert_eq!((given.share, given.in_flight, given.between), (Permille(1000), 1, Some(JobId(1))));
+    }
+    assert!(decided(&decisions, 2).is_some());
+    let standing = node.state.job(JobId(1)).unwrap().standing.unwrap().to_string();
+    assert!(
+        standing.ends_with("the jobs beside it launch between its requests, 12.5 % of the most at a time"),
+        "{standing}"
+    );
+    (0..20).for_each(|_| _ = node.step(window(700, 300)));
+    assert_eq!(budget(&node, 2).unwrap().in_flight, 6);
+    node.step(window(1400, 300));
+    assert!(budget(&node, 2).unwrap().in_flight < 6);
+    // Requests that leave no time between them: slots again.
+    node.step(window(700, 800));
+    let given = budget(&node, 2).unwrap();
+    assert_eq!((given.between, given.share), (None, Permille(100)));
+    // The job is gone, and with it what held the others back.
+    node.step(window(700, 300));
+    assert!(budget(&node, 2).unwrap().between.is_some());
+    node.finish(1, DONE);
+    node.step(Event::DeviceObserved { device: DeviceId(0), seen: Observation::default() });
+    assert_eq!([2, 3].map(|job| budget(&node, job)), [None, None]);
+}

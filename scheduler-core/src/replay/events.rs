@@ -231,6 +231,7 @@ mod tests {
                     seen: crate::TargetObservation {
                         latency_ns: Some(17),
                         speed: Some(Permille(900)),
+                        under_way: Some(Permille(250)),
                         unseen: Some(crate::Unseen::NeverAlone),
                     },
                 },

@@ -2,11 +2,12 @@
 
 use super::State;
 use crate::action::{Decision, LaunchBudget};
+use crate::fill::{Fill, FillBounds, max_min};
 use crate::job::JobId;
 use crate::reason::Reason;
 use crate::settings::Objective;
 use crate::state::record::{Phase, Record};
-use crate::target::{START, Standing, TargetObservation, max_min, next_fill};
+use crate::target::{Standing, TargetObservation};
 use crate::units::{Millis, Permille};
 
 /// What a job may launch for the sake of one beside it.
@@ -15,6 +16,8 @@ struct Hold {
     /// Whose target it is.
     target: JobId,
     share: Permille,
+    in_flight: u16,
+    between: bool,
     period: Option<Millis>,
     pressure: u32,
 }
@@ -39,13 +42,14 @@ impl State {
         let fillers = self.fillers(id);
         let settings = self.settings.throttle;
         let Some(record) = self.jobs.get_mut(&id) else { return };
-        let most = Permille(1000 * u32::try_from(fillers.len()).unwrap_or(1));
+        let count = u32::try_from(fillers.len()).unwrap_or(1);
+        let bounds = FillBounds { fillers: count, step: settings.step, least: settings.least };
         record.fill = match (record.job.target.pressure(&record.target_seen), record.fill) {
             // Nothing is observed that could be kept: no job is held back for it.
             (None, _) => None,
             _ if fillers.is_empty() => None,
             (Some(pressure), before) => {
-                Some(next_fill(before.unwrap_or(START), pressure, settings.step, settings.least, most))
+                Some(Fill::next(before, pressure, record.target_seen.under_way, bounds))
             }
         };
         self.hold_back(&fillers, out);
@@ -87,14 +91,17 @@ impl State {
             let fill = beside.fill.filter(|_| beside.phase == Phase::Running)?;
             let fillers = self.fillers(target);
             let count = u32::try_from(fillers.len()).unwrap_or(1);
+            let (share, in_flight) = fill.each(count, self.settings.throttle.in_flight);
             fillers.contains(&id).then(|| Hold {
                 target,
-                share: Permille(fill.0 / count.max(1)),
+                share,
+                in_flight,
+                between: fill.between,
                 period: beside.job.target.period(),
                 pressure: beside.job.target.pressure(&beside.target_seen).unwrap_or(0),
             })
         });
-        holds.min_by_key(|hold| (hold.share, hold.target))
+        holds.min_by_key(|hold| (hold.share, !hold.between, hold.in_flight, hold.target))
     }
 
     /// Sets the budgets of jobs beside those with targets, and lifts those that are held back no longer.
@@ -106,10 +113,11 @@ impl State {
             let declared = record.job.share.unwrap_or(Permille::WHOLE);
             let in_flight = self.settings.throttle.in_flight;
             match hold {
-                Some(Hold { target, share, period, pressure }) => {
+                Some(Hold { target, share, in_flight, between, period, pressure }) => {
                     let share = share.min(declared);
-                    let budget =
-                        (share < Permille::WHOLE).then_some(LaunchBudget { share, in_flight, period });
+                    let between = between.then_some(target);
+                    let is_held = share < Permille::WHOLE || between.is_some();
+                    let budget = is_held.then_some(LaunchBudget { share, in_flight, period, between });
                     self.set_budget(id, budget, Reason::KeepsTarget { job: target, pressure }, out);
                 }
                 None if was_held.is_some() => {
@@ -117,6 +125,7 @@ impl State {
                         share: declared,
                         in_flight,
                         period: None,
+                        between: None,
                     });
                     self.set_budget(id, budget, Reason::Calm, out);
                 }
@@ -172,6 +181,7 @@ impl State {
                     share,
                     in_flight: settings.in_flight,
                     period: None,
+                    between: None,
                 });
                 self.set_budget(job, budget, Reason::Fair { speed, slowest }, out);
             }
@@ -188,7 +198,8 @@ impl State {
         (record.phase == Phase::Running && !record.job.target.is_none()).then(|| Standing {
             target: record.job.target.clone(),
             seen: record.target_seen.clone(),
-            fill: record.fill,
+            fill: record.fill.map(|fill| fill.part),
+            between: record.fill.is_some_and(|fill| fill.between),
             fillers: u32::try_from(self.fillers(record.job.id).len()).unwrap_or(u32::MAX),
             ignored: self.settings.throttle.objective != Objective::Targets || !self.settings.throttle.on,
         })

@@ -9,6 +9,7 @@ use crate::action::{LaunchBudget, Signal};
 use crate::device::DeviceId;
 use crate::early::EarlyBound;
 use crate::event::ANY_ATTEMPT;
+use crate::fill::Fill;
 use crate::interference::Activity;
 use crate::job::{Job, JobId};
 use crate::ladder::Rung;
@@ -157,8 +158,8 @@ pub(crate) struct Record {
     pub(crate) speed: Option<Permille>,
     /// What was observed last for its target.
     pub(crate) target_seen: TargetObservation,
-    /// What the jobs beside it get together for its target, thousandths of the time; `None`: they are not held back.
-    pub(crate) fill: Option<Permille>,
+    /// What the jobs beside it get together for its target; `None`: they are not held back.
+    pub(crate) fill: Option<Fill>,
     /// The job with a target that it is held back for.
     pub(crate) held_for: Option<JobId>,
     /// What it was seen to do to a device, where nothing was known of it before.

@@ -33,7 +33,12 @@ impl State {
     pub(super) fn declare_share(&mut self, id: JobId, out: &mut Vec<Decision>) {
         let share = self.jobs.get(&id).and_then(|record| record.job.share);
         if let Some(share) = share.filter(|share| *share < Permille::WHOLE) {
-            let budget = LaunchBudget { share, in_flight: self.settings.throttle.in_flight, period: None };
+            let budget = LaunchBudget {
+                share,
+                in_flight: self.settings.throttle.in_flight,
+                period: None,
+                between: None,
+            };
             self.set_budget(id, Some(budget), Reason::DeclaredShare, out);
         }
     }
@@ -95,7 +100,7 @@ impl State {
         let Some(record) = self.jobs.get(&id).filter(|record| self.may_change(record)) else { return };
         let before = record.budget.map_or(Permille::WHOLE, |budget| budget.share);
         let share = Permille((before.0 / 2).max(settings.least.0)).min(before);
-        let budget = LaunchBudget { share, in_flight: settings.in_flight, period: None };
+        let budget = LaunchBudget { share, in_flight: settings.in_flight, period: None, between: None };
         self.set_budget(id, Some(budget), reason, out);
     }
 
@@ -105,7 +110,7 @@ impl State {
         let Some(budget) = record.budget else { return };
         let most = record.job.share.unwrap_or(Permille::WHOLE).min(Permille::WHOLE);
         let share = budget.share.plus(step).min(most);
-        let next = (share < Permille::WHOLE).then_some(LaunchBudget { share, ..budget });
+        let next = (share < Permille::WHOLE).then_some(LaunchBudget { share, between: None, ..budget });
         self.set_budget(id, next, Reason::Calm, out);
     }
 }
