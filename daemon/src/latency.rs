@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use radrm_base::step::is_step;
-use radrm_scheduler_core::{LatencyTarget, Unseen};
+use radrm_scheduler_core::{LatencyTarget, Permille, Unseen};
 use radrm_telemetry::{
-    Liveness, NameId, RangeReader, RangeSnapshot, SampleReader, Segment, SlotInfo, monotonic_ns,
+    Liveness, NameId, OpenRange, RangeReader, RangeSnapshot, SampleReader, Segment, SlotInfo, monotonic_ns,
 };
 
 /// Launches are counted over this long for a speed.
@@ -19,11 +19,68 @@ const SPEED_OVER: Duration = Duration::from_secs(2);
 
 /// What a time is of; a later one says more of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+pub(crate) enum Kind {
     Launch,
     Outer,
     Step,
     Named,
+}
+
+/// The kind of a name's ranges and marks, by what the target states; `None`: they count as nothing.
+fn kind_of(name: &str, is_outer: bool, target: &LatencyTarget) -> Option<Kind> {
+    match &target.of {
+        // The domain and the category stand behind the name.
+        Some(of) => (name == of || name.split(" [").next() == Some(of)).then_some(Kind::Named),
+        None if is_step(name) => Some(Kind::Step),
+        None => is_outer.then_some(Kind::Outer),
+    }
+}
+
+/// The names of a process's ranges.
+#[derive(Debug, Default)]
+struct Names(BTreeMap<u16, String>);
+
+impl Names {
+    fn learn(&mut self, found: &RangeSnapshot) {
+        self.0 = found.names.iter().map(|name| (name.id.number(), name.name.clone())).collect();
+    }
+
+    fn kind(&self, name: NameId, is_outer: bool, target: &LatencyTarget) -> Option<Kind> {
+        kind_of(self.0.get(&name.number()).map_or("", String::as_str), is_outer, target)
+    }
+}
+
+fn is_outer(range: &OpenRange) -> bool {
+    range.depth == 0 || !range.is_nested
+}
+
+/// What was read of a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Steps {
+    /// The time of the steps at the target's quantile, ns; 0: none was made and none is under way.
+    pub(crate) latency_ns: u64,
+    /// The part of the window in which one was under way; `None`: their begins and ends are not seen.
+    pub(crate) under_way: Option<Permille>,
+}
+
+/// The times of one kind of steps.
+#[derive(Debug, Default)]
+struct Times {
+    took: Vec<u64>,
+    /// From when to when each was under way, segment time.
+    spans: Vec<(u64, u64)>,
+}
+
+/// Time in at least one of the spans, ns.
+fn covered(spans: &mut [(u64, u64)]) -> u64 {
+    spans.sort_unstable();
+    let mut until = 0;
+    let mut sum = 0;
+    for (from, to) in spans {
+        sum += to.saturating_sub(until.max(*from));
+        until = until.max(*to);
+    }
+    sum
 }
 
 /// One process of the job.
@@ -31,7 +88,7 @@ enum Kind {
 struct Process {
     ranges: RangeReader,
     samples: SampleReader,
-    names: BTreeMap<u16, String>,
+    names: Names,
     /// When each lane last marked a step, ns of segment time.
     marks: BTreeMap<(u16, u8), u64>,
 }
@@ -52,29 +109,14 @@ impl Process {
         Self {
             ranges: RangeReader::new(slot),
             samples: SampleReader::new(slot),
-            names: BTreeMap::new(),
+            names: Names::default(),
             marks: BTreeMap::new(),
-        }
-    }
-
-    fn learn_names(&mut self, found: &RangeSnapshot) {
-        self.names = found.names.iter().map(|name| (name.id.number(), name.name.clone())).collect();
-    }
-
-    /// What a range or mark counts as; `None`: as nothing.
-    fn kind(&self, name: NameId, is_outer: bool, target: &LatencyTarget) -> Option<Kind> {
-        let name = self.names.get(&name.number()).map_or("", String::as_str);
-        match &target.of {
-            // The domain and the category stand behind the name.
-            Some(of) => (name == of || name.split(" [").next() == Some(of)).then_some(Kind::Named),
-            None if is_step(name) => Some(Kind::Step),
-            None => is_outer.then_some(Kind::Outer),
         }
     }
 }
 
 impl StepWatch {
-    /// The time of the steps at the target's quantile since the last call, or at first since `window` ago, ns; 0: none was made and none is under way.
+    /// What the steps took since the last call, or at first since `window` ago.
     ///
     /// # Errors
     /// Why it is not known.
@@ -83,13 +125,13 @@ impl StepWatch {
         segment: Option<&Segment>,
         target: &LatencyTarget,
         window: Duration,
-    ) -> Result<u64, Unseen> {
+    ) -> Result<Steps, Unseen> {
         let Some(segment) = segment else { return Err(Unseen::NoShim) };
         let Ok(job) = segment.job() else { return Err(Unseen::NoShim) };
         let now = monotonic_ns().saturating_sub(job.created_mono_ns);
         let first = now.saturating_sub(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX));
         let from = self.read_until.replace(now).unwrap_or(first);
-        let mut times: BTreeMap<Kind, Vec<u64>> = BTreeMap::new();
+        let mut times: BTreeMap<Kind, Times> = BTreeMap::new();
         let slots = segment.slots().unwrap_or_default();
         self.processes.retain(|key, _| slots.iter().any(|slot| (slot.slot, slot.generation) == *key));
         for slot in &slots {
@@ -100,11 +142,12 @@ impl StepWatch {
             if target.of.is_none() && self.best.is_none_or(|best| best == Kind::Launch) {
                 let launches = process.samples.poll(segment, is_gone);
                 let recent = launches.iter().filter(|launch| launch.seen_ns >= from);
-                times.entry(Kind::Launch).or_default().extend(recent.map(|launch| launch.duration_ns));
+                times.entry(Kind::Launch).or_default().took.extend(recent.map(|launch| launch.duration_ns));
             }
         }
-        times.retain(|_, times| !times.is_empty());
-        self.best = self.best.max(times.keys().next_back().copied());
+        let is_seen = |times: &Times| !times.took.is_empty();
+        let seen = times.iter().rev().find(|(_, times)| is_seen(times)).map(|(kind, _)| *kind);
+        self.best = self.best.max(seen);
         let Some(best) = self.best else {
             return Err(match (slots.is_empty(), &target.of) {
                 (true, _) => Unseen::NoShim,
@@ -112,7 +155,19 @@ impl StepWatch {
                 _ => Unseen::NoSteps,
             });
         };
-        Ok(times.get_mut(&best).and_then(|times| target.observed(times)).unwrap_or(0))
+        let Times { mut took, mut spans } = times.remove(&best).unwrap_or_default();
+        // Of launches, and of steps that are marks, only the time is known.
+        let is_spanned = best != Kind::Launch && (!spans.is_empty() || took.is_empty());
+        let part = |ns: u64| Permille::from_fraction(ns as f64 / now.saturating_sub(from).max(1) as f64);
+        Ok(Steps {
+            latency_ns: target.observed(&mut took).unwrap_or(0),
+            under_way: is_spanned.then(|| part(covered(&mut spans))),
+        })
+    }
+
+    /// The kind of time that counts; `None`: it has shown none.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        self.best
     }
 
     /// Its speed, from its launches so far and those in a second alone, as far as it was watched for long enough.
@@ -137,14 +192,14 @@ impl Process {
         is_gone: bool,
         target: &LatencyTarget,
         (from, now): (u64, u64),
-        times: &mut BTreeMap<Kind, Vec<u64>>,
+        times: &mut BTreeMap<Kind, Times>,
     ) {
         let records = self.ranges.poll(segment, is_gone);
         let Some(found) = segment.ranges(slot).ok().flatten() else { return };
-        self.learn_names(&found);
+        self.names.learn(&found);
         for record in &records {
             let is_outer = !record.is_mark && (record.depth == 0 || !record.is_nested);
-            let Some(kind) = self.kind(record.name, is_outer, target) else { continue };
+            let Some(kind) = self.names.kind(record.name, is_outer, target) else { continue };
             let took = match record.is_mark {
                 false => record.end_ns - record.start_ns,
                 true => match self.marks.insert((record.name.number(), record.lane), record.start_ns) {
@@ -153,23 +208,72 @@ impl Process {
                 },
             };
             if record.end_ns >= from {
-                times.entry(kind).or_default().push(took);
+                let times = times.entry(kind).or_default();
+                times.took.push(took);
+                if !record.is_mark {
+                    times.spans.push((record.start_ns.max(from), record.end_ns.min(now)));
+                }
             }
         }
         if is_gone {
             return;
         }
         for range in &found.open {
-            let is_outer = range.depth == 0 || !range.is_nested;
             let age = now.saturating_sub(range.start_ns);
             // One that has never ended is no step: it may be around all of the program's work.
             let ends = found.names.iter().any(|name| name.id == range.name && name.ranges > 0);
-            if let Some(kind) = self.kind(range.name, is_outer, target)
+            if let Some(kind) = self.names.kind(range.name, is_outer(range), target)
                 && ends
-                && age > target.limit_ns
             {
-                times.entry(kind).or_default().push(age);
+                let times = times.entry(kind).or_default();
+                times.spans.push((range.start_ns.max(from), now));
+                if age > target.limit_ns {
+                    times.took.push(age);
+                }
             }
         }
+    }
+}
+
+/// When the latest step of a job that is under way began: for a thread that is woken with every range.
+#[derive(Debug, Default)]
+pub(crate) struct OpenSteps {
+    names: BTreeMap<(usize, u32), Names>,
+}
+
+impl OpenSteps {
+    /// Segment time, ns; `None`: no step of this kind is under way.
+    pub(crate) fn latest(
+        &mut self,
+        segment: &Segment,
+        slots: &[SlotInfo],
+        target: &LatencyTarget,
+        kind: Kind,
+    ) -> Option<u64> {
+        let mut latest: Option<u64> = None;
+        for slot in slots {
+            let open = segment.open_ranges(slot).unwrap_or_default();
+            let names = self.names.entry((slot.slot, slot.generation)).or_default();
+            let is_known = |range: &OpenRange| names.0.contains_key(&range.name.number());
+            if !open.iter().all(is_known)
+                && let Some(found) = segment.ranges(slot).ok().flatten()
+            {
+                names.learn(&found);
+            }
+            let counts = |range: &&OpenRange| names.kind(range.name, is_outer(range), target) == Some(kind);
+            latest = latest.max(open.iter().filter(counts).map(|range| range.start_ns).max());
+        }
+        latest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlapping_steps_cover_their_time_once() {
+        assert_eq!(covered(&mut []), 0);
+        assert_eq!(covered(&mut [(30, 40), (0, 10), (5, 12), (6, 7)]), 22);
     }
 }

@@ -154,6 +154,11 @@ impl LaunchSlots {
         self.jobs.is_empty() && self.lifted.is_empty()
     }
 
+    /// The jobs that launch between another one's requests, each with that one.
+    pub(crate) fn between(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.jobs.iter().filter_map(|(job, held)| Some((*job, held.budget.between?.0)))
+    }
+
     /// Whether a job's segment is needed.
     pub(crate) fn concerns(&self, job: u64) -> bool {
         self.jobs.contains_key(&job) || self.lifted.contains(&job)

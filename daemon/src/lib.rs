@@ -13,6 +13,7 @@
 //! | `watch`, `gpus` | threads that wait for supervisors and poll GPUs |
 //! | `pace`, `load` | how fast a job is beside others, and what it does to a GPU alone |
 //! | `launch_slots` | which job may launch when |
+//! | `gates` | launches that wait for a request of the job beside them |
 //! | `dry_run` | what jobs need of which nothing is known, by a helper process |
 //! | `hooks` | the administrator's prolog and epilog |
 //! | `suspend` | a job taken off its GPUs without loss, and brought back, by a helper process |
@@ -28,6 +29,7 @@ mod dry_run;
 mod engine;
 mod error;
 mod events;
+mod gates;
 mod gpus;
 mod history;
 mod hooks;

@@ -1,11 +1,12 @@
 //! Launch budgets: decided by the scheduler, laid out as launch slots, written into the segments.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation, LaunchBudget, Permille, Reason};
 
 use super::Engine;
 use super::jobs::Live;
+use crate::gates::Requests;
 use crate::pace::Company;
 use crate::store::{Entry, Stage};
 
@@ -22,6 +23,15 @@ impl Engine {
         self.remark(
             job,
             match budget {
+                Some(LaunchBudget { share, in_flight, between: Some(target), .. }) => {
+                    let share = match share {
+                        Permille::WHOLE => String::new(),
+                        share => format!(", in {} % of the time", f64::from(share.0) / 10.0),
+                    };
+                    format!(
+                        "launches between the requests of job {target}, at most {in_flight} at a time{share}: {reason}"
+                    )
+                }
                 Some(budget) => {
                     format!("launches in {} % of the time: {reason}", f64::from(budget.share.0) / 10.0)
                 }
@@ -71,7 +81,9 @@ impl Engine {
             self.jobs.live.iter().filter(|(_, live)| live.program.is_some()).map(|(job, _)| *job).collect();
         let stays = |entry: &Entry| matches!(entry.stage, Stage::Starting | Stage::Running);
         self.slots.running(&runs, |job| self.jobs.entries.get(&job).is_some_and(stays));
+        let wanted = self.gates_wanted();
         if self.slots.is_idle() {
+            self.gates.set(&wanted, |_| None);
             return;
         }
         for (job, live) in &mut self.jobs.live {
@@ -81,8 +93,21 @@ impl Engine {
         }
         let live = &self.jobs.live;
         let said = self.slots.apply(|job| live.get(&job)?.observed.segment());
+        self.gates.set(&wanted, |job| live.get(&job)?.observed.segment());
         for (job, sentence) in said {
             self.remark(job, sentence);
         }
+    }
+    /// The jobs whose requests others wait for, and these others.
+    fn gates_wanted(&self) -> BTreeMap<u64, (Requests, Vec<u64>)> {
+        let mut wanted: BTreeMap<u64, (Requests, Vec<u64>)> = BTreeMap::new();
+        for (filler, target) in self.slots.between() {
+            let latency = self.jobs.entries.get(&target).and_then(|entry| entry.spec.target.latency.clone());
+            let Some((latency, kind)) = latency.zip(self.targets.kind(target)) else { continue };
+            let floor = self.core.state.settings().throttle.least;
+            let requests = || (Requests { target: latency, kind, floor }, Vec::new());
+            wanted.entry(target).or_insert_with(requests).1.push(filler);
+        }
+        wanted
     }
 }

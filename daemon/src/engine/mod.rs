@@ -53,6 +53,7 @@ use super::config::Config;
 use super::dry_run;
 use super::error::DaemonError;
 use super::events::Log;
+use super::gates::Gates;
 use super::gpus::{Gpus, Poll, Unmanaged};
 use super::history::History;
 use super::launch_slots::LaunchSlots;
@@ -131,6 +132,7 @@ pub(crate) struct Disk {
 /// | [`NodeMonitor`] | the GPUs |
 /// | [`SuspendManager`] | jobs between running and suspended |
 /// | [`LaunchSlots`] | launch slots |
+/// | [`Gates`] | launches that wait for requests |
 /// | [`Companies`] | which jobs share GPUs, and their launch rates alone |
 /// | [`Loaders`] | which loaders of data are in use, and when a dead producer is started again |
 /// | [`DryRuns`] | which jobs are dry-run in the background |
@@ -144,6 +146,7 @@ pub(crate) struct Engine {
     outbox: Outbox,
     node: NodeMonitor,
     slots: LaunchSlots,
+    gates: Gates,
     suspensions: SuspendManager,
     companies: Companies,
     loaders: Loaders,
@@ -214,6 +217,7 @@ impl Engine {
             outbox: Outbox::new(store, history),
             node: NodeMonitor::new(gpus, config.gpu_reserve_mib << 20, ask),
             slots: LaunchSlots::default(),
+            gates: Gates::default(),
             suspensions: SuspendManager::default(),
             companies: Companies::default(),
             loaders: Loaders::default(),

@@ -13,7 +13,7 @@ use radrm_scheduler_core::{
 use super::Engine;
 use super::sharing::program_of;
 use super::timers::Timer;
-use crate::latency::StepWatch;
+use crate::latency::{Kind, StepWatch};
 use crate::pace::Company;
 use crate::store::Entry;
 
@@ -26,6 +26,11 @@ pub(super) struct Targets {
 }
 
 impl Targets {
+    /// The kind of times that count for a job.
+    pub(super) fn kind(&self, job: u64) -> Option<Kind> {
+        self.watches.get(&job)?.kind()
+    }
+
     /// Whether a job's new share belongs into its history: of one that follows windows only the first, the end, and what
     /// is half or twice as much as what was last written.
     pub(super) fn is_news(&mut self, job: u64, follows_windows: bool, share: Permille) -> bool {
@@ -89,7 +94,9 @@ impl Engine {
             let mut seen = TargetObservation::default();
             if let Some(target) = &latency {
                 match watch.latency(live.observed.segment(), target, window) {
-                    Ok(ns) => seen.latency_ns = Some(ns),
+                    Ok(steps) => {
+                        (seen.latency_ns, seen.under_way) = (Some(steps.latency_ns), steps.under_way);
+                    }
                     Err(unseen) => seen.unseen = Some(unseen),
                 }
             }
