@@ -72,6 +72,31 @@ fn a_target_of_which_nothing_is_observed_holds_no_job_back() {
     until_share(&daemon, filler, Some(50));
 }
 
+#[test]
+fn fillers_launch_between_requests_and_go_on_when_the_service_is_killed() {
+    let daemon = Daemon::new(POLICY);
+    let filler = submit(&daemon, &[], "");
+    daemon.until_state(filler, "running");
+    let target = serve(&daemon, &["--latency", "request:p99=20ms"], "", "20 100 1000", "");
+    daemon.until_state(target, "running");
+    let segment = || segment_of(&daemon, filler).expect("segment");
+    daemon.until("its launches wait for a request", |_| segment().gate() > 0);
+    daemon.until("and go when it has ended", |_| segment().gate() == 0);
+    let listed = why(&daemon);
+    assert!(listed.contains("the job beside it launches between its requests"), "{listed}");
+    let history = daemon.show(filler)["history"].to_string();
+    assert!(
+        history.contains(&format!("launches between the requests of job {target}, at most ")),
+        "{history}"
+    );
+    daemon.ok(&["cancel", &target.to_string()]);
+    daemon.end(target);
+    until_share(&daemon, filler, None);
+    assert_eq!(segment().gate(), 0);
+    let before = launches(&daemon, filler);
+    daemon.until("it launches", |daemon| launches(daemon, filler) > before);
+}
+
 /// What an inference loop and two trainings made in one set-up.
 struct Made {
     /// p99 of each window, ms.

@@ -257,6 +257,60 @@ fn assert_still_held(segment: &Segment) {
 }
 
 #[test]
+fn a_launch_waits_for_a_request_until_it_ends_or_its_time_is_over() {
+    const AHEAD_NS: u64 = radrm_telemetry::gate::MAX_AHEAD_NS;
+    let now = radrm_telemetry::monotonic_ns;
+    let whole = Budget::new(WHOLE, 10);
+    // Set anew, as for one request behind another, until it is opened.
+    let rig = rig();
+    let (mut program, segment) = paused(&rig, &["once"]);
+    segment.set_budget(Some(whole)).expect("budget");
+    segment.set_gate(now() + AHEAD_NS).expect("gate");
+    program.go_on();
+    until_held(&segment, 1);
+    for _ in 0..4 {
+        let until = now() + AHEAD_NS;
+        segment.set_gate(until).expect("gate");
+        thread::sleep(Duration::from_millis(300));
+        let slots = segment.slots().expect("directory");
+        let passed: u64 = slots.iter().map(|slot| segment.throttled(slot).expect("slot").passed).sum();
+        assert!(passed == 0 || now() >= until, "it waits for as long as the request does");
+    }
+    let before = launched(&rig);
+    segment.set_gate(0).expect("gate");
+    program.end().ok();
+    assert_eq!(launched(&rig), before + 1);
+}
+
+#[test]
+fn a_gate_that_no_daemon_opens_holds_no_program_for_ever() {
+    let now = radrm_telemetry::monotonic_ns;
+    // A daemon that died, a time that is over, and one that is too far ahead to be true.
+    let rig = rig();
+    for gate in [now() + 400_000_000, now(), u64::MAX, now() + (1 << 40)] {
+        let before = launched(&rig);
+        let (mut program, segment) = paused(&rig, &["once"]);
+        segment.set_budget(Some(Budget::new(WHOLE, 10))).expect("budget");
+        segment.set_gate(gate).expect("gate");
+        program.go_on();
+        program.end().ok();
+        assert!(launched(&rig) > before && segment.gate() == gate);
+    }
+    // Without a budget no launch looks at it.
+    let (mut program, segment) = paused(&rig, &["once"]);
+    let held = || -> u64 {
+        let slots = segment.slots().expect("directory");
+        slots.iter().map(|slot| segment.throttled(slot).expect("slot").held).sum()
+    };
+    let before = held();
+    segment.set_budget(None).expect("budget");
+    segment.set_gate(now() + 500_000_000).expect("gate");
+    program.go_on();
+    program.end().ok();
+    assert_eq!(held(), before);
+}
+
+#[test]
 fn a_launch_that_is_held_goes_when_the_budget_is_lifted() {
     let rig = rig();
     let (program, segment) = held(&rig, &["once"], 1);
