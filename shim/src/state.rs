@@ -66,6 +66,10 @@ unsafe impl Sync for Page {}
 
 impl Page {
     /// Where the word stands that a launch compares.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "only the assembly of x86-64 reads it")
+    )]
     pub(crate) const FAST_OFFSET: usize = core::mem::offset_of!(Page, fast);
 
     const fn empty() -> Self {

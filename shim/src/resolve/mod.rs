@@ -16,10 +16,12 @@ mod objects;
 pub(crate) mod proc_address;
 mod route;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use attach::RADRM_REAL;
 #[cfg(not(test))]
 pub(crate) use attach::function_of;
 pub(crate) use attach::{
-    RADRM_REAL, cold, driver_symbol, has_driver, launches_are_direct, loaded, no_nvml, nvml_symbol, program,
+    cold, driver_symbol, has_driver, launches_are_direct, loaded, no_nvml, nvml_symbol, program,
 };
 
 use crate::entries::EntryId;

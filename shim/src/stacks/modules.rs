@@ -297,6 +297,7 @@ pub(super) mod tests {
 
     impl Table {
         /// Where one of the modules begins.
+        #[cfg(target_arch = "x86_64")]
         pub(in crate::stacks) fn start_of(&self, number: usize) -> u64 {
             self.modules[number % self.len].start
         }

@@ -35,10 +35,15 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
             continue;
         }
         let folder = path.parent().unwrap_or(root);
-        for (number, target) in targets(&fs::read_to_string(&path)?) {
-            let to = folder.join(&target);
+        for (number, target, heading) in targets(&fs::read_to_string(&path)?) {
+            let to = if target.is_empty() { path.clone() } else { folder.join(&target) };
             if !to.exists() && !is_generated(root, &to) {
                 findings.push(format!("{document}:{number}: {target} is not there"));
+            } else if !heading.is_empty() && to.extension().is_some_and(|kind| kind == "md") && to.exists() {
+                let text = fs::read_to_string(&to)?;
+                if !anchors(&text).contains(&heading) {
+                    findings.push(format!("{document}:{number}: no heading for {target}#{heading}"));
+                }
             }
             if document == SUMMARY {
                 listed.insert(format!("docs/{target}"));
@@ -57,25 +62,50 @@ fn is_generated(root: &Path, page: &Path) -> bool {
     folder == root.join("docs").canonicalize().ok() && GENERATED.iter().any(|page| *page == name)
 }
 
-/// The local targets of `[text](target)` with their line numbers, code blocks left out.
-fn targets(text: &str) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    let mut in_code = false;
-    for (index, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            in_code = !in_code;
-        }
-        if in_code {
+/// The names by which links know the headings of a page: those of GitHub and of the book.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (_, line) in prose(text) {
+        let heading = line.trim_start_matches('#');
+        if heading.len() == line.len() || !heading.starts_with(' ') {
             continue;
         }
+        let name: String = heading
+            .trim()
+            .chars()
+            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+            .flat_map(|c| if c == ' ' { '-' } else { c }.to_lowercase())
+            .collect();
+        let again = (1..).map(|number| format!("{name}-{number}"));
+        let free = std::iter::once(name.clone()).chain(again).find(|name| !found.contains(name));
+        found.extend(free);
+    }
+    found
+}
+
+/// The lines of a page outside of code blocks, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        (!in_code && !is_fence).then_some((index + 1, line))
+    })
+}
+
+/// The local targets of `[text](target#heading)` with their line numbers and headings.
+fn targets(text: &str) -> Vec<(usize, String, String)> {
+    let mut found = Vec::new();
+    for (number, line) in prose(text) {
         let mut rest = line;
         while let Some(at) = rest.find("](") {
             rest = &rest[at + 2..];
             let Some(end) = rest.find(')') else { break };
-            let target = rest[..end].split(['#', ' ']).next().unwrap_or_default();
+            let link = rest[..end].split(' ').next().unwrap_or_default();
+            let (target, heading) = link.split_once('#').unwrap_or((link, ""));
             let remote = target.contains("://") || target.starts_with("mailto:");
-            if !target.is_empty() && !remote {
-                found.push((index + 1, target.to_owned()));
+            if !link.is_empty() && !remote {
+                found.push((number, target.to_owned(), heading.to_owned()));
             }
             rest = &rest[end..];
         }
@@ -91,8 +121,18 @@ mod tests {
     fn local_links_are_found_and_others_left_alone() {
         let text = "[a](shim/src/lib.rs) and [b](x.md#part \"t\")\n```\n[c](in/code)\n```\n\
                     [d](https://example.org/x) [e](#here)\n[f](f.md)";
-        let expected = [(1, "shim/src/lib.rs"), (1, "x.md"), (6, "f.md")];
-        assert_eq!(targets(text), expected.map(|(line, name)| (line, name.to_owned())));
+        let expected = [(1, "shim/src/lib.rs", ""), (1, "x.md", "part"), (5, "", "here"), (6, "f.md", "")];
+        let owned = expected.map(|(line, name, heading)| (line, name.to_owned(), heading.to_owned()));
+        assert_eq!(targets(text), owned);
+    }
+
+    #[test]
+    fn headings_have_the_names_that_links_use() {
+        let text = "# `radrm top`: a view\n```\n# no heading\n```\n## A b-c\n## A b-c\n#none\n";
+        assert_eq!(
+            anchors(text),
+            BTreeSet::from(["a-b-c", "a-b-c-1", "radrm-top-a-view"].map(str::to_owned))
+        );
     }
 
     #[test]
@@ -111,7 +151,10 @@ mod tests {
             ("README.md", ""),
             ("ARCHITECTURE.md", ""),
             ("docs/SUMMARY.md", "- [a](a.md)\n- [c](commands.md)\n"),
-            ("docs/a.md", "[b](how-to/b.md) ![p](picture.png) ![q](gone.png)"),
+            (
+                "docs/a.md",
+                "# A page\n[b](how-to/b.md#none) [a](#a-page) [a](#b) [c](commands.md#x) ![p](picture.png) ![q](gone.png)",
+            ),
             ("docs/how-to/b.md", "[a](../a.md) [a](a.md) [c](../commands.md) [c](../none.md)"),
         ] {
             fs::write(dir.path().join(file), text).unwrap();
@@ -120,7 +163,9 @@ mod tests {
         assert_eq!(
             check(dir.path()).unwrap(),
             [
-                "docs/a.md:1: gone.png is not there",
+                "docs/a.md:2: no heading for how-to/b.md#none",
+                "docs/a.md:2: no heading for #b",
+                "docs/a.md:2: gone.png is not there",
                 "docs/how-to/b.md:1: a.md is not there",
                 "docs/how-to/b.md:1: ../none.md is not there",
                 "docs/SUMMARY.md: docs/how-to/b.md has no place in the book",

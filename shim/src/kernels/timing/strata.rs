@@ -21,10 +21,14 @@ pub(crate) const CLASS_SHIFT: u32 = 56;
 /// Bits of a hash that are shifted out, to leave an entry's number.
 pub(crate) const HASH_SHIFT: u32 = u32::BITS - ENTRIES.trailing_zeros();
 /// Bits by which that number is shifted to give the entry's distance from the first.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the assembly of x86-64 reads it"))]
 pub(crate) const ENTRY_SHIFT: u32 = size_of::<Entry>().trailing_zeros();
 /// Where the first entry's key stands in a thread's strata, its launches left, and its counters.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the assembly of x86-64 reads it"))]
 pub(crate) const KEY_AT: usize = offset_of!(StrataCache, entries) + offset_of!(Entry, key);
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the assembly of x86-64 reads it"))]
 pub(crate) const LEFT_AT: usize = offset_of!(StrataCache, entries) + offset_of!(Entry, left);
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the assembly of x86-64 reads it"))]
 pub(crate) const ROW_AT: usize = offset_of!(StrataCache, entries) + offset_of!(Entry, row);
 const _: () = assert!(size_of::<Entry>().is_power_of_two() && ENTRIES.is_power_of_two());
 
