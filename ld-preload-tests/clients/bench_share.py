@@ -1,7 +1,9 @@
 """Throughput of trainings that load images: each with a loader of its own, with radrm.share, and with TensorSocket.
 
-bench_share.py [ROUNDS] [SECONDS]: TensorSocket is measured where its package can be imported. The load of a sample is an
-image that Pillow decodes, crops and scales; a training checks a sum of each batch and does nothing else.
+bench_share.py [ROUNDS] [SECONDS]: TensorSocket is measured where its package can be imported, once as its README uses it
+("tensorsocket") and once with batches packed as handles of shared memory ("tensorsocket-handles"). The load of a sample is
+an image that Pillow decodes, crops and scales; a training checks the shape of each batch and does nothing else. Each kind
+ends after BEGIN + SECONDS + END seconds; a kind of which a training gets no batch in that time gets a row that says so.
 
 bench_share.py latency: from the moment at which a batch of 4.6 MiB lies in its slot, and from the one at which the loader gave
 it, to the one at which a consumer that waits has it; and the memory of the ring.
@@ -9,13 +11,17 @@ it, to the one at which a consumer that waits has it; and the memory of the ring
 
 import io
 import os
+import queue
 import resource
-import select
+import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
+# Seconds until each training must have its first batch, and after the measurement until it must have printed its result.
+BEGIN, END = 60, 20
 SAMPLES, BATCH, TRAININGS, PORTS = 2048, 32, 4, (5755, 5756, 5757, 5758)
 
 
@@ -57,7 +63,9 @@ def train(kind, seconds):
     else:
         from tensorsocket import TensorConsumer
 
-        source = TensorConsumer(port=PORTS[0], ack_port=PORTS[1], heart_ports=PORTS[2:], batch_size=BATCH)
+        options = {"unpack_fn": from_handles} if kind == "tensorsocket-handles" else {}
+        source = TensorConsumer(port=PORTS[0], ack_port=PORTS[1], heart_ports=PORTS[2:], batch_size=BATCH, **options)
+
     def used():
         return sum(sum(resource.getrusage(of)[:2]) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) + workers()
 
@@ -90,11 +98,30 @@ def produce(kind):
     else:
         from tensorsocket import TensorProducer
 
-        # With fewer loader's batches in one of its own than by default, its consumers wait for ever.
-        producer = TensorProducer(loader(1), port=PORTS[0], ack_port=PORTS[1], heart_ports=PORTS[2:])
+        options = {"pack_fn": as_handles} if kind == "tensorsocket-handles" else {}
+        producer = TensorProducer(loader(1), port=PORTS[0], ack_port=PORTS[1], heart_ports=PORTS[2:], **options)
         while True:
             for _ in producer:
                 pass
+
+
+def as_handles(tensors):
+    """TensorSocket's pack_fn. Its own one pickles the bytes of a CPU tensor's storage: for each batch and consumer those of
+    all 8 batches that it sends together, 1.2 GiB a message with 4 consumers."""
+    import torch.multiprocessing
+    from torch.multiprocessing.reductions import ForkingPickler
+
+    # The producer's pool keeps the memory. Descriptors, the other strategy, need a server in the producer.
+    torch.multiprocessing.set_sharing_strategy("file_system")
+    return bytes(ForkingPickler.dumps(tensors))
+
+
+def from_handles(packed):
+    import pickle
+
+    import torch.multiprocessing  # noqa: F401
+
+    return pickle.loads(packed)
 
 
 def cpu(pid):
@@ -109,28 +136,66 @@ def tree(pid):
     return cpu(pid) + sum(map(tree, map(int, children)))
 
 
+class Training:
+    """A process that prints lines, each of which is waited for until a given time only."""
+
+    def __init__(self, kind, seconds):
+        command = [sys.executable, __file__, "train", kind, str(seconds)]
+        # A group of its own, which ends with its loader's workers.
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self._lines = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self._lines.put(line.split())
+        self._lines.put(None)
+
+    def line(self, fits, until, failure):
+        """The next line that fits; TimeoutError with these words if none comes."""
+        while True:
+            try:
+                words = self._lines.get(timeout=max(0, until - time.monotonic()))
+            except queue.Empty:
+                raise TimeoutError(failure) from None
+            if words is None:
+                raise TimeoutError(f"a training ended with {self.process.wait()}")
+            if fits(words):
+                return words
+
+
+def is_result(words):
+    try:
+        return len([float(word) for word in words]) == 3
+    except ValueError:
+        return False
+
+
 def measure(kind, trainings, seconds):
     """Samples a second of each training, and processor time of all for a sample of one training."""
-    me = [sys.executable, __file__]
-    producer = None if kind == "own" else subprocess.Popen([*me, "produce", kind], stderr=subprocess.DEVNULL)
-    time.sleep(5 if producer else 0)
-    running = [
-        subprocess.Popen([*me, "train", kind, str(seconds)], stdout=subprocess.PIPE, text=True) for _ in range(trainings)
-    ]
+    producer = None
+    if kind != "own":
+        command = [sys.executable, __file__, "produce", kind]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        producer = subprocess.Popen(command, start_new_session=True, **quiet)
+        time.sleep(5)
+    running = [Training(kind, seconds) for _ in range(trainings)]
     try:
         # Without the time that interpreters and PyTorch take to start.
-        for process in running:
-            found = ""
-            while found != "begun":
-                if not select.select([process.stdout], [], [], 60)[0]:
-                    raise TimeoutError(f"no batch of {kind} within 60 s")
-                found = process.stdout.readline().strip()
+        until = time.monotonic() + BEGIN
+        for training in running:
+            training.line(lambda words: words == ["begun"], until, f"gave no batch within {BEGIN} s")
         before = tree(producer.pid) if producer else 0
-        outputs = [process.communicate(timeout=120)[0].split()[-3:] for process in running]
+        until = time.monotonic() + seconds + END
+        failure = f"gave no further batch within {seconds + END} s"
+        outputs = [training.line(is_result, until, failure) for training in running]
         used = tree(producer.pid) - before if producer else 0
     finally:
-        for process in [*running, *([producer] if producer else [])]:
-            process.kill()
+        for process in [*(training.process for training in running), *([producer] if producer else [])]:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
             process.wait()
     rates = [float(rate) * BATCH for rate, _, _ in outputs]
     samples = statistics.mean(int(count) for _, count, _ in outputs) * BATCH
@@ -197,16 +262,20 @@ def main(rounds=3, seconds=8):
     try:
         import tensorsocket  # noqa: F401
 
-        kinds.append("tensorsocket")
+        kinds += ["tensorsocket", "tensorsocket-handles"]
     except ImportError:
         print("without TensorSocket: it cannot be imported")
-    results = {}
+    results, failed = {}, {}
     for number in range(rounds):
         for kind, trainings in [("own", 1), *((kind, TRAININGS) for kind in kinds)]:
+            # What has failed fails again, and takes a minute each time.
+            if (kind, trainings) in failed:
+                continue
             try:
                 rate, used = measure(kind, trainings, seconds)
-            except (TimeoutError, subprocess.TimeoutExpired) as error:
-                print(f"round {number}: {trainings} x {kind}: nothing: {error}", flush=True)
+            except TimeoutError as error:
+                failed[kind, trainings] = str(error)
+                print(f"round {number}: {trainings} x {kind}: {error}", flush=True)
                 continue
             results.setdefault((kind, trainings), []).append((rate, used))
             load = os.getloadavg()[0]
@@ -214,6 +283,8 @@ def main(rounds=3, seconds=8):
     for (kind, trainings), of in results.items():
         rate, used = (statistics.median(values) for values in zip(*of))
         print(f"{trainings} x {kind}: {rate:.0f} samples/s each, {used * 1000:.2f} ms of processor time a sample")
+    for (kind, trainings), why in failed.items():
+        print(f"{trainings} x {kind}: {why}")
 
 
 if __name__ == "__main__":
