@@ -362,23 +362,37 @@ impl Inner {
         }
     }
 
-    /// Takes all packets that have come.
+    /// Takes packets until one of them is for the caller, or none is left.
+    ///
+    /// A batch that has come is handed on by one system call: the producer's end is looked for only where nothing has come.
     fn drain(&mut self, access: Access) -> Result<(), Error> {
         let Some(link) = &self.link else { return Err(Error::Died) };
         let (socket, end) = (link.socket.clone(), link.end.clone());
-        // First this, then the packets: what it sent before its end has come by then.
-        let ended = match &end {
-            Some(end) => sys::poll(&mut [sys::wanted(end.raw(), libc::POLLIN)], 0).unwrap_or(false),
-            None => false,
-        };
+        self.receive(&socket, access)?;
+        if !self.inbox.is_empty() {
+            return Ok(());
+        }
+        let ended =
+            end.is_some_and(|end| sys::poll(&mut [sys::wanted(end.raw(), libc::POLLIN)], 0).unwrap_or(false));
+        if ended {
+            // What it sent before its end has come by now.
+            self.receive(&socket, access)?;
+            if self.inbox.is_empty() {
+                return Err(Error::Died);
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives while the inbox is empty.
+    ///
+    /// # Errors
+    /// [`Error::Died`] at the connection's end.
+    fn receive(&mut self, socket: &Descriptor, access: Access) -> Result<(), Error> {
         let mut buffer = [0u8; message::MAX_BYTES];
-        let mut over = ended;
-        loop {
+        while self.inbox.is_empty() {
             let received = match sys::receive(socket.raw(), &mut buffer) {
-                Ok(received) if received.bytes == 0 => {
-                    over = true;
-                    break;
-                }
+                Ok(received) if received.bytes == 0 => return Err(Error::Died),
                 Ok(received) => received,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
@@ -391,13 +405,6 @@ impl Inner {
             }
             let reply = Reply::decode(buffer.get(..received.bytes).unwrap_or_default())?;
             self.sort(reply, received.descriptor, access)?;
-        }
-        // Batches that were announced by a producer that died come again from its restart.
-        let last_words =
-            |reply: &Reply| matches!(reply, Reply::End | Reply::Failed { .. } | Reply::Refused { .. });
-        if over && !self.inbox.iter().any(last_words) {
-            self.inbox.clear();
-            return Err(Error::Died);
         }
         Ok(())
     }

@@ -107,6 +107,7 @@ impl Producer {
             largest: 0,
             filling: None,
             record,
+            record_due: false,
             seed,
             resumed,
             counts: Counts::default(),
@@ -273,6 +274,9 @@ impl Producer {
         inner.counts.published += 1;
         let broken = inner.ring.publish(slot, info);
         inner.broken(broken);
+        // The serving thread writes the record, at the latest with the batch's release: a write here would delay consumers
+        // that the system runs on this processor. An older record makes a restart begin earlier, which no consumer sees.
+        inner.record_due = true;
         self.after(inner);
         Ok(())
     }
@@ -289,6 +293,7 @@ impl Producer {
         let broken = inner.ring.end_epoch();
         inner.broken(broken);
         let head = inner.ring.head();
+        inner.write_record();
         self.after(inner);
         Ok(head)
     }
@@ -300,7 +305,6 @@ impl Producer {
             inner.pump(id);
         }
         inner.sweep();
-        inner.write_record();
         // What a socket did not take is sent by the serving thread.
         let waits = inner.links.values().any(|link| !link.outbox.is_empty());
         drop(inner);

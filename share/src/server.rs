@@ -66,6 +66,9 @@ pub(crate) fn run(shared: &Shared, listener: Descriptor, _folder: &Folder) {
             inner.accept(&listener);
         }
         inner.sweep();
+        if inner.record_due {
+            inner.write_record();
+        }
         drop(inner);
         shared.notify();
     }

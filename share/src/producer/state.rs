@@ -122,6 +122,8 @@ pub(crate) struct Inner {
     pub largest: u64,
     pub filling: Option<usize>,
     pub record: RecordFile,
+    /// Whether batches were published since it was written.
+    pub record_due: bool,
     pub seed: u64,
     /// Position to resume at if no consumer says another one.
     pub resumed: Option<Position>,
@@ -241,6 +243,7 @@ impl Inner {
     }
 
     pub fn write_record(&mut self) {
+        self.record_due = false;
         if self.ended {
             return;
         }

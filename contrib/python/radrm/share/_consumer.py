@@ -103,6 +103,9 @@ class Consumer:
         self._core = _Core(self._config, timeout)
         self._decoder = Decoder(types, framework)
         self._next = NextBatch()
+        # Where the last description was, and how batches with it are built. The library keeps a description until the next
+        # one has come, so that the same place means the same description.
+        self._described, self._plan = None, None
         self._lost = False
         self._pushed = collections.deque()
         # Parts of batches that are not handed out yet, for other sizes.
@@ -217,9 +220,13 @@ class Consumer:
 
     def _part(self):
         found = self._next
-        description = ctypes.string_at(found.description, found.description_bytes)
-        memory = self._core.memory(found, self._keep)
-        return _Part(found, self._decoder.decode(description, memory))
+        described = (found.description, found.description_bytes)
+        if described != self._described:
+            # Nothing is taken for the last one if this raises.
+            self._described = None
+            self._plan = self._decoder.plan(ctypes.string_at(*described))
+            self._described = described
+        return _Part(found, self._plan(self._core.memory(found, self._keep)))
 
     def _take(self, iteration):
         """The next batch of an iteration; None at its end."""

@@ -269,16 +269,16 @@ class Decoder:
         self._made = {}
         self._plans = {}
 
-    def decode(self, description, memory):
-        """The batch of a description whose data lie in `memory`, an object with the buffer interface. Every array in it
-        keeps `memory` alive."""
+    def plan(self, description):
+        """A function that makes the batch of a description whose data lie in `memory`, an object with the buffer interface.
+        Every array in it keeps `memory` alive."""
         plan = self._plans.get(description)
         if plan is None:
             plan, _ = self._plan(description, len(MAGIC))
             if len(self._plans) >= 32:
                 self._plans.clear()
             self._plans[description] = plan
-        return plan(memory)
+        return plan
 
     def _plan(self, of, at):
         """A function from memory to the value of the node at a place, and where the next one is."""
