@@ -201,7 +201,8 @@ impl Consumer {
         drop(inner);
         loop {
             let left = until.saturating_duration_since(Instant::now()).as_millis();
-            wait(&socket, end.as_deref(), i32::try_from(left).unwrap_or(i32::MAX))?;
+            sys::wait(&socket, end.as_deref(), i32::try_from(left).unwrap_or(i32::MAX))
+                .map_err(Error::io("waiting for the producer"))?;
             let mut inner = self.lock();
             inner.drain(self.config.access)?;
             match inner.inbox.pop_front() {
@@ -299,7 +300,7 @@ impl Consumer {
             drop(inner);
             // Rounded up, so that the rest of a millisecond is no busy loop.
             let left = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-            if !wait(&socket, end.as_deref(), left)? {
+            if !sys::wait(&socket, end.as_deref(), left).map_err(Error::io("waiting for the producer"))? {
                 return Ok(Event::Again);
             }
         }
@@ -345,13 +346,6 @@ impl Consumer {
         inner.link = None;
         inner.inbox.clear();
     }
-}
-
-/// Waits for a packet or the peer's end; false after the timeout and after a signal.
-fn wait(socket: &Descriptor, end: Option<&Descriptor>, timeout: i32) -> Result<bool, Error> {
-    let mut wanted =
-        [sys::wanted(socket.raw(), libc::POLLIN), sys::wanted(end.map_or(-1, Descriptor::raw), libc::POLLIN)];
-    sys::poll(&mut wanted, timeout).map_err(Error::io("waiting for the producer"))
 }
 
 impl Inner {

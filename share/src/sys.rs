@@ -239,6 +239,12 @@ pub fn poll(wanted: &mut [libc::pollfd], timeout: i32) -> io::Result<bool> {
     }
 }
 
+/// Waits for a packet or the peer's end, as [`poll`].
+pub fn wait(socket: &Descriptor, end: Option<&Descriptor>, timeout: i32) -> io::Result<bool> {
+    let end = end.map_or(-1, Descriptor::raw);
+    poll(&mut [wanted(socket.raw(), libc::POLLIN), wanted(end, libc::POLLIN)], timeout)
+}
+
 /// What to wait for.
 pub fn wanted(fd: RawFd, events: libc::c_short) -> libc::pollfd {
     libc::pollfd { fd, events, revents: 0 }
