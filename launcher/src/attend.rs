@@ -3,9 +3,12 @@
 //!
 //! The answer on standard output is `\0ok\0`, then `NAME=VALUE\0` for each variable, then `\0`. What comes on standard
 //! input is a line for each process that has ended, `PID STATUS` with a status as of `wait`, and at last `end`. The end of
-//! the input is the end of the job; without `end` before it the other program was killed, and the job's processes are
-//! killed too: nothing else ends them, and what they hold is given to others. When the profile is written, `\0end\0`,
-//! lines `NAME VALUE` and `\0` follow on standard output. Remarks go to standard error.
+//! the input is the end of the job. When the profile is written, `\0end\0`, lines `NAME VALUE` and `\0` follow on standard
+//! output. Remarks go to standard error.
+//!
+//! Processes of the job that are left are killed: what they hold is given to others. Without `end` the other program was
+//! killed, and nothing else ends them. After it they are those that escaped, as a process does that is forked while its
+//! parent is killed, where the workload manager follows parents and has no control group.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -74,6 +77,10 @@ impl Armed<'_> {
             });
         }
         drop((steps, fence));
+        if is_over {
+            // Slurm has the figures and waits no longer.
+            kill_all(&environment);
+        }
         ending
     }
 }
@@ -112,11 +119,16 @@ fn figures(profile: &Profile) -> Vec<u8> {
 
 /// Kills the processes that got this job's environment, and those that they start meanwhile.
 fn kill_all(environment: &Environment) {
-    const NAME: &str = "RADRM_SEGMENT";
-    let Some(segment) = environment.get(NAME).map(<[u8]>::to_vec) else { return };
+    // A job that this one submitted may have inherited the first, and never the second.
+    const NAMES: [&str; 2] = ["RADRM_SEGMENT", "SLURM_JOB_ID"];
+    if environment.get(NAMES[0]).is_none() {
+        return;
+    }
     let is_own = |process: &Process| {
-        let found = process.variable(NAME);
-        found.is_some_and(|found| found.as_encoded_bytes() == segment) && process.state() != Some(b'Z')
+        let has = |name: &&str| {
+            process.variable(name).as_ref().map(|value| value.as_encoded_bytes()) == environment.get(name)
+        };
+        NAMES.iter().all(has) && process.state() != Some(b'Z')
     };
     for _ in 0..MAX_KILLS {
         let own: Vec<Process> =

@@ -20,10 +20,10 @@ const FORGED: [(&str, &str); 9] = [
     ("RADRM_SEGMENT", "/nowhere"),
     ("RADRM_LEDGERS", "/nowhere"),
     ("RADRM_EMULATED_MACHINE", "/nowhere"),
-    ("SLURM_RADRM_GPU_MEM", "4000MiB"),
+    ("SLURM_RADRM_GPU_MEM", "5000MiB"),
     ("SLURM_RADRM_MODE", "off"),
     ("SLURM_RADRM_SHARDS", "option"),
-    ("SLURM_SHARDS_ON_NODE", "4000"),
+    ("SLURM_SHARDS_ON_NODE", "5000"),
 ];
 
 /// A job, and what it says of itself.
@@ -75,7 +75,7 @@ fn submit(slurm: &Slurm, count: usize, mib: u64) -> Vec<(u32, u32, u64)> {
         // Forged in one of three ways, or in none.
         match at % 4 {
             0 => options.push("--export=NONE"),
-            1 => options.push("--gpu-mem=4000MiB"),
+            1 => options.push("--gpu-mem=5000MiB"),
             _ => {}
         }
         let forged = if at % 4 == 2 { &FORGED[..] } else { &[] };
@@ -148,10 +148,11 @@ fn assert_held(slurm: &Slurm, job: &Job) {
     assert_eq!(peaks.max(), Some(grant), "{job:?}");
 }
 
-fn all_hold(count: usize) {
+#[test]
+fn two_hundred_jobs_of_three_users_keep_to_their_grants_on_two_nodes() {
     const MEMORY: u64 = 4096;
     let Some(slurm) = cluster(4, MEMORY) else { return };
-    let jobs = submit(&slurm, count, MEMORY);
+    let jobs = submit(&slurm, 200, MEMORY);
     slurm.until_none("all jobs have ended", || ());
     slurm.until("all are recorded", || slurm.all_recorders().is_empty());
     let jobs: Vec<Job> = jobs.into_iter().map(|submitted| job(&slurm, submitted)).collect();
@@ -160,17 +161,6 @@ fn all_hold(count: usize) {
     let used: std::collections::BTreeSet<_> = jobs.iter().map(|job| (job.node, job.gpu)).collect();
     eprintln!("{} jobs on {} GPUs", jobs.len(), used.len());
     slurm.until_idle();
-}
-
-#[test]
-fn jobs_of_three_users_keep_to_their_grants_on_two_nodes() {
-    all_hold(24);
-}
-
-#[test]
-#[ignore = "a minute and more: cargo nextest run -p radrm-preload-tests --run-ignored all two_hundred_jobs"]
-fn two_hundred_jobs_keep_to_their_grants() {
-    all_hold(200);
 }
 
 #[test]
