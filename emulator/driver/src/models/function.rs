@@ -63,20 +63,11 @@ pub fn attribute(
         2 => u32::try_from(image.constants).unwrap_or(u32::MAX),
         3 => info.local,
         4 => info.registers,
-        5 => {
-            if image.is_ptx {
-                image.arch
-            } else {
-                here
-            }
-        }
-        6 => {
-            if image.is_ptx || image.arch == 0 {
-                here
-            } else {
-                image.arch
-            }
-        }
+        // Of PTX its virtual architecture, and of a binary that which it was compiled from: nvcc gives both the same number.
+        // CUB looks this number up among those that its kernels were compiled for, so an 8.6 binary on 8.9 must say 86.
+        5 if image.arch != 0 => image.arch,
+        6 if image.arch != 0 && !image.is_ptx => image.arch,
+        5 | 6 => here,
         7 => 0,
         8 => max_dynamic_shared(info, settings),
         9 => return Ok(settings.carveout.load(Relaxed)),
@@ -121,4 +112,22 @@ pub fn set_attribute(
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_states_its_own_version_on_a_newer_device() {
+        let gpu = &radrm_emulator_machine::Models::known().unwrap().find("L4").unwrap().clone();
+        assert_eq!(gpu.capability(), (8, 9));
+        let of = |image: &Image, number| {
+            attribute(&KernelInfo::default(), image, &Settings::default(), gpu, CUfunction_attribute(number))
+        };
+        let versions = |image: Image| [of(&image, 5), of(&image, 6)];
+        assert_eq!(versions(Image { arch: 86, ..Image::default() }), [Ok(86), Ok(86)]);
+        assert_eq!(versions(Image { arch: 80, is_ptx: true, ..Image::default() }), [Ok(80), Ok(89)]);
+        assert_eq!(versions(Image::default()), [Ok(89), Ok(89)]);
+    }
 }
