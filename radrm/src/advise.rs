@@ -1,6 +1,8 @@
 //! `radrm advise`: which recorded programs share a GPU well, which card costs least for each, and what limits each.
 
 mod host;
+mod share;
+mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,8 +15,7 @@ use radrm_emulator_machine::{GpuSpec, Models};
 use radrm_profile::model::Profile;
 use radrm_scheduler_core::across::{Margins, Rate, Throughput, rate};
 use radrm_scheduler_core::interference::{Constants, Learner, Resident, Speed};
-use radrm_scheduler_core::{Activity, Bytes, Permille, Program};
-use radrm_term::{Table, fit, left, right};
+use radrm_scheduler_core::{Activity, Permille, Program};
 use serde::Serialize;
 use serde_json::json;
 
@@ -78,6 +79,8 @@ struct Pair {
     speeds: [Figure; 2],
     /// The speeds that the host alone would leave them, where that is known.
     host_speeds: Option<[f64; 2]>,
+    /// Where both load the same data and the host limits them: how many times that much they would do with one loader.
+    share_gain: Option<f64>,
     /// Both peaks together.
     bytes: Option<u64>,
     /// Whether they fit, where the GPU's memory is known.
@@ -122,7 +125,7 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     if all.is_empty() {
         return print("no run of a GPU program was recorded yet\n");
     }
-    print(&text(&all, &pairs, &cards))
+    print(&text::of(&all, &pairs, &cards))
 }
 
 /// A card and what an hour on it costs.
@@ -231,6 +234,12 @@ fn pairs(all: &[Compared], learners: &BTreeMap<String, Learner>, models: &Models
             let memory = models.named(gpu).map(|model| model.memory_mib << 20);
             let host = host::speeds(one.host, other.host, cores);
             let [slow_one, slow_other] = host.unwrap_or([1.0; 2]);
+            let share_gain = match (one.host, other.host, host) {
+                (Some(a), Some(b), Some(now)) if share::load_the_same(&one.row, &other.row) => {
+                    share::gain(a, b, now, cores)
+                }
+                _ => None,
+            };
             pairs.push(Pair {
                 runs: [one.row.id, other.row.id],
                 speeds: [
@@ -238,6 +247,7 @@ fn pairs(all: &[Compared], learners: &BTreeMap<String, Learner>, models: &Models
                     Figure::from(speeds[1]).slowed(slow_other),
                 ],
                 host_speeds: host,
+                share_gain,
                 bytes,
                 fits: bytes.zip(memory).map(|(bytes, memory)| bytes <= memory),
             });
@@ -303,85 +313,10 @@ fn card(of: &Compared, (card, cost): &(&GpuSpec, f64), rows: &[Row], models: &Mo
     advice
 }
 
-fn text(all: &[Compared], pairs: &[Pair], cards: &[Card]) -> String {
-    let mut programs =
-        Table::new([right("RUN"), left("GPU"), right("SM"), right("DRAM"), right("PEAK"), left("COMMAND")]);
-    for of in all {
-        let part = |pick: fn(&Activity) -> Permille| {
-            of.activity.as_ref().map_or_else(|| "n/a".to_owned(), |activity| pick(activity).to_string())
-        };
-        programs.row([
-            of.row.id.to_string(),
-            of.row.gpu_model.clone().unwrap_or_else(|| "n/a".to_owned()),
-            part(|activity| activity.smact),
-            part(|activity| activity.drama),
-            of.row.footprint_bytes.map_or_else(|| "n/a".to_owned(), |bytes| Bytes(bytes).to_string()),
-            fit(&command_line(&of.row), 60),
-        ]);
-    }
-    let mut out = format!("{programs}\nWhat limits each\n");
-    for of in all {
-        out.push_str(&format!("  {}: {}\n", of.row.id, radrm_term::clean(&of.limit)));
-    }
-    out.push_str(
-        "\nPairs on one GPU: speed of each against running alone, with its 95 % interval; the best first.\n  HOST: what the cores of this host alone would leave them\n",
-    );
-    if pairs.is_empty() {
-        out.push_str("  n/a: SM activity was measured of no run\n");
-    } else {
-        let mut table = Table::new([
-            left("RUNS"),
-            left("FIRST"),
-            left("SECOND"),
-            left("HOST"),
-            right("MEMORY"),
-            left("FITS"),
-        ]);
-        for pair in pairs {
-            let [one, other] =
-                pair.speeds.map(|of| format!("{:.2} ({:.2} to {:.2})", of.value, of.low, of.high));
-            table.row([
-                format!("{} + {}", pair.runs[0], pair.runs[1]),
-                one,
-                other,
-                pair.host_speeds.map_or_else(|| "n/a".to_owned(), |[a, b]| format!("{a:.2}, {b:.2}")),
-                pair.bytes.map_or_else(|| "n/a".to_owned(), |bytes| Bytes(bytes).to_string()),
-                pair.fits.map_or("n/a", |fits| if fits { "yes" } else { "no" }).to_owned(),
-            ]);
-        }
-        out.push_str(&table.indented(2).to_string());
-    }
-    if !cards.is_empty() {
-        out.push_str("\nCards: one run of each program, with its 95 % interval; the least cost is marked\n");
-        let mut table =
-            Table::new([right("RUN"), left("CARD"), left("HOURS"), left("COST"), left(""), left("BASIS")]);
-        for card in cards {
-            let figure = |of: Option<Figure>| {
-                of.map_or_else(
-                    || "n/a".to_owned(),
-                    |of| format!("{:.3} ({:.3} to {:.3})", of.value, of.low, of.high),
-                )
-            };
-            let cost = |of: &Card| of.cost.map_or(f64::INFINITY, |cost| cost.value);
-            let cheapest =
-                cards.iter().filter(|other| other.run == card.run).map(cost).fold(f64::INFINITY, f64::min);
-            let mark = if card.cost.is_some() && cost(card) <= cheapest { "*" } else { "" };
-            table.row([
-                card.run.to_string(),
-                card.card.clone(),
-                figure(card.hours),
-                figure(card.cost),
-                mark.to_owned(),
-                card.why.clone(),
-            ]);
-        }
-        out.push_str(&table.indented(2).to_string());
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
+    use radrm_base::Bytes;
+
     use super::*;
 
     fn row(id: i64, command: &str, batch: u32, gpu: &str, smact: u32, launches: u64) -> Row {
@@ -427,6 +362,27 @@ mod tests {
         assert_eq!(misfits, [false, false, false, true, true, true]);
         let speed = pairs[0].speeds[0];
         assert!(speed.low < speed.value && speed.value <= speed.high);
+    }
+
+    #[test]
+    fn programs_of_one_data_set_that_the_host_limits_are_told_to_share_a_loader() {
+        let models = Models::known().unwrap();
+        let gpu = &models.gpu.iter().find(|model| model.id == "A100-40GB").unwrap().name;
+        let of = |id, data: &str| {
+            let row = row(id, "train", 8, gpu, 100, 1);
+            let arguments = [row.arguments.clone(), vec![format!("--data=/data/{data}")]].concat();
+            let host = Some(HostUse { cpu_milli: 3900, threads: 4, resident: Bytes(1) });
+            Compared { host, ..of(&Row { arguments, ..row }) }
+        };
+        let told = |all: &[Compared], cores| {
+            text::of(all, &pairs(all, &BTreeMap::new(), &models, cores), &[])
+                .matches("share: expected 1.")
+                .count()
+        };
+        // With itself, too: a program that runs twice loads its data twice.
+        assert_eq!(told(&[of(1, "a"), of(2, "a")], 4), 3);
+        assert_eq!(told(&[of(1, "a"), of(2, "b")], 4), 2);
+        assert_eq!(told(&[of(1, "a"), of(2, "a")], 32), 0);
     }
 
     #[test]
