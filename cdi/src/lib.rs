@@ -7,7 +7,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tempfile::NamedTempFile;
 
 /// The oldest version of the interface that has names and mounts as used here: newer runtimes take it too.
 const VERSION: &str = "0.5.0";
@@ -116,6 +115,12 @@ impl Mount {
     }
 }
 
+/// How the names of a file's drafts begin: a writer that is killed leaves one.
+#[must_use]
+pub fn draft(name: &str) -> String {
+    format!(".{name}")
+}
+
 /// Writes a file that all can read, and replaces it as a whole. Makes its folder.
 ///
 /// # Errors
@@ -123,7 +128,8 @@ impl Mount {
 pub fn write(path: &Path, content: &str) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    let mut file = NamedTempFile::new_in(folder)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut file = tempfile::Builder::new().prefix(&(draft(&name) + ".")).tempfile_in(folder)?;
     file.write_all(content.as_bytes())?;
     file.as_file().set_permissions(Permissions::from_mode(0o644))?;
     file.persist(path).map(drop).map_err(|error| error.error)

@@ -114,6 +114,11 @@ impl Store {
                         remove(&store.places.specification(uid))?;
                     }
                 }
+                // No other program writes specifications of claims, so a draft is that of a plug-in that was killed.
+                let drafts = radrm_cdi::draft(PREFIX);
+                for draft in names(&store.places.cdi, &drafts)? {
+                    remove(&store.places.cdi.join(drafts.clone() + &draft))?;
+                }
             }
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),

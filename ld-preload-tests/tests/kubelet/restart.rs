@@ -59,6 +59,9 @@ fn a_plugin_killed_at_any_moment_leaves_whole_claims_or_none() {
         thread::sleep(Duration::from_millis(round * 5));
         node.stop(libc::SIGKILL);
         asked.join().expect("the kubelet's thread");
+        // As one that was killed while it wrote leaves.
+        fs::create_dir_all(node.path("cdi")).expect("a folder");
+        fs::write(node.path("cdi/.radrm.dev-claim_uid-c0.json.Ab12"), "{").expect("a draft");
         node.start();
         let (records, devices) = (node.names("claims"), node.names("cdi"));
         let specified: Vec<String> =
