@@ -15,18 +15,19 @@ class _Around(importlib.abc.MetaPathFinder):
         self.failed = lambda name, error: None
 
     def find_spec(self, name, path, target=None):
-        calls = self.after.pop(name, None)
-        if calls is None:
+        # Programs look for modules without loading them, as vLLM and transformers do for torch: what is to be called is
+        # called, once, when one is loaded.
+        if name not in self.after:
             return None
-        self.before.pop(name, lambda: None)()
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is None or spec.loader is None:
             return spec
         run = spec.loader.exec_module
 
         def exec_module(module):
+            self.before.pop(name, lambda: None)()
             run(module)
-            for call in calls:
+            for call in self.after.pop(name, ()):
                 try:
                     call(module)
                 except Exception as error:

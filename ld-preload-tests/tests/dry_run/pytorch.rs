@@ -34,6 +34,15 @@ fn gpt2_small_takes_what_the_real_allocator_takes_and_little_of_the_host() {
 }
 
 #[test]
+fn a_program_that_looks_for_pytorch_before_it_loads_it_is_watched() {
+    let Some(python) = python() else { return };
+    // As vLLM and transformers do.
+    let code = "import importlib.util; importlib.util.find_spec('torch'); import torch; torch.zeros(8 << 20, device='cuda')";
+    let run = dry_run(&python, &[], &["-c", code]).ok();
+    assert_eq!(run.peak(), (32.0, 32.0));
+}
+
+#[test]
 fn settings_of_the_allocator_count() {
     let Some(python) = python() else { return };
     let with = |setting: &str| {

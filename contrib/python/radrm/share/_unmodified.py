@@ -9,7 +9,7 @@ what a program loads in an epoch of its loader. By these a producer knows whom t
 """
 
 import importlib.abc
-import importlib.util
+import importlib.machinery
 import os
 import random
 import signal
@@ -43,14 +43,16 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name != self._NAME:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module):
                 execute(module)
-                _patch(module.DataLoader)
+                # A program may have looked for the module before, without loading it.
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    _patch(module.DataLoader)
 
             spec.loader.exec_module = exec_module
         return spec
