@@ -45,6 +45,9 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
                     findings.push(format!("{document}:{number}: no heading for {target}#{heading}"));
                 }
             }
+            if document.starts_with("docs/") && leaves(document, &target) {
+                findings.push(format!("{document}:{number}: {target} is no page of the book"));
+            }
             if document == SUMMARY {
                 listed.insert(format!("docs/{target}"));
             }
@@ -53,6 +56,12 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let left_out = pages.iter().filter(|page| *page != SUMMARY && !listed.contains(*page));
     findings.extend(left_out.map(|page| format!("{SUMMARY}: {page} has no place in the book")));
     Ok(findings)
+}
+
+/// Whether a target lies outside of the folder of the book.
+fn leaves(document: &str, target: &str) -> bool {
+    let depth = document.matches('/').count() - 1;
+    target.split('/').take_while(|part| *part == "..").count() > depth
 }
 
 /// Whether it is a page of the book that is made with it.
@@ -155,7 +164,10 @@ mod tests {
                 "docs/a.md",
                 "# A page\n[b](how-to/b.md#none) [a](#a-page) [a](#b) [c](commands.md#x) ![p](picture.png) ![q](gone.png)",
             ),
-            ("docs/how-to/b.md", "[a](../a.md) [a](a.md) [c](../commands.md) [c](../none.md)"),
+            (
+                "docs/how-to/b.md",
+                "[a](../a.md) [a](a.md) [c](../commands.md) [c](../none.md)\n[r](../../README.md)",
+            ),
         ] {
             fs::write(dir.path().join(file), text).unwrap();
         }
@@ -168,6 +180,7 @@ mod tests {
                 "docs/a.md:2: gone.png is not there",
                 "docs/how-to/b.md:1: a.md is not there",
                 "docs/how-to/b.md:1: ../none.md is not there",
+                "docs/how-to/b.md:2: ../../README.md is no page of the book",
                 "docs/SUMMARY.md: docs/how-to/b.md has no place in the book",
             ]
         );
