@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use radrm_scheduler_core::{LatencyTarget, Permille, RequestHold};
-use radrm_telemetry::gate::{ARMED, UNWATCHED};
+use radrm_scheduler_core::{LatencyTarget, MAX_HOLD_NS, Permille, RequestHold};
+use radrm_telemetry::gate::{ARMED, MAX_AHEAD_NS, UNWATCHED};
 use radrm_telemetry::{Segment, SlotInfo, monotonic_ns};
 
 use crate::latency::{Kind, OpenSteps};
@@ -24,6 +24,9 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// How often a job's processes are listed.
 const LIST: Duration = Duration::from_millis(100);
 const STACK: usize = 128 << 10;
+
+// A time that lies farther ahead counts as damage, and would hold no launch.
+const _: () = assert!(MAX_HOLD_NS <= MAX_AHEAD_NS);
 
 /// Which requests are waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]

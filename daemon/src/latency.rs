@@ -26,16 +26,6 @@ pub(crate) enum Kind {
     Named,
 }
 
-/// The kind of a name's ranges and marks, by what the target states; `None`: they count as nothing.
-fn kind_of(name: &str, is_outer: bool, target: &LatencyTarget) -> Option<Kind> {
-    match &target.of {
-        // The domain and the category stand behind the name.
-        Some(of) => (name == of || name.split(" [").next() == Some(of)).then_some(Kind::Named),
-        None if is_step(name) => Some(Kind::Step),
-        None => is_outer.then_some(Kind::Outer),
-    }
-}
-
 /// The names of a process's ranges.
 #[derive(Debug, Default)]
 struct Names(BTreeMap<u16, String>);
@@ -45,8 +35,15 @@ impl Names {
         self.0 = found.names.iter().map(|name| (name.id.number(), name.name.clone())).collect();
     }
 
+    /// What a range or mark counts as; `None`: as nothing.
     fn kind(&self, name: NameId, is_outer: bool, target: &LatencyTarget) -> Option<Kind> {
-        kind_of(self.0.get(&name.number()).map_or("", String::as_str), is_outer, target)
+        let name = self.0.get(&name.number()).map_or("", String::as_str);
+        match &target.of {
+            // The domain and the category stand behind the name.
+            Some(of) => (name == of || name.split(" [").next() == Some(of)).then_some(Kind::Named),
+            None if is_step(name) => Some(Kind::Step),
+            None => is_outer.then_some(Kind::Outer),
+        }
     }
 }
 
@@ -250,6 +247,10 @@ impl OpenSteps {
         target: &LatencyTarget,
         kind: Kind,
     ) -> Option<u64> {
+        // Names of processes that are gone would stay for as long as the job runs.
+        if self.names.len() > slots.len() {
+            self.names.retain(|key, _| slots.iter().any(|slot| (slot.slot, slot.generation) == *key));
+        }
         let mut latest: Option<u64> = None;
         for slot in slots {
             let open = segment.open_ranges(slot).unwrap_or_default();
@@ -269,7 +270,29 @@ impl OpenSteps {
 
 #[cfg(test)]
 mod tests {
+    use radrm_telemetry::{RangeText, SegmentFile, Writer};
+
     use super::*;
+
+    #[test]
+    fn open_steps_are_found_and_names_of_gone_processes_are_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = SegmentFile::create_in(&folder.path().join("segments"), 1).unwrap();
+        let path = std::ffi::CString::new(file.path().as_os_str().as_encoded_bytes()).unwrap();
+        let (writer, segment) = (Writer::join(&path).unwrap(), file.segment().unwrap());
+        let name = writer.range_name(RangeText { message: b"request", ..RangeText::default() }).0;
+        let target: LatencyTarget = "request:p99=20ms".parse().unwrap();
+        let slot = segment.slot(writer.slot()).unwrap();
+        let mut open = OpenSteps::default();
+        assert_eq!(open.latest(&segment, &[slot], &target, Kind::Named), None);
+        assert!(writer.push_range(writer.lane(1).number(), 0, 0, name, None, Some(5)));
+        assert_eq!(open.latest(&segment, &[slot], &target, Kind::Named), Some(5));
+        // As processes that follow each other in a slot.
+        for generation in 0..100 {
+            let _ = open.latest(&segment, &[SlotInfo { generation, ..slot }], &target, Kind::Named);
+            assert!(open.names.len() <= 2);
+        }
+    }
 
     #[test]
     fn overlapping_steps_cover_their_time_once() {

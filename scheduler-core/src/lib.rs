@@ -109,7 +109,7 @@ pub use radrm_estimator::across;
 pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
 pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
 pub use event::Event;
-pub use hold::RequestHold;
+pub use hold::{MAX_HOLD_NS, RequestHold};
 pub use interference::{Activity, Constants, Program, Sharer};
 pub use job::{ArrayLimit, Condition, Dependency, HostNeed, Job, JobId, Preemption, SuspendRefusal, UserId};
 pub use ladder::Rung;

@@ -81,9 +81,8 @@ impl Engine {
             self.jobs.live.iter().filter(|(_, live)| live.program.is_some()).map(|(job, _)| *job).collect();
         let stays = |entry: &Entry| matches!(entry.stage, Stage::Starting | Stage::Running);
         self.slots.running(&runs, |job| self.jobs.entries.get(&job).is_some_and(stays));
-        let wanted = self.gates_wanted();
         if self.slots.is_idle() {
-            self.gates.set(&wanted, |_| None);
+            self.gates.set(&BTreeMap::new(), |_| None);
             return;
         }
         for (job, live) in &mut self.jobs.live {
@@ -91,6 +90,7 @@ impl Engine {
                 live.observed.find_segment(live.program, &*self.effects);
             }
         }
+        let wanted = self.gates_wanted();
         let live = &self.jobs.live;
         let said = self.slots.apply(|job| live.get(&job)?.observed.segment());
         self.gates.set(&wanted, |job| live.get(&job)?.observed.segment());
@@ -98,6 +98,7 @@ impl Engine {
             self.remark(job, sentence);
         }
     }
+
     /// The jobs whose requests others wait for, and these others.
     fn gates_wanted(&self) -> BTreeMap<u64, (Requests, Vec<u64>)> {
         let mut wanted: BTreeMap<u64, (Requests, Vec<u64>)> = BTreeMap::new();
