@@ -108,13 +108,27 @@ pub fn make(environment: &Environment) -> Result<Option<PathBuf>> {
         fs::remove_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
     }
     shell::run(shell::command("python3").args(["-m", "venv"]).arg(&folder))?;
-    shell::run(
-        shell::command(&python)
-            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"])
-            .args(environment.options)
-            .arg("-r")
-            .arg(&requirements),
-    )?;
+    let install = || {
+        shell::run(
+            shell::command(&python)
+                .args([
+                    "-m",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--disable-pip-version-check",
+                    "--only-binary=:all:",
+                ])
+                .args(environment.options)
+                .arg("-r")
+                .arg(&requirements),
+        )
+    };
+    // A gigabyte from a registry: one connection that breaks must not count as a failed test.
+    install().or_else(|error| {
+        eprintln!("xtask: once more, since {error:#}");
+        install()
+    })?;
     // Written last: an environment that was interrupted is made anew.
     fs::write(&stamp, wanted).with_context(|| format!("{}", stamp.display()))?;
     Ok(Some(python))
