@@ -8,13 +8,13 @@ use radrm_emulator_machine::{Kind, Mark, SharedKind, SharedObject};
 
 use crate::engine::driver;
 use crate::engine::memory::charge::{charge, request};
-use crate::engine::memory::ipc;
 use crate::engine::memory::objects::Physical;
 use crate::engine::memory::pool::POSIX_FD;
 use crate::engine::memory::space::{Block, Use};
 use crate::engine::memory::vmm::{
     GRANULARITY, RIGHTS, aligned, drop_if_unused, mappings, place, reservation, rights, set_host_access,
 };
+use crate::engine::memory::{ipc, pages};
 use crate::util::ffi::{In, Out};
 
 entry_points! {
@@ -44,11 +44,15 @@ entry_points! {
         aligned(&[size])?;
         let mut physical = Physical {
             size, gpu, device, host, prop, references: 1, mappings: 0, imported: false, offered: None,
+            pages: None,
         };
         physical.prop.location.id = if host { prop.location.id } else { device };
         let kind = physical.kind();
         if !host {
             request(driver, gpu, size)?;
+        }
+        if driver.backed && physical.prop.requestedHandleTypes & POSIX_FD != 0 {
+            physical.pages = Some(pages::of(size)?);
         }
         charge(driver, gpu, kind, size, if host { 0 } else { size })?;
         let handle = driver.handles.next();
@@ -135,6 +139,9 @@ entry_points! {
         if offset.checked_add(size).is_none_or(|end| end > physical.size) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        if let Some(file) = &physical.pages {
+            pages::map(file, address, size, offset)?;
+        }
         physical.mappings += 1;
         let (device, gpu, host) = (physical.device, physical.gpu, physical.host);
         let mut block = Block::new(address, size, Use::Mapped { handle, host }, None, device, gpu);
@@ -157,6 +164,9 @@ entry_points! {
                 }
                 if let Some(physical) = state.physical.get_mut(&handle) {
                     physical.mappings -= 1;
+                    if physical.pages.is_some() {
+                        pages::unmap(block.base, block.size);
+                    }
                 }
                 drop_if_unused(driver, &mut state, handle);
             }
@@ -229,7 +239,7 @@ entry_points! {
             }).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?,
         };
         physical.offered = Some(id);
-        out.set(ipc::file_of(id)?.into_raw_fd())
+        out.set(pages::exported(physical, id)?.into_raw_fd())
     }
 
     /// Physical memory behind a file descriptor of this or another process. The descriptor stays the
@@ -241,8 +251,7 @@ entry_points! {
         if kind != POSIX_FD {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let id = ipc::read_file(file as usize as c_int)?;
-        let object = driver.machine.object(id).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let object = pages::read(driver, file as usize as c_int)?;
         if object.kind != SharedKind::Physical {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -267,12 +276,14 @@ entry_points! {
             win32HandleMetaData: core::ptr::null_mut(),
             allocFlags: CUmemAllocationFlags { compressionType: 0, gpuDirectRDMACapable: 0, usage: 0, reserved: [0; 4] },
         };
+        let pages = if driver.backed { pages::behind(file as usize as c_int, object.size) } else { None };
         driver.process.mark(Mark::Imported);
         charge(driver, object.gpu, Kind::Imported, object.size, 0)?;
         let handle = driver.handles.next();
         let (size, gpu) = (object.size, object.gpu);
         state.physical.insert(handle, Physical {
             size, gpu, device, host, prop, references: 1, mappings: 0, imported: true, offered: None,
+            pages,
         });
         out.set(handle)
     }

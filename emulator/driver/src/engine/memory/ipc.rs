@@ -1,7 +1,8 @@
 //! Memory of other processes: handles, file descriptors, and what opening them gives.
 //!
 //! Memory is charged to the process that took it. Opening it is shown in the opener's ledger and
-//! charged to no process a second time. Contents are not shared: each process sees its own pages.
+//! charged to no process a second time. Contents are shared where memory is backed and stands behind a file
+//! descriptor (`pages`); otherwise each process sees its own pages.
 
 use core::ffi::{c_int, c_void};
 use std::fs::File;
@@ -20,6 +21,8 @@ use crate::engine::memory::state::State;
 use crate::util::ffi::Answer;
 
 const MAGIC: &[u8; 8] = b"RADRMIPC";
+/// Bytes of a name in a file.
+pub(crate) const NAME: usize = 48;
 
 /// Object, and offset in it, as bytes that go from process to process.
 pub(crate) fn write_name(bytes: &mut [u8], id: ObjectId, offset: u64) {
@@ -36,30 +39,45 @@ pub(crate) fn read_name(bytes: &[u8]) -> Option<(ObjectId, u64)> {
         .and_then(|()| Some((ObjectId { index: word(8)? as u32, generation: word(16)? }, word(24)?)))
 }
 
-/// Makes a file that names an object.
-pub(crate) fn file_of(id: ObjectId) -> Answer<OwnedFd> {
+/// A file in memory for a handle.
+pub(crate) fn memory_file() -> Answer<File> {
     // SAFETY: a constant name.
     let fd = unsafe { libc::memfd_create(c"radrm-emulated-handle".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     }
     // SAFETY: opened just now, and held here only.
-    let file = unsafe { File::from_raw_fd(fd) };
-    let mut bytes = [0; 32];
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// Makes a file that names an object.
+pub(crate) fn file_of(id: ObjectId) -> Answer<OwnedFd> {
+    let file = memory_file()?;
+    let mut bytes = [0; NAME];
     write_name(&mut bytes, id, 0);
     file.write_all_at(&bytes, 0).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
     Ok(file.into())
 }
 
-/// Reads a file of [`file_of`]; the descriptor stays the caller's.
+/// Reads the name at the end of a file; the descriptor stays the caller's.
 pub(crate) fn read_file(fd: c_int) -> Answer<ObjectId> {
-    let mut bytes = [0u8; 32];
-    // SAFETY: reads at most as many bytes as there are; a bad descriptor is an error.
-    let read = unsafe { libc::pread(fd, bytes.as_mut_ptr().cast::<c_void>(), bytes.len(), 0) };
-    if read != bytes.len() as isize {
+    let bytes = end_of(fd)?;
+    read_name(&bytes).map(|(id, _)| id).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
+/// The end of a file, where an object is named.
+pub(crate) fn end_of(fd: c_int) -> Answer<[u8; NAME]> {
+    let mut bytes = [0u8; NAME];
+    // SAFETY: all zeros is a valid stat, which lives for the call; a bad descriptor is an error.
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: as above.
+    if unsafe { libc::fstat(fd, &raw mut stat) } != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    read_name(&bytes).map(|(id, _)| id).ok_or(CUDA_ERROR_INVALID_VALUE)
+    let at = stat.st_size.saturating_sub(NAME as i64).max(0);
+    // SAFETY: reads at most as many bytes as there are; a bad descriptor is an error.
+    let read = unsafe { libc::pread(fd, bytes.as_mut_ptr().cast::<c_void>(), bytes.len(), at) };
+    if read == bytes.len() as isize { Ok(bytes) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
 /// Ordinal of a GPU of the machine.

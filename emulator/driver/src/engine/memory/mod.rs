@@ -12,6 +12,7 @@ pub mod free;
 pub mod host;
 pub mod ipc;
 pub mod objects;
+pub(crate) mod pages;
 pub mod pool;
 pub mod set;
 pub mod space;

@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 
 use radrm_cuda_abi::*;
 use radrm_emulator_machine::{Kind, ObjectId};
@@ -155,6 +156,8 @@ pub struct Physical {
     pub(crate) mappings: u64,
     pub(crate) imported: bool,
     pub(crate) offered: Option<ObjectId>,
+    /// Its pages, where memory is backed and other processes may map it.
+    pub(crate) pages: Option<OwnedFd>,
 }
 
 // SAFETY: the pointer in the properties is only ever handed back to the program.

@@ -1,7 +1,8 @@
 //! Virtual memory management: physical memory, reserved addresses, and mappings between them.
 //!
 //! Contents belong to addresses here, not to physical memory: memory that is mapped elsewhere later
-//! is found empty there, also where memory is backed.
+//! is found empty there, also where memory is backed. Memory that other processes may map is the exception:
+//! where memory is backed, it has pages of its own (`pages`).
 
 use core::ffi::c_void;
 
