@@ -1,11 +1,13 @@
 //! The consumer's end: maps what the producer sends, and says when it is done with it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::gpu::{self, Event as GpuEvent, Gpu, GpuCopy, GpuView, Pending};
 use crate::memory::{Access, View};
 use crate::message::{self, BadMessage, Batch, Reply, Request, Start, VERSION};
 use crate::place::Folder;
@@ -51,6 +53,8 @@ pub struct Received {
     pub batch: Batch,
     /// Its description, checked.
     pub description: Arc<Vec<u8>>,
+    /// Where its data on the GPU begin, and the GPU, as the program counts them.
+    pub gpu: Option<(u64, c_int)>,
 }
 
 /// What comes next.
@@ -76,11 +80,14 @@ pub struct Welcome {
     pub samples: u64,
     /// What happens when this consumer is slow.
     pub slow: Slow,
+    /// Whether batches lie on a GPU.
+    pub on_gpu: bool,
 }
 
 struct Mapped {
     number: u64,
     view: Arc<View>,
+    gpu: Option<Arc<GpuView>>,
 }
 
 /// A connection.
@@ -95,6 +102,8 @@ struct Lease {
     link: u64,
     lease: u64,
     view: Arc<View>,
+    /// Kept mapped until it is released.
+    gpu: Option<Arc<GpuView>>,
     used: u64,
 }
 
@@ -114,13 +123,16 @@ struct Inner {
     ended: bool,
     dropped: u64,
     last: Arc<Vec<u8>>,
-    last_data: u64,
+    /// Bytes of its data, on the host and on the GPU.
+    last_data: (u64, u64),
+    gpu: Option<Arc<Gpu>>,
 }
 
 /// A consumer. Its batches stay mapped until it is dropped or they are released, also when the producer has ended.
 pub struct Consumer {
     config: Config,
     inner: Mutex<Inner>,
+    pending: Pending,
 }
 
 impl Consumer {
@@ -144,9 +156,10 @@ impl Consumer {
             ended: false,
             dropped: 0,
             last: Arc::default(),
-            last_data: 0,
+            last_data: (0, 0),
+            gpu: None,
         };
-        let consumer = Self { config, inner: Mutex::new(inner) };
+        let consumer = Self { config, inner: Mutex::new(inner), pending: Pending::default() };
         consumer.attach(timeout)?;
         Ok(consumer)
     }
@@ -206,9 +219,10 @@ impl Consumer {
             let mut inner = self.lock();
             inner.drain(self.config.access)?;
             match inner.inbox.pop_front() {
-                Some(Reply::Welcome { session, batches, samples, slow }) => {
-                    inner.welcome = Some(Welcome { session, batches, samples, slow });
-                    return Ok(());
+                Some(Reply::Welcome { session, batches, samples, slow, gpu }) => {
+                    let on_gpu = gpu != gpu::NONE;
+                    inner.welcome = Some(Welcome { session, batches, samples, slow, on_gpu });
+                    return inner.open(gpu);
                 }
                 Some(Reply::Refused { code, text }) => {
                     inner.link = None;
@@ -264,6 +278,9 @@ impl Consumer {
     /// [`Error::Died`] once the producer has ended without a word: [`Consumer::attach`] goes on from here. Other errors
     /// end the connection, too.
     pub fn next(&self, timeout: Duration) -> Result<Event, Error> {
+        /// How long to wait at a time while the GPU reads batches that are released.
+        const READING: Duration = Duration::from_millis(1);
+        let timeout = if self.release_read() { timeout.min(READING) } else { timeout };
         let until = Instant::now() + timeout;
         let mut first = true;
         loop {
@@ -275,8 +292,7 @@ impl Consumer {
             let result = drained.and_then(|()| inner.event());
             match result {
                 Err(error) => {
-                    inner.link = None;
-                    inner.inbox.clear();
+                    inner.disconnect();
                     return Err(error);
                 }
                 Ok(Some(event)) => {
@@ -342,13 +358,65 @@ impl Consumer {
 
     /// Ends the connection. Batches that are not released stay mapped.
     pub fn close(&self) {
-        let mut inner = self.lock();
-        inner.link = None;
-        inner.inbox.clear();
+        self.lock().disconnect();
+    }
+
+    /// Gives a batch back once the GPU has come to what these streams do now.
+    pub fn release_after(&self, lease: u64, streams: &[usize]) {
+        let gpu = self.lock().gpu.clone();
+        let events = gpu.iter().flat_map(|gpu| streams.iter().map(|stream| GpuEvent::record(gpu, *stream)));
+        // A stream that takes no event, as while it is captured, has no end that could be waited for.
+        let events: Vec<GpuEvent> = events.filter_map(Result::ok).collect();
+        if events.iter().all(GpuEvent::is_reached) {
+            self.release(lease);
+        } else {
+            self.pending.keep(lease, events);
+        }
+    }
+
+    /// Gives back what the GPU has read; whether there are others that it has not.
+    fn release_read(&self) -> bool {
+        let (reached, others) = self.pending.reached();
+        for lease in reached {
+            self.release(lease);
+        }
+        others
+    }
+
+    /// A copy of a leased batch's data on the GPU.
+    ///
+    /// # Errors
+    /// The GPU has too little memory, or the batch is not leased or has none there.
+    pub fn copy(&self, lease: u64, bytes: u64) -> Result<GpuCopy, Error> {
+        let view = self.lock().leases.get(&lease).and_then(|lease| lease.gpu.clone());
+        GpuCopy::new(&*view.ok_or(Error::Misuse("the batch has no data on a GPU"))?, bytes)
     }
 }
 
 impl Inner {
+    /// Ends the connection. What it mapped is unmapped when its last batch is released.
+    fn disconnect(&mut self) {
+        self.link = None;
+        self.inbox.clear();
+        self.mapped.clear();
+    }
+
+    /// Opens the GPU that batches lie on.
+    fn open(&mut self, uuid: gpu::Uuid) -> Result<(), Error> {
+        if uuid == gpu::NONE {
+            self.gpu = None;
+        } else if self.gpu.as_ref().is_none_or(|gpu| gpu.uuid() != uuid) {
+            match Gpu::of_uuid(uuid) {
+                Ok(gpu) => self.gpu = Some(gpu),
+                Err(error) => {
+                    self.disconnect();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// A packet that cannot be sent was for a producer that is gone or does not read; the next call of `next` notices.
     fn say(&self, request: &Request) {
         if let Some(link) = &self.link {
@@ -416,9 +484,20 @@ impl Inner {
                 }
                 let view = Arc::new(View::new(&descriptor, bytes, access)?);
                 self.mappings += 1;
-                self.mapped.insert(region, Mapped { number: self.mappings, view });
+                self.mapped.insert(region, Mapped { number: self.mappings, view, gpu: None });
             }
-            (Reply::Region { .. }, None) | (_, Some(_)) => return Err(BadMessage::Descriptor.into()),
+            (Reply::Gpu { region, bytes }, Some(descriptor)) => {
+                let (Some(gpu), Some(mapped)) = (&self.gpu, self.mapped.get_mut(&region)) else {
+                    return Err(BadMessage::Order.into());
+                };
+                if bytes == 0 || bytes > MAX_REGION || mapped.gpu.is_some() {
+                    return Err(BadMessage::Value.into());
+                }
+                mapped.gpu = Some(Arc::new(GpuView::new(gpu, &descriptor, bytes)?));
+            }
+            (Reply::Region { .. } | Reply::Gpu { .. }, None) | (_, Some(_)) => {
+                return Err(BadMessage::Descriptor.into());
+            }
             (Reply::Forget { region }, None) => _ = self.mapped.remove(&region),
             (reply, None) => self.inbox.push_back(reply),
         }
@@ -466,7 +545,7 @@ impl Inner {
     }
 
     fn batch(&mut self, batch: Batch) -> Result<Event, Error> {
-        let Some(Mapped { number, view }) = self.mapped.get(&batch.region) else {
+        let Some(Mapped { number, view, gpu }) = self.mapped.get(&batch.region) else {
             return Err(BadMessage::Order.into());
         };
         let info = batch.info;
@@ -474,16 +553,19 @@ impl Inner {
             return Err(description::BadDescription::TooLong.into());
         }
         let bytes = view.copy(info.data, info.description).ok_or(description::BadDescription::Extent)?;
+        if info.gpu > gpu.as_ref().map_or(0, |view| view.bytes()) {
+            return Err(description::BadDescription::Extent.into());
+        }
         // Most batches are described by the very same bytes.
-        if bytes != *self.last || info.data != self.last_data {
-            description::check(&bytes, info.data, |_| {})?;
-            (self.last, self.last_data) = (Arc::new(bytes), info.data);
+        if bytes != *self.last || (info.data, info.gpu) != self.last_data {
+            description::check(&bytes, (info.data, info.gpu), |_| {})?;
+            (self.last, self.last_data) = (Arc::new(bytes), (info.data, info.gpu));
         }
         let Position { epoch, index } = batch.position;
         self.position = Some((Position { epoch, index: index.saturating_add(1) }, info.after));
         self.made += 1;
         let lease = self.made;
-        let (view, region) = (view.clone(), *number);
+        let (view, gpu, region) = (view.clone(), gpu.clone(), *number);
         let received = Received {
             lease,
             start: view.start(),
@@ -491,10 +573,11 @@ impl Inner {
             bytes: view.bytes(),
             batch,
             description: self.last.clone(),
+            gpu: gpu.as_ref().map(|view| (view.address(), view.ordinal())),
         };
         let link = self.link.as_ref().map_or(0, |link| link.number);
         let used = info.data.saturating_add(info.description);
-        self.leases.insert(lease, Lease { link, lease: batch.lease, view, used });
+        self.leases.insert(lease, Lease { link, lease: batch.lease, view, gpu, used });
         Ok(Event::Batch(received))
     }
 }

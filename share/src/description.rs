@@ -80,12 +80,14 @@ pub enum BadDescription {
     Extent,
 }
 
-/// An array's node, after its tag: framework (0 numpy, 1 PyTorch, 2 DLPack), element type, bytes of an element (4),
-/// number of dimensions, offset in the data (8), then all lengths and all strides in elements (8 bytes each).
+/// An array's node, after its tag: framework (0 numpy, 1 PyTorch, 2 DLPack; 3 more if it lies on the GPU), element type, bytes of an element (4),
+/// number of dimensions, offset in the data, of the host or of the GPU (8), then all lengths and all strides in elements (8 bytes each).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Array {
     /// What made it, which is what it becomes again.
     pub framework: u8,
+    /// Whether it lies on the GPU.
+    pub on_gpu: bool,
     /// Type of its elements: see [`element_size`].
     pub element: u8,
     /// Bytes of an element.
@@ -116,16 +118,21 @@ pub fn element_size(element: u8) -> Option<Option<u32>> {
     Some(Some(size))
 }
 
-/// Accepts a description whose arrays lie within `data` bytes, and passes each of them to `found`.
+/// Accepts a description whose arrays lie within `data` bytes, those on the GPU within `gpu` bytes there, and passes each of
+/// them to `found`.
 ///
 /// # Errors
 /// [`BadDescription`]: nothing of it may be used.
-pub fn check(bytes: &[u8], data: u64, mut found: impl FnMut(&Array)) -> Result<(), BadDescription> {
+pub fn check(
+    bytes: &[u8],
+    (data, gpu): (u64, u64),
+    mut found: impl FnMut(&Array),
+) -> Result<(), BadDescription> {
     if bytes.len() > MAX_BYTES {
         return Err(BadDescription::TooLong);
     }
     let rest = bytes.strip_prefix(&MAGIC).ok_or(BadDescription::Magic)?;
-    let mut reader = Reader { rest, nodes: 0, data, found: &mut found };
+    let mut reader = Reader { rest, nodes: 0, data, gpu, found: &mut found };
     reader.node(0, false)?;
     if reader.rest.is_empty() { Ok(()) } else { Err(BadDescription::Trailing) }
 }
@@ -134,6 +141,7 @@ struct Reader<'a> {
     rest: &'a [u8],
     nodes: usize,
     data: u64,
+    gpu: u64,
     found: &'a mut dyn FnMut(&Array),
 }
 
@@ -247,13 +255,16 @@ impl Reader<'_> {
 
     fn array(&mut self) -> Result<Array, BadDescription> {
         let (framework, element) = (self.byte()?, self.byte()?);
-        if framework > 2 {
+        if framework > 5 {
             return Err(BadDescription::Tag(framework));
         }
+        let (on_gpu, framework) = (framework > 2, framework % 3);
         let size = self.word()?;
         let known = element_size(element).ok_or(BadDescription::Element(element))?;
         let sound = match known {
             Some(known) => size == known,
+            // No framework has texts on a GPU.
+            None if on_gpu => false,
             // numpy takes no elements without bytes here, and a letter has four.
             None => size > 0 && size <= 1 << 30 && (element != 33 || size % 4 == 0),
         };
@@ -267,9 +278,10 @@ impl Reader<'_> {
         let offset = self.long()?;
         let shape = (0..dimensions).map(|_| self.long()).collect::<Result<Vec<_>, _>>()?;
         let strides = (0..dimensions).map(|_| self.long()).collect::<Result<Vec<_>, _>>()?;
-        let array = Array { framework, element, size, offset, shape, strides };
+        let array = Array { framework, on_gpu, element, size, offset, shape, strides };
         let (bytes, end) = array.extent().ok_or(BadDescription::Extent)?;
-        let inside = end <= self.data && bytes <= self.data;
+        let within = if on_gpu { self.gpu } else { self.data };
+        let inside = end <= within && bytes <= within;
         if inside && offset.is_multiple_of(ALIGNMENT) { Ok(array) } else { Err(BadDescription::Extent) }
     }
 }

@@ -32,6 +32,17 @@ pub enum Error {
     /// No producer runs under this name.
     #[error("no producer named {0:?} runs")]
     NoProducer(String),
+    /// A call of the CUDA driver failed.
+    #[error("{what}: {error}")]
+    Cuda {
+        /// What was tried.
+        what: &'static str,
+        /// The driver's name of the error.
+        error: String,
+    },
+    /// No GPU that batches can lie on.
+    #[error("{0}")]
+    Gpu(String),
     /// The peer runs as another user.
     #[error("the peer runs as user {0}")]
     OtherUser(u32),
@@ -64,5 +75,13 @@ impl Error {
     /// With what was tried.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::System { what, error }
+    }
+
+    /// What failed, without what was tried.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Cuda { error, .. } => error.clone(),
+            other => other.to_string(),
+        }
     }
 }

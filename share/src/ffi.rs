@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 mod consumer;
+mod dlpack;
 mod producer;
 
 use crate::message::Refusal;
@@ -17,7 +18,7 @@ use crate::ring::Slow;
 use crate::{Error, sys};
 
 /// Version of these functions and structures.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Kinds of errors, as Python distinguishes them.
 mod code {
@@ -31,6 +32,7 @@ mod code {
     pub const GONE: c_int = -7;
     pub const ORDER: c_int = -8;
     pub const PROTOCOL: c_int = -9;
+    pub const GPU: c_int = -10;
 }
 
 /// A call found nothing in time.
@@ -56,6 +58,7 @@ fn failed(error: &Error) -> c_int {
         Error::Refused { .. } => code::REFUSED,
         Error::Failed(_) => code::FAILED,
         Error::Taken(_) => code::TAKEN,
+        Error::Gpu(_) => code::GPU,
         Error::Message(_) | Error::Description(_) | Error::OtherUser(_) => code::PROTOCOL,
         _ => code::OTHER,
     }

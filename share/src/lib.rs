@@ -8,6 +8,7 @@
 //! - [`message`]: what both sides say over the socket
 //! - [`ring`]: which slot holds what, who still needs it, and what happens to slow consumers; pure
 //! - [`memory`]: slots, sealed so that consumers can only read them
+//! - [`gpu`]: slots on a GPU
 //! - [`place`]: socket, lock and record of a producer in the user's own directory
 //! - [`producer`], [`consumer`]: both ends
 //! - [`ffi`]: the functions that the Python package calls
@@ -16,6 +17,7 @@ pub mod consumer;
 pub mod description;
 mod error;
 pub mod ffi;
+pub mod gpu;
 pub mod memory;
 pub mod message;
 mod pin;

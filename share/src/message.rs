@@ -1,9 +1,10 @@
 //! What both sides say over the socket: one packet each, little-endian, of a length that its kind fixes.
 
+use crate::gpu::Uuid;
 use crate::ring::{Position, Slow};
 
 /// Version of the protocol; both sides must have the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Bytes of the longest packet.
 pub const MAX_BYTES: usize = 1024;
@@ -98,6 +99,8 @@ pub enum Refusal {
     Order = 4,
     /// The producer is not the one that it was attached to, nor its restart.
     Session = 5,
+    /// Batches on a GPU are not written to disk.
+    Spill = 6,
 }
 
 /// From the producer.
@@ -113,6 +116,8 @@ pub enum Reply {
         samples: u64,
         /// What happens when the consumer is slow.
         slow: Slow,
+        /// The GPU that batches lie on, or [`NONE`](crate::gpu::NONE).
+        gpu: Uuid,
     },
     /// The consumer is not attached, or not any more.
     Refused {
@@ -124,6 +129,13 @@ pub enum Reply {
     /// Memory that batches lie in. With its descriptor.
     Region {
         /// Its number.
+        region: u64,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The same memory's part on the GPU. With its descriptor.
+    Gpu {
+        /// The memory's number.
         region: u64,
         /// Its size.
         bytes: u64,
@@ -182,6 +194,8 @@ pub struct Info {
     pub data: u64,
     /// Bytes of the description after it.
     pub description: u64,
+    /// Bytes of data on the GPU, from its memory's beginning.
+    pub gpu: u64,
 }
 
 struct Writer(Vec<u8>);
@@ -330,21 +344,22 @@ impl Reply {
     /// As a packet.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Welcome { session, batches, samples, slow } => {
-                Writer::new(65).raw(session).longs(&[*batches, *samples]).byte(*slow as u8).0
+            Self::Welcome { session, batches, samples, slow, gpu } => {
+                Writer::new(65).raw(session).longs(&[*batches, *samples]).byte(*slow as u8).raw(gpu).0
             }
             Self::Refused { code, text } => Writer::new(66).short(*code).text(text).0,
             Self::Region { region, bytes } => Writer::new(67).longs(&[*region, *bytes]).0,
             Self::Forget { region } => Writer::new(68).longs(&[*region]).0,
             Self::Batch(Batch { lease, region, position, info }) => {
-                let Info { samples, before, after, data, description } = *info;
+                let Info { samples, before, after, data, description, gpu } = *info;
                 let own = [*lease, *region, position.epoch, position.index];
-                Writer::new(69).longs(&own).longs(&[samples, before, after, data, description]).0
+                Writer::new(69).longs(&own).longs(&[samples, before, after, data, description, gpu]).0
             }
             Self::EpochEnd { epoch, batches } => Writer::new(70).longs(&[*epoch, *batches]).0,
             Self::Dropped { batches } => Writer::new(71).longs(&[*batches]).0,
             Self::End => Writer::new(72).0,
             Self::Failed { text } => Writer::new(73).text(text).0,
+            Self::Gpu { region, bytes } => Writer::new(74).longs(&[*region, *bytes]).0,
         }
     }
 
@@ -358,7 +373,8 @@ impl Reply {
             65 => {
                 let session = reader.fixed()?;
                 let (batches, samples) = (reader.long()?, reader.long()?);
-                Self::Welcome { session, batches, samples, slow: slow(reader.byte()?)? }
+                let slow = slow(reader.byte()?)?;
+                Self::Welcome { session, batches, samples, slow, gpu: reader.fixed()? }
             }
             66 => Self::Refused { code: reader.short()?, text: reader.text()? },
             67 => Self::Region { region: reader.long()?, bytes: reader.long()? },
@@ -373,12 +389,14 @@ impl Reply {
                     after: reader.long()?,
                     data: reader.long()?,
                     description: reader.long()?,
+                    gpu: reader.long()?,
                 },
             }),
             70 => Self::EpochEnd { epoch: reader.long()?, batches: reader.long()? },
             71 => Self::Dropped { batches: reader.long()? },
             72 => Self::End,
             73 => Self::Failed { text: reader.text()? },
+            74 => Self::Gpu { region: reader.long()?, bytes: reader.long()? },
             kind => return Err(BadMessage::Kind(kind)),
         };
         reader.end(reply)

@@ -1,6 +1,7 @@
 //! The producer's end: slots that the loader fills, and a thread that serves the consumers.
 
 use std::collections::BTreeMap;
+use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,7 @@ mod state;
 pub use state::Counts;
 pub(crate) use state::{Inner, Link, OTHER_ORDER, Shared};
 
+use crate::gpu::{Gpu, GpuSlot};
 use crate::memory::Slot;
 use crate::message::{Info, Reply, UNKNOWN};
 use crate::place::{Folder, Name, RecordFile, start_time};
@@ -42,12 +44,19 @@ pub struct Config {
     pub seed: u64,
     /// Whether to go on where a producer of this name was killed.
     pub resume: bool,
+    /// The GPU that batches lie on, as the program counts them.
+    pub gpu: Option<c_int>,
 }
 
 /// What [`Producer::reserve`] found.
 pub enum Reserved {
-    /// Memory of at least the size that was asked for.
-    Memory(*mut u8),
+    /// Memory of at least the sizes that were asked for: where it begins, and on the GPU, if batches lie there.
+    Memory {
+        /// In this process's memory.
+        host: *mut u8,
+        /// On the GPU.
+        gpu: u64,
+    },
     /// Nothing in time.
     Again,
     /// No consumer wants the rest of the epoch.
@@ -59,6 +68,7 @@ pub struct Producer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     spill: PathBuf,
+    gpu: Option<Arc<Gpu>>,
     _name: Name,
 }
 
@@ -66,9 +76,14 @@ impl Producer {
     /// Takes the name, and begins to listen.
     ///
     /// # Errors
-    /// The name is taken, or no folder can be used.
+    /// The name is taken, no folder can be used, or the GPU cannot.
     pub fn new(config: Config) -> Result<Self, Error> {
         crate::place::check_name(&config.name)?;
+        if config.gpu.is_some() && config.slow == Slow::Spill {
+            return Err(Error::Misuse(NO_SPILL));
+        }
+        // Before the name: a producer without its GPU leaves nothing.
+        let gpu = config.gpu.map(Gpu::of_ordinal).transpose()?;
         let folder = Folder::for_producer(config.folder.as_deref())?;
         let name = Name::take(&folder, &config.name)?;
         let (mut record, former) = RecordFile::open(&folder, &config.name)?;
@@ -105,6 +120,8 @@ impl Producer {
             files: BTreeMap::new(),
             regions: 0,
             largest: 0,
+            largest_gpu: 0,
+            gpu: gpu.clone(),
             filling: None,
             record,
             record_due: false,
@@ -119,7 +136,7 @@ impl Producer {
             .name("radrm-share".into())
             .spawn(move || server::run(&for_thread, listener, &folder))
             .map_err(Error::io("a thread"))?;
-        Ok(Self { shared, thread: Some(thread), spill, _name: name })
+        Ok(Self { shared, thread: Some(thread), spill, gpu, _name: name })
     }
 
     /// What the order of samples is derived from: the former producer's where it is resumed.
@@ -183,12 +200,15 @@ impl Producer {
         inner.ring.head()
     }
 
-    /// Memory for the next batch. It must be published or abandoned before the next call.
+    /// Memory for the next batch, and on the GPU if batches lie there. It must be published or abandoned before the next call.
     ///
     /// # Errors
     /// There is no memory, or a batch is not published yet.
-    pub fn reserve(&self, bytes: u64, timeout: Duration) -> Result<Reserved, Error> {
+    pub fn reserve(&self, bytes: u64, gpu_bytes: u64, timeout: Duration) -> Result<Reserved, Error> {
         let until = Instant::now() + timeout;
+        if gpu_bytes > 0 && self.gpu.is_none() {
+            return Err(Error::Misuse("the producer has no GPU"));
+        }
         let mut inner = self.shared.lock();
         if inner.filling.is_some() || inner.ended {
             return Err(Error::Misuse("a batch is not published yet, or the producer has ended"));
@@ -232,25 +252,51 @@ impl Producer {
             };
             inner.filling = Some(slot);
             inner.largest = inner.largest.max(bytes);
-            let fits = inner.slots.get(slot).filter(|stored| stored.slot.bytes() >= bytes);
+            inner.largest_gpu = inner.largest_gpu.max(gpu_bytes);
+            let fits = inner.slots.get(slot).filter(|stored| stored.fits(bytes, gpu_bytes));
             if let Some(stored) = fits
                 && !is_new
             {
-                return Ok(Reserved::Memory(stored.slot.start()));
+                return Ok(stored.memory());
             }
-            let largest = inner.largest;
+            let (largest, largest_gpu) = (inner.largest, inner.largest_gpu);
             drop(inner);
             // Without the lock: its pages are made now.
-            let made = Slot::new(largest);
+            let made = Slot::new(largest).and_then(|made| {
+                let on_gpu = self.gpu.as_ref().filter(|_| largest_gpu > 0);
+                Ok((made, on_gpu.map(|gpu| GpuSlot::new(gpu, largest_gpu)).transpose()?))
+            });
             let mut inner = self.shared.lock();
             return match made {
-                Ok(made) => Ok(Reserved::Memory(inner.store(slot, made))),
+                Ok((made, on_gpu)) => Ok(inner.store(slot, made, on_gpu)),
                 Err(error) => {
                     inner.abandon();
                     Err(error)
                 }
             };
         }
+    }
+
+    /// Begins a copy to the reserved memory on the GPU, as [`Gpu::copy`].
+    ///
+    /// # Errors
+    /// The driver's, or it does not go to that memory.
+    ///
+    /// # Safety
+    /// The source is valid until the batch is published or abandoned.
+    pub unsafe fn copy(&self, to: u64, from: u64, bytes: u64, after: Option<usize>) -> Result<(), Error> {
+        let inner = self.shared.lock();
+        let slot = inner.filling.and_then(|slot| inner.slots.get(slot)).and_then(|stored| stored.gpu.clone());
+        drop(inner);
+        let (Some(gpu), Some(slot)) = (&self.gpu, slot) else {
+            return Err(Error::Misuse("no memory on a GPU is reserved"));
+        };
+        let inside = to.checked_sub(slot.address()).and_then(|from| from.checked_add(bytes));
+        if inside.is_none_or(|end| end > slot.bytes()) {
+            return Err(Error::Misuse("a copy goes beyond the memory reserved"));
+        }
+        // SAFETY: the target is inside of the slot; the source is the caller's promise.
+        unsafe { gpu.copy(to, from, bytes, after) }
     }
 
     /// Gives the reserved memory back.
@@ -263,10 +309,14 @@ impl Producer {
     /// # Errors
     /// Its description is not valid, or no memory is reserved; then nothing is published.
     pub fn publish(&self, info: Info) -> Result<(), Error> {
+        // A consumer may read it from now on, so its copies are waited for; without the lock.
+        let copied = self.gpu.as_ref().filter(|_| info.gpu > 0).map_or(Ok(()), |gpu| gpu.finish());
         let mut inner = self.shared.lock();
-        let slot = inner.filling.and_then(|slot| inner.slots.get(slot)).map(|stored| stored.slot.clone());
-        let Some(slot) = slot else { return Err(Error::Misuse("no memory is reserved")) };
-        if let Err(error) = check(&slot, info) {
+        let slot = inner.filling.and_then(|slot| inner.slots.get(slot));
+        let Some(slot) = slot.map(|stored| (stored.slot.clone(), stored.gpu.clone())) else {
+            return Err(Error::Misuse("no memory is reserved"));
+        };
+        if let Err(error) = copied.and_then(|()| check(&slot.0, slot.1.as_deref(), info)) {
             inner.abandon();
             return Err(error);
         }
@@ -340,19 +390,31 @@ impl Producer {
             consumers: inner.ring.members() as u64,
             slots: inner.slots.len() as u64,
             bytes: inner.slots.iter().map(|stored| stored.slot.bytes()).sum(),
+            gpu_bytes: inner
+                .slots
+                .iter()
+                .filter_map(|stored| stored.gpu.as_ref())
+                .map(|slot| slot.bytes())
+                .sum(),
             ..inner.counts
         }
     }
 }
 
-fn check(slot: &Slot, info: Info) -> Result<(), Error> {
+/// Why consumers of batches on a GPU cannot have them written to disk.
+pub(crate) const NO_SPILL: &str = "batches on a GPU are not written to disk: slow is wait or drop";
+
+fn check(slot: &Slot, gpu: Option<&GpuSlot>, info: Info) -> Result<(), Error> {
+    if info.gpu > gpu.map_or(0, GpuSlot::bytes) {
+        return Err(Error::Misuse("the batch is longer than the memory reserved on the GPU"));
+    }
     let short = Error::Misuse("the batch is longer than the memory reserved");
     let end = info.data.checked_add(info.description).filter(|end| *end <= slot.bytes());
     let Some(_) = end else { return Err(short) };
     let (from, length) = (info.data as usize, info.description as usize);
     // SAFETY: the range is inside of the slot, and only this process writes there, which has finished.
     let bytes = unsafe { std::slice::from_raw_parts(slot.start().add(from), length) };
-    Ok(description::check(bytes, info.data, |_| {})?)
+    Ok(description::check(bytes, (info.data, info.gpu), |_| {})?)
 }
 
 impl Drop for Producer {
@@ -378,6 +440,7 @@ impl Default for Config {
             samples: UNKNOWN,
             seed: 0,
             resume: true,
+            gpu: None,
         }
     }
 }

@@ -3,10 +3,11 @@
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use crate::gpu;
 use crate::message::{self, Refusal, Reply, Request, VERSION};
 use crate::place::{Folder, MAX_CONSUMERS};
-use crate::producer::{Inner, Link, OTHER_ORDER, Shared};
-use crate::ring::Denied;
+use crate::producer::{Inner, Link, NO_SPILL, OTHER_ORDER, Shared};
+use crate::ring::{Denied, Slow};
 use crate::sys::{self, Descriptor};
 
 /// How long a connection may take to say what it wants.
@@ -147,6 +148,8 @@ impl Inner {
             ))
         } else if self.ring.members() >= MAX_CONSUMERS {
             Some((Refusal::Full, "the producer has 64 consumers already"))
+        } else if slow == Slow::Spill && self.gpu.is_some() {
+            Some((Refusal::Spill, NO_SPILL))
         } else if self.ended {
             Some((Refusal::Gone, "the producer has ended"))
         } else {
@@ -157,7 +160,8 @@ impl Inner {
             }
         };
         let (batches, samples) = (self.config.batches, self.config.samples);
-        let welcome = Reply::Welcome { session: self.session, batches, samples, slow };
+        let gpu = self.gpu.as_ref().map_or(gpu::NONE, |gpu| gpu.uuid());
+        let welcome = Reply::Welcome { session: self.session, batches, samples, slow, gpu };
         let Some(link) = self.links.get_mut(&id) else { return };
         if let Some((code, text)) = refusal {
             link.refuse(code, text);

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -31,6 +31,11 @@ impl Descriptor {
     /// Its number.
     pub fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// The descriptor, to send it.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
@@ -292,6 +297,12 @@ pub fn seal(fd: RawFd, seals: libc::c_int) -> io::Result<()> {
 pub fn seals(fd: RawFd) -> io::Result<libc::c_int> {
     // SAFETY: no pointer.
     checked(unsafe { libc::fcntl(fd, libc::F_GET_SEALS) })
+}
+
+/// Closes a descriptor in programs that this process starts.
+pub fn close_on_exec(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: no pointer.
+    checked(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) }).map(drop)
 }
 
 /// Takes the lock of a whole file, which ends with this process and is not inherited by a child; false if another

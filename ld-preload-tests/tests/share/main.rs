@@ -1,6 +1,7 @@
 //! `radrm.share` with real processes: several trainings, kills at any moment, other users.
 
 mod cases;
+mod gpu;
 mod jobs;
 mod kills;
 mod unmodified;

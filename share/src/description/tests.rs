@@ -118,14 +118,14 @@ proptest! {
     #[test]
     fn what_is_written_is_accepted_and_every_shorter_one_is_not(value in value()) {
         let (bytes, data) = written(&value);
-        prop_assert_eq!(check(&bytes, data, |_| {}), Ok(()));
+        prop_assert_eq!(check(&bytes, (data, 0), |_| {}), Ok(()));
         for length in 0..bytes.len() {
-            let accepted = check(&bytes[..length], data, |_| {}).is_ok();
+            let accepted = check(&bytes[..length], (data, 0), |_| {}).is_ok();
             prop_assert!(!accepted, "cut at {}", length);
         }
         let mut longer = bytes;
         longer.push(0);
-        let accepted = check(&longer, data, |_| {}).is_ok();
+        let accepted = check(&longer, (data, 0), |_| {}).is_ok();
         prop_assert!(!accepted);
     }
 
@@ -142,7 +142,7 @@ proptest! {
         }
         let data = data.saturating_sub(less);
         let mut arrays = Vec::new();
-        let _ = check(&bytes, data, |array| arrays.push(array.clone()));
+        let _ = check(&bytes, (data, 0), |array| arrays.push(array.clone()));
         for array in arrays {
             let size = i128::from(array.size);
             let last: i128 =
@@ -158,7 +158,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_to_an_end(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let _ = check(&[&MAGIC[..], &bytes].concat(), 1 << 20, |_| {});
+        let _ = check(&[&MAGIC[..], &bytes].concat(), (1 << 20, 0), |_| {});
     }
 }
 
@@ -178,29 +178,54 @@ fn extents_that_overflow_or_reach_outside_are_rejected() {
         one_array(11, 4, 0, &[1; 33], &[1; 33]),
     ];
     for bytes in outside {
-        assert_eq!(check(&bytes, 1024, |_| {}), Err(BadDescription::Extent), "{bytes:?}");
+        assert_eq!(check(&bytes, (1024, 0), |_| {}), Err(BadDescription::Extent), "{bytes:?}");
     }
-    assert_eq!(check(&one_array(11, 4, 0, &[256], &[1]), 1024, |_| {}), Ok(()));
-    assert_eq!(check(&one_array(11, 4, 0, &[], &[]), 4, |_| {}), Ok(()));
+    assert_eq!(check(&one_array(11, 4, 0, &[256], &[1]), (1024, 0), |_| {}), Ok(()));
+    assert_eq!(check(&one_array(11, 4, 0, &[], &[]), (4, 0), |_| {}), Ok(()));
+}
+
+#[test]
+fn arrays_on_the_gpu_lie_within_the_data_there() {
+    let on_gpu = |mut bytes: Vec<u8>| {
+        bytes[MAGIC.len() + 1] += 3;
+        bytes
+    };
+    let mut found = Vec::new();
+    let bytes = on_gpu(one_array(11, 4, 256, &[64], &[1]));
+    assert_eq!(check(&bytes, (0, 512), |array| found.push(array.clone())), Ok(()));
+    assert_eq!((found[0].framework, found[0].on_gpu), (1, true));
+    assert_eq!(check(&bytes, (1024, 511), |_| {}), Err(BadDescription::Extent));
+    assert_eq!(check(&one_array(11, 4, 256, &[64], &[1]), (511, 1024), |_| {}), Err(BadDescription::Extent));
+    assert_eq!(
+        check(&on_gpu(one_array(33, 4, 0, &[1], &[1])), (0, 64), |_| {}),
+        Err(BadDescription::Element(33))
+    );
+    let mut unknown = one_array(11, 4, 0, &[], &[]);
+    unknown[MAGIC.len() + 1] = 6;
+    assert_eq!(check(&unknown, (64, 64), |_| {}), Err(BadDescription::Tag(6)));
 }
 
 #[test]
 fn elements_of_another_size_than_their_type_are_rejected() {
     for (element, size) in [(11, 8), (0, 1), (22, 1), (62, 8), (32, 0), (33, 6), (32, u32::MAX)] {
         let bytes = one_array(element, size, 0, &[1], &[1]);
-        assert_eq!(check(&bytes, 1 << 40, |_| {}), Err(BadDescription::Element(element)), "{element} {size}");
+        assert_eq!(
+            check(&bytes, (1 << 40, 0), |_| {}),
+            Err(BadDescription::Element(element)),
+            "{element} {size}"
+        );
     }
 }
 
 #[test]
 fn depth_and_count_are_bounded() {
     let nested = |depth: usize| [&MAGIC[..], &[9, 1, 0, 0, 0].repeat(depth), &[0]].concat();
-    assert_eq!(check(&nested(MAX_DEPTH - 1), 0, |_| {}), Ok(()));
-    assert_eq!(check(&nested(MAX_DEPTH), 0, |_| {}), Err(BadDescription::TooDeep));
+    assert_eq!(check(&nested(MAX_DEPTH - 1), (0, 0), |_| {}), Ok(()));
+    assert_eq!(check(&nested(MAX_DEPTH), (0, 0), |_| {}), Err(BadDescription::TooDeep));
     let many = |count: u32| [&MAGIC[..], &[9], &count.to_le_bytes(), &vec![0; count as usize]].concat();
-    assert_eq!(check(&many(MAX_NODES as u32), 0, |_| {}), Err(BadDescription::TooMany));
+    assert_eq!(check(&many(MAX_NODES as u32), (0, 0), |_| {}), Err(BadDescription::TooMany));
     assert_eq!(
-        check(&[&MAGIC[..], &[9], &u32::MAX.to_le_bytes()].concat(), 0, |_| {}),
+        check(&[&MAGIC[..], &[9], &u32::MAX.to_le_bytes()].concat(), (0, 0), |_| {}),
         Err(BadDescription::Truncated)
     );
 }
@@ -208,12 +233,15 @@ fn depth_and_count_are_bounded() {
 #[test]
 fn names_are_identifiers_and_keys_are_hashable() {
     let record = |field: &str| [&MAGIC[..], &[12, 0], &name("Sample"), &[1, 0], &name(field), &[0]].concat();
-    assert_eq!(check(&record("größe"), 0, |_| {}), Ok(()));
+    assert_eq!(check(&record("größe"), (0, 0), |_| {}), Ok(()));
     for field in ["", "1st", "a b", "a.b", "a\n", "__import__('os')"] {
-        assert_eq!(check(&record(field), 0, |_| {}), Err(BadDescription::Name), "{field}");
+        assert_eq!(check(&record(field), (0, 0), |_| {}), Err(BadDescription::Name), "{field}");
     }
     let dictionary = |key: &[u8]| [&MAGIC[..], &[11, 1, 0, 0, 0], key, &[0]].concat();
-    assert_eq!(check(&dictionary(&[10, 1, 0, 0, 0, 2]), 0, |_| {}), Ok(()));
-    assert_eq!(check(&dictionary(&[9, 0, 0, 0, 0]), 0, |_| {}), Err(BadDescription::Key));
-    assert_eq!(check(&dictionary(&[10, 1, 0, 0, 0, 9, 0, 0, 0, 0]), 0, |_| {}), Err(BadDescription::Key));
+    assert_eq!(check(&dictionary(&[10, 1, 0, 0, 0, 2]), (0, 0), |_| {}), Ok(()));
+    assert_eq!(check(&dictionary(&[9, 0, 0, 0, 0]), (0, 0), |_| {}), Err(BadDescription::Key));
+    assert_eq!(
+        check(&dictionary(&[10, 1, 0, 0, 0, 9, 0, 0, 0, 0]), (0, 0), |_| {}),
+        Err(BadDescription::Key)
+    );
 }

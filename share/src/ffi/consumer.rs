@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{AGAIN, END, EPOCH_END, Handle, guarded, millis, slow, text};
 use crate::Error;
 use crate::consumer::{self, Consumer, Event};
+use crate::gpu::GpuCopy;
 use crate::memory::Access;
 use crate::message::Start;
 use crate::ring::Position;
@@ -43,6 +44,10 @@ pub struct NextBatch {
     /// Valid until the next call of `radrm_share_next` on this handle.
     description: *const u8,
     description_bytes: u64,
+    /// Data on the GPU: their bytes, where they begin, and the GPU's number, -1 if none lies there.
+    gpu_data: u64,
+    gpu: u64,
+    gpu_device: i64,
 }
 
 /// What [`radrm_share_welcome`] gives.
@@ -54,6 +59,8 @@ pub struct WelcomeFigures {
     leases: u64,
     session: [u8; 16],
     slow: u8,
+    /// Whether batches lie on a GPU.
+    on_gpu: u8,
 }
 
 /// A consumer, and the description that it gave last.
@@ -158,6 +165,7 @@ pub unsafe extern "C" fn radrm_share_welcome(
             leases: consumer.leases() as u64,
             session: welcome.session,
             slow: welcome.slow as u8,
+            on_gpu: welcome.on_gpu.into(),
         };
         Ok(0)
     })
@@ -199,6 +207,9 @@ pub unsafe extern "C" fn radrm_share_next(
             data: batch.info.data,
             description: received.description.as_ptr(),
             description_bytes: received.description.len() as u64,
+            gpu_data: batch.info.gpu,
+            gpu: received.gpu.map_or(0, |(address, _)| address),
+            gpu_device: received.gpu.map_or(-1, |(_, device)| device.into()),
         };
         *attached.description.lock().unwrap_or_else(PoisonError::into_inner) = received.description;
         Ok(0)
@@ -216,6 +227,60 @@ pub unsafe extern "C" fn radrm_share_release(handle: *const Handle<Attached>, le
         unsafe { Handle::get(handle)? }.consumer.release(lease);
         Ok(0)
     })
+}
+
+/// Gives a batch back once the GPU has come to what these streams do now.
+///
+/// # Safety
+/// The handle is valid, no work that is submitted later uses the batch's memory, and `streams` has so many handles.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radrm_share_release_after(
+    handle: *const Handle<Attached>,
+    lease: u64,
+    streams: *const usize,
+    count: usize,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let streams = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(streams, count) } };
+        // SAFETY: as above.
+        unsafe { Handle::get(handle)? }.consumer.release_after(lease, streams);
+        Ok(0)
+    })
+}
+
+/// A copy of a leased batch's first `bytes` on the GPU, and where it begins.
+///
+/// # Safety
+/// The handle is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radrm_share_gpu_copy(
+    handle: *const Handle<Attached>,
+    lease: u64,
+    bytes: u64,
+    address: &mut u64,
+    to: &mut *mut Handle<GpuCopy>,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let copy = unsafe { Handle::get(handle)? }.consumer.copy(lease, bytes)?;
+        *address = copy.address();
+        *to = Handle::make(copy);
+        Ok(0)
+    })
+}
+
+/// Frees a copy; the driver waits for work that uses it.
+///
+/// # Safety
+/// The handle is valid or null, neither it nor the memory is used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radrm_share_gpu_copy_free(handle: *mut Handle<GpuCopy>) {
+    // SAFETY: the caller's promise.
+    guarded(|| unsafe {
+        Handle::free(handle);
+        Ok(0)
+    });
 }
 
 /// Nothing more of this epoch is wanted.

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::path::PathBuf;
 
 use super::{AGAIN, Handle, UNWANTED, guarded, millis, slow, text};
-use crate::message::Info;
+use crate::message::{Info, UNKNOWN};
 use crate::producer::{self, Counts, Producer, Reserved};
 use crate::ring::Slow;
 
@@ -19,6 +19,8 @@ pub struct ProducerConfig {
     batches: u64,
     samples: u64,
     seed: u64,
+    /// Number of the GPU that batches lie on; -1 for none.
+    gpu: i64,
     slow: u8,
     resume: u8,
 }
@@ -47,6 +49,7 @@ pub unsafe extern "C" fn radrm_share_producer(
             samples: config.samples,
             seed: config.seed,
             resume: config.resume != 0,
+            gpu: if config.gpu < 0 { None } else { Some(c_int::try_from(config.gpu).unwrap_or(c_int::MAX)) },
         };
         *to = Handle::make(Producer::new(own)?);
         Ok(0)
@@ -123,7 +126,7 @@ pub unsafe extern "C" fn radrm_share_begin(
     })
 }
 
-/// Memory for a batch; [`AGAIN`] or [`UNWANTED`].
+/// Memory for a batch, and on the GPU; [`AGAIN`] or [`UNWANTED`].
 ///
 /// # Safety
 /// The handle is valid.
@@ -131,14 +134,16 @@ pub unsafe extern "C" fn radrm_share_begin(
 pub unsafe extern "C" fn radrm_share_reserve(
     handle: *const Handle<Producer>,
     bytes: u64,
+    gpu_bytes: u64,
     timeout: i64,
     to: &mut *mut u8,
+    on_gpu: &mut u64,
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise.
-        Ok(match unsafe { Handle::get(handle)? }.reserve(bytes, millis(timeout))? {
-            Reserved::Memory(start) => {
-                *to = start;
+        Ok(match unsafe { Handle::get(handle)? }.reserve(bytes, gpu_bytes, millis(timeout))? {
+            Reserved::Memory { host, gpu } => {
+                (*to, *on_gpu) = (host, gpu);
                 0
             }
             Reserved::Again => AGAIN,
@@ -160,7 +165,27 @@ pub unsafe extern "C" fn radrm_share_abandon(handle: *const Handle<Producer>) ->
     })
 }
 
-/// Publishes a batch: `data` bytes in the reserved memory, then `description` bytes.
+/// Begins a copy to the reserved memory on the GPU: after what a stream does now, or, with the largest number, at once.
+///
+/// # Safety
+/// The handle is valid; the source is valid until the batch is published or abandoned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn radrm_share_copy(
+    handle: *const Handle<Producer>,
+    to: u64,
+    from: u64,
+    bytes: u64,
+    after: u64,
+) -> c_int {
+    guarded(|| {
+        let after = (after != UNKNOWN).then(|| usize::try_from(after).unwrap_or(0));
+        // SAFETY: the caller's promise.
+        unsafe { Handle::get(handle)?.copy(to, from, bytes, after)? };
+        Ok(0)
+    })
+}
+
+/// Publishes a batch: `data` bytes in the reserved memory, then `description` bytes, and `gpu` bytes on the GPU.
 ///
 /// # Safety
 /// The handle is valid.
@@ -172,9 +197,10 @@ pub unsafe extern "C" fn radrm_share_publish(
     after: u64,
     data: u64,
     description: u64,
+    gpu: u64,
 ) -> c_int {
     guarded(|| {
-        let info = Info { samples, before, after, data, description };
+        let info = Info { samples, before, after, data, description, gpu };
         // SAFETY: the caller's promise.
         unsafe { Handle::get(handle)? }.publish(info)?;
         Ok(0)

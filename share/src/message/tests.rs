@@ -27,22 +27,24 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 fn reply() -> impl Strategy<Value = Reply> {
-    let info = any::<[u64; 5]>().prop_map(|[samples, before, after, data, description]| Info {
+    let info = any::<[u64; 6]>().prop_map(|[samples, before, after, data, description, gpu]| Info {
         samples,
         before,
         after,
         data,
         description,
+        gpu,
     });
     let batch = (any::<u64>(), any::<u64>(), position(), info)
         .prop_map(|(lease, region, position, info)| Reply::Batch(Batch { lease, region, position, info }));
     prop_oneof![
         batch,
-        (any::<[u8; 16]>(), any::<u64>(), any::<u64>(), slow()).prop_map(
-            |(session, batches, samples, slow)| { Reply::Welcome { session, batches, samples, slow } }
+        (any::<[u8; 16]>(), any::<u64>(), any::<u64>(), slow(), any::<[u8; 16]>()).prop_map(
+            |(session, batches, samples, slow, gpu)| Reply::Welcome { session, batches, samples, slow, gpu }
         ),
         (any::<u16>(), ".{0,100}").prop_map(|(code, text)| Reply::Refused { code, text }),
         any::<(u64, u64)>().prop_map(|(region, bytes)| Reply::Region { region, bytes }),
+        any::<(u64, u64)>().prop_map(|(region, bytes)| Reply::Gpu { region, bytes }),
         any::<u64>().prop_map(|region| Reply::Forget { region }),
         any::<(u64, u64)>().prop_map(|(epoch, batches)| Reply::EpochEnd { epoch, batches }),
         any::<u64>().prop_map(|batches| Reply::Dropped { batches }),

@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::Config;
+use super::{Config, Reserved};
+use crate::gpu::{Gpu, GpuSlot};
 use crate::memory::Slot;
 use crate::message::{Batch, Refusal, Reply};
 use crate::place::{Record, RecordFile, start_time};
@@ -23,6 +24,7 @@ pub(crate) const OTHER_ORDER: &str = "the loader gives its samples in another or
 #[derive(Clone)]
 pub(crate) enum Attached {
     Slot(Arc<Slot>),
+    Gpu(Arc<GpuSlot>),
     File(Arc<OwnedFd>),
 }
 
@@ -30,6 +32,7 @@ impl Attached {
     fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
             Self::Slot(slot) => slot.descriptor(),
+            Self::Gpu(slot) => slot.descriptor(),
             Self::File(file) => file.as_fd(),
         }
     }
@@ -100,7 +103,21 @@ impl Link {
 /// A slot's memory.
 pub(crate) struct Stored {
     pub slot: Arc<Slot>,
+    /// Its part on the GPU.
+    pub gpu: Option<Arc<GpuSlot>>,
     pub region: u64,
+}
+
+impl Stored {
+    /// Whether a batch fits.
+    pub fn fits(&self, bytes: u64, gpu: u64) -> bool {
+        self.slot.bytes() >= bytes && self.gpu.as_ref().map_or(0, |slot| slot.bytes()) >= gpu
+    }
+
+    /// Where a batch goes.
+    pub fn memory(&self) -> Reserved {
+        Reserved::Memory { host: self.slot.start(), gpu: self.gpu.as_ref().map_or(0, |slot| slot.address()) }
+    }
 }
 
 /// Everything that the publisher and the serving thread share.
@@ -120,6 +137,10 @@ pub(crate) struct Inner {
     pub files: BTreeMap<u64, (Arc<OwnedFd>, u64)>,
     pub regions: u64,
     pub largest: u64,
+    /// The same on the GPU.
+    pub largest_gpu: u64,
+    /// The GPU that batches lie on.
+    pub gpu: Option<Arc<Gpu>>,
     pub filling: Option<usize>,
     pub record: RecordFile,
     /// Whether batches were published since it was written.
@@ -140,6 +161,8 @@ pub struct Counts {
     pub slots: u64,
     /// Bytes of all slots.
     pub bytes: u64,
+    /// The same on the GPU.
+    pub gpu_bytes: u64,
     /// Batches published.
     pub published: u64,
     /// Batches that were written to disk for slow consumers.
@@ -192,9 +215,11 @@ impl Inner {
 
     /// The number of a batch's memory, which the consumer has got before.
     fn region(&mut self, id: u64, place: Place) -> Option<u64> {
+        let mut on_gpu = None;
         let (region, bytes, attached) = match place {
             Place::Slot(slot) => {
                 let stored = self.slots.get(slot)?;
+                on_gpu = stored.gpu.clone();
                 (stored.region, stored.slot.bytes(), Attached::Slot(stored.slot.clone()))
             }
             Place::Spilled(region) => {
@@ -205,6 +230,9 @@ impl Inner {
         let link = self.links.get_mut(&id)?;
         if link.regions.insert(region) {
             link.say(&Reply::Region { region, bytes }, Some(attached));
+            if let Some(slot) = on_gpu {
+                link.say(&Reply::Gpu { region, bytes: slot.bytes() }, Some(Attached::Gpu(slot)));
+            }
         }
         Some(region)
     }
@@ -283,10 +311,10 @@ impl Inner {
         }
     }
 
-    pub fn store(&mut self, slot: usize, made: Slot) -> *mut u8 {
+    pub fn store(&mut self, slot: usize, made: Slot, gpu: Option<GpuSlot>) -> Reserved {
         self.regions += 1;
-        let stored = Stored { slot: Arc::new(made), region: self.regions };
-        let start = stored.slot.start();
+        let stored = Stored { slot: Arc::new(made), gpu: gpu.map(Arc::new), region: self.regions };
+        let memory = stored.memory();
         match self.slots.get_mut(slot) {
             Some(place) => {
                 let old = std::mem::replace(place, stored).region;
@@ -294,7 +322,7 @@ impl Inner {
             }
             None => self.slots.push(stored),
         }
-        start
+        memory
     }
 
     pub fn spilled(&mut self, sequence: u64, file: OwnedFd, bytes: u64) {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 fn info(after: u64) -> Info {
-    Info { samples: 1, before: after.saturating_sub(1), after, data: 10, description: 5 }
+    Info { samples: 1, before: after.saturating_sub(1), after, data: 10, description: 5, gpu: 0 }
 }
 
 /// A ring in which slots hold what was written into them, as its users see it.

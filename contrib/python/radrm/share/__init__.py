@@ -24,6 +24,7 @@ from ._core import (
     BatchGone,
     LoaderFailed,
     NameTaken,
+    NoGpu,
     NoProducer,
     OrderChanged,
     ProducerDied,
@@ -32,6 +33,7 @@ from ._core import (
     Refused,
     ShareError,
 )
+from ._gpu import GpuArray
 from ._producer import Producer
 from ._resize import NotResizable
 from ._tree import NotShareable
@@ -39,8 +41,10 @@ from ._tree import NotShareable
 __all__ = [
     "BatchGone",
     "Consumer",
+    "GpuArray",
     "LoaderFailed",
     "NameTaken",
+    "NoGpu",
     "NoProducer",
     "NotResizable",
     "NotShareable",

@@ -19,12 +19,14 @@ from ._core import (
     NoProducer,
     ProducerDied,
     ProducerEnded,
+    ShareError,
     Welcome,
     checked,
     encoded,
     library,
     named,
 )
+from ._gpu import KeptCopy, handle_of
 from ._tree import Decoder
 
 # How long a call may wait, in milliseconds, before Python looks for signals; and while copies to a GPU are under way.
@@ -47,7 +49,9 @@ class Consumer:
         not block. Only for read-only batches, so ``writable`` is False then.
     types: classes of named tuples and data classes that batches contain. Without them they get a class of their own, with
         the same name and fields.
-    framework: "torch", "numpy" or "jax" makes all arrays those; None makes them what they were (DLPack objects: numpy).
+    framework: "torch", "numpy" or "jax" makes all arrays those; None makes them what they were (DLPack objects: numpy). Of
+        arrays on a GPU, "torch", "jax" or "cupy" makes those; None makes tensors what they were, and of others objects for
+        ``from_dlpack``.
     keep: batches that the program may keep before it gets further ones as copies, at least 2: in a loop the old batch is
         released only after the new one has come.
     timeout: seconds to wait for a producer.
@@ -76,14 +80,14 @@ class Consumer:
             raise ValueError("batch_size is less than 1")
         if slow not in SLOW:
             raise ValueError(f"slow is {slow!r}, and not wait, drop or spill")
-        if framework not in (None, "torch", "numpy", "jax"):
-            raise ValueError(f"framework is {framework!r}, and not torch, numpy or jax")
+        if framework not in (None, "torch", "numpy", "jax", "cupy"):
+            raise ValueError(f"framework is {framework!r}, and not torch, numpy, jax or cupy")
         keep = keep if keep is not None else 2 if batch_size is None else 4
         if not 2 <= keep <= 63:
             raise ValueError("keep is not between 2 and 63")
         if pin and writable:
             raise ValueError("batches that are pinned are read-only")
-        writable = not pin if writable is None else bool(writable)
+        asked, writable = writable, not pin if writable is None else bool(writable)
         state = start if isinstance(start, dict) else {}
         if not state and start not in ("epoch", "now"):
             raise ValueError(f"start is {start!r}, and neither epoch nor now nor a state")
@@ -101,6 +105,10 @@ class Consumer:
             access=2 if pin else int(writable),
         )
         self._core = _Core(self._config, timeout)
+        if self._core.welcome().on_gpu and (asked or framework == "numpy"):
+            self._core.close()
+            why = "are read-only: copy what you write into" if asked else "are not for numpy: name another framework"
+            raise ShareError(f"the producer's batches lie on a GPU, and {why}")
         self._decoder = Decoder(types, framework)
         self._next = NextBatch()
         # Where the last description was, and how batches with it are built. The library keeps a description until the next
@@ -143,10 +151,12 @@ class Consumer:
             if event is None:
                 return
             self._pushed.appendleft(event)
+            # Not kept here: the epoch's first batch would be in use, and further ones copied, until its end.
+            epoch, event = event.epoch, None
             before = self._iteration
-            yield event.epoch
+            yield epoch
             if self._iteration is before or not self._iteration.done:
-                self._skip(event.epoch)
+                self._skip(epoch)
 
     @property
     def epoch(self):
@@ -169,8 +179,9 @@ class Consumer:
         return dict(place)
 
     def record_stream(self, stream):
-        """Batches are copied on this CUDA stream, too: one is released only when the stream has come so far."""
-        self._core.streams.add(stream)
+        """Batches are copied or read on this CUDA stream, too: one is released only when the stream has come so far. A stream of
+        PyTorch or CuPy, or the number of one."""
+        self._core.streams.add(handle_of(stream))
 
     def close(self):
         """Leaves the producer. Batches that are still in use stay valid."""
@@ -371,6 +382,10 @@ class _Core:
         if self._held >= keep:
             copy = _Copy(found.data)
             ctypes.memmove(copy.address, found.address, found.data)
+            if found.gpu_data:
+                copy.memory.on_gpu = KeptCopy(self._handle, found)
+                copy.memory.gpu, copy.memory.gpu_device = copy.memory.on_gpu.address, found.gpu_device
+                copy.memory.streams = set()
             library.radrm_share_release(self._handle, found.lease)
             return copy.memory
         kind = self._kinds.get(found.region)
@@ -381,23 +396,35 @@ class _Core:
             self._kinds[found.region] = kind
         memory = kind.from_address(found.address)
         memory.core, memory.lease = self, found.lease
+        if found.gpu_data:
+            memory.gpu, memory.gpu_device, memory.streams = found.gpu, found.gpu_device, set()
         with self._lock:
             self._held += 1
         return memory
 
-    def release(self, lease):
+    def release(self, memory):
         """Releases a batch once the GPU has read it."""
         if os.getpid() != self._pid:
             return
         with self._lock:
             self._held -= 1
+        lease = memory.lease
+        streams = getattr(memory, "streams", None)
+        if streams is not None:
+            streams |= self.streams
+            cuda = getattr(sys.modules.get("torch"), "cuda", None)
+            if cuda is not None and cuda.is_initialized():
+                streams.add(cuda.current_stream(memory.gpu_device).cuda_stream)
+            numbers = (ctypes.c_size_t * (len(streams) or 1))(*streams)
+            library.radrm_share_release_after(self._handle, lease, numbers, len(streams))
+            return
         torch = sys.modules.get("torch")
         cuda = getattr(torch, "cuda", None)
         if cuda is not None and cuda.is_initialized():
             events = [cuda.Event()]
             events[0].record()
             for stream in self.streams:
-                events.append(stream.record_event())
+                events.append(cuda.ExternalStream(stream).record_event())
             if not all(event.query() for event in events):
                 with self._lock:
                     self._copying.append((events, lease))
@@ -435,7 +462,7 @@ class _Copy:
 
 def _released(memory):
     try:
-        memory.core.release(memory.lease)
+        memory.core.release(memory)
     except Exception:  # noqa: BLE001
         # While the interpreter ends, modules may be gone, and the memory goes with the process.
         pass

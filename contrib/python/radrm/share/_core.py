@@ -8,7 +8,7 @@ from pathlib import Path
 UNKNOWN = 2**64 - 1
 AGAIN, UNWANTED, EPOCH_END, END = 1, 2, 3, 4
 SLOW = {None: 0, "wait": 1, "drop": 2, "spill": 3}
-_VERSION = 2
+_VERSION = 3
 
 
 class ShareError(Exception):
@@ -47,6 +47,10 @@ class NameTaken(ShareError):
     """A producer of this name runs already."""
 
 
+class NoGpu(ShareError):
+    """The GPU that batches lie on cannot be used: there is no driver, no such GPU, or this program does not see it."""
+
+
 class ProtocolError(ShareError):
     """What the other side sent is malformed; nothing of it was used."""
 
@@ -60,6 +64,7 @@ _ERRORS = {
     -7: BatchGone,
     -8: OrderChanged,
     -9: ProtocolError,
+    -10: NoGpu,
 }
 
 
@@ -73,6 +78,7 @@ class ProducerConfig(ctypes.Structure):
         ("batches", ctypes.c_uint64),
         ("samples", ctypes.c_uint64),
         ("seed", ctypes.c_uint64),
+        ("gpu", ctypes.c_int64),
         ("slow", ctypes.c_uint8),
         ("resume", ctypes.c_uint8),
     ]
@@ -106,6 +112,9 @@ class NextBatch(ctypes.Structure):
         ("data", ctypes.c_uint64),
         ("description", ctypes.c_void_p),
         ("description_bytes", ctypes.c_uint64),
+        ("gpu_data", ctypes.c_uint64),
+        ("gpu", ctypes.c_uint64),
+        ("gpu_device", ctypes.c_int64),
     ]
 
 
@@ -117,13 +126,34 @@ class Welcome(ctypes.Structure):
         ("leases", ctypes.c_uint64),
         ("session", ctypes.c_uint8 * 16),
         ("slow", ctypes.c_uint8),
+        ("on_gpu", ctypes.c_uint8),
     ]
 
 
 class Counts(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_uint64)
-        for name in ("consumers", "slots", "bytes", "published", "spilled", "spilled_bytes", "malformed")
+        for name in ("consumers", "slots", "bytes", "gpu_bytes", "published", "spilled", "spilled_bytes", "malformed")
+    ]
+
+
+class Interpreter(ctypes.Structure):
+    """Functions of the interpreter that the library calls when a framework lets an array go."""
+
+    _names = ("is_initialized", "ensure", "release", "hold", "let_go", "capsule_new", "capsule_is", "capsule_pointer")
+    _fields_ = [(name, ctypes.c_void_p) for name in _names]
+
+
+class Described(ctypes.Structure):
+    """An array on a GPU."""
+
+    _fields_ = [
+        ("address", ctypes.c_uint64),
+        ("device", ctypes.c_int32),
+        ("dimensions", ctypes.c_int32),
+        ("numbers", ctypes.POINTER(ctypes.c_int64)),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
     ]
 
 
@@ -174,9 +204,10 @@ def _load():
         "seed": [handle, pointer(u64)],
         "wait": [handle, ctypes.c_int, u64, i64, pointer(u64)],
         "begin": [handle, pointer(u64), pointer(u64)],
-        "reserve": [handle, u64, i64, pointer(handle)],
+        "reserve": [handle, u64, u64, i64, pointer(handle), pointer(u64)],
+        "copy": [handle, u64, u64, u64, u64],
         "abandon": [handle],
-        "publish": [handle, u64, u64, u64, u64, u64],
+        "publish": [handle, u64, u64, u64, u64, u64, u64],
         "end_epoch": [handle],
         "finish": [handle, i64],
         "fail": [handle, ctypes.c_char_p],
@@ -188,20 +219,28 @@ def _load():
         "next": [handle, i64, pointer(NextBatch)],
         "release": [handle, u64],
         "skip": [handle, u64],
+        "release_after": [handle, u64, pointer(ctypes.c_size_t), ctypes.c_size_t],
+        "gpu_copy": [handle, u64, u64, pointer(u64), pointer(handle)],
     }
     for name, arguments in functions.items():
         function = getattr(library, "radrm_share_" + name)
         function.argtypes, function.restype = arguments, ctypes.c_int
-    for name in ("producer_free", "consumer_free"):
+    for name in ("producer_free", "consumer_free", "gpu_copy_free"):
         function = getattr(library, "radrm_share_" + name)
         function.argtypes, function.restype = [handle], None
     library.radrm_share_error.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     library.radrm_share_error.restype = ctypes.c_size_t
     library.radrm_share_forked.restype = None
-    return library
+    library.radrm_share_interpreter.argtypes = [pointer(Interpreter)]
+    library.radrm_share_interpreter.restype = None
+    # Called with the interpreter's lock, because it makes objects.
+    locked = ctypes.PyDLL(str(path))
+    locked.radrm_share_dlpack.argtypes = [pointer(Described), ctypes.py_object]
+    locked.radrm_share_dlpack.restype = ctypes.py_object
+    return library, locked
 
 
-library = _load()
+library, locked = _load()
 os.register_at_fork(after_in_child=library.radrm_share_forked)
 
 

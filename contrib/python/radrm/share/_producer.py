@@ -8,6 +8,7 @@ import random
 import sys
 
 from ._core import AGAIN, SLOW, UNKNOWN, UNWANTED, Counts, ProducerConfig, checked, encoded, library, named
+from ._gpu import ordinal_of
 from ._tree import Encoded
 
 # How long a call may wait before Python looks for signals.
@@ -31,6 +32,8 @@ class Producer:
     resume: after a kill, go on where the consumers are. Otherwise they are refused.
     rejoin: seconds to wait for consumers of the killed producer that still live.
     directory: folder of the socket, with mode 0700; without one that of the user's runtime files.
+    device: a GPU, such as "cuda:0", on which the arrays of batches then lie: consumers read them there without a copy, and
+        their memory counts as this process's. Not with ``slow="spill"``.
     """
 
     def __init__(
@@ -48,9 +51,11 @@ class Producer:
         resume=True,
         rejoin=60.0,
         directory=None,
+        device=None,
     ):
         if slow not in SLOW or slow is None:
             raise ValueError(f"slow is {slow!r}, and not wait, drop or spill")
+        self._device = ordinal_of(device)
         self._source = _source(loader)
         self._epochs, self._consumers, self._rejoin = epochs, consumers, rejoin
         if seed is None:
@@ -64,6 +69,7 @@ class Producer:
             batches=self._source.batches(),
             samples=self._source.samples(),
             seed=seed & UNKNOWN,
+            gpu=self._device,
             slow=SLOW[slow],
             resume=bool(resume),
         )
@@ -110,24 +116,29 @@ class Producer:
 
     def _epoch(self, epoch, skip):
         """Publishes an epoch from the batch `skip` on."""
-        address = ctypes.c_void_p()
+        address, on_gpu = ctypes.c_void_p(), ctypes.c_uint64()
         # Closes generators, and with them workers, also where the rest of the epoch is not wanted.
         with contextlib.closing(self._source.epoch(self._seed, epoch, skip)) as batches:
             for before, after, batch in batches:
                 batch = self._encode(batch)
                 while True:
-                    code = library.radrm_share_reserve(self._handle, batch.bytes, _SLICE, ctypes.byref(address))
+                    code = library.radrm_share_reserve(
+                        self._handle, batch.bytes, batch.gpu_data, _SLICE, ctypes.byref(address), ctypes.byref(on_gpu)
+                    )
                     if checked(code) != AGAIN:
                         break
                 if code == UNWANTED:
                     break
                 batch.write(address.value)
-                size = len(batch.description)
-                checked(library.radrm_share_publish(self._handle, batch.samples, before, after, batch.data, size))
+                for array in batch.gpu_arrays:
+                    to = on_gpu.value + array.offset
+                    checked(library.radrm_share_copy(self._handle, to, array.address, array.bytes, array.after))
+                figures = (batch.samples, before, after, batch.data, len(batch.description), batch.gpu_data)
+                checked(library.radrm_share_publish(self._handle, *figures))
         checked(library.radrm_share_end_epoch(self._handle))
 
     def _encode(self, batch):
-        return Encoded(batch)
+        return Encoded(batch, device=self._device)
 
     def stats(self):
         """Figures: attached consumers, slots and their bytes, published and spilled batches, malformed connections."""

@@ -8,6 +8,7 @@ import dataclasses
 import sys
 
 from ._core import ShareError
+from ._gpu import GpuArray
 
 _SCALARS = (str, bytes, bool, int, float, complex, type(None))
 
@@ -73,6 +74,13 @@ def join(parts, sizes):
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(first, torch.Tensor):
             return torch.cat(parts)
+        if isinstance(first, GpuArray):
+            raise NotResizable("arrays on a GPU are joined by a framework: name one with framework=")
+        for name in ("jax", "cupy"):
+            module = sys.modules.get(name)
+            module = module.numpy if name == "jax" and module is not None else module
+            if module is not None and isinstance(first, module.ndarray):
+                return module.concatenate(parts)
         import numpy
 
         return numpy.concatenate(parts)

@@ -9,13 +9,16 @@ import keyword
 import struct
 import sys
 
-from ._core import ShareError
+from . import _gpu
+from ._core import UNKNOWN, ShareError
 
 MAGIC = b"RSD1"
-ALIGNMENT = 64
+ALIGNMENT, _GPU_ALIGNMENT = 64, 256
 _MAX_DEPTH = 64
 _MAX_DIMENSIONS = 32
 _NUMPY, _TORCH, _DLPACK = 0, 1, 2
+# Added to one of these where the array lies on the GPU; only element types of DLPack's do.
+_ON_GPU, _MAX_ON_GPU = 3, 21
 
 # Element types by number: numpy's text, PyTorch's name.
 _ELEMENTS = {
@@ -53,24 +56,27 @@ class NotShareable(ShareError, TypeError):
 class _Array:
     """An array to write: where its bytes are, and how they are described."""
 
-    __slots__ = ("keep", "address", "bytes", "offset")
+    __slots__ = ("keep", "address", "bytes", "offset", "after")
 
-    def __init__(self, keep, address, size):
+    def __init__(self, keep, address, size, after=UNKNOWN):
         self.keep, self.address, self.bytes, self.offset = keep, address, size, 0
+        # The stream that makes it, if it is on a GPU.
+        self.after = after
 
 
 class Encoded:
     """A batch, ready to be written.
 
     exact: what a consumer would get as another type is refused.
+    device: number of the GPU that arrays go to; -1 for none.
     """
 
-    def __init__(self, batch, exact=False):
-        self._exact = exact
+    def __init__(self, batch, exact=False, device=-1):
+        self._exact, self._device = exact, device
         self._parts = [MAGIC]
-        self._arrays = []
+        self._arrays, self.gpu_arrays = [], []
         self._samples = None
-        self._end = 0
+        self._end = self.gpu_data = 0
         self._node(batch, "batch", 0)
         self.description = b"".join(self._parts)
         self.data = self._end
@@ -190,13 +196,15 @@ class Encoded:
         if element is None:
             raise NotShareable(f"{path}: elements of type {tensor.dtype}")
         tensor = tensor.detach()
-        if tensor.device.type != "cpu":
+        if tensor.device.type != "cpu" and (tensor.device.type, tensor.device.index) != ("cuda", self._device):
             tensor = tensor.cpu()
         tensor = tensor.resolve_conj().resolve_neg()
         if not _is_dense(tensor.shape, tensor.stride()):
             tensor = tensor.contiguous()
         size = tensor.numel() * tensor.element_size()
-        array = _Array(tensor, tensor.data_ptr(), size)
+        on_gpu = tensor.device.type == "cuda"
+        after = torch.cuda.current_stream(tensor.device).cuda_stream if on_gpu else UNKNOWN
+        array = _Array(tensor, tensor.data_ptr(), size, after)
         self._add(array, framework, element, tensor.element_size(), tuple(tensor.shape), tensor.stride(), path)
 
     def _numpy(self, numpy, array, path, framework):
@@ -227,9 +235,16 @@ class Encoded:
     def _add(self, array, framework, element, size, shape, strides, path):
         if len(shape) > _MAX_DIMENSIONS:
             raise NotShareable(f"{path}: more than {_MAX_DIMENSIONS} dimensions")
-        array.offset = -(-self._end // ALIGNMENT) * ALIGNMENT
-        self._end = array.offset + array.bytes
-        self._arrays.append(array)
+        if self._device >= 0 and element <= _MAX_ON_GPU:
+            framework += _ON_GPU
+            array.offset = -(-self.gpu_data // _GPU_ALIGNMENT) * _GPU_ALIGNMENT
+            self.gpu_data = array.offset + array.bytes
+            if array.bytes:
+                self.gpu_arrays.append(array)
+        else:
+            array.offset = -(-self._end // ALIGNMENT) * ALIGNMENT
+            self._end = array.offset + array.bytes
+            self._arrays.append(array)
         count = len(shape)
         packed = struct.pack(
             f"<BBBIBQ{2 * count}Q", 13, framework, element, size, count, array.offset, *shape, *strides
@@ -374,8 +389,13 @@ class Decoder:
             elements *= length
         span = 1 + sum((length - 1) * stride for length, stride in zip(shape, strides)) if elements else 0
         text, name = _ELEMENTS.get(element, (None, None))
+        if framework >= _ON_GPU:
+            wanted = self._framework or ("torch" if framework == _TORCH + _ON_GPU else None)
+            if wanted == "numpy":
+                raise ShareError("numpy does not read arrays on a GPU: leave framework out, or name another one")
+            return _gpu.plan(name, element, size, shape, strides, offset, wanted), at
         wanted = self._framework or {_NUMPY: "numpy", _TORCH: "torch", _DLPACK: "numpy"}[framework]
-        if name is None:
+        if name is None or wanted == "cupy":
             wanted = "numpy"
         elif text is None and wanted == "numpy":
             wanted = "torch"
