@@ -158,6 +158,28 @@ pub struct ArrayLimit {
     pub at_once: u32,
 }
 
+/// A job's place in a group whose jobs start in one decision. The group runs on one node, and no job outside of it is
+/// placed on its devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Together {
+    /// The group's first job; the numbers of the others follow.
+    pub first: JobId,
+    /// How many jobs it has.
+    pub members: u32,
+    /// Jobs of equal sites get the same devices, jobs of different sites different ones.
+    pub site: u32,
+    /// It has started: from then on each job goes its own way.
+    pub begun: bool,
+}
+
+impl Together {
+    /// The highest number of its jobs.
+    #[must_use]
+    pub fn last(&self) -> JobId {
+        JobId(self.first.0.saturating_add(u64::from(self.members.max(1)) - 1))
+    }
+}
+
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -242,6 +264,9 @@ pub struct Job {
     /// The bound of its array, if that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<ArrayLimit>,
+    /// Its place in a group of jobs that start together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub together: Option<Together>,
 }
 
 impl Job {
@@ -279,6 +304,7 @@ impl Job {
             awaits_dry_run: false,
             after: Vec::new(),
             array: None,
+            together: None,
         }
     }
 }

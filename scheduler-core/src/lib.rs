@@ -111,7 +111,9 @@ pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
 pub use event::Event;
 pub use hold::{MAX_HOLD_NS, RequestHold};
 pub use interference::{Activity, Constants, Program, Sharer};
-pub use job::{ArrayLimit, Condition, Dependency, HostNeed, Job, JobId, Preemption, SuspendRefusal, UserId};
+pub use job::{
+    ArrayLimit, Condition, Dependency, HostNeed, Job, JobId, Preemption, SuspendRefusal, Together, UserId,
+};
 pub use ladder::Rung;
 pub use leaving::{After, Leaving};
 pub use limits::{Exceeded, UserLimits};

@@ -88,6 +88,8 @@ pub(crate) struct Ask {
     pub(crate) node: Option<usize>,
     /// Only these devices; empty: any.
     pub(crate) only: Vec<DeviceId>,
+    /// Jobs that share each device from the start: those of a group.
+    pub(crate) sharers: usize,
 }
 
 /// Vectors used again and again.
@@ -109,6 +111,7 @@ pub(crate) fn eligible(dev: &Dev, ask: &Ask) -> bool {
 /// What never changes while the job waits.
 pub(crate) fn could_hold(dev: &Dev, ask: &Ask) -> bool {
     dev.instances == 0
+        && (ask.sharers <= 1 || dev.spec.shared)
         && ask.model.as_ref().is_none_or(|model| *model == dev.spec.model)
         && ask.node.is_none_or(|node| node == dev.node)
         && (ask.only.is_empty() || ask.only.contains(&dev.spec.id))

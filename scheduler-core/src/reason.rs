@@ -174,6 +174,11 @@ pub enum Reason {
     },
     /// The jobs that it depends on have ended.
     DependenciesMet,
+    /// A job that was to start with it ended before.
+    NotTogether {
+        /// Which.
+        job: JobId,
+    },
     /// It waits.
     Waiting {
         /// For what.
@@ -246,6 +251,8 @@ pub enum Impossible {
     },
     /// It asks for more than a whole device.
     Share,
+    /// Jobs of a group are to share a device, and no device is shared.
+    Unshared,
     /// No machine that has such devices has the CPUs and the memory.
     Host,
 }
@@ -265,6 +272,11 @@ pub enum Wait {
     },
     /// A dry run is to show its need first.
     DryRun,
+    /// It starts together with another job.
+    Together {
+        /// The job that does not wait for its turn yet, or that waits for the whole group.
+        job: JobId,
+    },
     /// As many jobs of its array as may be at once are in the queue or run.
     Array {
         /// The bound.

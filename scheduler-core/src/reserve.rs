@@ -42,7 +42,7 @@ impl State {
     /// Where the job will find room first, as far as can be told. `None`: nowhere at present.
     pub(crate) fn reserve(&mut self, job: JobId) -> Option<Reservation> {
         let record = self.jobs.get(&job)?;
-        let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
+        let ask = self.ask_of(record);
         let predictable = predictable(&self.settings);
         let mut best: Option<Candidate> = None;
         let mut scratch = std::mem::take(&mut self.scratch);

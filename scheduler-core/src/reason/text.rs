@@ -73,6 +73,9 @@ impl fmt::Display for Reason {
             ),
             Self::Timer => f.write_str("a time to look again"),
             Self::DependencyFailed { job } => write!(f, "job {job}, which it depends on, did not succeed"),
+            Self::NotTogether { job } => {
+                write!(f, "job {job}, with which it was to start, ended before they started")
+            }
             Self::DependenciesMet => f.write_str("the jobs that it depends on have ended"),
             Self::Waiting { cause } => write!(f, "{cause}"),
         }
@@ -113,6 +116,7 @@ impl fmt::Display for Impossible {
                 )
             }
             Self::Share => f.write_str("it asks for more than a whole device"),
+            Self::Unshared => f.write_str("jobs are to share a device, and no two jobs share one here"),
             Self::Host => f.write_str("no machine has the CPUs and the host memory beside such devices"),
         }
     }
@@ -126,6 +130,7 @@ impl fmt::Display for Wait {
             Self::After { job, condition: Condition::Ok } => {
                 write!(f, "starts after job {job} has succeeded")
             }
+            Self::Together { job } => write!(f, "starts together with job {job}"),
             Self::DryRun => f.write_str("its need is not known; a dry run in the background comes first"),
             Self::Array { at_once } => write!(f, "its array may have {at_once} jobs at once"),
             Self::NoDevice => f.write_str("no device that it could use takes jobs"),

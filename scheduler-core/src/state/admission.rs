@@ -7,7 +7,7 @@ use super::{NodeState, State};
 use crate::action::{Decision, Verdict};
 use crate::job::{HostNeed, Job, JobId};
 use crate::limits::Exceeded;
-use crate::place::could_hold;
+use crate::place::{Ask, could_hold};
 use crate::reason::{Impossible, Reason, Wait};
 use crate::state::record::Record;
 use crate::units::Bytes;
@@ -116,6 +116,8 @@ impl State {
     pub(super) fn queue_up(&mut self, id: JobId) {
         let Some(record) = self.jobs.get(&id) else { return };
         let may_lack = record.lacks_device || record.image.is_some();
+        // What a group needs together may have grown since it was admitted.
+        let may_lack = may_lack || record.gathers().is_some();
         match may_lack.then(|| self.impossible(record)).flatten() {
             Some(why) => self.set_aside(id, Wait::Missing { why }),
             None if self.waits_for_lost(record) => self.set_aside(id, Wait::Lost),
@@ -159,22 +161,36 @@ impl State {
     }
 
     fn lacks(&self, record: &Record, counted: Counted) -> Option<Impossible> {
-        let job = &record.job;
-        if job.share.is_some_and(|share| share.0 > 1000) {
+        self.lacks_for(self.ask_of(record), counted)
+    }
+
+    /// Why jobs that are to start together never could.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn admission_together(&self, jobs: &[Job]) -> Result<(), Impossible> {
+        let records: Vec<Record> = jobs.iter().cloned().map(Record::new).collect();
+        let ask = self.joint_ask(&records.iter().collect::<Vec<_>>());
+        ask.and_then(|ask| self.lacks_for(ask, Counted::All)).map_or(Ok(()), Err)
+    }
+
+    fn lacks_for(&self, ask: Ask, counted: Counted) -> Option<Impossible> {
+        if ask.share > 1000 {
             return Some(Impossible::Share);
         }
+        if ask.sharers > 1 && !self.settings.policy.rules().shares() {
+            return Some(Impossible::Unshared);
+        }
         let fits = |node: &NodeState| {
-            let HostNeed { cpu_milli, memory } = job.host;
+            let HostNeed { cpu_milli, memory } = ask.host;
             node.bound.is_none_or(|bound| cpu_milli <= bound.cpu_milli && memory <= bound.memory)
         };
         if !self.nodes.is_empty() && !self.nodes.iter().any(fits) {
             return Some(Impossible::Host);
         }
-        if job.gpus == 0 {
+        if ask.gpus == 0 {
             return None;
         }
-        let largest = self.largest(job.model.as_deref());
-        let ask = record.ask(&self.settings, largest);
         let names = || self.sizes.keys().map(|(name, _)| name);
         if self.sizes.is_empty() {
             return Some(Impossible::NoGpu);
@@ -184,11 +200,13 @@ impl State {
             models.dedup();
             return Some(Impossible::Model { model: model.clone(), models });
         }
+        let largest = self.largest(ask.model.as_deref());
         if let Some(need) = ask.claim.filter(|need| *need > largest) {
             return Some(Impossible::Memory { need, largest });
         }
-        let is_bounded = job.host != HostNeed::default();
-        let any_of_model = ask.gpus == 1 && !is_bounded && record.image.is_none();
+        let is_bounded = ask.host != HostNeed::default();
+        let is_anywhere = ask.node.is_none() && ask.only.is_empty() && ask.sharers <= 1;
+        let any_of_model = ask.gpus == 1 && !is_bounded && is_anywhere;
         if any_of_model && counted == Counted::All {
             return None;
         }
@@ -205,6 +223,7 @@ impl State {
             return Some(Impossible::Host);
         }
         let most = u16::try_from(most).unwrap_or(u16::MAX);
-        (usize::from(most) < ask.gpus).then_some(Impossible::Gpus { gpus: job.gpus, most })
+        let gpus = u16::try_from(ask.gpus).unwrap_or(u16::MAX);
+        (usize::from(most) < ask.gpus).then_some(Impossible::Gpus { gpus, most })
     }
 }

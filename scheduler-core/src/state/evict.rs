@@ -351,7 +351,7 @@ impl State {
         {
             return;
         }
-        let ask = head.ask(&self.settings, self.largest(head.job.model.as_deref()));
+        let ask = self.ask_of(head);
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut best: Option<(usize, Vec<Victims>)> = None;
         for (index, node) in self.nodes.iter().enumerate() {

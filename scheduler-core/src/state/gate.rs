@@ -106,17 +106,23 @@ impl State {
     pub(super) fn admit(&mut self, id: JobId) {
         let Some(record) = self.jobs.get(&id) else { return };
         let job = &record.job;
-        let is_kept_out = job.held || job.awaits_dry_run || self.open_dependency(job).is_some();
-        if is_kept_out || !self.gate.has_slot(&record.job) {
+        let stays_out = self.is_kept_out(job) || self.awaited_member(job).is_some();
+        if stays_out || !self.gate.has_slot(&record.job) {
             if let Some(record) = self.jobs.get_mut(&id) {
                 record.phase = Phase::Held;
             }
+            self.gather(id);
             return;
         }
         if let Some(record) = self.jobs.get_mut(&id) {
             record.phase = Phase::Waiting;
         }
         self.queue_up(id);
+    }
+
+    /// Whether a job must not be queued yet, whatever others do that start with it.
+    pub(super) fn is_kept_out(&self, job: &Job) -> bool {
+        job.held || job.awaits_dry_run || self.open_dependency(job).is_some()
     }
 
     pub(super) fn hold(&mut self, id: JobId) {
@@ -137,6 +143,7 @@ impl State {
         if let Some(next) = next {
             self.admit(next);
         }
+        self.scatter(id);
     }
 
     pub(super) fn release_held(&mut self, id: JobId) {
@@ -167,10 +174,14 @@ impl State {
         let Some(record) = self.jobs.get(&id) else { return };
         self.gate.forget(&record.job);
         let next = self.gate.leave_slot(&record.job);
+        let others = self.take_group_apart(id);
         self.remove(id, verdict, reason, out);
         self.gate.ended.push((id, verdict.is_success()));
         if let Some(next) = next {
             self.admit(next);
+        }
+        for other in others {
+            self.end_one(other, Verdict::Cancelled, Reason::NotTogether { job: id }, out);
         }
     }
 
@@ -222,7 +233,11 @@ impl State {
             return Wait::Held;
         }
         let of_array = || job.array.map_or(Wait::Held, |limit| Wait::Array { at_once: limit.at_once });
-        let of_itself = || if job.awaits_dry_run { Wait::DryRun } else { of_array() };
+        let of_group = || self.awaited_member(job).map(|job| Wait::Together { job });
+        let of_itself = || match job.awaits_dry_run {
+            true => Wait::DryRun,
+            false => of_group().unwrap_or_else(of_array),
+        };
         self.open_dependency(job).unwrap_or_else(of_itself)
     }
 }

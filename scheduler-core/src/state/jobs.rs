@@ -118,6 +118,7 @@ impl State {
         record.reserved = reserved;
         record.wait = None;
         let share = record.job.share.map_or(0, |share| share.0);
+        let whole = reserved.is_none() || record.job.together.is_some();
         let (program, activity) = (record.job.program, record.activity(&self.settings));
         let (user, host, priority) = (record.job.user, record.job.host, record.job.priority);
         let host_use = record.host_use();
@@ -127,7 +128,7 @@ impl State {
                 job: id,
                 claim: reserved.unwrap_or(dev.spec.capacity),
                 used: Bytes::ZERO,
-                whole: reserved.is_none(),
+                whole,
                 share,
                 priority,
                 program,
@@ -198,6 +199,7 @@ impl State {
         if record.phase == Phase::Launching {
             record.phase = Phase::Running;
         }
+        self.begin_group(id);
         self.is_there(id);
     }
 
@@ -327,7 +329,10 @@ impl State {
             Action::Requeue { job: id, attempts: record.attempt, ooms: record.ooms, floor: record.floor };
         out.push(Decision { action, reason });
         self.set_timer(id);
-        self.queue_or_end(id, out);
+        match self.missing_member(id) {
+            Some(job) => self.end(id, Verdict::Cancelled, Reason::NotTogether { job }, out),
+            None => self.queue_or_end(id, out),
+        }
     }
 
     pub(super) fn know_need(&mut self, id: JobId, need: Need, out: &mut Vec<Decision>) {
@@ -339,7 +344,10 @@ impl State {
                 self.forget_reservation(id);
                 self.queue_or_end(id, out);
             }
-            Phase::Held => self.queue_or_end(id, out),
+            Phase::Held => {
+                self.queue_or_end(id, out);
+                self.queue_group_again(id);
+            }
             // What runs was placed by what was known then.
             _ => {}
         }

@@ -10,6 +10,7 @@ mod jobs;
 mod record;
 mod schedule;
 mod throttle;
+mod together;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -326,6 +326,7 @@ impl Record {
             host_use: self.host_use(),
             node: None,
             only: Vec::new(),
+            sharers: 1,
         };
         if let Some(image) = &self.image {
             // Not to where memory would be so short again that a job has to leave. No margin may keep it

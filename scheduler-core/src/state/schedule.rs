@@ -13,11 +13,11 @@ use crate::state::record::Phase;
 use crate::units::{Bytes, Millis};
 
 /// Where a job may start.
-struct Place {
-    devices: Vec<usize>,
+pub(super) struct Place {
+    pub(super) devices: Vec<usize>,
     /// The machine of a job without GPUs.
-    host: usize,
-    score: Score,
+    pub(super) host: usize,
+    pub(super) score: Score,
 }
 
 impl State {
@@ -66,7 +66,7 @@ impl State {
     fn first_goes_alone(&self) -> bool {
         let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);
         let record = first.first().and_then(|id| self.jobs.get(id));
-        record.is_some_and(|record| record.ask(&self.settings, Bytes::MAX).whole)
+        record.is_some_and(|record| self.ask_of(record).whole)
     }
 
     fn take_time(&mut self, stage: Stage, takes: Millis) {
@@ -154,9 +154,15 @@ impl State {
         // While no job is blocked, no devices are kept.
         let reservation = if head.is_some() { self.reservation.take() } else { None };
         let version = reservation.as_ref().map_or(0, |reservation| reservation.version);
+        let group = record.gathers();
         let place = match record.failed {
             // What was considered in another stage shows nothing of this one.
-            Some((upto, under)) if under == version && record.job.gpus == 1 && self.stage == Stage::Rest => {
+            Some((upto, under))
+                if under == version
+                    && record.job.gpus == 1
+                    && group.is_none()
+                    && self.stage == Stage::Rest =>
+            {
                 self.find_among_changed(id, upto, reservation.as_ref())
             }
             _ => self.find(id, reservation.as_ref()),
@@ -166,7 +172,10 @@ impl State {
         }
         match place {
             Ok(place) => {
-                self.start(id, place, head, out);
+                match group {
+                    Some(group) => self.start_together(group, &place, head, out),
+                    None => self.start(id, place, head, out),
+                }
                 Ok(())
             }
             Err(wait) => Err(wait),
@@ -206,7 +215,7 @@ impl State {
 
     fn find(&mut self, id: JobId, kept: Option<&Reservation>) -> Result<Place, Wait> {
         let Some(record) = self.jobs.get(&id) else { return Err(Wait::NoDevice) };
-        let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
+        let ask = self.ask_of(record);
         if ask.gpus == 0 {
             return self.find_host(&ask, kept);
         }
@@ -261,7 +270,7 @@ impl State {
         }
     }
 
-    fn start(&mut self, id: JobId, place: Place, head: Option<JobId>, out: &mut Vec<Decision>) {
+    pub(super) fn start(&mut self, id: JobId, place: Place, head: Option<JobId>, out: &mut Vec<Decision>) {
         self.unqueue(id);
         let Some(record) = self.jobs.get(&id) else { return };
         let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
@@ -277,7 +286,9 @@ impl State {
         } else if self.settings.policy.rules().rotates() && !self.idle_only {
             self.cursor = place.devices.last().map_or(0, |at| at + 1);
         }
-        self.note_in_the_way(id, &ask, &place, whole);
+        // The devices of a group are its own.
+        let is_alone = whole || record.job.together.is_some();
+        self.note_in_the_way(id, &ask, &place, is_alone);
         self.occupy(id, &place.devices, reserved, true);
         let (policy, now) = (self.settings.policy, self.now);
         let rung = self.jobs.get(&id).and_then(|record| record.rung(&self.settings));
@@ -324,7 +335,8 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(state: &'a mut State, ask: Ask, kept: Option<&'a Reservation>) -> Self {
         let scratch = std::mem::take(&mut state.scratch);
-        let limit = state.jobs.get(&ask.job).and_then(|record| record.job.time_limit);
+        let alone = state.jobs.get(&ask.job).filter(|record| record.gathers().is_none());
+        let limit = alone.and_then(|record| record.job.time_limit);
         Self { state, kept, ask, limit, scratch, wait: None, fits: Vec::new(), host: None }
     }
 

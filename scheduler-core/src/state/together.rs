@@ -1,0 +1,183 @@
+//! Groups of jobs that start together: all of them in one decision, or none.
+//!
+//! The first job of a group stands in the queue for all of them, and asks for what they need together. It is queued when
+//! all are there and none is kept out of the queue, so a group that is not complete is in the way of no job. When it is
+//! first, devices are kept for it as for any job of several devices.
+
+use super::schedule::Place;
+use super::{Phase, State};
+use crate::action::Decision;
+use crate::job::{HostNeed, Job, JobId, Together};
+use crate::place::Ask;
+use crate::state::record::Record;
+use crate::units::Bytes;
+
+impl Record {
+    /// Its group, as long as that has not started.
+    pub(crate) fn gathers(&self) -> Option<Together> {
+        self.job.together.filter(|group| !group.begun)
+    }
+}
+
+impl State {
+    /// What a job asks for when it is its turn: the first of a group for all of it.
+    pub(crate) fn ask_of(&self, record: &Record) -> Ask {
+        let leads = record.gathers().filter(|group| group.first == record.job.id);
+        let members: Vec<&Record> = leads.map(|group| self.members(group).collect()).unwrap_or_default();
+        self.joint_ask(&members)
+            .unwrap_or_else(|| record.ask(&self.settings, self.largest(record.job.model.as_deref())))
+    }
+
+    /// What jobs ask for together, the first of them for all. On each device: what the site asks for that asks for most.
+    pub(super) fn joint_ask(&self, members: &[&Record]) -> Option<Ask> {
+        let first = members.first()?;
+        let ask_of = |record: &Record| record.ask(&self.settings, self.largest(record.job.model.as_deref()));
+        let mut joint =
+            Ask { gpus: 0, claim: None, whole: true, half_empty: false, share: 0, ..ask_of(first) };
+        (joint.host, joint.host_use) = (HostNeed::default(), None);
+        for (_, gpus, site) in sites(members) {
+            joint.gpus += gpus;
+            joint.sharers = joint.sharers.max(site.len());
+            let (mut share, mut claim) = (0, None);
+            for record in &site {
+                let ask = ask_of(record);
+                share += ask.share;
+                claim = ask.claim.map(|more| claim.unwrap_or(Bytes::ZERO).plus(more)).or(claim);
+                joint.host.cpu_milli = joint.host.cpu_milli.saturating_add(ask.host.cpu_milli);
+                joint.host.memory = joint.host.memory.plus(ask.host.memory);
+                joint.priority = joint.priority.max(ask.priority);
+                joint.model = joint.model.or(ask.model);
+            }
+            if site.len() > 1 {
+                claim = claim.map(|claim| claim.plus(self.settings.preconditions.margin));
+            }
+            joint.share = joint.share.max(share);
+            joint.claim = joint.claim.max(claim);
+        }
+        Some(joint)
+    }
+
+    /// Starts all jobs of a group on devices that were found for it.
+    pub(super) fn start_together(
+        &mut self,
+        group: Together,
+        place: &Place,
+        head: Option<JobId>,
+        out: &mut Vec<Decision>,
+    ) {
+        let members: Vec<&Record> = self.members(group).collect();
+        let mut rest = place.devices.as_slice();
+        let mut starts = Vec::new();
+        for (_, gpus, site) in sites(&members) {
+            let (own, others) = rest.split_at(gpus.min(rest.len()));
+            rest = others;
+            let own = |record: &&Record| own[..usize::from(record.job.gpus).min(own.len())].to_vec();
+            starts.extend(site.iter().map(|record| (record.job.id, own(record))));
+        }
+        let host = place.devices.first().map_or(place.host, |at| self.devices[*at].node);
+        starts.sort_by_key(|(id, _)| *id);
+        for (id, devices) in starts {
+            self.start(id, Place { devices, host, score: place.score }, head, out);
+        }
+    }
+
+    /// The jobs of a group that are not over, in order.
+    fn members(&self, group: Together) -> impl Iterator<Item = &Record> {
+        self.jobs.range(group.first..=group.last()).map(|(_, record)| record)
+    }
+
+    /// For a job of a group that has not started: another one that it waits for.
+    pub(super) fn awaited_member(&self, job: &Job) -> Option<JobId> {
+        let group = job.together.filter(|group| !group.begun)?;
+        let ready = |id: JobId| {
+            let other = self.jobs.get(&id);
+            other.is_some_and(|other| other.phase == Phase::Held && !self.is_kept_out(&other.job))
+        };
+        let is_ready = |id: &JobId| *id == job.id || *id == group.first || ready(*id);
+        let missing = (group.first.0..=group.last().0).map(JobId).find(|id| !is_ready(id));
+        missing.or((job.id != group.first).then_some(group.first))
+    }
+
+    /// A job of a group waits: the first one is queued if all do.
+    pub(super) fn gather(&mut self, id: JobId) {
+        let Some(group) = self.jobs.get(&id).and_then(Record::gathers) else { return };
+        let first = self.jobs.get(&group.first).filter(|first| first.phase == Phase::Held);
+        let is_complete = first
+            .is_some_and(|first| !self.is_kept_out(&first.job) && self.awaited_member(&first.job).is_none());
+        if id != group.first && is_complete {
+            self.admit(group.first);
+        }
+    }
+
+    /// A job of a group is kept out of the queue: so is the group.
+    pub(super) fn scatter(&mut self, id: JobId) {
+        let Some(group) = self.jobs.get(&id).and_then(Record::gathers) else { return };
+        let Some(first) = self.jobs.get_mut(&group.first).filter(|first| first.phase == Phase::Waiting)
+        else {
+            return;
+        };
+        first.phase = Phase::Held;
+        self.unqueue(group.first);
+        self.forget_reservation(group.first);
+        self.pass_due = true;
+    }
+
+    /// What a job of a group needs has changed: the group is queued by what all need now.
+    pub(super) fn queue_group_again(&mut self, id: JobId) {
+        self.scatter(id);
+        self.gather(id);
+    }
+
+    /// A job of a group has started, so all have.
+    pub(super) fn begin_group(&mut self, id: JobId) {
+        let Some(group) = self.jobs.get(&id).and_then(Record::gathers) else { return };
+        let members: Vec<JobId> = self.members(group).map(|record| record.job.id).collect();
+        for id in members {
+            let Some(record) = self.jobs.get_mut(&id) else { continue };
+            record.job.together = record.job.together.map(|group| Together { begun: true, ..group });
+            if record.phase == Phase::Held {
+                // Its attempt was over before it began: it is tried again by itself.
+                self.admit(id);
+            }
+        }
+    }
+
+    /// A job ends. If its group has not started, it never does: gives the jobs that end with this one. Those that were
+    /// given devices come back to the queue first, and end then.
+    pub(super) fn take_group_apart(&mut self, id: JobId) -> Vec<JobId> {
+        let Some(group) = self.jobs.get(&id).and_then(Record::gathers) else { return Vec::new() };
+        self.scatter(id);
+        let waits = |record: &&Record| record.job.id != id && !record.phase.on_devices();
+        let others: Vec<JobId> = self.members(group).filter(waits).map(|record| record.job.id).collect();
+        for other in &others {
+            // Each of them ends by this end and no other.
+            if let Some(record) = self.jobs.get_mut(other) {
+                record.job.together = None;
+            }
+        }
+        others
+    }
+
+    /// For a job of a group that has not started: one that is over.
+    pub(super) fn missing_member(&self, id: JobId) -> Option<JobId> {
+        let group = self.jobs.get(&id).and_then(Record::gathers)?;
+        (group.first.0..=group.last().0).map(JobId).find(|id| !self.jobs.contains_key(id))
+    }
+}
+
+/// The sites of a group: each with how many devices it has and its jobs.
+fn sites<'r>(members: &[&'r Record]) -> Vec<(u32, usize, Vec<&'r Record>)> {
+    let mut sites: Vec<(u32, usize, Vec<&Record>)> = Vec::new();
+    for record in members {
+        let site = record.job.together.map_or(0, |group| group.site);
+        let gpus = usize::from(record.job.gpus);
+        match sites.iter_mut().find(|known| known.0 == site) {
+            Some(known) => {
+                known.1 = known.1.max(gpus);
+                known.2.push(record);
+            }
+            None => sites.push((site, gpus, vec![record])),
+        }
+    }
+    sites
+}
