@@ -11,7 +11,7 @@ use radrm_os::nvml::NvmlError;
 use radrm_protocol::ProtocolError;
 use radrm_protocol::after::After;
 use radrm_protocol::job_ref::JobRef;
-use radrm_scheduler_core::{Bytes, Exceeded, Reason};
+use radrm_scheduler_core::{Bytes, Exceeded, Impossible, Reason};
 use thiserror::Error;
 
 /// Why something is not done, as one sentence. Clients and the log get its text.
@@ -107,6 +107,14 @@ pub(crate) enum DaemonError {
     LargeArray { jobs: u32, reason: Box<Reason> },
     #[error("{0}")]
     NotAdmitted(Box<Reason>),
+    #[error("none of the {of} jobs is submitted, because of the one in place {at}: {why}")]
+    Member { at: usize, of: usize, why: Box<Self> },
+    #[error("the {jobs} jobs could never start together: {why}")]
+    NeverTogether { jobs: usize, why: Impossible },
+    #[error("another job of its group did not start")]
+    NotTogether,
+    #[error("the jobs of its group cannot be waited for: {}", reason(.0))]
+    NoBarrier(io::Error),
     #[error("you have no job {0}")]
     UnknownJob(JobRef),
     #[error("job {0} is over")]
@@ -186,6 +194,7 @@ impl DaemonError {
             | Self::NumberNotKept(_)
             | Self::HistoryRead(_)
             | Self::GpuTimeRead(_) => true,
+            Self::Member { why, .. } => why.is_passing(),
             Self::NoRoom { bytes, .. } => bytes.0 > 0,
             Self::NotAdmitted(reason) => {
                 matches!(**reason, Reason::UserLimit { limit: Exceeded::Jobs { has } } if has > 0)

@@ -22,6 +22,7 @@
 //! | `slurm` | engine mode: Slurm places the jobs, radrmd watches them |
 
 mod accounting;
+mod barrier;
 mod check;
 mod config;
 mod descriptors;

@@ -26,6 +26,7 @@ use radrm_scheduler_core::Outcome;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
+use super::barrier::Barrier;
 use super::error::DaemonError;
 use super::hooks::Call;
 use super::outcome::{self, Measured};
@@ -72,6 +73,8 @@ pub(crate) struct Order {
     pub(crate) prolog: Option<Call>,
     /// The control group that the launcher is started in.
     pub(crate) group: Option<Group>,
+    /// Where it waits for the other jobs of its group.
+    pub(crate) barrier: Option<Barrier>,
     /// The limit on host memory there, bytes.
     pub(crate) host_memory: Option<u64>,
     /// What the driver lets the group have of GPUs, if it can.
@@ -169,6 +172,9 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
     let log = io::stderr().as_fd().try_clone_to_owned().map(File::from);
     alone();
     let of_node = |why| Failed { why, lost: true };
+    // Before the user's rights are all that there is. Without the file the others do not start any more.
+    let barrier = order.barrier.as_ref().map(Barrier::open).transpose();
+    let mut barrier = barrier.map_err(|_| of_node(DaemonError::NotTogether))?;
     if let Some(prolog) = &order.prolog {
         let ran = log.map_err(DaemonError::HookNotRun).and_then(|log| prolog.run(&log));
         ran.map_err(|error| of_node(DaemonError::Hook { hook: "prolog", error: Box::new(error) }))?;
@@ -192,6 +198,12 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
     let output = open(&order.output)?;
     let error = order.error.as_ref().map(open).transpose()?;
     let started = output.metadata().map(|found| found.len()).unwrap_or(0);
+    if let Some(barrier) = &mut barrier {
+        let goes_on = barrier.pass().map_err(|error| of_node(DaemonError::NoBarrier(error)))?;
+        if !goes_on {
+            return Err(of_node(DaemonError::NotTogether));
+        }
+    }
     let child = start(order, file, &output, error.as_ref().unwrap_or(&output), entrance.as_ref())?;
     let ending = wait_for(child);
     end_descendants();

@@ -2,6 +2,8 @@
 
 /// Jobs of an array.
 pub const MAX_TASKS: usize = 10_000;
+/// Jobs of a group that start together: more than share the GPUs of a node.
+pub const MAX_TOGETHER: usize = 256;
 /// Words of a command and an environment: more than these can be.
 pub(crate) const MAX_WORDS: usize = 100_000;
 /// What the kernel gives to a program as one word (`MAX_ARG_STRLEN`), with its zero byte.

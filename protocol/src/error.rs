@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use radrm_scheduler_core::Bytes;
 use thiserror::Error;
 
-use crate::bounds::{MAX_DEPENDENCIES, MAX_ESTIMATES, MAX_NAME, MAX_PATH, MAX_TASKS};
+use crate::bounds::{MAX_DEPENDENCIES, MAX_ESTIMATES, MAX_NAME, MAX_PATH, MAX_TASKS, MAX_TOGETHER};
 
 /// Why a text names no job, a job is not accepted as described, or a daemon does not answer, as one sentence. Causes
 /// that are errors of the system are kept as text.
@@ -37,8 +37,20 @@ pub enum ProtocolError {
     #[error("a word of the job contains a zero byte")]
     ZeroByte,
     /// A client filled in what the daemon finds.
-    #[error("the job's place in an array, and the jobs that it waits for, are found by radrmd")]
+    #[error("the job's place in an array or a group, and the jobs that it waits for, are found by radrmd")]
     NotTheClients,
+    /// As many jobs as no group has.
+    #[error("a group has {0} jobs; 1 to {MAX_TOGETHER} jobs start together at most")]
+    GroupSize(usize),
+    /// A job of a group that is an array.
+    #[error("an array cannot start together with other jobs")]
+    ArrayInGroup,
+    /// Jobs of a site with different numbers of GPUs.
+    #[error("jobs that share GPUs from the start ask for as many GPUs each")]
+    SiteGpus,
+    /// Jobs of a group for GPUs of different models.
+    #[error("jobs that start together ask for the same model of GPU")]
+    GroupModels,
     /// A name that no producer of `radrm.share` can have.
     #[error("the loader's name {0:?} is not 1 to 64 letters, digits, `-`, `_` and `.`, without `.` in front")]
     LoaderName(String),

@@ -12,6 +12,7 @@ pub mod socket;
 pub mod span;
 pub mod spec;
 pub mod stats;
+pub mod together;
 pub mod trial;
 pub mod wire;
 pub mod words;

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use radrm_base::{PastRun, batch};
 use radrm_scheduler_core::need::{DryRun, Features, ModelSummary, UserEstimate};
 use radrm_scheduler_core::{
-    ArrayLimit, Bytes, HostNeed, Job, JobId, Millis, Permille, Preemption, SuspendRefusal, Target, UserId,
+    ArrayLimit, Bytes, HostNeed, Job, JobId, Millis, Permille, Preemption, SuspendRefusal, Target, Together,
+    UserId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,7 @@ use crate::after::After;
 use crate::array::{Array, ArrayTask};
 use crate::bounds::{MAX_BYTES, MAX_DEPENDENCIES, MAX_ESTIMATES, MAX_NAME, MAX_PATH, MAX_WORD, MAX_WORDS};
 use crate::loader::Loader;
+use crate::together::Place;
 use crate::words;
 
 /// A job as it is submitted.
@@ -107,6 +109,9 @@ pub struct Spec {
     /// Its place in an array, which the daemon gives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<ArrayTask>,
+    /// Its place in a group of jobs that start together, which the daemon gives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub together: Option<Place>,
 }
 
 impl Spec {
@@ -130,7 +135,10 @@ impl Spec {
         if words.any(|word| words::decode(word).is_none()) {
             return Err(ProtocolError::ZeroByte);
         }
-        if self.task.is_some() || self.after.iter().any(|after| after.jobs.is_some()) {
+        if self.task.is_some()
+            || self.together.is_some()
+            || self.after.iter().any(|after| after.jobs.is_some())
+        {
             return Err(ProtocolError::NotTheClients);
         }
         if self.after.len() > MAX_DEPENDENCIES {
@@ -295,6 +303,12 @@ impl Spec {
             array: self.task.and_then(|task| {
                 let array = JobId(task.array(id));
                 task.at_once.map(|at_once| ArrayLimit { array, at_once })
+            }),
+            together: self.together.map(|place| Together {
+                first: JobId(place.first(id)),
+                members: place.members,
+                site: place.site,
+                begun: false,
             }),
             ..Job::new(JobId(id))
         }

@@ -15,6 +15,7 @@ pub use crate::asked::Asked;
 use crate::job_ref::JobRef;
 use crate::spec::Spec;
 pub use crate::stats::{EstimateRow, GpuStats, StatsRow, UsageRow};
+use crate::together::Member;
 
 /// The first bytes in both directions; the last is the version.
 pub const HELLO: [u8; 8] = *b"RADRMD\0\x03";
@@ -28,6 +29,8 @@ const LONGEST: u32 = 16 << 20;
 pub enum Request {
     /// A new job.
     Submit(Box<Spec>),
+    /// New jobs that start together: if one of them is rejected none is taken. Numbers are consecutive.
+    SubmitTogether(Vec<Member>),
     /// What a job would need, without submitting it.
     Estimate(Box<Spec>),
     /// Jobs; of all users for an administrator that asks so.
@@ -85,7 +88,7 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Response {
-    /// The new job's number.
+    /// The new job's number, or that of the first of several.
     Submitted {
         /// Its number.
         job: u64,

@@ -60,6 +60,8 @@ pub enum SweepError {
         clean(run)
     )]
     UnknownJob { run: String, job: u64 },
+    #[error("group {}: its runs are not in the sweep's state any more", clean(.0))]
+    Unrecorded(String),
     #[error(transparent)]
     Radrmd(ProtocolError),
     #[error("{} changed while its sweep ran: its column Status is not updated", .0.display())]

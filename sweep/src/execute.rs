@@ -3,6 +3,7 @@
 
 mod here;
 mod jobs;
+mod open;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,11 +1,14 @@
 //! Runs as jobs of radrmd: which can be jobs, how these are called, and what the daemon's answer says of a run. Pure.
 
+use std::collections::BTreeSet;
+
+use radrm_protocol::together::MAX_TOGETHER;
 use radrm_protocol::wire::JobRow;
 use radrm_scheduler_core::{Outcome, Verdict};
 use thiserror::Error;
 
 use crate::attempt::Ended;
-use crate::plan::{Collocation, Group};
+use crate::plan::{Collocation, Group, Run};
 
 /// Bytes of a run's name in that of its job: with the tag it is no longer than a job's name may be.
 const MAX_NAME: usize = 200;
@@ -13,9 +16,14 @@ const MAX_NAME: usize = 200;
 /// Why a group cannot be run by radrmd.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotAJob {
-    /// There is no common start of jobs.
-    #[error("its {0} runs start together, and radrmd starts each job by itself")]
-    Together(usize),
+    /// Jobs of a group share all of their GPUs, or none.
+    #[error(
+        "its runs see some GPUs in common and others not, and jobs of radrmd share all of their GPUs or none"
+    )]
+    Overlap,
+    /// More jobs than a group may have.
+    #[error("its {0} runs start together, and radrmd starts no more than {MAX_TOGETHER} jobs together")]
+    Many(usize),
     /// Jobs are no clients of the Multi-Process Service by themselves.
     #[error("its run uses MPS, which radrmd does not start for a job")]
     Mps,
@@ -29,13 +37,35 @@ pub enum NotAJob {
 
 /// Whether radrmd can run a group.
 pub(crate) fn check(group: &Group) -> Result<(), NotAJob> {
-    let [run] = group.runs.as_slice() else { return Err(NotAJob::Together(group.runs.len())) };
-    match &run.collocation {
+    if group.runs.len() > MAX_TOGETHER {
+        return Err(NotAJob::Many(group.runs.len()));
+    }
+    let overlap = |one: &Run, other: &Run| {
+        let is_seen = |device: &String| other.devices.contains(device);
+        one.devices.is_empty() || other.devices.is_empty() || one.devices.iter().any(is_seen)
+    };
+    let differ = |one: &Run, other: &Run| !is_same_site(one, other) && overlap(one, other);
+    if group.runs.iter().any(|one| group.runs.iter().any(|other| differ(one, other))) {
+        return Err(NotAJob::Overlap);
+    }
+    group.runs.iter().try_for_each(|run| match &run.collocation {
         _ if run.emulate.is_some() => Err(NotAJob::Emulated),
         Collocation::Mps => Err(NotAJob::Mps),
         Collocation::Mig(profile) => Err(NotAJob::Mig(profile.clone())),
         Collocation::Streams => Ok(()),
-    }
+    })
+}
+
+/// Whether two runs of a group use the same GPUs. Without `devices` a run sees all, and its program uses the first.
+fn is_same_site(one: &Run, other: &Run) -> bool {
+    let devices = |run: &Run| run.devices.iter().cloned().collect::<BTreeSet<String>>();
+    devices(one) == devices(other)
+}
+
+/// Which GPUs each run of a group uses: runs of equal numbers the same ones.
+pub(crate) fn sites(group: &Group) -> Vec<u32> {
+    let site = |run: &Run| group.runs.iter().position(|other| is_same_site(run, other)).unwrap_or(0);
+    group.runs.iter().map(|run| u32::try_from(site(run)).unwrap_or(u32::MAX)).collect()
 }
 
 /// What a run's job is called: by the run, and by the tag of the attempt.
@@ -72,14 +102,24 @@ pub(crate) fn ended(row: &JobRow) -> Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Run;
-
     #[test]
     fn only_what_radrmd_can_start_as_it_is_meant_becomes_a_job() {
         let run = Run { devices: vec!["0".into(), "1".into()], ..Run::default() };
         let of = |runs: Vec<Run>| check(&Group { runs, ..Group::default() });
         assert_eq!(of(vec![run.clone()]), Ok(()));
-        assert_eq!(of(vec![run.clone(), run.clone()]), Err(NotAJob::Together(2)));
+        assert_eq!(of(vec![run.clone(), run.clone()]), Ok(()));
+        assert_eq!(of(vec![Run::default(), Run::default()]), Ok(()));
+        let at = |devices: &[&str]| Run {
+            devices: devices.iter().map(|device| (*device).to_owned()).collect(),
+            ..Run::default()
+        };
+        assert_eq!(of(vec![run.clone(), at(&["2"])]), Ok(()));
+        for other in [at(&["1"]), at(&[])] {
+            assert_eq!(of(vec![run.clone(), other]), Err(NotAJob::Overlap));
+        }
+        assert_eq!(of(vec![run.clone(); MAX_TOGETHER + 1]), Err(NotAJob::Many(MAX_TOGETHER + 1)));
+        let group = Group { runs: vec![run.clone(), at(&["2"]), at(&["1", "0"])], ..Group::default() };
+        assert_eq!(sites(&group), [0, 1, 0]);
         let mps = Run { collocation: Collocation::Mps, ..run.clone() };
         assert_eq!(of(vec![mps]), Err(NotAJob::Mps));
         let mig = Run { collocation: Collocation::Mig("1g.5gb".into()), ..run.clone() };

@@ -6,6 +6,7 @@ use std::path::Path;
 use radrm_protocol::ProtocolError;
 use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::spec::Spec;
+use radrm_protocol::together::Member;
 use radrm_protocol::wire::{JobRow, Request, Response};
 
 use crate::error::SweepError;
@@ -54,18 +55,30 @@ impl<'s> Radrmd<'s> {
         }
     }
 
-    /// Submits a job, and gives its number and what its user had better know of it. An error that is
-    /// [`ProtocolError::is_lost`] leaves open whether it was submitted.
-    pub(crate) fn submit(&mut self, spec: Spec) -> Result<(u64, Vec<String>), ProtocolError> {
-        match self.with(|connection| connection.ask(&Request::Submit(Box::new(spec))))? {
+    /// Submits a job, or jobs that start together at these sites. Gives the number of the first, which those of the others
+    /// follow, and what their user had better know of them. An error that is [`ProtocolError::is_lost`] leaves open
+    /// whether they were submitted.
+    pub(crate) fn submit(
+        &mut self,
+        mut specs: Vec<Spec>,
+        sites: &[u32],
+    ) -> Result<(u64, Vec<String>), ProtocolError> {
+        let request = match (specs.pop(), specs.is_empty()) {
+            (Some(spec), true) => Request::Submit(Box::new(spec)),
+            (last, _) => {
+                let specs = specs.into_iter().chain(last).zip(sites);
+                Request::SubmitTogether(specs.map(|(spec, site)| Member { spec, site: *site }).collect())
+            }
+        };
+        match self.with(|connection| connection.ask(&request))? {
             Response::Submitted { job, remarks } => Ok((job, remarks)),
             other => Err(odd(&other)),
         }
     }
 
-    /// Lets a held job start; gives whether that was accepted. One that is over cannot be released.
-    pub(crate) fn release(&mut self, job: u64) -> Result<bool, ProtocolError> {
-        self.try_change(&Request::Hold { jobs: vec![job.into()], held: false })
+    /// Lets held jobs start; gives whether that was accepted. One that is over cannot be released.
+    pub(crate) fn release(&mut self, jobs: &[u64]) -> Result<bool, ProtocolError> {
+        self.try_change(&Request::Hold { jobs: jobs.iter().map(|job| (*job).into()).collect(), held: false })
     }
 
     /// Cancels jobs. One that is over stays as it ended, and does not keep the others from being cancelled; nor does one

@@ -131,6 +131,11 @@ impl Engine {
                         self.outbox.effect(effect);
                         continue;
                     }
+                    if !self.may_start_together(attempt.0) {
+                        let (job, attempt) = (JobId(attempt.0), attempt.1);
+                        self.step(Event::Finished { job, attempt, outcome: Outcome::Lost });
+                        continue;
+                    }
                     match self.launch(attempt) {
                         Ok(()) => {
                             self.health.resolve("start");
@@ -220,6 +225,7 @@ impl Engine {
             profile,
             prolog: self.config.hooks.prolog(epilog::environment(entry)),
             group: None,
+            barrier: self.barrier(entry),
             host_memory: Some(entry.spec.host_memory).filter(|bytes| *bytes > 0),
             fence: entry.limit.filter(|_| self.node.gpus.has_fence()).map(|limit| Fence {
                 devices: entry.devices.clone(),
@@ -235,6 +241,7 @@ impl Engine {
         let Some(live) = self.jobs.live.get_mut(&job) else {
             // Decided and not started: it never will be.
             if let Some((_, attempt)) = self.outbox.take_back_start(job) {
+                self.give_up_together(job);
                 self.step(Event::Finished { job: JobId(job), attempt, outcome: Outcome::NotStarted });
             }
             return;
@@ -249,6 +256,7 @@ impl Engine {
         };
         let effects = &mut self.effects;
         let supervisor = live.supervisor.filter(|who| effects.lives(*who));
+        let has_program = live.program.is_some();
         let program = live.program.filter(|who| effects.lives(*who));
         match (signal, supervisor, program) {
             (Signal::Kill, Some(supervisor), launcher) => effects.kill_below(supervisor, launcher),
@@ -257,6 +265,9 @@ impl Engine {
             // Its program is about to be there: the same signal again when it is.
             (_, Some(_), None) => live.observed.owed = Some(number),
             _ => {}
+        }
+        if !has_program {
+            self.give_up_together(job);
         }
     }
 
@@ -322,6 +333,9 @@ impl Engine {
         let id = JobId(job);
         if status.program.is_some() && !reported {
             self.started(job, attempt, status.began_ms);
+        }
+        if status.program.is_none() {
+            self.give_up_together(job);
         }
         let end = status.end.clone().unwrap_or_else(|| match status.program {
             Some(_) => End { signal: Some(libc::SIGKILL), at_ms: self.now.at.0, ..End::default() },

@@ -159,6 +159,11 @@ impl Paths {
         self.0.join("attempts").join(format!("{job}.{attempt}.suspend"))
     }
 
+    /// Where the attempts of a group wait for each other, by that of its first job.
+    pub(super) fn barrier(&self, (job, attempt): Attempt) -> PathBuf {
+        self.0.join("attempts").join(format!("{job}.{attempt}.together"))
+    }
+
     fn epilog(&self, (job, attempt): Attempt) -> PathBuf {
         self.0.join("attempts").join(format!("{job}.{attempt}.epilog"))
     }
@@ -212,6 +217,9 @@ impl Effects for Processes {
     ) -> Result<Option<ProcessIdentity>, DaemonError> {
         let folder = self.paths.folder(attempt.0);
         make_folder(&folder, owner).map_err(|error| DaemonError::not(&folder, " cannot be made", &error))?;
+        if let Some(barrier) = &order.barrier {
+            barrier.make().map_err(|error| DaemonError::file(&barrier.path, &error))?;
+        }
         let path = self.paths.status(attempt);
         let file = status::make(&path).map_err(|error| DaemonError::file(&path, &error))?;
         let log = order.prolog.as_ref().map_or_else(Stdio::null, |_| Stdio::inherit());
@@ -368,6 +376,7 @@ impl Effects for Processes {
             self.dry_runs.remove(&attempt.0);
         }
         self.remove_group(attempt);
+        let _ = fs::remove_file(self.paths.barrier(attempt));
         let _ = fs::remove_file(self.paths.epilog(attempt));
         let _ = fs::remove_file(self.paths.helper(attempt));
         let _ = fs::remove_file(self.paths.status(attempt));

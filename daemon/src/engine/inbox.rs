@@ -48,7 +48,7 @@ impl<'a> Inbox<'a> {
 
     fn sort(&mut self, message: Message, first: &mut Vec<Message>) {
         match &message {
-            Message::Asked(_, Request::Submit(_), _) => first.push(message),
+            Message::Asked(_, Request::Submit(_) | Request::SubmitTogether(_), _) => first.push(message),
             Message::Asked(peer, ..) => self.asked.entry(Some(peer.uid)).or_default().push_back(message),
             Message::Metrics(_) => self.asked.entry(None).or_default().push_back(message),
             _ => first.push(message),

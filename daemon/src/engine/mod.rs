@@ -38,6 +38,7 @@ mod targets;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod together;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender};
@@ -264,7 +265,12 @@ impl Engine {
         let mut new = Vec::new();
         for message in first {
             match message {
-                Message::Asked(peer, Request::Submit(spec), reply) => new.push((peer, spec, reply)),
+                Message::Asked(peer, Request::Submit(spec), reply) => {
+                    new.push((peer, together::single(*spec), reply));
+                }
+                Message::Asked(peer, Request::SubmitTogether(members), reply) => {
+                    new.push((peer, together::specs(members), reply));
+                }
                 Message::SupervisorEnded(attempt) => self.supervisor_ended(attempt),
                 Message::Suspension(attempt, answer) => self.helped(attempt, answer),
                 Message::EpilogEnded(attempt, result) => self.epilog_ended(attempt, result),

@@ -18,7 +18,10 @@ pub(super) fn program(spec: &Spec) -> ProgramKey {
 /// The scheduler's view of an entry, with the needs that were resolved for it.
 pub(super) fn job(entry: &Entry) -> Job {
     let job = entry.spec.job(entry.id, entry.uid, Millis(entry.submitted_ms));
-    let job = entry.needs.as_ref().unwrap_or(&Needs::default()).of(job);
+    let mut job = entry.needs.as_ref().unwrap_or(&Needs::default()).of(job);
+    if let Some(group) = &mut job.together {
+        group.begun = entry.first_start_ms.is_some();
+    }
     Job {
         program: Some(super::sharing::program_of(entry).1),
         activity: entry.activity.or(job.activity),

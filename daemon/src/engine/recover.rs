@@ -12,6 +12,7 @@
 //! Signals to a job are on disk too: one that was cancelled is not tried again, one that gave its place to another
 //! is. No job is started before all are recovered.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Node, NodeId, Outcome, UserId, UserLimits};
@@ -76,6 +77,7 @@ impl Engine {
         let found = entries.into_iter().map(|entry| Ok((self.find(&entry)?, entry)));
         let found: Vec<(Found, Entry)> = found.collect::<Result<_, DaemonError>>()?;
         let (mut waiting, mut over) = (Vec::new(), Vec::new());
+        let attempts: BTreeMap<u64, u32> = found.iter().map(|(_, entry)| (entry.id, entry.attempt)).collect();
         for (found, entry) in found {
             let attempt = (entry.id, entry.attempt);
             match found {
@@ -97,6 +99,13 @@ impl Engine {
                         attempt: attempt.1,
                         outcome: Outcome::Lost,
                     });
+                }
+                Found::Never if entry.spec.together.is_some() => {
+                    // Others may wait for it. Its number stays used: the next start has a barrier of its own.
+                    let first = entry.spec.together.map(|place| place.first(entry.id));
+                    let first = first.and_then(|first| Some((first, *attempts.get(&first)?)));
+                    self.give_up_found(&entry, first);
+                    waiting.push(Entry { stage: Stage::Waiting, ..entry });
                 }
                 Found::Never => {
                     let attempts = entry.attempt.saturating_sub(1);
@@ -122,6 +131,7 @@ impl Engine {
                 self.expect_dry_run(id);
             }
             self.name_failures(&mut job);
+            self.mark_begun(&mut job);
             self.touch(id);
             self.step(Event::Submitted { job });
             if cancelled {
@@ -196,7 +206,8 @@ impl Engine {
         let reserved = entry.reserved.map(Bytes);
         let leaving = entry.leaving.clone().map(Box::new);
         self.resolve_needs(&mut entry);
-        let job = Box::new(Job { attempts: attempt, admitted: true, ..needs::job(&entry) });
+        let mut job = Box::new(Job { attempts: attempt, admitted: true, ..needs::job(&entry) });
+        self.mark_begun(&mut job);
         self.jobs.entries.insert(id, entry);
         if alive {
             let live =

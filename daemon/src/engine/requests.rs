@@ -22,15 +22,28 @@ const MOST_SHOWN: u32 = 10_000;
 /// The most jobs that one request names.
 const MOST_NAMED: usize = 10_000;
 
-type Submission = (Peer, Box<Spec>, Sender<Response>);
+/// One job, an array, or the jobs of a group.
+type Submission = (Peer, Result<Vec<Spec>, DaemonError>, Sender<Response>);
 
 /// A submission that was checked and is not written yet.
+#[derive(Default)]
 struct Taken {
+    parts: Vec<Part>,
+    by_admin: bool,
+}
+
+/// What one specification submits.
+struct Part {
     /// Its jobs: one, or those of an array.
     entries: Vec<Entry>,
     environment: Vec<String>,
-    by_admin: bool,
     remarks: Vec<String>,
+}
+
+impl Taken {
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.parts.iter().flat_map(|part| &part.entries)
+    }
 }
 
 impl Engine {
@@ -42,16 +55,17 @@ impl Engine {
         self.report_unknown();
         let now = self.now.at.0;
         let mut taken: Vec<(Taken, Sender<Response>)> = Vec::new();
-        for (peer, spec, reply) in new {
-            match self.take(&peer, *spec, &taken, now) {
+        for (peer, specs, reply) in new {
+            match specs.and_then(|specs| self.take_all(&peer, specs, &taken, now)) {
                 Ok(one) => taken.push((one, reply)),
                 Err(why) => replies.push((reply, refused(&why))),
             }
         }
-        let count: usize = taken.iter().map(|(taken, _)| taken.entries.len()).sum();
+        let count: usize = taken.iter().map(|(taken, _)| taken.entries().count()).sum();
         let written = self.reserve_numbers(count as u64).and_then(|()| {
             let insert = |tx: &rusqlite::Transaction<'_>| {
-                taken.iter_mut().try_for_each(|(Taken { entries, environment, .. }, _)| {
+                let mut parts = taken.iter_mut().flat_map(|(taken, _)| &mut taken.parts);
+                parts.try_for_each(|Part { entries, environment, .. }| {
                     entries.iter_mut().try_for_each(|entry| {
                         entry.id = store::insert(tx, entry, environment)?;
                         Ok(())
@@ -65,10 +79,14 @@ impl Engine {
             self.health.report("disk", why.to_string());
             return;
         }
-        for (Taken { entries, by_admin, remarks, .. }, reply) in taken {
-            let job = entries.first().map_or(0, |entry| entry.id);
-            entries.into_iter().for_each(|entry| self.take_up(entry, by_admin, &remarks));
-            replies.push((reply, Response::Submitted { job, remarks }));
+        for (Taken { parts, by_admin }, reply) in taken {
+            let job = parts.first().and_then(|part| part.entries.first()).map_or(0, |entry| entry.id);
+            let mut all = Vec::new();
+            for Part { entries, remarks, .. } in parts {
+                entries.into_iter().for_each(|entry| self.take_up(entry, by_admin, &remarks));
+                all.extend(remarks);
+            }
+            replies.push((reply, Response::Submitted { job, remarks: all }));
         }
     }
 
@@ -86,6 +104,7 @@ impl Engine {
         // What the user asked for is known to them.
         let need = need.filter(|need| need.source != Source::Declared).map(ToString::to_string);
         self.jobs.entries.insert(id, entry);
+        self.remark_group(id);
         self.health.counters.submitted += 1;
         need.iter().chain(remarks).for_each(|words| self.say(id, words.clone()));
         self.step(Event::Submitted { job });
@@ -97,20 +116,47 @@ impl Engine {
         self.numbers.reserve(highest.saturating_add(count)).map_err(DaemonError::NumberNotKept)
     }
 
-    /// A job that is to be written down.
-    fn take(
+    /// Jobs that are to be written down: all of them, or none.
+    fn take_all(
         &self,
         peer: &Peer,
-        mut spec: Spec,
+        specs: Vec<Spec>,
         others: &[(Taken, Sender<Response>)],
         now: u64,
     ) -> Result<Taken, DaemonError> {
+        let of = specs.len();
+        let mut all = Taken { by_admin: peer.admin, ..Taken::default() };
+        for (at, spec) in (1..).zip(specs) {
+            let before = others.iter().flat_map(|(taken, _)| taken.entries()).chain(all.entries());
+            let part = self.take(peer, spec, before, now).map_err(|why| match of {
+                1 => why,
+                _ => DaemonError::Member { at, of, why: Box::new(why) },
+            })?;
+            all.parts.push(part);
+        }
+        if of > 1 {
+            let jobs: Vec<Job> = all.entries().map(needs::job).collect();
+            let answer = self.core.state.admission_together(&jobs);
+            answer.map_err(|why| DaemonError::NeverTogether { jobs: of, why })?;
+        }
+        Ok(all)
+    }
+
+    /// A job, or those of an array.
+    fn take<'e>(
+        &self,
+        peer: &Peer,
+        mut spec: Spec,
+        others: impl Iterator<Item = &'e Entry>,
+        now: u64,
+    ) -> Result<Part, DaemonError> {
+        let place = spec.together.take();
         self.check(peer, &spec)?;
+        spec.together = place;
         self.find_dependencies(peer, &mut spec)?;
         let environment = std::mem::take(&mut spec.environment);
         let bytes = store::bytes(&spec, &environment);
-        let others =
-            others.iter().flat_map(|(taken, _)| &taken.entries).filter(|entry| entry.uid == peer.uid);
+        let others = others.filter(|entry| entry.uid == peer.uid);
         let (before, others) =
             others.fold((0_u32, 0), |(jobs, bytes), entry| (jobs + 1, bytes + entry.bytes));
         let jobs = spec.array.as_ref().map_or(1, |array| u32::try_from(array.len()).unwrap_or(u32::MAX));
@@ -130,7 +176,7 @@ impl Engine {
         match self.core.state.admission(&job, before.saturating_add(jobs - 1)) {
             Ok(oversized) => {
                 let remarks = oversized.iter().map(ToString::to_string).collect();
-                Ok(Taken { entries: arrays::split(entry), environment, by_admin: peer.admin, remarks })
+                Ok(Part { entries: arrays::split(entry), environment, remarks })
             }
             Err(reason) => Err(self.not_admitted(Box::new(reason), jobs)),
         }
@@ -206,7 +252,7 @@ impl Engine {
 
     fn try_answer(&mut self, peer: &Peer, request: &Request) -> Result<Response, DaemonError> {
         Ok(match request {
-            Request::Submit(_) => return Err(DaemonError::OutOfOrder),
+            Request::Submit(_) | Request::SubmitTogether(_) => return Err(DaemonError::OutOfOrder),
             Request::Estimate(spec) => self.estimate(peer, spec)?,
             Request::Queue { all, ended } => self.queue(peer, *all, (*ended).min(MOST_SHOWN)),
             Request::Show { job } => self.show(peer, *job)?,

@@ -14,6 +14,7 @@ use radrm_preload_tests::random::Random;
 
 mod mlflow;
 mod radrmd;
+mod together;
 
 /// Seconds after which a sweep is taken to hang.
 const PATIENCE: u64 = 120;
@@ -186,7 +187,7 @@ fn a_failed_run_is_reported_and_run_again_only_if_asked() {
 
 #[test]
 fn members_of_a_group_start_at_once_and_groups_one_after_the_other() {
-    let place = place("command = \"python3 program.py {x} 0.3\"\ntogether = 3\n[axes]\nx = [1, 2]\n");
+    let place = place("command = \"python3 program.py {x} 2\"\ntogether = 3\n[axes]\nx = [1, 2]\n");
     finish(sweep(&place, &["sweep.toml"])).code(0);
     let lines = lines(&place);
     let times = |word: &str, name: &str| {

@@ -20,23 +20,23 @@ fn at(place: &Place, socket: &Path, words: &[&str]) -> Command {
     command
 }
 
-fn through(place: &Place, daemon: &Daemon, words: &[&str]) -> Command {
+pub(super) fn through(place: &Place, daemon: &Daemon, words: &[&str]) -> Command {
     at(place, &daemon.path("socket"), words)
 }
 
 /// The user's jobs, also those that are over.
-fn jobs(daemon: &Daemon) -> Vec<Value> {
+pub(super) fn jobs(daemon: &Daemon) -> Vec<Value> {
     let text = daemon.ok(&["queue", "--ended", "1000", "--json"]);
     serde_json::from_str(&text).expect("JSON")
 }
 
-fn open_jobs(daemon: &Daemon) -> Vec<Value> {
+pub(super) fn open_jobs(daemon: &Daemon) -> Vec<Value> {
     jobs(daemon).into_iter().filter(|job| job["state"] != "ended").collect()
 }
 
 /// Every run of these names began and ended once, in one attempt of one job, and no job is left.
 #[track_caller]
-fn each_once(place: &Place, daemon: &Daemon, names: &[String]) {
+pub(super) fn each_once(place: &Place, daemon: &Daemon, names: &[String]) {
     let expected: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), (1, 1))).collect();
     assert_eq!(log(place), expected, "runs by how often they began and ended");
     assert_eq!(column(place, "state"), vec!["finished"; names.len()]);
@@ -113,8 +113,7 @@ fn runs_without_a_limit_are_alone_on_their_gpus_and_end_as_they_end() {
 fn what_radrmd_cannot_start_as_it_is_meant_is_refused_before_anything_starts() {
     let daemon = Daemon::new(GPUS);
     for (text, words, part) in [
-        ("together = 2\n", &[][..], "its 2 runs start together"),
-        ("collocation = \"mps\"\n", &[], "MPS"),
+        ("collocation = \"mps\"\n", &[][..], "MPS"),
         ("mem_limit = \"50%\"\n", &[], "cannot be a job of radrmd: --gpu-mem: `50%`"),
         ("emulate = \"T4\"\n", &["--through", "radrmd"], "emulated for the sweep"),
     ] {
@@ -123,9 +122,9 @@ fn what_radrmd_cannot_start_as_it_is_meant_is_refused_before_anything_starts() {
         output.code(1).one_sentence(part).one_sentence("`--through self`");
         assert!(!place.join("log").exists());
     }
-    let place = place("command = \"python3 program.py a 0\"\ntogether = 2\n");
+    let place = place("command = \"python3 program.py a 0\"\ncollocation = \"streams\"\n");
     finish(through(&place, &daemon, &["--through", "self", "sweep.toml"])).code(0);
-    assert_eq!(log(&place)["a"], (2, 2));
+    assert_eq!(log(&place)["a"], (1, 1));
     // Emulated GPUs of its own need no daemon.
     fs::write(place.join("sweep.toml"), "command = \"python3 program.py b 0\"\nemulate = \"T4\"\n").unwrap();
     finish(through(&place, &daemon, &["sweep.toml"])).code(0);
@@ -159,7 +158,7 @@ fn a_run_that_radrmd_rejects_fails_and_the_others_run() {
 }
 
 /// A sweep under way, with the lines of its standard error.
-fn started(mut command: Command) -> (Child, BufReader<std::process::ChildStderr>) {
+pub(super) fn started(mut command: Command) -> (Child, BufReader<std::process::ChildStderr>) {
     command.process_group(0).stderr(Stdio::piped()).stdout(Stdio::null());
     let mut child = command.spawn().unwrap();
     let stderr = BufReader::new(child.stderr.take().unwrap());

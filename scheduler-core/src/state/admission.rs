@@ -100,7 +100,9 @@ impl State {
         self.targets |= !record.job.target.is_none();
         record.lacks_device = record.job.admitted && self.impossible(&record).is_some();
         *self.users.entry(record.job.user).or_default() += 1;
-        self.jobs.insert(record.job.id, record);
+        let id = record.job.id;
+        self.jobs.insert(id, record);
+        self.join_group(id);
     }
 
     /// A job that waits goes on towards the queue. It ends if no device could ever hold it.

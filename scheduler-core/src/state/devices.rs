@@ -285,6 +285,7 @@ impl State {
     /// Ends a job that is not on any device.
     pub(super) fn remove(&mut self, job: JobId, verdict: Verdict, reason: Reason, out: &mut Vec<Decision>) {
         self.unqueue(job);
+        self.gathering.remove(&job);
         if let Some(mut record) = self.jobs.remove(&job) {
             let user = record.job.user;
             if let Some(jobs) = self.users.get_mut(&user) {

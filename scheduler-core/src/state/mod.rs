@@ -102,6 +102,8 @@ pub struct State {
     aside: BTreeSet<JobId>,
     queue: Queue,
     gate: gate::Gate,
+    /// Jobs of groups that have not started.
+    gathering: BTreeSet<JobId>,
     ledger: Ledger,
     /// Jobs without GPUs: where their host part is.
     host_jobs: BTreeMap<JobId, usize>,
@@ -149,6 +151,7 @@ impl State {
             aside: BTreeSet::new(),
             queue: Queue::default(),
             gate: gate::Gate::default(),
+            gathering: BTreeSet::new(),
             ledger: Ledger::default(),
             host_jobs: BTreeMap::new(),
             reservation: None,
@@ -226,7 +229,10 @@ impl State {
             Event::Resumed { job, attempt } => self.resumed(job, attempt),
             Event::ResumeFailed { job, attempt } => self.resume_failed(job, attempt),
             Event::SignalHeld { job, held } => self.signal_held(job, held),
-            Event::Paused { paused } => self.paused = paused,
+            Event::Paused { paused } => {
+                self.paused = paused;
+                self.end_incomplete_groups(out);
+            }
             Event::Tick => {}
         }
     }

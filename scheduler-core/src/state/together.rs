@@ -6,9 +6,10 @@
 
 use super::schedule::Place;
 use super::{Phase, State};
-use crate::action::Decision;
+use crate::action::{Decision, Verdict};
 use crate::job::{HostNeed, Job, JobId, Together};
 use crate::place::Ask;
+use crate::reason::Reason;
 use crate::state::record::Record;
 use crate::units::Bytes;
 
@@ -128,11 +129,29 @@ impl State {
         self.gather(id);
     }
 
+    /// A job comes that may be of a group: one that has started for the others if it has for one.
+    pub(super) fn join_group(&mut self, id: JobId) {
+        let Some(group) = self.jobs.get(&id).and_then(|record| record.job.together) else { return };
+        if !group.begun {
+            self.gathering.insert(id);
+        }
+        let has_begun = |record: &Record| record.job.together.is_some_and(|group| group.begun);
+        if self.members(group).any(has_begun) {
+            self.begin(group);
+        }
+    }
+
     /// A job of a group has started, so all have.
     pub(super) fn begin_group(&mut self, id: JobId) {
-        let Some(group) = self.jobs.get(&id).and_then(Record::gathers) else { return };
+        if let Some(group) = self.jobs.get(&id).and_then(Record::gathers) {
+            self.begin(group);
+        }
+    }
+
+    fn begin(&mut self, group: Together) {
         let members: Vec<JobId> = self.members(group).map(|record| record.job.id).collect();
         for id in members {
+            self.gathering.remove(&id);
             let Some(record) = self.jobs.get_mut(&id) else { continue };
             record.job.together = record.job.together.map(|group| Together { begun: true, ..group });
             if record.phase == Phase::Held {
@@ -154,12 +173,29 @@ impl State {
             if let Some(record) = self.jobs.get_mut(other) {
                 record.job.together = None;
             }
+            self.gathering.remove(other);
         }
         others
     }
 
-    /// For a job of a group that has not started: one that is over.
+    /// All that there is was told: groups of which a job is over by now never start.
+    pub(super) fn end_incomplete_groups(&mut self, out: &mut Vec<Decision>) {
+        if self.paused {
+            return;
+        }
+        for id in self.gathering.iter().copied().collect::<Vec<_>>() {
+            let waits = self.jobs.get(&id).is_some_and(|record| !record.phase.on_devices());
+            if waits && let Some(job) = self.missing_member(id) {
+                self.end(id, Verdict::Cancelled, Reason::NotTogether { job }, out);
+            }
+        }
+    }
+
+    /// For a job of a group that has not started: one that is over. While more is to be told that is not known.
     pub(super) fn missing_member(&self, id: JobId) -> Option<JobId> {
+        if self.paused {
+            return None;
+        }
         let group = self.jobs.get(&id).and_then(Record::gathers)?;
         (group.first.0..=group.last().0).map(JobId).find(|id| !self.jobs.contains_key(id))
     }

@@ -8,15 +8,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use radrm_protocol::ProtocolError;
+use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::JobRow;
 use radrm_scheduler_core::Verdict;
 
+use super::open::Open;
 use super::{Event, Sweep};
 use crate::attempt::{OUTPUT, PROFILE};
 use crate::error::SweepError;
-use crate::plan::{Group, Run};
+use crate::plan::Group;
 use crate::radrmd::Radrmd;
-use crate::store::{Outcome, Recorded, State, Submission};
+use crate::store::{Outcome, State};
 use crate::{figures, job};
 
 /// Jobs of a sweep that wait or run at the same time: more than a machine runs, and few enough to be listed often.
@@ -55,26 +57,20 @@ pub(super) fn run(
     let source = sweep.source;
     let (mut left, mut open, mut seen) = (VecDeque::new(), Vec::new(), BTreeSet::new());
     for group in &source.plan.groups {
-        let runs = sweep.recorded(&group.keys())?;
-        let submission = match runs.as_slice() {
-            [run] if run.outcome.state == State::Started => run.submission.clone(),
-            _ => None,
-        };
-        match (group.runs.as_slice(), runs.into_iter().next(), submission) {
-            ([run], Some(recorded), Some(submission)) if seen.insert(recorded.key.clone()) => {
-                open.push(Open { group, run, recorded, submission, was_released: false, runs: false });
-            }
-            ([run], Some(_), None) if radrmd.takes_runs => {
-                let keys = group.keys();
+        let keys = group.keys();
+        let runs = sweep.recorded(&keys)?;
+        let is_started = runs.iter().all(|run| run.outcome.state == State::Started);
+        let is_recorded = !runs.is_empty();
+        match Open::of(group, runs).filter(|_| is_started && is_recorded) {
+            Some(one) if seen.insert(keys.concat()) => open.push(one),
+            Some(_) => {}
+            // Its file states that it is over, or nothing is left to do of it.
+            None if radrmd.takes_runs => {
                 if !sweep.skip(group, &keys, report)? && seen.insert(keys.concat()) {
-                    left.push_back((group, run));
+                    left.push_back(group);
                 }
             }
-            // Their file states that they are over.
-            _ if radrmd.takes_runs => {
-                sweep.skip(group, &group.keys(), report)?;
-            }
-            _ => {}
+            None => {}
         }
     }
     if left.is_empty() && open.is_empty() {
@@ -82,15 +78,15 @@ pub(super) fn run(
     }
     // The first question is not asked again: there may be no daemon.
     if let Err(why) = radrmd.open_jobs() {
-        let count = open.len();
+        let count = open.iter().map(|one| one.members.len()).sum();
         return Err(match why.is_absent() && count > 0 {
             true => SweepError::Absent { count, why },
             false => SweepError::Radrmd(why),
         });
     }
-    remark(&left, open.len(), report);
-    let strays = open.iter().filter(|one| one.submission.job.is_none());
-    let strays = strays.map(|one| one.submission.tag.clone()).collect();
+    remark(&left, open.iter().map(|one| one.members.len()).sum(), report);
+    let strays = open.iter().filter(|one| one.jobs().is_empty());
+    let strays = strays.flat_map(Open::tags).map(str::to_owned).collect();
     Jobs {
         sweep,
         radrmd,
@@ -106,7 +102,7 @@ pub(super) fn run(
 }
 
 /// What the user had better know before.
-fn remark(left: &VecDeque<Member<'_>>, adopted: usize, report: &mut dyn FnMut(&Event<'_>)) {
+fn remark(left: &VecDeque<&Group>, adopted: usize, report: &mut dyn FnMut(&Event<'_>)) {
     let mut say = |text: String| report(&Event::Remark(text));
     if adopted > 0 {
         say(format!(
@@ -116,9 +112,10 @@ fn remark(left: &VecDeque<Member<'_>>, adopted: usize, report: &mut dyn FnMut(&E
         ));
     }
     if !left.is_empty() {
-        say(format!("{} for radrmd; `--through self` runs the sweep without it", jobs(left.len())));
+        let count = left.iter().map(|group| group.runs.len()).sum();
+        say(format!("{} for radrmd; `--through self` runs the sweep without it", jobs(count)));
     }
-    if left.iter().any(|(_, run)| !run.devices.is_empty()) {
+    if left.iter().any(|group| group.runs.iter().any(|run| !run.devices.is_empty())) {
         say("radrmd chooses the GPUs: a job gets as many as `devices` names".to_owned());
     }
 }
@@ -126,21 +123,6 @@ fn remark(left: &VecDeque<Member<'_>>, adopted: usize, report: &mut dyn FnMut(&E
 /// `1 job`, `2 jobs`.
 fn jobs(count: usize) -> String {
     format!("{count} job{}", if count == 1 { "" } else { "s" })
-}
-
-/// A group of one run.
-type Member<'p> = (&'p Group, &'p Run);
-
-/// A run that is a job, or about to be one.
-struct Open<'p> {
-    group: &'p Group,
-    run: &'p Run,
-    recorded: Recorded,
-    submission: Submission,
-    /// In this call: a user who holds the job later means it.
-    was_released: bool,
-    /// It was seen to run.
-    runs: bool,
 }
 
 /// What becomes of an open job in a turn.
@@ -178,7 +160,7 @@ impl From<SweepError> for Halt {
 struct Jobs<'j, 's, 'd, 'p> {
     sweep: &'j mut Sweep<'s>,
     radrmd: &'j mut Radrmd<'d>,
-    left: VecDeque<Member<'p>>,
+    left: VecDeque<&'p Group>,
     open: Vec<Open<'p>>,
     /// Tags of attempts that may have been submitted without an answer. A job of such an attempt that is not the recorded
     /// one is held, and cancelled where it turns up.
@@ -231,7 +213,8 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
     /// The jobs stay with radrmd, and the next call waits for them.
     fn leave(&self, report: &mut dyn FnMut(&Event<'_>)) {
         if !self.open.is_empty() {
-            let text = format!("{} left with radrmd: the next call waits for them", jobs(self.open.len()));
+            let count = self.open.iter().map(|one| one.members.len()).sum();
+            let text = format!("{} left with radrmd: the next call waits for them", jobs(count));
             report(&Event::Remark(text));
         }
     }
@@ -256,13 +239,13 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
                 }
                 Next::Again => {
                     let one = self.open.remove(at);
-                    self.left.push_front((one.group, one.run));
+                    self.left.push_front(one.group);
                 }
             }
         }
-        while !is_asked && self.radrmd.takes_runs && !self.is_full && self.open.len() < MAX_OPEN {
-            let Some((group, run)) = self.left.pop_front() else { break };
-            let one = self.begin(group, run)?;
+        while !is_asked && self.radrmd.takes_runs && !self.is_full && self.has_room() {
+            let Some(group) = self.left.pop_front() else { break };
+            let one = self.begin(group)?;
             self.open.push(one);
             let at = self.open.len() - 1;
             if let Next::Leaves = self.submit(at, report)? {
@@ -276,14 +259,19 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
         Ok(())
     }
 
+    fn has_room(&self) -> bool {
+        self.open.iter().map(|one| one.members.len()).sum::<usize>() < MAX_OPEN
+    }
+
     /// Cancels what is submitted. What may have been submitted is held, and found by the next call.
     fn withdraw(&mut self) -> Result<(), Halt> {
-        self.open.retain(|one| one.submission.job.is_some());
-        let keys: Vec<_> = self.open.iter().map(|one| one.recorded.key.clone()).collect();
+        self.open.retain(|one| !one.jobs().is_empty());
+        let keys: Vec<_> = self.open.iter().flat_map(Open::keys).collect();
         // On disk before: a job that is cancelled by this is no failure.
         self.sweep.store.withdraw(&keys)?;
-        self.open.iter_mut().for_each(|one| one.submission.withdrawn = true);
-        let jobs: Vec<_> = self.open.iter().filter_map(|one| one.submission.job).collect();
+        let members = self.open.iter_mut().flat_map(|one| &mut one.members);
+        members.for_each(|member| member.submission.withdrawn = true);
+        let jobs: Vec<_> = self.open.iter().flat_map(Open::open_jobs).collect();
         if !jobs.is_empty() {
             self.radrmd.cancel(&jobs)?;
         }
@@ -295,7 +283,8 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
     fn cancel_strays(&mut self, rows: &[JobRow]) -> Result<(), Halt> {
         let is_stray = |row: &&JobRow| {
             let tag = self.strays.iter().find(|tag| job::is_of(row, tag));
-            let own = tag.and_then(|tag| self.open.iter().find(|one| one.submission.tag == *tag));
+            let members = || self.open.iter().flat_map(|one| &one.members);
+            let own = tag.and_then(|tag| members().find(|member| member.submission.tag == *tag));
             // As long as no number is recorded, it may be the one.
             tag.is_some() && own.is_none_or(|own| own.submission.job.is_some_and(|job| job != row.job))
         };
@@ -304,42 +293,50 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
     }
 
     /// An attempt that is on disk and not submitted.
-    fn begin(&mut self, group: &'p Group, run: &'p Run) -> Result<Open<'p>, SweepError> {
-        let spec = self.radrmd.specify(run, "".as_ref())?;
+    fn begin(&mut self, group: &'p Group) -> Result<Open<'p>, SweepError> {
         let keys = group.keys();
-        for key in &keys {
-            self.sweep.store.submit(key, !spec.exclusive)?;
-        }
-        let recorded = self.sweep.recorded(&keys)?.into_iter().next().unwrap_or_default();
-        let submission = recorded.submission.clone().unwrap_or_default();
-        Ok(Open { group, run, recorded, submission, was_released: false, runs: false })
+        // The GPUs of a group are its own.
+        let shares = match group.runs.as_slice() {
+            [run] => !self.radrmd.specify(run, "".as_ref())?.exclusive,
+            _ => false,
+        };
+        self.sweep.store.submit(&keys, shares)?;
+        let unrecorded = || SweepError::Unrecorded(group.name.clone());
+        Open::of(group, self.sweep.recorded(&keys)?).ok_or_else(unrecorded)
     }
 
-    /// Submits an attempt, records the job's number, and releases the job.
+    /// Submits an attempt, records the numbers of its jobs, and releases them.
     fn submit(&mut self, at: usize, report: &mut dyn FnMut(&Event<'_>)) -> Result<Next, Halt> {
         let Some(one) = self.open.get_mut(at) else { return Ok(Next::Stays) };
-        let attempt = self.sweep.attempt(&one.recorded);
-        // Here and not where the attempt begins: a sweep that is killed in between has it on disk without a folder.
-        attempt.make().map_err(|source| SweepError::Io { path: attempt.folder().to_owned(), source })?;
-        let mut spec = self.radrmd.specify(one.run, &attempt.file("profiler"))?;
-        spec.name = job::name(&one.run.name, &one.submission.tag);
-        spec.output = Some(attempt.file(OUTPUT));
-        spec.held = true;
-        match self.radrmd.submit(spec) {
-            Ok((job, remarks)) => {
-                self.sweep.store.submitted(&one.recorded.key, job)?;
-                one.submission.job = Some(job);
+        let mut specs = Vec::new();
+        for member in &one.members {
+            let attempt = self.sweep.attempt(&member.recorded);
+            // Here and not where the attempt begins: a sweep that is killed in between has it on disk without a folder.
+            attempt.make().map_err(|source| SweepError::Io { path: attempt.folder().to_owned(), source })?;
+            let spec = self.radrmd.specify(member.run, &attempt.file("profiler"))?;
+            specs.push(Spec {
+                name: job::name(&member.run.name, &member.submission.tag),
+                output: Some(attempt.file(OUTPUT)),
+                held: true,
+                ..spec
+            });
+        }
+        match self.radrmd.submit(specs, &job::sites(one.group)) {
+            Ok((first, remarks)) => {
+                let name = one.group.name.clone();
+                self.submitted(at, first)?;
                 for text in remarks {
-                    report(&Event::Remark(format!("{}: {text}", one.run.name)));
+                    report(&Event::Remark(format!("{name}: {text}")));
                 }
-                self.release(at, job, report)?;
+                self.release(at, report)?;
                 Ok(Next::Stays)
             }
             Err(ProtocolError::Refused(text)) => {
-                let reason = Some(format!("radrmd rejects its job: {text}"));
+                let whose = if one.members.len() == 1 { "its job" } else { "its group" };
+                let reason = Some(format!("radrmd rejects {whose}: {text}"));
                 let outcome = Outcome { state: State::Failed, reason, ..Outcome::default() };
-                let (group, recorded) = (one.group, one.recorded.clone());
-                self.sweep.end(group, &[recorded], &[outcome], report)?;
+                let (group, recorded) = (one.group, one.recorded());
+                self.sweep.end(group, &recorded, &vec![outcome; recorded.len()], report)?;
                 Ok(Next::Leaves)
             }
             // It stays without a job, and is submitted in the next turn.
@@ -350,16 +347,28 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
             }
             Err(why) => {
                 if why.is_lost() {
-                    self.strays.insert(one.submission.tag.clone());
+                    self.strays.extend(one.tags().map(str::to_owned));
                 }
                 Err(why.into())
             }
         }
     }
 
-    /// Lets a job start. Asked again until radrmd has it on disk: after a restart the job would be held otherwise.
-    fn release(&mut self, at: usize, job: u64, report: &mut dyn FnMut(&Event<'_>)) -> Result<(), Halt> {
-        let answer = self.radrmd.release(job);
+    /// Records the numbers of the jobs of a group, which are consecutive.
+    fn submitted(&mut self, at: usize, first: u64) -> Result<(), SweepError> {
+        let Some(one) = self.open.get_mut(at) else { return Ok(()) };
+        self.sweep.store.submitted(&one.keys(), first)?;
+        for (member, job) in one.members.iter_mut().zip(first..) {
+            member.submission.job = Some(job);
+        }
+        Ok(())
+    }
+
+    /// Lets the jobs of a group start. Asked again until radrmd has it on disk: after a restart they would be held
+    /// otherwise.
+    fn release(&mut self, at: usize, report: &mut dyn FnMut(&Event<'_>)) -> Result<(), Halt> {
+        let jobs = self.open.get(at).map(Open::open_jobs).unwrap_or_default();
+        let answer = self.radrmd.release(&jobs);
         let answer = self.or_later(answer, report)?;
         if let Some(one) = self.open.get_mut(at) {
             one.was_released = answer.unwrap_or(false);
@@ -386,72 +395,108 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
         }
     }
 
-    /// Looks at an open run in the list of the user's open jobs.
+    /// Looks at an open group in the list of the user's open jobs.
     fn look(&mut self, at: usize, rows: &[JobRow], report: &mut dyn FnMut(&Event<'_>)) -> Result<Next, Halt> {
+        let Some(one) = self.open.get(at) else { return Ok(Next::Stays) };
+        if one.jobs().is_empty() {
+            match one.first_among(rows) {
+                Some(first) => self.submitted(at, first)?,
+                // It was not submitted.
+                None if self.radrmd.takes_runs => return self.submit(at, report),
+                None => return self.again(at),
+            }
+        }
+        let count = self.open.get(at).map_or(0, |one| one.members.len());
+        let mut is_queued = false;
+        for place in 0..count {
+            match self.look_at_member(at, place, rows, report)? {
+                Look::Open => is_queued = true,
+                Look::Over => {}
+                Look::Unknown => return self.again(at),
+            }
+        }
         let Some(one) = self.open.get_mut(at) else { return Ok(Next::Stays) };
-        let tag = one.submission.tag.as_str();
-        let is_own =
-            |row: &&JobRow| job::is_of(row, tag) && one.submission.job.is_none_or(|job| job == row.job);
-        let found = rows.iter().find(is_own);
-        match (one.submission.job, found) {
-            (_, Some(row)) => {
-                if one.submission.job.is_none() {
-                    self.sweep.store.submitted(&one.recorded.key, row.job)?;
-                    one.submission.job = Some(row.job);
+        let is_of = |row: &&JobRow| one.tags().any(|tag| job::is_of(row, tag));
+        if !one.runs && rows.iter().filter(is_of).any(job::has_started) {
+            one.runs = true;
+            let runs = one.recorded();
+            report(&Event::Started { group: one.group, runs: &runs });
+        }
+        if is_queued && !one.was_released {
+            self.release(at, report)?;
+        }
+        self.end_if_over(at, report)
+    }
+
+    fn look_at_member(
+        &mut self,
+        at: usize,
+        place: usize,
+        rows: &[JobRow],
+        report: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<Look, Halt> {
+        let member = self.open.get(at).and_then(|one| one.members.get(place));
+        let Some((member, job)) = member.and_then(|member| Some((member, member.submission.job?))) else {
+            return Ok(Look::Open);
+        };
+        let tag = member.submission.tag.clone();
+        if member.ended.is_some() {
+            return Ok(Look::Over);
+        }
+        if rows.iter().any(|row| row.job == job && job::is_of(row, &tag)) {
+            return Ok(Look::Open);
+        }
+        let name = member.run.name.clone();
+        let attempt = self.sweep.attempt(&member.recorded);
+        let answer = self.radrmd.job(job);
+        let Some(row) = self.or_later(answer, report)? else { return Ok(Look::Open) };
+        match row.filter(|row| job::is_of(row, &tag)) {
+            Some(row) if row.end.is_some() => {
+                if let Some(profile) = &row.profile {
+                    let failed = |source| SweepError::Io { path: profile.into(), source };
+                    attempt.take_profile(profile.as_ref()).map_err(failed)?;
                 }
-                if job::has_started(row) && !one.runs {
-                    one.runs = true;
-                    let runs = std::slice::from_ref(&one.recorded);
-                    report(&Event::Started { group: one.group, runs });
+                let outcome = figures::outcome(&job::ended(&row), &attempt.file(PROFILE));
+                let ended = (outcome, row.verdict == Some(Verdict::Cancelled));
+                if let Some(member) = self.open.get_mut(at).and_then(|one| one.members.get_mut(place)) {
+                    member.ended = Some(ended);
                 }
-                if !one.was_released {
-                    self.release(at, row.job, report)?;
-                }
-                Ok(Next::Stays)
+                Ok(Look::Over)
             }
-            // It was not submitted.
-            (None, None) if self.radrmd.takes_runs => self.submit(at, report),
-            (None, None) => self.again(at),
-            (Some(job), None) => {
-                let tag = tag.to_owned();
-                let answer = self.radrmd.job(job);
-                let Some(row) = self.or_later(answer, report)? else { return Ok(Next::Stays) };
-                match row.filter(|row| job::is_of(row, &tag)) {
-                    Some(row) if row.end.is_some() => self.end(at, &row, report),
-                    // It was submitted after the list was made.
-                    Some(_) => Ok(Next::Stays),
-                    None if self.sweep.options.rerun => self.again(at),
-                    None => {
-                        let run = self.open.get(at).map(|one| one.run.name.clone()).unwrap_or_default();
-                        Err(SweepError::UnknownJob { run, job }.into())
-                    }
-                }
-            }
+            // It was submitted after the list was made.
+            Some(_) => Ok(Look::Open),
+            None if self.sweep.options.rerun => Ok(Look::Unknown),
+            None => Err(SweepError::UnknownJob { run: name, job }.into()),
         }
     }
 
     /// The attempt is over without a result.
     fn again(&mut self, at: usize) -> Result<Next, Halt> {
         if let Some(one) = self.open.get(at) {
-            self.sweep.store.reset(std::slice::from_ref(&one.recorded.key))?;
+            self.sweep.store.reset(&one.keys())?;
         }
         Ok(if self.is_withdrawn { Next::Leaves } else { Next::Again })
     }
 
-    /// A job is over.
-    fn end(&mut self, at: usize, row: &JobRow, report: &mut dyn FnMut(&Event<'_>)) -> Result<Next, Halt> {
+    /// Records the end of a group when all of its jobs are over.
+    fn end_if_over(&mut self, at: usize, report: &mut dyn FnMut(&Event<'_>)) -> Result<Next, Halt> {
         let Some(one) = self.open.get(at) else { return Ok(Next::Stays) };
-        if one.submission.withdrawn && row.verdict == Some(Verdict::Cancelled) {
+        let ends = one.members.iter().map(|member| member.ended.clone());
+        let Some(ends) = ends.collect::<Option<Vec<_>>>() else { return Ok(Next::Stays) };
+        if one.is_withdrawn() && ends.iter().any(|(_, was_cancelled)| *was_cancelled) {
             return self.again(at);
         }
-        let attempt = self.sweep.attempt(&one.recorded);
-        if let Some(profile) = &row.profile {
-            let failed = |source| SweepError::Io { path: profile.into(), source };
-            attempt.take_profile(profile.as_ref()).map_err(failed)?;
-        }
-        let outcome = figures::outcome(&job::ended(row), &attempt.file(PROFILE));
-        let (group, recorded) = (one.group, one.recorded.clone());
-        self.sweep.end(group, &[recorded], &[outcome], report)?;
+        let outcomes: Vec<_> = ends.into_iter().map(|(outcome, _)| outcome).collect();
+        let (group, recorded) = (one.group, one.recorded());
+        self.sweep.end(group, &recorded, &outcomes, report)?;
         Ok(Next::Leaves)
     }
+}
+
+/// What is seen of a job.
+enum Look {
+    Open,
+    Over,
+    /// The daemon does not know it, and it is to be run again.
+    Unknown,
 }

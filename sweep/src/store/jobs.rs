@@ -34,24 +34,30 @@ pub struct Submission {
 }
 
 impl Store {
-    /// Records that an attempt is about to be submitted; it is on disk when this returns.
+    /// Records that an attempt at a group is about to be submitted; it is on disk when this returns.
     ///
     /// # Errors
     /// [`SweepError::State`].
-    pub fn submit(&mut self, key: &str, shares: bool) -> Result<(), SweepError> {
-        let text =
-            "UPDATE runs SET state = 'started', attempt = attempt + 1, tag = lower(hex(randomblob(8))),
-                                    job = NULL, shares = ?2, withdrawn = 0
-                    WHERE key = ?1";
-        self.change(text, params![key, shares])
+    pub fn submit(&mut self, keys: &[String], shares: bool) -> Result<(), SweepError> {
+        self.each(keys, |transaction, key| {
+            let text =
+                "UPDATE runs SET state = 'started', attempt = attempt + 1, tag = lower(hex(randomblob(8))),
+                                 job = NULL, shares = ?2, withdrawn = 0
+                 WHERE key = ?1";
+            transaction.execute(text, params![key, shares]).map(|_| ())
+        })
     }
 
-    /// Records the number of a run's job.
+    /// Records the numbers of the jobs of a group, from that of the first on.
     ///
     /// # Errors
     /// [`SweepError::State`].
-    pub fn submitted(&mut self, key: &str, job: u64) -> Result<(), SweepError> {
-        self.change("UPDATE runs SET job = ?2 WHERE key = ?1", params![key, super::signed(job)])
+    pub fn submitted(&mut self, keys: &[String], first: u64) -> Result<(), SweepError> {
+        let mut jobs = first..;
+        self.each(keys, |transaction, key| {
+            let job = jobs.next().map(super::signed);
+            transaction.execute("UPDATE runs SET job = ?2 WHERE key = ?1", params![key, job]).map(|_| ())
+        })
     }
 
     /// Records that jobs are about to be cancelled, because the sweep is interrupted.
@@ -62,10 +68,6 @@ impl Store {
         self.each(keys, |transaction, key| {
             transaction.execute("UPDATE runs SET withdrawn = 1 WHERE key = ?1", [key]).map(|_| ())
         })
-    }
-
-    fn change(&self, text: &str, values: impl rusqlite::Params) -> Result<(), SweepError> {
-        self.connection.execute(text, values).map(|_| ()).map_err(self.wrong())
     }
 }
 

@@ -82,7 +82,7 @@ fn states_of_earlier_versions_are_kept() {
         let mut store = Store::open(&path).unwrap();
         store.run_on(None).unwrap();
         let key = &groups(&["a"])[0].keys()[0];
-        store.submit(key, false).unwrap();
+        store.submit(std::slice::from_ref(key), false).unwrap();
         let run = store.run(key).unwrap().unwrap();
         assert_eq!((store.machine().unwrap(), run.attempt), (Some(None), 1));
         assert!(run.submission.is_some());
@@ -98,14 +98,14 @@ fn each_attempt_that_is_a_job_has_a_tag_of_its_own() {
     let keys = groups[0].keys();
     let submission = |store: &Store| store.run(&keys[0]).unwrap().unwrap().submission;
     assert_eq!(submission(&store), None);
-    store.submit(&keys[0], true).unwrap();
+    store.submit(&keys[..1], true).unwrap();
     let first = submission(&store).unwrap();
     assert_eq!((first.job, first.shares, first.withdrawn, first.tag.len()), (None, true, false, 16));
-    store.submitted(&keys[0], 7).unwrap();
+    store.submitted(&keys[..1], 7).unwrap();
     store.withdraw(&keys).unwrap();
     let expected = Submission { job: Some(7), withdrawn: true, ..first.clone() };
     assert_eq!(submission(&store), Some(expected));
-    store.submit(&keys[0], false).unwrap();
+    store.submit(&keys[..1], false).unwrap();
     let second = submission(&store).unwrap();
     assert_eq!((second.job, second.shares, second.withdrawn), (None, false, false));
     assert_ne!(second.tag, first.tag);
