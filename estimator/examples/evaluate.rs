@@ -119,8 +119,10 @@ fn interference() -> Result<(), Error> {
         print!("KACE, V100, families held out in turn\n{}", found?);
     }
     for gpu in ["k80", "p100", "v100"] {
-        if let Some(errors) = sites::gavel(gpu) {
-            println!("Gavel {gpu}: mean, partner effects, after 1 pair, after 5: {errors:.3?}");
+        if let Some(found) = sites::gavel(gpu) {
+            println!("Gavel {gpu}: mean, partner effects, after 1 pair, after 5");
+            println!("  of each program of the family: {:.3?}", found.family);
+            println!("  of one program alone: {:.3?}", found.lone_program);
         }
     }
     for (from, to) in [("p100", "v100"), ("v100", "p100"), ("k80", "v100")] {

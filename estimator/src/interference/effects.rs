@@ -4,50 +4,49 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A program, by a number: equal ones share what was learned.
+use super::nested::{Nested, Sum};
+
+/// A program, by a number: equal ones share what was learned, and those of one family some of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Program(pub u64);
 
+/// A program at any batch size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Family(u64);
+
 impl Program {
-    /// By its name, whatever names it (FNV-1a, 64 bits).
+    /// By its name, whatever names it: the upper half of the number is that of the family, the name without
+    /// ` batch N` at its end (FNV-1a).
     #[must_use]
     pub fn named(name: &str) -> Self {
         let step = |digest: u64, byte: u8| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        Self(name.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+        let digest = |name: &str| name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let family = match name.rsplit_once(" batch ") {
+            Some((family, batch)) if is_number(batch) => family,
+            _ => name,
+        };
+        Self(digest(family) & !LOWER_HALF | digest(name) & LOWER_HALF)
+    }
+
+    /// Numbers without an upper half are families of their own.
+    fn family(self) -> Family {
+        Family(if self.0 > LOWER_HALF { self.0 & !LOWER_HALF } else { self.0 })
     }
 }
 
-/// Sum and weight of residuals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Sum {
-    sum: f64,
-    weight: f64,
-}
-
-impl Sum {
-    fn add(&mut self, value: f64, weight: f64) {
-        self.sum += value * weight;
-        self.weight += weight;
-    }
-
-    fn mean(self) -> f64 {
-        self.sum / self.weight
-    }
-
-    /// The mean as if `prior` observations more had shown nothing.
-    fn shrunken(self, prior: f64) -> f64 {
-        self.sum / (self.weight + prior)
-    }
-}
+const LOWER_HALF: u64 = 0xffff_ffff;
 
 /// Residuals (observed speed - predicted speed) by program and neighbour, and the effects that follow from them: an own
-/// effect of the program that is slowed, a partner effect of its neighbour, and what is left for that pair.
+/// effect of the program that is slowed, a partner effect of its neighbour, and what is left for that pair. Each is that
+/// of the family, or of both families, and what the program, or the pair, adds to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effects {
-    pairs: BTreeMap<(Program, Program), Sum>,
-    own: BTreeMap<Program, f64>,
-    partner: BTreeMap<Program, f64>,
+    seen: BTreeMap<(Program, Program), Sum>,
+    own: Nested<Program, Family>,
+    partner: Nested<Program, Family>,
+    pairs: Nested<(Program, Program), (Family, Family)>,
 }
 
 /// How many observations without any effect own and partner effects are shrunken by, as long as nothing is known, and the
@@ -68,59 +67,56 @@ impl Effects {
     /// A program's speed beside a neighbour was off by `residual`. With several neighbours each gets its part of the
     /// weight. Effects change when [`Effects::learn`] is called.
     pub fn observe(&mut self, program: Program, neighbour: Program, residual: f64, weight: f64) {
-        self.pairs.entry((program, neighbour)).or_default().add(residual, weight);
+        self.seen.entry((program, neighbour)).or_default().add(residual, weight);
     }
 
     /// Splits the residuals observed so far into effects.
     pub fn learn(&mut self) {
-        self.partner.clear();
+        (self.own, self.partner) = Default::default();
         let (mut own_prior, mut partner_prior) = (PRIOR, PRIOR);
         for _ in 0..ROUNDS {
             let (mut own, mut partner) = (BTreeMap::<Program, Sum>::new(), BTreeMap::<Program, Sum>::new());
-            for (program, neighbour, seen) in self.seen() {
-                let explained = self.partner.get(&neighbour).copied().unwrap_or(0.0);
-                own.entry(program).or_default().add(seen.mean() - explained, seen.weight);
+            for (&(program, neighbour), seen) in &self.seen {
+                let rest = seen.mean() - self.partner.of_member(neighbour, neighbour.family());
+                own.entry(program).or_default().add(rest, seen.weight);
             }
-            for (program, neighbour, seen) in self.seen() {
-                let rest = seen.mean() - own[&program].shrunken(own_prior);
+            self.own = Nested::of(&own, Program::family, own_prior);
+            for (&(program, neighbour), seen) in &self.seen {
+                let rest = seen.mean() - self.own.of_member(program, program.family());
                 partner.entry(neighbour).or_default().add(rest, seen.weight);
             }
+            self.partner = Nested::of(&partner, Program::family, partner_prior);
             let mut noise = Sum::default();
-            for (program, neighbour, seen) in self.seen() {
-                let explained =
-                    own[&program].shrunken(own_prior) + partner[&neighbour].shrunken(partner_prior);
-                noise.add((seen.mean() - explained).powi(2), seen.weight);
+            for (&(program, neighbour), seen) in &self.seen {
+                noise.add((seen.mean() - self.main(program, neighbour)).powi(2), seen.weight);
             }
-            let shrunken = |effects: &BTreeMap<Program, Sum>, prior: f64| {
-                effects.iter().map(|(program, sum)| (*program, sum.shrunken(prior))).collect()
-            };
-            let learned = (shrunken(&own, own_prior), shrunken(&partner, partner_prior));
             own_prior = prior(own.values(), noise.shrunken(0.0));
             partner_prior = prior(partner.values(), noise.shrunken(0.0));
-            (self.own, self.partner) = learned;
         }
+        let rest = |(&(program, neighbour), seen): (&(Program, Program), &Sum)| {
+            ((program, neighbour), seen.less(self.main(program, neighbour)))
+        };
+        let rests: BTreeMap<_, _> = self.seen.iter().map(rest).collect();
+        self.pairs = Nested::of(&rests, |(one, other)| (one.family(), other.family()), PAIR_PRIOR);
     }
 
-    fn seen(&self) -> impl Iterator<Item = (Program, Program, &Sum)> {
-        self.pairs.iter().map(|((program, neighbour), seen)| (*program, *neighbour, seen))
+    /// What programs add whatever the pair.
+    fn main(&self, program: Program, neighbour: Program) -> f64 {
+        self.own.of_member(program, program.family()) + self.partner.of_member(neighbour, neighbour.family())
     }
 
     /// What is added to the predicted speed of a program beside a neighbour.
     #[must_use]
     pub fn of(&self, program: Program, neighbour: Program) -> f64 {
-        let main = self.own.get(&program).copied().unwrap_or(0.0)
-            + self.partner.get(&neighbour).copied().unwrap_or(0.0);
-        let rest = self.pairs.get(&(program, neighbour)).map_or(0.0, |seen| {
-            Sum { sum: seen.sum - main * seen.weight, weight: seen.weight }.shrunken(PAIR_PRIOR)
-        });
-        main + rest
+        let families = (program.family(), neighbour.family());
+        self.main(program, neighbour) + self.pairs.of_member((program, neighbour), families)
     }
 
     /// Equal where equal effects follow: changes with each observation that is learned.
     pub(super) fn digest(&self) -> u64 {
         let mix =
             |digest: u64, bits: u64| (digest ^ bits).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-        let pairs = self.seen().flat_map(|(program, neighbour, seen)| {
+        let pairs = self.seen.iter().flat_map(|((program, neighbour), seen)| {
             [program.0, neighbour.0, seen.sum.to_bits(), seen.weight.to_bits()]
         });
         pairs.fold(0, mix)
@@ -162,6 +158,27 @@ mod tests {
         assert!((-0.1..-0.05).contains(&partner), "{partner}");
         assert_eq!(effects.of(named("new"), named("other")), 0.0);
         assert!(effects.of(named("c"), named("d")).abs() < 0.02);
+    }
+
+    #[test]
+    fn a_batch_size_never_seen_has_the_effects_of_its_family() {
+        let program = |batch| Program::named(&format!("python3 train.py batch {batch}"));
+        let other = Program::named("python3 serve.py");
+        let mut effects = Effects::default();
+        for batch in [16, 32, 64] {
+            effects.observe(program(batch), other, -0.3, 1.0);
+        }
+        effects.learn();
+        let unseen = effects.of(program(128), other);
+        assert!((-0.3..-0.15).contains(&unseen), "{unseen}");
+        assert_ne!(program(16), program(32));
+        // Numbers that are no digests of names, and other names, are families of their own.
+        let others =
+            [Program(1), Program(2), Program::named("python3 train.py batch x"), Program::named("a")];
+        for name in others {
+            let main = effects.partner.of_member(other, other.family());
+            assert_eq!(effects.of(name, other), main, "{name:?}");
+        }
     }
 
     #[test]

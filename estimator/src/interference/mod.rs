@@ -12,6 +12,7 @@ mod host;
 mod kace;
 mod learner;
 mod memo;
+mod nested;
 mod predictor;
 mod shares;
 

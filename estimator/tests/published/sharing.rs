@@ -29,13 +29,21 @@ impl Pair {
     }
 
     fn residents(&self) -> [Resident; 2] {
-        let program = |at: usize| Some(Program::named(&self.names[at]));
+        let program = |at: usize| Some(Program::named(&program_of(&self.names[at])));
         [0, 1].map(|at| Resident { program: program(at), activity: self.jobs[at] })
     }
 
     fn company(&self) -> Company {
         Company { jobs: self.residents().to_vec(), speeds: self.speeds.to_vec() }
     }
+}
+
+/// A workload's name as the daemon would write it: the batch size at the end.
+fn program_of(workload: &str) -> String {
+    let batch = |part: &str| part.strip_prefix("bs").and_then(|batch| batch.parse::<u32>().ok());
+    let rest: Vec<&str> = workload.split('_').filter(|part| batch(part).is_none()).collect();
+    let name = rest.join("_");
+    workload.split('_').find_map(batch).map_or(name.clone(), |batch| format!("{name} batch {batch}"))
 }
 
 /// Pairs of training jobs on an A100 40 GB. The longer job of a pair runs on alone: only the time of both counts.
@@ -80,8 +88,10 @@ pub struct Found {
     pub naive: f64,
     /// Constants fitted to all pairs, and their error on the same.
     pub constants: (Constants, f64),
-    /// What is lost against the best partner, in mean speed of both.
-    pub regret: f64,
+    /// Error with what the other programs' pairs taught, family held out.
+    pub learned: f64,
+    /// What is lost against the best partner, in mean speed of both: by these predictions, and by the formula alone.
+    pub regret: [f64; 2],
     /// The same for a partner by chance.
     pub random_regret: f64,
     /// Part of the speeds in their 95 % interval, spread from other families, and by the shipped spread.
@@ -97,10 +107,12 @@ impl fmt::Display for Found {
         let (Constants { latency, compute, memory, .. }, error) = self.constants;
         writeln!(f, "  error of a speed, family held out {:.4}, of the mean {:.4}", self.error, self.naive)?;
         writeln!(f, "  fitted to all: {latency:.3} {compute:.3} {memory:.3}, error there {error:.4}")?;
+        writeln!(f, "  with effects of the other programs {:.4}", self.learned)?;
+        let [regret, formula] = self.regret;
         writeln!(
             f,
-            "  regret of the chosen partner {:.3}, by chance {:.3}",
-            self.regret, self.random_regret
+            "  regret of the chosen partner {regret:.3}, by the formula alone {formula:.3}, by chance {:.3}",
+            self.random_regret
         )?;
         let [covered, shipped] = [self.coverage.0, self.coverage.1].map(|part| part * 100.0);
         let (width, of_shipped) = self.width;
@@ -139,19 +151,42 @@ fn predicted(predictor: &Predictor, pairs: &[&Pair]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Predictions by family held out, as (pair, predicted speeds).
-fn held_out<'a>(pairs: &[&'a Pair], exponent: u8) -> Vec<(&'a Pair, String, [f64; 2])> {
+/// A pair, the family that was held out, and the speeds that were predicted.
+pub type HeldOut<'a> = (&'a Pair, String, [f64; 2]);
+
+/// Predictions for each family from the pairs that have none of its programs: `predictor` makes one of them.
+pub fn held_out<'a>(pairs: &[&'a Pair], predictor: impl Fn(&[&'a Pair]) -> Predictor) -> Vec<HeldOut<'a>> {
     let owned: Vec<Pair> = pairs.iter().map(|pair| (*pair).clone()).collect();
     let mut all = Vec::new();
     for family in families(&owned) {
         let (test, train): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|pair| pair.has(&family));
-        let predictor = Predictor::new(fitted(&train, exponent));
+        let predictor = predictor(&train);
         for pair in test {
             let speeds = predictor.speeds(&pair.residents());
             all.push((pair, family.clone(), [speeds[0].value, speeds[1].value]));
         }
     }
     all
+}
+
+fn formula(train: &[&Pair]) -> Predictor {
+    Predictor::new(fitted(train, 6))
+}
+
+/// The formula, and what these pairs say of their programs.
+pub fn learned(train: &[&Pair]) -> Predictor {
+    learner(train).predictor().clone()
+}
+
+fn learner(train: &[&Pair]) -> Learner {
+    let mut learner = Learner::new(fitted(train, 6));
+    train.iter().for_each(|pair| learner.observe(&pair.residents(), &pair.speeds));
+    learner.learn();
+    learner
+}
+
+fn error_in(out: &[HeldOut<'_>]) -> f64 {
+    mean_absolute(out.iter().flat_map(|(pair, _, speeds)| [0, 1].map(|at| (speeds[at], pair.speeds[at]))))
 }
 
 /// Constants, those that fit if none are given, with their error on the pairs that they were fitted to.
@@ -164,25 +199,24 @@ pub fn in_sample(pairs: &[Pair], constants: Option<Constants>) -> (Constants, f6
 /// Error with the family held out, for an exponent.
 pub fn error_of(pairs: &[Pair], exponent: u8) -> f64 {
     let all: Vec<&Pair> = pairs.iter().collect();
-    let both = held_out(&all, exponent);
-    mean_absolute(both.iter().flat_map(|(pair, _, speeds)| [0, 1].map(|at| (speeds[at], pair.speeds[at]))))
+    error_in(&held_out(&all, |train| Predictor::new(fitted(train, exponent))))
 }
 
 pub fn evaluate(pairs: &[Pair]) -> Found {
     let all: Vec<&Pair> = pairs.iter().collect();
-    let out = held_out(&all, 6);
+    let (by_formula, by_effects) = (held_out(&all, formula), held_out(&all, learned));
     let errors = |of: &[(f64, f64)]| mean_absolute(of.iter().copied());
     let (mut naive, mut ours, mut inside, mut width) = (Vec::new(), Vec::new(), (0.0, 0.0), (0.0, 0.0));
     for family in families(pairs) {
         let (test, train): (Vec<&Pair>, Vec<&Pair>) = all.iter().partition(|pair| pair.has(&family));
         let mean = train.iter().flat_map(|pair| pair.speeds).sum::<f64>() / (2 * train.len()) as f64;
         // The spread comes from families that the fold's other fits did not see.
-        let nested: Vec<(f64, f64)> = held_out(&train, 6)
+        let nested: Vec<(f64, f64)> = held_out(&train, formula)
             .iter()
             .flat_map(|(pair, _, speeds)| [0, 1].map(|at| (speeds[at], pair.speeds[at])))
             .collect();
         let spread = Spread::of(&nested, 0.95).expect("enough pairs");
-        for (value, seen) in predicted(&Predictor::new(fitted(&train, 6)), &test) {
+        for (value, seen) in predicted(&formula(&train), &test) {
             let (own, shipped) = (spread.around(value), Spread::default().around(value));
             let holds = |speed: radrm_estimator::interference::Speed| {
                 f64::from(u8::from(speed.low <= seen && seen <= speed.high))
@@ -194,12 +228,13 @@ pub fn evaluate(pairs: &[Pair]) -> Found {
         }
     }
     let n = ours.len() as f64;
-    let (regret, random_regret) = regret(&out);
+    let (chosen, random_regret) = regret(&by_effects);
     Found {
         error: errors(&ours),
         naive: errors(&naive),
         constants: in_sample(pairs, None),
-        regret,
+        learned: error_in(&by_effects),
+        regret: [chosen, regret(&by_formula).0],
         random_regret,
         coverage: (inside.0 / n, inside.1 / n),
         width: (width.0 / n, width.1 / n),
@@ -208,7 +243,7 @@ pub fn evaluate(pairs: &[Pair]) -> Found {
 }
 
 /// For each program the partner that is predicted best, against the one that was best: mean speed of both.
-fn regret(out: &[(&Pair, String, [f64; 2])]) -> (f64, f64) {
+fn regret(out: &[HeldOut<'_>]) -> (f64, f64) {
     let mut by_program: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for (pair, family, speeds) in out {
         for at in 0..2 {
@@ -244,8 +279,7 @@ fn after(pairs: &[Pair], count: usize) -> f64 {
             continue;
         }
         let train: Vec<&Pair> = pairs.iter().filter(|pair| !pair.has(family(program))).collect();
-        let mut known = Learner::new(fitted(&train, 6));
-        train.iter().for_each(|pair| known.observe(&pair.residents(), &pair.speeds));
+        let known = learner(&train);
         for seed in 0..8 {
             let order = shuffled(own.len(), seed);
             let mut learner = known.clone();

@@ -14,7 +14,7 @@ use radrm_estimator::interference::{
 };
 use radrm_estimator::{Error, Table};
 
-use super::published::{family_of_workload as family, rows, shuffled, text};
+use super::published::{rows, shuffled, text};
 
 /// Errors on KACE's pairs (V100, MPS), family held out.
 #[derive(Debug)]
@@ -149,12 +149,24 @@ fn triples(pairs: &[KacePair], alone: &BTreeMap<String, f64>) -> (usize, f64, f6
     (count, mean_absolute(added), mean_absolute(product))
 }
 
-/// Errors on Gavel's pairs of one GPU model, family held out: of the mean, of partner effects, after 1 and 5 pairs.
-pub fn gavel(gpu: &str) -> Option<[f64; 4]> {
-    let mut pairs: Vec<([String; 2], [f64; 2])> = Vec::new();
+/// A pair of Gavel's programs, with both speeds.
+type GavelPair = ([String; 2], [f64; 2]);
+
+/// Errors on Gavel's pairs of one GPU model, families held out in turn. Each row: of the mean as prediction, of what the
+/// other families' pairs taught, and after 1 and after 5 pairs were observed.
+#[derive(Debug)]
+pub struct Gavel {
+    /// 1 or 5 pairs of each of the family's programs were observed; all its other pairs are judged.
+    pub family: [f64; 4],
+    /// 1 or 5 pairs of one program were observed and none of its siblings'; those of its pairs are judged that no row observed.
+    pub lone_program: [f64; 4],
+}
+
+pub fn gavel(gpu: &str) -> Option<Gavel> {
+    let mut pairs: Vec<GavelPair> = Vec::new();
     for row in rows("gavel/gavel_pairs.csv")?.iter().filter(|row| row.text("gpu") == gpu) {
         let names = ["1", "2"]
-            .map(|at| format!("{}_batch{}", row.text(&format!("m{at}")), row.text(&format!("b{at}"))));
+            .map(|at| format!("{} batch {}", row.text(&format!("m{at}")), row.text(&format!("b{at}"))));
         let speeds = ["s1", "s2"].map(|column| row.number(column));
         if speeds.iter().all(|speed| *speed > 0.0) && names[0] <= names[1] {
             pairs.push((names, speeds.map(|speed| speed.min(1.0))));
@@ -162,44 +174,95 @@ pub fn gavel(gpu: &str) -> Option<[f64; 4]> {
     }
     pairs.sort_by(|a, b| a.0.cmp(&b.0));
     pairs.dedup_by(|a, b| a.0 == b.0);
-    let mut programs: Vec<&str> =
-        pairs.iter().flat_map(|pair| [0, 1].map(|at| pair.0[at].as_str())).collect();
-    programs.sort_unstable();
-    programs.dedup();
-    let mut errors = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
-    for program in programs {
-        let held = family(program);
-        let train = || pairs.iter().filter(|pair| pair.0.iter().all(|name| family(name) != held));
-        let mean = train().flat_map(|pair| pair.1).sum::<f64>() / (2 * train().count()) as f64;
-        let mut known = Effects::default();
-        let tell = |effects: &mut Effects, pair: &([String; 2], [f64; 2])| {
-            let named = [0, 1].map(|at: usize| Program::named(&pair.0[at]));
-            for at in 0..2 {
-                effects.observe(named[at], named[1 - at], pair.1[at] - mean, 1.0);
-            }
-        };
-        train().for_each(|pair| tell(&mut known, pair));
-        let own: Vec<_> = pairs.iter().filter(|pair| pair.0.iter().any(|name| name == program)).collect();
+    let mut families: Vec<&str> =
+        pairs.iter().flat_map(|pair| pair.0.iter().map(|name| network(name))).collect();
+    families.sort_unstable();
+    families.dedup();
+    let (mut family, mut lone) = (<[Vec<(f64, f64)>; 4]>::default(), <[Vec<(f64, f64)>; 4]>::default());
+    for held in families {
+        let has = |pair: &&GavelPair| pair.0.iter().any(|name| network(name) == held);
+        let (test, train): (Vec<&GavelPair>, Vec<&GavelPair>) = pairs.iter().partition(has);
+        let mut programs: Vec<&str> =
+            test.iter().flat_map(|pair| pair.0.iter().map(String::as_str)).collect();
+        programs.retain(|name| network(name) == held);
+        programs.sort_unstable();
+        programs.dedup();
+        let site = Site::of(&train);
         for seed in 0..4 {
-            let order = shuffled(own.len(), seed);
-            for (count, errors) in [0, 1, 5].into_iter().zip(&mut errors[1..]) {
-                let mut effects = known.clone();
-                order[..count].iter().for_each(|at| tell(&mut effects, own[*at]));
-                effects.learn();
-                for pair in order[5..].iter().map(|at| own[*at]) {
-                    let named = [0, 1].map(|at: usize| Program::named(&pair.0[at]));
-                    for at in 0..2 {
-                        let effect = effects.of(named[at], named[1 - at]);
-                        errors.push(((mean + effect).clamp(0.02, 1.0), pair.1[at]));
-                    }
-                }
+            let order = |program: &str, seed: u64| {
+                let of = |pair: &&&GavelPair| pair.0.iter().any(|name| name == program);
+                let own: Vec<&GavelPair> = test.iter().filter(of).copied().collect();
+                shuffled(own.len(), seed).into_iter().map(|at| own[at]).collect::<Vec<_>>()
+            };
+            // Each program of the family draws its own partners.
+            let orders = programs.iter().zip(0..).map(|(program, at)| order(program, seed + 4 * at));
+            let orders: Vec<Vec<&GavelPair>> = orders.collect();
+            family[0].extend(test.iter().flat_map(|pair| pair.1.map(|seen| (site.mean, seen))));
+            for (count, errors) in [0, 1, 5].into_iter().zip(&mut family[1..]) {
+                let mut observed: Vec<&GavelPair> =
+                    orders.iter().flat_map(|own| own.iter().take(count).copied()).collect();
+                // Two programs of the family may have drawn the same pair.
+                observed.sort_by(|a, b| a.0.cmp(&b.0));
+                observed.dedup_by(|a, b| a.0 == b.0);
+                let is_new = |pair: &&&GavelPair| !observed.iter().any(|seen| seen.0 == pair.0);
+                let judged: Vec<&GavelPair> = test.iter().filter(is_new).copied().collect();
+                errors.extend(site.after(&observed, &judged));
             }
-            for pair in order[5..].iter().map(|at| own[*at]) {
-                errors[0].extend(pair.1.map(|seen| (mean, seen)));
+            for program in &programs {
+                let own = order(program, seed);
+                lone[0].extend(own[5..].iter().flat_map(|pair| pair.1.map(|seen| (site.mean, seen))));
+                for (count, errors) in [0, 1, 5].into_iter().zip(&mut lone[1..]) {
+                    errors.extend(site.after(&own[..count], &own[5..]));
+                }
             }
         }
     }
-    Some(errors.map(mean_absolute))
+    Some(Gavel { family: family.map(mean_absolute), lone_program: lone.map(mean_absolute) })
+}
+
+/// A program of Gavel's at any batch size.
+fn network(name: &str) -> &str {
+    name.split(" batch").next().unwrap_or(name)
+}
+
+/// What is known of a site without activities: its mean speed, and effects of programs.
+struct Site {
+    mean: f64,
+    known: Effects,
+}
+
+impl Site {
+    fn of(train: &[&GavelPair]) -> Self {
+        let mean = train.iter().flat_map(|pair| pair.1).sum::<f64>() / (2 * train.len()) as f64;
+        let mut site = Self { mean, known: Effects::default() };
+        site.known = site.with(train);
+        site
+    }
+
+    fn with(&self, pairs: &[&GavelPair]) -> Effects {
+        let mut effects = self.known.clone();
+        for (names, speeds) in pairs.iter().copied() {
+            let named = [0, 1].map(|at: usize| Program::named(&names[at]));
+            for at in 0..2 {
+                effects.observe(named[at], named[1 - at], speeds[at] - self.mean, 1.0);
+            }
+        }
+        effects
+    }
+
+    /// Predicted and seen speeds of pairs after others were observed.
+    fn after(&self, observed: &[&GavelPair], judged: &[&GavelPair]) -> Vec<(f64, f64)> {
+        let mut effects = self.with(observed);
+        effects.learn();
+        let speeds = |(names, seen): &GavelPair| {
+            let named = [0, 1].map(|at: usize| Program::named(&names[at]));
+            [0, 1].map(|at: usize| {
+                let effect = effects.of(named[at], named[1 - at]);
+                ((self.mean + effect).clamp(0.02, 1.0), seen[at])
+            })
+        };
+        judged.iter().flat_map(|pair| speeds(pair)).collect()
+    }
 }
 
 /// Throughput on one GPU model from another one, families as Gavel names them.
