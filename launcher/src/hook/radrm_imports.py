@@ -4,10 +4,6 @@ import importlib.abc
 import importlib.machinery
 import sys
 
-# What runs compiled code of PyTorch.
-EVALUATION = "torch._dynamo.eval_frame"
-
-
 class _Around(importlib.abc.MetaPathFinder):
     def __init__(self):
         self.before = {}
@@ -57,35 +53,69 @@ def report_failures_to(function):
     _AROUND.failed = function
 
 
+def _now_or_after(name, call):
+    """Calls it with the module of that name, which may be loaded already."""
+    if name in sys.modules:
+        call(sys.modules[name])
+    else:
+        after(name, call)
+
+
+def _before_first(call):
+    """Lets functions be replaced by some that call it first, and puts all of them back when it has been called."""
+    replaced, calls = [], [call]
+
+    def restore():
+        while replaced:
+            owner, name, original = replaced.pop()
+            setattr(owner, name, original)
+        while calls:
+            calls.pop()()
+
+    def replace(owner, name, make):
+        original = getattr(owner, name, None)
+        if calls and original is not None:
+            replaced.append((owner, name, original))
+            setattr(owner, name, make(original))
+
+    def first(original):
+        def begin(*arguments, **keywords):
+            restore()
+            return original(*arguments, **keywords)
+
+        return begin
+
+    return restore, replace, first
+
+
 def before_compiled(first_pass):
-    """Calls it before compiled code runs for the first time.
+    """Calls it before the compiler sees the program for the first time, also where it compiles ahead of time.
 
     The compiler would find hooks of modules: it warns of them, and traces them.
     """
+    _, replace, first = _before_first(first_pass)
 
-    def watch(module):
-        compiled, stance = module.OptimizedModule, module._callback_from_stance
-        call = compiled.__call__
+    # A compiled module warns of hooks before anything of it is compiled.
+    _now_or_after("torch._dynamo.eval_frame", lambda module: replace(module.OptimizedModule, "__call__", first))
+    # Compilation ahead of time and export choose by the hooks what of a module they trace.
+    _now_or_after("torch._dynamo.convert_frame", lambda module: replace(module, "_get_frame", first))
+    # Whatever is compiled passes one of these.
+    _now_or_after("torch._dynamo.symbolic_convert", lambda module: replace(module.InstructionTranslator, "__init__", first))
 
-        def restore():
-            compiled.__call__ = call
-            module._callback_from_stance = stance
-            first_pass()
 
-        def before_module(self, *arguments, **keywords):
+def before_traced(call):
+    """Calls it before a tracer records functions of PyTorch for the first time: a graph keeps them."""
+    restore, replace, first = _before_first(call)
+
+    def lookup(original):
+        def begin(frames_up=1):
             restore()
-            return call(self, *arguments, **keywords)
+            # This one is a frame more.
+            return original(frames_up + 1)
 
-        def before_function(callback):
-            # Without one nothing is compiled.
-            if callback:
-                restore()
-            return stance(callback)
+        return begin
 
-        compiled.__call__ = before_module
-        module._callback_from_stance = before_function
-
-    if EVALUATION in sys.modules:
-        watch(sys.modules[EVALUATION])
-    else:
-        after(EVALUATION, watch)
+    # Compilers, export, make_fx and symbolic_trace make a graph first.
+    _now_or_after("torch.fx.graph", lambda module: replace(module.Graph, "__init__", first))
+    # torch.jit.trace compares what the program computes with and without it.
+    _now_or_after("torch.jit._trace", lambda module: replace(module, "_create_interpreter_name_lookup_fn", lookup))

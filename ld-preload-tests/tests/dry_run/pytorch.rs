@@ -351,6 +351,37 @@ fn a_compiled_program_meets_no_hook_of_ours() {
     }
 }
 
+/// Each in a process of its own: the first graph of a process puts functions back that were replaced.
+#[track_caller]
+fn tracers_meet_pytorchs_own_functions(cases: &[&str]) {
+    let Some(python) = python() else { return };
+    for case in cases {
+        let run = dry_run(&python, &[], &[&script("dry_run_tracers.py"), case]);
+        assert!(run.ended.status.success(), "{case}: {}", run.ended.stderr);
+        assert!(run.peak().0 > 0.0, "{case}: it was no dry run");
+    }
+}
+
+#[test]
+fn replaced_functions_equal_their_originals_and_rest_below_modes() {
+    tracers_meet_pytorchs_own_functions(&["functions", "modes"]);
+}
+
+#[test]
+fn torchscript_meets_pytorchs_own_functions() {
+    tracers_meet_pytorchs_own_functions(&["script", "trace", "trace_module"]);
+}
+
+#[test]
+fn graphs_and_exports_meet_pytorchs_own_functions() {
+    tracers_meet_pytorchs_own_functions(&["make_fx", "symbolic_trace", "export", "export_strict"]);
+}
+
+#[test]
+fn the_compiler_meets_pytorchs_own_functions_also_ahead_of_time() {
+    tracers_meet_pytorchs_own_functions(&["compiled", "ahead"]);
+}
+
 #[test]
 fn a_model_of_the_host_costs_no_memory_there_and_as_much_on_the_gpu() {
     let Some(python) = python() else { return };

@@ -7,8 +7,10 @@ they would be.
 """
 
 import ctypes
-import functools
 import os
+import types
+
+import radrm_imports
 
 # Bytes from which on a tensor is left alone. Smaller ones cost nothing.
 LARGE = 1 << 20
@@ -26,6 +28,57 @@ INIT = ("trunc_normal_", "_no_grad_trunc_normal_", "orthogonal_", "sparse_", "ey
 FACTORIES = ("zeros", "ones", "full", "rand", "randn", "normal")
 
 
+class Replaced:
+    """A function in place of another one, and equal to it.
+
+    PyTorch's compilers and tracers, and classes with their own `__torch_function__`, look functions up in sets and
+    dictionaries. They keep these, so an entry must be found before and after the function is replaced.
+    """
+
+    def __init__(self, original, own):
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(self, name, getattr(original, name, None))
+        self.__wrapped__ = original
+        self._own = own
+
+    def __call__(self, *arguments, **keywords):
+        return self._own(*arguments, **keywords)
+
+    def __get__(self, instance, owner=None):
+        # Builtin functions bind to nothing.
+        if instance is None or not hasattr(self.__wrapped__, "__get__"):
+            return self
+        return types.MethodType(self, instance)
+
+    def __eq__(self, other):
+        return self.__wrapped__ == (other.__wrapped__ if type(other) is Replaced else other)
+
+    def __hash__(self):
+        return hash(self.__wrapped__)
+
+    def __repr__(self):
+        return repr(self.__wrapped__)
+
+    def __getattr__(self, name):
+        return getattr(self.__wrapped__, name)
+
+    @property
+    def __class__(self):
+        return type(self.__wrapped__)
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce_ex__(self, protocol):
+        # Functions of Python are written by their name, builtin ones know how.
+        if isinstance(self.__wrapped__, types.FunctionType):
+            return self.__qualname__
+        return self.__wrapped__.__reduce_ex__(protocol)
+
+
 class Skipper:
     """The functions that fill tensors, replaced until `restore`."""
 
@@ -33,6 +86,23 @@ class Skipper:
         self.torch = torch
         self.plain = (torch.Tensor, torch.nn.Parameter)
         self.before = []
+        self.replaced = []
+        c, no = torch._C, lambda otherwise: lambda *arguments: otherwise
+        self.dispatch_modes = getattr(c, "_len_torch_dispatch_stack", no(0))
+        self.traced = getattr(c, "_get_tracing_state", no(None))
+        self.transformed = getattr(getattr(c, "_functorch", None), "peek_interpreter_stack", no(None))
+        self.modes = getattr(c, "_len_torch_function_stack", no(0))
+        self.mode_at = getattr(c, "_get_function_stack_at", no(None))
+
+    def is_observed(self):
+        """Whether something sees each operation, and must see those of the program: a tracer, a transformation, a mode."""
+        return (
+            self.dispatch_modes() > 0
+            or self.traced() is not None
+            or self.transformed() is not None
+            # One that only says where tensors are made sees none.
+            or any(type(self.mode_at(at)).__module__ != "torch.utils._device" for at in range(self.modes()))
+        )
 
     def is_large(self, tensor):
         """Whether it is a plain tensor of the host whose values need not be there."""
@@ -42,19 +112,23 @@ class Skipper:
             and tensor.is_floating_point()
             and tensor.layout == self.torch.strided
             and tensor.numel() * tensor.element_size() >= LARGE
+            and not self.is_observed()
         )
 
     def may_change(self, tensor):
         """Whether a change in place is no error."""
         return not (tensor.requires_grad and self.torch.is_grad_enabled())
 
-    def replace(self, owner, name, make):
-        original = getattr(owner, name, None)
+    def replace(self, name, make, *owners):
+        """Replaces a function where it is known: all owners have one and the same."""
+        original = getattr(owners[0], name, None)
         if original is None:
             return
-        own = name in vars(owner)
-        self.before.append((owner, name, original if own else None))
-        setattr(owner, name, functools.wraps(original)(make(original)))
+        # Kept, as a table may know it by its number.
+        self.replaced.append(Replaced(original, make(original)))
+        for owner in owners:
+            self.before.append((owner, name, original if name in vars(owner) else None))
+            setattr(owner, name, self.replaced[-1])
 
     def fresh_pages_from(self, size):
         """Lets larger tensors begin as zeros, also where memory was freed before."""
@@ -63,8 +137,24 @@ class Skipper:
         except (OSError, AttributeError):
             pass
 
+    def script_table(self, original):
+        """What torch.jit.script knows builtin functions by, the numbers of their objects, for both of each pair."""
+
+        def table():
+            known = original()
+            for replaced in self.replaced:
+                pair = id(replaced), id(replaced.__wrapped__)
+                found = known.get(pair[0]) or known.get(pair[1])
+                if found:
+                    known.update(dict.fromkeys(pair, found))
+            return known
+
+        return table
+
     def restore(self):
         """Makes everything what it was."""
+        if not self.before:
+            return
         self.fresh_pages_from(USUAL_THRESHOLD)
         while self.before:
             owner, name, original = self.before.pop()
@@ -77,15 +167,19 @@ class Skipper:
         torch = self.torch
         self.fresh_pages_from(LARGE)
         for name in FILL:
-            self.replace(torch.Tensor, name, self.fill)
+            self.replace(name, self.fill, torch.Tensor)
         for name in INIT:
-            self.replace(torch.nn.init, name, self.fill)
+            self.replace(name, self.fill, torch.nn.init)
         for name in FACTORIES:
-            self.replace(torch, name, self.factory)
-        self.replace(torch.Tensor, "copy_", self.copy)
-        self.replace(torch.Tensor, "clone", self.clone)
-        self.replace(torch.nn.Module, "_apply", self.apply)
-        self.replace(torch, "load", self.load)
+            self.replace(name, self.factory, torch)
+        self.replace("copy_", self.copy, torch.Tensor)
+        self.replace("clone", self.clone, torch.Tensor)
+        self.replace("_apply", self.apply, torch.nn.Module)
+        self.replace("load", self.load, torch, torch.serialization)
+        builtins = torch.jit._builtins
+        if hasattr(builtins, "_get_builtin_table"):
+            self.before.append((builtins, "_get_builtin_table", builtins._get_builtin_table))
+            builtins._get_builtin_table = self.script_table(builtins._get_builtin_table)
 
     def fill(self, original):
         def filled(tensor, *arguments, **keywords):
@@ -100,7 +194,8 @@ class Skipper:
         torch = self.torch
 
         def made(*arguments, **keywords):
-            if keywords.get("device") is None and keywords.get("out") is None and "generator" not in keywords:
+            is_usual = keywords.get("device") is None and keywords.get("out") is None and "generator" not in keywords
+            if is_usual and not self.is_observed():
                 default = torch.get_default_device().type
                 if default == "cpu" and not keywords.get("pin_memory"):
                     try:
@@ -165,7 +260,8 @@ class Skipper:
     def load(self, original):
         def loaded(f, *arguments, **keywords):
             is_path = isinstance(f, (str, os.PathLike)) and os.path.isfile(f)
-            if keywords.get("mmap") is None and is_path and os.path.getsize(f) >= LARGE_FILE:
+            is_large = is_path and os.path.getsize(f) >= LARGE_FILE
+            if keywords.get("mmap") is None and is_large and not self.is_observed():
                 try:
                     return original(f, *arguments, **{**keywords, "mmap": True})
                 except (RuntimeError, ValueError):
@@ -180,4 +276,5 @@ def install(torch):
     """Replaces them; what makes them what they were."""
     skipper = Skipper(torch)
     skipper.install()
+    radrm_imports.before_traced(skipper.restore)
     return skipper.restore
