@@ -56,8 +56,35 @@ fn jobs() -> Option<Vec<Job>> {
     Some(jobs)
 }
 
+/// How bounds from own runs held at a site, as the scheduler keeps it (`scheduler-core/src/need/calibration.rs`).
+struct Held {
+    scores: Adaptive,
+    stretch: f64,
+}
+
+impl Held {
+    fn new() -> Option<Self> {
+        let model = MemoryModel::shipped();
+        Some(Self { scores: Adaptive::new(model.scores(), model.level())?, stretch: 1.0 })
+    }
+
+    /// The bound of a job from what is known of it, and what follows from its peak for the next ones.
+    fn outcome(&mut self, known: &Known<'_>, measured: f64) -> Option<Outcome> {
+        let found = MemoryModel::shipped().estimate(known, self.stretch)?;
+        let outcome = Outcome { measured, estimate: found.value / MIB, bound: found.bound / MIB };
+        let margin = score(outcome.bound, outcome.estimate) / self.stretch;
+        if margin >= 1e-4 {
+            self.scores.observe(score(measured, outcome.estimate) / margin);
+            let least = if self.scores.seen() < Adaptive::ENOUGH { 1.0 } else { 0.2 };
+            self.stretch = self.scores.margin().clamp(least, 5.0);
+        }
+        Some(outcome)
+    }
+}
+
 /// Scores of the first ten jobs and of later ones over many orders: as shipped, adapted to what has ended, and adapted with a
-/// program's own runs at other batch sizes where there are any, as the scheduler has them.
+/// program's own runs at other batch sizes where there are any, as the scheduler has them: with the factor that it makes of how
+/// the bounds before held.
 pub fn evaluate(programs: &[Vec<Timm>]) -> Option<[[Scores; 2]; 3]> {
     let jobs = jobs()?;
     let pairs: Vec<Vec<(f64, f64)>> =
@@ -70,6 +97,7 @@ pub fn evaluate(programs: &[Vec<Timm>]) -> Option<[[Scores; 2]; 3]> {
     for seed in 0..200 {
         let mut site = SiteLine::new(&line, PIECE, LEVEL);
         let mut runs: BTreeMap<&str, Vec<Point>> = BTreeMap::new();
+        let mut held = Held::new()?;
         for at in shuffled(jobs.len(), seed) {
             let Job { ref program, batch, dry, peak: measured } = jobs[at];
             let first = line.estimate(dry, &[]);
@@ -83,9 +111,7 @@ pub fn evaluate(programs: &[Vec<Timm>]) -> Option<[[Scores; 2]; 3]> {
             outcomes[1][when].push(adapted);
             let points = runs.entry(program).or_default();
             let known = Known { points, batch: Some(batch), ..Known::default() };
-            let own = MemoryModel::shipped().estimate(&known, 1.0);
-            let own = own.map(|own| Outcome { measured, estimate: own.value / MIB, bound: own.bound / MIB });
-            outcomes[2][when].push(own.unwrap_or(adapted));
+            outcomes[2][when].push(held.outcome(&known, measured).unwrap_or(adapted));
             points.push(Point { batch, peak: measured * MIB });
             site.observe(dry, measured);
         }
