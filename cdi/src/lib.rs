@@ -1,6 +1,8 @@
 //! Specifications of the Container Device Interface (CDI), by which container runtimes add mounts and variables to a
 //! container, and where containers have what RADRM brings into them.
 
+pub mod bundle;
+
 use std::fs::{self, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt;
@@ -126,12 +128,16 @@ pub fn draft(name: &str) -> String {
 /// # Errors
 /// The file cannot be written.
 pub fn write(path: &Path, content: &str) -> io::Result<()> {
+    replace(path, content, 0o644)
+}
+
+fn replace(path: &Path, content: &str, mode: u32) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut file = tempfile::Builder::new().prefix(&(draft(&name) + ".")).tempfile_in(folder)?;
     file.write_all(content.as_bytes())?;
-    file.as_file().set_permissions(Permissions::from_mode(0o644))?;
+    file.as_file().set_permissions(Permissions::from_mode(mode))?;
     file.persist(path).map(drop).map_err(|error| error.error)
 }
 

@@ -264,6 +264,8 @@ pub struct Plan {
     pub control_group: Option<PathBuf>,
     /// The program is a copy of a batch script.
     pub batch_script: bool,
+    /// Another program starts the processes in a container.
+    pub in_container: bool,
     /// What all steps of the job may take together.
     pub steps: Option<StepsRequest>,
     /// Say nothing but failures.
@@ -353,10 +355,11 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         attend: flags.attend,
         control_group: flags.steps.control_group.clone(),
         batch_script: flags.batch_script,
+        in_container: flags.steps.is_in_container(),
+        command: flags.steps.command(flags.command),
         steps: flags.steps.request()?,
         quiet: flags.quiet,
         wait_all: flags.wait_all,
-        command: flags.command,
     })
 }
 

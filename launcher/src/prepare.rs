@@ -58,7 +58,10 @@ impl<'a> Prepared<'a> {
         let argv = plan.command.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<_, _>>();
         let argv = argv.map_err(|_| LaunchError::ZeroByte)?;
         let environment = Environment::inherited();
-        let program = target::find(&plan.command[0], env::var_os("PATH").as_deref());
+        // A file of that name here is another one than in a container.
+        let program = (!plan.in_container)
+            .then(|| target::find(&plan.command[0], env::var_os("PATH").as_deref()))
+            .flatten();
         let profile = place::prepare(&plan.profile)?;
         if let ReportTo::JsonFile(file) = &plan.report {
             profile.with_report(file)?;

@@ -4,7 +4,9 @@
 //! A device is a limit. Podman, Docker and containerd add its mounts and variables to the container that asks for it;
 //! the container's command is `radrm-run`, which finds the limit as it finds that of a node: in a configuration file.
 
+use std::env;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -13,6 +15,7 @@ use radrm_console::output::say;
 use radrm_limits::program::libraries;
 use radrm_limits::requested::RequestedLimits;
 
+use crate::container::ApplyFlags;
 use crate::error::{FileProblem, UsageError};
 use crate::{Failure, NAME, print, print_json};
 
@@ -49,6 +52,15 @@ Examples:
   radrm cdi generate 10GiB 50%
   docker run --device nvidia.com/gpu=0 --device radrm.dev/limit=10GiB IMAGE radrm-run -- python3 train.py")]
     Generate(Flags),
+    /// Give a container what its Slurm step has, then run its OCI runtime
+    ///
+    /// For oci.conf of Slurm: the limits and the recording of a step reach `srun --container` this way. The variables
+    /// that Slurm's plug-in hands over, and the files that they name, are put into BUNDLE/config.json; then RUNTIME
+    /// takes the place of this program. Without a plug-in that hands something over, RUNTIME runs as it is.
+    #[command(after_long_help = "\
+Examples:
+  RunTimeRun=\"radrm cdi apply %b -- runc run --bundle %b %n.%u.%j.%s.%t\"")]
+    Apply(ApplyFlags),
 }
 
 /// Flags of `radrm cdi generate`.
@@ -165,7 +177,7 @@ impl Node<'_> {
 
 /// What every device mounts.
 fn common(folder: &Path, preload: bool, node: Node<'_>) -> Result<Vec<Mount>, Failure> {
-    let own = std::env::current_exe().map_err(|error| at(Path::new("radrm"), error))?;
+    let own = env::current_exe().map_err(|error| at(Path::new("radrm"), error))?;
     let mut mounts = Vec::new();
     for program in PROGRAMS {
         let file = own.with_file_name(program);
@@ -209,7 +221,7 @@ fn write(path: &Path, content: &str) -> Result<(), Failure> {
     radrm_cdi::write(path, content).map_err(|error| at(path, error))
 }
 
-fn at(path: &Path, error: std::io::Error) -> Failure {
+fn at(path: &Path, error: io::Error) -> Failure {
     Failure::File { path: path.to_owned(), problem: FileProblem::Io(error) }
 }
 

@@ -26,6 +26,7 @@ use thiserror::Error;
 
 use crate::calibrate::CalibrateError;
 use crate::client::dry_run::TrialError;
+use crate::container::ContainerError;
 use crate::demo::DemoError;
 use crate::explore::ExploreError;
 use crate::live::LiveError;
@@ -33,6 +34,9 @@ use crate::quota::QuotaError;
 use crate::replay::ReplayError;
 use crate::share::ShareError;
 use crate::slurm::SlurmError;
+
+/// The exit code where a program was not started, as that of `radrm-run`.
+const NOT_STARTED: u8 = 125;
 
 /// Why a command failed, as one sentence.
 #[derive(Debug, Error)]
@@ -87,6 +91,8 @@ pub(crate) enum Failure {
     NoRecordedRun,
     #[error(transparent)]
     Slurm(#[from] SlurmError),
+    #[error(transparent)]
+    Container(#[from] ContainerError),
     #[error(transparent)]
     Explore(#[from] ExploreError),
     #[error(transparent)]
@@ -242,6 +248,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Line(_) => usage::WRONG,
+            Self::Container(_) => NOT_STARTED,
             _ => 1,
         }
     }

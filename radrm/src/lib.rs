@@ -6,6 +6,7 @@ mod calibrate;
 mod cdi;
 pub mod cli;
 mod client;
+mod container;
 mod demo;
 mod doctor;
 mod error;
@@ -62,6 +63,7 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
             client::estimate::run(*flags)
         }
         Command::Cdi { command: cdi::Command::Generate(flags) } => cdi::generate(&flags),
+        Command::Cdi { command: cdi::Command::Apply(flags) } => match container::apply(&flags)? {},
         Command::Demo(flags) => demo::run(&flags),
         Command::ImportNcu(flags) => import_ncu::run(&flags),
         Command::Generate { folder } => generate::run(&folder),

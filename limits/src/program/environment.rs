@@ -42,6 +42,12 @@ impl Environment {
         self.entries.iter().find_map(|entry| value_of(entry, name))
     }
 
+    /// The last value of `name`, which holds where a process sets all of them one after the other.
+    #[must_use]
+    pub fn last(&self, name: &str) -> Option<&[u8]> {
+        self.entries.iter().rev().find_map(|entry| value_of(entry, name))
+    }
+
     /// Sets `name`; a second entry of the same name is dropped.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         let mut bytes = Vec::with_capacity(name.len() + value.len() + 1);

@@ -2,6 +2,7 @@
 
 pub mod elf;
 pub mod environment;
+pub mod given;
 pub mod kernels;
 pub mod libraries;
 pub mod target;

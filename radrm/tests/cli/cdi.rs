@@ -1,4 +1,5 @@
-//! The devices of `radrm cdi generate`, checked with the schema that the interface publishes.
+//! The devices of `radrm cdi generate`, checked with the schema that the interface publishes, and what `radrm cdi apply`
+//! starts.
 
 use std::fs;
 
@@ -134,4 +135,40 @@ fn the_schema_is_applied_to_every_part() {
         *bad.pointer_mut(at).unwrap() = value;
         assert_eq!(schema.check(&bad), Err(expected.to_owned()));
     }
+}
+
+#[test]
+fn a_container_is_started_unless_its_limit_cannot_hold() {
+    let place = Place::new();
+    let apply = |given: Option<&str>, runtime: &[&str]| {
+        let words = [&["cdi", "apply", "bundle", "--"][..], runtime].concat();
+        let mut command = place.command(env!("CARGO_BIN_EXE_radrm"), &words);
+        if let Some(given) = given {
+            command.env("RADRM_CONTAINER", given);
+        }
+        finish(&mut command)
+    };
+    let runtime = ["/bin/sh", "-c", "echo \"runs: $RADRM_CONTAINER\"; exit 7"];
+    // There is no bundle yet.
+    for given in [None, Some("")] {
+        assert_eq!(apply(given, &runtime).code(7).text(), "runs: \n");
+    }
+    apply(Some("limited\nA=1"), &runtime)
+        .code(125)
+        .one_sentence("the container is not started: bundle/config.json");
+    apply(Some("anything"), &runtime).code(125).one_sentence("RADRM_CONTAINER");
+    let unrecorded = apply(Some("recorded\nA=1"), &runtime);
+    assert!(unrecorded.code(7).text().contains("runs: "));
+    unrecorded.one_sentence("nothing of the container is recorded");
+    apply(None, &["/nowhere/runtime"]).code(125).one_sentence("/nowhere/runtime cannot be executed");
+    apply(None, &[]).code(2);
+    fs::create_dir(place.join("bundle")).unwrap();
+    // SAFETY: always works.
+    let uid = unsafe { libc::geteuid() };
+    let configuration = json!({ "process": { "user": { "uid": uid }, "env": ["A=0"] } });
+    fs::write(place.join("bundle/config.json"), configuration.to_string()).unwrap();
+    apply(Some("limited\nA=1"), &runtime).code(7);
+    let changed: Value =
+        serde_json::from_slice(&fs::read(place.join("bundle/config.json")).unwrap()).unwrap();
+    assert_eq!(changed["process"]["env"], json!(["A=1"]));
 }
