@@ -19,9 +19,11 @@ use tempfile::TempDir;
 
 use crate::{artifacts, rig::PATIENCE};
 
+mod containers;
 mod ports;
 mod processes;
 
+pub use containers::Bundle;
 pub use ports::free_ports;
 use processes::runs;
 

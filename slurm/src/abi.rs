@@ -135,12 +135,14 @@ impl Spank {
         let mut count: c_int = 0;
         let mut list: *mut *mut c_char = std::ptr::null_mut();
         let Some(get) = get_item() else { return Vec::new() };
-        // SAFETY: this item takes two pointers; the list has so many strings, and stays while the hook runs.
+        // The number is that of the words that the user gave: Slurm may have put others in their place.
+        // SAFETY: this item takes two pointers; the list ends with null, as the kernel wants it, and stays while the hook
+        // runs.
         unsafe {
             if get(self.0, Item::JOB_ARGV.0, &raw mut count, &raw mut list) != 0 || list.is_null() {
                 return Vec::new();
             }
-            (0..usize::try_from(count).unwrap_or(0))
+            (0..)
                 .map(|at| *list.add(at))
                 .take_while(|word| !word.is_null())
                 .map(|word| CStr::from_ptr(word).to_owned())

@@ -9,6 +9,7 @@
 //! from starting, one by one, with the reason on their standard error.
 
 mod abi;
+mod container;
 mod fence;
 mod grant;
 mod options;
@@ -208,6 +209,9 @@ fn hand_on(spank: Spank, has_shards: bool) {
     // `job_submit.lua` sets it where it made the shards.
     // SAFETY: as above.
     unsafe { libc::unsetenv(step::OF_OPTION.as_ptr()) };
+    // The container of a job around this one.
+    // SAFETY: as above.
+    unsafe { libc::unsetenv(container::VARIABLE.as_ptr()) };
     if has_shards {
         // Slurm sets it for jobs with shards, and leaves another job's value where there are none.
         // SAFETY: as above.

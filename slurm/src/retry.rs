@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::abi::{self, Item, Spank};
+use crate::container;
 use crate::recorder::{Identity, Recorder, RecorderError};
 use crate::request::{Request, Retry};
 use crate::settings::Settings;
@@ -35,7 +36,9 @@ pub fn prepare(spank: Spank, request: &Request, settings: &Settings, identity: &
     if spank.number(Item::JOB_STEP) != Some(BATCH) {
         return;
     }
-    let (Some(job), Ok(directory)) = (spank.number(Item::JOB_ID), std::env::current_dir()) else { return };
+    let (Some(job), Some(directory)) = (spank.number(Item::JOB_ID), container::directory(spank)) else {
+        return;
+    };
     let path = settings.run.with_file_name("radrm");
     let Ok(program) = CString::new(path.as_os_str().as_bytes()) else { return };
     let mut environment = environment(spank, settings);

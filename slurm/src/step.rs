@@ -5,12 +5,15 @@
 
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
 
+use radrm_limits::program::given;
+
 use crate::abi::{self, Item, Spank};
+use crate::container::{self, HandedOver};
 use crate::fence;
 use crate::grant::Held;
 use crate::options::Words;
@@ -37,12 +40,6 @@ pub const HANDED_ON: [(&CStr, crate::options::Name); 4] = [
 ];
 /// By this `job_submit.lua` states that a job's shards are what its `--gpu-mem` asked for.
 pub const OF_OPTION: &CStr = c"SLURM_RADRM_SHARDS";
-/// What decides in a task whether and where it counts: never a user's.
-const OWN: [&CStr; 3] = [c"RADRM_SEGMENT", c"RADRM_QUOTA", c"RADRM_LEDGERS"];
-/// Lists that get the answer's entry in front.
-const LISTS: [&CStr; 2] = [c"LD_PRELOAD", c"LD_LIBRARY_PATH"];
-/// Of another tool, if the user has set it.
-const UNLESS_SET: &CStr = c"NVTX_INJECTION64_PATH";
 /// From then on a later attempt replaces the profile of an earlier one.
 const MAX_PROFILES: u32 = 1000;
 /// What `radrm-run` ends with where it starts no program.
@@ -50,8 +47,8 @@ const NOT_STARTED: i32 = 125;
 
 /// What tasks of the step are given.
 enum Prepared {
-    /// These variables. `is_limited`: the user cannot switch the shim off.
-    Task { variables: Vec<(CString, CString)>, is_limited: bool },
+    /// These variables. `is_limited`: the user cannot switch the shim off. `container`: what its container gets.
+    Task { variables: Vec<(CString, CString)>, is_limited: bool, container: Option<HandedOver> },
     /// They must not run: why.
     Refused(String),
 }
@@ -178,15 +175,24 @@ pub fn prepare(spank: Spank) {
         return;
     }
     let (Some(uid), Some(gid)) = (spank.number(Item::JOB_UID), spank.number(Item::JOB_GID)) else { return };
-    let identity = Identity::with_own_groups(uid, gid);
-    retry::prepare(spank, request, settings, &identity);
     let begun = BEGUN.swap(std::ptr::null_mut(), AcqRel);
     // SAFETY: from `Box::into_raw`, and taken out for good.
     let begun = (!begun.is_null()).then(|| unsafe { Box::from_raw(begun) });
+    let runtime = container::runtime();
+    if runtime.is_bare() && container::is_one(spank) {
+        if request.is_limited() {
+            let _ = PREPARED.set(Prepared::Refused(container::NOT_APPLIED.to_owned()));
+        } else {
+            abi::error(&format!("{}; nothing is recorded", container::NOT_APPLIED));
+        }
+        return;
+    }
+    let identity = Identity::with_own_groups(uid, gid);
+    retry::prepare(spank, request, settings, &identity);
     let prepared = match command(spank, request, settings) {
         Some((program, arguments, further, environment)) => {
-            let started = match (begun, std::env::current_dir()) {
-                (Some(begun), Ok(directory)) => {
+            let started = match (begun, container::directory(spank)) {
+                (Some(begun), Some(directory)) => {
                     begun.complete(directory.as_os_str().as_bytes(), umask(), &further);
                     begun.answer()
                 }
@@ -197,7 +203,11 @@ pub fn prepare(spank: Spank) {
                     let variables = std::mem::take(&mut recorder.variables);
                     let place = Box::into_raw(Box::new(recorder));
                     RECORDER.store(place, Release);
-                    Prepared::Task { variables, is_limited: request.is_limited() }
+                    let is_limited = request.is_limited();
+                    match runtime.hand_over(&variables, is_limited) {
+                        Ok(container) => Prepared::Task { variables, is_limited, container },
+                        Err(reason) => Prepared::Refused(reason),
+                    }
                 }
                 Err(error) if request.is_limited() => Prepared::Refused(error.to_string()),
                 Err(error) => {
@@ -238,7 +248,7 @@ fn command(spank: Spank, request: &Request, settings: &Settings) -> Option<Comma
     let mut words: Vec<Vec<u8>> = Vec::new();
     let mut add = |name: &str, value: &[u8]| words.push([name.as_bytes(), value].concat());
     if request.profile {
-        add("--output=", profile(spank, job).as_bytes());
+        add("--output=", profile(spank, job).as_os_str().as_bytes());
     } else {
         add("--no-profile", b"");
         add("--no-dataset", b"");
@@ -261,6 +271,9 @@ fn command(spank: Spank, request: &Request, settings: &Settings) -> Option<Comma
     if let Some(percent) = request.share {
         add("--sm-limit=", percent.to_string().as_bytes());
     }
+    if let Some(word) = container::word(spank) {
+        add(&word, b"");
+    }
     add("--", b"");
     words.extend(tasks.iter().map(|word| word.to_bytes().to_vec()));
     let further: Vec<CString> = words.into_iter().map(CString::new).collect::<Result<_, _>>().ok()?;
@@ -268,7 +281,8 @@ fn command(spank: Spank, request: &Request, settings: &Settings) -> Option<Comma
 }
 
 /// Where the profile goes: beside Slurm's own output file, in the directory of the job.
-fn profile(spank: Spank, job: u32) -> String {
+fn profile(spank: Spank, job: u32) -> PathBuf {
+    let directory = container::directory(spank).unwrap_or_default();
     let (step, node) = (step_name(spank), node_name(spank));
     let name = |restarts: u32| {
         let attempt = if restarts == 0 { String::new() } else { format!("-r{restarts}") };
@@ -278,7 +292,8 @@ fn profile(spank: Spank, job: u32) -> String {
     // is always 0. There the profiles of earlier attempts count.
     let stated = spank.variable(c"SLURM_RESTART_COUNT").filter(|_| step != "batch");
     let stated = stated.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
-    name(stated.unwrap_or_else(|| earlier(|restarts| Path::new(&name(restarts)).exists())))
+    directory
+        .join(name(stated.unwrap_or_else(|| earlier(|restarts| directory.join(name(restarts)).exists()))))
 }
 
 /// As Slurm names it behind the job's number.
@@ -338,28 +353,29 @@ pub fn environment(spank: Spank, settings: &Settings) -> Vec<CString> {
 
 /// In the forked task, as the user, before it becomes the program.
 pub fn enter(spank: Spank) {
-    let (variables, is_limited) = match PREPARED.get() {
+    let (variables, is_limited, container) = match PREPARED.get() {
         None => return,
         Some(Prepared::Refused(reason)) => not_started(reason),
-        Some(Prepared::Task { variables, is_limited }) => (variables, *is_limited),
+        Some(Prepared::Task { variables, is_limited, container }) => (variables, *is_limited, container),
     };
-    for name in OWN {
-        spank.unset_variable(name);
-    }
-    if is_limited {
-        // It would keep the shim from counting, and the task from getting any memory.
-        spank.unset_variable(c"RADRM_DISABLE");
-    }
-    for (name, value) in variables {
-        if name.as_c_str() == UNLESS_SET && spank.variable(name).is_some_and(|value| !value.is_empty()) {
-            continue;
+    for name in given::withheld(is_limited) {
+        if let Ok(name) = CString::new(name) {
+            spank.unset_variable(&name);
         }
-        let joined =
-            LISTS.contains(&name.as_c_str()).then(|| in_front(value, spank.variable(name))).flatten();
-        let is_set = spank.set_variable(name, joined.as_deref().unwrap_or(value));
+    }
+    for (name, ours) in variables {
+        let own = spank.variable(name);
+        let Some(value) = given::value(name.to_bytes(), ours.to_bytes(), own.as_deref()) else { continue };
+        let is_set = CString::new(value).is_ok_and(|value| spank.set_variable(name, &value));
         if !is_set && is_limited {
             not_started("its environment cannot be changed");
         }
+    }
+    if let Some(container) = container
+        && !container.enter(spank)
+        && is_limited
+    {
+        not_started("its environment cannot be changed");
     }
 }
 
@@ -376,14 +392,6 @@ pub fn forked(spank: Spank) {
     if !IS_DONE.swap(true, Relaxed) {
         fence::raise(job, &held.grant, settings);
     }
-}
-
-/// A list with `first` in front of what the user has in it; without a second copy of it.
-fn in_front(first: &CStr, list: Option<Vec<u8>>) -> Option<CString> {
-    let list = list.filter(|list| !list.is_empty())?;
-    let others = list.split(|byte| *byte == b':').filter(|item| *item != first.to_bytes());
-    let items: Vec<&[u8]> = std::iter::once(first.to_bytes()).chain(others).collect();
-    CString::new(items.join(&b':')).ok()
 }
 
 /// A task has ended.
@@ -427,18 +435,5 @@ pub fn finish() {
         {
             fence::lower(held.job, settings);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_shim_is_in_front_of_a_list_once() {
-        let list = |text: &str| in_front(c"/lib/r.so", Some(text.as_bytes().to_vec()));
-        assert_eq!(list("/a.so:/lib/r.so:/b.so").unwrap().to_bytes(), b"/lib/r.so:/a.so:/b.so");
-        assert_eq!(list("/a.so").unwrap().to_bytes(), b"/lib/r.so:/a.so");
-        assert_eq!((list(""), in_front(c"/lib/r.so", None)), (None, None));
     }
 }

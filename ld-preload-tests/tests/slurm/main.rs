@@ -4,6 +4,7 @@
 
 mod accounting;
 mod cluster;
+mod containers;
 mod cost;
 mod enforcement;
 mod engine;
