@@ -2,7 +2,7 @@
 
 use super::Line;
 use super::line::Posterior;
-use crate::calibrate::{Adaptive, margin, student};
+use crate::calibrate::{Adaptive, margin, score, student};
 
 /// Real runs of programs that were dry-run before, of one stack: one model of GPU, and the same versions of frameworks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,8 +15,10 @@ pub struct DryRuns {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Learned {
     line: Posterior,
-    /// Bounds in units of the line's spread.
-    quantile: f64,
+    /// Of each run the line of the others, and by how many of its spreads the peak was above that.
+    others: Vec<(Posterior, f64)>,
+    /// The least margin, in units of the line's spread.
+    pooled: f64,
     /// How often a bound holds, 0 to 1.
     pub(super) level: f64,
     /// The pairs are so many that what ships is no longer a floor of the bound.
@@ -29,9 +31,16 @@ impl Learned {
         self.line.estimate(dry)
     }
 
-    /// `ln(bound / estimate)` for a dry run's figure.
+    /// `ln(bound / estimate)` for a dry run's figure: the level's quantile of what the lines without one of the runs, and the
+    /// scores of these, make of it (Barber, Candès, Ramdas, Tibshirani: Predictive inference with the jackknife+, Ann. Stat. 49(1), 2021).
     pub(super) fn margin(&self, dry: f64) -> f64 {
-        self.quantile * self.line.spread(dry)
+        let estimate = self.line.estimate(dry);
+        let bound =
+            |(line, above): &(Posterior, f64)| score(line.estimate(dry), estimate) + above * line.spread(dry);
+        let bounds: Vec<f64> = self.others.iter().map(bound).collect();
+        let pooled = self.pooled * self.line.spread(dry);
+        // The rank of that level is a whole number, which must not be rounded up to the next.
+        margin(&bounds, self.level - 1e-9).map_or(pooled, |own| own.max(pooled))
     }
 }
 
@@ -63,20 +72,21 @@ impl DryRuns {
 
     /// What follows from a line that ships; `None` without pairs. Every peak may be off by `amount`, however small its dry run is.
     ///
-    /// The scores' conformal quantile is as good as the pairs are many and alike. So the shipped spread counts like
-    /// some pairs more, and the larger of both quantiles holds.
+    /// A quantile of scores is as good as the pairs are many and alike. So the shipped spread counts like some pairs more, and the
+    /// larger of both margins holds.
     pub(super) fn learn(&self, prior: &Line, amount: f64, level: f64) -> Option<Learned> {
         let seen = self.pairs.len();
+        if seen == 0 {
+            return None;
+        }
         let line = prior.posterior(&self.pairs, amount);
-        let scores = line.scores_without_own(&self.pairs);
-        let squares: f64 = scores.iter().map(|score| score * score).sum();
+        let others = line.without_own(&self.pairs);
+        let squares: f64 = others.iter().map(|(_, score)| score * score).sum();
         let freedom = Adaptive::PRIOR + seen as f64;
         let pooled = student(level, freedom) * ((Adaptive::PRIOR + squares) / freedom).sqrt();
         // So many scores cannot promise more.
         let level = level.min(seen as f64 / (seen + 1) as f64);
-        // The rank of that level is a whole number, which must not be rounded up to the next.
-        let quantile = margin(&scores, level - 1e-9)?.max(pooled);
-        Some(Learned { line, quantile, level, enough: seen >= Self::ENOUGH })
+        Some(Learned { line, others, pooled, level, enough: seen >= Self::ENOUGH })
     }
 }
 

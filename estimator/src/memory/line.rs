@@ -101,12 +101,12 @@ impl Posterior {
         self.deviation(dry).hypot(of_line.max(0.0).sqrt()) / self.estimate(dry)
     }
 
-    /// Of each of its jobs, `ln(peak / estimate)` in units of the spread, both by the line that the others teach.
-    pub(super) fn scores_without_own(&self, jobs: &[(f64, f64)]) -> Vec<f64> {
+    /// Of each of its jobs the line that the others teach, and `ln(peak / estimate)` by that in units of its spread.
+    pub(super) fn without_own(&self, jobs: &[(f64, f64)]) -> Vec<(Self, f64)> {
         let of = |(dry, peak): &(f64, f64)| {
             let sums = self.sums.plus(&[(*dry, *peak)], |dry, _| -self.deviation(dry).powi(-2));
             let others = Self { sums, ..*self };
-            score(*peak, others.estimate(*dry)) / others.spread(*dry)
+            (others, score(*peak, others.estimate(*dry)) / others.spread(*dry))
         };
         jobs.iter().map(of).collect()
     }
@@ -193,12 +193,13 @@ mod tests {
     fn scores_are_those_of_the_others_line_in_its_spread() {
         let line = site();
         let jobs = [(2000.0, 5000.0), (1000.0, 3500.0), (4000.0, 8000.0)];
-        let scores = line.posterior(&jobs, 20.0).scores_without_own(&jobs);
+        let scores = line.posterior(&jobs, 20.0).without_own(&jobs);
         for (at, job) in jobs.iter().enumerate() {
             let others: Vec<_> = jobs.iter().filter(|other| *other != job).copied().collect();
             let others = line.posterior(&others, 20.0);
             let expected = (job.1 / others.estimate(job.0)).ln() / others.spread(job.0);
-            assert!((scores[at] - expected).abs() < 1e-9, "{at}: {scores:?} {expected}");
+            assert!((scores[at].1 - expected).abs() < 1e-9, "{at}: {scores:?} {expected}");
+            assert!((scores[at].0.estimate(700.0) / others.estimate(700.0) - 1.0).abs() < 1e-9);
         }
     }
 

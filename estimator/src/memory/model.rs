@@ -189,7 +189,7 @@ impl MemoryModel {
         let (least, most) = (constants().fold(f64::MAX, f64::min), constants().fold(0.0, f64::max));
         let spread = ((most - least) / 2.0).max(MIN_SPREAD);
         let (fixed, factor) = ((least + most) / 2.0, 1.0);
-        Line { fixed, factor, fixed_spread: spread, factor_spread: 0.03, noise: 0.05 }
+        Line { fixed, factor, fixed_spread: spread, factor_spread: 0.02, noise: 0.05 }
     }
 
     /// The estimate for a job. `stretch` is what the site's own jobs make of the margin: 1 is as trained. It is not used where

@@ -3,7 +3,7 @@
 //! Two things make such a bound wide for nothing: small jobs, of which a site's constant is most, and programs unlike the
 //! others, whose factor differs. So a job's error counts in units of what the line lets expect for a job of its size:
 //! the spread of factors from program to program, as measured where the line was learned. The quantile of these errors
-//! is that of [`DryRuns`](super::DryRuns).
+//! is the larger of two, as for [`DryRuns`](super::DryRuns).
 
 use super::Line;
 use crate::calibrate::{Adaptive, margin, student};
