@@ -124,8 +124,8 @@ impl Engine {
 
     /// Ends the dry run of a job that does not wait for it any more, and the job's wait where it is over.
     fn tend_dry_run(&mut self, job: u64) {
-        let entry =
-            self.jobs.entries.get(&job).filter(|entry| entry.stage == Stage::Waiting && !entry.cancelled);
+        // A job that was cancelled is not in the queue.
+        let entry = self.jobs.entries.get(&job).filter(|entry| entry.stage == Stage::Waiting);
         let view = self.core.state.job(JobId(job)).filter(|_| entry.is_some() && self.config.dry_run.on);
         let Some(view) = view.filter(|view| view.job.need.is_none()) else {
             self.give_up_dry_run(job);
@@ -156,7 +156,7 @@ impl Engine {
         if let Some(waiting) = self.dry_runs.waiting.get_mut(&job) {
             waiting.is_late = true;
         }
-        if late >= MAX_LATE && !is_active {
+        if late >= MAX_LATE {
             self.dry_runs.waiting.remove(&job);
         }
         let wait_s = self.config.dry_run.wait_s;

@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
+use radrm_protocol::after::After;
+use radrm_scheduler_core::need::DryRun;
+use radrm_scheduler_core::{Bytes, Condition, Need, Needs};
+
 use super::world::{Idle, Programs};
 use super::*;
 use crate::dry_run::settings::DryRuns;
-use crate::dry_run::{Answer, NodeLoad, Outcome as Came};
+use crate::dry_run::{Answer, Bounds, NodeLoad, Order, Outcome as Came};
+use crate::store::Entry;
 
 /// Time that stands unless a test moves it.
 struct Clock(Now);
@@ -78,6 +83,21 @@ impl Node {
         self.batch(Message::DryRunEnded(job, Answer { digest, outcome, ..Answer::default() }));
     }
 
+    fn set_load(&self, percent: u32) {
+        self.world.0.borrow_mut().load = NodeLoad { percent, free: u64::MAX };
+    }
+
+    fn order(&self, at: usize) -> Order {
+        self.world.0.borrow().dry_runs[at].1.clone()
+    }
+
+    /// A job that takes the whole GPU, so that others wait.
+    fn occupy(&mut self) -> u64 {
+        let job = self.submit(|spec| spec.mem = Some(40 * GIB));
+        assert_eq!(self.started().last(), Some(&job));
+        job
+    }
+
     fn begun(&self) -> Vec<u64> {
         self.world.0.borrow().dry_runs.iter().map(|(job, _)| *job).collect()
     }
@@ -131,6 +151,173 @@ fn jobs_that_are_known_or_refused_or_no_python_are_not_dry_run() {
     let mut off = Node::new(DryRuns::default());
     let job = off.submit(|_| {});
     assert_eq!((off.begun(), off.started()), (vec![], vec![job]), "the administrator does not allow it");
+}
+
+#[test]
+fn each_reason_not_to_dry_run_a_job_counts_by_itself() {
+    let mut node = Node::new(on());
+    let entry = Entry {
+        spec: Spec { command: ["python3", "a.py"].map(str::to_owned).to_vec(), gpus: 1, ..Spec::default() },
+        ..Entry::default()
+    };
+    assert!(node.engine.is_for_dry_run(&entry));
+    let changes: [(&str, fn(&mut Entry)); 7] = [
+        ("it needs no GPU", |entry| entry.spec.gpus = 0),
+        ("its need is known", |entry| {
+            entry.needs = Some(Needs { memory: Some(Need::declared(Bytes(GIB))), ..Needs::default() });
+        }),
+        ("its user refuses", |entry| entry.spec.no_dry_run = true),
+        ("it was dry-run", |entry| entry.spec.dry_run = Some(DryRun::default())),
+        ("it is cancelled", |entry| entry.cancelled = true),
+        ("it has run", |entry| entry.attempt = 1),
+        ("it is no Python program", |entry| entry.spec.command = vec!["./a".into()]),
+    ];
+    for (why, change) in changes {
+        let mut other = entry.clone();
+        change(&mut other);
+        assert!(!node.engine.is_for_dry_run(&other), "{why}");
+    }
+    node.engine.config.dry_run.on = false;
+    assert!(!node.engine.is_for_dry_run(&entry), "the administrator does not allow it");
+}
+
+#[test]
+fn bounds_are_the_settings_and_the_environment_is_not_that_of_a_job() {
+    let settings = DryRuns { limit_s: 7, memory_mib: 300, cpus: 3, processes: 99, steps: 5, ..on() };
+    let mut node = Node::new(settings);
+    let lines = ["A=1", "CUDA_VISIBLE_DEVICES=3", "RADRM_SEGMENT=/x", "RADRM_QUOTA=1", "RADRM_ATTEMPT=4"];
+    node.submit(|spec| {
+        spec.environment = lines.map(str::to_owned).to_vec();
+        spec.umask = 0o27;
+    });
+    let order = node.order(0);
+    let bounds = Bounds { limit_s: 7, memory: 300 << 20, cpus: 3, processes: 99 };
+    assert_eq!((order.bounds, order.umask), (bounds, 0o27));
+    let of = |name: &str| order.environment.iter().filter(|line| line.starts_with(name)).count();
+    assert_eq!(["A=", "CUDA_", "RADRM_SEGMENT", "RADRM_QUOTA", "RADRM_ATTEMPT="].map(of), [1, 0, 0, 0, 1]);
+    assert!(order.environment.contains(&"RADRM_ATTEMPT=0".to_owned()), "{order:?}");
+    let steps = order.launcher.iter().position(|word| word == "--steps").unwrap();
+    assert_eq!(order.launcher[steps + 1], "5");
+    assert_eq!(order.user.is_some(), rustix::process::geteuid().is_root(), "as the user, where it can");
+}
+
+#[test]
+fn dry_runs_end_when_the_administrator_forbids_them() {
+    let mut node = Node::new(on());
+    let jobs = [node.submit(|_| {}), node.submit(|spec| spec.command.push("2".into()))];
+    assert_eq!(node.begun(), jobs[..1]);
+    node.engine.config.dry_run.on = false;
+    node.after(1);
+    assert!(node.world.0.borrow().ended_dry_runs.contains(&jobs[0]));
+    node.answer(jobs[0], None);
+    node.after(1);
+    assert_eq!((node.begun(), node.started()), (jobs[..1].to_vec(), jobs[..1].to_vec()));
+    assert!(!node.why(jobs[1]).contains("a dry run in the background comes first"));
+}
+
+#[test]
+fn a_job_whose_need_becomes_known_waits_for_no_dry_run() {
+    let mut node = Node::new(on());
+    let first = node.submit(|_| {});
+    let second = node.submit(|spec| spec.command.push("2".into()));
+    let needs = Needs { memory: Some(Need::declared(Bytes(GIB))), ..Needs::default() };
+    node.engine.learn(second, needs);
+    node.after(1);
+    assert_eq!(node.started(), [second]);
+    node.answer(first, Some(Came::Held(GIB)));
+    node.after(1);
+    assert_eq!((node.begun(), node.started()), (vec![first], vec![second, first]));
+}
+
+#[test]
+fn a_job_that_waits_for_another_is_dry_run_when_that_has_ended() {
+    let mut node = Node::new(on());
+    let first = node.occupy();
+    let after = node.submit(|spec| {
+        spec.after = vec![After { condition: Condition::Any, job: first.into(), jobs: None }];
+    });
+    node.after(300);
+    assert_eq!(node.begun(), [0_u64; 0], "what it reads may not be there");
+    assert!(!node.why(after).contains("it is placed without"), "its patience begins later");
+}
+
+#[test]
+fn so_many_jobs_in_the_queue_wait_for_room_and_new_ones_come_before_them() {
+    let mut node = Node::new(DryRuns { wait_s: 10, at_once: 1000, ..on() });
+    node.occupy();
+    node.set_load(81);
+    let submit = |node: &mut Node, at: u64| node.submit(|spec| spec.command.push(at.to_string()));
+    let late: Vec<u64> = (0..70).map(|at| submit(&mut node, at)).collect();
+    node.after(10);
+    assert!(late.iter().all(|job| node.why(*job).contains("has not begun within 10 s")));
+    let new = submit(&mut node, 100);
+    node.set_load(0);
+    node.after(1);
+    let begun = node.begun();
+    assert_eq!(begun[0], new, "a new one comes first");
+    assert_eq!(begun[1..], late[..64], "the rest may have its GPU before");
+    // Their patience is over once, and said once.
+    node.after(60);
+    assert_eq!(node.why(late[0]).matches("it is placed without").count(), 1);
+}
+
+#[test]
+fn a_result_counts_for_jobs_of_the_same_batch_model_and_program_only() {
+    let mut node = Node::new(on());
+    node.occupy();
+    let jobs = [
+        node.submit(|_| {}),
+        node.submit(|spec| spec.batch = Some(8)),
+        node.submit(|spec| spec.model = Some("NVIDIA H200".into())),
+        node.submit(|spec| spec.command.push("--other".into())),
+        node.submit(|_| {}),
+    ];
+    let of_another = {
+        let Entry { mut spec, .. } = node.engine.jobs.entries.get(&jobs[0]).unwrap().clone();
+        spec.environment = Vec::new();
+        let peer = Peer { uid: peer().uid + 1, gid: 1, name: "v".into(), admin: false };
+        let (reply, answer) = channel();
+        node.batch(Message::Asked(peer, Request::Submit(Box::new(spec)), reply));
+        match answer.recv().unwrap() {
+            Response::Submitted { job, .. } => job,
+            other => panic!("{other:?}"),
+        }
+    };
+    for at in 0..4 {
+        assert_eq!(node.begun(), jobs[..=at]);
+        node.answer(jobs[at], Some(Came::Held(GIB)));
+    }
+    assert_eq!(node.begun(), [&jobs[..4], &[of_another]].concat(), "the last is as the first");
+    assert!(node.why(jobs[4]).contains("in the background"));
+}
+
+#[test]
+fn a_known_failure_counts_for_a_day_however_often_it_is_found() {
+    let mut node = Node::new(on());
+    let failed = Some(Came::Failed("it ended with exit code 3".into()));
+    let first = node.submit(|_| {});
+    node.answer(first, failed.clone());
+    node.after(23 * 3600);
+    let second = node.submit(|_| {});
+    assert_eq!(node.order(1).known.len(), 1);
+    let again = Answer { digest: Some("d".into()), outcome: failed, again: true, ..Answer::default() };
+    node.batch(Message::DryRunEnded(second, again));
+    assert!(node.why(second).contains("as the last time, it ended with exit code 3"));
+    node.after(2 * 3600);
+    node.submit(|_| {});
+    assert_eq!(node.order(2).known, [], "what it lacked may be there");
+}
+
+#[test]
+fn a_program_that_dry_runs_are_not_for_says_so_and_is_placed() {
+    let mut node = Node::new(on());
+    let job = node.submit(|_| {});
+    let why = Some(Came::Failed("neither PyTorch nor JAX is imported by it".into()));
+    node.batch(Message::DryRunEnded(job, Answer { outcome: why, unfit: true, ..Answer::default() }));
+    assert_eq!(node.started(), [job]);
+    let said = node.why(job);
+    assert!(said.contains("no dry run in the background: neither PyTorch"), "{said}");
+    assert!(!said.contains("shows no need"), "nothing ran: {said}");
 }
 
 #[test]
