@@ -314,12 +314,16 @@ fn end_all(child: libc::pid_t, mut code: Option<Option<i32>>) -> Option<Option<i
         if !waits(TERMINATE) {
             let is_spared = |pid: &u32| waits(TIDY_UP) && pid.cast_signed() == child;
             let victims: Vec<u32> = left.into_iter().filter(|pid| !is_spared(pid)).collect();
-            // None begins another meanwhile.
-            for signal in [libc::SIGSTOP, libc::SIGKILL] {
-                victims.iter().for_each(|pid| kill(pid.cast_signed(), signal));
-            }
+            end_at_once(&victims, kill);
         }
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Kills processes of which one may begin another when a third ends: all stand still before the first is killed.
+fn end_at_once(victims: &[u32], kill: impl Fn(libc::pid_t, libc::c_int)) {
+    for signal in [libc::SIGSTOP, libc::SIGKILL] {
+        victims.iter().for_each(|pid| kill(pid.cast_signed(), signal));
     }
 }
 
@@ -379,4 +383,33 @@ fn try_launch(order: &Order, to: &io::PipeWriter) -> Result<std::convert::Infall
         libc::execve(arguments[0], arguments.as_ptr(), entries.as_ptr());
     }
     Err(DaemonError::NotExecuted(io::Error::last_os_error()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn all_processes_stand_still_before_the_first_is_killed() {
+        let sent = RefCell::new(Vec::new());
+        end_at_once(&[5, 6, 7], |pid, signal| sent.borrow_mut().push((pid, signal)));
+        let all = |signal| [5, 6, 7].map(|pid| (pid, signal));
+        assert_eq!(sent.into_inner(), [all(libc::SIGSTOP), all(libc::SIGKILL)].concat());
+    }
+
+    #[test]
+    fn the_bound_that_ended_a_dry_run_is_named_and_no_daemon_is_no_result() {
+        let bounds = Bounds { limit_s: 7, memory: 300 << 20, cpus: 1, processes: 40 };
+        let why = |fault: Fault| match fault.outcome(&bounds) {
+            Some(Outcome::Failed(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(Fault::NotWanted.outcome(&bounds), None);
+        assert!(why(Fault::Time).contains("7 s (dry_run.limit_s)"));
+        assert!(why(Fault::Memory).contains("300.0 MiB of host memory (dry_run.memory_mib)"));
+        assert!(why(Fault::Processes).contains("40 processes and threads (dry_run.processes)"));
+        assert!(why(Fault::Report).contains("too long"));
+    }
 }

@@ -1,6 +1,6 @@
 //! Dry runs that `radrmd` makes by itself: real programs before they are placed, what they may do, and what is left.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command, thread, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use radrm_preload_tests::{
     artifacts,
@@ -195,6 +195,21 @@ fn a_flood_of_output_fills_neither_disk_nor_daemon() {
     daemon.stop();
 }
 
+/// The program is its launcher's user, and can write where the launcher writes its report.
+#[test]
+fn a_report_without_an_end_ends_the_dry_run() {
+    let daemon = Daemon::new(&settings(""));
+    let text = "page = b'x' * 65536\n\
+                report = os.open('/proc/%d/fd/3' % os.getppid(), os.O_WRONLY)\n\
+                for at in range(4096):\n    os.write(report, page)\n\
+                time.sleep(1000)\n";
+    let floods = script(&daemon, "floods.py", text);
+    let job = submit(&daemon, &[], &[PYTHON, &floods]);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    assert!(history(&daemon, job).contains("its report is too long"), "{}", history(&daemon, job));
+    leaves_nothing(&daemon);
+}
+
 #[test]
 fn a_killed_daemon_leaves_nothing_of_a_dry_run_and_the_next_makes_it_again() {
     let mut daemon = Daemon::new(&settings(""));
@@ -214,7 +229,10 @@ fn a_killed_daemon_leaves_nothing_of_a_dry_run_and_the_next_makes_it_again() {
     daemon.kill();
     // SAFETY: a plain system call on a process that was just found.
     unsafe { libc::kill(helper, libc::SIGKILL) };
-    thread::sleep(Duration::from_millis(100));
+    let is_launcher = |words: &String| words.contains("--dry-run --quiet");
+    daemon.until("the launcher ends with its helper", |daemon| {
+        !processes(daemon.place()).iter().any(is_launcher)
+    });
     let left = processes(daemon.place());
     assert!(!left.is_empty(), "the test is about nothing");
     fs::write(daemon.path("go"), "").expect("file");
@@ -272,8 +290,14 @@ fn a_dry_run_is_its_users_and_comes_last_in_everything() {
         return;
     }
     let daemon = Daemon::new(&settings("cpus = 1"));
-    let text = "import resource\n\
-                facts = dict(uid=os.getuid(), nice=os.nice(0), cores=len(os.sched_getaffinity(0)),\n\
+    // The number of ioprio_get on the architectures that there are wheels for; the class is above 13 bits.
+    let text = "import ctypes, platform, resource\n\
+                number = {'x86_64': 252, 'aarch64': 31}[platform.machine()]\n\
+                disk = ctypes.CDLL(None).syscall(number, 1, 0) >> 13\n\
+                limit = lambda which: resource.getrlimit(which)[1]\n\
+                facts = dict(uid=os.getuid(), nice=os.nice(0), cores=len(os.sched_getaffinity(0)), disk=disk,\n\
+                gids=[os.getgid(), os.getegid()] + os.getgroups(), cpu=limit(resource.RLIMIT_CPU),\n\
+                tasks=limit(resource.RLIMIT_NPROC),\n\
                 oom=open('/proc/self/oom_score_adj').read().strip(), gpus=os.environ.get('CUDA_VISIBLE_DEVICES'),\n\
                 core=resource.getrlimit(resource.RLIMIT_CORE)[0], files=os.listdir(os.getcwd()))\n\
                 open(os.environ['PLACE'] + '/shared/facts', 'w').write(json.dumps(facts))\n";
@@ -297,6 +321,14 @@ fn a_dry_run_is_its_users_and_comes_last_in_everything() {
         "{facts}"
     );
     assert_eq!((&facts["oom"], &facts["gpus"]), (&"1000".into(), &Value::Null), "{facts}");
+    let gids = facts["gids"].as_array().expect("groups");
+    assert!(gids.iter().all(|gid| gid.as_u64().is_some_and(|gid| gid != 0)), "no group of root: {facts}");
+    // A minute on one core, and 512 processes and threads beside those that the user has.
+    assert_eq!(facts["cpu"], 60, "{facts}");
+    assert!(facts["tasks"].as_i64().is_some_and(|tasks| tasks >= 512), "{facts}");
+    if may(&["ionice", "-c", "3", "true"]) {
+        assert_eq!(facts["disk"], 3, "idle: {facts}");
+    }
     assert!(history(&daemon, job).contains("the program took no GPU memory"), "{}", history(&daemon, job));
 }
 

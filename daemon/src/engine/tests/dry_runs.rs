@@ -198,7 +198,38 @@ fn bounds_are_the_settings_and_the_environment_is_not_that_of_a_job() {
     assert!(order.environment.contains(&"RADRM_ATTEMPT=0".to_owned()), "{order:?}");
     let steps = order.launcher.iter().position(|word| word == "--steps").unwrap();
     assert_eq!(order.launcher[steps + 1], "5");
+    let of_host = node.world.0.borrow().limited.iter().find(|(attempt, _)| *attempt == (1, 0)).unwrap().1;
+    assert_eq!(
+        (of_host.cpu_milli, of_host.memory),
+        (3000, Bytes(300 << 20)),
+        "a control group, where there is one"
+    );
     assert_eq!(order.user.is_some(), rustix::process::geteuid().is_root(), "as the user, where it can");
+}
+
+#[test]
+fn what_was_made_for_a_dry_run_goes_with_it_also_where_it_cannot_begin() {
+    let mut node = Node::new(on());
+    let cleared = |node: &Node, job: u64| node.world.0.borrow().cleared.contains(&(job, 0));
+    let first = node.submit(|_| {});
+    assert!(!cleared(&node, first));
+    node.answer(first, Some(Came::Held(GIB)));
+    assert!(cleared(&node, first));
+    node.world.0.borrow_mut().refuses_dry_runs = true;
+    let second = node.submit(|spec| spec.command.push("2".into()));
+    assert!(cleared(&node, second));
+    assert!(node.why(second).contains("shows no need: "), "{}", node.why(second));
+}
+
+#[test]
+fn what_keeps_a_dry_run_from_beginning_is_no_reason_of_one_under_way() {
+    let mut node = Node::new(DryRuns { wait_s: 10, ..on() });
+    node.occupy();
+    let jobs = [node.submit(|_| {}), node.submit(|spec| spec.command.push("2".into()))];
+    node.after(10);
+    let why = jobs.map(|job| node.why(job));
+    assert!(why[0].contains("has not come to an end within 10 s: it is placed without"), "{}", why[0]);
+    assert!(why[1].contains("has not begun within 10 s (others are before it): it is placed"), "{}", why[1]);
 }
 
 #[test]

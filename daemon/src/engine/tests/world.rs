@@ -72,6 +72,11 @@ pub(super) struct World<P = Idle> {
     /// Dry runs that were begun, and those that were to end.
     pub(super) dry_runs: Vec<(u64, dry_run::Order)>,
     pub(super) ended_dry_runs: Vec<u64>,
+    /// No dry run can be started.
+    pub(super) refuses_dry_runs: bool,
+    /// What each attempt's processes may take of the host.
+    pub(super) limited: Vec<(Attempt, HostNeed)>,
+    pub(super) cleared: Vec<Attempt>,
     pub(super) load: NodeLoad,
     pub(super) programs: P,
 }
@@ -83,9 +88,22 @@ fn process(attempt: Attempt, of: u32) -> ProcessIdentity {
 impl<P: Programs> World<P> {
     pub(super) fn of(programs: P) -> Self {
         let (attempts, started, ended) = Default::default();
-        let (dry_runs, ended_dry_runs) = Default::default();
+        let (dry_runs, ended_dry_runs, limited, cleared) = Default::default();
         let load = NodeLoad { percent: 0, free: u64::MAX };
-        Self { attempts, started, ended, points: 0, crash_at: None, dry_runs, ended_dry_runs, load, programs }
+        Self {
+            attempts,
+            started,
+            ended,
+            points: 0,
+            crash_at: None,
+            dry_runs,
+            ended_dry_runs,
+            refuses_dry_runs: false,
+            limited,
+            cleared,
+            load,
+            programs,
+        }
     }
 
     pub(super) fn end(&mut self, attempt: Attempt, end: End) {
@@ -220,7 +238,13 @@ impl<P: Programs> Effects for Recorder<P> {
         Err(DaemonError::JobGone)
     }
 
-    fn limit_host(&mut self, _: Attempt, _: HostNeed, _: bool) -> Result<Option<Group>, DaemonError> {
+    fn limit_host(
+        &mut self,
+        attempt: Attempt,
+        need: HostNeed,
+        _: bool,
+    ) -> Result<Option<Group>, DaemonError> {
+        self.0.borrow_mut().limited.push((attempt, need));
         Ok(None)
     }
 
@@ -229,6 +253,9 @@ impl<P: Programs> Effects for Recorder<P> {
     }
 
     fn start_dry_run(&mut self, job: u64, order: &dry_run::Order) -> Result<(), DaemonError> {
+        if self.0.borrow().refuses_dry_runs {
+            return Err(DaemonError::JobGone);
+        }
         self.act(|world| world.dry_runs.push((job, order.clone())));
         Ok(())
     }
@@ -244,7 +271,10 @@ impl<P: Programs> Effects for Recorder<P> {
     }
 
     fn clear(&mut self, attempt: Attempt) {
-        self.act(|world| world.attempts.remove(&attempt));
+        self.act(|world| {
+            world.cleared.push(attempt);
+            world.attempts.remove(&attempt)
+        });
     }
 
     fn clean(&mut self, _: Vec<u64>, _: u64) -> bool {
