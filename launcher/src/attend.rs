@@ -2,9 +2,9 @@
 //! reports their ends.
 //!
 //! The answer on standard output is `\0ok\0`, then `NAME=VALUE\0` for each variable, then `\0`. What comes on standard
-//! input is a line for each process that has ended, `PID STATUS` with a status as of `wait`, and at last `end`. The end of
-//! the input is the end of the job. When the profile is written, `\0end\0`, lines `NAME VALUE` and `\0` follow on standard
-//! output. Remarks go to standard error.
+//! input is a line for each process that has ended, `PID STATUS` with a status as of `wait`, `kill` where the processes that
+//! are left are to be killed at once, and at last `end`. The end of the input is the end of the job. When the profile is
+//! written, `\0end\0`, lines `NAME VALUE` and `\0` follow on standard output. Remarks go to standard error.
 //!
 //! Processes of the job that are left are killed: what they hold is given to others. Without `end` the other program was
 //! killed, and nothing else ends them. After it they are those that escaped, as a process does that is forked while its
@@ -61,7 +61,7 @@ impl Armed<'_> {
             let start = Started { channel, pid, at: started, attended: true, ledgers, group };
             prepared.recording(start, &mps)
         });
-        let (ending, is_over) = Reports::default().wait(&mut recording);
+        let (ending, is_over) = Reports::default().wait(&mut recording, &|| kill_all(&environment));
         if !is_over {
             kill_all(&environment);
         }
@@ -151,11 +151,13 @@ struct Reports {
     failed: Option<Ending>,
     /// The other program says that the job is over.
     is_over: bool,
+    /// The other program says that no process may be left.
+    is_to_kill: bool,
 }
 
 impl Reports {
     /// How the job ended, and whether the other program said that it did.
-    fn wait(mut self, recording: &mut Option<Recording>) -> (Ending, bool) {
+    fn wait(mut self, recording: &mut Option<Recording>, kill: &dyn Fn()) -> (Ending, bool) {
         let mut next_poll = Instant::now();
         loop {
             let now = Instant::now();
@@ -169,6 +171,11 @@ impl Reports {
                     Ok(read) => {
                         for (pid, ending) in self.take(&room[..read]) {
                             recording.descendant_ended(pid, ending);
+                        }
+                        if std::mem::take(&mut self.is_to_kill) {
+                            // While they live, what they hold is recorded.
+                            let _ = recording.poll();
+                            kill();
                         }
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -191,6 +198,7 @@ impl Reports {
             }
             let line = std::mem::take(&mut self.line);
             self.is_over |= line == b"end";
+            self.is_to_kill |= line == b"kill";
             let Some((pid, ending)) = parse(&line) else { continue };
             if ending != Ending::Exited(0) {
                 self.failed.get_or_insert(ending);
@@ -238,6 +246,8 @@ mod tests {
         assert!(reports.take(&long).is_empty() && reports.line.len() == LONGEST_LINE);
         assert!(reports.take(b"\n\n7\n-1 0\nx 0\n7 x\n7 4991\n").is_empty());
         assert!(!reports.is_over);
+        assert!(reports.take(b"kill\n").is_empty());
+        assert!(reports.is_to_kill && !reports.is_over);
         assert!(reports.take(b"end\n").is_empty());
         assert!(reports.is_over);
     }

@@ -39,6 +39,8 @@ impl Item {
     pub const JOB_ID: Self = Self(2);
     /// `uint32_t *`.
     pub const JOB_STEP: Self = Self(3);
+    /// `uint32_t *`.
+    pub const JOB_LOCAL_TASK_COUNT: Self = Self(6);
     /// `int *, char ***`.
     pub const JOB_ARGV: Self = Self(9);
     /// `char ***`.
@@ -273,6 +275,7 @@ mod tests {
             ("S_JOB_GID", i64::from(Item::JOB_GID.0)),
             ("S_JOB_ID", i64::from(Item::JOB_ID.0)),
             ("S_JOB_STEPID", i64::from(Item::JOB_STEP.0)),
+            ("S_JOB_LOCAL_TASK_COUNT", i64::from(Item::JOB_LOCAL_TASK_COUNT.0)),
             ("S_JOB_ARGV", i64::from(Item::JOB_ARGV.0)),
             ("S_JOB_ENV", i64::from(Item::JOB_ENV.0)),
             ("S_TASK_EXIT_STATUS", i64::from(Item::TASK_EXIT_STATUS.0)),

@@ -22,6 +22,8 @@ const READY: &[u8] = b"\0ok\0";
 const DONE: &[u8] = b"\0end\0";
 /// By this a recorder knows that the step ended, and not only the process that it belongs to.
 const END_LINE: &[u8] = b"end\n";
+/// By this it knows that all tasks of the step have ended, and what they left is to be killed.
+const KILL_LINE: &[u8] = b"kill\n";
 /// More variables than any answer has.
 const LONGEST_ANSWER: usize = 1 << 20;
 
@@ -178,6 +180,11 @@ impl Recorder {
     /// Reports how a task ended. `status`: as of `wait`. Allocates nothing that outlives it, and never waits.
     pub fn ended(&self, pid: u32, status: i32) {
         write(self.input.as_raw_fd(), format!("{pid} {status}\n").as_bytes());
+    }
+
+    /// Has the recorder kill what is left of the step: no task of it is left.
+    pub fn kill_rest(&self) {
+        write(self.input.as_raw_fd(), KILL_LINE);
     }
 
     /// Ends the recording and waits until the profile is written: what else the recorder does is for later jobs.

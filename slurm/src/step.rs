@@ -402,6 +402,10 @@ pub fn ended(spank: Spank) {
         (recorder, spank.number(Item::TASK_PID), spank.number(Item::TASK_EXIT_STATUS))
     {
         recorder.ended(pid, status.cast_signed());
+        // Slurm kills the runtime and not what runs in its container, and then waits a minute for what holds the output.
+        if container::is_one(spank) && spank.number(Item::JOB_LOCAL_TASK_COUNT) == Some(1) {
+            recorder.kill_rest();
+        }
         retry::ended(status.cast_signed());
     }
     if let Some(status) = spank.number(Item::TASK_EXIT_STATUS).filter(|status| *status != 0) {
