@@ -134,6 +134,36 @@ def batches_are_read_in_place():
 
 
 @case
+def what_is_made_before_its_batch_comes_is_that_batch():
+    class Changing:
+        def __iter__(self):
+            for index in range(90):
+                # Most batches are described alike, others not.
+                yield [numpy.full(3 + index // 20 % 2, index), {"n": index // 30}]
+
+    with Running(Changing(), epochs=1, ring=3):
+        loader = Consumer("case", keep=3)
+        batches, kept, made, taken = iter(loader), [], set(), 0
+        for index in range(90):
+            array, rest = batch = next(batches)
+            assert array.tolist() == [index] * (3 + index // 20 % 2) and rest == {"n": index // 30}, index
+            taken += id(batch) in made
+            # Its own from now on: another batch of the same memory has other objects.
+            array[:] = -1
+            rest["n"] = None
+            kept = [*kept[-1:], batch]
+            loader._prepare()
+            made = {id(loader._ready[2])} if loader._ready else set()
+            assert not made or loader._ready[1].lease is None, "leased before it has come"
+            assert loader._core.welcome().leases == len(kept), "what is only made is not leased"
+        assert taken > 40, taken
+        assert list(batches) == []
+        del array, rest, batch, kept
+        loader.close()
+        assert loader._ready is None
+
+
+@case
 def batches_that_are_kept_do_not_change():
     with Running(Numbers(40), epochs=1, ring=3):
         loader = Consumer("case")

@@ -7,16 +7,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::gpu::{self, Event as GpuEvent, Gpu, GpuCopy, GpuView, Pending};
+use crate::bell::Ear;
+use crate::gpu::{Event as GpuEvent, Gpu, GpuCopy, GpuView, Pending};
 use crate::memory::{Access, View};
-use crate::message::{self, BadMessage, Batch, Reply, Request, Start, VERSION};
+use crate::message::{BadMessage, Batch, NO_GPU, Reply, Request, Start, VERSION};
 use crate::place::Folder;
 use crate::ring::{Position, Slow};
 use crate::sys::Descriptor;
-use crate::{Error, description, place, sys};
+use crate::{Error, place, sys};
+
+mod inbox;
 
 /// How often to look for a producer that is not there yet.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// How often to look whether the producer lives, while nothing comes.
+const LOOK_FOR_END: Duration = Duration::from_millis(100);
 
 /// Most memory of one batch.
 const MAX_REGION: u64 = 1 << 46;
@@ -74,9 +80,9 @@ pub enum Event {
 pub struct Welcome {
     /// The producer, also over its restarts.
     pub session: [u8; 16],
-    /// Batches of an epoch, or [`message::UNKNOWN`].
+    /// Batches of an epoch, or [`UNKNOWN`](crate::message::UNKNOWN).
     pub batches: u64,
-    /// Samples of an epoch, or [`message::UNKNOWN`].
+    /// Samples of an epoch, or [`UNKNOWN`](crate::message::UNKNOWN).
     pub samples: u64,
     /// What happens when this consumer is slow.
     pub slow: Slow,
@@ -94,6 +100,8 @@ struct Mapped {
 struct Link {
     socket: Arc<Descriptor>,
     end: Option<Arc<Descriptor>>,
+    /// What it sleeps on; none for the socket.
+    ear: Option<Arc<Ear>>,
     /// Counts connections.
     number: u64,
 }
@@ -206,7 +214,7 @@ impl Consumer {
         sys::send(socket.raw(), &hello.encode(), None).map_err(|_| Error::Died)?;
         inner.links += 1;
         let number = inner.links;
-        inner.link = Some(Link { socket: socket.clone(), end: end.clone(), number });
+        inner.link = Some(Link { socket: socket.clone(), end: end.clone(), ear: None, number });
         // What the former connection mapped is unmapped when its last batch is released.
         inner.mapped.clear();
         inner.inbox.clear();
@@ -220,7 +228,7 @@ impl Consumer {
             inner.drain(self.config.access)?;
             match inner.inbox.pop_front() {
                 Some(Reply::Welcome { session, batches, samples, slow, gpu }) => {
-                    let on_gpu = gpu != gpu::NONE;
+                    let on_gpu = gpu != NO_GPU;
                     inner.welcome = Some(Welcome { session, batches, samples, slow, on_gpu });
                     return inner.open(gpu);
                 }
@@ -288,6 +296,9 @@ impl Consumer {
             if inner.ended {
                 return Ok(Event::End);
             }
+            // Before the socket is looked into: what comes later rings.
+            let ear = inner.link.as_ref().and_then(|link| link.ear.clone());
+            let value = ear.as_ref().map_or(0, |ear| ear.value());
             let drained = inner.drain(self.config.access);
             let result = drained.and_then(|()| inner.event());
             match result {
@@ -314,6 +325,12 @@ impl Consumer {
             let Some(link) = &inner.link else { return Err(Error::Died) };
             let (socket, end) = (link.socket.clone(), link.end.clone());
             drop(inner);
+            if let Some(ear) = ear {
+                if !ear.wait(value, left.min(LOOK_FOR_END)) {
+                    return Ok(Event::Again);
+                }
+                continue;
+            }
             // Rounded up, so that the rest of a millisecond is no busy loop.
             let left = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
             if !sys::wait(&socket, end.as_deref(), left).map_err(Error::io("waiting for the producer"))? {
@@ -390,194 +407,5 @@ impl Consumer {
     pub fn copy(&self, lease: u64, bytes: u64) -> Result<GpuCopy, Error> {
         let view = self.lock().leases.get(&lease).and_then(|lease| lease.gpu.clone());
         GpuCopy::new(&*view.ok_or(Error::Misuse("the batch has no data on a GPU"))?, bytes)
-    }
-}
-
-impl Inner {
-    /// Ends the connection. What it mapped is unmapped when its last batch is released.
-    fn disconnect(&mut self) {
-        self.link = None;
-        self.inbox.clear();
-        self.mapped.clear();
-    }
-
-    /// Opens the GPU that batches lie on.
-    fn open(&mut self, uuid: gpu::Uuid) -> Result<(), Error> {
-        if uuid == gpu::NONE {
-            self.gpu = None;
-        } else if self.gpu.as_ref().is_none_or(|gpu| gpu.uuid() != uuid) {
-            match Gpu::of_uuid(uuid) {
-                Ok(gpu) => self.gpu = Some(gpu),
-                Err(error) => {
-                    self.disconnect();
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A packet that cannot be sent was for a producer that is gone or does not read; the next call of `next` notices.
-    fn say(&self, request: &Request) {
-        if let Some(link) = &self.link {
-            let _ = sys::send(link.socket.raw(), &request.encode(), None);
-        }
-    }
-
-    /// Takes packets until one of them is for the caller, or none is left.
-    ///
-    /// A batch that has come is handed on by one system call: the producer's end is looked for only where nothing has come.
-    fn drain(&mut self, access: Access) -> Result<(), Error> {
-        let Some(link) = &self.link else { return Err(Error::Died) };
-        let (socket, end) = (link.socket.clone(), link.end.clone());
-        self.receive(&socket, access)?;
-        if !self.inbox.is_empty() {
-            return Ok(());
-        }
-        let ended =
-            end.is_some_and(|end| sys::poll(&mut [sys::wanted(end.raw(), libc::POLLIN)], 0).unwrap_or(false));
-        if ended {
-            // What it sent before its end has come by now.
-            self.receive(&socket, access)?;
-            if self.inbox.is_empty() {
-                return Err(Error::Died);
-            }
-        }
-        Ok(())
-    }
-
-    /// Receives while the inbox is empty.
-    ///
-    /// # Errors
-    /// [`Error::Died`] at the connection's end.
-    fn receive(&mut self, socket: &Descriptor, access: Access) -> Result<(), Error> {
-        let mut buffer = [0u8; message::MAX_BYTES];
-        while self.inbox.is_empty() {
-            let received = match sys::receive(socket.raw(), &mut buffer) {
-                Ok(received) if received.bytes == 0 => return Err(Error::Died),
-                Ok(received) => received,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                // The producer has closed its end with packets of ours unread. Its own still come after this error.
-                Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => continue,
-                Err(error) => return Err(Error::System { what: "receiving", error }),
-            };
-            if received.truncated {
-                return Err(BadMessage::Length.into());
-            }
-            let reply = Reply::decode(buffer.get(..received.bytes).unwrap_or_default())?;
-            self.sort(reply, received.descriptor, access)?;
-        }
-        Ok(())
-    }
-
-    fn sort(
-        &mut self,
-        reply: Reply,
-        descriptor: Option<std::os::fd::OwnedFd>,
-        access: Access,
-    ) -> Result<(), Error> {
-        match (reply, descriptor) {
-            (Reply::Region { region, bytes }, Some(descriptor)) => {
-                if bytes > MAX_REGION || self.mapped.contains_key(&region) || self.mapped.len() > 4096 {
-                    return Err(BadMessage::Value.into());
-                }
-                let view = Arc::new(View::new(&descriptor, bytes, access)?);
-                self.mappings += 1;
-                self.mapped.insert(region, Mapped { number: self.mappings, view, gpu: None });
-            }
-            (Reply::Gpu { region, bytes }, Some(descriptor)) => {
-                let (Some(gpu), Some(mapped)) = (&self.gpu, self.mapped.get_mut(&region)) else {
-                    return Err(BadMessage::Order.into());
-                };
-                if bytes == 0 || bytes > MAX_REGION || mapped.gpu.is_some() {
-                    return Err(BadMessage::Value.into());
-                }
-                mapped.gpu = Some(Arc::new(GpuView::new(gpu, &descriptor, bytes)?));
-            }
-            (Reply::Region { .. } | Reply::Gpu { .. }, None) | (_, Some(_)) => {
-                return Err(BadMessage::Descriptor.into());
-            }
-            (Reply::Forget { region }, None) => _ = self.mapped.remove(&region),
-            (reply, None) => self.inbox.push_back(reply),
-        }
-        Ok(())
-    }
-
-    /// What comes next, if it is there.
-    fn event(&mut self) -> Result<Option<Event>, Error> {
-        loop {
-            let Some(reply) = self.inbox.pop_front() else {
-                let slow = self.welcome.is_some_and(|welcome| welcome.slow != Slow::Wait);
-                if slow && !self.wants {
-                    self.wants = true;
-                    self.say(&Request::Want);
-                }
-                return Ok(None);
-            };
-            match reply {
-                // Of an epoch that was skipped while it was under way.
-                Reply::Batch(batch) if self.position.is_some_and(|(next, _)| batch.position < next) => {
-                    self.wants = false;
-                    self.say(&Request::Release { lease: batch.lease });
-                }
-                Reply::EpochEnd { epoch, .. }
-                    if self.position.is_some_and(|(next, _)| epoch < next.epoch) => {}
-                Reply::Batch(batch) => {
-                    self.wants = false;
-                    let event = self.batch(batch)?;
-                    return Ok(Some(event));
-                }
-                Reply::EpochEnd { epoch, batches } => {
-                    self.position = Some((Position { epoch: epoch.saturating_add(1), index: 0 }, 0));
-                    return Ok(Some(Event::EpochEnd(Position { epoch, index: batches })));
-                }
-                Reply::Dropped { batches } => self.dropped = self.dropped.saturating_add(batches),
-                Reply::End => {
-                    self.ended = true;
-                    return Ok(Some(Event::End));
-                }
-                Reply::Failed { text } => return Err(Error::Failed(text)),
-                Reply::Refused { code, text } => return Err(Error::Refused { code, text }),
-                _ => return Err(BadMessage::Order.into()),
-            }
-        }
-    }
-
-    fn batch(&mut self, batch: Batch) -> Result<Event, Error> {
-        let Some(Mapped { number, view, gpu }) = self.mapped.get(&batch.region) else {
-            return Err(BadMessage::Order.into());
-        };
-        let info = batch.info;
-        if info.description > description::MAX_BYTES as u64 {
-            return Err(description::BadDescription::TooLong.into());
-        }
-        let bytes = view.copy(info.data, info.description).ok_or(description::BadDescription::Extent)?;
-        if info.gpu > gpu.as_ref().map_or(0, |view| view.bytes()) {
-            return Err(description::BadDescription::Extent.into());
-        }
-        // Most batches are described by the very same bytes.
-        if bytes != *self.last || (info.data, info.gpu) != self.last_data {
-            description::check(&bytes, (info.data, info.gpu), |_| {})?;
-            (self.last, self.last_data) = (Arc::new(bytes), (info.data, info.gpu));
-        }
-        let Position { epoch, index } = batch.position;
-        self.position = Some((Position { epoch, index: index.saturating_add(1) }, info.after));
-        self.made += 1;
-        let lease = self.made;
-        let (view, gpu, region) = (view.clone(), gpu.clone(), *number);
-        let received = Received {
-            lease,
-            start: view.start(),
-            region,
-            bytes: view.bytes(),
-            batch,
-            description: self.last.clone(),
-            gpu: gpu.as_ref().map(|view| (view.address(), view.ordinal())),
-        };
-        let link = self.link.as_ref().map_or(0, |link| link.number);
-        let used = info.data.saturating_add(info.description);
-        self.leases.insert(lease, Lease { link, lease: batch.lease, view, gpu, used });
-        Ok(Event::Batch(received))
     }
 }

@@ -10,15 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 mod driver;
 
+use crate::message::{NO_GPU, Uuid};
 use crate::sys::Descriptor;
 use crate::{Error, sys};
 use driver::{Access, Functions, Location, Properties};
-
-/// Identifies a GPU, or a part of one, on a machine.
-pub type Uuid = [u8; 16];
-
-/// No GPU.
-pub const NONE: Uuid = [0; 16];
 
 /// Each array on a GPU begins at a multiple of this many bytes, as DLPack asks.
 pub const ALIGNMENT: u64 = 256;
@@ -164,10 +159,10 @@ impl Drop for Gpu {
 }
 
 fn identity(cuda: &Functions, ordinal: c_int) -> Option<Uuid> {
-    let mut uuid = NONE;
+    let mut uuid = NO_GPU;
     // SAFETY: the out-parameter lives for the call and has the size of a CUuuid.
     let code = unsafe { (cuda.uuid)(&raw mut uuid, ordinal) };
-    (code == 0 && uuid != NONE).then_some(uuid)
+    (code == 0 && uuid != NO_GPU).then_some(uuid)
 }
 
 /// An identity as nvidia-smi prints it.

@@ -13,6 +13,7 @@
 //! - [`producer`], [`consumer`]: both ends
 //! - [`ffi`]: the functions that the Python package calls
 
+mod bell;
 pub mod consumer;
 pub mod description;
 mod error;

@@ -1,6 +1,5 @@
 //! What both sides say over the socket: one packet each, little-endian, of a length that its kind fixes.
 
-use crate::gpu::Uuid;
 use crate::ring::{Position, Slow};
 
 /// Version of the protocol; both sides must have the same.
@@ -14,6 +13,12 @@ const MAX_TEXT: usize = 768;
 
 /// A number that stands for none.
 pub const UNKNOWN: u64 = u64::MAX;
+
+/// Identifies a GPU, or a part of one, on a machine.
+pub type Uuid = [u8; 16];
+
+/// No GPU.
+pub const NO_GPU: Uuid = [0; 16];
 
 /// Why a packet is not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -106,7 +111,7 @@ pub enum Refusal {
 /// From the producer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// The consumer is attached.
+    /// The consumer is attached. With the descriptor of the word that it sleeps on, if there is one.
     Welcome {
         /// The producer, also over its restarts.
         session: [u8; 16],
@@ -116,7 +121,7 @@ pub enum Reply {
         samples: u64,
         /// What happens when the consumer is slow.
         slow: Slow,
-        /// The GPU that batches lie on, or [`NONE`](crate::gpu::NONE).
+        /// The GPU that batches lie on, or [`NO_GPU`].
         gpu: Uuid,
     },
     /// The consumer is not attached, or not any more.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 mod state;
 
 pub use state::Counts;
-pub(crate) use state::{Inner, Link, OTHER_ORDER, Shared};
+pub(crate) use state::{Attached, Inner, Link, OTHER_ORDER, Shared};
 
 use crate::gpu::{Gpu, GpuSlot};
 use crate::memory::Slot;

@@ -1,12 +1,13 @@
 //! The thread of a producer that serves its consumers.
 
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gpu;
-use crate::message::{self, Refusal, Reply, Request, VERSION};
+use crate::bell::Bell;
+use crate::message::{self, NO_GPU, Refusal, Reply, Request, VERSION};
 use crate::place::{Folder, MAX_CONSUMERS};
-use crate::producer::{Inner, Link, NO_SPILL, OTHER_ORDER, Shared};
+use crate::producer::{Attached, Inner, Link, NO_SPILL, OTHER_ORDER, Shared};
 use crate::ring::{Denied, Slow};
 use crate::sys::{self, Descriptor};
 
@@ -160,7 +161,7 @@ impl Inner {
             }
         };
         let (batches, samples) = (self.config.batches, self.config.samples);
-        let gpu = self.gpu.as_ref().map_or(gpu::NONE, |gpu| gpu.uuid());
+        let gpu = self.gpu.as_ref().map_or(NO_GPU, |gpu| gpu.uuid());
         let welcome = Reply::Welcome { session: self.session, batches, samples, slow, gpu };
         let Some(link) = self.links.get_mut(&id) else { return };
         if let Some((code, text)) = refusal {
@@ -170,7 +171,9 @@ impl Inner {
         }
         link.attached = true;
         let who = (link.pid, link.start);
-        link.say(&welcome, None);
+        // Without a bell a consumer sleeps on its socket.
+        link.bell = Bell::new().ok().map(Arc::new);
+        link.say(&welcome, link.bell.clone().map(Attached::Bell));
         if let Some(found) = self.expected.iter().position(|expected| *expected == who) {
             self.expected.swap_remove(found);
         }

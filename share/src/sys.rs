@@ -6,7 +6,8 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::time::Duration;
 
 /// Descriptors that a forked child must not keep: as long as it does, the other side sees no end.
 static OPEN: [AtomicI32; 512] = [const { AtomicI32::new(-1) }; 512];
@@ -248,6 +249,24 @@ pub fn poll(wanted: &mut [libc::pollfd], timeout: i32) -> io::Result<bool> {
 pub fn wait(socket: &Descriptor, end: Option<&Descriptor>, timeout: i32) -> io::Result<bool> {
     let end = end.map_or(-1, Descriptor::raw);
     poll(&mut [wanted(socket.raw(), libc::POLLIN), wanted(end, libc::POLLIN)], timeout)
+}
+
+/// Wakes all that sleep on a word in memory that processes share.
+pub fn futex_wake(word: &AtomicU32) {
+    let all = libc::c_int::MAX;
+    // SAFETY: the word lives for the call. It cannot fail.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, all) };
+}
+
+/// Sleeps on a word in memory that processes share, if it has this value: until it is woken, or for so long. False
+/// after a signal.
+pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Duration) -> bool {
+    let seconds = timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX);
+    let timeout = libc::timespec { tv_sec: seconds, tv_nsec: timeout.subsec_nanos().into() };
+    // SAFETY: word and timeout live for the call. Any other error means that it did not sleep, or not for long.
+    let code =
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const timeout) };
+    code == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINTR)
 }
 
 /// What to wait for.

@@ -49,6 +49,7 @@ cases! {
     batches_of_other_sizes
     batches_are_read_in_place
     batches_that_are_kept_do_not_change
+    what_is_made_before_its_batch_comes_is_that_batch
     slow_consumers_miss_batches_or_get_them_from_disk
     a_late_consumer_begins_with_an_epoch_or_now
     a_state_continues_with_the_first_sample_that_was_not_handed_out

@@ -3,8 +3,8 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_ushort, c_void};
 use std::sync::OnceLock;
 
-use super::Uuid;
 use crate::Error;
+use crate::message::Uuid;
 
 /// `CUmemLocation`.
 #[repr(C)]

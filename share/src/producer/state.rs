@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::{Config, Reserved};
+use crate::bell::Bell;
 use crate::gpu::{Gpu, GpuSlot};
 use crate::memory::Slot;
 use crate::message::{Batch, Refusal, Reply};
@@ -25,6 +26,7 @@ pub(crate) const OTHER_ORDER: &str = "the loader gives its samples in another or
 pub(crate) enum Attached {
     Slot(Arc<Slot>),
     Gpu(Arc<GpuSlot>),
+    Bell(Arc<Bell>),
     File(Arc<OwnedFd>),
 }
 
@@ -33,6 +35,7 @@ impl Attached {
         match self {
             Self::Slot(slot) => slot.descriptor(),
             Self::Gpu(slot) => slot.descriptor(),
+            Self::Bell(bell) => bell.descriptor(),
             Self::File(file) => file.as_fd(),
         }
     }
@@ -55,6 +58,8 @@ pub(crate) struct Link {
     pub dead: bool,
     pub outbox: VecDeque<(Vec<u8>, Option<Attached>)>,
     regions: BTreeSet<u64>,
+    /// Rings when something was sent; none before it is attached, or where there was no memory for it.
+    pub bell: Option<Arc<Bell>>,
 }
 
 impl Link {
@@ -71,6 +76,7 @@ impl Link {
             dead: false,
             outbox: VecDeque::new(),
             regions: BTreeSet::new(),
+            bell: None,
         }
     }
 
@@ -86,6 +92,16 @@ impl Link {
 
     /// Sends what the socket takes.
     pub fn flush(&mut self) {
+        let waiting = self.outbox.len();
+        self.send();
+        if self.outbox.len() < waiting
+            && let Some(bell) = &self.bell
+        {
+            bell.ring();
+        }
+    }
+
+    fn send(&mut self) {
         while let Some((packet, attached)) = self.outbox.front() {
             match sys::send(self.socket.raw(), packet, attached.as_ref().map(Attached::descriptor)) {
                 Ok(()) => _ = self.outbox.pop_front(),

@@ -15,6 +15,7 @@ from ._core import (
     SLOW,
     UNKNOWN,
     ConsumerConfig,
+    Found,
     NextBatch,
     NoProducer,
     ProducerDied,
@@ -23,6 +24,7 @@ from ._core import (
     Welcome,
     checked,
     encoded,
+    figures_of,
     library,
     named,
 )
@@ -31,6 +33,8 @@ from ._tree import Decoder
 
 # How long a call may wait, in milliseconds, before Python looks for signals; and while copies to a GPU are under way.
 _SLICE, _COPYING = 200, 1
+# Where a batch's figures are, among those that the library gives.
+_LEASE, _REGION, _EPOCH, _INDEX, _SAMPLES, _BEFORE, _AFTER, _DESCRIBED = 0, 2, 4, 5, 6, 7, 8, slice(10, 12)
 
 
 class Consumer:
@@ -114,12 +118,15 @@ class Consumer:
         # Where the last description was, and how batches with it are built. The library keeps a description until the next
         # one has come, so that the same place means the same description.
         self._described, self._plan = None, None
+        # Figures of the last batch, which memory came after which, and what is made for the batch that comes next.
+        self._last, self._follows, self._ready = (0,) * len(Found._fields), {}, None
         self._lost = False
         self._pushed = collections.deque()
         # Parts of batches that are not handed out yet, for other sizes.
         self._parts = collections.deque()
         self._offset = state.get("offset", 0)
-        self._place = dict(state) if state else None
+        # Epoch, index, order and offset of the first sample that is not handed out.
+        self._place = (state["epoch"], state["index"], state["order"], self._offset) if state else (0, 0, 0, 0)
         self._iteration = None
 
     def __len__(self):
@@ -173,10 +180,10 @@ class Consumer:
         producer has that batch or has not begun."""
         if self._parts:
             part = self._parts[0]
-            place = {"epoch": part.epoch, "index": part.index, "order": part.before, "offset": part.start}
+            place = (part.epoch, part.index, part.before, part.start)
         else:
-            place = self._place or {"epoch": 0, "index": 0, "order": 0, "offset": 0}
-        return dict(place)
+            place = self._place
+        return dict(zip(("epoch", "index", "order", "offset"), place))
 
     def record_stream(self, stream):
         """Batches are copied or read on this CUDA stream, too: one is released only when the stream has come so far. A stream of
@@ -187,6 +194,7 @@ class Consumer:
         """Leaves the producer. Batches that are still in use stay valid."""
         self._parts.clear()
         self._pushed.clear()
+        self._ready = None
         self._core.close()
 
     def __enter__(self):
@@ -201,7 +209,7 @@ class Consumer:
         while self._pushed and self._pushed[0].epoch <= epoch:
             self._pushed.popleft()
         self._core.skip(epoch)
-        self._place = {"epoch": epoch + 1, "index": 0, "order": 0, "offset": 0}
+        self._place = (epoch + 1, 0, 0, 0)
 
     def _event(self):
         """The next part or the end of an epoch; None at the end of all."""
@@ -210,6 +218,8 @@ class Consumer:
         while True:
             if self._lost:
                 self._attach(self._timeout)
+            if self._ready is None and self._described is not None and self._decoder.is_lazy:
+                self._prepare()
             try:
                 code = self._core.next(self._next)
             except ProducerDied:
@@ -218,32 +228,51 @@ class Consumer:
                     raise
                 self._attach(self._reconnect)
                 continue
+            if code == 0:
+                return self._part()
             if code == END:
                 return None
             if code == EPOCH_END:
                 return _EpochEnd(self._next.epoch)
-            if code != AGAIN:
-                return self._part()
 
     def _attach(self, timeout):
         self._core.attach(timeout)
+        # All memory is another now.
+        self._ready = None
         self._lost = False
 
     def _part(self):
-        found = self._next
-        described = (found.description, found.description_bytes)
+        figures = figures_of(self._next)
+        region, described = figures[_REGION], figures[_DESCRIBED]
+        ready, self._ready = self._ready, None
+        if ready is not None and ready[0] == region and described == self._described:
+            if self._core.take(ready[1], figures[_LEASE], self._keep):
+                self._last = figures
+                return _Part(figures, ready[2])
         if described != self._described:
             # Nothing is taken for the last one if this raises.
             self._described = None
             self._plan = self._decoder.plan(ctypes.string_at(*described))
             self._described = described
-        return _Part(found, self._plan(self._core.memory(found, self._keep)))
+        found = Found._make(figures)
+        self._follows[self._last[_REGION]] = region
+        if len(self._follows) > 256:
+            self._follows.clear()
+        self._last = figures
+        return _Part(figures, self._plan(self._core.memory(found, self._keep)))
+
+    def _prepare(self):
+        """Makes the arrays of the batch that most likely comes next, while the program would wait for it: the producer fills
+        its slots in turns, and most batches are described alike. They are not handed out before the batch is leased."""
+        region = self._follows.get(self._last[_REGION])
+        memory = self._core.blank(region)
+        if memory is not None:
+            self._ready = (region, memory, self._plan(memory))
 
     def _take(self, iteration):
         """The next batch of an iteration; None at its end."""
         while True:
-            held = sum(part.stop - part.start for part in self._parts)
-            if self._size is not None and held >= self._size:
+            if self._size is not None and sum(part.stop - part.start for part in self._parts) >= self._size:
                 return self._cut(self._size)
             event = self._event()
             if event is None:
@@ -257,9 +286,9 @@ class Consumer:
                 self._pushed.appendleft(event)
                 return self._tail()
             if isinstance(event, _EpochEnd):
-                self._place = {"epoch": event.epoch + 1, "index": 0, "order": 0, "offset": 0}
+                self._place = (event.epoch + 1, 0, 0, 0)
                 return self._tail()
-            self._place = {"epoch": event.epoch, "index": event.index + 1, "order": event.after, "offset": 0}
+            self._place = (event.epoch, event.index + 1, event.after, 0)
             start, self._offset = self._offset, 0
             if self._size is None and not start:
                 return event.batch
@@ -323,14 +352,16 @@ class _EpochEnd:
 class _Part:
     """A batch of the producer, of which the samples from `start` on are not handed out."""
 
-    __slots__ = ("epoch", "index", "before", "after", "samples", "start", "stop", "batch")
+    __slots__ = ("epoch", "_figures", "start", "stop", "batch")
 
-    def __init__(self, found, batch):
-        self.epoch, self.index = found.epoch, found.index
-        self.before, self.after = found.before, found.after
-        self.samples = self.stop = found.samples
-        self.start = 0
-        self.batch = batch
+    def __init__(self, figures, batch):
+        self._figures, self.batch = figures, batch
+        self.epoch, self.start, self.stop = figures[_EPOCH], 0, figures[_SAMPLES]
+
+    index = property(lambda self: self._figures[_INDEX])
+    before = property(lambda self: self._figures[_BEFORE])
+    after = property(lambda self: self._figures[_AFTER])
+    samples = property(lambda self: self._figures[_SAMPLES])
 
 
 class _Core:
@@ -339,9 +370,11 @@ class _Core:
     def __init__(self, config, timeout):
         self._handle = ctypes.c_void_p()
         self._pid = os.getpid()
+        self._call = library.radrm_share_next
         self._kinds = {}
         self._lock = threading.Lock()
-        self._held = 0
+        # Leases of batches whose memory is in use here. Changed by calls that hold the interpreter's lock throughout.
+        self._held = set()
         self._copying = []
         self.streams = set()
         self._private = config.access == 1
@@ -375,11 +408,12 @@ class _Core:
         if self._copying:
             self._copied()
             slice = _COPYING if self._copying else _SLICE
-        return checked(library.radrm_share_next(self._handle, slice, found))
+        code = self._call(self._handle, slice, found)
+        return code if code == 0 else checked(code)
 
     def memory(self, found, keep):
         """An object with the batch's bytes, which releases it when it goes; a copy if many batches are kept."""
-        if self._held >= keep:
+        if len(self._held) >= keep:
             copy = _Copy(found.data)
             ctypes.memmove(copy.address, found.address, found.data)
             if found.gpu_data:
@@ -388,27 +422,41 @@ class _Core:
                 copy.memory.streams = set()
             library.radrm_share_release(self._handle, found.lease)
             return copy.memory
-        kind = self._kinds.get(found.region)
-        if kind is None:
-            kind = type("Memory", (ctypes.c_char * found.bytes,), {"__del__": _released, "read_only": not self._private})
+        if found.region not in self._kinds:
+            members = {"__del__": _released, "read_only": not self._private, "lease": None}
             if len(self._kinds) >= 256:
                 self._kinds.clear()
-            self._kinds[found.region] = kind
-        memory = kind.from_address(found.address)
-        memory.core, memory.lease = self, found.lease
+            self._kinds[found.region] = type("Memory", (ctypes.c_char * found.bytes,), members), found.address
+        memory = self.blank(found.region)
+        memory.lease = found.lease
         if found.gpu_data:
             memory.gpu, memory.gpu_device, memory.streams = found.gpu, found.gpu_device, set()
-        with self._lock:
-            self._held += 1
+        self._held.add(found.lease)
         return memory
+
+    def blank(self, region):
+        """An object for memory that was leased before, and is not now; None if it is not known."""
+        kind, address = self._kinds.get(region, (None, 0))
+        if kind is None:
+            return None
+        memory = kind.from_address(address)
+        memory.core = self
+        return memory
+
+    def take(self, memory, lease, keep):
+        """The memory of such an object is leased; False if so many batches are kept that this one is to be copied."""
+        if len(self._held) >= keep:
+            return False
+        memory.lease = lease
+        self._held.add(lease)
+        return True
 
     def release(self, memory):
         """Releases a batch once the GPU has read it."""
         if os.getpid() != self._pid:
             return
-        with self._lock:
-            self._held -= 1
         lease = memory.lease
+        self._held.discard(lease)
         streams = getattr(memory, "streams", None)
         if streams is not None:
             streams |= self.streams
@@ -462,7 +510,8 @@ class _Copy:
 
 def _released(memory):
     try:
-        memory.core.release(memory)
+        if memory.lease is not None:
+            memory.core.release(memory)
     except Exception:  # noqa: BLE001
         # While the interpreter ends, modules may be gone, and the memory goes with the process.
         pass

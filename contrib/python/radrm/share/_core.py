@@ -1,7 +1,9 @@
 """The functions of libradrm_share.so."""
 
+import collections
 import ctypes
 import os
+import struct
 import sys
 from pathlib import Path
 
@@ -116,6 +118,11 @@ class NextBatch(ctypes.Structure):
         ("gpu", ctypes.c_uint64),
         ("gpu_device", ctypes.c_int64),
     ]
+
+
+# The figures of a batch, as numbers of Python: all of them at once.
+Found = collections.namedtuple("Found", [name for name, _ in NextBatch._fields_])
+figures_of = struct.Struct("=14Qq").unpack
 
 
 class Welcome(ctypes.Structure):

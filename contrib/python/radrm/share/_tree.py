@@ -283,6 +283,8 @@ class Decoder:
         self._framework = framework
         self._made = {}
         self._plans = {}
+        # Whether no plan so far reads a batch's memory: then a batch can be made before its data have come.
+        self.is_lazy = True
 
     def plan(self, description):
         """A function that makes the batch of a description whose data lie in `memory`, an object with the buffer interface.
@@ -393,6 +395,7 @@ class Decoder:
             wanted = self._framework or ("torch" if framework == _TORCH + _ON_GPU else None)
             if wanted == "numpy":
                 raise ShareError("numpy does not read arrays on a GPU: leave framework out, or name another one")
+            self.is_lazy = False
             return _gpu.plan(name, element, size, shape, strides, offset, wanted), at
         wanted = self._framework or {_NUMPY: "numpy", _TORCH: "torch", _DLPACK: "numpy"}[framework]
         if name is None or wanted == "cupy":
@@ -406,6 +409,8 @@ class Decoder:
         elif element >= 34:
             unit = _UNITS[(element - 34) % len(_UNITS)]
             text = ("<M8" if element < 48 else "<m8") + (f"[{unit}]" if unit else "")
+        # JAX copies what it cannot share.
+        self.is_lazy = self.is_lazy and wanted != "jax"
         return _numpy_plan(text, size, shape, strides, offset, wanted), at
 
 
