@@ -40,6 +40,7 @@ mod latency;
 mod launch_slots;
 mod load;
 mod metrics;
+mod mps;
 mod numbers;
 mod outcome;
 mod pace;
@@ -135,6 +136,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         time::follow(arguments.get(2).map(OsString::as_os_str));
         descriptors::restore(arguments.get(3));
         return dry_run::keep();
+    }
+    if arguments.get(1).is_some_and(|word| word == mps::WORD) {
+        return mps::keep();
     }
     if arguments.get(1).is_some_and(|word| word == hooks::WORD) {
         return hooks::keep();

@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use super::barrier::Barrier;
 use super::error::DaemonError;
 use super::hooks::Call;
+use super::mps::Ready;
 use super::outcome::{self, Measured};
 use super::status::{self, End};
 use super::time;
@@ -75,6 +76,8 @@ pub(crate) struct Order {
     pub(crate) group: Option<Group>,
     /// Where it waits for the other jobs of its group.
     pub(crate) barrier: Option<Barrier>,
+    /// It runs under MPS, and waits until that is there.
+    pub(crate) mps: Option<Ready>,
     /// The limit on host memory there, bytes.
     pub(crate) host_memory: Option<u64>,
     /// What the driver lets the group have of GPUs, if it can.
@@ -106,7 +109,7 @@ impl Fence {
 
 impl Order {
     /// The emulated machine that the launcher is given.
-    fn machine(&self) -> Option<&Path> {
+    pub(crate) fn machine(&self) -> Option<&Path> {
         let options = self.argv.iter().take_while(|word| *word != "--");
         options.skip_while(|word| *word != "--machine").nth(1).map(Path::new)
     }
@@ -181,6 +184,8 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
     }
     // What a prolog leaves running is not the job's.
     adopt_orphans();
+    // Likewise.
+    let mps = order.mps.as_ref().and_then(|ready| Some((ready, ready.open()?)));
     let entrance = order.group.as_ref().map(Group::entrance).transpose();
     let entrance = entrance.map_err(|error| of_node(DaemonError::GroupUnusable(error)))?;
     if let Some(user) = &order.user {
@@ -198,6 +203,9 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
     let output = open(&order.output)?;
     let error = order.error.as_ref().map(open).transpose()?;
     let started = output.metadata().map(|found| found.len()).unwrap_or(0);
+    if let Some((ready, file)) = &mps {
+        ready.wait(file);
+    }
     if let Some(barrier) = &mut barrier {
         let goes_on = barrier.pass().map_err(|error| of_node(DaemonError::NoBarrier(error)))?;
         if !goes_on {

@@ -20,6 +20,9 @@ pub struct Asked {
     pub fixed_shapes: bool,
     /// Part of each GPU's SMs, thousandths.
     pub gpu_share: Option<u32>,
+    /// Under the Multi-Process Service.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub mps: bool,
     /// A bound on the time of its steps, as `p99=20ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<String>,
@@ -61,6 +64,7 @@ impl Asked {
             gpu_mem_estimate: need.map(|need| need.bytes.0),
             fixed_shapes: spec.fixed_shapes,
             gpu_share: spec.share,
+            mps: spec.mps,
             latency: spec.target.latency.as_ref().map(ToString::to_string),
             min_speed: spec.target.speed.map(|speed| speed.0),
             exclusive: spec.exclusive,

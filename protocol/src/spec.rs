@@ -57,6 +57,9 @@ pub struct Spec {
     pub fixed_shapes: bool,
     /// Part of each GPU's SMs, in thousandths.
     pub share: Option<u32>,
+    /// It runs under the Multi-Process Service.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub mps: bool,
     /// What it is to keep beside other jobs.
     #[serde(skip_serializing_if = "Target::is_none")]
     pub target: Target,
@@ -150,7 +153,7 @@ impl Spec {
         if self.gpus > 64 {
             return Err(ProtocolError::ManyGpus(self.gpus));
         }
-        if self.gpus == 0 && (self.mem.is_some() || self.exclusive || self.share.is_some()) {
+        if self.gpus == 0 && (self.mem.is_some() || self.exclusive || self.share.is_some() || self.mps) {
             return Err(ProtocolError::NoGpus);
         }
         if self.share.is_some_and(|share| share == 0 || share > 1000) {

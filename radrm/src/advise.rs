@@ -87,6 +87,14 @@ struct Pair {
     fits: Option<bool>,
 }
 
+/// Two programs that load the same data and that the host limits.
+#[derive(Debug, PartialEq, Serialize)]
+struct Shared {
+    runs: [i64; 2],
+    /// How many times what they do now they would do together with one loader.
+    gain: f64,
+}
+
 /// A program on a card.
 #[derive(Debug, Serialize)]
 struct Card {
@@ -116,16 +124,19 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     let all: Vec<Compared> = chosen.into_iter().map(|row| compared(row, &dataset)).collect();
     let learners = learners(&dataset).map_err(|error| in_file(&path, error))?;
     let pairs = pairs(&all, &learners, &models, host::cores());
+    let shared = shared(&all, host::cores());
     let cards: Vec<Card> =
         all.iter().flat_map(|of| prices.iter().map(|priced| card(of, priced, &rows, &models))).collect();
     if flags.json {
         let programs: Vec<_> = all.iter().map(Compared::as_json).collect();
-        return print_json(&json!({ "programs": programs, "pairs": pairs, "cards": cards }));
+        return print_json(
+            &json!({ "programs": programs, "pairs": pairs, "shared": shared, "cards": cards }),
+        );
     }
     if all.is_empty() {
         return print("no run of a GPU program was recorded yet\n");
     }
-    print(&text::of(&all, &pairs, &cards))
+    print(&text::of(&all, &pairs, &shared, &cards))
 }
 
 /// A card and what an hour on it costs.
@@ -234,12 +245,6 @@ fn pairs(all: &[Compared], learners: &BTreeMap<String, Learner>, models: &Models
             let memory = models.named(gpu).map(|model| model.memory_mib << 20);
             let host = host::speeds(one.host, other.host, cores);
             let [slow_one, slow_other] = host.unwrap_or([1.0; 2]);
-            let share_gain = match (one.host, other.host, host) {
-                (Some(a), Some(b), Some(now)) if share::load_the_same(&one.row, &other.row) => {
-                    share::gain(a, b, now, cores)
-                }
-                _ => None,
-            };
             pairs.push(Pair {
                 runs: [one.row.id, other.row.id],
                 speeds: [
@@ -247,7 +252,7 @@ fn pairs(all: &[Compared], learners: &BTreeMap<String, Learner>, models: &Models
                     Figure::from(speeds[1]).slowed(slow_other),
                 ],
                 host_speeds: host,
-                share_gain,
+                share_gain: share_gain(one, other, cores),
                 bytes,
                 fits: bytes.zip(memory).map(|(bytes, memory)| bytes <= memory),
             });
@@ -259,6 +264,23 @@ fn pairs(all: &[Compared], learners: &BTreeMap<String, Learner>, models: &Models
         (a.fits == Some(false)).cmp(&(b.fits == Some(false))).then(gets_done(b).total_cmp(&gets_done(a)))
     });
     pairs
+}
+
+/// What two programs would gain by one loader for both. What they do to the GPU does not matter: the host decides.
+fn share_gain(one: &Compared, other: &Compared, cores: usize) -> Option<f64> {
+    let now = host::speeds(one.host, other.host, cores)?;
+    let is_same = one.row.gpu_model == other.row.gpu_model && share::load_the_same(&one.row, &other.row);
+    if is_same { share::gain(one.host?, other.host?, now, cores) } else { None }
+}
+
+/// Programs that would gain by it, also where no SM activity was measured.
+fn shared(all: &[Compared], cores: usize) -> Vec<Shared> {
+    let pairs = all.iter().enumerate().flat_map(|(at, one)| all[at..].iter().map(move |other| (one, other)));
+    let of = |(one, other): (&Compared, &Compared)| {
+        let gain = share_gain(one, other, cores)?;
+        Some(Shared { runs: [one.row.id, other.row.id], gain })
+    };
+    pairs.filter_map(of).collect()
 }
 
 /// A program on a card: its launch rate there from its bandwidth, or from its own runs on both.
@@ -375,7 +397,7 @@ mod tests {
             Compared { host, ..of(&Row { arguments, ..row }) }
         };
         let told = |all: &[Compared], cores| {
-            text::of(all, &pairs(all, &BTreeMap::new(), &models, cores), &[])
+            text::of(all, &pairs(all, &BTreeMap::new(), &models, cores), &shared(all, cores), &[])
                 .matches("share: expected 1.")
                 .count()
         };
@@ -383,6 +405,13 @@ mod tests {
         assert_eq!(told(&[of(1, "a"), of(2, "a")], 4), 3);
         assert_eq!(told(&[of(1, "a"), of(2, "b")], 4), 2);
         assert_eq!(told(&[of(1, "a"), of(2, "a")], 32), 0);
+        let unmeasured = |id| Compared { activity: None, ..of(id, "a") };
+        let all = [unmeasured(1), unmeasured(2)];
+        assert_eq!(
+            (pairs(&all, &BTreeMap::new(), &models, 4).len(), told(&all, 4)),
+            (0, 3),
+            "the host decides"
+        );
     }
 
     #[test]

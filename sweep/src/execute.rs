@@ -31,8 +31,8 @@ pub struct Options {
     pub launcher: PathBuf,
     /// The program that becomes a supervisor when it is given an attempt's folder behind these words.
     pub supervisor: (PathBuf, Vec<String>),
-    /// The machine's MIG instances.
-    pub instances: Vec<MigInstance>,
+    /// The machine's MIG instances; `None`: radrmd has them.
+    pub instances: Option<Vec<MigInstance>>,
     /// Groups that failed are run again.
     pub rerun: bool,
     /// Time from SIGTERM to SIGKILL.
@@ -95,8 +95,8 @@ impl<'s> Sweep<'s> {
     /// # Errors
     /// The state cannot be used, or another process runs the sweep.
     pub fn open(source: &'s Source, options: Options, stop: Stop) -> Result<Self, SweepError> {
-        for group in &source.plan.groups {
-            instances(group, &options.instances)?;
+        if let Some(all) = &options.instances {
+            source.plan.groups.iter().try_for_each(|group| instances(group, all).map(|_| ()))?;
         }
         let folder = Folder::of(&source.path)?;
         folder.make()?;

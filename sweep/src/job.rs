@@ -8,6 +8,7 @@ use radrm_scheduler_core::{Outcome, Verdict};
 use thiserror::Error;
 
 use crate::attempt::Ended;
+use crate::machine::is_of_profile;
 use crate::plan::{Collocation, Group, Run};
 
 /// Bytes of a run's name in that of its job: with the tag it is no longer than a job's name may be.
@@ -24,42 +25,62 @@ pub enum NotAJob {
     /// More jobs than a group may have.
     #[error("its {0} runs start together, and radrmd starts no more than {MAX_TOGETHER} jobs together")]
     Many(usize),
-    /// Jobs are no clients of the Multi-Process Service by themselves.
-    #[error("its run uses MPS, which radrmd does not start for a job")]
-    Mps,
-    /// The daemon chooses the instance.
-    #[error("its run names the MIG profile {0}, and radrmd chooses the GPU of a job")]
-    Mig(String),
+    /// The daemon has no such instance.
+    #[error(
+        "its run asks for a MIG instance of profile {0}, and radrmd has none: create one with `nvidia-smi mig -cgi {0} -C` \
+         and restart radrmd"
+    )]
+    NoMig(String),
+    /// Jobs that start together are on GPUs of one model.
+    #[error("its runs start together on different MIG profiles, and radrmd starts jobs together on one")]
+    MixedMig,
     /// The daemon has GPUs of its own.
     #[error("its GPUs are emulated for the sweep, and radrmd has GPUs of its own")]
     Emulated,
 }
 
-/// Whether radrmd can run a group.
-pub(crate) fn check(group: &Group) -> Result<(), NotAJob> {
+/// The model, as radrmd calls it, of the instances of a MIG profile.
+pub(crate) fn mig_model<'m>(profile: &str, models: &'m [String]) -> Option<&'m String> {
+    models.iter().find(|model| is_of_profile(model, profile))
+}
+
+/// Whether radrmd, with GPUs of these models, can run a group.
+pub(crate) fn check(group: &Group, models: &[String]) -> Result<(), NotAJob> {
     if group.runs.len() > MAX_TOGETHER {
         return Err(NotAJob::Many(group.runs.len()));
+    }
+    let profile = |run: &Run| match &run.collocation {
+        Collocation::Mig(profile) => Some(profile.clone()),
+        _ => None,
+    };
+    if group.runs.windows(2).any(|pair| profile(&pair[0]) != profile(&pair[1])) {
+        return Err(NotAJob::MixedMig);
     }
     let overlap = |one: &Run, other: &Run| {
         let is_seen = |device: &String| other.devices.contains(device);
         one.devices.is_empty() || other.devices.is_empty() || one.devices.iter().any(is_seen)
     };
-    let differ = |one: &Run, other: &Run| !is_same_site(one, other) && overlap(one, other);
+    let is_whole = |run: &Run| profile(run).is_none();
+    let differ = |one: &Run, other: &Run| is_whole(one) && !is_same_site(one, other) && overlap(one, other);
     if group.runs.iter().any(|one| group.runs.iter().any(|other| differ(one, other))) {
         return Err(NotAJob::Overlap);
     }
     group.runs.iter().try_for_each(|run| match &run.collocation {
         _ if run.emulate.is_some() => Err(NotAJob::Emulated),
-        Collocation::Mps => Err(NotAJob::Mps),
-        Collocation::Mig(profile) => Err(NotAJob::Mig(profile.clone())),
-        Collocation::Streams => Ok(()),
+        Collocation::Mig(profile) if mig_model(profile, models).is_none() => {
+            Err(NotAJob::NoMig(profile.clone()))
+        }
+        Collocation::Mig(_) => Ok(()),
+        Collocation::Streams | Collocation::Mps => Ok(()),
     })
 }
 
 /// Whether two runs of a group use the same GPUs. Without `devices` a run sees all, and its program uses the first.
 fn is_same_site(one: &Run, other: &Run) -> bool {
     let devices = |run: &Run| run.devices.iter().cloned().collect::<BTreeSet<String>>();
-    devices(one) == devices(other)
+    // Each has an instance of its own.
+    let is_instance = matches!(one.collocation, Collocation::Mig(_));
+    std::ptr::eq(one, other) || !is_instance && devices(one) == devices(other)
 }
 
 /// Which GPUs each run of a group uses: runs of equal numbers the same ones.
@@ -105,7 +126,8 @@ mod tests {
     #[test]
     fn only_what_radrmd_can_start_as_it_is_meant_becomes_a_job() {
         let run = Run { devices: vec!["0".into(), "1".into()], ..Run::default() };
-        let of = |runs: Vec<Run>| check(&Group { runs, ..Group::default() });
+        let models = ["A100 MIG 1g.5gb".to_owned(), "T4".to_owned()];
+        let of = |runs: Vec<Run>| check(&Group { runs, ..Group::default() }, &models);
         assert_eq!(of(vec![run.clone()]), Ok(()));
         assert_eq!(of(vec![run.clone(), run.clone()]), Ok(()));
         assert_eq!(of(vec![Run::default(), Run::default()]), Ok(()));
@@ -121,9 +143,13 @@ mod tests {
         let group = Group { runs: vec![run.clone(), at(&["2"]), at(&["1", "0"])], ..Group::default() };
         assert_eq!(sites(&group), [0, 1, 0]);
         let mps = Run { collocation: Collocation::Mps, ..run.clone() };
-        assert_eq!(of(vec![mps]), Err(NotAJob::Mps));
-        let mig = Run { collocation: Collocation::Mig("1g.5gb".into()), ..run.clone() };
-        assert_eq!(of(vec![mig]), Err(NotAJob::Mig("1g.5gb".into())));
+        assert_eq!(of(vec![mps]), Ok(()));
+        let mig = |profile: &str| Run { collocation: Collocation::Mig(profile.into()), ..run.clone() };
+        assert_eq!(of(vec![mig("1g.5gb")]), Ok(()));
+        assert_eq!(of(vec![mig("3g.20gb")]), Err(NotAJob::NoMig("3g.20gb".into())));
+        assert_eq!(of(vec![mig("1g.5gb"), mig("1g.10gb")]), Err(NotAJob::MixedMig));
+        let group = Group { runs: vec![mig("1g.5gb"), mig("1g.5gb")], ..Group::default() };
+        assert_eq!((check(&group, &models), sites(&group)), (Ok(()), vec![0, 1]), "an instance for each");
         assert_eq!(of(vec![Run { emulate: Some("T4".into()), ..run }]), Err(NotAJob::Emulated));
     }
 

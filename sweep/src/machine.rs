@@ -22,14 +22,17 @@ pub fn instances(group: &Group, all: &[MigInstance]) -> Result<Vec<Option<String
     let mut free: Vec<&MigInstance> = all.iter().collect();
     let mut instance = |run: &Run| {
         let Collocation::Mig(profile) = &run.collocation else { return Ok(None) };
-        let fits =
-            |instance: &&MigInstance| instance.name.to_ascii_lowercase().ends_with(&format!("mig {profile}"));
-        match free.iter().position(fits) {
+        match free.iter().position(|instance| is_of_profile(&instance.name, profile)) {
             Some(at) => Ok(Some(free.remove(at).uuid.clone())),
             None => Err(SweepError::NoMig { run: run.name.clone(), profile: profile.clone() }),
         }
     };
     group.runs.iter().map(&mut instance).collect()
+}
+
+/// Whether a device of this name is an instance of a MIG profile.
+pub(crate) fn is_of_profile(name: &str, profile: &str) -> bool {
+    name.to_ascii_lowercase().ends_with(&format!("mig {profile}"))
 }
 
 /// `radrm-run` beside this program.

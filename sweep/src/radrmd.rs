@@ -10,7 +10,8 @@ use radrm_protocol::together::Member;
 use radrm_protocol::wire::{JobRow, Request, Response};
 
 use crate::error::SweepError;
-use crate::plan::Run;
+use crate::job;
+use crate::plan::{Collocation, Run};
 
 /// Connects to the daemon.
 pub type Connect<'s> = dyn Fn() -> Result<Connection, ProtocolError> + 's;
@@ -24,6 +25,8 @@ pub struct Radrmd<'s> {
     specify: Box<Specify<'s>>,
     /// Runs that are to be started become jobs. If not, only jobs of an earlier call are waited for.
     pub(crate) takes_runs: bool,
+    /// The models of its GPUs, MIG instances among them, where they were asked for.
+    models: Vec<String>,
     /// A lost one is opened again by the next request.
     connection: Option<Connection>,
 }
@@ -32,12 +35,34 @@ impl<'s> Radrmd<'s> {
     /// A way that is not gone yet. `takes_runs`: runs that are to be started become jobs.
     #[must_use]
     pub fn new(connect: Box<Connect<'s>>, specify: Box<Specify<'s>>, takes_runs: bool) -> Self {
-        Self { connect, specify, takes_runs, connection: None }
+        Self { connect, specify, takes_runs, models: Vec::new(), connection: None }
     }
 
     /// The job of a run.
     pub(crate) fn specify(&self, run: &Run, profiler: &Path) -> Result<Spec, SweepError> {
-        (self.specify)(run, profiler).map_err(|why| SweepError::Specification { run: run.name.clone(), why })
+        let spec = (self.specify)(run, profiler);
+        let spec = spec.map_err(|why| SweepError::Specification { run: run.name.clone(), why })?;
+        Ok(match &run.collocation {
+            Collocation::Mig(profile) => {
+                Spec { model: job::mig_model(profile, &self.models).cloned(), ..spec }
+            }
+            _ => spec,
+        })
+    }
+
+    /// Asks for the models of its GPUs.
+    pub(crate) fn find_models(&mut self) -> Result<(), ProtocolError> {
+        match self.with(|connection| connection.ask(&Request::Nodes))? {
+            Response::Nodes(node) => {
+                self.models = node.gpus.into_iter().map(|gpu| gpu.model).collect();
+                Ok(())
+            }
+            other => Err(odd(&other)),
+        }
+    }
+
+    pub(crate) fn models(&self) -> &[String] {
+        &self.models
     }
 
     /// The user's jobs that are not over.

@@ -166,6 +166,7 @@ impl Engine {
             order.argv.splice(at..at, part.option());
         }
         let need = self.jobs.entries.get(&attempt.0).map(|entry| entry.spec.host()).unwrap_or_default();
+        self.serve_mps(attempt.0, &mut order)?;
         order.group = self.effects.limit_host(attempt, need, order.fence.is_some())?;
         let supervisor = self.effects.start(attempt, owner, &order)?;
         if let Some(part) = part {
@@ -201,6 +202,9 @@ impl Engine {
         if let Some(limit) = entry.limit {
             argv.extend(["--mem-limit".to_owned(), format!("{limit}B")]);
         }
+        if entry.spec.mps {
+            argv.push("--mps".to_owned());
+        }
         let times_launches = environment.iter().any(|line| line.starts_with("RADRM_KERNELS="));
         if entry.spec.fixed_shapes || self.config.estimator.mark_steps {
             argv.push("--mark-steps".to_owned());
@@ -226,6 +230,7 @@ impl Engine {
             prolog: self.config.hooks.prolog(epilog::environment(entry)),
             group: None,
             barrier: self.barrier(entry),
+            mps: None,
             host_memory: Some(entry.spec.host_memory).filter(|bytes| *bytes > 0),
             fence: entry.limit.filter(|_| self.node.gpus.has_fence()).map(|limit| Fence {
                 devices: entry.devices.clone(),

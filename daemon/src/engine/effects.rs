@@ -28,6 +28,7 @@ use crate::dry_run::{self, NodeLoad};
 use crate::error::DaemonError;
 use crate::hooks::{self, Call};
 use crate::host;
+use crate::mps;
 use crate::status::{self, Report, Status};
 use crate::supervisor::{self, Order, WORD};
 use crate::suspend::{self, answer};
@@ -116,6 +117,15 @@ pub(super) trait Effects {
     /// Has a dry run end, if it is under way; its answer comes all the same.
     fn end_dry_run(&mut self, job: u64);
 
+    /// Has the control daemon of MPS of a user held; gives how jobs know that it is there.
+    ///
+    /// # Errors
+    /// The node's fault.
+    fn serve_mps(&mut self, uid: u32, order: &mps::Order) -> Result<mps::Ready, DaemonError>;
+
+    /// Ends that for all other users.
+    fn keep_mps(&mut self, users: &BTreeSet<u32>);
+
     /// Ends what dry runs left that an earlier daemon began.
     fn sweep_dry_runs(&mut self, uid: &dyn Fn(u64) -> Option<u32>);
 
@@ -164,6 +174,10 @@ impl Paths {
         self.0.join("attempts").join(format!("{job}.{attempt}.together"))
     }
 
+    fn mps(&self, uid: u32) -> PathBuf {
+        self.0.join("attempts").join(format!("{uid}.mps"))
+    }
+
     fn epilog(&self, (job, attempt): Attempt) -> PathBuf {
         self.0.join("attempts").join(format!("{job}.{attempt}.epilog"))
     }
@@ -189,6 +203,9 @@ pub(super) struct Processes {
     children: BTreeMap<Attempt, Child>,
     /// Helpers that dry-run jobs.
     dry_runs: BTreeMap<u64, dry_run::Running>,
+    /// Helpers that hold control daemons of MPS, by user, and those that are to end.
+    mps: BTreeMap<u32, mps::Running>,
+    ending: Vec<Child>,
     /// Control groups for jobs.
     groups: Result<Delegated, Refusal>,
     /// The NVML by which the driver limits them, if it can.
@@ -202,6 +219,8 @@ impl Processes {
             watch,
             children: BTreeMap::new(),
             dry_runs: BTreeMap::new(),
+            mps: BTreeMap::new(),
+            ending: Vec::new(),
             groups: Delegated::prepare(),
             fence,
         }
@@ -355,6 +374,25 @@ impl Effects for Processes {
         if let Some(running) = self.dry_runs.get(&job) {
             running.end();
         }
+    }
+
+    fn serve_mps(&mut self, uid: u32, order: &mps::Order) -> Result<mps::Ready, DaemonError> {
+        if let Some(ready) = self.mps.get_mut(&uid).and_then(mps::Running::ready) {
+            return Ok(ready);
+        }
+        let mut running = mps::Running::start(&self.paths.mps(uid), order)?;
+        let ready = running.ready().ok_or(DaemonError::JobGone);
+        self.mps.insert(uid, running);
+        ready
+    }
+
+    fn keep_mps(&mut self, users: &BTreeSet<u32>) {
+        let unused: Vec<u32> = self.mps.keys().filter(|uid| !users.contains(uid)).copied().collect();
+        let ended = unused.iter().filter_map(|uid| self.mps.remove(uid));
+        self.ending.extend(ended.map(mps::Running::end));
+        // One that is over is waited for, so that its jobs see that.
+        self.mps.retain(|_, running| running.ready().is_some());
+        self.ending.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }
 
     fn sweep_dry_runs(&mut self, uid: &dyn Fn(u64) -> Option<u32>) {

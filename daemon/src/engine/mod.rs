@@ -24,6 +24,7 @@ mod loaders;
 mod loads;
 mod lost;
 mod monitor;
+mod mps;
 mod mps_share;
 mod needs;
 mod outbox;
@@ -317,6 +318,7 @@ impl Engine {
     /// Writes, answers, and carries out.
     fn finish_batch(&mut self, replies: Vec<(Sender<Response>, Response)>) {
         self.tend_loaders();
+        self.tend_mps();
         let committed = self.commit();
         for (reply, response) in replies {
             let response = match response {

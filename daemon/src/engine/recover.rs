@@ -224,6 +224,7 @@ impl Engine {
             // A job that could be suspended is not made to leave by signals.
             self.check_suspend(id);
             self.adopted_on_its_way(id);
+            self.serve_mps_again((id, attempt));
         }
         // Also where it is over: it is not tried again, whatever became of it.
         if cancelled {

@@ -16,6 +16,7 @@ mod kills;
 mod known;
 mod live_trace;
 mod load;
+mod mps;
 mod restart;
 mod suspend;
 mod usage;

@@ -113,7 +113,11 @@ fn runs_without_a_limit_are_alone_on_their_gpus_and_end_as_they_end() {
 fn what_radrmd_cannot_start_as_it_is_meant_is_refused_before_anything_starts() {
     let daemon = Daemon::new(GPUS);
     for (text, words, part) in [
-        ("collocation = \"mps\"\n", &[][..], "MPS"),
+        (
+            "collocation = \"3g.20gb\"\n",
+            &[][..],
+            "group : its run asks for a MIG instance of profile 3g.20gb, and radrmd has none",
+        ),
         ("mem_limit = \"50%\"\n", &[], "cannot be a job of radrmd: --gpu-mem: `50%`"),
         ("emulate = \"T4\"\n", &["--through", "radrmd"], "emulated for the sweep"),
     ] {
@@ -129,6 +133,57 @@ fn what_radrmd_cannot_start_as_it_is_meant_is_refused_before_anything_starts() {
     fs::write(place.join("sweep.toml"), "command = \"python3 program.py b 0\"\nemulate = \"T4\"\n").unwrap();
     finish(through(&place, &daemon, &["sweep.toml"])).code(0);
     assert_eq!((log(&place)["b"], jobs(&daemon).len()), ((1, 1), 0));
+}
+
+#[test]
+fn a_mig_profile_asks_for_an_instance_of_it() {
+    let profile = |name: &str, count: u32| {
+        format!(
+            "[[gpu]]\nmodel = \"A100-40GB\"\nname = \"NVIDIA A100 MIG {name}\"\nmig_profile = \"{name}\"\n\
+             memory_mib = 4864\nsms = 14\ncount = {count}\n"
+        )
+    };
+    let machine = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    fs::write(machine.path(), profile("3g.20gb", 1) + &profile("1g.5gb", 2)).unwrap();
+    let daemon = Daemon::new(&format!("emulate = \"{}\"\n", machine.path().display()));
+    let place = place(
+        "command = \"python3 program.py {x} 0\"\ncollocation = \"1g.5gb\"\n[axes]\nx = [1]\n[[group]]\nname = \"two\"\n\
+         members = [{ copies = 2 }]\n",
+    );
+    finish(through(&place, &daemon, &["sweep.toml"])).code(0);
+    assert_eq!(log(&place)["1"], (2, 2));
+    let jobs = jobs(&daemon);
+    assert!(jobs.iter().all(|job| job["asked"]["gpu_model"] == "NVIDIA A100 MIG 1g.5gb"), "{jobs:?}");
+    assert_ne!(jobs[0]["devices"], jobs[1]["devices"], "an instance for each");
+    // Three at once are more than there are.
+    let text = fs::read_to_string(place.join("sweep.toml")).unwrap().replace("copies = 2", "copies = 3");
+    fs::write(place.join("sweep.toml"), text).unwrap();
+    let output = finish(through(&place, &daemon, &["sweep.toml"]));
+    output.code(1);
+    assert!(
+        output.stderr.contains("radrmd rejects its group: the 3 jobs could never start together: "),
+        "{}",
+        output.stderr
+    );
+}
+
+#[test]
+fn runs_under_mps_are_jobs_that_ask_for_it() {
+    let daemon = Daemon::new(GPUS);
+    let bin = daemon.path("bin");
+    fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_radrm-mps-standin"), bin.join("nvidia-cuda-mps-control"))
+        .unwrap();
+    let place = place(
+        "command = \"sh -c 'echo $CUDA_MPS_PIPE_DIRECTORY >> pipes'\"\ncollocation = \"mps\"\ntogether = 2\n",
+    );
+    let mut command = through(&place, &daemon, &["sweep.toml"]);
+    command.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default()));
+    finish(command).code(0);
+    let pipes = fs::read_to_string(place.join("pipes")).unwrap();
+    let pipes: Vec<&str> = pipes.lines().collect();
+    assert!(pipes.len() == 2 && pipes[0].ends_with("/mps") && pipes[0] == pipes[1], "{pipes:?}");
+    assert!(jobs(&daemon).iter().all(|job| job["asked"]["mps"] == true));
 }
 
 #[test]

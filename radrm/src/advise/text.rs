@@ -3,11 +3,11 @@
 use radrm_scheduler_core::{Activity, Bytes, Permille};
 use radrm_term::{Table, fit, left, right};
 
-use super::{Card, Compared, Figure, Pair};
+use super::{Card, Compared, Figure, Pair, Shared};
 use crate::show::dataset::command_line;
 
 /// Tables of programs, pairs and cards.
-pub(super) fn of(all: &[Compared], pairs: &[Pair], cards: &[Card]) -> String {
+pub(super) fn of(all: &[Compared], pairs: &[Pair], shared: &[Shared], cards: &[Card]) -> String {
     let mut programs =
         Table::new([right("RUN"), left("GPU"), right("SM"), right("DRAM"), right("PEAK"), left("COMMAND")]);
     for of in all {
@@ -54,14 +54,11 @@ pub(super) fn of(all: &[Compared], pairs: &[Pair], cards: &[Card]) -> String {
             ]);
         }
         out.push_str(&table.indented(2).to_string());
-        for pair in pairs {
-            if let Some(gain) = pair.share_gain {
-                out.push_str(&format!(
-                    "  {} + {} load the same data and the host limits them; share: expected {gain:.1}x with one loader (radrm share)\n",
-                    pair.runs[0], pair.runs[1]
-                ));
-            }
-        }
+    }
+    for Shared { runs: [one, other], gain } in shared {
+        out.push_str(&format!(
+            "  {one} + {other} load the same data and the host limits them; share: expected {gain:.1}x with one loader (radrm share)\n",
+        ));
     }
     if !cards.is_empty() {
         out.push_str("\nCards: one run of each program, with its 95 % interval; the least cost is marked\n");

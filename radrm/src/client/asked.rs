@@ -18,6 +18,7 @@ pub(super) fn text(asked: &Asked) -> String {
         ("--gpu-share", asked.gpu_share.map(percent)),
         ("--latency", asked.latency.clone()),
         ("--min-speed", asked.min_speed.map(|speed| (f64::from(speed) / 1000.0).to_string())),
+        ("--mps", asked.mps.then(String::new)),
         ("--exclusive", asked.exclusive.then(String::new)),
         ("--gpu-model", asked.gpu_model.clone()),
         ("--attempts", asked.attempts.map(|count| count.to_string())),

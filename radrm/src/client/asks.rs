@@ -48,6 +48,9 @@ pub struct Asks {
     /// Share of the time of each of its GPUs: its launches wait for their slots
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     gpu_share: Option<u32>,
+    /// Under NVIDIA's Multi-Process Service, whose control daemon radrmd starts and ends for your jobs
+    #[arg(long)]
+    mps: bool,
     /// Keep this quantile of its steps (request:p99=20ms: of its ranges `request`) within a time: others get what is left
     #[arg(long, value_name = "[NAME:]pQ=TIME")]
     latency: Option<LatencyTarget>,
@@ -166,6 +169,7 @@ impl Asks {
         spec.share = self.gpu_share.or(spec.share);
         spec.target.latency = self.latency.or_else(|| spec.target.latency.take());
         spec.target.speed = self.min_speed.or(spec.target.speed);
+        spec.mps |= self.mps;
         spec.exclusive |= self.exclusive;
         spec.model = self.gpu_model.or_else(|| spec.model.take());
         spec.priority = self.priority.unwrap_or(spec.priority);
@@ -280,6 +284,8 @@ mod tests {
             "--dry-run=0",
             "--gpu=1",
             "--exclusive=no",
+            "--mps",
+            "--mps=30",
             "--after=ok:12,13_4",
             "--after=afterok:12",
             "--array=0-9:3%2",

@@ -7,7 +7,7 @@ use radrm_protocol::ProtocolError;
 use radrm_protocol::connection::Connection;
 use radrm_protocol::socket::SOCKET_VARIABLE;
 use radrm_protocol::spec::Spec;
-use radrm_sweep::plan::Run;
+use radrm_sweep::plan::{Collocation, Run};
 use radrm_sweep::radrmd::Radrmd;
 
 use super::Through;
@@ -66,6 +66,7 @@ fn options(run: &Run) -> Vec<String> {
         None => options.push("--exclusive".to_owned()),
     }
     options.extend(run.sm_limit.iter().map(|share| format!("--gpu-share={share}")));
+    options.extend((run.collocation == Collocation::Mps).then(|| "--mps".to_owned()));
     options.extend(run.timeout_ms.map(|ms| format!("--time={ms}ms")));
     options
 }
@@ -95,6 +96,8 @@ mod tests {
         for line in ["A=1", "RADRM_KERNELS=sample"] {
             assert!(spec.environment.iter().any(|variable| variable == line), "{line}");
         }
+        let mps = specify(&Run { collocation: Collocation::Mps, ..run() }, Path::new("/p")).unwrap();
+        assert!(mps.mps && !spec.mps);
         let plain = specify(&run(), Path::new("/p")).unwrap();
         assert_eq!((plain.gpus, plain.exclusive, plain.mem, plain.share), (1, true, None, None));
     }

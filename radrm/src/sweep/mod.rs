@@ -96,7 +96,10 @@ pub(crate) fn run(flags: Flags, socket: Option<&Path>) -> Result<u8, Failure> {
         supervisor: (launcher.with_file_name(NAME), vec!["sweep-run".to_owned()]),
         launcher,
         // An emulated machine has no instances.
-        instances: if machine.is_some() { Vec::new() } else { instances() },
+        instances: match takes_runs {
+            true => None,
+            false => Some(if machine.is_some() { Vec::new() } else { instances() }),
+        },
         rerun: flags.rerun,
         grace: execute::GRACE,
     };

@@ -45,7 +45,7 @@ impl Sweep<'_> {
             }
         };
         let mut children = Vec::new();
-        let instances = instances(group, &self.options.instances)?;
+        let instances = instances(group, self.options.instances.as_deref().unwrap_or_default())?;
         for (run, member) in members(group, runs) {
             let (planned, instance) = (&group.runs[member], instances[member].clone());
             let attempt = self.attempt(run);

@@ -16,7 +16,7 @@ use super::open::Open;
 use super::{Event, Sweep};
 use crate::attempt::{OUTPUT, PROFILE};
 use crate::error::SweepError;
-use crate::plan::Group;
+use crate::plan::{Collocation, Group};
 use crate::radrmd::Radrmd;
 use crate::store::{Outcome, State};
 use crate::{figures, job};
@@ -34,12 +34,17 @@ const TICK: Duration = Duration::from_millis(50);
 const PART_OF_TIME: u32 = 20;
 
 /// Whether radrmd can run all that is left to do.
-pub(super) fn check(sweep: &Sweep<'_>, radrmd: &Radrmd<'_>) -> Result<(), SweepError> {
+pub(super) fn check(sweep: &Sweep<'_>, radrmd: &mut Radrmd<'_>) -> Result<(), SweepError> {
+    let runs = || sweep.source.plan.groups.iter().flat_map(|group| &group.runs);
+    if runs().any(|run| matches!(run.collocation, Collocation::Mig(_))) {
+        radrmd.find_models().map_err(SweepError::Radrmd)?;
+    }
     for group in &sweep.source.plan.groups {
         if sweep.is_over(&sweep.recorded(&group.keys())?) {
             continue;
         }
-        job::check(group).map_err(|why| SweepError::NotAJob { group: group.name.clone(), why })?;
+        job::check(group, radrmd.models())
+            .map_err(|why| SweepError::NotAJob { group: group.name.clone(), why })?;
         for run in &group.runs {
             radrmd.specify(run, "".as_ref())?;
         }

@@ -16,6 +16,7 @@ use crate::engine::effects::{Effects, Owner};
 use crate::error::DaemonError;
 use crate::hooks::Call;
 use crate::host;
+use crate::mps;
 use crate::status::{End, Report, Status};
 use crate::supervisor::Order;
 use crate::suspend;
@@ -263,6 +264,12 @@ impl<P: Programs> Effects for Recorder<P> {
     fn end_dry_run(&mut self, job: u64) {
         self.act(|world| world.ended_dry_runs.push(job));
     }
+
+    fn serve_mps(&mut self, _: u32, _: &mps::Order) -> Result<mps::Ready, DaemonError> {
+        Err(DaemonError::JobGone)
+    }
+
+    fn keep_mps(&mut self, _: &BTreeSet<u32>) {}
 
     fn sweep_dry_runs(&mut self, _: &dyn Fn(u64) -> Option<u32>) {}
 

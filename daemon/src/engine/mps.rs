@@ -1,0 +1,36 @@
+//! Which users' jobs run under MPS: for each of them a helper holds the control daemon ([`crate::mps`]).
+
+use std::collections::BTreeSet;
+
+use super::Engine;
+use crate::error::DaemonError;
+use crate::mps;
+use crate::supervisor::Order;
+use crate::watch::Attempt;
+
+impl Engine {
+    /// Has the control daemon of a job's user held, from before the job is started.
+    pub(super) fn serve_mps(&mut self, job: u64, order: &mut Order) -> Result<(), DaemonError> {
+        if let Some(entry) = self.jobs.entries.get(&job).filter(|entry| entry.spec.mps) {
+            order.mps = Some(self.effects.serve_mps(entry.uid, &mps::Order::of(order))?);
+        }
+        Ok(())
+    }
+
+    /// The same for a job that an earlier daemon started.
+    pub(super) fn serve_mps_again(&mut self, attempt: Attempt) {
+        if self.jobs.entries.get(&attempt.0).is_some_and(|entry| entry.spec.mps)
+            && let Ok((_, mut order)) = self.order(attempt)
+        {
+            // The job itself holds what it uses.
+            let _ = self.serve_mps(attempt.0, &mut order);
+        }
+    }
+
+    /// Ends the helpers of users who have no such job any more.
+    pub(super) fn tend_mps(&mut self) {
+        let live = self.jobs.live.keys().filter_map(|job| self.jobs.entries.get(job));
+        let users: BTreeSet<u32> = live.filter(|entry| entry.spec.mps).map(|entry| entry.uid).collect();
+        self.effects.keep_mps(&users);
+    }
+}
