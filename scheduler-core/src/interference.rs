@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use radrm_estimator::interference::{
-    Activity, Constants, HostLoad, HostSpec, Learner, Memo, Predictor, Program, Resident, ShareCurve, Speed,
-    both, compose, host_speeds, speeds, speeds_into,
+    Activity, Companies, Constants, HostLoad, HostSpec, Learner, Predictor, Program, Resident, ShareCurve,
+    Speed, both, compose, host_speeds, speeds, speeds_into,
 };
 
 use crate::units::Permille;

@@ -6,7 +6,7 @@ use radrm_base::HostUse;
 
 use crate::device::{Device, DeviceId};
 use crate::host::HostEffect;
-use crate::interference::{Activity, Memo, Predictor, Program, Resident as Neighbour};
+use crate::interference::{Activity, Companies, Predictor, Program, Resident as Neighbour};
 use crate::job::{HostNeed, JobId};
 use crate::policy::{Candidate, Company, Fit, Progress};
 use crate::reason::Wait;
@@ -98,9 +98,8 @@ pub(crate) struct Scratch {
     jobs: Vec<Neighbour>,
     protected: Vec<bool>,
     claims: Vec<Bytes>,
-    before: Vec<f64>,
     after: Vec<f64>,
-    pairs: Memo,
+    companies: Companies,
 }
 
 /// What changes only as devices go and come back.
@@ -157,7 +156,7 @@ pub(crate) fn joins<'a>(
     if !settings.policy.rules().predicts() {
         return Ok(Progress { gain: 0, speed: 0, slowest: 0 });
     }
-    let Scratch { jobs, protected, claims, before, after, pairs } = scratch;
+    let Scratch { jobs, protected, claims, after, companies } = scratch;
     jobs.clear();
     jobs.extend(residents.clone().map(Resident::neighbour));
     jobs.push(Neighbour { program: ask.program, activity: ask.activity });
@@ -177,9 +176,9 @@ pub(crate) fn joins<'a>(
         host,
         claims,
         capacity: dev.spec.capacity,
-        before,
+        device: dev.spec.id.0,
         after,
-        pairs,
+        companies,
     })
 }
 

@@ -17,18 +17,29 @@ pub fn compose(
     out: &mut Vec<f64>,
 ) {
     out.clear();
-    out.resize(jobs.len(), 1.0);
-    // Sums of slowdowns first.
-    for j in 1..jobs.len() {
-        for i in 0..j {
-            let [one, other] = pair(i, j).map(slowdown);
-            out[i] += one;
-            out[j] += other;
-        }
+    for at in 0..jobs.len() {
+        join(at, &mut pair, out);
     }
-    out.iter_mut().for_each(|slow| *slow = 1.0 / *slow);
+    settle(jobs, capacity, out);
+}
+
+/// Adds to the sums of slowdowns of jobs `0..newcomer` what one more job does to them, and its own sum. Sums begin at 1:
+/// [`settle`] makes speeds of them.
+pub fn join(newcomer: usize, mut pair: impl FnMut(usize, usize) -> [f64; 2], sums: &mut Vec<f64>) {
+    let mut own = 1.0;
+    for (at, sum) in sums.iter_mut().enumerate().take(newcomer) {
+        let [one, other] = pair(at, newcomer).map(slowdown);
+        *sum += one;
+        own += other;
+    }
+    sums.push(own);
+}
+
+/// Speeds from sums of slowdowns, in their place.
+pub fn settle(jobs: &[Resident], capacity: f64, sums: &mut [f64]) {
+    sums.iter_mut().for_each(|slow| *slow = 1.0 / *slow);
     if jobs.len() > 2 {
-        cap(jobs.iter().map(|job| job.activity), capacity, out);
+        cap(jobs.iter().map(|job| job.activity.smact.fraction()), capacity, sums);
     }
 }
 
@@ -39,6 +50,7 @@ pub fn both(one: f64, other: f64) -> f64 {
 }
 
 /// What a speed costs, in run times alone.
+#[inline]
 pub(super) fn slowdown(speed: f64) -> f64 {
     1.0 / speed.clamp(LOWEST, 1.0) - 1.0
 }

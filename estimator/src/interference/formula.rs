@@ -75,31 +75,40 @@ pub fn speeds(jobs: &[Activity], constants: &Constants) -> Vec<f64> {
 pub fn speeds_into(jobs: &[Activity], constants: &Constants, out: &mut Vec<f64>) {
     out.clear();
     out.resize(jobs.len(), 1.0);
-    solve(jobs, constants, out);
+    solve(|at| parts(&jobs[at]), constants, out);
 }
 
 /// [`speeds`] of two jobs.
 #[must_use]
 pub fn pair_speeds(one: Activity, other: Activity, constants: &Constants) -> [f64; 2] {
     let mut out = [1.0; 2];
-    solve(&[one, other], constants, &mut out);
+    let jobs = [parts(&one), parts(&other)];
+    solve(|at| jobs[at], constants, &mut out);
     out
 }
 
-fn solve(jobs: &[Activity], constants: &Constants, out: &mut [f64]) {
-    if jobs.len() < 2 {
+/// SM activity and DRAM activity, 0 to 1.
+fn parts(job: &Activity) -> (f64, f64) {
+    (job.smact.fraction(), job.drama.fraction())
+}
+
+fn solve(job: impl Fn(usize) -> (f64, f64), constants: &Constants, out: &mut [f64]) {
+    if out.len() < 2 {
         return;
     }
-    let longest = LONGEST_WAIT * (jobs.len() - 1) as f64;
+    let longest = LONGEST_WAIT * (out.len() - 1) as f64;
     for _ in 0..ROUNDS {
-        let (busy, dram) = totals(jobs, out);
+        let (busy, dram) = out.iter().enumerate().fold((0.0, 0.0), |(busy, dram), (at, speed)| {
+            let (a, d) = job(at);
+            (busy + a * speed, dram + d * speed)
+        });
         let mut moved = 0.0f64;
-        for (speed, job) in out.iter_mut().zip(jobs) {
-            let (a, d) = (job.smact.fraction(), job.drama.fraction());
+        for (at, speed) in out.iter_mut().enumerate() {
+            let (a, d) = job(at);
             // Others' part of the time, from the speeds of the round before.
             let u = (busy - a * *speed).clamp(0.0, 0.999);
             let other = (dram - d * *speed).max(0.0);
-            let wait = (u.powi(i32::from(constants.exponent)) / (1.0 - u)).min(longest);
+            let wait = (power(u, constants.exponent) / (1.0 - u)).min(longest);
             let slow = (constants.latency + constants.compute * a) * wait + constants.memory * d * other;
             // Half a step: whole ones swing between two points on a crowded GPU.
             let next = 0.5 * *speed + 0.5 / (1.0 + slow);
@@ -110,21 +119,26 @@ fn solve(jobs: &[Activity], constants: &Constants, out: &mut [f64]) {
             break;
         }
     }
-    cap(jobs.iter().copied(), constants.capacity, out);
+    cap((0..out.len()).map(|at| job(at).0), constants.capacity, out);
 }
 
-/// Scales speeds down to where the sum of SM activity is at or under the capacity.
-pub(super) fn cap(jobs: impl Iterator<Item = Activity>, capacity: f64, speeds: &mut [f64]) {
-    let busy: f64 = jobs.zip(&*speeds).map(|(job, speed)| job.smact.fraction() * speed).sum();
-    if busy > capacity {
-        speeds.iter_mut().for_each(|speed| *speed *= capacity / busy);
+/// By multiplications: a call of the library's function takes as long as the rest of a round.
+#[inline]
+fn power(base: f64, exponent: u8) -> f64 {
+    let square = base * base;
+    match exponent {
+        2 => square,
+        6 => square * square * square,
+        _ => base.powi(i32::from(exponent)),
     }
 }
 
-fn totals(jobs: &[Activity], speeds: &[f64]) -> (f64, f64) {
-    jobs.iter().zip(speeds).fold((0.0, 0.0), |(busy, dram), (job, speed)| {
-        (busy + job.smact.fraction() * speed, dram + job.drama.fraction() * speed)
-    })
+/// Scales speeds down to where the sum of SM activity, each 0 to 1, is at or under the capacity.
+pub(super) fn cap(smacts: impl Iterator<Item = f64>, capacity: f64, speeds: &mut [f64]) {
+    let busy: f64 = smacts.zip(&*speeds).map(|(smact, speed)| smact * speed).sum();
+    if busy > capacity {
+        speeds.iter_mut().for_each(|speed| *speed *= capacity / busy);
+    }
 }
 
 #[cfg(test)]

@@ -17,14 +17,14 @@ mod predictor;
 mod shares;
 
 pub use company::{Company, Resident};
-pub use compose::{both, compose};
+pub use compose::{both, compose, join, settle};
 pub use effects::{Effects, Program};
 pub use fit::fit;
 pub use formula::{Constants, pair_speeds, speeds, speeds_into};
 pub use host::{HostLoad, HostSpec, host_speeds};
 pub use kace::{Baseline, KacePair, Linear, Network, baselines, pair_features, read_pairs, speeds_by_forest};
 pub use learner::Learner;
-pub use memo::Memo;
+pub use memo::Companies;
 pub use predictor::{Predictor, Speed, Spread};
 pub use radrm_base::Activity;
 pub use shares::ShareCurve;

@@ -2,7 +2,7 @@
 
 use super::Progress;
 use crate::host::HostEffect;
-use crate::interference::{Activity, Memo, Predictor, Resident, compose};
+use crate::interference::{Activity, Companies, Predictor, Resident};
 use crate::reason::Wait;
 use crate::settings::Settings;
 use crate::units::{Bytes, Permille};
@@ -20,9 +20,10 @@ pub(crate) struct Company<'a> {
     pub(crate) claims: &'a [Bytes],
     /// The device's memory.
     pub(crate) capacity: Bytes,
-    pub(crate) before: &'a mut Vec<f64>,
+    /// The device's number.
+    pub(crate) device: u32,
     pub(crate) after: &'a mut Vec<f64>,
-    pub(crate) pairs: &'a mut Memo,
+    pub(crate) companies: &'a mut Companies,
 }
 
 impl Company<'_> {
@@ -33,27 +34,29 @@ impl Company<'_> {
     /// What the jobs get done with the newcomer and without it, by the estimator. A more important job keeps the speed
     /// that the settings protect: the lower end of the interval decides.
     pub(super) fn estimated(&mut self) -> Result<Progress, Wait> {
-        let Self { settings, predictor, jobs, protected, host, before, after, pairs, .. } = self;
-        let capacity = predictor.constants().capacity;
-        let mut pair = |i: usize, j: usize| pairs.pair(predictor, &jobs[i], &jobs[j]);
-        compose(&jobs[..jobs.len() - 1], capacity, &mut pair, before);
-        compose(jobs, capacity, &mut pair, after);
+        let Self { settings, predictor, jobs, protected, host, device, after, companies, .. } = self;
+        let before = companies.with_newcomer(*device, predictor, jobs, after);
         let lows = after.iter().zip(*protected).filter(|(_, protected)| **protected);
         // On the host jobs of other devices are slowed, too.
         let lows = lows.map(|(speed, _)| *speed).chain((host.protected < 1.0).then_some(host.protected));
         let low = lows.map(|speed| Permille::from_fraction(predictor.interval(speed).low)).min();
         match low {
             Some(low) if low < settings.protect => Err(Wait::Protected { low, least: settings.protect }),
-            _ => Ok(progress(before, after).on_host(host)),
+            _ => Ok(progress_from(before, after).on_host(host)),
         }
     }
 }
 
 /// Progress from speeds without and with the newcomer.
 pub(super) fn progress(before: &[f64], after: &[f64]) -> Progress {
+    progress_from(before.iter().sum(), after)
+}
+
+/// The same from the sum of the speeds without it.
+fn progress_from(before: f64, after: &[f64]) -> Progress {
     let slowest = after.iter().copied().fold(1.0, f64::min);
     Progress {
-        gain: Permille::from_fraction(after.iter().sum::<f64>() - before.iter().sum::<f64>()).0,
+        gain: Permille::from_fraction(after.iter().sum::<f64>() - before).0,
         speed: Permille::from_fraction(after.last().copied().unwrap_or(1.0)).0,
         slowest: Permille::from_fraction(slowest).0,
     }

@@ -330,6 +330,8 @@ struct Search<'a> {
     fits: Vec<(usize, Fit)>,
     /// The node that was looked at last, and what the job would do there on the host.
     host: Option<(usize, HostEffect)>,
+    /// The node whose idle devices were counted last, and how many it has.
+    idle: Option<(usize, usize)>,
 }
 
 impl<'a> Search<'a> {
@@ -337,7 +339,7 @@ impl<'a> Search<'a> {
         let scratch = std::mem::take(&mut state.scratch);
         let alone = state.jobs.get(&ask.job).filter(|record| record.gathers().is_none());
         let limit = alone.and_then(|record| record.job.time_limit);
-        Self { state, kept, ask, limit, scratch, wait: None, fits: Vec::new(), host: None }
+        Self { state, kept, ask, limit, scratch, wait: None, fits: Vec::new(), host: None, idle: None }
     }
 
     fn blocked(&mut self, wait: Wait) {
@@ -382,8 +384,7 @@ impl<'a> Search<'a> {
         let count = state.devices.len();
         let distance = (at + count - state.cursor % count) % count;
         let idle_beside = if state.settings.policy.rules().predicts() && dev.residents.is_empty() {
-            let beside = state.nodes[dev.node].devices.iter();
-            beside.filter(|at| state.devices[**at].residents.is_empty()).count()
+            self.idle_on(dev.node)
         } else {
             0
         };
@@ -393,6 +394,19 @@ impl<'a> Search<'a> {
             rank(&state.settings, dev, &self.ask, progress, distance, idle_beside)
         };
         self.fits.push((at, fit));
+    }
+
+    /// Devices of a node without jobs: none comes or goes during a search.
+    fn idle_on(&mut self, node: usize) -> usize {
+        match self.idle {
+            Some((counted, idle)) if counted == node => idle,
+            _ => {
+                let devices = self.state.nodes[node].devices.iter();
+                let idle = devices.filter(|at| self.state.devices[**at].residents.is_empty()).count();
+                self.idle = Some((node, idle));
+                idle
+            }
+        }
     }
 
     fn best_single(&self) -> Option<Place> {
