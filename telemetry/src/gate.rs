@@ -55,12 +55,17 @@ impl GateWords {
 
     #[cold]
     fn wake_watcher(&self) {
-        // The range is written before the word is taken: a daemon that arms the word after this sees the range.
-        fence(SeqCst);
-        if self.ranges.compare_exchange(ARMED, WATCHED, AcqRel, Relaxed).is_ok() {
+        if take_watch(&self.ranges) {
             sys::wake(&self.ranges);
         }
     }
+}
+
+/// After a range was written: whether a daemon sleeps that is to be woken for it. Of several ranges one wakes it.
+pub fn take_watch(ranges: &AtomicU64) -> bool {
+    // The range is written before the word is taken: a daemon that arms the word after this sees the range.
+    fence(SeqCst);
+    ranges.compare_exchange(ARMED, WATCHED, AcqRel, Relaxed).is_ok()
 }
 
 #[cfg(all(test, not(loom)))]
