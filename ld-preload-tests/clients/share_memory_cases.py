@@ -7,6 +7,7 @@ import threading
 import time
 import warnings
 
+import numpy
 from radrm.share import Consumer
 from share_rig import Numbers, Running, raises
 
@@ -47,6 +48,36 @@ def memory_is_that_of_the_ring_and_of_a_batch_for_each_consumer():
             thread.join()
         assert not failed, failed
         assert ring <= most[0] <= ring + len(slows), most
+
+
+@case
+def what_is_made_before_its_batch_comes_is_that_batch():
+    class Changing:
+        def __iter__(self):
+            for index in range(90):
+                # Most batches are described alike, others not.
+                yield [numpy.full(3 + index // 20 % 2, index), {"n": index // 30}]
+
+    with Running(Changing(), epochs=1, ring=3):
+        loader = Consumer("case", keep=3)
+        batches, kept, made, taken = iter(loader), [], set(), 0
+        for index in range(90):
+            array, rest = batch = next(batches)
+            assert array.tolist() == [index] * (3 + index // 20 % 2) and rest == {"n": index // 30}, index
+            taken += id(batch) in made
+            # Its own from now on: another batch of the same memory has other objects.
+            array[:] = -1
+            rest["n"] = None
+            kept = [*kept[-1:], batch]
+            loader._prepare()
+            made = {id(loader._ready[2])} if loader._ready else set()
+            assert not made or loader._ready[1].lease is None, "leased before it has come"
+            assert loader._core.welcome().leases == len(kept), "what is only made is not leased"
+        assert taken > 40, taken
+        assert list(batches) == []
+        del array, rest, batch, kept
+        loader.close()
+        assert loader._ready is None
 
 
 @case

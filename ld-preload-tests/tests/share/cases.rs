@@ -49,7 +49,6 @@ cases! {
     batches_of_other_sizes
     batches_are_read_in_place
     batches_that_are_kept_do_not_change
-    what_is_made_before_its_batch_comes_is_that_batch
     slow_consumers_miss_batches_or_get_them_from_disk
     a_late_consumer_begins_with_an_epoch_or_now
     a_state_continues_with_the_first_sample_that_was_not_handed_out
@@ -63,6 +62,11 @@ cases! {
 #[test]
 fn memory_is_that_of_the_ring_and_of_a_batch_for_each_consumer() {
     passes("share_memory_cases.py", "memory_is_that_of_the_ring_and_of_a_batch_for_each_consumer");
+}
+
+#[test]
+fn what_is_made_before_its_batch_comes_is_that_batch() {
+    passes("share_memory_cases.py", "what_is_made_before_its_batch_comes_is_that_batch");
 }
 
 #[test]
