@@ -21,6 +21,7 @@ pub use model::{
     NvmlSummary, OpenRangeSummary, OutcomeSummary, ProcessGpuSummary, ProcessSummary, RangeGpuSummary,
     RangeSummary, RangesSummary, SCHEMA, StacksSummary, StepsSummary, Summary, footprint,
 };
+pub use view::sheet;
 pub use view::stacks::{folded, heap_profile, pprof, speedscope};
 pub use view::{
     Curve, Curves, TextOptions, comparison_html, comparison_text, escaped, explorer, fits_text, html, json,

@@ -10,6 +10,7 @@ mod json;
 mod page;
 mod perfetto;
 mod phrases;
+pub mod sheet;
 pub mod stacks;
 mod text;
 

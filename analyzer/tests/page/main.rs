@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{kinds, out_of_memory, training};
+use radrm_analyzer::sheet::{Cell, Part, Plot, Point, Sheet, sheet_html};
 use radrm_analyzer::{Comparison, Held, Summary, comparison_html, flames, html};
 use radrm_profile::model::postmortem::Scope;
 use radrm_profile::model::*;
@@ -16,6 +17,10 @@ use radrm_profile::{Bytes, Nanos};
 const CHECKS: &str = concat!(include_str!("begin.js"), include_str!("checks.js"), include_str!("end.js"));
 const COMPARE_CHECKS: &str =
     concat!(include_str!("begin.js"), include_str!("compare.js"), include_str!("end.js"));
+
+/// The script that checks a page of tables.
+const SHEET_CHECKS: &str =
+    concat!(include_str!("begin.js"), include_str!("sheet.js"), include_str!("end.js"));
 
 /// Browsers that understand the options below.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -199,6 +204,45 @@ fn a_browser_finds_what_grew_and_shrank() {
         return;
     };
     holds(&browser, &comparison_html(&compared()), COMPARE_CHECKS);
+}
+
+/// Three configurations, of which one is beaten by another.
+fn configurations() -> Sheet {
+    let all = [("fast", 1.0, 9.0, true), ("small", 3.0, 1.0, true), ("beaten", 4.0, 9.0, false)];
+    let texts = |time: f64, memory: f64| [format!("{time} s"), format!("{memory} GiB")];
+    let row = |(name, time, memory, _): (&str, f64, f64, bool)| {
+        let [time_text, memory_text] = texts(time, memory);
+        vec![
+            Cell { text: name.to_owned(), value: None },
+            Cell { text: time_text, value: Some(time) },
+            Cell { text: memory_text, value: Some(memory) },
+        ]
+    };
+    let point = |(name, time, memory, on_front): (&str, f64, f64, bool)| Point {
+        name: name.to_owned(),
+        at: [time, memory],
+        texts: texts(time, memory),
+        on_front,
+    };
+    let axes = ["run time", "peak memory"].map(str::to_owned);
+    let part = Part {
+        title: "Run time and memory".to_owned(),
+        titles: ["configuration", "run time", "peak memory"].map(str::to_owned).to_vec(),
+        names: 1,
+        rows: all.map(row).to_vec(),
+        notes: vec!["A note.".to_owned()],
+        plot: Some(Plot { axes, points: all.map(point).to_vec() }),
+    };
+    Sheet { title: "Sweep grid.toml".to_owned(), parts: vec![part], ..Sheet::default() }
+}
+
+#[test]
+fn a_browser_shows_and_sorts_a_page_of_tables() {
+    let Some(browser) = browser() else {
+        eprintln!("skipped: no browser of {BROWSERS:?} is here");
+        return;
+    };
+    holds(&browser, &sheet_html(&configurations()), SHEET_CHECKS);
 }
 
 /// Colours by their names in a style sheet.

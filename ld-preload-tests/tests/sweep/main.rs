@@ -170,6 +170,28 @@ fn a_grid_runs_each_combination_once_and_then_nothing() {
 }
 
 #[test]
+fn a_report_is_a_page_with_the_figures_of_its_text() {
+    let place = place("command = \"python3 program.py {x} 0\"\nrepetitions = 2\n[axes]\nx = [1, \"<b>\"]\n");
+    finish(sweep(&place, &["sweep.toml"])).code(0);
+    let output = finish(sweep(&place, &["report", "sweep.toml", "--html=page.html"]));
+    output.code(0);
+    assert_eq!(output.text(), "page.html\n");
+    let page = fs::read_to_string(place.join("page.html")).unwrap();
+    let text = finish(sweep(&place, &["report", "sweep.toml"]));
+    let best = text.text().lines().find(|line| line.starts_with("best: ")).unwrap().to_owned();
+    let time = best.rsplit("run time ").next().unwrap();
+    for part in ["Sweep sweep.toml", "Run time and memory", "x=1", time] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("<b>"), "names are no markup");
+    assert_eq!(finish(sweep(&place, &["report", "sweep.toml", "--html=-"])).text(), page);
+    finish(sweep(&place, &["report", "sweep.toml", "--html=none/page.html"]))
+        .code(1)
+        .one_sentence("none/page.html");
+    finish(sweep(&place, &["report", "sweep.toml", "--html=p", "--csv"])).code(2);
+}
+
+#[test]
 fn a_failed_run_is_reported_and_run_again_only_if_asked() {
     let place = place("command = \"python3 program.py {x} 0 {x}\"\n[axes]\nx = [0, 3]\n");
     let output = finish(sweep(&place, &["sweep.toml"]));

@@ -2,6 +2,7 @@
 
 mod forecast;
 mod jobs;
+mod page;
 mod progress;
 mod report;
 
@@ -68,7 +69,8 @@ enum Command {
 Examples:
   radrm sweep report grid.toml
   radrm sweep report grid.toml --best peak-memory
-  radrm sweep report grid.toml --csv > runs.csv")]
+  radrm sweep report grid.toml --csv > runs.csv
+  radrm sweep report grid.toml --html=grid.html")]
     Report(report::Flags),
 }
 

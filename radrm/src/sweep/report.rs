@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use clap::Args;
+use radrm_analyzer::sheet::sheet_html;
+use radrm_launcher::report_file;
 use radrm_scheduler_core::{Bytes, Permille};
 use radrm_sweep::folder::Folder;
 use radrm_sweep::report::{self, Company, Configuration, Metric};
@@ -12,6 +14,7 @@ use radrm_sweep::store::{Recorded, Store};
 use radrm_sweep::{Source, SweepError};
 use radrm_term::{Table, clean, left, right};
 
+use super::page;
 use crate::error::UsageError;
 use crate::{Failure, print};
 
@@ -24,6 +27,9 @@ pub(super) struct Flags {
     /// Print every run with its figures as CSV
     #[arg(long)]
     csv: bool,
+    /// Write one self-contained page to OUT, with the configurations that no other beats as pictures; `-` is standard output
+    #[arg(long, value_name = "OUT", require_equals = true, conflicts_with = "csv")]
+    html: Option<PathBuf>,
     /// The figure by which the best configuration is chosen: run-time, peak-memory, sm-activity, steps or energy
     #[arg(long, value_name = "FIGURE", default_value = "run-time", hide_default_value = true, value_parser = metric)]
     best: Metric,
@@ -46,7 +52,18 @@ pub(super) fn run(flags: &Flags) -> Result<(), Failure> {
         Some(file) => file.clone(),
         None => only()?,
     };
+    let out = flags.html.as_deref().filter(|out| out.as_os_str() != "-");
+    if let Some(out) = out {
+        report_file::spares_profile(out).map_err(UsageError::Overwrites)?;
+    }
     let runs = recorded(&file)?;
+    if flags.html.is_some() {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let page = sheet_html(&page::sheet(&name, &runs, flags.best));
+        let Some(out) = out else { return print(&page) };
+        report_file::write(out, page)?;
+        return print(&format!("{}\n", out.display()));
+    }
     if flags.csv { print(&as_csv(&runs)?) } else { print(&text(&runs, flags.best)) }
 }
 
@@ -92,29 +109,29 @@ const UNKNOWN: &str = "n/a";
 const BY_RADRMD: &str = "by radrmd";
 
 /// A mean with its interval in a form.
-fn mean(mean: Option<Mean>, form: impl Fn(f64) -> String) -> String {
+pub(super) fn mean(mean: Option<Mean>, form: impl Fn(f64) -> String) -> String {
     let Some(mean) = mean else { return UNKNOWN.to_owned() };
     let half = mean.half.map(|half| format!(" ± {}", form(half))).unwrap_or_default();
     format!("{}{half}", form(mean.mean))
 }
 
-fn seconds(value: f64) -> String {
+pub(super) fn seconds(value: f64) -> String {
     format!("{value:.2} s")
 }
 
-fn bytes(value: f64) -> String {
+pub(super) fn bytes(value: f64) -> String {
     Bytes(value.max(0.0) as u64).to_string()
 }
 
-fn rate(value: f64) -> String {
+pub(super) fn rate(value: f64) -> String {
     format!("{value:.2}")
 }
 
-fn joules(value: f64) -> String {
+pub(super) fn joules(value: f64) -> String {
     if value < 10_000.0 { format!("{value:.1} J") } else { format!("{:.1} kJ", value / 1000.0) }
 }
 
-fn share(value: f64) -> String {
+pub(super) fn share(value: f64) -> String {
     Permille::from_fraction(value).to_string()
 }
 
@@ -124,7 +141,7 @@ pub(crate) fn company(company: Option<&Company>) -> String {
     format!("with {}{by}", company.others.join(" + "))
 }
 
-fn sharing(one: &Configuration) -> String {
+pub(super) fn sharing(one: &Configuration) -> String {
     if one.shares { BY_RADRMD.to_owned() } else { company(one.company.as_ref()) }
 }
 
@@ -178,30 +195,41 @@ fn text(runs: &[Recorded], by: Metric) -> String {
     if all.iter().any(|one| one.on_energy_front) {
         lines.push("+ no other configuration has a shorter run time and takes less energy".to_owned());
     }
-    if has_energy && all.iter().any(|one| one.company.is_some() || one.shares) {
-        lines.push(
-            "energy of runs that shared a GPU: by SM activity of their launches, as a part of the GPU's"
-                .to_owned(),
-        );
-    }
-    if let Some(best) = report::best(&all, by) {
-        let figure = match by {
-            Metric::RunTime => format!("run time {}", mean(best.run_time_s, seconds)),
-            Metric::PeakMemory => format!("peak memory {}", mean(best.peak_bytes, bytes)),
-            Metric::SmActivity => format!("SM activity {}", mean(best.sm_activity, share)),
-            Metric::Steps => format!("{} steps/s", mean(best.steps_per_s, rate)),
-            Metric::Energy => format!("energy {}", mean(best.energy_j, joules)),
-        };
-        lines.push(format!("best: {}, {}: {figure}", clean(&best.name), clean(&sharing(best))));
-    }
+    lines.extend(winner(&all, by));
     lines.extend(matrix(&all));
-    if all.iter().any(|one| one.profiled) {
-        lines.push("figures of runs under a profiler are not comparable with others".to_owned());
-    }
-    if all.iter().any(|one| one.emulated) {
-        lines.push("some runs were on emulated GPUs: their run times are not those of a real GPU".to_owned());
-    }
+    lines.extend(notes(&all));
     lines.join("\n") + "\n"
+}
+
+/// The best configuration by a figure.
+pub(super) fn winner(all: &[Configuration], by: Metric) -> Option<String> {
+    let best = report::best(all, by)?;
+    let figure = match by {
+        Metric::RunTime => format!("run time {}", mean(best.run_time_s, seconds)),
+        Metric::PeakMemory => format!("peak memory {}", mean(best.peak_bytes, bytes)),
+        Metric::SmActivity => format!("SM activity {}", mean(best.sm_activity, share)),
+        Metric::Steps => format!("{} steps/s", mean(best.steps_per_s, rate)),
+        Metric::Energy => format!("energy {}", mean(best.energy_j, joules)),
+    };
+    Some(format!("best: {}, {}: {figure}", clean(&best.name), clean(&sharing(best))))
+}
+
+/// What its reader should know of the figures.
+pub(super) fn notes(all: &[Configuration]) -> Vec<String> {
+    let has = |is: fn(&Configuration) -> bool| all.iter().any(is);
+    let energy = has(|one| one.energy_j.is_some()) && has(|one| one.company.is_some() || one.shares);
+    let notes = [
+        (
+            energy,
+            "energy of runs that shared a GPU: by SM activity of their launches, as a part of the GPU's",
+        ),
+        (has(|one| one.profiled), "figures of runs under a profiler are not comparable with others"),
+        (
+            has(|one| one.emulated),
+            "some runs were on emulated GPUs: their run times are not those of a real GPU",
+        ),
+    ];
+    notes.iter().filter(|(is, _)| *is).map(|(_, note)| (*note).to_owned()).collect()
 }
 
 /// The matrix of slowdowns, if there are any.

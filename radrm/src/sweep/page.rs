@@ -1,0 +1,141 @@
+//! The report as a page: the same figures as the text, and pictures of the configurations that no other beats.
+
+use radrm_analyzer::sheet::{Cell, Part, Plot, Point, Sheet};
+use radrm_sweep::report::{self, Configuration, Metric};
+use radrm_sweep::statistics::Mean;
+use radrm_sweep::store::Recorded;
+use radrm_term::clean;
+
+use super::report::{bytes, company, joules, mean, notes, rate, seconds, share, sharing, winner};
+
+const RUN_TIME: &str = "run time";
+
+/// The page of a sweep.
+pub(super) fn sheet(name: &str, runs: &[Recorded], by: Metric) -> Sheet {
+    let all = report::configurations(runs);
+    let parts = [Some(configurations(&all)), energy(&all), slowdowns(&all)];
+    let parts = parts.into_iter().flatten().collect();
+    let notes = winner(&all, by).into_iter().chain(notes(&all)).collect();
+    Sheet { title: format!("Sweep {}", clean(name)), notes, parts }
+}
+
+fn text(text: &str) -> Cell {
+    Cell { text: clean(text).into_owned(), value: None }
+}
+
+fn count(count: usize) -> Cell {
+    Cell { text: count.to_string(), value: Some(count as f64) }
+}
+
+fn figure(of: Option<Mean>, form: fn(f64) -> String) -> Cell {
+    // What is not known is sorted before all that is.
+    Cell { text: mean(of, form), value: Some(of.map_or(-1.0, |of| of.mean)) }
+}
+
+/// A point for each configuration of which both figures are known.
+fn plot(
+    all: &[Configuration],
+    (axis, of, form): (&str, fn(&Configuration) -> Option<Mean>, fn(f64) -> String),
+    on_front: fn(&Configuration) -> bool,
+) -> Option<Plot> {
+    let point = |one: &Configuration| {
+        let (time, other) = (one.run_time_s?.mean, of(one)?.mean);
+        Some(Point {
+            name: format!("{}, {}", one.name, sharing(one)),
+            at: [time, other],
+            texts: [seconds(time), form(other)],
+            on_front: on_front(one),
+        })
+    };
+    let points: Vec<_> = all.iter().filter_map(point).collect();
+    (points.len() > 1).then(|| Plot { axes: [RUN_TIME.to_owned(), axis.to_owned()], points })
+}
+
+fn configurations(all: &[Configuration]) -> Part {
+    let titles = [
+        "configuration",
+        "sharing",
+        "runs",
+        "failed",
+        RUN_TIME,
+        "peak memory",
+        "SM activity",
+        "steps/s",
+        "slowdown",
+        "not beaten",
+    ];
+    let row = |one: &Configuration| {
+        vec![
+            text(&one.name),
+            text(&sharing(one)),
+            count(one.finished),
+            count(one.failed),
+            figure(one.run_time_s, seconds),
+            figure(one.peak_bytes, bytes),
+            figure(one.sm_activity, share),
+            figure(one.steps_per_s, rate),
+            Cell {
+                text: one.slowdown.map_or_else(|| "-".to_owned(), |slowdown| format!("{slowdown:.2}x")),
+                value: Some(one.slowdown.unwrap_or(-1.0)),
+            },
+            text(if one.on_front { "yes" } else { "no" }),
+        ]
+    };
+    Part {
+        title: "Run time and memory".to_owned(),
+        titles: titles.map(str::to_owned).to_vec(),
+        names: 2,
+        rows: all.iter().map(row).collect(),
+        notes: vec![
+            "Means over repetitions, with 95 % intervals. A configuration is not beaten if no other has a shorter run time and \
+             less memory."
+                .to_owned(),
+        ],
+        plot: plot(all, ("peak memory", |one| one.peak_bytes, bytes), |one| one.on_front),
+    }
+}
+
+/// `None` where no energy was measured.
+fn energy(all: &[Configuration]) -> Option<Part> {
+    all.iter().any(|one| one.energy_j.is_some()).then(|| Part {
+        title: "Run time and energy".to_owned(),
+        titles: ["configuration", "sharing", RUN_TIME, "energy", "not beaten"].map(str::to_owned).to_vec(),
+        names: 2,
+        rows: all
+            .iter()
+            .map(|one| {
+                let front = if one.on_energy_front { "yes" } else { "no" };
+                vec![
+                    text(&one.name),
+                    text(&sharing(one)),
+                    figure(one.run_time_s, seconds),
+                    figure(one.energy_j, joules),
+                    text(front),
+                ]
+            })
+            .collect(),
+        notes: Vec::new(),
+        plot: plot(all, ("energy", |one| one.energy_j, joules), |one| one.on_energy_front),
+    })
+}
+
+/// The interference matrix; `None` where no configuration ran both alone and with others.
+fn slowdowns(all: &[Configuration]) -> Option<Part> {
+    let found = report::slowdowns(all);
+    let row = |(name, cells): (&String, &Vec<Option<f64>>)| {
+        let cells = cells.iter().map(|cell| Cell {
+            text: cell.map_or_else(|| "-".to_owned(), |slowdown| format!("{slowdown:.2}x")),
+            value: Some(cell.unwrap_or(-1.0)),
+        });
+        std::iter::once(text(name)).chain(cells).collect()
+    };
+    let columns = found.columns.iter().map(|column| clean(&company(Some(column))).into_owned());
+    (!found.rows.is_empty()).then(|| Part {
+        title: "Slowdown by company".to_owned(),
+        titles: std::iter::once("configuration".to_owned()).chain(columns).collect(),
+        names: 1,
+        rows: found.rows.iter().zip(&found.cells).map(row).collect(),
+        notes: vec!["Run time by that of runs alone.".to_owned()],
+        plot: None,
+    })
+}
