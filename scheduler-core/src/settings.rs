@@ -316,7 +316,7 @@ impl Default for Settings {
             min_gain: Permille(220),
             min_speed: Permille(200),
             protect: Permille(700),
-            assumed: Activity { smact: Permille(600), smocc: Permille(300), drama: Permille(300) },
+            assumed: Activity { smact: Permille(650), smocc: Permille(300), drama: Permille(400) },
             interference: Constants::A100_40GB,
         }
     }

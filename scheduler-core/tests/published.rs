@@ -318,7 +318,9 @@ fn the_default_is_ahead_without_run_times_and_activities_from_before() {
     let Some(traces) = traces() else { return };
     for trace in &traces {
         // It learns from what runs and from what ended in the trace itself.
-        is_ahead(trace, Knowledge::Learned, 1.0, "learned");
+        for factor in [1.0, 2.0, 3.0, 4.0] {
+            is_ahead(trace, Knowledge::Learned, factor, &format!("learned, slow-downs x{factor}"));
+        }
         // With no two runs of any program alike it has only what it sees of those that run.
         let (makespan, completion) = best_published(trace, 1.0, 21..31);
         let nothing = Case::aware(Knowledge::Nothing).run(trace, 21..31);
