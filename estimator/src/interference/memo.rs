@@ -55,7 +55,7 @@ impl Memo {
     }
 }
 
-/// Jobs of one GPU, as they were when somebody last asked to join them.
+/// Jobs of one GPU, as they were when a job was last tried beside them.
 #[derive(Clone, Debug, Default)]
 struct Kept {
     predictor: u64,
