@@ -161,7 +161,8 @@ fn each_reason_not_to_dry_run_a_job_counts_by_itself() {
         ..Entry::default()
     };
     assert!(node.engine.is_for_dry_run(&entry));
-    let changes: [(&str, fn(&mut Entry)); 7] = [
+    type Change = fn(&mut Entry);
+    let changes: [(&str, Change); 7] = [
         ("it needs no GPU", |entry| entry.spec.gpus = 0),
         ("its need is known", |entry| {
             entry.needs = Some(Needs { memory: Some(Need::declared(Bytes(GIB))), ..Needs::default() });
