@@ -257,6 +257,8 @@ mod tests {
     fn the_job_gets_a_group_below_its_own_with_the_drivers_limits() {
         let place = tempfile::tempdir().unwrap();
         let home = place.path().to_owned();
+        let killed = home.join("radrm-4194305");
+        fs::create_dir(&killed).unwrap();
         let driver = Noted::default();
         let limits = limits(&inventory("615.12"), &|_| 10 << 30).unwrap();
         let fence = Fence::raise_in(home.clone(), NvmlSource::Off, &limits, &driver).unwrap();
@@ -265,6 +267,7 @@ mod tests {
         assert_eq!(fs::read_to_string(group.join("cgroup.procs")).unwrap(), std::process::id().to_string());
         let line = |gpu: &str| format!("radrm-{} {gpu} 10240 10752", std::process::id());
         assert_eq!(*driver.calls.borrow(), [line("A"), line("B")]);
+        assert!(!killed.exists(), "what a killed launcher left");
         drop(fence);
         assert!(home.join("cgroup.procs").exists(), "this process went back");
     }

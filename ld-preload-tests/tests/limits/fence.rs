@@ -78,6 +78,15 @@ fn until_refused(running: &mut Running, bytes: u64) -> bool {
     })
 }
 
+/// The figure that is charged does not change by itself.
+#[track_caller]
+fn assert_stays_refused(running: &mut Running, bytes: u64) {
+    for _ in 0..20 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(running.ask(&bytes.to_string()), "refused", "{bytes} bytes");
+    }
+}
+
 #[test]
 fn what_evades_the_shim_is_charged_by_the_drivers_figure() {
     let Some(group) = ControlGroup::new(&name("charged")) else { return };
@@ -107,6 +116,51 @@ fn what_evades_the_shim_is_charged_by_the_drivers_figure() {
             running.ask(&(2048 * MIB).to_string()) == "refused"
         };
         assert_eq!(refused, is_charged, "driver {driver}");
+        if is_charged {
+            assert_stays_refused(&mut running, 2048 * MIB);
+        }
         running.kill();
+    }
+}
+
+/// What `radrm fence` does with a group, as one who is asked by a plug-in.
+fn fence(rig: &Rig, words: &[&str], group: &ControlGroup) -> child::Ended {
+    let mut command = rig.bare_command(artifacts::file("radrm"));
+    command.arg("fence").args(words).arg("--machine").arg(rig.machine_path()).arg(group.path());
+    command.env("RADRM_LIB_DIR", artifacts::directory());
+    child::run(command, PATIENCE)
+}
+
+#[test]
+fn the_command_sets_the_strictest_limits_and_what_is_guaranteed() {
+    let Some(group) = ControlGroup::new(&name("command")) else { return };
+    let rig = Rig::emulated("2xA100-40GB,driver=13040");
+    let memory = |gpu| rig.machine().group_memory(group.path(), gpu).map(|memory| (memory.soft, memory.hard));
+    let set = |options: &[&str]| fence(&rig, &[&["set"], options].concat(), &group);
+    set(&["--limit=0=4GiB,1=10GiB", "--limit=8GiB"]).ok();
+    let whole = |gib: u64| Some((gib * 1024 * MIB, gib * 1024 * MIB + SLACK));
+    assert_eq!([memory(0), memory(1)], [whole(4), whole(8)], "all of each limit is guaranteed");
+    set(&["--limit=8GiB", "--request=0=2GiB"]).ok();
+    let limit = 8192 * MIB + SLACK;
+    assert_eq!([memory(0), memory(1)], [Some((2048 * MIB, limit)), Some((0, limit))]);
+    // A limit that is none is no failure, and changes nothing.
+    let ended = set(&["--limit=100%"]).ok();
+    assert!(ended.stderr.contains("no limit is below what its GPU has"), "{ended:?}");
+    assert_eq!(memory(1), Some((0, limit)));
+    let shown = fence(&rig, &["show"], &group).ok().stdout;
+    assert!(shown.lines().count() == 2 && shown.contains("8.50 GiB at most, 2.00 GiB guaranteed"), "{shown}");
+    fence(&rig, &["clear"], &group).ok();
+    assert_eq!([memory(0), memory(1)], [None; 2]);
+    assert_eq!(fence(&rig, &["show"], &group).ok().stdout, "no limits\n");
+}
+
+#[test]
+fn an_older_driver_is_named_by_each_command() {
+    let Some(group) = ControlGroup::new(&name("older")) else { return };
+    let rig = Rig::emulated("1xA100-40GB,driver=13000");
+    for words in [&["set", "--limit=1GiB"][..], &["show"], &["clear"]] {
+        let ended = fence(&rig, words, &group);
+        assert_eq!(ended.status.code(), Some(1), "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains("has no memory limits for control groups"), "{words:?}: {ended:?}");
     }
 }
