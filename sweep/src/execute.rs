@@ -1,6 +1,7 @@
 //! Runs the groups of a plan: one after the other, each run by a supervisor of its own (`here`), or as jobs of radrmd
 //! (`jobs`).
 
+mod halt;
 mod here;
 mod jobs;
 mod open;

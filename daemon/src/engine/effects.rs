@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
 
@@ -21,6 +21,7 @@ use radrm_protocol::wire::HostLimits;
 use radrm_scheduler_core::HostNeed;
 use radrm_telemetry::Segment;
 
+use super::paths::Paths;
 use super::sweep::{self, Marks};
 use super::{Message, cleaning};
 use crate::descriptors;
@@ -150,49 +151,6 @@ pub(super) trait Effects {
 pub(super) struct Owner {
     pub(super) uid: u32,
     pub(super) gid: u32,
-}
-
-/// Where files lie below the state directory.
-#[derive(Clone, Debug)]
-pub(super) struct Paths(PathBuf);
-
-impl Paths {
-    pub(super) fn new(state: PathBuf) -> Self {
-        Self(state)
-    }
-
-    pub(super) fn status(&self, (job, attempt): Attempt) -> PathBuf {
-        self.0.join("attempts").join(format!("{job}.{attempt}"))
-    }
-
-    fn helper(&self, (job, attempt): Attempt) -> PathBuf {
-        self.0.join("attempts").join(format!("{job}.{attempt}.suspend"))
-    }
-
-    /// Where the attempts of a group wait for each other, by that of its first job.
-    pub(super) fn barrier(&self, (job, attempt): Attempt) -> PathBuf {
-        self.0.join("attempts").join(format!("{job}.{attempt}.together"))
-    }
-
-    fn mps(&self, uid: u32) -> PathBuf {
-        self.0.join("attempts").join(format!("{uid}.mps"))
-    }
-
-    fn epilog(&self, (job, attempt): Attempt) -> PathBuf {
-        self.0.join("attempts").join(format!("{job}.{attempt}.epilog"))
-    }
-
-    /// Jobs whose dry runs have files: attempts are counted from 1.
-    fn dry_runs(&self) -> Vec<u64> {
-        let entries = fs::read_dir(self.0.join("attempts")).into_iter().flatten().flatten();
-        let job = |name: &str| name.strip_suffix(".0")?.parse().ok();
-        entries.filter_map(|entry| job(entry.file_name().to_str()?)).collect()
-    }
-
-    /// A job's folder.
-    pub(super) fn folder(&self, job: u64) -> PathBuf {
-        self.0.join("jobs").join(job.to_string())
-    }
 }
 
 /// Real processes.

@@ -204,11 +204,11 @@ fn a_sweep_with_groups_that_is_interrupted_goes_on_with_the_next_call() {
 #[test]
 fn a_sweep_of_groups_that_is_killed_runs_each_group_once() {
     let place = place(
-        "command = \"python3 program.py {x} 0.1\"\nmem_limit = \"4GiB\"\ntogether = 2\n[axes]\nx = { from = 1, to = 12, step = 1 }\n",
+        "command = \"python3 program.py {x} 0.1\"\nmem_limit = \"4GiB\"\ntogether = 2\n[axes]\nx = { from = 1, to = 6, step = 1 }\n",
     );
     let daemon = Daemon::new("emulate = \"4xA100-40GB\"\n");
     let mut random = Random(19);
-    for _ in 0..8 {
+    for _ in 0..6 {
         let mut command = through(&place, &daemon, &["sweep.toml"]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         thread::sleep(Duration::from_millis(random.below(500)));
@@ -217,9 +217,9 @@ fn a_sweep_of_groups_that_is_killed_runs_each_group_once() {
     }
     let output = finish(through(&place, &daemon, &["sweep.toml"]));
     output.code(0);
-    let expected: BTreeMap<_, _> = (1..=12).map(|run| (run.to_string(), (2, 2))).collect();
+    let expected: BTreeMap<_, _> = (1..=6).map(|run| (run.to_string(), (2, 2))).collect();
     assert_eq!(log(&place), expected);
-    assert_eq!(column(&place, "state"), vec!["finished"; 24]);
+    assert_eq!(column(&place, "state"), vec!["finished"; 12]);
     assert_eq!(open_jobs(&daemon), [Value::Null; 0]);
 }
 

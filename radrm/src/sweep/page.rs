@@ -35,7 +35,9 @@ fn figure(of: Option<Mean>, form: fn(f64) -> String) -> Cell {
 /// A point for each configuration of which both figures are known.
 fn plot(
     all: &[Configuration],
-    (axis, of, form): (&str, fn(&Configuration) -> Option<Mean>, fn(f64) -> String),
+    axis: &str,
+    of: fn(&Configuration) -> Option<Mean>,
+    form: fn(f64) -> String,
     on_front: fn(&Configuration) -> bool,
 ) -> Option<Plot> {
     let point = |one: &Configuration| {
@@ -91,7 +93,7 @@ fn configurations(all: &[Configuration]) -> Part {
              less memory."
                 .to_owned(),
         ],
-        plot: plot(all, ("peak memory", |one| one.peak_bytes, bytes), |one| one.on_front),
+        plot: plot(all, "peak memory", |one| one.peak_bytes, bytes, |one| one.on_front),
     }
 }
 
@@ -115,7 +117,7 @@ fn energy(all: &[Configuration]) -> Option<Part> {
             })
             .collect(),
         notes: Vec::new(),
-        plot: plot(all, ("energy", |one| one.energy_j, joules), |one| one.on_energy_front),
+        plot: plot(all, "energy", |one| one.energy_j, joules, |one| one.on_energy_front),
     })
 }
 

@@ -12,6 +12,7 @@ use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::JobRow;
 use radrm_scheduler_core::Verdict;
 
+use super::halt::Halt;
 use super::open::Open;
 use super::{Event, Sweep};
 use crate::attempt::{OUTPUT, PROFILE};
@@ -66,16 +67,14 @@ pub(super) fn run(
         let runs = sweep.recorded(&keys)?;
         let is_started = runs.iter().all(|run| run.outcome.state == State::Started);
         let is_recorded = !runs.is_empty();
-        match Open::of(group, runs).filter(|_| is_started && is_recorded) {
-            Some(one) if seen.insert(keys.concat()) => open.push(one),
-            Some(_) => {}
-            // Its file states that it is over, or nothing is left to do of it.
-            None if radrmd.takes_runs => {
-                if !sweep.skip(group, &keys, report)? && seen.insert(keys.concat()) {
-                    left.push_back(group);
-                }
+        let one = Open::of(group, runs).filter(|_| is_started && is_recorded);
+        if let Some(one) = one {
+            if seen.insert(keys.concat()) {
+                open.push(one);
             }
-            None => {}
+        } else if radrmd.takes_runs && !sweep.skip(group, &keys, report)? && seen.insert(keys.concat()) {
+            // Otherwise nothing is left to do of it, or its file states that it is over.
+            left.push_back(group);
         }
     }
     if left.is_empty() && open.is_empty() {
@@ -137,29 +136,6 @@ enum Next {
     Leaves,
     /// It is to be run as another job.
     Again,
-}
-
-/// Why a turn ended early.
-enum Halt {
-    /// No daemon answers, or it cannot at the moment.
-    Away(ProtocolError),
-    Failed(SweepError),
-}
-
-impl From<ProtocolError> for Halt {
-    fn from(why: ProtocolError) -> Self {
-        if why.is_absent() || matches!(why, ProtocolError::Later(_)) {
-            Self::Away(why)
-        } else {
-            Self::Failed(SweepError::Radrmd(why))
-        }
-    }
-}
-
-impl From<SweepError> for Halt {
-    fn from(why: SweepError) -> Self {
-        Self::Failed(why)
-    }
 }
 
 struct Jobs<'j, 's, 'd, 'p> {

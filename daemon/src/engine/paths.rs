@@ -1,0 +1,49 @@
+//! Where the daemon keeps its files.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::watch::Attempt;
+
+/// Where files lie below the state directory.
+#[derive(Clone, Debug)]
+pub(super) struct Paths(PathBuf);
+
+impl Paths {
+    pub(super) fn new(state: PathBuf) -> Self {
+        Self(state)
+    }
+
+    pub(super) fn status(&self, (job, attempt): Attempt) -> PathBuf {
+        self.0.join("attempts").join(format!("{job}.{attempt}"))
+    }
+
+    pub(super) fn helper(&self, (job, attempt): Attempt) -> PathBuf {
+        self.0.join("attempts").join(format!("{job}.{attempt}.suspend"))
+    }
+
+    /// Where the attempts of a group wait for each other, by that of its first job.
+    pub(super) fn barrier(&self, (job, attempt): Attempt) -> PathBuf {
+        self.0.join("attempts").join(format!("{job}.{attempt}.together"))
+    }
+
+    pub(super) fn mps(&self, uid: u32) -> PathBuf {
+        self.0.join("attempts").join(format!("{uid}.mps"))
+    }
+
+    pub(super) fn epilog(&self, (job, attempt): Attempt) -> PathBuf {
+        self.0.join("attempts").join(format!("{job}.{attempt}.epilog"))
+    }
+
+    /// Jobs whose dry runs have files: attempts are counted from 1.
+    pub(super) fn dry_runs(&self) -> Vec<u64> {
+        let entries = fs::read_dir(self.0.join("attempts")).into_iter().flatten().flatten();
+        let job = |name: &str| name.strip_suffix(".0")?.parse().ok();
+        entries.filter_map(|entry| job(entry.file_name().to_str()?)).collect()
+    }
+
+    /// A job's folder.
+    pub(super) fn folder(&self, job: u64) -> PathBuf {
+        self.0.join("jobs").join(job.to_string())
+    }
+}
