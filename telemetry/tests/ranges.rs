@@ -131,6 +131,27 @@ fn names_beyond_the_table_are_other_and_counted() {
 }
 
 #[test]
+fn threads_that_begin_one_name_at_once_count_as_that_name() {
+    const THREADS: usize = 4;
+    let file = SegmentFile::create_unnamed(0).unwrap();
+    let writer = join(&file);
+    let together = std::sync::Barrier::new(THREADS);
+    for round in 0..500 {
+        let name = format!("name {round} of all");
+        let found: Vec<NameId> = std::thread::scope(|scope| {
+            let name = || {
+                together.wait();
+                named(&writer, &name)
+            };
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(name)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(found[0] != NameId::OTHER && found.iter().all(|id| *id == found[0]), "{round}: {found:?}");
+    }
+    assert_eq!(snapshot(&file).other, 0);
+}
+
+#[test]
 fn records_that_were_overwritten_are_counted() {
     let file = SegmentFile::create_unnamed(0).unwrap();
     let writer = join(&file);

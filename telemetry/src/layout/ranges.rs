@@ -26,7 +26,7 @@ pub const RANGE_WORDS: usize = 16;
 pub struct RangeKey {
     /// Hash; 0: free.
     pub hash: AtomicU64,
-    /// Number of the name plus 1; 0: not handed out yet.
+    /// Number of the name plus 1, 1 where it has none of its own; 0: not handed out yet.
     pub number: AtomicU64,
 }
 

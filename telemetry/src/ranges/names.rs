@@ -6,10 +6,13 @@ use super::Word;
 use crate::layout::*;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sys;
 use crate::writer::Writer;
 
 /// Places that are looked at for a name.
 const PROBES: usize = 64;
+/// How long a thread waits for the number that another one is about to hand out, ns. It allocates memory meanwhile.
+const PATIENCE: u64 = 100_000_000;
 /// Names by which the table grows.
 const STEP: u64 = 64;
 /// Set in `text_len` if the name was longer.
@@ -123,12 +126,35 @@ impl Writer {
                 seen => seen,
             };
             if seen == hash {
-                // 0: another thread is at it, or there was no room.
-                let number = key.number.load(Acquire).checked_sub(1)?;
-                return Some(NameId::from_number(number));
+                return self.known_name(key);
             }
         }
         None
+    }
+
+    /// The number of a name whose hash was entered before; waits for it while another thread is about to hand it out.
+    #[inline]
+    fn known_name(&self, key: &RangeKey) -> Option<NameId> {
+        let mut number = key.number.load(Acquire);
+        if number == 0 {
+            number = self.awaited_name(key);
+        }
+        let id = NameId::from_number(number.checked_sub(1)?);
+        (id != NameId::OTHER).then_some(id)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn awaited_name(&self, key: &RangeKey) -> u64 {
+        let until = self.now().saturating_add(PATIENCE);
+        while self.now() < until {
+            match key.number.load(Acquire) {
+                0 => sys::yield_now(),
+                number => return number,
+            }
+        }
+        // That thread is gone or was interrupted by this one: nothing waits for it again.
+        number_once(key, NameId::OTHER).unwrap_or_else(|number| number)
     }
 
     /// Hands out a number for a name whose hash was entered just now.
@@ -143,15 +169,13 @@ impl Writer {
                 STEP * 512,
                 (number + 1).div_ceil(STEP),
             );
-        if !has_room {
-            return None;
-        }
-        let id = NameId::from_number(number);
-        let cell = self.range_name_cell(id)?;
-        cell.name(text);
-        // Release: pairs with the Acquire in `find_name`.
-        key.number.store(number + 1, Release);
-        Some(id)
+        let cell = if has_room { self.range_name_cell(NameId::from_number(number)) } else { None };
+        let id = cell.map_or(NameId::OTHER, |cell| {
+            cell.name(text);
+            NameId::from_number(number)
+        });
+        let given = number_once(key, id).ok()?;
+        (given > 1).then_some(id)
     }
 
     /// The figures of a name; those of "(other)" are there with the first name.
@@ -164,6 +188,13 @@ impl Writer {
         // SAFETY: allocated (just above), the number below RANGE_NAMES; atomics only.
         Some(unsafe { self.at::<RangeNameCell>(RANGE_NAMES_AT + number * 512).as_ref() })
     }
+}
+
+/// Hands out the number of a name, unless that was done; gives what stands in the key, or else stood there.
+fn number_once(key: &RangeKey, id: NameId) -> Result<u64, u64> {
+    let given = u64::from(id.number()) + 1;
+    // Release: pairs with the Acquire of those that look the name up.
+    key.number.compare_exchange(0, given, Release, Acquire).map(|_| given)
 }
 
 impl RangeNameCell {
