@@ -6,46 +6,19 @@
 //! read-modify-write, the number of executions is asserted, and a ring that is broken on purpose must fail.
 #![cfg(loom)]
 
+mod checker;
+
+use checker::{explore, spawn, zero};
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicU64, fence};
-use loom::thread;
 use radrm_telemetry::layout::{AccountCell, BlockBucket, BlockCell, Cell, KindCounts, PeakCell};
 use radrm_telemetry::ring::{CellSource, Ring, RingCursor, write_cell};
 use radrm_telemetry::{Block, BlockKey, GpuIndex, Inserted, Kind, ledger::words};
 use std::array::from_fn;
 
-fn zero() -> AtomicU64 {
-    AtomicU64::new(0)
-}
-
 fn zeros<const N: usize>() -> [AtomicU64; N] {
     from_fn(|_| zero())
-}
-
-/// Explores `model`; returns the number of executions.
-fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> usize {
-    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let seen = count.clone();
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 20_000;
-    builder.check(move || {
-        seen.fetch_add(1, Relaxed);
-        model();
-    });
-    let count = count.load(Relaxed);
-    eprintln!("{count} executions");
-    count
-}
-
-/// Starts a thread that is warmed up.
-fn spawn(warm: &Arc<AtomicU64>, work: impl FnOnce() + 'static) -> thread::JoinHandle<()> {
-    let warm = warm.clone();
-    thread::spawn(move || {
-        warm.fetch_add(1, Relaxed);
-        work();
-    })
 }
 
 const W: usize = 2;

@@ -4,38 +4,14 @@
 //! has no time limit, so a thread that is left asleep at the end missed its wake.
 #![cfg(loom)]
 
+mod checker;
+
+use checker::{explore, spawn, zero};
 use loom::sync::Arc;
 use loom::sync::Mutex;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{AtomicU64, fence};
-use loom::thread;
 use radrm_telemetry::gate::{self, ARMED, WATCHED};
-
-fn zero() -> AtomicU64 {
-    AtomicU64::new(0)
-}
-
-/// Explores `model`; returns the number of executions.
-fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> usize {
-    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let seen = count.clone();
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(move || {
-        seen.fetch_add(1, Relaxed);
-        model();
-    });
-    count.load(Relaxed)
-}
-
-/// Starts a thread whose first operation is a read-modify-write: the checker finds nothing in one that begins with a load.
-fn spawn(warm: &Arc<AtomicU64>, work: impl FnOnce() + 'static) -> thread::JoinHandle<()> {
-    let warm = warm.clone();
-    thread::spawn(move || {
-        warm.fetch_add(1, Relaxed);
-        work();
-    })
-}
 
 /// A word on which a thread sleeps, as the kernel keeps it: it compares the word and queues the thread in one step.
 struct Sleeper {

@@ -1,38 +1,14 @@
 //! Model checks of limits that users share and of ranges, run as those in `loom.rs` are.
 #![cfg(loom)]
 
+mod checker;
+
+use checker::{explore, spawn, zero};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use loom::thread;
 use radrm_telemetry::ledger::words;
 use std::array::from_fn;
-
-fn zero() -> AtomicU64 {
-    AtomicU64::new(0)
-}
-
-/// Explores `model`; returns the number of executions.
-fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> usize {
-    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let seen = count.clone();
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(move || {
-        seen.fetch_add(1, Relaxed);
-        model();
-    });
-    count.load(Relaxed)
-}
-
-/// Starts a thread whose first operation is a read-modify-write: the checker finds nothing in one that begins with a load.
-fn spawn(warm: &Arc<AtomicU64>, work: impl FnOnce() + 'static) -> thread::JoinHandle<()> {
-    let warm = warm.clone();
-    thread::spawn(move || {
-        warm.fetch_add(1, Relaxed);
-        work();
-    })
-}
 
 /// A request of 60 % by a user who reads the other user's word apart, if the roster names that user. The system call
 /// that reads adds no ordering of its own here.

@@ -17,6 +17,8 @@ use radrm_preload_tests::{
 };
 use radrm_profile::Profile;
 
+use crate::enforcement::assert_limit;
+
 const MIB: u64 = 1 << 20;
 /// An account that every Debian has.
 const USER: (&str, u32) = ("daemon", 1);
@@ -53,13 +55,6 @@ fn ready(command: Command) -> Running {
     let mut running = Running::start(command, 2 * PATIENCE);
     running.until_ready();
     running
-}
-
-/// It gets all of so many MiB, and not one byte more.
-#[track_caller]
-fn assert_limit(asker: &mut Running, mib: u64) {
-    assert_eq!(asker.ask(&(mib * MIB).to_string()), "granted", "{mib} MiB");
-    assert_eq!(asker.ask(&(mib * MIB + 1).to_string()), "refused", "a byte above {mib} MiB");
 }
 
 /// The profile of a step; `part`: in its name.

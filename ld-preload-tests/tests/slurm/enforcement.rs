@@ -20,7 +20,7 @@ fn asker(slurm: &Slurm, options: &[&str], environment: &[(&str, &str)]) -> Runni
 
 /// It gets all of so many MiB, and not one byte more.
 #[track_caller]
-fn assert_limit(asker: &mut Running, mib: u64) {
+pub fn assert_limit(asker: &mut Running, mib: u64) {
     assert_eq!(asker.ask(&(mib * MIB).to_string()), "granted", "{mib} MiB");
     assert_eq!(asker.ask(&(mib * MIB + 1).to_string()), "refused", "a byte above {mib} MiB");
 }
