@@ -129,8 +129,8 @@ fn is_configured(spank: Spank) -> bool {
 }
 
 /// The word by which `radrm-run` knows that the tasks run in a container, and where their command line is.
-pub fn word(spank: Spank) -> Option<String> {
-    if runtime() == Runtime::Absent || !is_one(spank) {
+pub fn word(spank: Spank, runtime: Runtime) -> Option<String> {
+    if runtime == Runtime::Absent || !is_one(spank) {
         return None;
     }
     let folder = is_configured(spank).then(|| std::env::current_dir().ok()).flatten();

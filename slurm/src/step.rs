@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
 use radrm_limits::program::given;
 
 use crate::abi::{self, Item, Spank};
-use crate::container::{self, HandedOver};
+use crate::container::{self, HandedOver, Runtime};
 use crate::fence;
 use crate::grant::Held;
 use crate::options::Words;
@@ -189,7 +189,7 @@ pub fn prepare(spank: Spank) {
     }
     let identity = Identity::with_own_groups(uid, gid);
     retry::prepare(spank, request, settings, &identity);
-    let prepared = match command(spank, request, settings) {
+    let prepared = match command(spank, request, settings, runtime) {
         Some((program, arguments, further, environment)) => {
             let started = match (begun, container::directory(spank)) {
                 (Some(begun), Some(directory)) => {
@@ -238,7 +238,7 @@ fn umask() -> libc::mode_t {
 type Command = (CString, Vec<CString>, Vec<CString>, Vec<CString>);
 
 /// Program, first and further arguments, and environment of the recorder.
-fn command(spank: Spank, request: &Request, settings: &Settings) -> Option<Command> {
+fn command(spank: Spank, request: &Request, settings: &Settings, runtime: Runtime) -> Option<Command> {
     let job = spank.number(Item::JOB_ID)?;
     let tasks = spank.arguments();
     if tasks.is_empty() {
@@ -271,7 +271,7 @@ fn command(spank: Spank, request: &Request, settings: &Settings) -> Option<Comma
     if let Some(percent) = request.share {
         add("--sm-limit=", percent.to_string().as_bytes());
     }
-    if let Some(word) = container::word(spank) {
+    if let Some(word) = container::word(spank, runtime) {
         add(&word, b"");
     }
     add("--", b"");

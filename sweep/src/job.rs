@@ -70,8 +70,7 @@ pub(crate) fn check(group: &Group, models: &[String]) -> Result<(), NotAJob> {
         Collocation::Mig(profile) if mig_model(profile, models).is_none() => {
             Err(NotAJob::NoMig(profile.clone()))
         }
-        Collocation::Mig(_) => Ok(()),
-        Collocation::Streams | Collocation::Mps => Ok(()),
+        Collocation::Mig(_) | Collocation::Streams | Collocation::Mps => Ok(()),
     })
 }
 
@@ -123,6 +122,7 @@ pub(crate) fn ended(row: &JobRow) -> Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     #[test]
     fn only_what_radrmd_can_start_as_it_is_meant_becomes_a_job() {
         let run = Run { devices: vec!["0".into(), "1".into()], ..Run::default() };

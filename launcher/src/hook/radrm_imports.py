@@ -4,6 +4,7 @@ import importlib.abc
 import importlib.machinery
 import sys
 
+
 class _Around(importlib.abc.MetaPathFinder):
     def __init__(self):
         self.before = {}

@@ -6,7 +6,7 @@ use radrm_sweep::statistics::Mean;
 use radrm_sweep::store::Recorded;
 use radrm_term::clean;
 
-use super::report::{bytes, company, joules, mean, notes, rate, seconds, share, sharing, winner};
+use super::report::{bytes, company, joules, mean, notes, rate, seconds, share, sharing, slowdown, winner};
 
 const RUN_TIME: &str = "run time";
 
@@ -27,9 +27,13 @@ fn count(count: usize) -> Cell {
     Cell { text: count.to_string(), value: Some(count as f64) }
 }
 
+// What is not known is sorted before all that is.
 fn figure(of: Option<Mean>, form: fn(f64) -> String) -> Cell {
-    // What is not known is sorted before all that is.
     Cell { text: mean(of, form), value: Some(of.map_or(-1.0, |of| of.mean)) }
+}
+
+fn slower(by: Option<f64>) -> Cell {
+    Cell { text: slowdown(by), value: Some(by.unwrap_or(-1.0)) }
 }
 
 /// A point for each configuration of which both figures are known.
@@ -76,10 +80,7 @@ fn configurations(all: &[Configuration]) -> Part {
             figure(one.peak_bytes, bytes),
             figure(one.sm_activity, share),
             figure(one.steps_per_s, rate),
-            Cell {
-                text: one.slowdown.map_or_else(|| "-".to_owned(), |slowdown| format!("{slowdown:.2}x")),
-                value: Some(one.slowdown.unwrap_or(-1.0)),
-            },
+            slower(one.slowdown),
             text(if one.on_front { "yes" } else { "no" }),
         ]
     };
@@ -125,11 +126,7 @@ fn energy(all: &[Configuration]) -> Option<Part> {
 fn slowdowns(all: &[Configuration]) -> Option<Part> {
     let found = report::slowdowns(all);
     let row = |(name, cells): (&String, &Vec<Option<f64>>)| {
-        let cells = cells.iter().map(|cell| Cell {
-            text: cell.map_or_else(|| "-".to_owned(), |slowdown| format!("{slowdown:.2}x")),
-            value: Some(cell.unwrap_or(-1.0)),
-        });
-        std::iter::once(text(name)).chain(cells).collect()
+        std::iter::once(text(name)).chain(cells.iter().map(|cell| slower(*cell))).collect()
     };
     let columns = found.columns.iter().map(|column| clean(&company(Some(column))).into_owned());
     (!found.rows.is_empty()).then(|| Part {

@@ -135,6 +135,10 @@ pub(super) fn share(value: f64) -> String {
     Permille::from_fraction(value).to_string()
 }
 
+pub(super) fn slowdown(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}x"))
+}
+
 pub(crate) fn company(company: Option<&Company>) -> String {
     let Some(company) = company else { return "alone".to_owned() };
     let by = if company.collocation == "-" { String::new() } else { format!(" ({})", company.collocation) };
@@ -181,7 +185,7 @@ fn text(runs: &[Recorded], by: Metric) -> String {
         ];
         cells.extend(has_steps.then(|| mean(one.steps_per_s, rate)));
         cells.extend(has_energy.then(|| mean(one.energy_j, joules)));
-        cells.push(one.slowdown.map_or_else(|| "-".to_owned(), |slowdown| format!("{slowdown:.2}x")));
+        cells.push(slowdown(one.slowdown));
         cells.push(marks.join(" "));
         table.row(cells);
     }
@@ -241,9 +245,7 @@ fn matrix(all: &[Configuration]) -> Vec<String> {
     let titles = found.columns.iter().map(|column| right(clean(&company(Some(column))).into_owned()));
     let mut table = Table::new(std::iter::once(left("SLOWDOWN OF")).chain(titles));
     for (row, cells) in found.rows.iter().zip(&found.cells) {
-        let cells = cells
-            .iter()
-            .map(|cell| cell.map_or_else(|| "-".to_owned(), |slowdown| format!("{slowdown:.2}x")));
+        let cells = cells.iter().map(|cell| slowdown(*cell));
         table.row(std::iter::once(row.clone()).chain(cells));
     }
     std::iter::once(String::new()).chain(table.lines()).collect()

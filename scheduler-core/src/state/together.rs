@@ -178,7 +178,7 @@ impl State {
         others
     }
 
-    /// All that there is was told: groups of which a job is over by now never start.
+    /// All jobs that an earlier daemon knew are there: groups of which a job is over by now never start.
     pub(super) fn end_incomplete_groups(&mut self, out: &mut Vec<Decision>) {
         if self.paused {
             return;

@@ -13,7 +13,7 @@ use radrm_protocol::wire::JobRow;
 use radrm_scheduler_core::Verdict;
 
 use super::halt::Halt;
-use super::open::Open;
+use super::open::{Open, count};
 use super::{Event, Sweep};
 use crate::attempt::{OUTPUT, PROFILE};
 use crate::error::SweepError;
@@ -82,13 +82,13 @@ pub(super) fn run(
     }
     // The first question is not asked again: there may be no daemon.
     if let Err(why) = radrmd.open_jobs() {
-        let count = open.iter().map(|one| one.members.len()).sum();
+        let count = count(&open);
         return Err(match why.is_absent() && count > 0 {
             true => SweepError::Absent { count, why },
             false => SweepError::Radrmd(why),
         });
     }
-    remark(&left, open.iter().map(|one| one.members.len()).sum(), report);
+    remark(&left, count(&open), report);
     let strays = open.iter().filter(|one| one.jobs().is_empty());
     let strays = strays.flat_map(Open::tags).map(str::to_owned).collect();
     Jobs {
@@ -194,8 +194,7 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
     /// The jobs stay with radrmd, and the next call waits for them.
     fn leave(&self, report: &mut dyn FnMut(&Event<'_>)) {
         if !self.open.is_empty() {
-            let count = self.open.iter().map(|one| one.members.len()).sum();
-            let text = format!("{} left with radrmd: the next call waits for them", jobs(count));
+            let text = format!("{} left with radrmd: the next call waits for them", jobs(count(&self.open)));
             report(&Event::Remark(text));
         }
     }
@@ -241,7 +240,7 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
     }
 
     fn has_room(&self) -> bool {
-        self.open.iter().map(|one| one.members.len()).sum::<usize>() < MAX_OPEN
+        count(&self.open) < MAX_OPEN
     }
 
     /// Cancels what is submitted. What may have been submitted is held, and found by the next call.

@@ -25,6 +25,11 @@ pub(super) struct Open<'p> {
     pub(super) runs: bool,
 }
 
+/// How many jobs these groups have, or are about to have.
+pub(super) fn count(open: &[Open<'_>]) -> usize {
+    open.iter().map(|one| one.members.len()).sum()
+}
+
 impl<'p> Open<'p> {
     /// A group with what is recorded of each run; `None` if one is not recorded as a job.
     pub(super) fn of(group: &'p Group, recorded: Vec<Recorded>) -> Option<Self> {
