@@ -7,6 +7,7 @@ extern crate alloc;
 pub mod batch;
 pub mod calendar;
 pub mod kind;
+pub mod program_kind;
 pub mod run;
 pub mod signal;
 pub mod step;
@@ -14,5 +15,6 @@ pub mod student;
 pub mod units;
 
 pub use kind::{KIND_COUNT, Kind};
+pub use program_kind::ProgramKind;
 pub use run::{Activity, HostMeter, HostUse, PastRun};
 pub use units::{Bytes, Millis, Nanos, Permille};

@@ -97,7 +97,7 @@ pub struct Summary {
     pub notes: Vec<String>,
 }
 
-/// What a dry run found out. As JSON the figures, `fits`, `expected` and `ranks` in one object; without `gpus` and `fits` where
+/// What a dry run found out. As JSON the figures, `kind`, `fits`, `expected` and `ranks` in one object; without `gpus` and `fits` where
 /// figures are withheld: an empty list would read as "no memory".
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DryRunSummary {
@@ -122,6 +122,9 @@ impl Serialize for DryRunSummary {
         } else {
             let fits = serde_json::to_value(&self.fits).map_err(S::Error::custom)?;
             object.insert("fits".to_owned(), fits);
+        }
+        if let Some(kind) = self.figures.kind() {
+            object.insert("kind".to_owned(), kind.as_str().into());
         }
         if let Some(expected) = &self.expected {
             object.insert("expected".to_owned(), serde_json::to_value(expected).map_err(S::Error::custom)?);

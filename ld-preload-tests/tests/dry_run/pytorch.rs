@@ -170,12 +170,16 @@ fn the_largest_batch_is_found() {
 fn models_of_transformers_and_torchvision_run_and_repeat_exactly() {
     let Some(python) = python() else { return };
     let models = script("dry_run_models.py");
-    for model in
-        [&["bert_base", "4"][..], &["resnet50", "8", "channels_last", "amp"], &["llama_1b_lora", "1"]]
-    {
+    for (model, kind) in [
+        (&["bert_base", "4"][..], "other"),
+        (&["resnet50", "8", "channels_last", "amp"], "cudnn"),
+        (&["llama_1b_lora", "1"], "other"),
+    ] {
         let arguments: Vec<&str> = std::iter::once(models.as_str()).chain(model.iter().copied()).collect();
         let first = dry_run(&python, &["--emulate", "A100-40GB"], &arguments).ok();
         assert_eq!(first.report["dry_run"]["withheld"], Value::Null, "{model:?}");
+        let calls = &first.report["dry_run"]["library_calls"];
+        assert_eq!(first.report["dry_run"]["kind"], kind, "{model:?}: {calls}");
         let (allocated, reserved) = first.peak();
         assert!(reserved >= allocated && allocated > 200.0, "{model:?}: {allocated} {reserved}");
         let again = dry_run(&python, &["--emulate", "A100-40GB"], &arguments).ok();

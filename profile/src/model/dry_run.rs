@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use radrm_base::ProgramKind;
 use serde::{Deserialize, Serialize};
 
 /// The figures of a dry run. Its verdicts on cards are [`Fit`]s, in a record of their own.
@@ -42,6 +43,14 @@ pub struct DryRunFigures {
     pub remarks: Vec<String>,
     /// Why there is no figure.
     pub withheld: Option<String>,
+}
+
+impl DryRunFigures {
+    /// Which library does most of the program's work; `None`: it called none.
+    #[must_use]
+    pub fn kind(&self) -> Option<ProgramKind> {
+        ProgramKind::of_calls(self.library_calls.iter().map(|(library, calls)| (library.as_str(), *calls)))
+    }
 }
 
 /// One GPU of the machine.
