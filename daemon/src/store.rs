@@ -175,8 +175,8 @@ impl Store {
             tx.pragma_update(None, "user_version", added).map_err(failed)?;
             tx.commit().map_err(failed)?;
         }
-        let later = [super::accounting::TABLE, super::dry_run::stored::TABLE].concat();
-        connection.execute_batch(&later).map_err(failed)?;
+        connection.execute_batch(super::accounting::TABLE).map_err(failed)?;
+        super::dry_run::stored::create(&connection).map_err(failed)?;
         Ok(Self { connection })
     }
 

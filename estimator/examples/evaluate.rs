@@ -105,6 +105,9 @@ fn dry_runs_here() {
             println!("  {name:20} {site} {}", Scores::of(found));
         }
     }
+    for (name, error) in dry_runs::errors_of(&["vgg", "inception"]).unwrap_or_default() {
+        println!("  mean error of {name:27} {:+.1} %", 100.0 * error);
+    }
 }
 
 fn interference() -> Result<(), Error> {
@@ -217,7 +220,7 @@ fn cost() -> Result<(), Error> {
         sum / 5000.0
     );
     let points = [Point { batch: 8.0, peak: 4e9 }, Point { batch: 16.0, peak: 7e9 }];
-    let known = Known { points: &points, batch: Some(32.0), dry_run: Some(11e9), here: None };
+    let known = Known { points: &points, batch: Some(32.0), dry_run: Some(11e9.into()), here: None };
     let model = MemoryModel::shipped();
     let start = Instant::now();
     let found = (0..5000).filter(|_| model.estimate(black_box(&known), 1.0).is_some()).count();

@@ -160,14 +160,15 @@ fn runs_of_other_families_correct_dry_runs_at_both_sites() {
     for (site, found) in ["2024", "2026"].into_iter().zip(found) {
         let scores = Scores::of(found);
         println!("dry runs corrected by half of the families, {site}: {scores}");
-        assert!(scores.median <= 0.02 && scores.under <= 0.03, "{site}: {scores}");
-        assert!((0.93..=0.98).contains(&scores.coverage()), "{site}: {scores}");
+        assert!(scores.median <= 0.02 && scores.under <= 0.02, "{site}: {scores}");
+        // Few programs, of which each one that a bound does not hold counts by some per cent.
+        assert!((0.93..=0.99).contains(&scores.coverage()), "{site}: {scores}");
     }
     let of_ten = dry_runs::corrected(usize::MAX, DryRuns::ENOUGH).unwrap();
-    for ((site, found), over) in ["2024", "2026"].into_iter().zip(of_ten).zip([0.0605, 0.082]) {
+    for ((site, found), over) in ["2024", "2026"].into_iter().zip(of_ten).zip([0.053, 0.071]) {
         let scores = Scores::of(found);
         println!("dry runs corrected by ten programs and more, {site}: {scores}");
-        assert!(scores.under <= 0.032 && scores.over <= over, "{site}: {scores}");
+        assert!(scores.under <= 0.021 && scores.over <= over, "{site}: {scores}");
     }
     // One run teaches most of the constant; the bound is the one that ships.
     for (site, found) in ["2024", "2026"].into_iter().zip(dry_runs::corrected(1, 0).unwrap()) {
@@ -175,6 +176,17 @@ fn runs_of_other_families_correct_dry_runs_at_both_sites() {
         println!("dry runs corrected by one run, {site}: {scores}");
         assert!(scores.median <= 0.05 && scores.under <= 0.01, "{site}: {scores}");
     }
+}
+
+/// Within 6 %, but for one.
+#[test]
+fn runs_of_other_families_correct_dry_runs_of_large_workspaces() {
+    let Some(errors) = dry_runs::errors_of(&["vgg", "inception"]) else { return };
+    println!("{errors:.3?}");
+    assert_eq!(errors.len(), 12, "three batch sizes of two networks at two sites");
+    let far: Vec<&(String, f64)> = errors.iter().filter(|(_, error)| error.abs() > 0.06).collect();
+    let [(name, error)] = &far[..] else { panic!("{far:?}") };
+    assert!(name == "2024 inception imagenet bs128" && *error < 0.064, "{name}: {error}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What the report of a dry run comes to.
 
+use radrm_base::ProgramKind;
 use radrm_scheduler_core::Bytes;
 use serde::Deserialize;
 use thiserror::Error;
@@ -17,12 +18,22 @@ pub struct Report {
 struct Summary {
     withheld: Option<String>,
     out_of_memory: u64,
+    kind: Option<String>,
     gpus: Vec<Held>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct Held {
     held_peak: u64,
+}
+
+/// What a dry run found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figure {
+    /// What the driver held on the GPU where that was most.
+    pub held: Bytes,
+    /// The kind of program; `None` in reports of older versions.
+    pub kind: Option<ProgramKind>,
 }
 
 /// Why a dry run shows no need, as the end of a sentence.
@@ -42,12 +53,11 @@ pub enum NoFigure {
     Withheld(String),
 }
 
-/// What the driver held on the GPU where that was most, by the report (`None`: there is none) and the
-/// exit code (`None`: a signal).
+/// What a dry run found out, by the report (`None`: there is none) and the exit code (`None`: a signal).
 ///
 /// # Errors
 /// Why there is no figure.
-pub fn figure(report: Option<Report>, code: Option<i32>) -> Result<Bytes, NoFigure> {
+pub fn figure(report: Option<Report>, code: Option<i32>) -> Result<Figure, NoFigure> {
     let ending = || code.map_or(NoFigure::Killed, NoFigure::Exited);
     let report = report.and_then(|report| report.dry_run).ok_or_else(ending)?;
     if let Some(why) = report.withheld {
@@ -61,7 +71,8 @@ pub fn figure(report: Option<Report>, code: Option<i32>) -> Result<Bytes, NoFigu
         return Err(ending());
     }
     let bytes = report.gpus.iter().map(|gpu| gpu.held_peak).max().filter(|bytes| *bytes > 0);
-    bytes.map(Bytes).ok_or(NoFigure::NoGpuMemory)
+    let kind = report.kind.as_deref().and_then(ProgramKind::parse);
+    bytes.map(|bytes| Figure { held: Bytes(bytes), kind }).ok_or(NoFigure::NoGpuMemory)
 }
 
 #[cfg(test)]
@@ -71,8 +82,19 @@ mod tests {
     #[test]
     fn a_figure_is_read_or_the_reason_why_there_is_none() {
         let of = |text: &str, code| figure(serde_json::from_str(text).ok(), code);
-        let text = r#"{"dry_run": {"withheld": null, "out_of_memory": 0, "gpus": [{"held_peak": 100}, {"held_peak": 400}]}}"#;
-        assert_eq!(of(text, Some(0)), Ok(Bytes(400)));
+        let report = |kind: &str| {
+            let figures =
+                r#""withheld": null, "out_of_memory": 0, "gpus": [{"held_peak": 100}, {"held_peak": 400}]"#;
+            format!(r#"{{"dry_run": {{{kind}{figures}}}}}"#)
+        };
+        for (kind, expected) in [
+            ("", None),
+            (r#""kind": "cudnn", "#, Some(ProgramKind::Cudnn)),
+            (r#""kind": "of a later version", "#, None),
+        ] {
+            assert_eq!(of(&report(kind), Some(0)), Ok(Figure { held: Bytes(400), kind: expected }));
+        }
+        let text = &report("")[..];
         for (text, code, part) in [
             (text, Some(3), "exit code 3"),
             (text, None, "killed"),

@@ -62,7 +62,8 @@ fn a_trace_teaches_a_program_at_other_batch_sizes() {
 #[test]
 fn a_recorded_dry_run_is_a_need_before_the_first_run() {
     let mut first = job(0, 8, 6 * GIB);
-    first.dry_run = Some(DryRun { held: Bytes(5 * GIB), steps: 3, gpu: "GPU".to_owned(), background: false });
+    first.dry_run =
+        Some(DryRun { held: Bytes(5 * GIB), steps: 3, gpu: "GPU".to_owned(), ..DryRun::default() });
     first.estimates.insert("faketensor".to_owned(), Bytes(3 * GIB));
     // What the thesis's traces have where an estimator gave no number.
     first.estimates.insert("gpumemnet".to_owned(), Bytes::from_mib(40_000));

@@ -20,7 +20,7 @@ mod table;
 pub use features::{Features, Figure, ProcessFeatures};
 pub use files::default_path;
 pub use first_steps::{FirstSteps, PastCourse};
-pub use pairs::{DryRunPairs, PastDryRun};
+pub use pairs::{DryRunPair, DryRunPairs, PastDryRun};
 pub use past::PastRuns;
 pub use program::{ProgramKey, script_word};
 pub use ranks::RowRanks;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::program::ProgramKey;
 use super::schema;
-use radrm_base::Bytes;
+use radrm_base::{Bytes, ProgramKind};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, named_params};
 
 /// Runs that are read, the newest.
@@ -15,6 +16,8 @@ const MAX_RUNS: u32 = 1000;
 pub struct PastDryRun {
     /// What the driver would have held on one GPU.
     pub held: Bytes,
+    /// Its kind of program; `None` in rows of older versions.
+    pub kind: Option<ProgramKind>,
     /// Model of the emulated GPU.
     pub gpu_model: Option<String>,
     /// Its frameworks with their versions.
@@ -26,13 +29,32 @@ pub struct PastDryRun {
 pub struct DryRunPairs {
     /// Model of the real GPUs.
     pub gpu_model: Option<String>,
-    /// What the dry run held and the peak of the real run, the oldest first. A program at one batch size may be in it
-    /// several times.
-    pub pairs: Vec<(Bytes, Bytes)>,
+    /// The oldest first. A program at one batch size may be in it several times.
+    pub pairs: Vec<DryRunPair>,
 }
+
+/// A dry run and a real run of one program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DryRunPair {
+    /// What the dry run held.
+    pub held: Bytes,
+    /// Its kind of program; `None` in rows of older versions.
+    pub kind: Option<ProgramKind>,
+    /// The peak of the real run.
+    pub peak: Bytes,
+}
+
+/// Where a dry run's row has its kind of program.
+const KIND: &str =
+    "CASE WHEN json_valid(predicted_source) THEN json_extract(predicted_source, '$.dry_run.kind') END";
 
 fn bytes(value: i64) -> Bytes {
     Bytes(u64::try_from(value).unwrap_or(0))
+}
+
+/// What another program left there that is no kind is read as none.
+fn kind(value: ValueRef<'_>) -> Option<ProgramKind> {
+    value.as_str().ok().and_then(ProgramKind::parse)
 }
 
 /// The newest complete one of a user's program at this batch size, on emulated GPUs of this model if one is named.
@@ -44,15 +66,16 @@ pub(super) fn newest_dry_run(
     if schema::version(connection)? < schema::KEYS_SINCE {
         return Ok(None);
     }
-    let mut statement = connection.prepare(
-        "SELECT footprint_bytes, gpu_model, framework FROM runs
+    let mut statement = connection.prepare(&format!(
+        "SELECT footprint_bytes, {KIND}, gpu_model, framework FROM runs
          WHERE program_key = :key AND origin = 'dry_run' AND uid = :uid AND bounds_need = 1 AND complete
              AND batch IS :batch AND (:model IS NULL OR gpu_model = :model)
          ORDER BY id DESC LIMIT 1",
-    )?;
+    ))?;
     let given = named_params! { ":key": key.as_str(), ":uid": uid, ":batch": batch, ":model": gpu_model };
     let row = |sql: &rusqlite::Row<'_>| {
-        Ok(PastDryRun { held: bytes(sql.get(0)?), gpu_model: sql.get(1)?, framework: sql.get(2)? })
+        let (held, kind) = (bytes(sql.get(0)?), kind(sql.get_ref(1)?));
+        Ok(PastDryRun { held, kind, gpu_model: sql.get(2)?, framework: sql.get(3)? })
     };
     statement.query_row(given, row).optional()
 }
@@ -68,8 +91,8 @@ pub(super) fn of_stack(
         return Ok(DryRunPairs::default());
     }
     // Both are of one user: equal command lines of two users are two programs.
-    let mut statement = connection.prepare(
-        "SELECT real.gpu_model, dry.footprint_bytes, real.footprint_bytes
+    let mut statement = connection.prepare(&format!(
+        "SELECT real.gpu_model, dry.footprint_bytes, {}, real.footprint_bytes
          FROM runs AS real JOIN runs AS dry ON dry.id = (
              SELECT id FROM runs WHERE program_key = real.program_key AND origin = 'dry_run' AND uid = real.uid
                  AND framework IS :framework AND gpu_model IS :emulated AND bounds_need = 1 AND complete
@@ -78,14 +101,16 @@ pub(super) fn of_stack(
          WHERE real.origin = 'measured' AND real.emulated IS NULL AND real.bounds_need = 1 AND real.complete
              AND real.framework IS :framework AND (:model IS NULL OR real.gpu_model = :model) AND real.footprint_bytes > 0
          ORDER BY real.id DESC LIMIT :limit",
-    )?;
+        KIND.replace("predicted_source", "dry.predicted_source")
+    ))?;
     let given = named_params! {
         ":framework": like.framework, ":emulated": like.gpu_model, ":model": gpu_model, ":limit": MAX_RUNS,
     };
     let found = statement.query_map(given, |sql| {
-        Ok((sql.get::<_, Option<String>>(0)?, (bytes(sql.get(1)?), bytes(sql.get(2)?))))
+        let (held, kind, peak) = (bytes(sql.get(1)?), kind(sql.get_ref(2)?), bytes(sql.get(3)?));
+        Ok((sql.get::<_, Option<String>>(0)?, DryRunPair { held, kind, peak }))
     })?;
-    let mut by_model: BTreeMap<Option<String>, Vec<(Bytes, Bytes)>> = BTreeMap::new();
+    let mut by_model: BTreeMap<Option<String>, Vec<DryRunPair>> = BTreeMap::new();
     for row in found {
         let (model, pair) = row?;
         by_model.entry(model).or_default().push(pair);
@@ -133,12 +158,12 @@ mod tests {
 
         fn pairs(&self, gpu_model: Option<&str>) -> (Option<String>, Vec<(u64, u64)>) {
             let like = PastDryRun {
-                held: Bytes(1),
                 gpu_model: Some("H200".to_owned()),
                 framework: Some(TORCH.to_owned()),
+                ..PastDryRun::default()
             };
             let found = self.0.dry_run_pairs(&like, gpu_model).unwrap();
-            (found.gpu_model, found.pairs.iter().map(|(dry, peak)| (dry.0, peak.0)).collect())
+            (found.gpu_model, found.pairs.iter().map(|pair| (pair.held.0, pair.peak.0)).collect())
         }
     }
 
@@ -153,6 +178,35 @@ mod tests {
         set.add("t --bs 8", Origin::DryRun, 12, |row| row);
         set.add("t --bs 8", Origin::Measured, 21, |row| row);
         assert_eq!(set.pairs(None), (Some("A100".to_owned()), vec![(11, 20), (12, 21)]));
+    }
+
+    #[test]
+    fn a_pair_has_the_kind_that_the_dry_runs_row_has() {
+        let mut set = Fixture::new();
+        let sources = [
+            (r#"{"dry_run": {"held": 1, "kind": "cudnn"}}"#, Some(ProgramKind::Cudnn)),
+            (r#"{"dry_run": {"held": 1}}"#, None),
+            (r#"{"dry_run": {"kind": "of a later version"}}"#, None),
+            (r#"{"dry_run": {"kind": 7}}"#, None),
+            ("no JSON", None),
+        ];
+        for (at, (source, _)) in sources.iter().enumerate() {
+            let line = format!("t{at} --bs 8");
+            set.add(&line, Origin::DryRun, 10, |row| Row { predicted_source: Some((*source).into()), ..row });
+            set.add(&line, Origin::Measured, 20, |row| row);
+        }
+        let kinds = |pairs: &[DryRunPair]| pairs.iter().map(|pair| pair.kind).collect::<Vec<_>>();
+        let like = PastDryRun {
+            gpu_model: Some("H200".to_owned()),
+            framework: Some(TORCH.to_owned()),
+            ..PastDryRun::default()
+        };
+        let found = set.0.dry_run_pairs(&like, None).unwrap();
+        assert_eq!(kinds(&found.pairs), sources.map(|(_, kind)| kind));
+        let key =
+            ProgramKey::of(&["t0".to_owned(), "--bs".to_owned(), "8".to_owned()], Path::new("/work"), 1);
+        let newest = set.0.newest_dry_run(&key, 0, Some(8), None).unwrap().unwrap();
+        assert_eq!(newest.kind, Some(ProgramKind::Cudnn));
     }
 
     #[test]

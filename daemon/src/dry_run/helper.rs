@@ -164,7 +164,7 @@ impl Helper<'_> {
                 Fault::Memory.outcome(&self.bounds)
             }
             None => Some(match trial::figure(serde_json::from_slice(&ended.wrote).ok(), ended.code) {
-                Ok(held) => Outcome::Held(held.0),
+                Ok(found) => Outcome::Held { bytes: found.held.0, kind: found.kind },
                 Err(why) => Outcome::Failed(short(&why.to_string())),
             }),
         };

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::thread;
 
+use radrm_base::ProgramKind;
 use radrm_limits::cgroup_v2::Group;
 use radrm_protocol::words;
 use serde::{Deserialize, Serialize};
@@ -91,8 +92,13 @@ pub(crate) struct Bounds {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
-    /// What the driver held, bytes.
-    Held(u64),
+    /// What the driver held, and the kind of program.
+    Held {
+        /// Bytes.
+        bytes: u64,
+        /// `None`: not recorded.
+        kind: Option<ProgramKind>,
+    },
     /// It shows no need: why, as the end of a sentence.
     Failed(String),
 }

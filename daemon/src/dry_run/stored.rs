@@ -1,14 +1,15 @@
 //! Results of dry runs: a row for each command, batch size, model of GPU and state of the program's files.
 
+use radrm_base::ProgramKind;
 use rusqlite::{Connection, Transaction, params};
 
 use super::Outcome;
 
 /// The table; older daemons leave it alone.
-pub(crate) const TABLE: &str = "
+const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS dry_runs (
     id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, program TEXT NOT NULL, batch INTEGER, model TEXT NOT NULL,
-    steps INTEGER NOT NULL, digest TEXT NOT NULL, held INTEGER, failed TEXT, at_ms INTEGER NOT NULL
+    steps INTEGER NOT NULL, digest TEXT NOT NULL, held INTEGER, failed TEXT, at_ms INTEGER NOT NULL, kind TEXT
 );
 CREATE INDEX IF NOT EXISTS dry_runs_program ON dry_runs(uid, program, model);
 ";
@@ -30,6 +31,17 @@ pub(crate) struct Key {
     pub(crate) steps: u64,
 }
 
+/// Makes the table, or adds what an older one lacks. Older daemons fill that one, too: they leave the column out.
+pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(TABLE)?;
+    let mut columns =
+        connection.prepare("SELECT 1 FROM pragma_table_info('dry_runs') WHERE name = 'kind'")?;
+    if columns.exists([])? {
+        return Ok(());
+    }
+    connection.execute_batch("ALTER TABLE dry_runs ADD COLUMN kind TEXT")
+}
+
 fn int(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -41,7 +53,7 @@ pub(crate) fn known(
     now_ms: u64,
 ) -> rusqlite::Result<Vec<(String, Outcome)>> {
     let mut statement = connection.prepare_cached(
-        "SELECT digest, held, failed FROM dry_runs
+        "SELECT digest, held, failed, kind FROM dry_runs
          WHERE uid = ?1 AND program = ?2 AND model = ?3 AND batch IS ?4 AND steps = ?5 AND (failed IS NULL OR at_ms > ?6)
          ORDER BY id DESC",
     )?;
@@ -50,7 +62,10 @@ pub(crate) fn known(
     let row = |row: &rusqlite::Row<'_>| {
         let held: Option<i64> = row.get(1)?;
         let outcome = match held {
-            Some(held) => Outcome::Held(held.unsigned_abs()),
+            Some(held) => Outcome::Held {
+                bytes: held.unsigned_abs(),
+                kind: row.get::<_, Option<String>>(3)?.as_deref().and_then(ProgramKind::parse),
+            },
             None => Outcome::Failed(row.get::<_, Option<String>>(2)?.unwrap_or_default()),
         };
         Ok((row.get(0)?, outcome))
@@ -71,13 +86,13 @@ pub(crate) fn insert(
         "DELETE FROM dry_runs WHERE uid = ?1 AND program = ?2 AND model = ?3 AND batch IS ?4 AND steps = ?5 AND digest = ?6",
     )?
     .execute(of)?;
-    let (held, failed) = match outcome {
-        Outcome::Held(bytes) => (Some(int(*bytes)), None),
-        Outcome::Failed(why) => (None, Some(why)),
+    let (held, kind, failed) = match outcome {
+        Outcome::Held { bytes, kind } => (Some(int(*bytes)), kind.map(ProgramKind::as_str), None),
+        Outcome::Failed(why) => (None, None, Some(why)),
     };
     tx.prepare_cached(
-        "INSERT INTO dry_runs (uid, program, model, batch, steps, digest, held, failed, at_ms)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        "INSERT INTO dry_runs (uid, program, model, batch, steps, digest, held, failed, at_ms, kind)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?
     .execute(params![
         key.uid,
@@ -88,7 +103,8 @@ pub(crate) fn insert(
         digest,
         held,
         failed,
-        int(at_ms)
+        int(at_ms),
+        kind
     ])?;
     tx.prepare_cached(
         "DELETE FROM dry_runs WHERE uid = ?1 AND program = ?2 AND model = ?3 AND id NOT IN
@@ -104,10 +120,32 @@ pub(crate) fn insert(
 mod tests {
     use super::*;
 
+    fn held(bytes: u64, kind: Option<ProgramKind>) -> Outcome {
+        Outcome::Held { bytes, kind }
+    }
+
+    #[test]
+    fn a_table_of_an_older_daemon_is_read_and_written() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(&TABLE.replace(", kind TEXT", "")).unwrap();
+        let row = "INSERT INTO dry_runs (uid, program, model, steps, digest, held, at_ms) VALUES (7, 'p', 'A100', 3, 'a', 5, 1)";
+        connection.execute_batch(row).unwrap();
+        for _ in 0..2 {
+            create(&connection).unwrap();
+        }
+        let key = Key { uid: 7, program: "p".into(), batch: None, model: "A100".into(), steps: 3 };
+        let tx = connection.transaction().unwrap();
+        insert(&tx, &key, "b", &held(6, Some(ProgramKind::Other)), 2).unwrap();
+        tx.commit().unwrap();
+        let found = known(&connection, &key, 3).unwrap();
+        let expected = [("b", held(6, Some(ProgramKind::Other))), ("a", held(5, None))];
+        assert_eq!(found, expected.map(|(digest, outcome)| (digest.to_owned(), outcome)));
+    }
+
     #[test]
     fn a_result_is_known_for_its_files_and_a_failure_for_a_day() {
         let mut connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(TABLE).unwrap();
+        create(&connection).unwrap();
         let key = |batch, steps| Key { uid: 7, program: "p".into(), batch, model: "A100".into(), steps };
         let mut add = |key: &Key, digest: &str, outcome: &Outcome| {
             let tx = connection.transaction().unwrap();
@@ -116,17 +154,17 @@ mod tests {
         };
         let failed = Outcome::Failed("it ended with exit code 1".into());
         add(&key(None, 3), "a", &failed);
-        add(&key(None, 3), "b", &Outcome::Held(5));
-        add(&key(Some(8), 3), "b", &Outcome::Held(6));
-        add(&key(None, 3), "b", &Outcome::Held(7));
+        add(&key(None, 3), "b", &held(5, None));
+        add(&key(Some(8), 3), "b", &held(6, None));
+        add(&key(None, 3), "b", &held(7, Some(ProgramKind::Cudnn)));
         for at in 0..40 {
-            add(&Key { uid: 8, ..key(None, 3) }, &at.to_string(), &Outcome::Held(at));
+            add(&Key { uid: 8, ..key(None, 3) }, &at.to_string(), &held(at, None));
         }
         let of = |key: Key, now| known(&connection, &key, now).unwrap();
-        let held = ("b".to_owned(), Outcome::Held(7));
-        assert_eq!(of(key(None, 3), 2000), [held.clone(), ("a".to_owned(), failed)]);
-        assert_eq!(of(key(None, 3), 2000 + FAILED_FOR), [held]);
-        assert_eq!(of(key(Some(8), 3), 2000), [("b".to_owned(), Outcome::Held(6))]);
+        let newest = ("b".to_owned(), held(7, Some(ProgramKind::Cudnn)));
+        assert_eq!(of(key(None, 3), 2000), [newest.clone(), ("a".to_owned(), failed)]);
+        assert_eq!(of(key(None, 3), 2000 + FAILED_FOR), [newest]);
+        assert_eq!(of(key(Some(8), 3), 2000), [("b".to_owned(), held(6, None))]);
         assert_eq!(of(key(None, 4), 2000), []);
         assert_eq!(of(Key { uid: 8, ..key(None, 3) }, 2000).len(), MAX_OF_PROGRAM as usize);
     }

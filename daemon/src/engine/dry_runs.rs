@@ -282,13 +282,13 @@ impl Engine {
             }
             Outcome::Failed(why) if again => self.dry_run_failed(job, &format!("as the last time, {why}")),
             Outcome::Failed(why) => self.dry_run_failed(job, &why),
-            Outcome::Held(held) => {
+            Outcome::Held { bytes, kind } => {
                 let when = match again {
                     true => "earlier".to_owned(),
                     false => format!("in {:.1} s", took_ms as f64 / 1000.0),
                 };
-                let found =
-                    DryRun { held: Bytes(held), steps: key.steps, gpu: key.model.clone(), background: true };
+                let (held, gpu) = (Bytes(bytes), key.model.clone());
+                let found = DryRun { held, kind, steps: key.steps, gpu, background: true };
                 for job in self.alike(job, &key) {
                     self.take_dry_run(job, &found, &when);
                 }

@@ -1,14 +1,32 @@
 //! Dry runs at one site: what real runs of dry-run programs took there corrects the figure and the bound of the next one.
 
+use radrm_base::ProgramKind;
+
 use super::Line;
-use super::line::Posterior;
+use super::posterior::Posterior;
 use crate::calibrate::{Adaptive, margin, score, student};
+
+/// What a dry run of a program found out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DryRun {
+    /// What the driver held.
+    pub held: f64,
+    /// Its kind of program, if that was recorded.
+    pub kind: Option<ProgramKind>,
+}
+
+impl From<f64> for DryRun {
+    /// A figure of a program of unknown kind.
+    fn from(held: f64) -> Self {
+        Self { held, kind: None }
+    }
+}
 
 /// Real runs of programs that were dry-run before, of one stack: one model of GPU, and the same versions of frameworks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DryRuns {
-    /// The dry run's figure and the real run's peak, the oldest first.
-    pairs: Vec<(f64, f64)>,
+    /// The dry run and the real run's peak, the oldest first.
+    pairs: Vec<(DryRun, f64)>,
 }
 
 /// What the runs of a site teach.
@@ -26,14 +44,14 @@ pub(super) struct Learned {
 }
 
 impl Learned {
-    /// The peak to expect for a dry run's figure.
-    pub(super) fn estimate(&self, dry: f64) -> f64 {
+    /// The peak to expect for a dry run.
+    pub(super) fn estimate(&self, dry: &DryRun) -> f64 {
         self.line.estimate(dry)
     }
 
-    /// `ln(bound / estimate)` for a dry run's figure: the level's quantile of what the lines without one of the runs, and the
+    /// `ln(bound / estimate)` for a dry run: the level's quantile of what the lines without one of the runs, and the
     /// scores of these, make of it (Barber, Candès, Ramdas, Tibshirani: Predictive inference with the jackknife+, Ann. Stat. 49(1), 2021).
-    pub(super) fn margin(&self, dry: f64) -> f64 {
+    pub(super) fn margin(&self, dry: &DryRun) -> f64 {
         let estimate = self.line.estimate(dry);
         let bound =
             |(line, above): &(Posterior, f64)| score(line.estimate(dry), estimate) + above * line.spread(dry);
@@ -50,14 +68,15 @@ impl DryRuns {
     /// Pairs that are kept, the newest.
     pub const KEPT: usize = 200;
 
-    /// A real run has ended: a dry run of its program at its batch size held `dry`. Equal figures are one program at one
+    /// A real run has ended: `dry` is a dry run of its program at its batch size. Equal figures are one program at one
     /// batch size, of which the newest run counts. Figures that are no amounts count nothing.
-    pub fn observe(&mut self, dry: f64, peak: f64) {
+    pub fn observe(&mut self, dry: impl Into<DryRun>, peak: f64) {
+        let dry = dry.into();
         let is_amount = |value: f64| value.is_finite() && value > 0.0;
-        if !(is_amount(dry) && is_amount(peak)) {
+        if !(is_amount(dry.held) && is_amount(peak)) {
             return;
         }
-        self.pairs.retain(|pair| pair.0 != dry);
+        self.pairs.retain(|pair| pair.0.held != dry.held);
         self.pairs.push((dry, peak));
         if self.pairs.len() > Self::KEPT {
             self.pairs.remove(0);
@@ -79,7 +98,7 @@ impl DryRuns {
         if seen == 0 {
             return None;
         }
-        let line = prior.posterior(&self.pairs, amount);
+        let line = Posterior::prior(prior, amount).after(&self.pairs);
         let others = line.without_own(&self.pairs);
         let squares: f64 = others.iter().map(|(_, score)| score * score).sum();
         let freedom = Adaptive::PRIOR + seen as f64;
@@ -113,8 +132,8 @@ mod tests {
         let mut here = DryRuns::default();
         here.observe(1000.0, 2200.0);
         let learned = here.learn(&PRIOR, 20.0, 0.95).unwrap();
-        assert!((2100.0..2200.0).contains(&learned.estimate(1000.0)), "{learned:?}");
-        assert!((0.05..0.1).contains(&learned.margin(1000.0)), "{learned:?}");
+        assert!((2100.0..2200.0).contains(&learned.estimate(&1000.0.into())), "{learned:?}");
+        assert!((0.05..0.1).contains(&learned.margin(&1000.0.into())), "{learned:?}");
         assert!(!learned.enough && learned.level == 0.5, "{learned:?}");
     }
 
@@ -125,9 +144,9 @@ mod tests {
         assert_eq!((of(10).enough, of(10).level), (true, 10.0 / 11.0));
         assert_eq!(of(30).level, 0.95);
         let learned = of(30);
-        let estimate = learned.estimate(9000.0);
+        let estimate = learned.estimate(&9000.0.into());
         assert!((estimate / 10_200.0 - 1.0).abs() < 0.01, "{estimate}");
-        assert!((0.05..0.1).contains(&learned.margin(9000.0)), "{learned:?}");
+        assert!((0.05..0.1).contains(&learned.margin(&9000.0.into())), "{learned:?}");
     }
 
     #[test]
@@ -152,7 +171,7 @@ mod tests {
         for n in 1..=DryRuns::KEPT {
             let dry = 1000.0 + 50.0 * n as f64;
             here.observe(dry, dry + 1200.0);
-            margins.push(here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(5000.0));
+            margins.push(here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(&5000.0.into()));
         }
         assert!(margins.is_sorted_by(|before, after| before > after), "{margins:?}");
         // With as many as the shipped spread counts for it is divided by the root of two.
@@ -164,8 +183,8 @@ mod tests {
     #[test]
     fn a_program_unlike_the_others_widens_the_bound() {
         let mut here = pairs(12);
-        let before = here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(5000.0);
+        let before = here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(&5000.0.into());
         here.observe(5555.0, 9000.0);
-        assert!(here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(5000.0) > 0.25, "{before}");
+        assert!(here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(&5000.0.into()) > 0.25, "{before}");
     }
 }

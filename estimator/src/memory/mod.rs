@@ -10,11 +10,12 @@ mod line;
 mod model;
 pub mod network;
 mod own;
+mod posterior;
 mod site_line;
 mod train;
 
 pub use combine::{Cell, Combined, Estimates, Range, Rule, SOURCES, Sample, Source};
-pub use dry_runs::DryRuns;
+pub use dry_runs::{DryRun, DryRuns};
 pub use line::Line;
 pub use model::{Answer, Known, MemoryModel, Site};
 pub use network::{Network, Networks, Shape};

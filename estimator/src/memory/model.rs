@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::combine::{Combined, Rule, SOURCES, Source, guarded};
 use super::compare::outcomes;
-use super::dry_runs::{DryRuns, Learned};
+use super::dry_runs::{DryRun, DryRuns, Learned};
 use super::network::{Network, Networks};
 use super::own::{Anchor, Point, own};
 use super::train::{Program, train};
@@ -57,8 +57,8 @@ pub struct Known<'a> {
     pub points: &'a [Point],
     /// Its batch size; without one no other batch size says anything.
     pub batch: Option<f64>,
-    /// What the driver held in a dry run of it.
-    pub dry_run: Option<f64>,
+    /// A dry run of it.
+    pub dry_run: Option<DryRun>,
     /// Real runs of dry-run programs where it will run.
     pub here: Option<&'a DryRuns>,
 }
@@ -80,9 +80,11 @@ const VERSION: u64 = 1;
 
 const MIB: f64 = 1_048_576.0;
 
-/// PyTorch's allocator takes GPU memory for requests of up to 10 MiB in pieces of this size: one more or less is what any
-/// dry run may be off by.
+/// PyTorch's allocator takes GPU memory for requests of up to 10 MiB in pieces of this size.
 const PIECE: f64 = 20.0 * MIB;
+
+/// What any peak may be off its dry run by: each of the two may have a piece more than the other.
+const AMOUNT: f64 = std::f64::consts::SQRT_2 * PIECE;
 
 /// Batch sizes below this were not measured: there what does not grow with the batch counts as fewer samples.
 const MEASURED: f64 = 8.0;
@@ -198,7 +200,7 @@ impl MemoryModel {
     pub fn estimate(&self, job: &Known<'_>, stretch: f64) -> Option<Answer> {
         let points = if job.batch.is_some() { job.points } else { &[] };
         let batch = job.batch.unwrap_or(1.0);
-        let learned = job.here.and_then(|here| here.learn(&self.dry_line(), PIECE, self.rule.level()));
+        let learned = job.here.and_then(|here| here.learn(&self.dry_line(), AMOUNT, self.rule.level()));
         // Of two runs and more the line is the program's own: where it begins at a site weighs little.
         let sites = if points.len() > 1 { &self.sites[..1] } else { &self.sites[..] };
         let mut of_sites: Vec<(Estimates, Combined)> = Vec::with_capacity(sites.len());
@@ -211,7 +213,7 @@ impl MemoryModel {
         let value = mean(&|found| found.1.value);
         let bound = of_sites.iter().map(|found| found.1.bound).fold(0.0, f64::max);
         if let (Some(learned), true) = (&learned, points.is_empty()) {
-            return Some(self.corrected(value, learned, job.dry_run?));
+            return Some(self.corrected(value, learned, &job.dry_run?));
         }
         let bound = value * (bound / value).powf(stretch);
         let weights = of_sites.first()?.1.weights;
@@ -224,10 +226,10 @@ impl MemoryModel {
     }
 
     /// By a dry run alone, after runs here. Until these are enough the bound is not below the one that ships.
-    fn corrected(&self, value: f64, learned: &Learned, dry: f64) -> Answer {
+    fn corrected(&self, value: f64, learned: &Learned, dry: &DryRun) -> Answer {
         let own = value * learned.margin(dry).exp();
         let constant = self.sites.iter().map(|site| site.dry_run).fold(0.0, f64::max);
-        let shipped = (dry + constant) * self.dry_run.0.exp();
+        let shipped = (dry.held + constant) * self.dry_run.0.exp();
         let (bound, level) =
             if learned.enough { (own, learned.level) } else { (own.max(shipped), self.dry_run.1) };
         Answer { value, bound, level, said: vec![(Source::Dry, value, 1.0)] }
@@ -238,10 +240,10 @@ impl MemoryModel {
         site: &Site,
         points: &[Point],
         batch: f64,
-        (dry, learned): (Option<f64>, Option<&Learned>),
+        (dry, learned): (Option<DryRun>, Option<&Learned>),
     ) -> Option<(Estimates, Combined)> {
-        let peak = |dry: f64| learned.map_or(dry + site.dry_run, |found| found.estimate(dry));
-        let dry = dry.filter(|dry| *dry > 0.0).map(peak);
+        let peak = |dry: DryRun| learned.map_or(dry.held + site.dry_run, |found| found.estimate(&dry));
+        let dry = dry.filter(|dry| dry.held > 0.0).map(peak);
         if points.is_empty() {
             let value = dry?;
             let bound = value * self.dry_run.0.exp();
@@ -381,12 +383,12 @@ mod tests {
     #[test]
     fn a_dry_run_is_one_more_source_and_alone_it_is_the_only_one() {
         let model = model();
-        let alone = Known { dry_run: Some(4.0 * GIB), ..Known::default() };
+        let alone = Known { dry_run: Some((4.0 * GIB).into()), ..Known::default() };
         let alone = model.estimate(&alone, 1.0).unwrap();
         assert!((5.0 * GIB..6.0 * GIB).contains(&alone.bound) && alone.level == 0.9, "{alone:?}");
         assert_eq!(alone.said.len(), 1);
         let run = [of(32.0, 4.0 * GIB)];
-        let both = Known { points: &run, batch: Some(64.0), dry_run: Some(6.0 * GIB), here: None };
+        let both = Known { points: &run, batch: Some(64.0), dry_run: Some((6.0 * GIB).into()), here: None };
         let both = model.estimate(&both, 1.0).unwrap();
         let sources: Vec<Source> = both.said.iter().map(|said| said.0).collect();
         assert_eq!(sources, [Source::Own, Source::Dry]);
@@ -398,7 +400,7 @@ mod tests {
         let model = model();
         let mut here = DryRuns::default();
         let ask = |here: &DryRuns| {
-            let job = Known { dry_run: Some(4.0 * GIB), here: Some(here), ..Known::default() };
+            let job = Known { dry_run: Some((4.0 * GIB).into()), here: Some(here), ..Known::default() };
             model.estimate(&job, 1.0).unwrap()
         };
         let shipped = ask(&here);
@@ -415,7 +417,12 @@ mod tests {
         }
         // Beside own runs the corrected figure is the dry run's.
         let points = [of(32.0, 4.0 * GIB)];
-        let job = Known { points: &points, batch: Some(64.0), dry_run: Some(6.0 * GIB), here: Some(&here) };
+        let job = Known {
+            points: &points,
+            batch: Some(64.0),
+            dry_run: Some((6.0 * GIB).into()),
+            here: Some(&here),
+        };
         let both = model.estimate(&job, 1.0).unwrap();
         let dry = both.said.iter().find(|said| said.0 == Source::Dry).unwrap().1;
         assert!((dry / (6.0 * GIB + 400.0 * MIB) - 1.0).abs() < 0.01, "{both:?}");

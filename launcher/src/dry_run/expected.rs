@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use radrm_collector::dataset::{self, Dataset, DatasetError, DryRunPairs, PastDryRun};
-use radrm_estimator::memory::{DryRuns, Known, MemoryModel};
+use radrm_estimator::memory::{DryRun, DryRuns, Known, MemoryModel};
 use radrm_profile::model::Expected;
 use radrm_profile::model::dry_run::{DryRunFigures, GpuFigures};
 use radrm_profile::{Bytes, Profile};
@@ -19,6 +19,7 @@ pub fn of(profile: &Profile, to: &RowTo) -> Option<Expected> {
     let largest = largest(figures)?;
     let like = PastDryRun {
         held: Bytes(largest.held_peak),
+        kind: figures.kind(),
         gpu_model: Some(largest.name.clone()),
         framework: dataset::framework_list(profile),
     };
@@ -46,10 +47,11 @@ fn pairs(file: PathBuf, like: &PastDryRun) -> Result<DryRunPairs, DatasetError> 
 fn by(figures: &DryRunFigures, found: &DryRunPairs) -> Option<Expected> {
     let held = largest(figures)?.held_peak;
     let mut here = DryRuns::default();
-    for (dry, peak) in &found.pairs {
-        here.observe(dry.0 as f64, peak.0 as f64);
+    for pair in &found.pairs {
+        here.observe(DryRun { held: pair.held.0 as f64, kind: pair.kind }, pair.peak.0 as f64);
     }
-    let known = Known { dry_run: Some(held as f64), here: Some(&here), ..Known::default() };
+    let dry_run = DryRun { held: held as f64, kind: figures.kind() };
+    let known = Known { dry_run: Some(dry_run), here: Some(&here), ..Known::default() };
     let answer = MemoryModel::shipped().estimate(&known, 1.0)?;
     let has_bound = !figures.remarks.iter().any(|remark| remark.starts_with(NO_BOUND));
     // A conversion from a float saturates.
@@ -64,6 +66,8 @@ fn by(figures: &DryRunFigures, found: &DryRunPairs) -> Option<Expected> {
 
 #[cfg(test)]
 mod tests {
+    use radrm_collector::dataset::DryRunPair;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -78,7 +82,8 @@ mod tests {
     }
 
     fn pairs(count: u64) -> DryRunPairs {
-        let pair = |n: u64| (Bytes((900 + 500 * n) * MIB), Bytes((1000 + 500 * n) * MIB));
+        let [held, peak] = [900, 1000].map(|fixed: u64| move |n: u64| Bytes((fixed + 500 * n) * MIB));
+        let pair = |n: u64| DryRunPair { held: held(n), kind: None, peak: peak(n) };
         DryRunPairs { gpu_model: Some("A100".into()), pairs: (0..count).map(pair).collect() }
     }
 

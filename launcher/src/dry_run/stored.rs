@@ -56,7 +56,11 @@ pub fn add_expected(profile: &mut Profile, path: Option<&Path>, row: &RowTo) -> 
 pub fn source(figures: &DryRunFigures, expected: &Expected) -> String {
     let gpu = figures.gpus.iter().max_by_key(|gpu| gpu.held_peak);
     let (gpu, held) = gpu.map(|gpu| (gpu.name.as_str(), gpu.held_peak)).unwrap_or_default();
-    json!({"dry_run": {"steps": figures.steps, "gpu": gpu, "held": held, "runs": expected.runs}}).to_string()
+    let mut source = json!({"steps": figures.steps, "gpu": gpu, "held": held, "runs": expected.runs});
+    if let Some(kind) = figures.kind() {
+        source["kind"] = kind.as_str().into();
+    }
+    json!({ "dry_run": source }).to_string()
 }
 
 #[cfg(test)]

@@ -12,9 +12,10 @@ use super::harness::{PATIENCE, python};
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 
-/// Holds 3 GiB, or with an argument also tells PyTorch to try cuDNN's algorithms.
+/// Holds 3 GiB and multiplies, or with an argument also tells PyTorch to try cuDNN's algorithms.
 const PROGRAM: &str = "import sys, torch
 torch.backends.cudnn.benchmark = len(sys.argv) > 1
+small = torch.ones(8, 8, device='cuda') @ torch.ones(8, 8, device='cuda')
 torch.empty(3 << 30, dtype=torch.uint8, device='cuda')
 ";
 
@@ -70,6 +71,7 @@ fn real_runs_of_dry_run_programs_correct_later_dry_runs() {
     assert_eq!(row.predicted_upper_bytes, expected["upper"].as_u64());
     let source: Value = serde_json::from_str(row.predicted_source.as_deref().unwrap()).unwrap();
     assert_eq!((&source["dry_run"]["runs"], &source["dry_run"]["held"]), (&12.into(), &held.into()));
+    assert_eq!((&source["dry_run"]["kind"], &corrected["kind"]), (&"other".into(), &"other".into()));
     // Text and page have it too.
     let shown = |arguments: &[&str]| {
         let mut command = Command::new(artifacts::file("radrm"));

@@ -10,7 +10,7 @@ use radrm_emulator_machine::Models;
 use radrm_launcher::dry_run::trial::Trial;
 use radrm_launcher::ending::Ending;
 use radrm_protocol::spec::Spec;
-use radrm_protocol::trial::{self, NoFigure};
+use radrm_protocol::trial::{self, Figure, NoFigure};
 use radrm_protocol::wire::{GpuRow, NodeRow};
 use radrm_protocol::words;
 use radrm_scheduler_core::need::DryRun;
@@ -51,8 +51,8 @@ pub(crate) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> 
         Ending::Exited(code) => Some(code),
         Ending::Killed { .. } => None,
     };
-    let held = trial::figure(serde_json::from_value(report).ok(), code)?;
-    Ok(DryRun { held, steps, gpu: model, background: false })
+    let Figure { held, kind } = trial::figure(serde_json::from_value(report).ok(), code)?;
+    Ok(DryRun { held, kind, steps, gpu: model, background: false })
 }
 
 /// The machine to emulate, and what it is called: the node's model, of several the largest.

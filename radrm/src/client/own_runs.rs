@@ -54,10 +54,11 @@ impl OwnRuns {
         let uid = rustix::process::getuid().as_raw();
         if let Some(run) = dataset.newest_dry_run(&key, uid, spec.batch_size(), spec.model.as_deref())? {
             let gpu = run.gpu_model.clone().unwrap_or_else(|| "GPU".to_owned());
-            for (held, peak) in dataset.dry_run_pairs(&run, spec.model.as_deref())?.pairs {
-                found.calibration.observe_dry_run(UserId(uid), &gpu, held, peak);
+            let of = |held, kind| DryRun { held, kind, gpu: gpu.clone(), ..DryRun::default() };
+            for pair in dataset.dry_run_pairs(&run, spec.model.as_deref())?.pairs {
+                found.calibration.observe_dry_run(UserId(uid), &of(pair.held, pair.kind), pair.peak);
             }
-            found.dry_run = Some(DryRun { held: run.held, steps: 0, gpu, background: false });
+            found.dry_run = Some(of(run.held, run.kind));
         }
         found.dataset = Some(path);
         Ok(found)

@@ -7,7 +7,7 @@ use radrm_estimator::memory::DryRuns;
 
 use super::combined::Trained;
 use super::statements::Statements;
-use super::{Need, Said, Source};
+use super::{DryRun, Need, Said, Source};
 use crate::job::UserId;
 use crate::units::{Bytes, Permille};
 
@@ -54,13 +54,13 @@ impl Calibration {
         self.dry_runs.get(&(user, gpu.to_owned())).filter(|runs| runs.seen() > 0)
     }
 
-    /// A program that held so much in a dry run on an emulated GPU of this model took `peak`. Of a user's models those
-    /// that came first are known, up to [`MAX_MODELS`].
-    pub fn observe_dry_run(&mut self, user: UserId, gpu: &str, held: Bytes, peak: Bytes) {
-        let key = (user, gpu.to_owned());
+    /// A program that was dry-run before took `peak`. Of a user's models of emulated GPUs those that came first are known, up
+    /// to [`MAX_MODELS`].
+    pub fn observe_dry_run(&mut self, user: UserId, run: &DryRun, peak: Bytes) {
+        let key = (user, run.gpu.clone());
         let known = self.dry_runs.range((user, String::new())..).take_while(|(other, _)| other.0 == user);
         if self.dry_runs.contains_key(&key) || known.count() < MAX_MODELS {
-            self.dry_runs.entry(key).or_default().observe(held.0 as f64, peak.0 as f64);
+            self.dry_runs.entry(key).or_default().observe(run.known(), peak.0 as f64);
         }
     }
 
@@ -75,8 +75,9 @@ impl Calibration {
         self.statements.observe(user, need, peak, complete);
         let Source::Combined { stretch, said } = &need.source else { return };
         for Said { source, .. } in said {
-            if let (Source::DryRun { gpu, held, .. }, true) = (source, complete) {
-                self.observe_dry_run(user, gpu, *held, peak);
+            if let (Source::DryRun { gpu, held, kind, .. }, true) = (source, complete) {
+                let run = DryRun { held: *held, kind: *kind, gpu: gpu.clone(), ..DryRun::default() };
+                self.observe_dry_run(user, &run, peak);
             }
         }
         // Of a margin that is not this model's.
@@ -126,8 +127,14 @@ mod tests {
     fn a_run_corrects_later_dry_runs_on_the_same_model_only() {
         let mut here = Calibration::default();
         let of = |runs| {
-            let source =
-                Source::DryRun { steps: 3, gpu: "A100".into(), held: Bytes(1000), runs, background: false };
+            let source = Source::DryRun {
+                steps: 3,
+                gpu: "A100".into(),
+                held: Bytes(1000),
+                kind: None,
+                runs,
+                background: false,
+            };
             let said = vec![Said { source, bytes: Bytes(1500), weight: Permille::WHOLE }];
             Need::new(Bytes(1500), Bytes(2000), None, Source::Combined { said, stretch: Permille::WHOLE })
         };
@@ -139,7 +146,8 @@ mod tests {
             assert_eq!(here.dry_runs(UserId(user), gpu), None);
         }
         for model in 0..100 {
-            here.observe_dry_run(UserId(1), &model.to_string(), Bytes(1), Bytes(1));
+            let run = DryRun { held: Bytes(1), gpu: model.to_string(), ..DryRun::default() };
+            here.observe_dry_run(UserId(1), &run, Bytes(1));
         }
         assert_eq!(here.dry_runs.len(), MAX_MODELS, "names are what users send");
         for _ in 0..40 {

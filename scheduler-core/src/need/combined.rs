@@ -45,7 +45,7 @@ impl Estimator for Combined {
         let known = Known {
             points: &points,
             batch: job.batch.map(f64::from),
-            dry_run: job.dry_run.map(|run| run.held.0 as f64),
+            dry_run: job.dry_run.map(super::DryRun::known),
             here,
         };
         // A dry run alone that was corrected has a margin of its own.
@@ -63,6 +63,7 @@ impl Estimator for Combined {
                         steps: run.steps,
                         gpu: run.gpu.clone(),
                         held: run.held,
+                        kind: run.kind,
                         runs,
                         background: run.background,
                     }

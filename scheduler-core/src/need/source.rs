@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use radrm_base::ProgramKind;
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Bytes, Permille};
@@ -49,6 +50,9 @@ pub enum Source {
         /// What it held there; zero in logs of older versions.
         #[serde(default, skip_serializing_if = "is_zero")]
         held: Bytes,
+        /// The kind of program; none in logs of older versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kind: Option<ProgramKind>,
         /// By how many runs of dry-run programs the figure was corrected.
         #[serde(default, skip_serializing_if = "is_none")]
         runs: u32,

@@ -1,3 +1,5 @@
+use radrm_base::ProgramKind;
+
 use super::*;
 use crate::event::Event;
 use crate::{Job, JobId, Permille};
@@ -62,7 +64,13 @@ fn a_falling_line_is_not_followed() {
 
 #[test]
 fn own_runs_and_a_dry_run_are_one_figure() {
-    let dry_run = DryRun { held: Bytes::from_mib(6200), steps: 3, gpu: "A100".into(), background: false };
+    let dry_run = DryRun {
+        held: Bytes::from_mib(6200),
+        kind: Some(ProgramKind::Cudnn),
+        steps: 3,
+        gpu: "A100".into(),
+        background: false,
+    };
     let runs = [run(32, 4000)];
     fn of(runs: &[PastRun], dry_run: Option<&DryRun>, calibration: Option<&Calibration>) -> Need {
         let job = Features { runs, batch: Some(64), dry_run, calibration, ..Features::default() };
@@ -72,10 +80,15 @@ fn own_runs_and_a_dry_run_are_one_figure() {
     let parts = said(&both);
     let [(own, _, a), (dry, _, b)] = &parts[..] else { panic!("{both}") };
     assert_eq!((own, a + b), (&Source::OtherBatchSizes { sizes: 1 }, 1000));
-    assert_eq!(
-        dry,
-        &Source::DryRun { steps: 3, gpu: "A100".into(), held: dry_run.held, runs: 0, background: false }
-    );
+    let expected = Source::DryRun {
+        steps: 3,
+        gpu: "A100".into(),
+        held: dry_run.held,
+        kind: Some(ProgramKind::Cudnn),
+        runs: 0,
+        background: false,
+    };
+    assert_eq!(dry, &expected);
     assert!(both.enforce && !of(&[], Some(&dry_run), None).enforce, "no run stands for a dry run alone");
     let text = both.to_string();
     assert!(text.contains("1 other batch size (") && text.contains("dry run of 3 steps"), "{text}");
@@ -92,7 +105,7 @@ fn own_runs_and_a_dry_run_are_one_figure() {
 
 #[test]
 fn answers_name_every_source_in_order() {
-    let dry_run = DryRun { held: Bytes::from_mib(6200), steps: 3, gpu: "A100".into(), background: false };
+    let dry_run = DryRun { held: Bytes::from_mib(6200), steps: 3, gpu: "A100".into(), ..DryRun::default() };
     let runs = [run(64, 4000)];
     let declared = Some(Bytes::from_mib(9000));
     let job =
@@ -163,7 +176,7 @@ fn host_use_of_an_equal_run_comes_before_others() {
 #[test]
 fn estimators_are_asked_in_order_of_trust() {
     let gib = Bytes::from_gib;
-    let dry_run = DryRun { held: gib(4), steps: 3, gpu: "A100".into(), background: false };
+    let dry_run = DryRun { held: gib(4), steps: 3, gpu: "A100".into(), ..DryRun::default() };
     let estimate = UserEstimate { bytes: gib(1), upper: gib(2), from: String::new() };
     let file = BTreeMap::from([("horus".to_owned(), gib(9))]);
     let summary = ModelSummary { parameters: 1 << 28, activations: 1 << 22, ..ModelSummary::default() };

@@ -101,7 +101,7 @@ impl Again {
 
 #[cfg(test)]
 mod tests {
-    use radrm_base::HostUse;
+    use radrm_base::{HostUse, ProgramKind};
 
     use super::*;
     use crate::{Action, Bytes, Job, JobId, Need, Reason, replay::Cluster};
@@ -173,6 +173,7 @@ mod tests {
                 steps: 3,
                 gpu: "A".into(),
                 held: Bytes(7),
+                kind: Some(ProgramKind::Other),
                 runs: 2,
                 background: true,
             },

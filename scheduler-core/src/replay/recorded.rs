@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use radrm_base::ProgramKind;
+
 use super::read::{ReadError, Table, estimators, mib};
 use super::trace::TraceJob;
 use crate::need::DryRun;
@@ -17,7 +19,7 @@ struct Row {
     estimates: BTreeMap<String, Bytes>,
 }
 
-/// Recorded estimates: `rad,dry_run_mib,est_NAME_mib,...`.
+/// Recorded estimates: `rad,kind,dry_run_mib,est_NAME_mib,...`; without `kind` the kinds of the programs are not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recorded(BTreeMap<String, Row>);
 
@@ -37,8 +39,11 @@ impl Recorded {
             let mut found = Row::default();
             if table.has("dry_run_mib") {
                 let held = table.number(row, "dry_run_mib")?.map(mib);
+                let kind = table.has("kind").then(|| table.text(row, "kind")).transpose()?;
+                let kind = kind.and_then(ProgramKind::parse);
                 found.dry_run = held.map(|held| DryRun {
                     held,
+                    kind,
                     steps: STEPS,
                     gpu: "GPU".to_owned(),
                     ..DryRun::default()
@@ -72,12 +77,13 @@ mod tests {
 
     #[test]
     fn recorded_estimates_go_to_the_jobs_of_their_name() {
-        let text = "rad,made_by,dry_run_mib,est_horus_mib\na,us,100,\nb,us,,7\n";
+        let text = "rad,kind,made_by,dry_run_mib,est_horus_mib\na,cudnn,us,100,\nb,,us,,7\n";
         let recorded = Recorded::read(text).unwrap();
         let mut jobs = ["a", "b", "c"].map(|name| TraceJob::new(name, Millis(0), Millis(1)));
         jobs[0].estimates.insert("horus".to_owned(), Bytes(1));
         assert_eq!(recorded.give(&mut jobs), 2);
-        assert_eq!(jobs[0].dry_run.as_ref().unwrap().held, Bytes::from_mib(100));
+        let run = jobs[0].dry_run.as_ref().unwrap();
+        assert_eq!((run.held, run.kind), (Bytes::from_mib(100), Some(ProgramKind::Cudnn)));
         assert_eq!(jobs[0].estimates["horus"], Bytes(1), "an empty field replaces nothing");
         assert_eq!((&jobs[1].dry_run, jobs[1].estimates["horus"]), (&None, Bytes::from_mib(7)));
         assert_eq!((&jobs[2].dry_run, jobs[2].estimates.len()), (&None, 0));

@@ -25,6 +25,11 @@ impl Programs for Clock {
     }
 }
 
+/// A dry run that held so much.
+fn held(bytes: u64) -> Came {
+    Came::Held { bytes, kind: None }
+}
+
 struct Node {
     _dir: tempfile::TempDir,
     world: Recorder<Clock>,
@@ -129,7 +134,7 @@ fn a_job_without_a_need_is_dry_run_and_placed_by_that() {
     let words = ["--dry-run", "--no-dataset", "--no-profile", "1xH200"];
     assert!(words.iter().all(|word| order.launcher.contains(&(*word).to_owned())), "{order:?}");
     assert!(order.environment.contains(&"RADRM_ATTEMPT=0".to_owned()), "{order:?}");
-    node.answer(job, Some(Came::Held(3 * GIB)));
+    node.answer(job, Some(held(3 * GIB)));
     assert_eq!(node.started(), [job]);
     let why = node.why(job);
     assert!(why.contains("dry run of 3 steps in the background on an emulated NVIDIA H200"), "{why}");
@@ -214,7 +219,7 @@ fn what_was_made_for_a_dry_run_goes_with_it_also_where_it_cannot_begin() {
     let cleared = |node: &Node, job: u64| node.world.0.borrow().cleared.contains(&(job, 0));
     let first = node.submit(|_| {});
     assert!(!cleared(&node, first));
-    node.answer(first, Some(Came::Held(GIB)));
+    node.answer(first, Some(held(GIB)));
     assert!(cleared(&node, first));
     node.world.0.borrow_mut().refuses_dry_runs = true;
     let second = node.submit(|spec| spec.command.push("2".into()));
@@ -256,7 +261,7 @@ fn a_job_whose_need_becomes_known_waits_for_no_dry_run() {
     node.engine.learn(second, needs);
     node.after(1);
     assert_eq!(node.started(), [second]);
-    node.answer(first, Some(Came::Held(GIB)));
+    node.answer(first, Some(held(GIB)));
     node.after(1);
     assert_eq!((node.begun(), node.started()), (vec![first], vec![second, first]));
 }
@@ -317,7 +322,7 @@ fn a_result_counts_for_jobs_of_the_same_batch_model_and_program_only() {
     };
     for at in 0..4 {
         assert_eq!(node.begun(), jobs[..=at]);
-        node.answer(jobs[at], Some(Came::Held(GIB)));
+        node.answer(jobs[at], Some(held(GIB)));
     }
     assert_eq!(node.begun(), [&jobs[..4], &[of_another]].concat(), "the last is as the first");
     assert!(node.why(jobs[4]).contains("in the background"));
@@ -410,7 +415,7 @@ fn as_many_as_allowed_run_at_once_and_equal_jobs_share_one() {
         })
         .collect();
     assert_eq!(node.begun(), jobs[..2]);
-    node.answer(jobs[0], Some(Came::Held(GIB)));
+    node.answer(jobs[0], Some(held(GIB)));
     assert_eq!(node.begun(), jobs[..3], "the last is the same program as the first");
     let why = node.why(jobs[3]);
     assert!(why.contains("in the background"), "{why}");
@@ -443,10 +448,10 @@ fn a_daemon_that_comes_back_knows_the_result_and_begins_what_was_under_way() {
     let engine = Node::open(&world, dir.path(), on());
     let mut node = Node { _dir: tempfile::tempdir().unwrap(), world, engine };
     let first = node.submit(|spec| spec.exclusive = true);
-    node.answer(first, Some(Came::Held(GIB)));
+    node.answer(first, Some(held(GIB)));
     assert_eq!(node.started(), [first]);
     let second = node.submit(|spec| spec.command.push("2".into()));
-    node.answer(second, Some(Came::Held(2 * GIB)));
+    node.answer(second, Some(held(2 * GIB)));
     let third = node.submit(|spec| spec.command.push("3".into()));
     assert_eq!(node.begun(), [first, second, third]);
     let Node { world, engine, .. } = node;

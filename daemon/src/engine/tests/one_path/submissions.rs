@@ -69,7 +69,7 @@ pub(super) fn submissions(first_user: u32, users: u32) -> Vec<TraceJob> {
                 held: about(&mut rng),
                 steps: 3,
                 gpu: "G".into(),
-                background: false,
+                ..DryRun::default()
             }),
             estimates: rng.one_in(5).then(|| ("horus".to_owned(), about(&mut rng))).into_iter().collect(),
             model: rng.one_in(8).then(|| if rng.one_in(3) { "H" } else { "G" }.to_owned()),
