@@ -168,6 +168,20 @@ def ahead():
     assert call(x).shape == (4, 64)
 
 
+def ahead_values():
+    """As vLLM compiles: ahead of time, before any module was called, with sizes that may change."""
+    torch._dynamo.config.enable_aot_compile = True
+    module = Module()
+    x = torch.zeros(LARGE)
+    torch._dynamo.mark_dynamic(x, 0)
+    call = torch.compile(lambda x: module(x[:LARGE]), fullgraph=True, dynamic=True, backend="eager")
+    assert is_replaced()
+    call = call.aot_compile(((x,), {}))
+    assert not is_replaced()
+    right(call(x))
+    right(call(torch.zeros(2 * LARGE)))
+
+
 torch.cuda.init()
 globals()[sys.argv[1]]()
 torch.empty(1 << 20, device="cuda")

@@ -383,7 +383,7 @@ fn graphs_and_exports_meet_pytorchs_own_functions() {
 
 #[test]
 fn the_compiler_meets_pytorchs_own_functions_also_ahead_of_time() {
-    tracers_meet_pytorchs_own_functions(&["compiled", "ahead"]);
+    tracers_meet_pytorchs_own_functions(&["compiled", "ahead", "ahead_values"]);
 }
 
 #[test]
