@@ -303,6 +303,10 @@ mod tests {
         new.scheduler.policy = Policy::Exclusive;
         assert_eq!(config.reload(new), ["poll_ms", "[scheduler]"]);
         assert_eq!((config.jobs_per_user, config.keep_days, config.poll_ms), (5, 1, 1000));
+        // What the administrator forbids has to end without a restart.
+        let on = Config { dry_run: DryRuns { on: true, ..DryRuns::default() }, ..Config::default() };
+        assert!(config.reload(on).is_empty() && config.dry_run.on);
+        assert!(config.reload(Config::default()).is_empty() && !config.dry_run.on);
     }
 
     #[test]
@@ -388,6 +392,11 @@ mod tests {
             ("metrics = \"x\"", "no address"),
             ("poll_ms = 1", "at least 50"),
             ("[dry_run]\nlimit_s = 0", "dry_run.limit_s is at least 1"),
+            ("[dry_run]\nat_once = 0", "dry_run.at_once is at least 1"),
+            ("[dry_run]\nsteps = 0", "dry_run.steps is at least 1"),
+            ("[dry_run]\nmemory_mib = 0", "dry_run.memory_mib is at least 1"),
+            ("[dry_run]\ncpus = 0", "dry_run.cpus is at least 1"),
+            ("[dry_run]\nprocesses = 0", "dry_run.processes is at least 1"),
             ("kernels = \"often\"", "kernels: `often` is none of"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();

@@ -238,3 +238,52 @@ pub(crate) fn left(marker: &Path) -> Option<radrm_os::ProcessIdentity> {
         unsafe { libc::kill(who.pid.cast_signed(), libc::SIGKILL) };
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// A marker that names a process as its helper, and the process.
+    fn marked(dir: &Path, boot: &str) -> (PathBuf, File, radrm_os::ProcessIdentity, Child) {
+        let child = Command::new("/bin/sleep").arg("1000").spawn().unwrap();
+        let who = radrm_os::ProcessIdentity::of(child.id()).unwrap();
+        let path = dir.join("1.0");
+        let file = status::make(&path).unwrap();
+        status::put(&file, BOOT_AT, &boot).unwrap();
+        status::put_supervisor(&file, who).unwrap();
+        (path, file, who, child)
+    }
+
+    #[test]
+    fn a_helper_of_another_boot_is_left_alone_and_a_gone_one_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, file, who, mut child) = marked(dir.path(), "of another boot");
+        assert_eq!(left(&path), None, "its number may be another process's");
+        status::put(&file, BOOT_AT, &radrm_os::host::boot_id()).unwrap();
+        // A helper that is gone holds no lock.
+        drop(file);
+        assert_eq!(left(&path), Some(who));
+        assert!(who.lives(), "what does not hold the lock is not killed");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(left(&dir.path().join("2.0")), None);
+    }
+
+    #[test]
+    fn a_helper_that_does_not_end_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, _locked, who, mut child) = marked(dir.path(), &radrm_os::host::boot_id());
+        assert_eq!(left(&path), Some(who), "what it began is to be ended too");
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn what_a_program_wrote_becomes_one_short_line_without_control_characters() {
+        assert_eq!(short("a\u{1b}[2Jb\tc\nd"), "a[2Jbc");
+        assert_eq!(short(&"x".repeat(1000)).len(), 300);
+        assert_eq!(short(""), "");
+    }
+}

@@ -167,5 +167,56 @@ mod tests {
         assert_eq!(of(key(Some(8), 3), 2000), [("b".to_owned(), held(6, None))]);
         assert_eq!(of(key(None, 4), 2000), []);
         assert_eq!(of(Key { uid: 8, ..key(None, 3) }, 2000).len(), MAX_OF_PROGRAM as usize);
+        for other in [
+            Key { program: "q".into(), ..key(None, 3) },
+            Key { model: "H200".into(), ..key(None, 3) },
+            Key { uid: 9, ..key(None, 3) },
+        ] {
+            assert_eq!(of(other.clone(), 2000), [], "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_result_replaces_no_other_users_programs_or_models() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(TABLE).unwrap();
+        let key = Key { uid: 7, program: "p".into(), batch: None, model: "A100".into(), steps: 3 };
+        let others = [
+            Key { uid: 8, ..key.clone() },
+            Key { program: "q".into(), ..key.clone() },
+            Key { model: "H200".into(), ..key.clone() },
+            Key { batch: Some(8), ..key.clone() },
+            Key { steps: 4, ..key.clone() },
+        ];
+        let all: Vec<&Key> = others.iter().chain([&key]).collect();
+        let tx = connection.transaction().unwrap();
+        for (key, held) in all.iter().zip(0..) {
+            insert(&tx, key, "same", &Outcome::Held(held), 1000).unwrap();
+        }
+        tx.commit().unwrap();
+        for (key, held) in all.iter().zip(0..) {
+            assert_eq!(
+                known(&connection, key, 2000).unwrap(),
+                [("same".to_owned(), Outcome::Held(held))],
+                "{key:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_oldest_results_of_all_programs_go() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(TABLE).unwrap();
+        let key =
+            |at: u32| Key { uid: 7, program: at.to_string(), batch: None, model: "A100".into(), steps: 3 };
+        let tx = connection.transaction().unwrap();
+        for at in 0..MAX_ALL + 5 {
+            insert(&tx, &key(at), "d", &Outcome::Held(1), 1000).unwrap();
+        }
+        tx.commit().unwrap();
+        let count: u32 = connection.query_row("SELECT count(*) FROM dry_runs", [], |row| row.get(0)).unwrap();
+        assert_eq!(count, MAX_ALL);
+        assert_eq!(known(&connection, &key(4), 2000).unwrap(), []);
+        assert_eq!(known(&connection, &key(5), 2000).unwrap().len(), 1);
     }
 }

@@ -1,6 +1,11 @@
 //! Dry runs that `radrmd` makes by itself: real programs before they are placed, what they may do, and what is left.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
+    process::Command,
+};
 
 use radrm_preload_tests::{
     artifacts,
@@ -310,7 +315,7 @@ fn a_dry_run_is_its_users_and_comes_last_in_everything() {
                 disk = ctypes.CDLL(None).syscall(number, 1, 0) >> 13\n\
                 limit = lambda which: resource.getrlimit(which)[1]\n\
                 facts = dict(uid=os.getuid(), nice=os.nice(0), cores=len(os.sched_getaffinity(0)), disk=disk,\n\
-                gids=[os.getgid(), os.getegid()] + os.getgroups(), cpu=limit(resource.RLIMIT_CPU),\n\
+                umask=os.umask(0), gids=[os.getgid(), os.getegid()] + os.getgroups(), cpu=limit(resource.RLIMIT_CPU),\n\
                 tasks=limit(resource.RLIMIT_NPROC),\n\
                 oom=open('/proc/self/oom_score_adj').read().strip(), gpus=os.environ.get('CUDA_VISIBLE_DEVICES'),\n\
                 core=resource.getrlimit(resource.RLIMIT_CORE)[0], files=os.listdir(os.getcwd()))\n\
@@ -323,12 +328,20 @@ fn a_dry_run_is_its_users_and_comes_last_in_everything() {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
     }
     let arguments = ["submit", "--quiet", "--", PYTHON, &script];
-    let done = daemon.client_of(65_534, &arguments).current_dir(&shared).output().expect("radrm");
+    let mut client = daemon.client_of(65_534, &arguments);
+    // SAFETY: a plain system call that cannot fail.
+    let set_umask = || unsafe {
+        libc::umask(0o27);
+        Ok(())
+    };
+    // SAFETY: it only makes that system call.
+    unsafe { client.pre_exec(set_umask) };
+    let done = client.current_dir(&shared).output().expect("radrm");
     let job: u64 = String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number");
     daemon.end(job);
     let facts = fs::read_to_string(shared.join("facts")).expect("facts");
     let facts: Value = serde_json::from_str(&facts).expect("JSON");
-    assert_eq!(facts["uid"], 65_534, "{facts}");
+    assert_eq!((&facts["uid"], &facts["umask"]), (&65_534.into(), &0o27.into()), "{facts}");
     assert_eq!(
         (&facts["nice"], &facts["cores"], &facts["core"]),
         (&19.into(), &1.into(), &0.into()),
@@ -346,17 +359,20 @@ fn a_dry_run_is_its_users_and_comes_last_in_everything() {
     assert!(history(&daemon, job).contains("the program took no GPU memory"), "{}", history(&daemon, job));
 }
 
+/// Shell words that give the daemon a /dev of its own, in which a GPU's files can be made. Mounts are shared, as on a node:
+/// what a dry run mounts must not reach the daemon.
+const GPU_FILES: &str = "d=$PLACE/dev; mkdir $d && mount -t tmpfs none $d && \
+     for n in null zero full random urandom; do touch $d/$n && mount --bind /dev/$n $d/$n; done && \
+     mkdir $d/shm $d/pts $d/nvidia-caps && mount --rbind /dev/shm $d/shm && ln -s /proc/self/fd $d/fd && \
+     echo real > $d/nvidia0 && echo real > $d/nvidia-caps/nvidia-cap1 && mount --move $d /dev && \
+     mount --make-rshared / || exit 9";
+
 #[test]
 fn device_files_of_gpus_are_hidden_from_a_dry_run() {
-    // A /dev of its own, in which a GPU's files can be made.
-    let before = "d=$PLACE/dev; mkdir $d && mount -t tmpfs none $d && \
-         for n in null zero full random urandom; do touch $d/$n && mount --bind /dev/$n $d/$n; done && \
-         mkdir $d/shm $d/pts $d/nvidia-caps && mount --rbind /dev/shm $d/shm && ln -s /proc/self/fd $d/fd && \
-         echo real > $d/nvidia0 && echo real > $d/nvidia-caps/nvidia-cap1 && mount --move $d /dev || exit 9";
     if !may(&["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]) {
         return;
     }
-    let daemon = Daemon::with(&settings(""), before);
+    let daemon = Daemon::with(&settings(""), GPU_FILES);
     let text = "read = lambda path: open(path).read() if os.path.exists(path) else None\n\
                 facts = [read('/dev/nvidia0'), os.listdir('/dev/nvidia-caps')]\n\
                 open(os.environ['PLACE'] + '/facts', 'w').write(json.dumps(facts))\n";
@@ -371,6 +387,62 @@ fn device_files_of_gpus_are_hidden_from_a_dry_run() {
         .output()
         .expect("nsenter");
     assert_eq!(String::from_utf8_lossy(&inside.stdout), "real\n", "the daemon sees it as before");
+}
+
+#[test]
+fn nothing_runs_where_the_gpus_cannot_be_hidden() {
+    let without = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"];
+    if !may(&["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"])
+        || !may(&[&without[..], &["true"]].concat())
+    {
+        return;
+    }
+    let before = format!("{GPU_FILES}\nset -- {} \"$@\"", without.join(" "));
+    let daemon = Daemon::with(&settings(""), &before);
+    let script = script(&daemon, "runs.py", "open(os.environ['PLACE'] + '/ran', 'w')\n");
+    let job = submit(&daemon, &[], &[PYTHON, &script]);
+    daemon.end(job);
+    let told = history(&daemon, job);
+    assert!(told.contains("GPUs cannot be hidden from it"), "{told}");
+    assert!(!daemon.path("ran").exists(), "{told}");
+    leaves_nothing(&daemon);
+}
+
+#[test]
+fn files_that_its_user_cannot_read_are_not_read_for_a_dry_run() {
+    if !may(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"])
+        || !may(&["getent", "passwd", "65534"])
+    {
+        return;
+    }
+    let daemon = Daemon::new(&settings(""));
+    let secret = script(&daemon, "secret.py", "");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("mode");
+    let arguments = ["submit", "--quiet", "--", PYTHON, &secret];
+    let done = daemon.client_of(65_534, &arguments).current_dir("/tmp").output().expect("radrm");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    let job: u64 = String::from_utf8_lossy(&done.stdout).trim().parse().unwrap_or_else(|_| panic!("{said}"));
+    daemon.end(job);
+    let told = history(&daemon, job);
+    assert!(told.contains("no dry run in the background: its script cannot be read"), "{told}");
+}
+
+/// Processes that were forked share what they do not write.
+#[test]
+fn memory_that_processes_share_counts_once() {
+    let daemon = Daemon::new(&settings("memory_mib = 768\nlimit_s = 600"));
+    // Five processes with 300 MiB each, which are 300 MiB together, until memory was looked at some times.
+    let text = "all = b'x' * (300 << 20)\n\
+                for at in range(4):\n    \
+                    if os.fork() == 0:\n        \
+                        time.sleep(2)\n        \
+                        os._exit(0)\n\
+                for at in range(4):\n    os.wait()\n\
+                open(os.environ['PLACE'] + '/done', 'w')\n";
+    let shares = script(&daemon, "shares.py", text);
+    let job = submit(&daemon, &[], &[PYTHON, &shares]);
+    daemon.end(job);
+    assert!(daemon.path("done").exists(), "{}", history(&daemon, job));
 }
 
 #[test]

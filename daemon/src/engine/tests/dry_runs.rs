@@ -191,7 +191,14 @@ fn each_reason_not_to_dry_run_a_job_counts_by_itself() {
 fn bounds_are_the_settings_and_the_environment_is_not_that_of_a_job() {
     let settings = DryRuns { limit_s: 7, memory_mib: 300, cpus: 3, processes: 99, steps: 5, ..on() };
     let mut node = Node::new(settings);
-    let lines = ["A=1", "CUDA_VISIBLE_DEVICES=3", "RADRM_SEGMENT=/x", "RADRM_QUOTA=1", "RADRM_ATTEMPT=4"];
+    let lines = [
+        "A=1",
+        "CUDA_VISIBLE_DEVICES=3",
+        "RADRM_SEGMENT=/x",
+        "RADRM_QUOTA=1",
+        "RADRM_ATTEMPT=4",
+        "RADRM_JOB=77",
+    ];
     node.submit(|spec| {
         spec.environment = lines.map(str::to_owned).to_vec();
         spec.umask = 0o27;
@@ -201,7 +208,10 @@ fn bounds_are_the_settings_and_the_environment_is_not_that_of_a_job() {
     assert_eq!((order.bounds, order.umask), (bounds, 0o27));
     let of = |name: &str| order.environment.iter().filter(|line| line.starts_with(name)).count();
     assert_eq!(["A=", "CUDA_", "RADRM_SEGMENT", "RADRM_QUOTA", "RADRM_ATTEMPT="].map(of), [1, 0, 0, 0, 1]);
-    assert!(order.environment.contains(&"RADRM_ATTEMPT=0".to_owned()), "{order:?}");
+    for mark in ["RADRM_ATTEMPT=0", "RADRM_JOB=1"] {
+        assert!(order.environment.contains(&mark.to_owned()), "{order:?}");
+    }
+    assert_eq!(of("RADRM_JOB="), 1, "that of the submitting job is gone: {order:?}");
     let steps = order.launcher.iter().position(|word| word == "--steps").unwrap();
     assert_eq!(order.launcher[steps + 1], "5");
     let of_host = node.world.0.borrow().limited.iter().find(|(attempt, _)| *attempt == (1, 0)).unwrap().1;
@@ -385,6 +395,40 @@ fn a_job_waits_no_longer_than_the_setting_and_its_program_never_runs_twice() {
     assert_eq!(node.started(), [job]);
     let why = node.why(job);
     assert!(why.contains("has not come to an end within 10 s: it is placed without"), "{why}");
+}
+
+#[test]
+fn a_result_that_comes_when_its_job_starts_changes_nothing_of_the_job() {
+    for came in [Came::Held(GIB), Came::Failed("it ended with exit code 3".into())] {
+        let mut node = Node::new(DryRuns { wait_s: 10, ..on() });
+        let job = node.submit(|_| {});
+        node.after(10);
+        assert_eq!((node.begun(), node.started()), (vec![job], vec![]), "it starts behind its dry run");
+        node.answer(job, Some(came.clone()));
+        assert_eq!(node.started(), [job]);
+        let entry = node.engine.jobs.entries.get(&job).unwrap();
+        assert_eq!(entry.spec.dry_run, None, "it was placed by another need");
+        let need = node.engine.core.state.job(JobId(job)).unwrap().job.need.clone();
+        assert_eq!(need, None, "it has the whole GPU");
+        let why = node.why(job);
+        assert!(!why.contains("the dry run in the background, in"), "{why}");
+        assert!(!why.contains("shows no need"), "{why}");
+        // The next one profits.
+        node.submit(|_| {});
+        assert_eq!(node.order(1).known, [("d".to_owned(), came)]);
+    }
+}
+
+#[test]
+fn a_job_that_started_without_its_dry_run_gets_none_beside_it() {
+    let mut node = Node::new(DryRuns { wait_s: 10, ..on() });
+    node.set_load(81);
+    let job = node.submit(|_| {});
+    node.after(10);
+    assert_eq!((node.begun(), node.started()), (vec![], vec![job]));
+    node.set_load(0);
+    node.after(1);
+    assert_eq!(node.begun(), [0_u64; 0], "its program would run twice at the same time");
 }
 
 #[test]
