@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{DONE, Node, gib, started, verdict, with};
 use proptest::prelude::*;
 use radrm_scheduler_core::{
-    Action, Bytes, Decision, Event, Impossible, Job, JobId, Millis, Need, Outcome, Phase, Policy, Reason,
-    Settings, Together, Verdict, Wait,
+    Action, Bytes, Decision, Event, HostNeed, Impossible, Job, JobId, Millis, Need, NodeId, Outcome,
+    Permille, Phase, Policy, Reason, Settings, Together, Verdict, Wait,
     replay::events::{Again, Entry, Fed},
 };
 
@@ -164,10 +164,7 @@ fn jobs_of_one_site_fit_on_their_device_together() {
     assert_eq!(answer(&[(0, 25), (1, 25)]), Ok(()));
     assert_eq!(answer(&[(0, 1), (1, 1), (2, 1)]), Err(Impossible::Gpus { gpus: 3, most: 2 }));
     let shares = together(&[(0, 1), (0, 1)]);
-    let shares: Vec<_> = shares
-        .into_iter()
-        .map(|job| Job { share: Some(radrm_scheduler_core::Permille(600)), ..job })
-        .collect();
+    let shares: Vec<_> = shares.into_iter().map(|job| Job { share: Some(Permille(600)), ..job }).collect();
     assert_eq!(node.state.admission_together(&shares), Err(Impossible::Share));
     let alone = Node::new(2, with(Policy::Exclusive));
     assert_eq!(alone.state.admission_together(&together(&[(0, 1), (0, 1)])), Err(Impossible::Unshared));
@@ -195,6 +192,44 @@ fn a_group_on_a_lost_device_waits_for_it_out_of_the_queue() {
     (1..=2).for_each(|id| drop(node.submit(member(id, 1, 2, u32::try_from(id).unwrap(), 1))));
     assert_eq!(wait(&node, 1), Some(Wait::Lost));
     assert!(devices(&node.submit(gib(3, 5)), 3).is_some());
+}
+
+#[test]
+fn a_group_fits_into_the_host_with_all_its_jobs() {
+    let host = |cpu_milli, gib| HostNeed { cpu_milli, memory: Bytes::from_gib(gib) };
+    let node = Node::new(2, Settings::default());
+    let mut state = node.state;
+    let bound = radrm_scheduler_core::Node { id: NodeId(0), cpu_milli: 4000, memory: Bytes::from_gib(16) };
+    state.step(Millis(0), Event::NodeAdded { node: bound });
+    let answer = |needs: &[HostNeed]| {
+        let members = u32::try_from(needs.len()).unwrap();
+        let job = |(id, host): (u64, &HostNeed)| Job { host: *host, ..member(id, 1, members, 0, 1) };
+        state.admission_together(&(1..).zip(needs).map(job).collect::<Vec<_>>())
+    };
+    assert_eq!(answer(&[host(2000, 8), host(2000, 8)]), Ok(()));
+    assert_eq!(answer(&[host(3000, 1), host(2000, 1)]), Err(Impossible::Host), "processors are summed");
+    assert_eq!(answer(&[host(1000, 9), host(1000, 8)]), Err(Impossible::Host), "memory is summed");
+}
+
+#[test]
+fn a_site_that_asks_for_a_large_share_counts_wherever_it_stands() {
+    let node = Node::new(2, Settings::default());
+    let job = |id, site, share| Job { share: Some(Permille(share)), ..member(id, 1, 3, site, 1) };
+    let jobs = [job(1, 0, 600), job(2, 0, 600), job(3, 1, 100)];
+    assert_eq!(node.state.admission_together(&jobs), Err(Impossible::Share));
+}
+
+#[test]
+fn a_job_that_comes_back_after_its_group_began_does_not_wait_for_the_others() {
+    let mut node = Node::new(1, Settings::default());
+    (1..=2).for_each(|id| drop(node.submit(member(id, 1, 2, 0, 1))));
+    // Its attempt is over before the other one was there.
+    node.finish(2, Outcome::Lost);
+    assert_eq!(node.phase(2), Phase::Held);
+    let decisions = node.step(Event::Started { job: JobId(1), attempt: 1 });
+    assert!(node.phase(2) != Phase::Held, "{decisions:?}");
+    node.finish(1, DONE);
+    assert_eq!(node.phase(2), Phase::Launching);
 }
 
 /// What a random history does next.
