@@ -18,6 +18,12 @@ use crate::abi::Spank;
 pub const VARIABLE: &CStr = c"RADRM_CONTAINER";
 /// Why a limit cannot hold in a container.
 pub const NOT_APPLIED: &str = "no limit and no recording reaches the container: RunTimeRun of oci.conf does not begin with `radrm cdi apply %b --`";
+/// The same where Slurm does not state whether there is a container.
+pub const NOT_STATED: &str = "it may be one in a container, which this version of Slurm does not state safely, and which no limit reaches: RunTimeRun of oci.conf does not begin with `radrm cdi apply %b --`";
+
+/// From this version on (22.11) a step has its own command line also in a container, and only a variable that its user
+/// can change says that there is one.
+const UNSTATED_SINCE: u32 = 0x16_0b00;
 
 /// Where Slurm's configuration lies, if no variable states it.
 const USUAL: &str = "/etc/slurm/slurm.conf";
@@ -84,6 +90,17 @@ impl Runtime {
     /// Whether containers get nothing of a step.
     pub fn is_bare(self) -> bool {
         self == Self::Bare
+    }
+
+    /// Why a step with a limit must not start its tasks. `is_one`: Slurm or the user says that they run in a container;
+    /// `version`: of Slurm.
+    pub fn refusal(self, is_one: bool, version: u32) -> Option<&'static str> {
+        match self {
+            Self::Bare if is_one => Some(NOT_APPLIED),
+            // The user may have emptied the variable.
+            Self::Bare if version >= UNSTATED_SINCE => Some(NOT_STATED),
+            _ => None,
+        }
     }
 
     /// What a container of the step gets, if there is one.
@@ -170,6 +187,25 @@ mod tests {
         ] {
             assert_eq!(parse(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn where_a_container_can_be_hidden_no_limited_task_starts_without_apply() {
+        let (old, new, newer) = (0x16_0508, UNSTATED_SINCE, 0x18_0b05);
+        let applied = Runtime::Applied { has_job_environment: false };
+        for version in [old, new, newer] {
+            assert_eq!(Runtime::Bare.refusal(true, version), Some(NOT_APPLIED));
+            for runtime in [Runtime::Absent, applied] {
+                assert_eq!((runtime.refusal(true, version), runtime.refusal(false, version)), (None, None));
+            }
+        }
+        assert_eq!(
+            Runtime::Bare.refusal(false, old),
+            None,
+            "the step's command line says that there is none"
+        );
+        assert_eq!(Runtime::Bare.refusal(false, new), Some(NOT_STATED));
+        assert_eq!(Runtime::Bare.refusal(false, newer), Some(NOT_STATED));
     }
 
     #[test]

@@ -60,6 +60,28 @@ impl Identity {
         };
         Self { uid, gid, groups }
     }
+
+    /// A user with the further groups that the system's tables state, which are those that Slurm gives to tasks where
+    /// the controller states none. `None`: the user is unknown there.
+    pub fn of_tables(uid: u32, gid: u32) -> Option<Self> {
+        /// More than a line of the tables has.
+        const LINE: usize = 64 * 1024;
+        /// As many as the kernel lets a process have.
+        const MOST: usize = 65_536;
+        let mut line = vec![0; LINE];
+        let mut groups: Vec<libc::gid_t> = vec![0; MOST];
+        let mut count = libc::c_int::try_from(MOST).ok()?;
+        // SAFETY: the entry points into the line, and both outlive the second call, which writes at most so many groups.
+        let known = unsafe {
+            let mut entry: libc::passwd = std::mem::zeroed();
+            let mut found = std::ptr::null_mut();
+            libc::getpwuid_r(uid, &raw mut entry, line.as_mut_ptr(), line.len(), &raw mut found) == 0
+                && !found.is_null()
+                && libc::getgrouplist(entry.pw_name, gid, groups.as_mut_ptr(), &raw mut count) >= 0
+        };
+        groups.truncate(usize::try_from(count).ok()?);
+        known.then_some(Self { uid, gid, groups })
+    }
 }
 
 /// Why there is no recorder, as one sentence.
@@ -370,6 +392,16 @@ mod tests {
     fn identity() -> Identity {
         // SAFETY: always work.
         unsafe { Identity::with_own_groups(libc::getuid(), libc::getgid()) }
+    }
+
+    #[test]
+    fn the_tables_state_the_groups_of_users_that_they_know() {
+        // SAFETY: always works.
+        let uid = unsafe { libc::getuid() };
+        let known = Identity::of_tables(uid, 12_345).expect("this user");
+        assert_eq!((known.uid, known.gid), (uid, 12_345));
+        assert!(known.groups.contains(&12_345), "{known:?}");
+        assert!(Identity::of_tables(54_711_054, 1).is_none());
     }
 
     fn shell(script: &str) -> Result<Recorder, RecorderError> {

@@ -22,6 +22,7 @@ use crate::report::{About, Report};
 use crate::request::{Known, Request};
 use crate::retry;
 use crate::settings::{Settings, SettingsError};
+use crate::version::VERSION;
 
 /// `SLURM_BATCH_SCRIPT`, the step of a batch script.
 pub const BATCH: u32 = 0xffff_fffb;
@@ -138,10 +139,10 @@ pub fn decide(spank: Spank, words: Words, settings: Result<Settings, SettingsErr
 /// started in [`prepare`].
 fn begin(spank: Spank, job: u32, settings: &Settings) {
     let (Some(uid), Some(gid)) = (spank.number(Item::JOB_UID), spank.number(Item::JOB_GID)) else { return };
-    let Some(groups) = spank.groups() else { return };
+    let stated = spank.groups().map(|groups| Identity { uid, gid, groups });
+    let Some(identity) = stated.or_else(|| Identity::of_tables(uid, gid)) else { return };
     let Some((program, mut arguments)) = first_words(job, settings) else { return };
     arguments.insert(1, c"--later".to_owned());
-    let identity = Identity { uid, gid, groups };
     if let Ok(begun) = Begun::start(&program, &arguments, &environment(spank, settings), &identity) {
         BEGUN.store(Box::into_raw(Box::new(begun)), Release);
     }
@@ -179,12 +180,14 @@ pub fn prepare(spank: Spank) {
     // SAFETY: from `Box::into_raw`, and taken out for good.
     let begun = (!begun.is_null()).then(|| unsafe { Box::from_raw(begun) });
     let runtime = container::runtime();
-    if runtime.is_bare() && container::is_one(spank) {
-        if request.is_limited() {
-            let _ = PREPARED.set(Prepared::Refused(container::NOT_APPLIED.to_owned()));
-        } else {
-            abi::error(&format!("{}; nothing is recorded", container::NOT_APPLIED));
-        }
+    let is_one = container::is_one(spank);
+    let refusal = runtime.refusal(is_one, VERSION.load(Relaxed));
+    if let Some(reason) = refusal.filter(|_| request.is_limited()) {
+        let _ = PREPARED.set(Prepared::Refused(reason.to_owned()));
+        return;
+    }
+    if runtime.is_bare() && is_one {
+        abi::error(&format!("{}; nothing is recorded", container::NOT_APPLIED));
         return;
     }
     let identity = Identity::with_own_groups(uid, gid);

@@ -191,13 +191,13 @@ mod tests {
         let all: Vec<&Key> = others.iter().chain([&key]).collect();
         let tx = connection.transaction().unwrap();
         for (key, held) in all.iter().zip(0..) {
-            insert(&tx, key, "same", &Outcome::Held(held), 1000).unwrap();
+            insert(&tx, key, "same", &Outcome::Held { bytes: held, kind: None }, 1000).unwrap();
         }
         tx.commit().unwrap();
         for (key, held) in all.iter().zip(0..) {
             assert_eq!(
                 known(&connection, key, 2000).unwrap(),
-                [("same".to_owned(), Outcome::Held(held))],
+                [("same".to_owned(), Outcome::Held { bytes: held, kind: None })],
                 "{key:?}"
             );
         }
@@ -211,7 +211,7 @@ mod tests {
             |at: u32| Key { uid: 7, program: at.to_string(), batch: None, model: "A100".into(), steps: 3 };
         let tx = connection.transaction().unwrap();
         for at in 0..MAX_ALL + 5 {
-            insert(&tx, &key(at), "d", &Outcome::Held(1), 1000).unwrap();
+            insert(&tx, &key(at), "d", &Outcome::Held { bytes: 1, kind: None }, 1000).unwrap();
         }
         tx.commit().unwrap();
         let count: u32 = connection.query_row("SELECT count(*) FROM dry_runs", [], |row| row.get(0)).unwrap();

@@ -216,11 +216,18 @@ fn a_killed_slurmstepd_leaves_no_container_behind() {
 fn a_container_that_no_limit_reaches_is_not_started() {
     let Some((slurm, bundle)) = cluster(None, false, &[]) else { return };
     let run = |options: &[&str]| child::run(srun(&slurm, options, &bundle, &["echo", "ran"]), 2 * PATIENCE);
-    for options in [["--gpu-mem=100MiB"], ["--gres=shard:100"]] {
-        let ended = run(&options);
-        assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(125), ""), "{ended:?}");
-        let why = ["the task is not started: ", "RunTimeRun of oci.conf", "radrm cdi apply"];
-        assert!(why.iter().all(|part| ended.stderr.contains(part)), "{ended:?}");
+    for limit in ["--gpu-mem=100MiB", "--gres=shard:100"] {
+        let hidden = || {
+            // Since Slurm 22.11 nothing else says that there is a container, and srun starts it all the same.
+            let mut command = srun(&slurm, &[limit], &bundle, &["echo", "ran"]);
+            command.env("SLURM_CONTAINER", "");
+            child::run(command, 2 * PATIENCE)
+        };
+        for ended in [run(&[limit]), hidden()] {
+            assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(125), ""), "{ended:?}");
+            let why = ["the task is not started: ", "RunTimeRun of oci.conf", "radrm cdi apply"];
+            assert!(why.iter().all(|part| ended.stderr.contains(part)), "{ended:?}");
+        }
     }
     // What is only recorded goes on without.
     let ended = run(&["--radrm=profile"]).ok();

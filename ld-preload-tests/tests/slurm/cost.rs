@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Instant;
 
+use radrm_emulator_machine::{Machine, MachineSpec};
 use radrm_preload_tests::{artifacts, child, rig::PATIENCE, slurm::Slurm};
 
 const ROUNDS: usize = 25;
@@ -29,6 +30,14 @@ fn a_step_costs_little_more_with_the_options() {
     let stack = fs::read_to_string(slurm.path("plugstack.conf")).expect("plugstack.conf");
     let (script, program) = (slurm.path("radrm-run"), artifacts::file("radrm-run"));
     let stack = stack.replace(&format!("run={}", script.display()), &format!("run={}", program.display()));
+    // A node with GPUs has its ledgers in memory: on a disk each page of a new one is read and written back.
+    let memory = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+    let (disk, machine) = (slurm.path("gpus/machine1"), memory.path().join("machine1"));
+    let described = slurm.path("machine.toml");
+    let spec = MachineSpec::parse(described.to_str().expect("text")).expect("description");
+    Machine::create(&spec, &machine).expect("emulated machine");
+    let stack =
+        stack.replace(&format!("machine={}", disk.display()), &format!("machine={}", machine.display()));
     let setups: [(&str, bool, &[&str]); 4] = [
         ("no plug-in", false, &[]),
         ("plug-in, no option", true, &[]),

@@ -68,16 +68,23 @@ fn kill(slurm: &Slurm, victim: Victim, number: u64) {
     }
 }
 
+/// When nodes register, by restarts of slurmd, s. A controller that was killed as it started a job has forgotten it, or
+/// takes it for a waiting one, and its nodes go on with it. They state their jobs when slurmd starts, and otherwise only
+/// every some minutes. A job that it has cancelled as a waiting one counts as just ended for `MessageTimeout` (30 s), and
+/// only a later registration has it killed. All of that is so without the plug-in.
+const REGISTRATIONS: [u64; 2] = [5, 40];
+
 /// Nothing is left of a round.
 fn assert_clean(slurm: &Slurm, round: &str) {
-    let (since, is_asked) = (Instant::now(), Cell::new(false));
+    let (since, registrations) = (Instant::now(), Cell::new(0));
     slurm.until(&format!("{round}: no process of a job is left"), || {
         if slurm.of_jobs().is_empty() {
             return true;
         }
-        if since.elapsed() > Duration::from_secs(5) && !is_asked.replace(true) {
-            // A controller that was killed as it started a job does not know of it. Nodes state their jobs when slurmd
-            // starts, and otherwise only every some minutes.
+        let next = REGISTRATIONS.get(registrations.get()).copied();
+        if next.is_some_and(|next| since.elapsed() > Duration::from_secs(next)) {
+            registrations.set(registrations.get() + 1);
+            eprintln!("{round}: the nodes register anew");
             for node in 1..=slurm.machines().len() {
                 slurm.kill_daemon(&format!("slurmd-node{node}"));
                 slurm.start_node(node);

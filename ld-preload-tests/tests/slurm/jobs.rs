@@ -143,3 +143,16 @@ fn a_killed_recorder_ends_no_task() {
     task.say("104857601\n");
     assert_eq!(task.line().trim(), "refused", "the limit needs no recorder");
 }
+
+#[test]
+fn a_recorder_starts_before_the_streams_of_its_step_are_connected() {
+    let Some(slurm) = Slurm::start(1, 1024) else { return };
+    let script = "for process in /proc/[0-9]*; do tr '\\0' ' ' < $process/cmdline; echo; done 2>/dev/null |
+        grep -e \"--step-of=slurm-$SLURM_JOB_ID \"";
+    let mut command = slurm.command("srun");
+    // This user has no further groups, of which the controller then states none.
+    command.args(["--gpu-mem=100MiB", "/bin/sh", "-c", script]);
+    let recorders = child::run(command, PATIENCE).ok().stdout;
+    // By this word it waits for the rest of its command line.
+    assert!(recorders.lines().any(|line| line.contains(" --attend --later ")), "{recorders}");
+}

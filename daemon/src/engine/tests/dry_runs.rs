@@ -399,7 +399,7 @@ fn a_job_waits_no_longer_than_the_setting_and_its_program_never_runs_twice() {
 
 #[test]
 fn a_result_that_comes_when_its_job_starts_changes_nothing_of_the_job() {
-    for came in [Came::Held(GIB), Came::Failed("it ended with exit code 3".into())] {
+    for came in [Came::Held { bytes: GIB, kind: None }, Came::Failed("it ended with exit code 3".into())] {
         let mut node = Node::new(DryRuns { wait_s: 10, ..on() });
         let job = node.submit(|_| {});
         node.after(10);
