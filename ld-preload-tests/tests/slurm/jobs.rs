@@ -154,5 +154,5 @@ fn a_recorder_starts_before_the_streams_of_its_step_are_connected() {
     command.args(["--gpu-mem=100MiB", "/bin/sh", "-c", script]);
     let recorders = child::run(command, PATIENCE).ok().stdout;
     // By this word it waits for the rest of its command line.
-    assert!(recorders.lines().any(|line| line.contains(" --attend --later ")), "{recorders}");
+    assert!(recorders.lines().any(|line| line.contains(" --later --attend ")), "{recorders}");
 }
