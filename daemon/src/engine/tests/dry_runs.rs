@@ -191,16 +191,9 @@ fn each_reason_not_to_dry_run_a_job_counts_by_itself() {
 fn bounds_are_the_settings_and_the_environment_is_not_that_of_a_job() {
     let settings = DryRuns { limit_s: 7, memory_mib: 300, cpus: 3, processes: 99, steps: 5, ..on() };
     let mut node = Node::new(settings);
-    let lines = [
-        "A=1",
-        "CUDA_VISIBLE_DEVICES=3",
-        "RADRM_SEGMENT=/x",
-        "RADRM_QUOTA=1",
-        "RADRM_ATTEMPT=4",
-        "RADRM_JOB=77",
-    ];
+    let lines = "A=1 CUDA_VISIBLE_DEVICES=3 RADRM_SEGMENT=/x RADRM_QUOTA=1 RADRM_ATTEMPT=4 RADRM_JOB=77";
     node.submit(|spec| {
-        spec.environment = lines.map(str::to_owned).to_vec();
+        spec.environment = lines.split(' ').map(str::to_owned).collect();
         spec.umask = 0o27;
     });
     let order = node.order(0);
@@ -399,20 +392,19 @@ fn a_job_waits_no_longer_than_the_setting_and_its_program_never_runs_twice() {
 
 #[test]
 fn a_result_that_comes_when_its_job_starts_changes_nothing_of_the_job() {
-    for came in [Came::Held { bytes: GIB, kind: None }, Came::Failed("it ended with exit code 3".into())] {
+    for came in [held(GIB), Came::Failed("it ended with exit code 3".into())] {
         let mut node = Node::new(DryRuns { wait_s: 10, ..on() });
         let job = node.submit(|_| {});
         node.after(10);
         assert_eq!((node.begun(), node.started()), (vec![job], vec![]), "it starts behind its dry run");
         node.answer(job, Some(came.clone()));
         assert_eq!(node.started(), [job]);
-        let entry = node.engine.jobs.entries.get(&job).unwrap();
-        assert_eq!(entry.spec.dry_run, None, "it was placed by another need");
-        let need = node.engine.core.state.job(JobId(job)).unwrap().job.need.clone();
-        assert_eq!(need, None, "it has the whole GPU");
+        let spec = &node.engine.jobs.entries.get(&job).unwrap().spec;
+        assert_eq!(spec.dry_run, None, "it was placed by another need");
+        let need = &node.engine.core.state.job(JobId(job)).unwrap().job.need;
+        assert_eq!(*need, None, "it has the whole GPU");
         let why = node.why(job);
-        assert!(!why.contains("the dry run in the background, in"), "{why}");
-        assert!(!why.contains("shows no need"), "{why}");
+        assert!(!why.contains("in the background, in") && !why.contains("shows no need"), "{why}");
         // The next one profits.
         node.submit(|_| {});
         assert_eq!(node.order(1).known, [("d".to_owned(), came)]);
