@@ -44,9 +44,8 @@ pub struct DryRunPair {
     pub peak: Bytes,
 }
 
-/// Where a dry run's row has its kind of program.
-const KIND: &str =
-    "CASE WHEN json_valid(predicted_source) THEN json_extract(predicted_source, '$.dry_run.kind') END";
+/// Where a dry run's row, `dry`, has its kind of program.
+const KIND: &str = "CASE WHEN json_valid(dry.predicted_source) THEN json_extract(dry.predicted_source, '$.dry_run.kind') END";
 
 fn bytes(value: i64) -> Bytes {
     Bytes(u64::try_from(value).unwrap_or(0))
@@ -67,7 +66,7 @@ pub(super) fn newest_dry_run(
         return Ok(None);
     }
     let mut statement = connection.prepare(&format!(
-        "SELECT footprint_bytes, {KIND}, gpu_model, framework FROM runs
+        "SELECT footprint_bytes, {KIND}, gpu_model, framework FROM runs AS dry
          WHERE program_key = :key AND origin = 'dry_run' AND uid = :uid AND bounds_need = 1 AND complete
              AND batch IS :batch AND (:model IS NULL OR gpu_model = :model)
          ORDER BY id DESC LIMIT 1",
@@ -92,7 +91,7 @@ pub(super) fn of_stack(
     }
     // Both are of one user: equal command lines of two users are two programs.
     let mut statement = connection.prepare(&format!(
-        "SELECT real.gpu_model, dry.footprint_bytes, {}, real.footprint_bytes
+        "SELECT real.gpu_model, dry.footprint_bytes, {KIND}, real.footprint_bytes
          FROM runs AS real JOIN runs AS dry ON dry.id = (
              SELECT id FROM runs WHERE program_key = real.program_key AND origin = 'dry_run' AND uid = real.uid
                  AND framework IS :framework AND gpu_model IS :emulated AND bounds_need = 1 AND complete
@@ -100,8 +99,7 @@ pub(super) fn of_stack(
              ORDER BY id DESC LIMIT 1)
          WHERE real.origin = 'measured' AND real.emulated IS NULL AND real.bounds_need = 1 AND real.complete
              AND real.framework IS :framework AND (:model IS NULL OR real.gpu_model = :model) AND real.footprint_bytes > 0
-         ORDER BY real.id DESC LIMIT :limit",
-        KIND.replace("predicted_source", "dry.predicted_source")
+         ORDER BY real.id DESC LIMIT :limit"
     ))?;
     let given = named_params! {
         ":framework": like.framework, ":emulated": like.gpu_model, ":model": gpu_model, ":limit": MAX_RUNS,
@@ -130,6 +128,12 @@ mod tests {
 
     const TORCH: &str = "PyTorch 2.15.0";
 
+    /// A dry run of the stack that the rows have.
+    fn like() -> PastDryRun {
+        let [gpu_model, framework] = ["H200", TORCH].map(|text| Some(text.to_owned()));
+        PastDryRun { gpu_model, framework, ..PastDryRun::default() }
+    }
+
     /// A dataset, and the folder that it lies in.
     struct Fixture(Dataset, #[expect(dead_code, reason = "it goes with the dataset")] tempfile::TempDir);
 
@@ -157,12 +161,7 @@ mod tests {
         }
 
         fn pairs(&self, gpu_model: Option<&str>) -> (Option<String>, Vec<(u64, u64)>) {
-            let like = PastDryRun {
-                gpu_model: Some("H200".to_owned()),
-                framework: Some(TORCH.to_owned()),
-                ..PastDryRun::default()
-            };
-            let found = self.0.dry_run_pairs(&like, gpu_model).unwrap();
+            let found = self.0.dry_run_pairs(&like(), gpu_model).unwrap();
             (found.gpu_model, found.pairs.iter().map(|pair| (pair.held.0, pair.peak.0)).collect())
         }
     }
@@ -196,12 +195,7 @@ mod tests {
             set.add(&line, Origin::Measured, 20, |row| row);
         }
         let kinds = |pairs: &[DryRunPair]| pairs.iter().map(|pair| pair.kind).collect::<Vec<_>>();
-        let like = PastDryRun {
-            gpu_model: Some("H200".to_owned()),
-            framework: Some(TORCH.to_owned()),
-            ..PastDryRun::default()
-        };
-        let found = set.0.dry_run_pairs(&like, None).unwrap();
+        let found = set.0.dry_run_pairs(&like(), None).unwrap();
         assert_eq!(kinds(&found.pairs), sources.map(|(_, kind)| kind));
         let key =
             ProgramKey::of(&["t0".to_owned(), "--bs".to_owned(), "8".to_owned()], Path::new("/work"), 1);

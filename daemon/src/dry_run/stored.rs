@@ -124,6 +124,16 @@ mod tests {
         Outcome::Held { bytes, kind }
     }
 
+    fn key() -> Key {
+        Key { uid: 7, program: "p".into(), batch: None, model: "A100".into(), steps: 3 }
+    }
+
+    fn empty() -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        create(&connection).unwrap();
+        connection
+    }
+
     #[test]
     fn a_table_of_an_older_daemon_is_read_and_written() {
         let mut connection = Connection::open_in_memory().unwrap();
@@ -133,7 +143,7 @@ mod tests {
         for _ in 0..2 {
             create(&connection).unwrap();
         }
-        let key = Key { uid: 7, program: "p".into(), batch: None, model: "A100".into(), steps: 3 };
+        let key = key();
         let tx = connection.transaction().unwrap();
         insert(&tx, &key, "b", &held(6, Some(ProgramKind::Other)), 2).unwrap();
         tx.commit().unwrap();
@@ -144,9 +154,8 @@ mod tests {
 
     #[test]
     fn a_result_is_known_for_its_files_and_a_failure_for_a_day() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        create(&connection).unwrap();
-        let key = |batch, steps| Key { uid: 7, program: "p".into(), batch, model: "A100".into(), steps };
+        let mut connection = empty();
+        let key = |batch, steps| Key { batch, steps, ..key() };
         let mut add = |key: &Key, digest: &str, outcome: &Outcome| {
             let tx = connection.transaction().unwrap();
             insert(&tx, key, digest, outcome, 1000).unwrap();
@@ -178,9 +187,8 @@ mod tests {
 
     #[test]
     fn a_result_replaces_no_other_users_programs_or_models() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(TABLE).unwrap();
-        let key = Key { uid: 7, program: "p".into(), batch: None, model: "A100".into(), steps: 3 };
+        let mut connection = empty();
+        let key = key();
         let others = [
             Key { uid: 8, ..key.clone() },
             Key { program: "q".into(), ..key.clone() },
@@ -190,28 +198,23 @@ mod tests {
         ];
         let all: Vec<&Key> = others.iter().chain([&key]).collect();
         let tx = connection.transaction().unwrap();
-        for (key, held) in all.iter().zip(0..) {
-            insert(&tx, key, "same", &Outcome::Held { bytes: held, kind: None }, 1000).unwrap();
+        for (key, bytes) in all.iter().zip(0..) {
+            insert(&tx, key, "same", &held(bytes, None), 1000).unwrap();
         }
         tx.commit().unwrap();
-        for (key, held) in all.iter().zip(0..) {
-            assert_eq!(
-                known(&connection, key, 2000).unwrap(),
-                [("same".to_owned(), Outcome::Held { bytes: held, kind: None })],
-                "{key:?}"
-            );
+        for (key, bytes) in all.iter().zip(0..) {
+            let found = known(&connection, key, 2000).unwrap();
+            assert_eq!(found, [("same".to_owned(), held(bytes, None))], "{key:?}");
         }
     }
 
     #[test]
     fn the_oldest_results_of_all_programs_go() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(TABLE).unwrap();
-        let key =
-            |at: u32| Key { uid: 7, program: at.to_string(), batch: None, model: "A100".into(), steps: 3 };
+        let mut connection = empty();
+        let key = |at: u32| Key { program: at.to_string(), ..key() };
         let tx = connection.transaction().unwrap();
         for at in 0..MAX_ALL + 5 {
-            insert(&tx, &key(at), "d", &Outcome::Held { bytes: 1, kind: None }, 1000).unwrap();
+            insert(&tx, &key(at), "d", &held(1, None), 1000).unwrap();
         }
         tx.commit().unwrap();
         let count: u32 = connection.query_row("SELECT count(*) FROM dry_runs", [], |row| row.get(0)).unwrap();

@@ -82,8 +82,8 @@ mod tests {
     }
 
     fn pairs(count: u64) -> DryRunPairs {
-        let [held, peak] = [900, 1000].map(|fixed: u64| move |n: u64| Bytes((fixed + 500 * n) * MIB));
-        let pair = |n: u64| DryRunPair { held: held(n), kind: None, peak: peak(n) };
+        let mib = |mib: u64| Bytes(mib * MIB);
+        let pair = |n: u64| DryRunPair { held: mib(900 + 500 * n), kind: None, peak: mib(1000 + 500 * n) };
         DryRunPairs { gpu_model: Some("A100".into()), pairs: (0..count).map(pair).collect() }
     }
 

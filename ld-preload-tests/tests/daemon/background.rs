@@ -49,7 +49,12 @@ fn submit(daemon: &Daemon, options: &[&str], command: &[&str]) -> u64 {
     let _ = fs::create_dir(&temporary);
     let _ = fs::set_permissions(&temporary, fs::Permissions::from_mode(0o777));
     let all = [&["submit", "--quiet"], options, &["--"], command].concat();
-    let done = daemon.client(&all).env("TMPDIR", temporary).output().expect("radrm");
+    submitted(daemon.client(&all).env("TMPDIR", temporary))
+}
+
+/// The number of the job that `radrm submit --quiet` submits.
+fn submitted(client: &mut Command) -> u64 {
+    let done = client.output().expect("radrm");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number")
 }
@@ -301,11 +306,17 @@ fn a_job_that_starts_ends_its_own_dry_run_first() {
     leaves_nothing(&daemon);
 }
 
+const ANOTHER_USER: u32 = 65_534;
+
+/// Whether jobs of another user can run here.
+fn has_another_user() -> bool {
+    may(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"])
+        && may(&["getent", "passwd", "65534"])
+}
+
 #[test]
 fn a_dry_run_is_its_users_and_comes_last_in_everything() {
-    if !may(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"])
-        || !may(&["getent", "passwd", "65534"])
-    {
+    if !has_another_user() {
         return;
     }
     let daemon = Daemon::new(&settings("cpus = 1\nprocesses = 77"));
@@ -328,7 +339,7 @@ fn a_dry_run_is_its_users_and_comes_last_in_everything() {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
     }
     let arguments = ["submit", "--quiet", "--", PYTHON, &script];
-    let mut client = daemon.client_of(65_534, &arguments);
+    let mut client = daemon.client_of(ANOTHER_USER, &arguments);
     // SAFETY: a plain system call that cannot fail.
     let set_umask = || unsafe {
         libc::umask(0o27);
@@ -336,12 +347,11 @@ fn a_dry_run_is_its_users_and_comes_last_in_everything() {
     };
     // SAFETY: it only makes that system call.
     unsafe { client.pre_exec(set_umask) };
-    let done = client.current_dir(&shared).output().expect("radrm");
-    let job: u64 = String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number");
+    let job = submitted(client.current_dir(&shared));
     daemon.end(job);
     let facts = fs::read_to_string(shared.join("facts")).expect("facts");
     let facts: Value = serde_json::from_str(&facts).expect("JSON");
-    assert_eq!((&facts["uid"], &facts["umask"]), (&65_534.into(), &0o27.into()), "{facts}");
+    assert_eq!((&facts["uid"], &facts["umask"]), (&ANOTHER_USER.into(), &0o27.into()), "{facts}");
     assert_eq!(
         (&facts["nice"], &facts["cores"], &facts["core"]),
         (&19.into(), &1.into(), &0.into()),
@@ -410,18 +420,14 @@ fn nothing_runs_where_the_gpus_cannot_be_hidden() {
 
 #[test]
 fn files_that_its_user_cannot_read_are_not_read_for_a_dry_run() {
-    if !may(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"])
-        || !may(&["getent", "passwd", "65534"])
-    {
+    if !has_another_user() {
         return;
     }
     let daemon = Daemon::new(&settings(""));
     let secret = script(&daemon, "secret.py", "");
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("mode");
     let arguments = ["submit", "--quiet", "--", PYTHON, &secret];
-    let done = daemon.client_of(65_534, &arguments).current_dir("/tmp").output().expect("radrm");
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    let job: u64 = String::from_utf8_lossy(&done.stdout).trim().parse().unwrap_or_else(|_| panic!("{said}"));
+    let job = submitted(daemon.client_of(ANOTHER_USER, &arguments).current_dir("/tmp"));
     daemon.end(job);
     let told = history(&daemon, job);
     assert!(told.contains("no dry run in the background: its script cannot be read"), "{told}");
