@@ -269,7 +269,11 @@ mod tests {
             fs::write(dir.path().join(format!("m{at}.py")), format!("import m{}\n", at + 1)).unwrap();
             many += &format!("import m{at}\nfrom ....m{at} import *\n");
         }
-        fs::write(dir.path().join("many.py"), many).unwrap();
+        fs::write(dir.path().join("many.py"), &many).unwrap();
         assert!(matches!(of(dir.path(), &["python3", "many.py"]), Found::Fit(_)));
+        let mut program = Program { folder: dir.path().to_owned(), ..Program::default() };
+        program.add(dir.path().join("many.py"), &many);
+        program.follow();
+        assert_eq!(program.files.len(), MAX_FILES);
     }
 }

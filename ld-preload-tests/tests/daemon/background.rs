@@ -164,6 +164,33 @@ fn a_program_that_hangs_with_children_is_ended_and_its_job_placed() {
 }
 
 #[test]
+fn a_result_counts_until_a_file_of_its_program_changes() {
+    let daemon = Daemon::new(&settings(""));
+    let text = "import beside\nopen(os.environ['PLACE'] + '/began', 'a').write('x')\n";
+    let train = script(&daemon, "train.py", text);
+    let began = |module: &str| {
+        fs::write(daemon.path("beside.py"), module).expect("module");
+        daemon.end(submit(&daemon, &[], &[PYTHON, &train]));
+        fs::read_to_string(daemon.path("began")).expect("began")
+    };
+    assert_eq!(began("lr = 1\n"), "x");
+    assert_eq!(began("lr = 1\n"), "x", "the same files");
+    assert_eq!(began("lr = 2\n"), "xx", "another file beside it");
+}
+
+/// `kill 0` reaches all that share a process group.
+#[test]
+fn a_program_that_kills_its_group_does_not_kill_the_helper() {
+    let daemon = Daemon::new(&settings(""));
+    let kills = script(&daemon, "kills.py", "os.kill(0, signal.SIGKILL)\n");
+    let job = submit(&daemon, &[], &[PYTHON, &kills]);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    let told = history(&daemon, job);
+    assert!(told.contains("shows no need: it was killed"), "{told}");
+    daemon.until("nothing of it runs", |daemon| processes(daemon.place()).is_empty());
+}
+
+#[test]
 fn bounds_of_memory_and_processes_end_a_dry_run() {
     let daemon = Daemon::new(&settings("memory_mib = 256\nprocesses = 40"));
     let large = script(&daemon, "large.py", "all = bytearray(1 << 30)\ntime.sleep(1000)\n");
