@@ -7,7 +7,7 @@
 //! between two of these readings.
 
 use std::cell::LazyCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use radrm_collector::Measured;
 use radrm_os::nvml::uuid_bytes;
@@ -127,7 +127,8 @@ impl Charge {
 
     /// Charges what the driver itself counts for the job's control group beyond its requests, to each process an equal
     /// part. Gives whether there is such a figure: it takes the place of NVML's figures of single processes, which cannot
-    /// be understood in a container, and leave out what processes without the shim hold.
+    /// be understood in a container, and leave out what processes without the shim hold. So a process that only has a
+    /// context of unknown size is one of them: no other figure would charge it.
     fn take_group(&mut self, segment: &Segment) -> bool {
         let Some(group) = &mut self.group else { return false };
         let Some(figures) = group.figures.news() else { return group.is_heard };
@@ -140,10 +141,13 @@ impl Charge {
         let own_pids = || own.iter().flat_map(|ledger| ledger.members.keys().copied());
         let changes = own_pids()
             .try_fold(0_u64, |sum, pid| Some(sum.wrapping_add(changes_if_quiet(own, segment, &slots, pid)?)));
+        let contexts = contexts_of(segment, &slots);
         for (gpu, used) in figures {
             let Some(number) = all.gpus.iter().position(|known| known.uuid == gpu) else { continue };
             let on_gpu = |of: &[u64]| of.get(number).copied().unwrap_or(0);
-            let holders = || all.members.values().filter(|member| on_gpu(&member.bytes) > 0);
+            let is_holder =
+                |member: &MemberUse| on_gpu(&member.bytes) > 0 || contexts.contains(&(member.pid, gpu));
+            let holders = || all.members.values().filter(|member| is_holder(member));
             let count = holders().count() as u64;
             let asked = |member: &MemberUse| on_gpu(&member.bytes).saturating_sub(on_gpu(&member.overhead));
             let asked: u64 = holders().map(asked).sum();
@@ -217,6 +221,20 @@ fn by_pid(members: Vec<MemberUse>) -> HashMap<u32, MemberUse> {
     members.into_iter().filter(|member| member.is_here).map(|member| (member.pid, member)).collect()
 }
 
+/// Running processes that have a context, with the uuid of its GPU.
+fn contexts_of(segment: &Segment, slots: &[SlotInfo]) -> HashSet<(u32, [u8; 16])> {
+    let gpus = segment.gpus().unwrap_or_default();
+    let uuid = |index| gpus.iter().find(|gpu| gpu.index == index).map(|gpu| gpu.uuid);
+    let running = slots.iter().filter(|slot| slot.liveness == Liveness::Running);
+    let processes = running.filter_map(|slot| Some((slot.pid?, segment.process(slot).ok().flatten()?)));
+    processes
+        .flat_map(|(pid, process)| {
+            let accounts = process.accounts.into_iter().filter(|account| account.contexts > 0);
+            accounts.filter_map(|account| Some((pid, uuid(account.gpu)?))).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
 /// How many allocations and releases a process has made, if all that the driver has handed out for it stands in
 /// its account, so that the rest is the driver's own. That is not so of one that has died since it was measured: its
 /// last call may have been under way; of one inside a call that takes or frees memory: what it has reserved is
@@ -254,12 +272,13 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     use radrm_base::Bytes;
+    use radrm_telemetry::ledger::{Amount, Ledger, Limit};
     use radrm_telemetry::{SegmentFile, Writer};
 
     /// A job of which this process is one.
     struct Job {
         directory: tempfile::TempDir,
-        _file: SegmentFile,
+        file: SegmentFile,
         writer: Writer,
         segment: Segment,
         charge: Charge,
@@ -274,7 +293,7 @@ mod tests {
             let contexts = Contexts::load_from(&directory.path().join("contexts.toml"));
             let charge =
                 Charge { views: Vec::new(), contexts: Some(contexts), seen: HashMap::new(), group: None };
-            Self { segment: file.segment().unwrap(), _file: file, writer, directory, charge }
+            Self { segment: file.segment().unwrap(), file, writer, directory, charge }
         }
 
         /// So many MiB, one figure after the other.
@@ -311,6 +330,42 @@ mod tests {
         job.charge.save();
         let kept = Contexts::load_from(&job.directory.path().join("contexts.toml"));
         assert_eq!(kept.get("H200", "1"), Some(421 << 20));
+    }
+
+    /// What the driver counts for the group of the job, MiB, one figure after the other; gives what is charged then.
+    fn charged_of_group(job: &mut Job, gpu: [u8; 16], mib: &[u64]) -> u64 {
+        for mib in mib {
+            job.charge.group.as_mut().unwrap().figures.put(vec![(gpu, *mib << 20)]);
+            job.charge.take(&[], &job.segment);
+        }
+        job.charge.views[0].members()[0].overhead[0] >> 20
+    }
+
+    #[test]
+    fn a_process_that_only_has_a_context_is_charged_its_part_of_the_group() {
+        const GPU: [u8; 16] = [1; 16];
+        let mut job = Job::new();
+        let limit = Limit { gpu: None, amount: Amount::Bytes(4 << 30) };
+        job.charge.views.push(job.file.arm(&[limit]).unwrap());
+        job.charge.group = Some(Group {
+            figures: GroupFigures::default(),
+            members: 0,
+            is_heard: false,
+            seen: HashMap::new(),
+        });
+        let path = CString::new(job.file.path().as_os_str().as_bytes()).unwrap();
+        let ledger = Ledger::join_segment(&path).unwrap().unwrap();
+        let row = ledger.gpu(&GPU, 80 << 30).unwrap();
+        let gpu = job.writer.gpu(&GPU, b"H200", 80 << 30, b"").unwrap();
+        assert_eq!(charged_of_group(&mut job, GPU, &[420; 4]), 0, "what others of the group hold");
+        // What a context takes is not known from an earlier job.
+        job.writer.context(gpu, true);
+        ledger.context_came(row);
+        assert_eq!(charged_of_group(&mut job, GPU, &[420; 2]), 0);
+        assert_eq!(charged_of_group(&mut job, GPU, &[420]), 420);
+        assert_eq!(ledger.used(row), 420 << 20);
+        job.writer.context(gpu, false);
+        assert_eq!(charged_of_group(&mut job, GPU, &[0; 3]), 0, "it has ended");
     }
 
     #[test]

@@ -13,7 +13,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 type Figures = Vec<([u8; 16], u64)>;
 
 /// Bytes that a control group holds of each GPU, by its UUID. The thread ends with this.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct GroupFigures(Arc<Mutex<Option<Figures>>>);
 
 impl GroupFigures {
@@ -25,6 +25,12 @@ impl GroupFigures {
         let place = Arc::downgrade(&latest);
         let _ = thread::Builder::new().name("group".into()).spawn(move || read(&source, &group, &place));
         Self(latest)
+    }
+
+    /// Figures of a test.
+    #[cfg(test)]
+    pub(crate) fn put(&self, figures: Figures) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
     }
 
     /// The newest figures, once.

@@ -1,5 +1,7 @@
 //! The driver's own limits for control groups, on an emulated driver that has them: they hold what evades the shim.
 
+use std::process::Command;
+
 use radrm_preload_tests::{
     artifacts,
     child::{self, Running},
@@ -17,14 +19,20 @@ fn name(test: &str) -> String {
     format!("radrm-test-{test}-{}", std::process::id())
 }
 
-/// A program without the shim, inside a job with a limit.
-fn evader(rig: &Rig, group: &ControlGroup, limit: &str) -> Running {
+/// `radrm-run` inside a group, with a limit and without a program yet.
+fn launcher(rig: &Rig, group: &ControlGroup, limit: &str) -> Command {
     let mut command = rig.bare_command("/bin/sh");
     let launcher = rig.launcher();
     command.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.env_remove("RADRM_EMULATED_MACHINE");
     command.args(["-c", &format!("{}; exec \"$@\"", group.entrance()), "sh"]);
     command.arg(launcher.get_program()).args(launcher.get_args()).args(["--mem-limit", limit, "--"]);
+    command
+}
+
+/// A program without the shim, inside a job with a limit.
+fn evader(rig: &Rig, group: &ControlGroup, limit: &str) -> Running {
+    let mut command = launcher(rig, group, limit);
     command.args(["env", "-u", "LD_PRELOAD"]).arg(programs::compile("quota_ask.c", &[]));
     let mut running = Running::start(command, PATIENCE);
     running.until_ready();
@@ -93,12 +101,7 @@ fn what_evades_the_shim_is_charged_by_the_drivers_figure() {
     let asker = programs::compile("quota_ask.c", &[]);
     for (driver, is_charged) in [("13040", true), ("13000", false)] {
         let rig = Rig::emulated(&format!("1xA100-40GB,driver={driver}"));
-        let launcher = rig.launcher();
-        let mut command = rig.bare_command("/bin/sh");
-        command.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.env_remove("RADRM_EMULATED_MACHINE");
-        command.args(["-c", &format!("{}; exec \"$@\"", group.entrance()), "sh"]);
-        command.arg(launcher.get_program()).args(launcher.get_args()).args(["--mem-limit", "4GiB", "--"]);
+        let mut command = launcher(&rig, &group, "4GiB");
         // The second one holds 2 GiB past the shim for as long as the first one runs.
         let script = format!(
             "{{ echo keep {0}; sleep 1000; }} | env -u LD_PRELOAD {1} > past & \
@@ -121,6 +124,34 @@ fn what_evades_the_shim_is_charged_by_the_drivers_figure() {
         }
         running.kill();
     }
+}
+
+/// What each process of the job on this machine is charged, bytes.
+fn charged(rig: &Rig) -> Vec<u64> {
+    let mut command = rig.bare_command(artifacts::file("radrm"));
+    command.args(["quota", "show", "--json", "--machine"]).arg(rig.machine_path());
+    let text = child::run(command, PATIENCE).ok().stdout;
+    let shown: Value = serde_json::from_str(&text).expect("JSON");
+    let processes = shown["jobs"][0]["processes"].as_array().into_iter().flatten();
+    processes.filter_map(|process| process["bytes"][0].as_u64()).collect()
+}
+
+#[test]
+fn processes_that_only_have_contexts_are_charged_by_the_drivers_figure() {
+    let Some(group) = ControlGroup::new(&name("contexts")) else { return };
+    // No earlier job has measured what a context takes.
+    let rig = Rig::emulated("1xA100-40GB,driver=13040");
+    let mut command = launcher(&rig, &group, "4GiB");
+    let holds = programs::compile("holds_context.c", &[]);
+    command.args(["/bin/sh", "-c", &format!("{0} & {0} & exec {0}", holds.display())]);
+    let running = Running::start(command, PATIENCE);
+    let context = 420 * MIB;
+    let in_time = (0..200).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        charged(&rig) == [context; 3]
+    });
+    assert!(in_time, "{:?} of {} bytes", charged(&rig), rig.machine().memory(0).used);
+    running.kill();
 }
 
 /// What `radrm fence` does with a group, as one who is asked by a plug-in.
