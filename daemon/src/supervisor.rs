@@ -89,9 +89,7 @@ pub(crate) struct Order {
 pub(crate) struct Fence {
     /// UUIDs of the job's GPUs; of others it gets nothing.
     pub(crate) devices: Vec<String>,
-    /// What is guaranteed on each of them, bytes.
-    pub(crate) request: u64,
-    /// The quota on each of them, bytes.
+    /// The quota on each of them, bytes. All of it is reserved for the job, and so guaranteed.
     pub(crate) limit: u64,
 }
 
@@ -100,7 +98,7 @@ impl Fence {
     fn raise(&self, node: &Node, group: &Group) {
         let Ok(inventory) = node.machine.inventory() else { return };
         let limits = cgroup::limited(&inventory).filter_map(|gpu| match self.devices.contains(&gpu.uuid) {
-            true => GroupLimit::behind(gpu, self.request, self.limit),
+            true => GroupLimit::behind(gpu, self.limit, self.limit),
             false => GroupLimit::behind(gpu, 0, 0),
         });
         let _ = cgroup::set(&node.source, group.directory(), &limits.collect::<Vec<_>>());

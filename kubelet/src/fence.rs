@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use radrm_limits::cgroup::{self, GroupLimit};
 use radrm_os::host::control_groups;
-use radrm_os::nvml::{Inventory, NvmlSource};
+use radrm_os::nvml::{Gpu, Inventory, NvmlSource};
 
 use crate::claim::{self, Grant};
 
@@ -22,18 +22,22 @@ pub fn raise(
     grant: &Grant,
     pods: &BTreeSet<String>,
 ) -> Vec<PathBuf> {
+    let limits = limits(inventory, grant);
+    let Some(root) = control_groups().filter(|_| !limits.is_empty()) else { return Vec::new() };
+    let groups = pods.iter().filter_map(|pod| of_pod(&root, pod));
+    groups.filter(|group| cgroup::set(source, group, &limits).is_ok()).collect()
+}
+
+/// What the driver is to limit for a claim. Nothing with an older driver, whose NVML is not opened then for each pod.
+fn limits(inventory: &Inventory, grant: &Grant) -> Vec<GroupLimit> {
     if !cgroup::has_limits(&inventory.driver) {
         return Vec::new();
     }
-    let limits: Vec<GroupLimit> = cgroup::limited(inventory)
-        .filter_map(|gpu| {
-            let limit = *grant.limits.get(&gpu.uuid)?;
-            GroupLimit::behind(gpu, grant.request(&gpu.uuid).unwrap_or(limit), limit)
-        })
-        .collect();
-    let Some(root) = control_groups() else { return Vec::new() };
-    let groups = pods.iter().filter_map(|pod| of_pod(&root, pod));
-    groups.filter(|group| cgroup::set(source, group, &limits).is_ok()).collect()
+    let of = |gpu: &Gpu| {
+        let limit = *grant.limits.get(&gpu.uuid)?;
+        GroupLimit::behind(gpu, grant.request(&gpu.uuid).unwrap_or(limit), limit)
+    };
+    cgroup::limited(inventory).filter_map(of).collect()
 }
 
 /// Takes the limits back of groups that are still there.
@@ -62,7 +66,28 @@ fn of_pod(root: &Path, uid: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
     use std::fs;
+
+    #[test]
+    fn only_a_driver_with_limits_is_asked_for_those_of_the_claim() {
+        const GIB: u64 = 1 << 30;
+        let gpu = |uuid: &str, index| Gpu { uuid: uuid.into(), index, total: 80 * GIB, ..Gpu::default() };
+        let gpus = vec![gpu("A", Some(0)), gpu("B", Some(1)), gpu("M", None)];
+        let amounts = |all: &[(&str, u64)]| -> BTreeMap<String, u64> {
+            all.iter().map(|(uuid, gib)| ((*uuid).to_owned(), gib * GIB)).collect()
+        };
+        let grant = Grant {
+            claim: "default/a".into(),
+            limits: amounts(&[("A", 10), ("M", 10)]),
+            requests: amounts(&[("A", 4)]),
+            devices: Vec::new(),
+        };
+        let asked = |driver: &str| limits(&Inventory { gpus: gpus.clone(), driver: driver.into() }, &grant);
+        assert_eq!(asked("615.12"), [GroupLimit::behind(&gpus[0], 4 * GIB, 10 * GIB).unwrap()]);
+        assert_eq!(asked("580.65.06"), []);
+        assert_eq!(asked(""), []);
+    }
 
     #[test]
     fn the_group_of_a_pod_is_found_by_both_drivers_names() {

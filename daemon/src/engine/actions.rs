@@ -232,11 +232,10 @@ impl Engine {
             barrier: self.barrier(entry),
             mps: None,
             host_memory: Some(entry.spec.host_memory).filter(|bytes| *bytes > 0),
-            fence: entry.limit.filter(|_| self.node.gpus.has_fence()).map(|limit| Fence {
-                devices: entry.devices.clone(),
-                request: entry.reserved.unwrap_or(limit).min(limit),
-                limit,
-            }),
+            fence: entry
+                .limit
+                .filter(|_| self.node.gpus.has_fence())
+                .map(|limit| Fence { devices: entry.devices.clone(), limit }),
         };
         Ok((Owner { uid: entry.uid, gid: entry.gid }, order))
     }
