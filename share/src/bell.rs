@@ -32,13 +32,13 @@ impl Bell {
         self.0.descriptor()
     }
 
-    /// Wakes the consumer, if it sleeps.
-    pub fn ring(&self) {
+    /// Wakes the consumer; whether it slept.
+    pub fn ring(&self) -> bool {
         // SAFETY: a slot begins with a page that lives as long as it does, is aligned, and here is used as this word only.
         let word = unsafe { &*self.0.start().cast::<AtomicU32>() };
         // Release: what was sent before is in the socket for a consumer that sees the new value.
         word.fetch_add(1, Ordering::Release);
-        sys::futex_wake(word);
+        sys::futex_wake(word)
     }
 }
 
@@ -73,6 +73,8 @@ impl Ear {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     #[test]
@@ -82,13 +84,22 @@ mod tests {
         let value = ear.value();
         // Not rung: it comes back by itself.
         ear.wait(value, Duration::from_millis(1));
-        bell.ring();
+        assert!(!bell.ring());
         assert_ne!(ear.value(), value);
         // An hour, if it slept.
         ear.wait(value, Duration::from_hours(1));
-        let value = ear.value();
+        let end = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| ear.wait(value, Duration::from_hours(1)));
+            let sleeper = scope.spawn(|| {
+                while !end.load(Ordering::Relaxed) {
+                    ear.wait(ear.value(), Duration::from_hours(1));
+                }
+            });
+            // Until it sleeps when it rings.
+            while !bell.ring() {
+                std::thread::yield_now();
+            }
+            end.store(true, Ordering::Relaxed);
             while !sleeper.is_finished() {
                 bell.ring();
                 std::thread::yield_now();

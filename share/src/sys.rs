@@ -251,11 +251,11 @@ pub fn wait(socket: &Descriptor, end: Option<&Descriptor>, timeout: i32) -> io::
     poll(&mut [wanted(socket.raw(), libc::POLLIN), wanted(end, libc::POLLIN)], timeout)
 }
 
-/// Wakes all that sleep on a word in memory that processes share.
-pub fn futex_wake(word: &AtomicU32) {
+/// Wakes all that sleep on a word in memory that processes share; whether there were any.
+pub fn futex_wake(word: &AtomicU32) -> bool {
     let all = libc::c_int::MAX;
     // SAFETY: the word lives for the call. It cannot fail.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, all) };
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, all) > 0 }
 }
 
 /// Sleeps on a word in memory that processes share, if it has this value: until it is woken, or for so long. False

@@ -90,15 +90,11 @@ impl Link {
         self.closing = true;
     }
 
-    /// Sends what the socket takes.
-    pub fn flush(&mut self) {
+    /// Sends what the socket takes; whether the consumer slept until now.
+    pub fn flush(&mut self) -> bool {
         let waiting = self.outbox.len();
         self.send();
-        if self.outbox.len() < waiting
-            && let Some(bell) = &self.bell
-        {
-            bell.ring();
-        }
+        self.outbox.len() < waiting && self.bell.as_ref().is_some_and(|bell| bell.ring())
     }
 
     fn send(&mut self) {
@@ -209,8 +205,8 @@ impl Shared {
 }
 
 impl Inner {
-    /// Sends a consumer everything that it may have now.
-    pub fn pump(&mut self, id: u64) {
+    /// Sends a consumer everything that it may have now; whether it slept until now.
+    pub fn pump(&mut self, id: u64) -> bool {
         while let Some(delivery) = self.ring.deliver(id) {
             let reply = match delivery {
                 Delivery::Dropped(batches) => Reply::Dropped { batches },
@@ -224,9 +220,7 @@ impl Inner {
                 link.say(&reply, None);
             }
         }
-        if let Some(link) = self.links.get_mut(&id) {
-            link.flush();
-        }
+        self.links.get_mut(&id).is_some_and(Link::flush)
     }
 
     /// The number of a batch's memory, which the consumer has got before.
