@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use crate::{artifacts, rig::PATIENCE};
 
 mod containers;
+mod jobs;
 mod ports;
 mod processes;
 
@@ -244,18 +245,6 @@ impl Slurm {
         fs::write(self.path("work").join(name), format!("#!/bin/bash\n{text}\n")).expect("script");
     }
 
-    /// What the controller says of a job's field, `TresPerNode` for instance.
-    pub fn field(&self, job: u32, name: &str) -> String {
-        let text = self.said("scontrol", &["show", "job", &job.to_string()]);
-        let line = text.lines().find_map(|line| {
-            let (_, value) = line.split_once(&format!("{name}="))?;
-            // A comment has blanks; other fields stand side by side.
-            let ends = if name == "Comment" { value.len() } else { value.find(' ').unwrap_or(value.len()) };
-            Some(value[..ends].trim_end().to_owned())
-        });
-        line.unwrap_or_else(|| panic!("job {job} has no {name}:\n{text}"))
-    }
-
     /// Configures the plug-in anew, with these words beside its places.
     ///
     /// # Panics
@@ -395,15 +384,6 @@ impl Slurm {
         });
     }
 
-    /// Waits until a job has ended and all its output is there.
-    #[track_caller]
-    pub fn until_ended(&self, job: u32) {
-        self.until("the job has ended", || {
-            let state = self.said("squeue", &["-h", "-t", "all", "-j", &job.to_string(), "-o", "%T"]);
-            !state.lines().any(|state| ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED"].contains(&state))
-        });
-    }
-
     /// Waits until no node has a job: one that a failed hook drained never becomes idle.
     #[track_caller]
     pub fn until_idle(&self) {
@@ -411,15 +391,6 @@ impl Slurm {
             let states = self.said("sinfo", &["-h", "-N", "-o", "%T"]);
             states.lines().count() == self.machines.len() && states.lines().all(|state| state == "idle")
         });
-    }
-
-    /// What a script wrote.
-    ///
-    /// # Panics
-    /// If it is not there.
-    pub fn output(&self, job: u32) -> String {
-        let path = self.path(&format!("work/out.4294967294.{job}"));
-        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
     /// Waits for something.

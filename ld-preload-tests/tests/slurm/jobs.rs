@@ -1,6 +1,6 @@
 //! What jobs find, and what is left of them.
 
-use std::fs;
+use std::{fs, thread, time::Duration};
 
 use radrm_preload_tests::{
     child::{self, Running},
@@ -20,7 +20,7 @@ fn a_job_without_options_runs_as_without_the_plugin() {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         // Numbers of the job, its ports and processes.
         lines.retain(|line| {
-            !["_ID=", "_ADDR=", "_PORT=", "_TIME=", "PID=", "JOBID=", "_COMM"]
+            !["_ID=", "_ADDR=", "_PORT=", "_TIME=", "PID=", "JOBID=", "_COMM", "_SLUID="]
                 .iter()
                 .any(|part| line.contains(part))
         });
@@ -124,6 +124,8 @@ fn arrays_and_requeued_jobs_are_limited_each_time() {
     slurm.until("it waits for its second attempt", || {
         slurm.said("squeue", &["-h", "-j", &job.to_string(), "-o", "%T"]).trim() == "PENDING"
     });
+    // A node ends a job whose credential is from the second in which its first attempt ended.
+    thread::sleep(Duration::from_secs(1));
     // Slurm would wait two minutes.
     let _ = slurm.said("scontrol", &["update", &format!("jobid={job}"), "starttime=now"]);
     slurm.until_ended(job);

@@ -42,7 +42,7 @@ fn the_controller_turns_the_option_into_shards() {
         (&["--gres=gpu:1"], "gres:gpu:1"),
     ] {
         let job = job(sbatch(&slurm, options));
-        assert_eq!(slurm.field(job, "TresPerNode"), expected, "{options:?}");
+        assert_eq!(slurm.resources(job), expected, "{options:?}");
     }
     for options in [&[][..], &["--gpu-mem=0=10GiB"], &["--radrm=profile"]] {
         let job = job(sbatch(&slurm, options));
@@ -90,10 +90,10 @@ fn a_sites_own_script_can_use_the_packaged_one() {
     );
     let Some(slurm) = Slurm::start_with_script(1, 40_960, &own) else { return };
     let units = job(sbatch(&slurm, &["--gpu-mem=10GiB"]));
-    assert_eq!(slurm.field(units, "TresPerNode"), "gres:shard:10");
+    assert_eq!(slurm.resources(units), "gres:shard:10");
     assert_eq!(slurm.field(units, "Comment"), "seen");
     let estimated = job(sbatch(&slurm, &["-J", "known"]));
-    assert_eq!(slurm.field(estimated, "TresPerNode"), "gres:shard:3");
+    assert_eq!(slurm.resources(estimated), "gres:shard:3");
     let other = job(sbatch(&slurm, &[]));
     let text = slurm.said("scontrol", &["show", "job", &other.to_string()]);
     assert!(!text.contains("TresPerNode"), "{text}");
@@ -111,13 +111,13 @@ fn a_script_gets_what_its_earlier_run_took() {
     };
     let (first, said) = submit(&["train.sh", "1000"]);
     assert!(said.contains("what the job needs is not known: it gets a GPU of its own"), "{said}");
-    assert_eq!(slurm.field(first, "TresPerNode"), "gres:gpu:1");
+    assert_eq!(slurm.resources(first), "gres:gpu:1");
     slurm.until_ended(first);
     slurm.until("the run is recorded", || slurm.recorders(first) == 0);
     // 1000 MiB, and 2 % because no two runs are alike.
     let (second, said) = submit(&["train.sh", "1000"]);
     assert!(said.contains("measured in an equal run") && said.contains("1020 shards"), "{said}");
-    assert_eq!(slurm.field(second, "TresPerNode"), "gres:shard:1020");
+    assert_eq!(slurm.resources(second), "gres:shard:1020");
     slurm.until_ended(second);
     assert_eq!(slurm.field(second, "JobState"), "COMPLETED");
     let (other, said) = submit(&["train.sh", "1004"]);
@@ -125,10 +125,10 @@ fn a_script_gets_what_its_earlier_run_took() {
     let _ = slurm.said("scancel", &[&other.to_string()]);
     let (told, said) = submit(&["--hold", "--gpu-mem", "2GiB", "-J", "a-name", "train.sh", "1000"]);
     assert!(said.contains("requested 2.00 GiB") && said.contains("2048 shards"), "{said}");
-    assert_eq!(slurm.field(told, "TresPerNode"), "gres:shard:2048");
+    assert_eq!(slurm.resources(told), "gres:shard:2048");
     assert_eq!(slurm.field(told, "JobName"), "a-name", "options of sbatch reach it as they are");
     let (wrapped, _) = submit(&["--hold", "--gpu-mem-estimate=1GiB", "--wrap=true"]);
-    assert_eq!(slurm.field(wrapped, "TresPerNode"), "gres:shard:1024");
+    assert_eq!(slurm.resources(wrapped), "gres:shard:1024");
     let refused = child::run(slurm.radrm(&["sbatch", "--gpu-mem=5GiB", "train.sh"]), PATIENCE);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     let sentence = "no GPU of this cluster can hold the job";

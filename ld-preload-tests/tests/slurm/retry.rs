@@ -94,7 +94,7 @@ fn shards_made_of_the_option_grow_with_the_attempts() {
     until_over(&slurm, job);
     assert_eq!(slurm.field(job, "JobState"), "COMPLETED", "{}", slurm.logs());
     assert_eq!(lines(&slurm, "began").len(), 3);
-    let shards = slurm.field(job, "TresPerNode");
+    let shards = slurm.resources(job);
     assert!(
         shards.strip_prefix("gres:shard:").is_some_and(|count| count.parse::<u64>().unwrap() >= 12 << 10),
         "{shards}"
