@@ -17,9 +17,9 @@ use crate::abi::Spank;
 /// By this `radrm cdi apply` gets what the container is to have.
 pub const VARIABLE: &CStr = c"RADRM_CONTAINER";
 /// Why a limit cannot hold in a container.
-pub const NOT_APPLIED: &str = "no limit and no recording reaches the container: RunTimeRun of oci.conf does not begin with `radrm cdi apply %b --`";
+pub const NOT_APPLIED: &str = "no limit and no recording reaches the container; ask the administrator to put `radrm cdi apply %b --` before the runtime in RunTimeRun of oci.conf";
 /// The same where Slurm does not state whether there is a container.
-pub const NOT_STATED: &str = "it may be one in a container, which this version of Slurm does not state safely, and which no limit reaches: RunTimeRun of oci.conf does not begin with `radrm cdi apply %b --`";
+pub const NOT_STATED: &str = "no limit can be enforced on this node, also outside of containers: its oci.conf starts containers without limits, and a user can hide one from this version of Slurm; ask the administrator to put `radrm cdi apply %b --` before the runtime in RunTimeRun of oci.conf";
 
 /// From this version on (22.11) a step has its own command line also in a container, and only a variable that its user
 /// can change says that there is one.

@@ -187,7 +187,7 @@ pub fn prepare(spank: Spank) {
         return;
     }
     if runtime.is_bare() && is_one {
-        abi::error(&format!("{}; nothing is recorded", container::NOT_APPLIED));
+        abi::error(&format!("nothing is recorded: {}", container::NOT_APPLIED));
         return;
     }
     let identity = Identity::with_own_groups(uid, gid);
