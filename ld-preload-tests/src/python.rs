@@ -33,6 +33,18 @@ pub fn torch() -> Option<PathBuf> {
     None
 }
 
+/// The interpreter of the virtual environment with JAX; `None`, said aloud, where there is none.
+pub fn jax() -> Option<PathBuf> {
+    let python = env::var_os("RADRM_TEST_JAX_PYTHON")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| artifacts::workspace().join("target/venv-jax/bin/python3"));
+    if python.exists() {
+        return Some(python);
+    }
+    eprintln!("skipped: {} is not there (cargo xtask venv --frameworks)", python.display());
+    None
+}
+
 /// A program of `clients/`.
 pub fn script(name: &str) -> String {
     format!("{}/clients/{name}", env!("CARGO_MANIFEST_DIR"))

@@ -2,7 +2,7 @@
 
 use radrm_preload_tests::{artifacts, child, python};
 
-use super::{PATIENCE, program};
+use super::{PATIENCE, program, program_of};
 
 fn passes(script: &str, case: &str) {
     let runtime = tempfile::tempdir().expect("folder");
@@ -92,4 +92,13 @@ fn tensors_and_loaders_of_pytorch() {
 #[test]
 fn the_order_of_another_seed_is_refused() {
     passes_with_torch("the_order_of_another_seed_is_refused");
+}
+
+#[test]
+fn batches_are_arrays_of_jax_without_a_copy() {
+    let runtime = tempfile::tempdir().expect("folder");
+    let Some(jax) = python::jax() else { return };
+    let mut command = program_of(&jax, runtime.path(), "share_jax.py", &[]);
+    command.env("JAX_PLATFORMS", "cpu");
+    assert_eq!(child::run(command, PATIENCE).ok().stdout, "ok share_jax\n");
 }
