@@ -65,10 +65,16 @@ pub fn explain(error: &clap::Error) -> Instead {
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             return Instead::Print(error.to_string());
         }
-        ErrorKind::UnknownArgument => format!("there is no option {}", context(ContextKind::InvalidArg)),
-        ErrorKind::InvalidSubcommand => {
-            format!("there is no command {}", context(ContextKind::InvalidSubcommand))
+        ErrorKind::UnknownArgument => {
+            let argument = context(ContextKind::InvalidArg);
+            let what = if argument.starts_with('-') { "there is no option" } else { "unexpected argument" };
+            format!("{what} {argument}{}", similar(error, ContextKind::SuggestedArg))
         }
+        ErrorKind::InvalidSubcommand => format!(
+            "there is no command {}{}",
+            context(ContextKind::InvalidSubcommand),
+            similar(error, ContextKind::SuggestedSubcommand)
+        ),
         ErrorKind::MissingSubcommand => match error.get(ContextKind::ValidSubcommand) {
             Some(ContextValue::Strings(names)) => format!("no command given: try {}", alternatives(names)),
             _ => "no command given".to_owned(),
@@ -81,6 +87,21 @@ pub fn explain(error: &clap::Error) -> Instead {
         ErrorKind::MissingRequiredArgument => {
             format!("{} is missing", context(ContextKind::InvalidArg))
         }
+        ErrorKind::InvalidValue if !context(ContextKind::InvalidValue).is_empty() => {
+            let known = match error.get(ContextKind::ValidValue) {
+                Some(ContextValue::Strings(names)) if !names.is_empty() => {
+                    format!(": write {}", alternatives(names))
+                }
+                _ => String::new(),
+            };
+            let argument = context(ContextKind::InvalidArg);
+            let option = argument.split([' ', '=']).next().unwrap_or_default().trim_end_matches('[');
+            format!("there is no value {} for {option}{known}", context(ContextKind::InvalidValue))
+        }
+        ErrorKind::ValueValidation if is_no_number(error) => {
+            let argument = context(ContextKind::InvalidArg);
+            format!("{argument}: `{}` is no whole number", context(ContextKind::InvalidValue))
+        }
         ErrorKind::ValueValidation if reason(error).is_some() => reason(error).unwrap_or_default(),
         // The first line of clap's own text, without its "error: ".
         _ => {
@@ -89,6 +110,22 @@ pub fn explain(error: &clap::Error) -> Instead {
             line.strip_prefix("error: ").unwrap_or(line).to_owned()
         }
     })
+}
+
+/// The most similar name that there is, as a question.
+fn similar(error: &clap::Error, kind: ContextKind) -> String {
+    let name = match error.get(kind) {
+        Some(ContextValue::String(name)) => Some(name),
+        // The best one stands last.
+        Some(ContextValue::Strings(names)) => names.last(),
+        _ => None,
+    };
+    name.map(|name| format!("; did you mean {name}?")).unwrap_or_default()
+}
+
+/// Whether a whole number was expected; the reason does not name the value.
+fn is_no_number(error: &clap::Error) -> bool {
+    error.source().is_some_and(|why| why.is::<std::num::ParseIntError>())
 }
 
 /// `--option: why`, if the reason that the option's parser gives names the value.

@@ -17,7 +17,7 @@ mod fence;
 mod generate;
 mod import_ncu;
 mod live;
-mod overview;
+pub mod overview;
 mod quota;
 mod replay;
 mod share;
@@ -35,15 +35,18 @@ use error::Failure;
 /// The program's name in messages.
 pub const NAME: &str = "radrm";
 
-/// Does what the command line asks for, and gives the exit code.
+/// Does what the command line asks for, and gives the exit code. `help` names the command that explains the line.
 #[must_use]
-pub fn run(flags: cli::Flags) -> ExitCode {
+pub fn run(flags: cli::Flags, help: impl Fn() -> String) -> ExitCode {
     match dispatch(flags) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            let help =
-                matches!(failure, Failure::Usage(_) | Failure::Line(_)).then_some(" (see `radrm --help`)");
-            output::say(NAME, &format!("{failure}{}", help.unwrap_or_default()));
+            let more = if matches!(failure, Failure::Usage(_) | Failure::Line(_)) {
+                format!(" (see `{}`)", help())
+            } else {
+                String::new()
+            };
+            output::say(NAME, &format!("{failure}{more}"));
             ExitCode::from(failure.exit_code())
         }
     }

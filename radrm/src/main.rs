@@ -2,12 +2,13 @@
 
 use std::process::ExitCode;
 
-use radrm::{NAME, cli};
+use radrm::{NAME, cli, overview};
 use radrm_console::usage;
 
 fn main() -> ExitCode {
+    let help = || overview::help_of(cli::command(), std::env::args_os());
     match cli::parse(std::env::args_os()) {
-        Ok(flags) => radrm::run(flags),
-        Err(instead) => usage::end(instead, NAME, "radrm --help"),
+        Ok(flags) => radrm::run(flags, help),
+        Err(instead) => usage::end(instead, NAME, &help()),
     }
 }
