@@ -178,7 +178,12 @@ fn failures(profile: &Profile) -> Vec<FailureSummary> {
 fn unseen(profile: &Profile) -> Vec<String> {
     match (profile.processes.is_empty(), profile.unseen.is_empty()) {
         (true, true) => {
-            vec!["no GPU program was seen: cuInit succeeded in no process that RADRM was loaded into".into()]
+            let seen = "no GPU program was seen: cuInit succeeded in no process that RADRM was loaded into";
+            let next = match profile.job.emulated {
+                Some(_) => "",
+                None => "; `radrm doctor` checks the driver, `--emulate` and `--dry-run` need no GPU",
+            };
+            vec![format!("{seen}{next}")]
         }
         (true, false) => profile.unseen.iter().map(|why| format!("nothing was counted: {why}")).collect(),
         (false, _) => profile.unseen.iter().map(|why| format!("not all was counted: {why}")).collect(),

@@ -85,6 +85,10 @@ fn a_refused_request_shows_what_was_held_then_and_not_at_the_peak() {
         oom.contains(&format!("held then, of 100.0 MiB: 100.0 MiB at {}", at("refusals", said["first"].0))),
         "{oom}"
     );
+    assert!(
+        oom.contains("--at=refusal:1 ") && !oom.contains("PROFILE"),
+        "the command can be typed as it is: {oom}"
+    );
     let text = rig.report(&[]).stdout;
     assert!(text.contains(&format!("asked for at {}", lines[0])), "{text}");
 }

@@ -148,7 +148,7 @@ fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
         Flags { html: Some(_), .. } => radrm_analyzer::html(&profile, &summary),
         Flags { json: true, oom: true, .. } => radrm_analyzer::oom_json(&summary),
         Flags { json: true, .. } => radrm_analyzer::json(&summary),
-        Flags { oom: true, .. } => radrm_analyzer::oom_text(&summary, &options(None)),
+        Flags { oom: true, file, .. } => radrm_analyzer::oom_text(&summary, &options(Some(file))),
         Flags { file, .. } => radrm_analyzer::text(&profile, &summary, &options(Some(file))),
     };
     Ok((text, is_running))

@@ -54,7 +54,9 @@ impl Key {
     }
 
     pub(super) fn label(&self) -> String {
-        let words = |name: &str| name.trim_end_matches("_bytes").trim_end_matches("_ns").replace('_', " ");
+        let words = |name: &str| {
+            name.trim_end_matches("_bytes").trim_end_matches("_ns").replace('_', " ").replace("nvml", "NVML")
+        };
         match self {
             Key::Job(_, name, _) => words(name),
             Key::Gpu(gpu, _, name, _) => format!("GPU {gpu} {}", words(name)),

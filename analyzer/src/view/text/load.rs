@@ -177,7 +177,11 @@ pub(crate) fn host_lines(host: &HostSummary) -> Vec<(&'static str, String)> {
     let mut counts = Vec::new();
     for count in [HostCount::ContextSwitches, HostCount::PageFaults, HostCount::Instructions] {
         if let Some(value) = host.counter(count) {
-            counts.push(format!("{} {}", grouped(value), count.label()));
+            counts.push(match count {
+                HostCount::ContextSwitches => counted(value, "context switch", "context switches"),
+                HostCount::PageFaults => counted(value, "page fault", "page faults"),
+                _ => format!("{} {}", grouped(value), count.label()),
+            });
         }
     }
     counts.extend(host.instructions_per_cycle.map(|rate| format!("{rate:.2} instructions per cycle")));

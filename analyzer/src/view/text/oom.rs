@@ -41,7 +41,7 @@ pub fn oom_text(summary: &Summary, options: &TextOptions) -> String {
     }
     for it in &summary.postmortems {
         whole(&mut out, it, paint, width);
-        for line in by_line(&summary.stacks, it) {
+        for line in by_line(&summary.stacks, it, options.profile_path.as_deref()) {
             out.push_str(&format!("  {}\n", clean(&line)));
         }
     }

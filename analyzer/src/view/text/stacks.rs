@@ -19,16 +19,15 @@ const MUCH: f64 = 10.0;
 const PLACES: usize = 4;
 
 /// Where a refused request was made and who held most at that moment, by line, if call stacks were recorded.
-pub(super) fn by_line(all: &[StacksSummary], it: &PostmortemSummary) -> Vec<String> {
+pub(super) fn by_line(all: &[StacksSummary], it: &PostmortemSummary, path: Option<&str>) -> Vec<String> {
     let mut lines = Vec::new();
     let Some(of) = all.iter().find(|of| of.pid == it.pid && of.gpu == it.gpu) else { return lines };
     match of.refusals.iter().find(|refusal| is_of(refusal, it)) {
         Some(refusal) => {
             lines.push(format!("asked for at {}", refusal.site));
             lines.extend(held_then(refusal, SHOWN));
-            let number = refusal.number;
-            lines
-                .push(format!("its flame graph: radrm report --stacks=folded --at=refusal:{number} PROFILE"));
+            let (number, path) = (refusal.number, path.unwrap_or("PROFILE"));
+            lines.push(format!("its flame graph: radrm report --stacks=folded --at=refusal:{number} {path}"));
         }
         None => lines.push("what was held by line at that moment is not recorded".into()),
     }
