@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::attempt::OUTPUT;
 use crate::error::SweepError;
 
 /// How often, and how long, a lock is waited for.
@@ -112,6 +113,12 @@ impl Folder {
     #[must_use]
     pub fn attempt(&self, number: u64, attempt: u32) -> PathBuf {
         self.0.join(format!("{number:05}")).join(attempt.to_string())
+    }
+
+    /// What the program of an attempt printed.
+    #[must_use]
+    pub fn output(&self, number: u64, attempt: u32) -> PathBuf {
+        self.attempt(number, attempt).join(OUTPUT)
     }
 
     /// Where the state is.

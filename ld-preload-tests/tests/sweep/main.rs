@@ -197,6 +197,7 @@ fn a_failed_run_is_reported_and_run_again_only_if_asked() {
     let output = finish(sweep(&place, &["sweep.toml"]));
     output.code(1);
     assert!(output.stderr.contains("2/2 x=3: failed with exit code 3"), "{}", output.stderr);
+    assert!(output.stderr.contains("sweep.toml.sweep/00002/1/output.log\n"), "{}", output.stderr);
     finish(sweep(&place, &["sweep.toml"])).code(1);
     assert_eq!(log(&place)["3"], (1, 1));
     finish(sweep(&place, &["--rerun", "sweep.toml"])).code(1);

@@ -14,6 +14,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use radrm_emulator_machine::MachineSpec;
 use radrm_os::nvml::{Nvml, NvmlSource};
 use radrm_sweep::execute::{self, End, Options, Sweep};
+use radrm_sweep::folder::Folder;
 use radrm_sweep::machine::{self, MigInstance};
 use radrm_sweep::stop::Stop;
 use radrm_sweep::{Source, supervisor};
@@ -106,7 +107,8 @@ pub(crate) fn run(flags: Flags, socket: Option<&Path>) -> Result<u8, Failure> {
         grace: execute::GRACE,
     };
     let mut sweep = Sweep::open(&source, options, Stop::by_signals()?)?;
-    let mut progress = Progress::new(&source.plan, std::io::stderr().is_terminal());
+    let mut progress =
+        Progress::new(&source.plan, Folder::of(&source.path)?, std::io::stderr().is_terminal());
     let end = sweep.run(&mut radrmd, &mut |event| progress.on(event));
     progress.close();
     match end? {

@@ -1,6 +1,7 @@
 //! What a sweep shows while it runs: on a terminal a line for each run and one for all, else a line for each end.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -8,6 +9,7 @@ use radrm_console::output::say;
 use radrm_scheduler_core::{Bytes, Millis};
 use radrm_sweep::Plan;
 use radrm_sweep::execute::Event;
+use radrm_sweep::folder::Folder;
 use radrm_sweep::plan::Run;
 use radrm_sweep::store::{Outcome, Recorded, State};
 use radrm_term::{clean, fit};
@@ -33,6 +35,9 @@ pub(super) struct Progress {
     /// When the last group ended.
     last: Instant,
     shown: Instant,
+    folder: Folder,
+    /// What the programs of runs under way print into, by their keys.
+    outputs: BTreeMap<String, PathBuf>,
     bars: Option<Bars>,
 }
 
@@ -45,7 +50,7 @@ struct Bars {
 }
 
 impl Progress {
-    pub(super) fn new(plan: &Plan, is_terminal: bool) -> Self {
+    pub(super) fn new(plan: &Plan, folder: Folder, is_terminal: bool) -> Self {
         let all = plan.groups.iter().map(|group| group.runs.len()).sum();
         let bars = is_terminal.then(|| {
             let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
@@ -55,7 +60,20 @@ impl Progress {
         });
         let now = Instant::now();
         let groups_left = plan.groups.len();
-        Self { all, over: 0, failed: 0, groups_left, ended: 0, begun: now, last: now, shown: now, bars }
+        let outputs = BTreeMap::new();
+        Self {
+            all,
+            over: 0,
+            failed: 0,
+            groups_left,
+            ended: 0,
+            begun: now,
+            last: now,
+            shown: now,
+            folder,
+            outputs,
+            bars,
+        }
     }
 
     /// Shows what happened.
@@ -78,15 +96,18 @@ impl Progress {
                     let ended = group.keys().into_iter().filter_map(|key| bars.runs.remove(&key));
                     ended.for_each(|bar| bar.finish_and_clear());
                 }
-                for (run, outcome) in group.runs.iter().zip(*outcomes) {
+                for ((run, key), outcome) in group.runs.iter().zip(group.keys()).zip(*outcomes) {
+                    let output = self.outputs.remove(&key).filter(|_| outcome.state != State::Finished);
+                    let output = output.map(|path| format!("; output: {}", clean(&path.to_string_lossy())));
                     self.over += 1;
                     self.failed += usize::from(outcome.state != State::Finished);
                     self.line(&format!(
-                        "{}/{} {}: {}",
+                        "{}/{} {}: {}{}",
                         self.over,
                         self.all,
                         clean(&run.name),
-                        ended(outcome)
+                        ended(outcome),
+                        output.unwrap_or_default()
                     ));
                 }
             }
@@ -105,6 +126,10 @@ impl Progress {
     }
 
     fn begin(&mut self, planned: &[Run], runs: &[Recorded]) {
+        for recorded in runs {
+            let output = self.folder.output(recorded.number, recorded.attempt);
+            self.outputs.insert(recorded.key.clone(), output);
+        }
         if let Some(bars) = &mut self.bars {
             for (run, recorded) in planned.iter().zip(runs) {
                 let bar = bars.all.insert_before(&bars.total, ProgressBar::new_spinner());
