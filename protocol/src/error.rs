@@ -12,7 +12,7 @@ use crate::bounds::{MAX_DEPENDENCIES, MAX_ESTIMATES, MAX_NAME, MAX_PATH, MAX_TAS
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ProtocolError {
     /// A text is no reference to a job.
-    #[error("`{0}` is no job such as 12 or 12_3")]
+    #[error("`{0}` is no job number: write 12, or 12_3 for one job of an array")]
     NoJob(String),
     /// A condition is not known.
     #[error("`{0}` is neither any nor ok, as in any:12 or ok:12,13")]

@@ -128,11 +128,11 @@ pub(crate) enum UsageError {
     OnePicture,
     #[error("`{0}` cannot be a device: name one amount for every GPU")]
     NoDevice(String),
-    #[error("one file is taken at a time, and {} is one more; a program stands behind --", .0.display())]
+    #[error("submit takes one file, and {} is a second one; write a program behind --: `radrm submit -- PROGRAM`", .0.display())]
     OneFile(PathBuf),
     #[error("give a file or a program behind --, not {} and a program", .0.display())]
     FileAndProgram(PathBuf),
-    #[error("name a program behind --, and behind each further --")]
+    #[error("no program given: write each one behind a --")]
     NoProgram,
     #[error("no job given: name a .rad file, or a program behind --")]
     NoJob,
@@ -181,6 +181,8 @@ pub(crate) enum FileProblem {
     TooLarge(Bytes),
     #[error("not text")]
     NotText,
+    #[error("no run with a batch size ended well on a GPU, and runs on emulated GPUs do not count")]
+    NoMeasuredRuns,
     #[error("no whole gzip file: {0}")]
     Gzip(io::Error),
     #[error("{}", profile(.0))]
@@ -203,7 +205,7 @@ pub(crate) enum FileProblem {
     NoProfile,
     #[error("call stacks are not recorded in it: run the program with `radrm-run --stacks`")]
     NoStacks,
-    #[error("it has no refused request {number}: {known} were written down with what was held then")]
+    #[error("it has no refused request {number} with its call stack, only {known}")]
     NoRefusal { number: usize, known: usize },
     #[error("it has no moment at which all of its processes were read")]
     NoSharedMoment,

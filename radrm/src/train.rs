@@ -93,6 +93,9 @@ impl Measurements {
                 run.dry_run = dry_runs.get(&(*key, run.batch as u32)).copied();
             }
         }
+        if programs.is_empty() {
+            return Err(FileProblem::NoMeasuredRuns.of(path));
+        }
         Ok(Self { programs: programs.into_values().collect(), ..Self::default() })
     }
 }
@@ -220,5 +223,18 @@ mod tests {
         let gib = f64::from(1 << 30);
         let run = Run { batch: 8.0, peak: 5.0 * gib, tensors: None, dry_run: Some(3.0 * gib) };
         assert_eq!(program.runs, [run]);
+    }
+
+    #[test]
+    fn a_dataset_of_emulated_runs_alone_says_that_they_do_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d.db");
+        let of = Row::of_command(&["t".to_owned(), "--bs".to_owned(), "8".to_owned()], Path::new("/work"), 1);
+        let emulated = Some("1xT4".to_owned());
+        let row =
+            Row { origin: Origin::Emulated, emulated, footprint_bytes: Some(1 << 30), complete: true, ..of };
+        Dataset::open(&path).unwrap().add(&row, None).unwrap();
+        let why = Measurements::of(&path).unwrap_err().to_string();
+        assert!(why.contains("runs on emulated GPUs do not count") && why.lines().count() == 1, "{why}");
     }
 }

@@ -123,12 +123,18 @@ fn end_of(
         };
         if let Some(end) = row.end {
             if !quiet && row.exit_code != Some(0) {
-                radrm_console::output::say(crate::NAME, &format!("job {job}: {end}"));
+                radrm_console::output::say(crate::NAME, &failed(job, &end, row.attempts));
             }
             return Ok(row.exit_code.map_or(1, |code| u8::try_from(code).unwrap_or(1)));
         }
         thread::sleep(POLL_INTERVAL);
     }
+}
+
+/// How a job failed, and what shows why: a job that was never started has no output.
+fn failed(job: u64, end: &str, attempts: u32) -> String {
+    let logs = if attempts > 0 { format!("; `radrm logs {job}` prints its output") } else { String::new() };
+    format!("job {job}: {end}{logs}")
 }
 
 /// Adds what the user's own runs show to a job that does not state its memory.
@@ -276,6 +282,19 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_job_names_the_command_that_prints_its_output() {
+        assert_eq!(failed(3, "exit code 2", 1), "job 3: exit code 2; `radrm logs 3` prints its output");
+        assert_eq!(failed(4, "cancelled", 0), "job 4: cancelled", "it never ran");
+    }
+
+    #[test]
+    fn a_program_without_dashes_is_shown_where_it_belongs() {
+        let dir = tempfile::tempdir().unwrap();
+        let why = submit("sleep 1", dir.path()).unwrap_err().to_string();
+        assert!(why.contains("write a program behind --: `radrm submit -- PROGRAM`"), "{why}");
+    }
+
+    #[test]
     fn flags_come_before_the_files_lines() {
         let dir = tempfile::tempdir().unwrap();
         let text = "#RADRM --gpu-mem=10GiB\n#RADRM --priority=-2\npython3 train.py\n";
@@ -405,8 +424,8 @@ mod tests {
         for (line, part) in [
             ("", "no job given"),
             ("x -- p", "not x and"),
-            ("a.rad b.rad", "one file is taken at a time, and b.rad"),
-            ("a.rad b.rad c.rad -- p", "one file is taken at a time, and b.rad"),
+            ("a.rad b.rad", "submit takes one file, and b.rad is a second one"),
+            ("a.rad b.rad c.rad -- p", "submit takes one file, and b.rad is a second one"),
             ("--gpus 0 --exclusive -- p", "without GPUs"),
             ("--gpus 65 -- p", "65 GPUs"),
             ("--checkpoint-signal KILL -- p", "catch"),

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use radrm_console::output::reason;
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -10,6 +11,6 @@ pub(crate) enum ShareError {
     Session(#[source] io::Error),
     #[error("signals cannot be waited for: {0}")]
     Signals(#[source] io::Error),
-    #[error("{program} cannot be started: {source}")]
+    #[error("{program} cannot be started: {}", reason(source))]
     Start { program: String, source: io::Error },
 }
