@@ -387,10 +387,13 @@ impl Slurm {
     /// Waits until no node has a job: one that a failed hook drained never becomes idle.
     #[track_caller]
     pub fn until_idle(&self) {
-        self.until("all nodes are idle", || {
-            let states = self.said("sinfo", &["-h", "-N", "-o", "%T"]);
-            states.lines().count() == self.machines.len() && states.lines().all(|state| state == "idle")
-        });
+        self.until("all nodes are idle", || self.is_idle());
+    }
+
+    /// Whether no node has a job.
+    pub fn is_idle(&self) -> bool {
+        let states = self.said("sinfo", &["-h", "-N", "-o", "%T"]);
+        states.lines().count() == self.machines.len() && states.lines().all(|state| state == "idle")
     }
 
     /// Waits for something.
@@ -454,6 +457,7 @@ impl Drop for Slurm {
                 thread::sleep(Duration::from_millis(10));
             }
         }
+        self.end_steps();
     }
 }
 

@@ -1,7 +1,8 @@
 //! The processes of a cluster: daemons, steps, tasks and recorders.
 
-use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use radrm_os::Process;
 
@@ -127,6 +128,29 @@ impl Slurm {
             unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
         }
         self.until("the recorders are gone", || self.all_recorders().is_empty());
+    }
+
+    /// Ends what runs of steps when the daemons are gone: then `slurmstepd` of a newer Slurm tries for ever to report the
+    /// end of its step. A recorder ends the tasks, also those in containers, when it is killed.
+    pub(super) fn end_steps(&self) {
+        let place = self.path("");
+        let of_place = |process: &Process| {
+            fs::read_link(format!("/proc/{}/cwd", process.0)).is_ok_and(|folder| folder.starts_with(&place))
+        };
+        let since = Instant::now();
+        loop {
+            let left: Vec<Process> = Process::all().filter(of_place).collect();
+            if since.elapsed() > Duration::from_secs(10) || left.is_empty() && self.all_recorders().is_empty()
+            {
+                return;
+            }
+            let is_late = since.elapsed() > Duration::from_secs(5);
+            for process in left.into_iter().filter(|process| is_late || process.name() == "slurmstepd") {
+                // SAFETY: a plain system call on a process of this test.
+                unsafe { libc::kill(process.0.cast_signed(), libc::SIGKILL) };
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// The recorders of this cluster.
