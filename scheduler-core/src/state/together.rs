@@ -33,9 +33,10 @@ impl State {
     pub(super) fn joint_ask(&self, members: &[&Record]) -> Option<Ask> {
         let first = members.first()?;
         let ask_of = |record: &Record| record.ask(&self.settings, self.largest(record.job.model.as_deref()));
+        // A group joins no other job on a device, and nothing depends on what it would do to others: neither its priority nor
+        // its use of the host counts.
         let mut joint =
-            Ask { gpus: 0, claim: None, whole: true, half_empty: false, share: 0, ..ask_of(first) };
-        (joint.host, joint.host_use) = (HostNeed::default(), None);
+            Ask { gpus: 0, whole: true, host: HostNeed::default(), host_use: None, ..ask_of(first) };
         for (_, gpus, site) in sites(members) {
             joint.gpus += gpus;
             joint.sharers = joint.sharers.max(site.len());
@@ -46,7 +47,6 @@ impl State {
                 claim = ask.claim.map(|more| claim.unwrap_or(Bytes::ZERO).plus(more)).or(claim);
                 joint.host.cpu_milli = joint.host.cpu_milli.saturating_add(ask.host.cpu_milli);
                 joint.host.memory = joint.host.memory.plus(ask.host.memory);
-                joint.priority = joint.priority.max(ask.priority);
                 joint.model = joint.model.or(ask.model);
             }
             if site.len() > 1 {
@@ -102,10 +102,8 @@ impl State {
     /// A job of a group waits: the first one is queued if all do.
     pub(super) fn gather(&mut self, id: JobId) {
         let Some(group) = self.jobs.get(&id).and_then(Record::gathers) else { return };
-        let first = self.jobs.get(&group.first).filter(|first| first.phase == Phase::Held);
-        let is_complete = first
-            .is_some_and(|first| !self.is_kept_out(&first.job) && self.awaited_member(&first.job).is_none());
-        if id != group.first && is_complete {
+        let is_held = self.jobs.get(&group.first).is_some_and(|first| first.phase == Phase::Held);
+        if id != group.first && is_held {
             self.admit(group.first);
         }
     }
@@ -132,9 +130,7 @@ impl State {
     /// A job comes that may be of a group: one that has started for the others if it has for one.
     pub(super) fn join_group(&mut self, id: JobId) {
         let Some(group) = self.jobs.get(&id).and_then(|record| record.job.together) else { return };
-        if !group.begun {
-            self.gathering.insert(id);
-        }
+        self.gathering.insert(id);
         let has_begun = |record: &Record| record.job.together.is_some_and(|group| group.begun);
         if self.members(group).any(has_begun) {
             self.begin(group);
@@ -173,7 +169,6 @@ impl State {
             if let Some(record) = self.jobs.get_mut(other) {
                 record.job.together = None;
             }
-            self.gathering.remove(other);
         }
         others
     }
@@ -216,4 +211,39 @@ fn sites<'r>(members: &[&'r Record]) -> Vec<(u32, usize, Vec<&'r Record>)> {
         }
     }
     sites
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeId;
+    use crate::device::{Device, DeviceId};
+    use crate::event::Event;
+    use crate::settings::Settings;
+    use crate::units::Millis;
+
+    /// A state with one GPU and a group of two jobs, of which so many are there.
+    fn with_jobs(jobs: u64) -> State {
+        let mut state = State::new(Settings::default());
+        let (id, node, capacity) = (DeviceId(0), NodeId(0), Bytes::from_gib(40));
+        let device = Device { id, node, model: "A".into(), capacity, parent: None, shared: true };
+        state.step(Millis(0), Event::DeviceAdded { device });
+        for id in (1..=jobs).map(JobId) {
+            let together = Some(Together { first: JobId(1), members: 2, site: 0, begun: false });
+            state.step(Millis(0), Event::Submitted { job: Box::new(Job { together, ..Job::new(id) }) });
+        }
+        state
+    }
+
+    #[test]
+    fn jobs_of_groups_that_began_or_ended_are_not_looked_at_any_more() {
+        let mut begun = with_jobs(2);
+        assert_eq!(begun.gathering.len(), 2);
+        begun.step(Millis(0), Event::Started { job: JobId(1), attempt: 1 });
+        assert_eq!(begun.gathering.len(), 0);
+        let mut ended = with_jobs(1);
+        assert_eq!(ended.gathering.len(), 1);
+        ended.step(Millis(0), Event::Cancelled { job: JobId(1) });
+        assert_eq!(ended.gathering.len(), 0);
+    }
 }
