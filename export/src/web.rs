@@ -34,13 +34,22 @@ pub enum Credentials {
     Password(String, String),
 }
 
+/// Why there was no answer, without the number of the system's error.
+fn reason(error: &ureq::Error) -> String {
+    let text = match error {
+        ureq::Error::Io(error) => error.to_string(),
+        other => other.to_string(),
+    };
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
 /// Why a server did not do what it was asked for, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum WebError {
     #[error("`{}` is no address of a server: http://HOST:PORT or https://HOST:PORT", clean(.0))]
     Address(String),
-    #[error("{server} cannot be reached: {source}")]
+    #[error("{server} cannot be reached: {}", reason(source))]
     Unreachable { server: String, source: Box<ureq::Error> },
     #[error("{server} answers {status}{}", said(words))]
     Refused { server: String, status: u16, code: Option<String>, words: String },

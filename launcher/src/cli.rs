@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::{CommandFactory, Parser};
 use radrm_console::usage::{Instead, explain};
 use radrm_limits::LimitError;
-use radrm_limits::amount;
 use radrm_limits::config::{Mode, Percentage};
 use radrm_limits::program::kernels::Kernels;
 use radrm_limits::requested::RequestedLimits;
@@ -15,6 +14,7 @@ use thiserror::Error;
 
 use crate::NAME;
 use crate::dry_run::flags::FlagsError;
+use crate::stacks::Stacks;
 use crate::step_flags::StepFlags;
 
 /// Columns of the help text, as of a narrow terminal.
@@ -371,28 +371,6 @@ impl Plan {
     }
 }
 
-/// Whose call stacks are recorded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stacks {
-    /// Requests to the driver of at least so many bytes.
-    Requests(u64),
-    /// All requests to the driver, and tensors.
-    Tensors,
-}
-
-impl Stacks {
-    fn parse(text: &str) -> Result<Self, LimitError> {
-        if text == "tensors" { Ok(Self::Tensors) } else { amount::bytes(text).map(Self::Requests) }
-    }
-
-    const fn smallest(self) -> u64 {
-        match self {
-            Self::Requests(bytes) => bytes,
-            Self::Tensors => 0,
-        }
-    }
-}
-
 /// The mode of a profile, octal.
 fn mode(text: &str) -> Result<u32, LimitError> {
     Mode::parse(text).map(|mode| mode.0)
@@ -471,6 +449,7 @@ mod tests {
             ("--mem-limit 10G p", "--mem-limit: `10G` can mean two things"),
             ("--mem-limit -1 p", "--mem-limit: `-1` is no amount"),
             ("--stacks=10% p", "--stacks: "),
+            ("--stacks=tensor p", "`tensor` is neither tensors nor an amount of memory"),
             ("--mps=0 p", "--mps: `0` is no percentage"),
             ("--sm-limit=0% p", "--sm-limit: `0%` is no percentage"),
             ("--sm-limit 30% --mps=40 p", "both state a share"),

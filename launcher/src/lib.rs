@@ -34,6 +34,7 @@ pub mod report_file;
 pub mod session;
 mod signals;
 mod spawn;
+mod stacks;
 mod status_line;
 mod step_flags;
 mod supervise;

@@ -14,7 +14,7 @@ pub enum MachineError {
         reason: String,
     },
     /// The file system refused.
-    #[error("emulated machine {path}: {source}")]
+    #[error("emulated machine {path}: {}", words(source))]
     Io {
         /// File that was touched.
         path: PathBuf,
@@ -34,6 +34,12 @@ pub enum MachineError {
     Full(usize),
 }
 
+/// The system's words for an error, without its number.
+fn words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
 impl MachineError {
     pub(crate) fn io(path: &std::path::Path, source: impl Into<std::io::Error>) -> Self {
         Self::Io { path: path.to_owned(), source: source.into() }
@@ -41,5 +47,16 @@ impl MachineError {
 
     pub(crate) fn spec(spec: &str, reason: impl Into<String>) -> Self {
         Self::Spec { spec: spec.to_owned(), reason: reason.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_file_is_reported_without_the_systems_number() {
+        let error = MachineError::io("x.toml".as_ref(), std::io::Error::from_raw_os_error(2));
+        assert_eq!(error.to_string(), "emulated machine x.toml: No such file or directory");
     }
 }
