@@ -28,7 +28,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 pub struct Flags {
     #[command(flatten)]
     pub(super) asks: Asks,
-    /// Wait for its end, and end with its exit code
+    /// Wait for its end, and end with its exit code; Ctrl-C ends the wait and not the job
     #[arg(long)]
     pub(super) wait: bool,
     /// Print the job's number and nothing else
