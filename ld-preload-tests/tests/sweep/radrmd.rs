@@ -327,9 +327,12 @@ fn a_job_that_its_radrmd_does_not_know_is_run_again_only_if_asked() {
 enum Lost {
     Submission,
     Answer,
+    /// Three seconds of each submission.
+    Time,
 }
 
-/// Stands between clients and a daemon: passes on what they say, but never the first submission, or the answer to it.
+/// Stands between clients and a daemon: passes on what they say, but never the first submission, or the answer to it, or
+/// late.
 fn silenced(place: &Place, daemon: &Daemon, lost: Lost, then: impl FnOnce() + Send + 'static) -> PathBuf {
     let (socket, real) = (place.join("between"), daemon.path("socket"));
     let listener = UnixListener::bind(&socket).unwrap();
@@ -349,9 +352,15 @@ fn silenced(place: &Place, daemon: &Daemon, lost: Lost, then: impl FnOnce() + Se
                     then();
                     break;
                 }
+                if is_submission && lost == Lost::Time {
+                    thread::sleep(Duration::from_secs(3));
+                }
                 wire::write(&mut server, &request).unwrap();
                 let Ok(Some(answer)) = wire::read::<Response>(&mut server) else { break };
-                if is_submission && let Some(then) = then.take() {
+                if is_submission
+                    && lost != Lost::Time
+                    && let Some(then) = then.take()
+                {
                     then();
                     break;
                 }
@@ -426,6 +435,16 @@ fn more_runs_than_a_user_may_have_jobs_wait_in_the_sweep() {
         output.stderr
     );
     each_once(&place, &daemon, &["1", "2", "3", "4", "5"].map(str::to_owned));
+}
+
+#[test]
+fn submissions_that_take_long_do_not_delay_what_is_over() {
+    let place = place("command = \"python3 program.py {x} 0\"\n[axes]\nx = [1, 2, 3]\n");
+    let daemon = Daemon::new(GPUS);
+    let socket = silenced(&place, &daemon, Lost::Time, || {});
+    // Only lists are spaced by twenty times what they take: of the submissions that would be longer than this waits.
+    finish(at(&place, &socket, &["sweep.toml"])).code(0);
+    each_once(&place, &daemon, &["1", "2", "3"].map(str::to_owned));
 }
 
 /// Kills a sweep at random moments and starts it again, until it is done; gives how many kills met it.

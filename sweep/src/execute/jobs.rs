@@ -101,6 +101,7 @@ pub(super) fn run(
         is_full: false,
         said_later: false,
         is_withdrawn: false,
+        listing: Duration::ZERO,
     }
     .run(report)
 }
@@ -153,6 +154,8 @@ struct Jobs<'j, 's, 'd, 'p> {
     said_later: bool,
     /// A signal came, and the jobs are cancelled.
     is_withdrawn: bool,
+    /// What the last list of jobs took.
+    listing: Duration,
 }
 
 impl<'p> Jobs<'_, '_, '_, 'p> {
@@ -163,7 +166,6 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
                 self.leave(report);
                 return Ok(None);
             }
-            let begun = Instant::now();
             match self.turn(asked > 0, report) {
                 Ok(()) => {}
                 Err(Halt::Failed(why)) => return Err(why),
@@ -178,13 +180,13 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
             if self.open.is_empty() && (self.left.is_empty() || self.is_withdrawn) {
                 return Ok((!self.is_withdrawn).then_some(()));
             }
-            self.pause(begun.elapsed(), asked, report);
+            self.pause(asked, report);
         }
     }
 
     /// Lets time go by, until a new signal at most.
-    fn pause(&self, took: Duration, asked: usize, report: &mut dyn FnMut(&Event<'_>)) {
-        let until = Instant::now() + POLL_INTERVAL.max(took * PART_OF_TIME);
+    fn pause(&self, asked: usize, report: &mut dyn FnMut(&Event<'_>)) {
+        let until = Instant::now() + POLL_INTERVAL.max(self.listing * PART_OF_TIME);
         while Instant::now() < until && self.sweep.stop.count() == asked {
             report(&Event::Tick);
             thread::sleep(TICK);
@@ -204,7 +206,10 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
         if is_asked && !self.is_withdrawn {
             self.withdraw()?;
         }
-        let rows = self.radrmd.open_jobs()?;
+        let begun = Instant::now();
+        let rows = self.radrmd.open_jobs();
+        self.listing = begun.elapsed();
+        let rows = rows?;
         if std::mem::take(&mut self.is_away) {
             report(&Event::Remark("radrmd answers again".to_owned()));
         }
