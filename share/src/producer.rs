@@ -362,8 +362,8 @@ impl Producer {
         if waits {
             sys::wake(self.shared.wake.as_raw_fd());
         }
-        // The system keeps a consumer on this processor rather than wake an idle one, as a virtual machine's must be, and lets
-        // this thread run on until it sleeps: up to 3 ms where the loader does not.
+        // The system keeps a consumer on this processor rather than wake an idle one of a virtual machine, and lets this
+        // thread run on until it sleeps.
         if woken {
             std::thread::yield_now();
         }
