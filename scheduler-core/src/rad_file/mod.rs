@@ -93,7 +93,8 @@ pub struct RadError {
 }
 
 const UNCLEAR: &str = "the file is in none of the forms that are read: to run all of it as a script, put a line \
-                       `#RADRM` before its first command, or submit it by `radrm submit -- bash FILE`";
+                       `#RADRM` before its first command, or submit what runs it: `radrm submit -- bash FILE`, \
+                       `radrm submit -- python3 FILE`";
 
 fn wrong<T>(line: usize, what: impl Into<String>) -> Result<T, RadError> {
     Err(RadError { line, what: what.into() })
