@@ -79,3 +79,32 @@ impl<'p> Open<'p> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_finds_its_jobs_by_any_of_them() {
+        let group = Group { runs: vec![Run::default(); 2], ..Group::default() };
+        let recorded = |tag: &str| {
+            let submission = Some(Submission { tag: tag.into(), ..Submission::default() });
+            Recorded { submission, ..Recorded::default() }
+        };
+        let mut open = Open::of(&group, vec![recorded("a"), recorded("b")]).unwrap();
+        let row = |job, tag| JobRow { job, name: job::name("run", tag), ..JobRow::default() };
+        assert_eq!(open.first_among(&[row(6, "other"), row(7, "a")]), Some(7));
+        // The first is over already, and in no list.
+        assert_eq!(open.first_among(&[row(8, "b")]), Some(7));
+        assert_eq!(open.first_among(&[row(8, "other")]), None);
+        assert!(open.jobs().is_empty());
+        for (member, job) in open.members.iter_mut().zip(7..) {
+            member.submission.job = Some(job);
+        }
+        open.members[0].ended = Some((Outcome::default(), false));
+        assert_eq!((open.jobs(), open.open_jobs()), (vec![7, 8], vec![8]));
+        // Not all of it is recorded, or one is no job: it is begun anew.
+        assert!(Open::of(&group, vec![recorded("a")]).is_none());
+        assert!(Open::of(&group, vec![recorded("a"), Recorded::default()]).is_none());
+    }
+}
