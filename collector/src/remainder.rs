@@ -4,10 +4,14 @@
 use crate::source::Brief;
 use radrm_profile::model::{GpuIndex, NvmlSample, ProcessKey, Remainder};
 use radrm_profile::{Bytes, Nanos};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Exact comparisons that wait at most to be taken.
 const EXACT: usize = 4096;
+
+/// Differences that are told apart while an account changes, and how many of them: the driver hands out memory in steps of 2 MiB.
+const STEP: u64 = 2 << 20;
+const BUSY: usize = 64;
 
 /// Comparisons so far.
 #[derive(Debug, Default)]
@@ -31,6 +35,27 @@ struct Known {
     /// The account did not change around the sample, so the two figures are
     /// of the same moment.
     quiet: bool,
+    /// What NVML may have said beyond the account while it changed, in steps of [`STEP`], and how often.
+    busy: BTreeMap<u64, u32>,
+}
+
+impl Known {
+    /// A sample of a moment at which the account was one of `held` or between them. What is beyond the account hardly
+    /// changes: what most of such samples agree on counts, and of equal ones the newest.
+    fn take_busy(&mut self, t: Nanos, nvml: Bytes, held: impl Iterator<Item = Bytes>) {
+        for accounted in held {
+            let step = nvml.minus(accounted).0 / STEP;
+            if self.busy.len() == BUSY && !self.busy.contains_key(&step) {
+                continue;
+            }
+            let times = self.busy.entry(step).or_default();
+            *times += 1;
+            let times = *times;
+            if self.busy.values().all(|others| *others <= times) {
+                self.remainder = Remainder { t, nvml, accounted, ..self.remainder };
+            }
+        }
+    }
 }
 
 /// What the accounts said at the poll before the samples and at the one
@@ -87,9 +112,12 @@ impl Remainders {
             self.exact.push(Exact { pid, gpu, beyond: nvml.minus(accounted) });
         }
         // A comparison that is exact is worth more than a newer one.
-        if quiet || !known.quiet {
+        if quiet {
             known.remainder = Remainder { t, nvml, accounted, ..known.remainder };
-            known.quiet = quiet;
+            known.quiet = true;
+        } else if !known.quiet {
+            let earlier = before.map(|before| held(before, gpu)).filter(|earlier| *earlier != accounted);
+            known.take_busy(t, nvml, earlier.into_iter().chain([accounted]));
         }
     }
 
@@ -163,6 +191,24 @@ mod tests {
         let beyond: Vec<_> = remainders.take_exact().iter().map(|exact| exact.beyond.0).collect();
         assert_eq!(beyond, [40, 30], "only what was quiet is exact");
         assert_eq!(remainders.take_exact(), []);
+    }
+
+    #[test]
+    fn what_most_busy_comparisons_agree_on_counts() {
+        const MIB: u64 = 1 << 20;
+        let (low, high) = ([brief(0, 1, true, 0)], [brief(0, 1, true, 256 * MIB)]);
+        let mut remainders = Remainders::default();
+        let mut at = |nvml: u64, before: &[Brief], after: &[Brief]| {
+            let around = Around { before, before_t: Nanos(1), after };
+            remainders.compare(&mut sample(5, &[(1, nvml * MIB)]), &around);
+            remainders.of(low[0].key)[0].bytes() / i128::from(MIB)
+        };
+        // A context of 420 MiB; a block of 256 MiB comes and goes.
+        let changed = [Brief { changes: 7, ..high[0].clone() }];
+        assert_eq!(at(420, &low, &high), 164, "the first alone cannot tell");
+        assert_eq!(at(676, &low, &high), 420);
+        assert_eq!(at(676, &high, &low), 420, "the newest would be 676");
+        assert_eq!(at(420, &changed, &high), 420, "two changes");
     }
 
     #[test]
