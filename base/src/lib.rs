@@ -8,6 +8,7 @@ pub mod batch;
 pub mod calendar;
 pub mod kind;
 pub mod program_kind;
+pub mod reason;
 pub mod run;
 pub mod signal;
 pub mod step;
@@ -16,5 +17,6 @@ pub mod units;
 
 pub use kind::{KIND_COUNT, Kind};
 pub use program_kind::ProgramKind;
+pub use reason::reason;
 pub use run::{Activity, HostMeter, HostUse, PastRun};
 pub use units::{Bytes, Millis, Nanos, Permille};

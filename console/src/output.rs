@@ -81,13 +81,6 @@ fn is_journal() -> bool {
     !named.is_empty() && found.is_ok_and(|found| found == named)
 }
 
-/// The system's words for an error, without its number.
-#[must_use]
-pub fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
-}
-
 /// Columns of a terminal, 100 for anything else, within what can be read.
 #[must_use]
 pub fn width(stream: impl std::os::fd::AsFd) -> usize {

@@ -4,8 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use radrm_base::reason;
 use radrm_base::signal;
-use radrm_console::output::reason;
 use radrm_limits::LimitError;
 use radrm_os::nvml::NvmlError;
 use radrm_protocol::ProtocolError;

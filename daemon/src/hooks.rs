@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};

@@ -35,7 +35,7 @@ fn bind(address: SocketAddr) -> TcpListener {
             Ok(listener) => return listener,
             Err(error) if !is_reported && begun.elapsed() > TAKEN => {
                 is_reported = true;
-                let why = output::reason(&error);
+                let why = radrm_base::reason(&error);
                 output::say(super::NAME, &format!("/metrics is not served at {address} for now: {why}"));
             }
             Err(_) => {}

@@ -231,7 +231,7 @@ fn serve(flags: Flags) -> Result<(), DaemonError> {
     if let Some(address) = config.metrics()?
         && let Err(error) = http::serve(address, to.clone())
     {
-        output::say(NAME, &format!("/metrics is not served: {}", output::reason(&error)));
+        output::say(NAME, &format!("/metrics is not served: {}", radrm_base::reason(&error)));
     }
     let socket = config.socket.clone();
     server::serve(listener, socket.clone(), config.admin_group, to)?;

@@ -36,11 +36,10 @@ pub enum Credentials {
 
 /// Why there was no answer, without the number of the system's error.
 fn reason(error: &ureq::Error) -> String {
-    let text = match error {
-        ureq::Error::Io(error) => error.to_string(),
-        other => other.to_string(),
-    };
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
+    match error {
+        ureq::Error::Io(error) => radrm_base::reason(error),
+        other => radrm_base::reason(other),
+    }
 }
 
 /// Why a server did not do what it was asked for, as one sentence.

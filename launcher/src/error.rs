@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 use radrm_limits::LimitError;
 use thiserror::Error;
 

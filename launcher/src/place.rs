@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 use radrm_profile::frame::MAGIC;
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;

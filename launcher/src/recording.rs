@@ -378,7 +378,7 @@ fn report(plan: &Plan, (profile, summary): (&Profile, &Summary), path: Option<&P
             if let Err(error) = output::to_stdout(&json()) {
                 remarks.failure(&format!(
                     "the report cannot be written to standard output: {}",
-                    output::reason(&error)
+                    radrm_base::reason(&error)
                 ));
             }
         }

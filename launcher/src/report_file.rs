@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 use radrm_profile::frame::MAGIC;
 use rustix::fs::{Access, access};
 use thiserror::Error;

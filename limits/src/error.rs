@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 use thiserror::Error;
 
 use crate::mps::control::Silence;

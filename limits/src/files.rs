@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 
 use super::config::{self, Config};
 use crate::LimitError;

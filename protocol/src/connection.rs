@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 
 use crate::ProtocolError;
 use crate::socket;

@@ -8,7 +8,7 @@ use radrm_scheduler_core::{Activity, Verdict};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 
 use crate::ProtocolError;
 pub use crate::asked::Asked;

@@ -3,9 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use radrm_base::reason;
 use radrm_collector::dataset::DatasetError;
 use radrm_collector::ncu::NcuError;
-use radrm_console::output::reason;
 use radrm_console::usage::{self, Instead};
 use radrm_emulator_machine::MachineError;
 use radrm_estimator::data::DataError;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 use radrm_protocol::ProtocolError;
 use radrm_term::clean;
 use thiserror::Error;

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 use radrm_limits::cgroup;
 use radrm_limits::cgroup_v2::{Delegated, Group, Refusal};
 use radrm_limits::jobs;

@@ -54,7 +54,7 @@ pub(crate) fn serve(
     if let Some(address) = config.metrics()?
         && let Err(error) = http::serve(address, to.clone())
     {
-        say(NAME, &format!("/metrics is not served: {}", output::reason(&error)));
+        say(NAME, &format!("/metrics is not served: {}", radrm_base::reason(&error)));
     }
     server::serve(listener, config.socket.clone(), config.admin_group.clone(), to)?;
     let text = format!("ready: Slurm places the jobs on {}, radrmd watches them", gpus.describe());

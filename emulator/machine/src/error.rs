@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use radrm_base::reason;
+
 /// Failure to make, open or describe a machine.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
@@ -14,7 +16,7 @@ pub enum MachineError {
         reason: String,
     },
     /// The file system refused.
-    #[error("emulated machine {path}: {}", words(source))]
+    #[error("emulated machine {path}: {}", reason(source))]
     Io {
         /// File that was touched.
         path: PathBuf,
@@ -32,12 +34,6 @@ pub enum MachineError {
     /// All process slots belong to living processes.
     #[error("emulated machine: more than {0} living processes")]
     Full(usize),
-}
-
-/// The system's words for an error, without its number.
-fn words(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 impl MachineError {

@@ -41,7 +41,7 @@ pub enum Tried {
 enum TrialError {
     #[error("none is asked for")]
     NotAsked,
-    #[error("{}", output::reason(.0))]
+    #[error("{}", radrm_base::reason(.0))]
     System(#[from] io::Error),
 }
 
@@ -106,7 +106,7 @@ struct Profiles {
 /// Why no profile was kept, as one sentence.
 #[derive(Debug, Error)]
 enum ProfilesError {
-    #[error("no profile was kept: no folder for profiles: {}", output::reason(.0))]
+    #[error("no profile was kept: no folder for profiles: {}", radrm_base::reason(.0))]
     Folder(io::Error),
     #[error("no profile was kept: the run with {0} wrote none")]
     Unwritten(String),

@@ -36,7 +36,7 @@ const MARGIN: f64 = 1.25;
 /// Why the verdicts were not written, as one sentence.
 #[derive(Debug, Error)]
 enum FitsError {
-    #[error("standard output cannot be written: {}", output::reason(.0))]
+    #[error("standard output cannot be written: {}", radrm_base::reason(.0))]
     Output(io::Error),
     #[error(transparent)]
     Report(#[from] ReportFileError),
@@ -66,7 +66,7 @@ pub fn run(plan: &Plan, wanted: &DryRun) -> Result<i32, LaunchError> {
             all
         }
         Err(error) => {
-            output::say(NAME, &format!("no folder for profiles: {}", output::reason(&error)));
+            output::say(NAME, &format!("no folder for profiles: {}", radrm_base::reason(&error)));
             return Ok(FAILED);
         }
     };
@@ -110,7 +110,7 @@ fn try_all(plan: &Plan, wanted: &DryRun, folder: &Path, signals: &Signals) -> Ve
             match start(plan, wanted, card, &profile, signals) {
                 Ok(started) => running.push_back((card, profile, began, started)),
                 Err(error) => {
-                    let why = format!("no dry run was made: {}", output::reason(&error));
+                    let why = format!("no dry run was made: {}", radrm_base::reason(&error));
                     done.insert(card, finish(card, profile, began, (Verdict::Unknown, Some(why), 0)));
                 }
             }

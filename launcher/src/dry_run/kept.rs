@@ -4,7 +4,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use radrm_console::output;
 use radrm_profile::{Profile, name};
 use thiserror::Error;
 
@@ -17,7 +16,7 @@ use crate::place::{self, Place, PlaceError};
 pub enum KeptError {
     #[error(transparent)]
     Place(#[from] PlaceError),
-    #[error("no profile at {}: {}", path.display(), output::reason(source))]
+    #[error("no profile at {}: {}", path.display(), radrm_base::reason(source))]
     NoProfile { path: PathBuf, source: io::Error },
 }
 

@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 use rustix::fs::{MemfdFlags, memfd_create};
 use thiserror::Error;
 

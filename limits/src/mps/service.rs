@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 use rustix::fs::{FlockOperation, flock};
 
 use super::control::{Control, PIPE_VARIABLE, path_fits};
@@ -268,7 +268,7 @@ impl Locks {
         let give_up = Instant::now() + PATIENCE;
         while let Err(error) = flock(file, how) {
             if error != rustix::io::Errno::WOULDBLOCK {
-                return Err(LimitError::NoLock(reason(&error.into())));
+                return Err(LimitError::NoLock(reason(&std::io::Error::from(error))));
             }
             if Instant::now() >= give_up {
                 return Err(LimitError::LockHeld);

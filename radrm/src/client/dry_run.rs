@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::Stdio;
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 use radrm_emulator_machine::Models;
 use radrm_launcher::dry_run::trial::Trial;
 use radrm_launcher::ending::Ending;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 use thiserror::Error;
 
 #[derive(Debug, Error)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use radrm_console::output::reason;
+use radrm_base::reason;
 use radrm_scheduler_core::{Impossible, Reason};
 use thiserror::Error;
 
