@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Exact comparisons that wait at most to be taken.
 const EXACT: usize = 4096;
 
-/// Differences that are told apart while an account changes, and how many of them: the driver hands out memory in steps of 2 MiB.
+/// Differences that count as another while an account changes, and how many are kept: the driver hands out memory in steps of 2 MiB.
 const STEP: u64 = 2 << 20;
 const BUSY: usize = 64;
 

@@ -7,9 +7,7 @@ use crate::artifacts;
 /// The interpreter of the virtual environment with `clients/requirements.txt`; `None`, said aloud,
 /// where there is none.
 pub fn interpreter() -> Option<PathBuf> {
-    let python = env::var_os("RADRM_TEST_PYTHON")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| artifacts::workspace().join("target/venv/bin/python3"));
+    let python = env::var_os("RADRM_TEST_PYTHON").map(PathBuf::from).unwrap_or_else(|| below_target("venv"));
     let works = Command::new(&python).args(["-c", "import numba_cuda, cuda.bindings, pynvml"]).output();
     if works.is_ok_and(|o| o.status.success()) {
         return Some(python);
@@ -23,25 +21,25 @@ pub fn interpreter() -> Option<PathBuf> {
 
 /// The interpreter of the virtual environment with PyTorch; `None`, said aloud, where there is none.
 pub fn torch() -> Option<PathBuf> {
-    let python = env::var_os("RADRM_TEST_TORCH_PYTHON")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| artifacts::workspace().join("target/venv-torch/bin/python3"));
-    if python.exists() {
-        return Some(python);
-    }
-    eprintln!("skipped: {} is not there (cargo xtask venv)", python.display());
-    None
+    let named = env::var_os("RADRM_TEST_TORCH_PYTHON").map(PathBuf::from);
+    if_there(named.unwrap_or_else(|| below_target("venv-torch")), "cargo xtask venv")
 }
 
-/// The interpreter of the virtual environment with JAX; `None`, said aloud, where there is none.
-pub fn jax() -> Option<PathBuf> {
-    let python = env::var_os("RADRM_TEST_JAX_PYTHON")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| artifacts::workspace().join("target/venv-jax/bin/python3"));
+/// The interpreter of a virtual environment with another framework, `venv-jax` for instance; `None`, said aloud, where
+/// there is none.
+pub fn framework(folder: &str) -> Option<PathBuf> {
+    if_there(below_target(folder), "cargo xtask venv --frameworks")
+}
+
+fn below_target(folder: &str) -> PathBuf {
+    artifacts::workspace().join("target").join(folder).join("bin/python3")
+}
+
+fn if_there(python: PathBuf, maker: &str) -> Option<PathBuf> {
     if python.exists() {
         return Some(python);
     }
-    eprintln!("skipped: {} is not there (cargo xtask venv --frameworks)", python.display());
+    eprintln!("skipped: {} is not there ({maker})", python.display());
     None
 }
 

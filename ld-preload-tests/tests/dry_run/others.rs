@@ -4,21 +4,14 @@
 //! skipped.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
-use radrm_preload_tests::{artifacts, programs, python::script};
+use radrm_preload_tests::{
+    artifacts, programs,
+    python::{framework, script},
+};
 use serde_json::Value;
 
 use super::harness::{DryRun, dry_run, dry_run_with, python};
-
-fn python_of(folder: &str) -> Option<PathBuf> {
-    let python = artifacts::workspace().join("target").join(folder).join("bin/python3");
-    if python.exists() {
-        return Some(python);
-    }
-    eprintln!("skipped: {} is not there (cargo xtask venv --frameworks)", python.display());
-    None
-}
 
 fn bytes(run: &DryRun, which: &str) -> u64 {
     let figure = &run.report["dry_run"]["gpus"][0]["phases"]["whole"][which];
@@ -32,7 +25,7 @@ fn printed(run: &DryRun) -> Option<u64> {
 
 #[test]
 fn jax_tells_its_allocators_figures() {
-    let Some(python) = python_of("venv-jax") else { return };
+    let Some(python) = framework("venv-jax") else { return };
     let run = dry_run(&python, &["--emulate", "A100-40GB"], &[&script("dry_run_jax.py"), "2"]).ok();
     let told = &run.report["dry_run"];
     assert_eq!(told["withheld"], Value::Null, "{told:#}");
@@ -50,7 +43,7 @@ fn jax_tells_its_allocators_figures() {
 
 #[test]
 fn jax_runs_out_of_memory_with_its_own_message() {
-    let Some(python) = python_of("venv-jax") else { return };
+    let Some(python) = framework("venv-jax") else { return };
     let run = dry_run(&python, &["--emulate", "T4"], &[&script("dry_run_jax.py"), "16"]);
     assert_eq!(run.ended.status.code(), Some(1), "{}", run.ended.stderr);
     assert!(run.ended.stderr.contains("RESOURCE_EXHAUSTED"), "{}", run.ended.stderr);
@@ -70,7 +63,7 @@ fn said(run: &DryRun) -> BTreeMap<u64, u64> {
 /// JAX keeps no history, so the figures are of a moment at which it was read, and are not said to be of the peak.
 #[test]
 fn arrays_of_jax_are_at_their_lines() {
-    let Some(python) = python_of("venv-jax") else { return };
+    let Some(python) = framework("venv-jax") else { return };
     let options = ["--emulate", "A100-40GB", "--stacks=tensors"];
     let run = dry_run(&python, &options, &[&script("sites_jax.py")]).ok();
     let of = &run.report["tensors"][0];
@@ -106,7 +99,7 @@ fn arrays_of_jax_are_at_their_lines() {
 /// A program that computes on the processor must not be told to need no GPU memory.
 #[test]
 fn jax_on_the_processor_gets_no_figure() {
-    let Some(python) = python_of("venv-jax") else { return };
+    let Some(python) = framework("venv-jax") else { return };
     // The plugin is there, and its GPU is not.
     let code = "import os; os.environ['CUDA_VISIBLE_DEVICES'] = ''\n\
                 import jax; print(jax.numpy.ones(4).sum())\n";
@@ -117,7 +110,7 @@ fn jax_on_the_processor_gets_no_figure() {
 
 #[test]
 fn cupy_tells_its_pools_figures() {
-    let Some(python) = python_of("venv-cupy") else { return };
+    let Some(python) = framework("venv-cupy") else { return };
     let run = dry_run(&python, &[], &[&script("dry_run_cupy.py")]).ok();
     let told = &run.report["dry_run"];
     assert_eq!(told["withheld"], Value::Null, "{told:#}");
@@ -139,7 +132,7 @@ fn arrays_and_textures_of_the_runtime_keep_what_they_were_given() {
 /// What the pool keeps stands at the line that made it grow, not at one of CuPy's own, compiled code.
 #[test]
 fn lines_that_grow_the_pool_of_cupy_hold_what_it_took() {
-    let Some(python) = python_of("venv-cupy") else { return };
+    let Some(python) = framework("venv-cupy") else { return };
     let run = dry_run(&python, &["--stacks"], &[&script("sites_cupy.py")]).ok();
     let stacks = &run.report["stacks"][0];
     let line = |site: &Value| {

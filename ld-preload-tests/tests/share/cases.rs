@@ -97,7 +97,7 @@ fn the_order_of_another_seed_is_refused() {
 #[test]
 fn batches_are_arrays_of_jax_without_a_copy() {
     let runtime = tempfile::tempdir().expect("folder");
-    let Some(jax) = python::jax() else { return };
+    let Some(jax) = python::framework("venv-jax") else { return };
     let mut command = program_of(&jax, runtime.path(), "share_jax.py", &[]);
     command.env("JAX_PLATFORMS", "cpu");
     assert_eq!(child::run(command, PATIENCE).ok().stdout, "ok share_jax\n");
