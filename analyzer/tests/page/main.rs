@@ -5,11 +5,11 @@ mod common;
 mod pictures;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use common::{kinds, out_of_memory, training};
 use radrm_analyzer::sheet::{Cell, Part, Plot, Point, Sheet, sheet_html};
 use radrm_analyzer::{Comparison, Held, Summary, comparison_html, flames, html};
+use radrm_preload_tests::browser::Browser;
 use radrm_profile::model::postmortem::Scope;
 use radrm_profile::model::*;
 use radrm_profile::{Bytes, Nanos};
@@ -21,16 +21,6 @@ const COMPARE_CHECKS: &str =
 /// The script that checks a page of tables.
 const SHEET_CHECKS: &str =
     concat!(include_str!("begin.js"), include_str!("sheet.js"), include_str!("end.js"));
-
-/// Browsers that understand the options below.
-const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-
-fn browser() -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders)
-        .flat_map(|folder| BROWSERS.map(|name| folder.join(name)))
-        .find(|path| path.is_file())
-}
 
 /// A run with everything that a page can show.
 fn full() -> Profile {
@@ -113,63 +103,34 @@ fn block_map(key: ProcessKey, seconds: u64, first: u64, second: u64) -> BlockMap
     }
 }
 
-/// A browser without a window, which has all it writes in a folder; the page and what is wanted of it are to be added.
-fn command(browser: &Path, folder: &Path, (width, height): (u32, u32)) -> Command {
-    let mut command = Command::new(browser);
-    command
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
-        .args([
-            "--no-first-run",
-            "--disable-extensions",
-            "--enable-logging=stderr",
-            "--force-color-profile=srgb",
-        ])
-        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
-        .arg(format!("--window-size={width},{height}"))
-        .arg("--virtual-time-budget=20000");
-    command
+/// Runs checks in a page, on a wide and on a narrow screen: all hold, and nothing is complained of.
+#[track_caller]
+fn holds(page: &str, checks: &str) {
+    let Some(mut browser) = Browser::start() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = written(folder.path(), page);
+    for width in [1400, 500] {
+        browser.open(&url, (width, 900));
+        let result = browser.value(checks);
+        let lines: Vec<&str> = result.as_str().expect("lines").lines().collect();
+        let failed: Vec<_> = lines.iter().filter(|line| !line.starts_with("ok ")).collect();
+        assert!(failed.is_empty(), "at {width} pixels: {failed:#?}");
+        assert_eq!(lines.last(), Some(&"ok the end"), "{lines:?}");
+        assert!(browser.complaints.is_empty(), "at {width} pixels: {:#?}", browser.complaints);
+    }
 }
 
-/// The page with checks in it, and what the browser reports of them.
-fn run(browser: &Path, page: &str, checks: &str, width: u32) -> (String, String) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("page.html");
-    let watch =
-        "<script>window.errors = []; addEventListener('error', e => errors.push(e.message));</script>";
-    let page = page.replacen("<head>", &format!("<head>{watch}"), 1);
-    let page = page.replace("</body>", &format!("<script>{checks}</script></body>"));
+/// Writes a page to a file, and gives its address.
+fn written(folder: &Path, page: &str) -> String {
+    let file = folder.join("page.html");
     std::fs::write(&file, page).expect("written");
-    let mut command = command(browser, folder.path(), (width, 900));
-    command.arg("--dump-dom").arg(format!("file://{}", file.display()));
-    let output = command.output().expect("the browser runs");
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let (_, rest) =
-        shown.split_once(r#"<pre id="result">"#).unwrap_or_else(|| panic!("no result: {said}\n{shown}"));
-    (rest.split_once("</pre>").map_or(rest, |(lines, _)| lines).to_owned(), said)
+    format!("file://{}", file.display())
 }
 
 #[test]
 fn a_browser_finds_every_part_of_the_page_at_work() {
-    let Some(browser) = browser() else {
-        eprintln!("skipped: no browser of {BROWSERS:?} is here");
-        return;
-    };
     let profile = full();
-    holds(&browser, &html(&profile, &Summary::from_profile(&profile)), CHECKS);
-}
-
-/// All checks hold on a wide and on a narrow screen.
-#[track_caller]
-fn holds(browser: &Path, page: &str, checks: &str) {
-    for width in [1400, 500] {
-        let (lines, said) = run(browser, page, checks, width);
-        let failed: Vec<_> = lines.lines().filter(|line| !line.starts_with("ok ")).collect();
-        assert!(failed.is_empty(), "at {width} pixels: {failed:#?}");
-        assert!(lines.ends_with("ok no error"), "the checks did not come to their end: {lines}");
-        let console: Vec<_> = said.lines().filter(|line| line.contains("CONSOLE")).collect();
-        assert!(console.is_empty(), "at {width} pixels: {console:#?}");
-    }
+    holds(&html(&profile, &Summary::from_profile(&profile)), CHECKS);
 }
 
 /// Runs before and after: weights shrank, a line moved, and one is new.
@@ -199,11 +160,7 @@ fn compared() -> Comparison {
 
 #[test]
 fn a_browser_finds_what_grew_and_shrank() {
-    let Some(browser) = browser() else {
-        eprintln!("skipped: no browser of {BROWSERS:?} is here");
-        return;
-    };
-    holds(&browser, &comparison_html(&compared()), COMPARE_CHECKS);
+    holds(&comparison_html(&compared()), COMPARE_CHECKS);
 }
 
 /// Three configurations, of which one is beaten by another.
@@ -238,11 +195,7 @@ fn configurations() -> Sheet {
 
 #[test]
 fn a_browser_shows_and_sorts_a_page_of_tables() {
-    let Some(browser) = browser() else {
-        eprintln!("skipped: no browser of {BROWSERS:?} is here");
-        return;
-    };
-    holds(&browser, &sheet_html(&configurations()), SHEET_CHECKS);
+    holds(&sheet_html(&configurations()), SHEET_CHECKS);
 }
 
 /// Colours by their names in a style sheet.

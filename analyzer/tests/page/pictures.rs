@@ -6,14 +6,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::{BufWriter, Cursor};
 use std::path::{Path, PathBuf};
 
 use radrm_analyzer::{Summary, html};
+use radrm_preload_tests::browser::Browser;
 use radrm_profile::Bytes;
 use radrm_profile::model::*;
 
-use super::{BROWSERS, browser, command, full};
+use super::{full, written};
 
 /// Width and height of each.
 const SIZE: (u32, u32) = (1000, 720);
@@ -105,27 +106,21 @@ fn pictured() -> Profile {
 /// Rows of pixels, each red, green and blue.
 type Pixels = Vec<Vec<[u8; 3]>>;
 
-fn shot(browser: &Path, page: &str, theme: &str, part: &str) -> Pixels {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (file, picture) = (folder.path().join("page.html"), folder.path().join("picture.png"));
-    let script = format!(
-        "<script>document.documentElement.dataset.theme = '{theme}';
-         addEventListener('load', () => setTimeout(() => {{ {part} }}, 500));</script>"
-    );
-    std::fs::write(&file, page.replace("</body>", &format!("{script}</body>"))).expect("written");
-    let output = command(browser, folder.path(), SIZE)
-        .arg("--force-device-scale-factor=1")
-        .arg(format!("--screenshot={}", picture.display()))
-        .arg(format!("file://{}", file.display()))
-        .output()
-        .expect("the browser runs");
-    assert!(picture.exists(), "{}", String::from_utf8_lossy(&output.stderr));
-    read(&picture)
+/// A picture of a part of the page.
+fn shot(browser: &mut Browser, url: &str, theme: &str, part: &str) -> Pixels {
+    browser.open(url, SIZE);
+    browser.drawn();
+    browser.value(&format!("document.documentElement.dataset.theme = '{theme}'; {{ {part} }}"));
+    browser.drawn();
+    decode(&browser.picture())
 }
 
 fn read(path: &Path) -> Pixels {
-    let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let mut decoder = png::Decoder::new(BufReader::new(file));
+    decode(&std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+}
+
+fn decode(png: &[u8]) -> Pixels {
+    let mut decoder = png::Decoder::new(Cursor::new(png));
     decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
     let mut reader = decoder.read_info().expect("a PNG");
     let mut bytes = vec![0; reader.output_buffer_size().expect("its size")];
@@ -187,18 +182,16 @@ fn difference(a: &Pixels, b: &Pixels) -> f64 {
 
 #[test]
 fn pictures_of_the_documentation_are_what_a_browser_shows() {
-    let Some(browser) = browser() else {
-        eprintln!("skipped: no browser of {BROWSERS:?} is here");
-        return;
-    };
+    let Some(mut browser) = Browser::start() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
     let profile = pictured();
-    let page = html(&profile, &Summary::from_profile(&profile));
+    let url = written(folder.path(), &html(&profile, &Summary::from_profile(&profile)));
     let is_asked = std::env::var_os("RADRM_PICTURES").is_some();
     let mut taken = BTreeMap::new();
     for theme in ["light", "dark"] {
         // One theme of the last: the others show both.
         for (name, part) in PARTS.into_iter().filter(|(name, _)| theme == "light" || *name != "lines") {
-            let shot = shot(&browser, &page, theme, part);
+            let shot = shot(&mut browser, &url, theme, part);
             let file = format!("{name}-{theme}.png");
             if is_asked {
                 std::fs::create_dir_all(pictures()).expect("a folder");

@@ -1,6 +1,5 @@
 //! `radrm explore` as its users and their neighbours meet it: requests over a socket, and a browser.
 
-mod browser;
 mod made;
 mod page;
 mod requests;

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::Served;
-use super::browser::Browser;
 use super::made::{BATCHES, FAILING, Place};
+use radrm_preload_tests::browser::Browser;
 
 const CHECKS: &str = include_str!("checks.js");
 const READY: &str = "Boolean(document.body?.dataset.first)";
@@ -114,6 +114,6 @@ fn ten_thousand_runs_are_shown_and_timed() {
     if let Some(folder) = std::env::var_os("RADRM_PAGES") {
         let folder = std::path::PathBuf::from(folder);
         std::fs::write(folder.join("explore.txt"), &lines).expect("written");
-        browser.picture(&folder.join("explore.png.base64"));
+        std::fs::write(folder.join("explore.png"), browser.picture()).expect("written");
     }
 }

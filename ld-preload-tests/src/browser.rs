@@ -3,13 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use radrm_preload_tests::child::Running;
+use base64::Engine;
 use serde_json::{Value, json};
 
-use super::PATIENCE;
+use crate::child::Running;
 
 /// Browsers that understand the options below.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+/// Seconds after which a browser is taken to hang.
+const PATIENCE: u64 = 240;
 
 /// A browser with one page.
 pub struct Browser {
@@ -29,6 +32,9 @@ fn installed() -> Option<PathBuf> {
 
 impl Browser {
     /// `None`, said aloud, where there is none.
+    ///
+    /// # Panics
+    /// If it does not answer.
     pub fn start() -> Option<Self> {
         let Some(browser) = installed() else {
             eprintln!("skipped: no browser of {BROWSERS:?} is here");
@@ -52,6 +58,9 @@ impl Browser {
     }
 
     /// Sends a command and waits for its answer.
+    ///
+    /// # Panics
+    /// If the answer is an error, or the browser ends.
     #[track_caller]
     pub fn ask(&mut self, method: &str, params: &Value) -> Value {
         self.number += 1;
@@ -77,16 +86,21 @@ impl Browser {
         }
     }
 
-    /// Opens an address in a page of this size.
+    /// Opens an address in a page of this size, and waits until it has loaded.
+    #[track_caller]
     pub fn open(&mut self, url: &str, (width, height): (u32, u32)) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.ask("Emulation.setDeviceMetricsOverride", &size);
         // From another document: an address that differs in its fragment only would load nothing.
         self.ask("Page.navigate", &json!({ "url": "about:blank" }));
         self.ask("Page.navigate", &json!({ "url": url }));
+        self.wait("location.href !== 'about:blank' && document.readyState === 'complete'");
     }
 
     /// The value of an expression, which may be a promise.
+    ///
+    /// # Panics
+    /// If it throws.
     #[track_caller]
     pub fn value(&mut self, expression: &str) -> Value {
         let params = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
@@ -96,6 +110,9 @@ impl Browser {
     }
 
     /// Waits until an expression is true.
+    ///
+    /// # Panics
+    /// If it does not become so.
     #[track_caller]
     pub fn wait(&mut self, expression: &str) {
         for _ in 0..1200 {
@@ -105,6 +122,12 @@ impl Browser {
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
         panic!("never true: {expression}; {:?}", self.complaints);
+    }
+
+    /// Waits until what the page observes of its sizes is drawn: one frame observes them, and the next draws.
+    #[track_caller]
+    pub fn drawn(&mut self) {
+        self.value("(async () => { for (let frames = 0; frames < 3; frames++) await new Promise(requestAnimationFrame); })()");
     }
 
     /// Sends a key down and up, as a keyboard does.
@@ -121,11 +144,15 @@ impl Browser {
         self.ask("Input.dispatchKeyEvent", &up);
     }
 
-    /// A picture of the page, to a file.
-    pub fn picture(&mut self, path: &Path) {
-        let shot =
-            self.ask("Page.captureScreenshot", &json!({ "format": "png", "captureBeyondViewport": true }));
-        std::fs::write(path, shot["data"].as_str().unwrap_or_default()).expect("written");
+    /// A picture of what the window shows, as a PNG.
+    ///
+    /// # Panics
+    /// If the browser takes none.
+    #[track_caller]
+    pub fn picture(&mut self) -> Vec<u8> {
+        let shot = self.ask("Page.captureScreenshot", &json!({ "format": "png" }));
+        let text = shot["data"].as_str().expect("a picture");
+        base64::engine::general_purpose::STANDARD.decode(text).expect("base64")
     }
 }
 
