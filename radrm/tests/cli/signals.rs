@@ -13,8 +13,9 @@ use std::time::Duration;
 use crate::common::{PATIENCE, Place, finish, python, until, wait};
 use radrm_telemetry::process::Stat;
 
-/// Counts the signals it gets in the file `counts`, says `ready`, and ends on SIGUSR2. The handlers only
-/// note them: the next signal's handler may run in the middle of one, and both would write the same file.
+/// Says `ready`, counts the signals it gets in the file `counts`, and ends on SIGUSR2. The file comes after the last
+/// word to the terminal, which a test may hang up from then on. The handlers only note signals: the next signal's
+/// handler may run in the middle of one, and both would write the same file.
 const COUNTER: &str = r#"
 import os, signal, sys, time
 got, done = [], []
@@ -28,9 +29,9 @@ names = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGWINCH', 'SIGAL
 names += ['SIGIO', 'SIGPWR', 'SIGVTALRM'] + sys.argv[1:]
 for name in names: signal.signal(getattr(signal, name), note)
 signal.signal(signal.SIGUSR2, lambda *_: done.append(1))
+print('ready', os.getpid(), flush=True)
 written = []
 write(written)
-print('ready', os.getpid(), flush=True)
 while not done:
     if len(got) != len(written):
         written = got[:]
