@@ -80,7 +80,7 @@ fn a_refused_request_shows_what_was_held_then_and_not_at_the_peak() {
     assert_eq!(order, [(lines[0].as_str(), 2), (lines[1].as_str(), 5)]);
     // The post-mortem of the first one says the same.
     let oom = rig.report(&["--oom"]).stdout;
-    assert!(oom.contains(&format!("asked for at {}", lines[0])), "{oom}");
+    assert!(oom.contains(&format!("asked for at {}, called by refusals (", lines[0])), "{oom}");
     assert!(
         oom.contains(&format!("held then, of 100.0 MiB: 100.0 MiB at {}", at("refusals", said["first"].0))),
         "{oom}"

@@ -103,6 +103,8 @@ pub struct RefusalSummary {
     pub size_bytes: Bytes,
     /// The line that asked, as in [`SiteSummary`].
     pub site: String,
+    /// The functions of the program's own code that led to it, innermost first.
+    pub callers: Vec<String>,
     /// Its stack, outermost first.
     pub stack: Vec<String>,
     /// Device total of the process at that moment: the sum of `held`, those that are not listed included.
@@ -332,6 +334,7 @@ fn refusal(table: &StackTable<'_>, of: &Refusal) -> RefusalSummary {
         kind: Kind::from_raw(of.kind).map_or("unknown", Kind::key),
         size_bytes: of.size,
         site: site_of(frames),
+        callers: callers_of(frames).map(ToString::to_string).collect(),
         stack: frames.iter().map(ToString::to_string).collect(),
         held_bytes: of.total,
         held,
@@ -383,13 +386,22 @@ pub(crate) fn site_of(frames: &[FrameLabel]) -> String {
     }
 }
 
-/// Whom the function of [`site_of`] was called by: the next frame of the program's own code that is of another function.
-fn caller_of(frames: &[FrameLabel]) -> String {
+/// Whom the function of [`site_of`] was called by, innermost first: frames of the program's own code, of a function that
+/// calls itself once.
+fn callers_of(frames: &[FrameLabel]) -> impl Iterator<Item = &FrameLabel> {
     let mut own = frames.iter().rev().filter(|frame| frame.is_own_code());
-    let caller = own
+    let mut called = own.next();
+    own.filter(move |frame| {
+        let called = called.replace(frame);
+        called.is_some_and(|called| (&called.function, &called.file) != (&frame.function, &frame.file))
+    })
+}
+
+/// The first of [`callers_of`].
+fn caller_of(frames: &[FrameLabel]) -> String {
+    callers_of(frames)
         .next()
-        .and_then(|site| own.find(|frame| (&frame.function, &frame.file) != (&site.function, &site.file)));
-    caller.map_or_else(|| "[no caller in the program's own code]".to_owned(), ToString::to_string)
+        .map_or_else(|| "[no caller in the program's own code]".to_owned(), ToString::to_string)
 }
 
 #[cfg(test)]
@@ -449,5 +461,27 @@ mod tests {
         // A function that calls itself is not its own caller, and one caller says nothing that the stack does not.
         let deep = [("main", 6, false), ("forward", 5, false), ("forward", 4, false)];
         assert_eq!(add_up(&[row(&deep, 8), row(&deep[..2], 9)]).callers, []);
+    }
+
+    #[test]
+    fn callers_are_the_programs_own_functions_from_the_inside_out() {
+        let frames = row(
+            &[
+                ("main", 9, false),
+                ("fit", 7, false),
+                ("call", 1, true),
+                ("forward", 5, false),
+                ("forward", 4, false),
+                ("empty", 2, true),
+            ],
+            1,
+        )
+        .frames;
+        let found: Vec<String> = callers_of(&frames).map(ToString::to_string).collect();
+        assert_eq!(
+            (site_of(&frames).as_str(), &found[..]),
+            ("forward (train.py:4)", &["fit (train.py:7)".to_owned(), "main (train.py:9)".into()][..])
+        );
+        assert_eq!(callers_of(&frames[2..3]).count(), 0, "nothing of the program's own");
     }
 }

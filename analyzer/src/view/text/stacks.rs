@@ -24,7 +24,7 @@ pub(super) fn by_line(all: &[StacksSummary], it: &PostmortemSummary, path: Optio
     let Some(of) = all.iter().find(|of| of.pid == it.pid && of.gpu == it.gpu) else { return lines };
     match of.refusals.iter().find(|refusal| is_of(refusal, it)) {
         Some(refusal) => {
-            lines.push(format!("asked for at {}", refusal.site));
+            lines.push(asked_at(refusal));
             lines.extend(held_then(refusal, SHOWN));
             let (number, path) = (refusal.number, path.unwrap_or("PROFILE"));
             lines.push(format!("its flame graph: radrm report --stacks=folded --at=refusal:{number} {path}"));
@@ -39,9 +39,21 @@ pub(super) fn by_line(all: &[StacksSummary], it: &PostmortemSummary, path: Optio
 pub(crate) fn in_short(all: &[StacksSummary], it: &PostmortemSummary) -> Vec<String> {
     let refusals = all.iter().filter(|of| of.pid == it.pid && of.gpu == it.gpu).flat_map(|of| &of.refusals);
     let Some(refusal) = refusals.into_iter().find(|refusal| is_of(refusal, it)) else { return Vec::new() };
-    let asked = format!("  asked for at {}", refusal.site);
+    let asked = format!("  {}", asked_at(refusal));
     let held = held_then(refusal, SHORT).into_iter().map(|line| format!("  {line}"));
     [asked].into_iter().chain(held).collect()
+}
+
+/// The line that asked, and how the program came there.
+fn asked_at(refusal: &RefusalSummary) -> String {
+    let mut line = format!("asked for at {}", refusal.site);
+    for caller in refusal.callers.iter().take(SHORT) {
+        line.push_str(&format!(", called by {caller}"));
+    }
+    if refusal.callers.len() > SHORT {
+        line.push_str(", ...");
+    }
+    line
 }
 
 fn is_of(refusal: &RefusalSummary, it: &PostmortemSummary) -> bool {
