@@ -57,7 +57,7 @@ pub enum LimitError {
     #[error("{place}: {error}")]
     In { place: String, error: Box<Self> },
 
-    #[error("NVML does not work: {0}")]
+    #[error("NVML does not work: {0}; `radrm doctor` checks the driver")]
     Nvml(String),
     #[error("the GPUs in `{list}` cannot be found: {error}")]
     NoLookUp { list: String, error: Box<Self> },

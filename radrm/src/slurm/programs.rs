@@ -24,7 +24,7 @@ pub(super) fn find(name: &'static str) -> Result<PathBuf, SlurmError> {
 /// What a program prints.
 ///
 /// # Errors
-/// It is not there, or it fails, with the first line that it wrote about that.
+/// It is not there, or it fails, with what it wrote about that.
 pub(super) fn output(name: &'static str, arguments: &[&str]) -> Result<String, SlurmError> {
     let mut command = Command::new(find(name)?);
     // Times as seconds since 1970, whatever the user likes to read.
@@ -34,9 +34,19 @@ pub(super) fn output(name: &'static str, arguments: &[&str]) -> Result<String, S
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let text = String::from_utf8_lossy(&output.stderr);
-    let line = text.lines().find(|line| !line.trim().is_empty());
-    let said = line.map_or_else(|| output.status.to_string(), |line| radrm_term::clean(line).into_owned());
+    let said = cause(name, &text)
+        .map_or_else(|| output.status.to_string(), |line| radrm_term::clean(line).into_owned());
     Err(SlurmError::Failed { program: name, said })
+}
+
+/// The line that says why a program failed, without its name and level: the fatal one, which follows the errors that led
+/// to it, else the first.
+fn cause<'a>(name: &str, text: &'a str) -> Option<&'a str> {
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let of = |line: &'a str| line.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(line);
+    lines()
+        .find_map(|line| of(line).strip_prefix("fatal: "))
+        .or_else(|| lines().next().map(|line| of(line).trim_start_matches("error: ")))
 }
 
 /// Becomes a program; returns only if that fails.
@@ -44,4 +54,20 @@ pub(super) fn become_program(name: &'static str, mut command: Command) -> SlurmE
     use std::os::unix::process::CommandExt;
     let source: io::Error = command.exec();
     SlurmError::Program { program: name, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cause;
+
+    #[test]
+    fn a_programs_failure_is_told_by_its_fatal_line_without_its_name() {
+        let text =
+            "sinfo: error: fetch_config: DNS SRV lookup failed\nsinfo: fatal: Could not establish a source\n";
+        assert_eq!(cause("sinfo", text), Some("Could not establish a source"));
+        let plain = "\nslurm_load_partitions: Unable to contact slurm controller\n";
+        assert_eq!(cause("sinfo", plain), Some("slurm_load_partitions: Unable to contact slurm controller"));
+        assert_eq!(cause("sacct", "sacct: error: no accounting\nmore"), Some("no accounting"));
+        assert_eq!(cause("sacct", " \n"), None);
+    }
 }
