@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use radrm_os::Process;
 use radrm_telemetry::process::Stat;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -315,22 +316,19 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Jobs too: nothing outlives its test.
-        if self.child.is_some() {
-            let jobs = self.output(&["queue", "--all", "--json"]);
-            let jobs: Value = serde_json::from_slice(&jobs.stdout).unwrap_or_default();
-            for job in jobs.as_array().into_iter().flatten() {
-                let _ = self.output(&["cancel", &job["job"].to_string()]);
-            }
-            for job in jobs.as_array().into_iter().flatten() {
-                let pid = job["pid"].as_i64().unwrap_or(0);
-                if pid > 1 {
-                    // SAFETY: a plain system call; a group of a job of this test.
-                    unsafe { libc::kill(-(pid as libc::pid_t), libc::SIGKILL) };
-                }
-            }
-        }
+        // Nothing outlives its test: the daemon first, which would start what waits, then all that has its place from it.
         self.kill();
+        let is_ours =
+            |process: &Process| process.variable("PLACE").as_deref() == Some(self.place().as_os_str());
+        for _ in 0..1000 {
+            let mut left = Process::all().filter(is_ours).peekable();
+            if left.peek().is_none() {
+                break;
+            }
+            // SAFETY: a plain system call on a process of this test.
+            left.for_each(|process| _ = unsafe { libc::kill(process.0.cast_signed(), libc::SIGKILL) });
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
