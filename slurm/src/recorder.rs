@@ -423,7 +423,8 @@ mod tests {
 
     #[test]
     fn a_step_waits_for_the_figures_and_not_for_what_follows() {
-        let script = r"printf '\0ok\0\0'; grep -qx end; echo 'a remark' >&2; printf '\0end\0peak 5\n\0'; exec sleep 1000";
+        let script =
+            r"printf '\0ok\0\0'; grep -qx end; echo 'a remark' >&2; printf '\0end\0peak 5\n\0'; exec sleep 5";
         let finished = shell(script).unwrap().finish();
         assert_eq!(
             (finished.remark.as_deref(), finished.figures.as_slice()),
@@ -434,7 +435,7 @@ mod tests {
     #[test]
     fn the_rest_of_a_command_line_comes_later() {
         let script =
-            r"read -r length; printf '\0ok\0A=%s\0\0' $length; head -c $length | tr '\0' ,; exec sleep 1000";
+            r"read -r length; printf '\0ok\0A=%s\0\0' $length; head -c $length | tr '\0' ,; exec sleep 5";
         let arguments = [c"sh".to_owned(), c"-c".to_owned(), CString::new(script).unwrap()];
         let begun = Begun::start(c"/bin/sh", &arguments, &[], &identity()).unwrap();
         begun.complete(b"/a b", 0o27, &[c"x".to_owned(), c"".to_owned()]);
