@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::{fs::PermissionsExt, process::CommandExt},
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread,
@@ -316,10 +316,14 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Nothing outlives its test: the daemon first, which would start what waits, then all that has its place from it.
+        // Nothing outlives its test: the daemon first, which would start what waits, then all whose environment names its
+        // place, as that of each of its jobs does.
         self.kill();
-        let is_ours =
-            |process: &Process| process.variable("PLACE").as_deref() == Some(self.place().as_os_str());
+        let place = self.place().as_os_str().as_bytes();
+        let names_it = |variable: &Vec<u8>| variable.windows(place.len()).any(|part| part == place);
+        let is_ours = |process: &Process| {
+            process.environment().is_some_and(|environment| environment.iter().any(names_it))
+        };
         for _ in 0..1000 {
             let mut left = Process::all().filter(is_ours).peekable();
             if left.peek().is_none() {
