@@ -423,9 +423,11 @@ mod tests {
 
     #[test]
     fn a_step_waits_for_the_figures_and_not_for_what_follows() {
-        let script =
-            r"printf '\0ok\0\0'; grep -qx end; echo 'a remark' >&2; printf '\0end\0peak 5\n\0'; exec sleep 5";
-        let finished = shell(script).unwrap().finish();
+        let script = format!(
+            r"printf '\0ok\0\0'; grep -qx end; echo 'a remark' >&2; printf '\0end\0peak 5\n\0'; exec sleep {}",
+            2 * END.as_secs()
+        );
+        let finished = shell(&script).unwrap().finish();
         assert_eq!(
             (finished.remark.as_deref(), finished.figures.as_slice()),
             (Some("a remark"), &b"peak 5\n"[..])
@@ -434,8 +436,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_command_line_comes_later() {
-        let script =
-            r"read -r length; printf '\0ok\0A=%s\0\0' $length; head -c $length | tr '\0' ,; exec sleep 5";
+        let script = r"read -r length; printf '\0ok\0A=%s\0\0' $length; head -c $length | tr '\0' ,; exec cat >/dev/null";
         let arguments = [c"sh".to_owned(), c"-c".to_owned(), CString::new(script).unwrap()];
         let begun = Begun::start(c"/bin/sh", &arguments, &[], &identity()).unwrap();
         begun.complete(b"/a b", 0o27, &[c"x".to_owned(), c"".to_owned()]);
