@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 /// Exact comparisons that wait at most to be taken.
 const EXACT: usize = 4096;
 
-/// Differences that count as another while an account changes, and how many are kept: the driver hands out memory in steps of 2 MiB.
+/// Differences beyond an account that changes count as one within this: the driver hands out memory in steps of 2 MiB.
 const STEP: u64 = 2 << 20;
+
+/// How many of such differences are counted at most.
 const BUSY: usize = 64;
 
 /// Comparisons so far.

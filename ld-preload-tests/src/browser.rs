@@ -86,7 +86,7 @@ impl Browser {
         }
     }
 
-    /// Opens an address in a page of this size, and waits until it has loaded.
+    /// Opens an address in a page of this size, and waits until it has loaded and is drawn.
     #[track_caller]
     pub fn open(&mut self, url: &str, (width, height): (u32, u32)) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
@@ -95,6 +95,7 @@ impl Browser {
         self.ask("Page.navigate", &json!({ "url": "about:blank" }));
         self.ask("Page.navigate", &json!({ "url": url }));
         self.wait("location.href !== 'about:blank' && document.readyState === 'complete'");
+        self.settle();
     }
 
     /// The value of an expression, which may be a promise.
@@ -126,7 +127,7 @@ impl Browser {
 
     /// Waits until what the page observes of its sizes is drawn: one frame observes them, and the next draws.
     #[track_caller]
-    pub fn drawn(&mut self) {
+    fn settle(&mut self) {
         self.value("(async () => { for (let frames = 0; frames < 3; frames++) await new Promise(requestAnimationFrame); })()");
     }
 
@@ -144,12 +145,13 @@ impl Browser {
         self.ask("Input.dispatchKeyEvent", &up);
     }
 
-    /// A picture of what the window shows, as a PNG.
+    /// A picture of what the window shows, once it is drawn, as a PNG.
     ///
     /// # Panics
     /// If the browser takes none.
     #[track_caller]
     pub fn picture(&mut self) -> Vec<u8> {
+        self.settle();
         let shot = self.ask("Page.captureScreenshot", &json!({ "format": "png" }));
         let text = shot["data"].as_str().expect("a picture");
         base64::engine::general_purpose::STANDARD.decode(text).expect("base64")

@@ -325,12 +325,14 @@ impl Drop for Daemon {
             process.environment().is_some_and(|environment| environment.iter().any(names_it))
         };
         for _ in 0..1000 {
-            let mut left = Process::all().filter(is_ours).peekable();
-            if left.peek().is_none() {
+            let left: Vec<Process> = Process::all().filter(is_ours).collect();
+            if left.is_empty() {
                 break;
             }
-            // SAFETY: a plain system call on a process of this test.
-            left.for_each(|process| _ = unsafe { libc::kill(process.0.cast_signed(), libc::SIGKILL) });
+            for process in left {
+                // SAFETY: a plain system call on a process of this test.
+                unsafe { libc::kill(process.0.cast_signed(), libc::SIGKILL) };
+            }
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -109,9 +109,7 @@ type Pixels = Vec<Vec<[u8; 3]>>;
 /// A picture of a part of the page.
 fn shot(browser: &mut Browser, url: &str, theme: &str, part: &str) -> Pixels {
     browser.open(url, SIZE);
-    browser.drawn();
     browser.value(&format!("document.documentElement.dataset.theme = '{theme}'; {{ {part} }}"));
-    browser.drawn();
     decode(&browser.picture())
 }
 

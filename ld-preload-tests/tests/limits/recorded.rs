@@ -1,8 +1,6 @@
 //! Limits in profiles and reports.
 
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use radrm_preload_tests::{
     artifacts,
@@ -13,6 +11,8 @@ use radrm_preload_tests::{
 use radrm_profile::model::MemoryLimit;
 use radrm_profile::model::postmortem::Scope;
 use radrm_profile::{Bytes, Nanos, Profile};
+
+use super::mps::until;
 
 /// `steps.c` under these limits, waiting at its first `pause`.
 fn started(rig: &Rig, options: &[&str], steps: &[&str]) -> Running {
@@ -27,22 +27,13 @@ fn limits(rig: &Rig) -> Vec<MemoryLimit> {
     Profile::open(&rig.profile_path()).expect("a profile").memory_limits
 }
 
-/// Waits until the profile of a job that runs has so many limits: the job is looked at a few times a second.
-#[track_caller]
-fn until_recorded(rig: &Rig, number: usize) {
-    let begun = Instant::now();
-    while Profile::open(&rig.profile_path()).map_or(0, |profile| profile.memory_limits.len()) < number {
-        assert!(begun.elapsed() < Duration::from_secs(PATIENCE), "{number} limits are recorded");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn a_limit_that_refused_nothing_is_recorded_with_its_changes() {
     let rig = Rig::emulated("1xA100-40GB");
     let steps = ["use:0", "alloc:a:1g", "pause", "alloc:b:1g"];
     let mut job = started(&rig, &["--mem-limit", "6GiB"], &steps);
-    until_recorded(&rig, 1);
+    // The job is looked at a few times a second.
+    until(|| Profile::open(&rig.profile_path()).is_ok_and(|profile| !profile.memory_limits.is_empty()));
     let mut change = Command::new(artifacts::file("radrm"));
     change.args(["quota", "set", &job.pid().to_string(), "4GiB"]);
     child::run(change, PATIENCE).ok();

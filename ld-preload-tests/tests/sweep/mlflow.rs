@@ -4,6 +4,8 @@
 use std::net::TcpListener;
 use std::path::Path;
 
+use radrm_preload_tests::python;
+
 use super::*;
 
 /// Prints what the server has of an experiment, a line for each run, with the file that its profile was fetched to.
@@ -58,11 +60,7 @@ fn export(place: &Place, address: &str) -> Ended {
 
 #[test]
 fn runs_of_a_sweep_arrive_on_a_server_of_mlflow_once() {
-    let python = artifacts::workspace().join("target/venv-mlflow/bin/python3");
-    if !python.exists() {
-        eprintln!("skipped: {} is not there (cargo xtask venv --frameworks)", python.display());
-        return;
-    }
+    let Some(python) = python::framework("venv-mlflow") else { return };
     let place = place(
         "command = \"python3 allocate.py {mib} {mib}.asked 1\"\nemulate = \"A100-40GB\"\n[axes]\nmib = [300, 500]\n",
     );
