@@ -4,14 +4,18 @@ use radrm_telemetry::ledger::{Amount, words};
 
 use crate::LimitError;
 
-/// The units: powers of 1024 and of 1000. A single letter stands for either, depending on whom one
-/// asks, and is not accepted.
-const UNITS: [(&str, u64); 10] = [
+/// The units: powers of 1024, as Kubernetes writes them too, and of 1000. A single letter stands for either, depending
+/// on whom one asks, and is not accepted.
+const UNITS: [(&str, u64); 14] = [
     ("b", 1),
     ("kib", 1 << 10),
     ("mib", 1 << 20),
     ("gib", 1 << 30),
     ("tib", 1 << 40),
+    ("ki", 1 << 10),
+    ("mi", 1 << 20),
+    ("gi", 1 << 30),
+    ("ti", 1 << 40),
     ("kb", 1_000),
     ("mb", 1_000_000),
     ("gb", 1_000_000_000),
@@ -19,15 +23,55 @@ const UNITS: [(&str, u64); 10] = [
     ("bytes", 1),
 ];
 
+/// The units of HAMi's variables, which are powers of 1024.
+const HAMI_UNITS: [(char, u64); 3] = [('k', 1 << 10), ('m', 1 << 20), ('g', 1 << 30)];
+
+/// Largest amount that is read, in words.
+const ANY_GPU: &str = "any GPU has";
+
 /// Digits after the point that are read.
 const DECIMALS: u32 = 9;
 
 /// Below this a number without a unit is taken for a slip: nothing on a GPU is that small.
 const SMALLEST_PLAIN: u64 = 1 << 20;
 
-/// Reads `10GiB`, `1.5 GB`, `50%`, plain bytes, or `none`.
+/// Reads `10GiB`, `10Gi`, `1.5 GB`, `50%`, plain bytes, or `none`.
 pub fn parse(text: &str) -> Result<Amount, LimitError> {
-    parse_up_to(text, words::LARGEST, "any GPU has")
+    parse_up_to(text, words::LARGEST, ANY_GPU)
+}
+
+/// Reads bytes as HAMi's variables state them: `3g`, `3000m`, `1048576k`, or plain bytes. `None`: 0, which is no limit there.
+///
+/// # Errors
+/// [`LimitError::NoHamiAmount`], also for what HAMi reads as another amount than it seems to be (`3GiB`, `1.5g`, `010g`).
+pub fn hami_bytes(text: &str) -> Result<Option<u64>, LimitError> {
+    let bad = || LimitError::NoHamiAmount(text.to_owned());
+    let unit = HAMI_UNITS.iter().find(|(letter, _)| text.ends_with([*letter, letter.to_ascii_uppercase()]));
+    let number = if unit.is_some() { text.get(..text.len() - 1).ok_or_else(bad)? } else { text };
+    let number = whole(number).ok_or_else(bad)?;
+    match number.checked_mul(unit.map_or(1, |(_, factor)| *factor)) {
+        Some(0) => Ok(None),
+        Some(bytes @ 1..SMALLEST_PLAIN) if unit.is_none() => Err(LimitError::FewHamiBytes(bytes)),
+        Some(bytes @ ..=words::LARGEST) => Ok(Some(bytes)),
+        _ => Err(LimitError::TooLarge { text: text.to_owned(), bound: ANY_GPU.to_owned() }),
+    }
+}
+
+/// Reads MiB as the variables of NVIDIA's container toolkit state them: `4096`. Gives bytes.
+///
+/// # Errors
+/// [`LimitError::NoMebibytes`], also for 0.
+pub fn toolkit_bytes(text: &str) -> Result<u64, LimitError> {
+    let number = whole(text).filter(|number| *number > 0);
+    let number = number.ok_or_else(|| LimitError::NoMebibytes(text.to_owned()))?;
+    let bytes = number.checked_mul(1 << 20).filter(|bytes| *bytes <= words::LARGEST);
+    bytes.ok_or_else(|| LimitError::TooLarge { text: text.to_owned(), bound: ANY_GPU.to_owned() })
+}
+
+/// Decimal digits; others read a leading 0 as the sign of another base.
+fn whole(text: &str) -> Option<u64> {
+    let is_decimal = text == "0" || !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_decimal)
 }
 
 /// Reads bytes of a GPU's memory: `10GiB`.
@@ -144,6 +188,11 @@ mod tests {
             ("10GiB", 10 << 30),
             ("10 GiB", 10 << 30),
             ("10gib", 10 << 30),
+            ("4Gi", 4 << 30),
+            ("4096Mi", 4 << 30),
+            ("1.5Gi", 3 << 29),
+            ("2097152Ki", 2 << 30),
+            ("1Ti", 1 << 40),
             ("10GB", 10_000_000_000),
             ("500MiB", 500 << 20),
             ("1.5GiB", 3 << 29),
@@ -169,13 +218,16 @@ mod tests {
             ("", "is no amount"),
             ("GiB", "is no amount"),
             ("10XiB", "is no amount"),
+            ("4GBi", "write for instance 10GiB or 10Gi"),
+            ("4Pi", "is no amount"),
+            ("1e9", "is no amount"),
             ("-5GiB", "is no amount"),
             ("1.2.3GiB", "is no amount"),
             ("1.GiB", "is no amount"),
             (".5GiB", "is no amount"),
             ("10GiB x", "is no amount"),
-            ("10G", "write 10GiB (2^30 bytes each) or 10GB (10^9)"),
-            ("10k", "write 10KiB (2^10 bytes each) or 10KB (10^3)"),
+            ("10G", "write 10GiB or 10Gi (2^30 bytes each), or 10GB (10^9)"),
+            ("10k", "write 10KiB or 10Ki (2^10 bytes each), or 10KB (10^3)"),
             ("10", "write 10GiB, 10MiB or 10%"),
             ("101%", "between 0% and 100%"),
             ("100.001%", "between 0% and 100%"),
@@ -204,6 +256,50 @@ mod tests {
                 proptest::prop_assert!(!error.to_string().is_empty());
             }
         }
+    }
+
+    #[test]
+    fn hami_amounts_are_powers_of_1024() {
+        for (text, expected) in [
+            ("3g", Some(3 << 30)),
+            ("3G", Some(3 << 30)),
+            ("3000m", Some(3000 << 20)),
+            ("1048576K", Some(1 << 30)),
+            ("1073741824", Some(1 << 30)),
+            ("512k", Some(512 << 10)),
+            ("0", None),
+            ("0m", None),
+        ] {
+            assert_eq!(hami_bytes(text), Ok(expected), "{text}");
+        }
+        for (text, part) in [
+            ("", "write 3g, 3000m"),
+            ("g", "write 3g, 3000m"),
+            ("-3g", "write 3g, 3000m"),
+            ("+3g", "write 3g, 3000m"),
+            ("3GiB", "write 3g, 3000m"),
+            ("1.5g", "write 3g, 3000m"),
+            ("010g", "write 3g, 3000m"),
+            ("0x10g", "write 3g, 3000m"),
+            ("3 g", "write 3g, 3000m"),
+            ("3gé", "write 3g, 3000m"),
+            ("1024", "1024 bytes, which no program can work with: write 1024m"),
+            ("2048g", "more than any GPU"),
+            ("99999999999999g", "more than any GPU"),
+        ] {
+            let sentence = hami_bytes(text).unwrap_err().to_string();
+            assert!(sentence.contains(part) && sentence.lines().count() <= 1, "{text}: {sentence}");
+        }
+    }
+
+    #[test]
+    fn toolkit_amounts_are_whole_mebibytes() {
+        assert_eq!((toolkit_bytes("4096"), toolkit_bytes("1")), (Ok(4 << 30), Ok(1 << 20)));
+        for text in ["", "0", "4Gi", "4096Mi", "1.5", "-1", "+1", "0x10", " 4"] {
+            let sentence = toolkit_bytes(text).unwrap_err().to_string();
+            assert!(sentence.contains("write 4096 for 4 GiB"), "{text}: {sentence}");
+        }
+        assert!(toolkit_bytes("9999999").unwrap_err().to_string().contains("more than any GPU"));
     }
 
     #[test]

@@ -14,14 +14,14 @@ use crate::requested::Name;
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum LimitError {
-    #[error("`{0}` is no amount of memory: write for instance 10GiB, 500MB, 50% or plain bytes")]
+    #[error("`{0}` is no amount of memory: write for instance 10GiB or 10Gi, 500MB, 50% or plain bytes")]
     NoAmount(String),
     #[error("`{0}` is no amount of memory such as 10GiB")]
     NotBytes(String),
     #[error("`{0}` is not a share between 0% and 100%")]
     NoShare(String),
     #[error(
-        "`{text}` can mean two things: write {number}{letter}iB (2^{} bytes each) or {number}{letter}B (10^{})",
+        "`{text}` can mean two things: write {number}{letter}iB or {number}{letter}i (2^{} bytes each), or {number}{letter}B (10^{})",
         10 * power, 3 * power
     )]
     AmbiguousUnit { text: String, number: String, letter: char, power: usize },
@@ -29,6 +29,23 @@ pub enum LimitError {
     TooLarge { text: String, bound: String },
     #[error("`{0}` means {0} bytes, which no program can work with: write {0}GiB, {0}MiB or {0}%")]
     TooSmall(String),
+    #[error(
+        "`{0}` is not an amount in HAMi's units: write 3g, 3000m or 3072000k (powers of 1024), or plain bytes"
+    )]
+    NoHamiAmount(String),
+    #[error("`{0}` means {0} bytes, which no program can work with: write {0}m for MiB or {0}g for GiB")]
+    FewHamiBytes(u64),
+    #[error(
+        "`{0}` is not a whole number of MiB, as NVIDIA's container toolkit reads it: write 4096 for 4 GiB"
+    )]
+    NoMebibytes(String),
+    #[error("`{0}` MiB is more than the {1} MiB of NVIDIA_GPU_MEMORY_LIMIT: a request is at most the limit")]
+    RequestAboveLimit(String, String),
+    #[error(
+        "which GPU the program numbers so is not known, as the GPUs differ: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the \
+         GPU in --mem-limit"
+    )]
+    UnknownOrder,
     #[error("`{0}` is no percentage between 1 and 100")]
     NoPercentage(String),
     #[error("`{0}` is no mode that lets its owner write, such as 0644")]
