@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Environment variables that change what a GPU program does with memory and
 /// devices. Only these go into a profile: others may hold secrets.
-const ENVIRONMENT: [&str; 16] = [
+const ENVIRONMENT: [&str; 20] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
     "CUDA_DEVICE_MAX_CONNECTIONS",
@@ -16,6 +16,10 @@ const ENVIRONMENT: [&str; 16] = [
     "CUDA_MPS_PIPE_DIRECTORY",
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    "CUDA_DEVICE_MEMORY_LIMIT",
+    "CUDA_DEVICE_SM_LIMIT",
+    "NVIDIA_GPU_MEMORY_LIMIT",
+    "NVIDIA_GPU_MEMORY_REQUEST",
     "NVIDIA_VISIBLE_DEVICES",
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",

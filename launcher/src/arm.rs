@@ -157,14 +157,15 @@ impl<'a> Prepared<'a> {
     fn share(&self, channel: Option<&Channel>, environment: &mut Environment) -> Result<(), LaunchError> {
         if let (Some(channel), Some(percent)) = (channel, self.budget) {
             channel.share(percent, self.machine.as_deref()).map_err(LaunchError::Share)?;
+            let limit = if self.plan.sm_limit.is_some() { "--sm-limit" } else { "the share" };
             self.remarks.one(&format!(
-                "MPS is not used: --sm-limit is held by a launch budget, {} % of the time on each GPU",
+                "MPS is not used: {limit} is held by a launch budget, {} % of the time on each GPU",
                 percent.0
             ));
-        } else if let (Some(Percentage(percent)), false) = (self.plan.sm_limit, self.mps) {
+        } else if let (Some(Percentage(percent)), false) = (self.sm_limit, self.mps) {
             environment.set(SHARE_VARIABLE, percent.to_string().as_bytes());
         } else if let (Some(Percentage(percent)), false) = (self.plan.measured_share, self.mps)
-            && self.plan.sm_limit.is_none()
+            && self.sm_limit.is_none()
             && environment.get(SHARE_VARIABLE).is_none()
             && share::by_mps(environment)
         {
@@ -177,7 +178,7 @@ impl<'a> Prepared<'a> {
         let (no_mps, limits) = (Mps::default(), self.limits());
         let wanted = Wanted {
             asked: self.plan.mps,
-            share: self.plan.sm_limit,
+            share: self.sm_limit,
             measured: self.plan.measured_share,
             config: self.node.as_ref().map_or(&no_mps, |limits| &limits.scopes.mps),
             directory: &self.ledgers.private_directory(rustix::process::getuid().as_raw()),

@@ -14,6 +14,7 @@ use radrm_limits::program::environment::Environment;
 use radrm_limits::program::target;
 use radrm_limits::share;
 use radrm_limits::start::{Limits, Machine};
+use radrm_limits::variables::{FromVariables, Stated};
 
 use crate::cli::{Plan, ReportTo};
 use crate::emulated::Emulated;
@@ -43,6 +44,8 @@ pub struct Prepared<'a> {
     pub(crate) node: Option<Limits>,
     /// Whether MPS is to be used.
     pub(crate) mps: bool,
+    /// The share of the GPUs that the job may use: of the command line, or of the environment.
+    pub(crate) sm_limit: Option<Percentage>,
     /// A share of the GPUs' time that MPS does not keep.
     pub(crate) budget: Option<Percentage>,
     pub(crate) remarks: Remarks,
@@ -87,8 +90,10 @@ impl<'a> Prepared<'a> {
         let ledgers = Ledgers::of(machine.as_deref());
         let gpus = Machine::new(nvml.clone());
         let node = if !inside_limits(&environment) {
-            let limits = Limits::of_job(plan.mem_limit.as_ref(), ledgers.clone(), nvml);
-            let limits = limits?;
+            let limits = Limits::of_job(plan.mem_limit.as_ref(), ledgers.clone(), nvml)?;
+            let share = plan.sm_limit.is_some() || matches!(plan.mps, Some(Some(_)));
+            let stated = Stated { memory: plan.mem_limit.is_some(), share };
+            let limits = limits.with_variables(&environment, stated)?;
             Some(match &plan.steps {
                 Some(request) => limits.among_steps(request)?,
                 None => limits,
@@ -100,8 +105,14 @@ impl<'a> Prepared<'a> {
         };
         let no_mps = Mps::default();
         let mps = service::wanted(plan.mps, node.as_ref().map_or(&no_mps, |limits| &limits.scopes.mps));
+        let sm_limit = plan.sm_limit.or_else(|| {
+            let limits = node.as_ref()?;
+            let configured = limits.scopes.mps.active_thread_percentage.filter(|_| mps);
+            let share = limits.from_variables.share?;
+            Some(configured.map_or(share, |configured| share.min(configured)))
+        });
         // MPS takes the share where the program will use it; elsewhere its launches are held back.
-        let budget = plan.sm_limit.filter(|_| !mps && !share::by_mps(&environment));
+        let budget = sm_limit.filter(|_| !mps && !share::by_mps(&environment));
         let remarks = Remarks { quiet: plan.quiet };
         let prepared = Self {
             plan,
@@ -116,11 +127,16 @@ impl<'a> Prepared<'a> {
             gpus,
             node,
             mps,
+            sm_limit,
             budget,
             remarks,
         };
         if let Some(what) = prepared.limited() {
             prepared.preload.keeps(what, &plan.command[0], &prepared.environment)?;
+        }
+        if let Some(limits) = &prepared.node {
+            let FromVariables { taken, ignored, .. } = limits.from_variables.clone();
+            remarks.all(taken.into_iter().chain(ignored));
         }
         remarks.all(prepared.preload.remarks(&plan.command[0], &prepared.environment));
         remarks.all(prepared.limits().iter().flat_map(|limits| limits.remarks()));

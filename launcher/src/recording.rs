@@ -150,6 +150,8 @@ pub struct Start<'a> {
     pub ledgers: Vec<(Scope, LedgerView)>,
     /// The mode of the profile, if one was asked for.
     pub profile_mode: Option<u32>,
+    /// Sentences for the report.
+    pub notes: Vec<String>,
 }
 
 impl Recording {
@@ -215,6 +217,7 @@ impl Recording {
             nvml,
             entry_name,
             unseen,
+            notes: start.notes,
             gpu_clock,
             ledgers: start.ledgers,
             digest: start.kept,

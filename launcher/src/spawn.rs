@@ -77,6 +77,7 @@ impl Prepared<'_> {
             dry: plan.dry_run.is_some(),
             ledgers: started.ledgers.views.clone(),
             profile_mode: plan.profile_mode.or_else(|| self.node.as_ref()?.scopes.profile_mode),
+            notes: self.node.iter().filter_map(|limits| limits.from_variables.taken.clone()).collect(),
         };
         let unseen = self.preload.unseen(&plan.command[0], self.program.as_deref(), &self.environment);
         let mut recording = Recording::begin(started.channel, start, &self.profile, unseen)

@@ -16,6 +16,7 @@
 //! [job]
 //! mem-limit = "30GiB"              # each job that asks for nothing else
 //! mem-limit-max = "60GiB"          # each job, whatever it asks for
+//! limits-from-environment = true   # HAMi's and the container toolkit's variables tighten a job's limits
 //! profile-mode = "0640"            # who may read profiles; 0600 without
 //!
 //! [mps]
@@ -83,6 +84,8 @@ pub struct Job {
     pub mem_limit: Option<Text<RequestedLimits>>,
     /// A job, whatever it asks for.
     pub mem_limit_max: Option<Text<RequestedLimits>>,
+    /// Variables that other tools set in its environment tighten its limits.
+    pub limits_from_environment: Option<bool>,
     /// The mode of its profile.
     pub profile_mode: Option<Mode>,
 }
@@ -144,7 +147,7 @@ impl<'de> Deserialize<'de> for Mode {
 }
 
 /// 1 to 100.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Percentage(pub u8);
 
 impl Percentage {
@@ -218,6 +221,7 @@ mod tests {
         assert_eq!(config.group["students"].mem_limit_each.as_ref().unwrap().to_string(), "10GiB");
         assert_eq!(config.job.mem_limit_max.as_ref().unwrap().to_string(), "60GiB");
         assert_eq!(config.job.profile_mode, Some(Mode(0o640)));
+        assert_eq!(config.job.limits_from_environment, Some(true));
         assert_eq!(config.mps.active_thread_percentage, Some(Percentage(50)));
         assert_eq!(read("").unwrap(), Config::default());
     }
@@ -237,7 +241,8 @@ mod tests {
         assert!(default.mem_limit.is_some() && user["alice"].mem_limit.is_some());
         let Group { mem_limit, mem_limit_each } = &group["students"];
         assert!(mem_limit.is_some() && mem_limit_each.is_some());
-        let Job { mem_limit, mem_limit_max, profile_mode } = job;
+        let Job { mem_limit, mem_limit_max, limits_from_environment, profile_mode } = job;
+        assert_eq!(limits_from_environment, Some(true));
         assert!(mem_limit.is_some() && mem_limit_max.is_some() && profile_mode.is_some());
         let Mps { enable, active_thread_percentage, pipe_directory } = mps;
         assert!(enable == Some(false) && active_thread_percentage.is_some() && pipe_directory.is_some());

@@ -5,7 +5,8 @@
 //! A limit has an amount and, if it is named, a GPU. Amounts come from the command line
 //! ([`requested`]) and from configuration files ([`config`], [`files`]); names are resolved through
 //! NVML ([`resolve`]); [`scopes`] puts together what holds for the job, for its user and
-//! for the groups of its user, [`steps`] what the steps of a job share; and [`start`] brings it into force before the program starts. [`mps`] does it
+//! for the groups of its user, [`steps`] what the steps of a job share; [`variables`] has the limits that other tools
+//! state in the environment, and [`start`] brings it into force before the program starts. [`mps`] does it
 //! with NVIDIA's service.
 //!
 //! [`jobs`] finds the jobs that are there, and [`audit`] the processes that none of them counts.
@@ -34,5 +35,6 @@ pub mod setup;
 pub mod share;
 pub mod start;
 pub mod steps;
+pub mod variables;
 
 pub use error::LimitError;

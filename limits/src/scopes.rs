@@ -125,6 +125,8 @@ pub struct Scopes {
     pub mps: Mps,
     /// The cap on jobs, if it is stricter than what was asked for.
     pub capped: bool,
+    /// Permission for limits in the environment; the first file that says it decides.
+    pub limits_from_environment: Option<bool>,
     /// The mode of the job's profile: what all files that name one allow.
     pub profile_mode: Option<u32>,
 }
@@ -164,6 +166,8 @@ pub fn gather(
             scopes.mps.active_thread_percentage.or(config.mps.active_thread_percentage);
         scopes.mps.pipe_directory =
             scopes.mps.pipe_directory.take().or_else(|| config.mps.pipe_directory.clone());
+        scopes.limits_from_environment =
+            scopes.limits_from_environment.or(config.job.limits_from_environment);
         if let Some(mode) = config.job.profile_mode {
             scopes.profile_mode = Some(scopes.profile_mode.map_or(mode.0, |known| known & mode.0));
         }
@@ -302,6 +306,13 @@ mod tests {
         assert_eq!(scopes(None, &["[job]\nmem-limit-max='8GiB'"]).job, Some(general(8)));
         assert_eq!(scopes(Some("6GiB"), &[]).job, Some(general(6)));
         assert!(!scopes(None, &[""]).any());
+    }
+
+    #[test]
+    fn the_first_file_decides_about_limits_from_the_environment() {
+        let of = |files: &[&str]| scopes(None, files).limits_from_environment;
+        let (yes, no) = ("[job]\nlimits-from-environment=true", "[job]\nlimits-from-environment=false");
+        assert_eq!((of(&[""]), of(&["", yes]), of(&[no, yes])), (None, Some(true), Some(false)));
     }
 
     #[test]

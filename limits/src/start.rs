@@ -19,6 +19,7 @@ use super::requested::RequestedLimits;
 use super::resolve::{amount_for, resolve, stricter};
 use super::scopes::{self, Person, Scopes};
 use super::steps::{StepsRequest, StepsScope};
+use super::variables::{self, FromVariables, Stated};
 use super::{amount, files};
 use crate::LimitError;
 use crate::program::environment::Environment;
@@ -38,6 +39,8 @@ pub struct Limits {
     ledgers: Ledgers,
     /// The job whose steps share [`Scopes::steps`].
     steps_of: Option<String>,
+    /// What the environment adds.
+    pub from_variables: FromVariables,
 }
 
 /// Limits that hold. The ledgers live in files; with this goes what has to be given up at the end.
@@ -102,7 +105,18 @@ impl Limits {
         let person = if files.is_empty() { Person::own_ids() } else { Person::own() };
         let mut scopes = scopes::gather(asked, &files, &person, &|| machine.inventory())?;
         overrides::apply(&ledgers, &mut scopes, &person, &|| machine.inventory())?;
-        Ok(Self { scopes, person, machine, ledgers, steps_of: None })
+        let from_variables = FromVariables::default();
+        Ok(Self { scopes, person, machine, ledgers, steps_of: None, from_variables })
+    }
+
+    /// Tightens the job's limits by those that other tools state in its environment, where the configuration permits it.
+    ///
+    /// # Errors
+    /// As [`variables::tighten`].
+    pub fn with_variables(mut self, environment: &Environment, stated: Stated) -> Result<Self, LimitError> {
+        let gpus = || self.machine.inventory();
+        self.from_variables = variables::tighten(environment, stated, &mut self.scopes, &gpus)?;
+        Ok(self)
     }
 
     /// Adds what a step of a job may take, and all its steps together.

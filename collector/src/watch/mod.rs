@@ -71,6 +71,8 @@ pub struct WatchOptions {
     pub entry_name: EntryName,
     /// Parts of the job that cannot be read; see [`Profile::unseen`].
     pub unseen: Vec<String>,
+    /// Sentences about the start of the job, for the profile's notes.
+    pub notes: Vec<String>,
     /// What the GPUs' time is. Where it is not real no load is recorded.
     pub gpu_clock: GpuClock,
     /// The ledgers of limits on memory, with whom they apply to.
@@ -86,6 +88,7 @@ impl Default for WatchOptions {
             digest: true,
             entry_name: |_| None,
             unseen: Vec::new(),
+            notes: Vec::new(),
             gpu_clock: GpuClock::Real,
             ledgers: Vec::new(),
         }
@@ -228,6 +231,9 @@ impl<S: Source> Watch<S> {
         };
         for clause in &options.unseen {
             watch.write(Record::Unseen(clause.clone()));
+        }
+        for sentence in &options.notes {
+            watch.write(Record::Note(sentence.clone()));
         }
         watch.begin_load(options.gpu_clock);
         watch

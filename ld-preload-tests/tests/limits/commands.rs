@@ -45,12 +45,17 @@ impl Node {
 
     /// `steps.c` under `radrm-run` with these options.
     pub(super) fn run(&self, options: &[&str], steps: &[&str]) -> Command {
+        self.run_aloud(&[&["--quiet"], options].concat(), steps)
+    }
+
+    /// The same with remarks and a report.
+    pub(super) fn run_aloud(&self, options: &[&str], steps: &[&str]) -> Command {
         for library in ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so"] {
             artifacts::file(library);
         }
         let mut command = self.rig.bare_command(artifacts::file("radrm-run"));
         self.prepare(&mut command);
-        command.args(["--no-dataset", "--no-profile", "--quiet", "--machine"]).arg(self.rig.machine_path());
+        command.args(["--no-dataset", "--no-profile", "--machine"]).arg(self.rig.machine_path());
         command.args(options).arg("--").arg(programs::compile("steps.c", &[])).args(steps);
         command
     }
@@ -95,7 +100,7 @@ impl Node {
     }
 
     /// `radrm quota show --json`, on this machine.
-    fn shown(&self, words: &[&str]) -> serde_json::Value {
+    pub(super) fn shown(&self, words: &[&str]) -> serde_json::Value {
         let machine = self.rig.machine_path().display().to_string();
         let words = [&["show", "--json", "--machine", &machine], words].concat();
         serde_json::from_str(&self.quota(&words).ok().stdout).expect("JSON")

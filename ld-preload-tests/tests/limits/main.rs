@@ -18,3 +18,4 @@ mod targets;
 mod throttle;
 mod throttle_node;
 mod users;
+mod variables;

@@ -2,8 +2,35 @@
 
 use radrm_os::nvml::{Gpu, Inventory};
 
+use super::warnings::text;
+use crate::program::environment::Environment;
+
 /// The variable that says it.
 pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
+
+/// The variable that says how they are numbered.
+const ORDER: &str = "CUDA_DEVICE_ORDER";
+
+/// The GPUs that a program with this environment sees, as [`gpus`] finds them.
+#[must_use]
+pub fn seen<'a>(inventory: &'a Inventory, environment: &Environment) -> Option<Vec<&'a Gpu>> {
+    // An empty variable hides all GPUs.
+    let visible = text(environment, VARIABLE).or_else(|| environment.get(VARIABLE).map(|_| ""));
+    gpus(inventory, visible, text(environment, ORDER))
+}
+
+/// The same by the numbers that the program has for them; `None` also if only the order cannot be known.
+#[must_use]
+pub fn numbered<'a>(inventory: &'a Inventory, environment: &Environment) -> Option<Vec<&'a Gpu>> {
+    let is_listed = environment.get(VARIABLE).is_some();
+    let all: Vec<&Gpu> = inventory.usable().collect();
+    (is_listed || is_ordered(&all, text(environment, ORDER))).then(|| seen(inventory, environment)).flatten()
+}
+
+/// Whether the driver's order of the GPUs is NVML's.
+fn is_ordered(all: &[&Gpu], order: Option<&str>) -> bool {
+    order == Some("PCI_BUS_ID") || all.windows(2).all(|pair| pair[0].name == pair[1].name)
+}
 
 /// The GPUs that a program sees with this `CUDA_VISIBLE_DEVICES`, in its order; `None` if that cannot
 /// be known from outside: numbers count the GPUs in the driver's order, which is NVML's only if
@@ -16,8 +43,7 @@ pub fn gpus<'a>(
 ) -> Option<Vec<&'a Gpu>> {
     let all: Vec<&Gpu> = inventory.usable().collect();
     let Some(visible) = visible else { return Some(all) };
-    let same_model = all.windows(2).all(|pair| pair[0].name == pair[1].name);
-    let ordered = order == Some("PCI_BUS_ID") || same_model;
+    let ordered = is_ordered(&all, order);
     let mut seen: Vec<&Gpu> = Vec::new();
     for part in visible.split(',').map(str::trim) {
         let found = match part.parse::<usize>() {

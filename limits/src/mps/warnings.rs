@@ -56,10 +56,7 @@ pub fn wrong_entry(environment: &Environment, limit: &str, gpus: &Gpus<'_>) -> O
         }
     };
     let inventory = gpus().ok()?;
-    let visible = text(environment, visible::VARIABLE);
-    // An empty variable hides all GPUs.
-    let visible = visible.or_else(|| environment.get(visible::VARIABLE).map(|_| ""));
-    let seen = visible::gpus(&inventory, visible, text(environment, "CUDA_DEVICE_ORDER"))?;
+    let seen = visible::seen(&inventory, environment)?;
     let device = fence::unseen(&devices, &seen)?;
     Some(format!("{name} names GPU {device}, which the program does not see: MPS drops the whole list"))
 }
