@@ -50,6 +50,7 @@ pub(crate) enum Command {
 Examples:
   radrm cdi generate
   radrm cdi generate 10GiB 50%
+  radrm cdi generate 100% --limits-from-environment
   docker run --device nvidia.com/gpu=0 --device radrm.dev/limit=10GiB IMAGE radrm-run -- python3 train.py")]
     Generate(Flags),
     /// Give a container what its Slurm step has, then run its OCI runtime
@@ -80,6 +81,10 @@ pub(crate) struct Flags {
     /// environment; only for images with glibc
     #[arg(long)]
     preload: bool,
+    /// Let variables of HAMi and of NVIDIA's container toolkit (CUDA_DEVICE_MEMORY_LIMIT, NVIDIA_GPU_MEMORY_LIMIT, ...) in
+    /// a container tighten the limit of its device, unless the node's configuration forbids it
+    #[arg(long)]
+    limits_from_environment: bool,
 }
 
 /// Writes the specification and the files that its devices mount.
@@ -110,7 +115,7 @@ pub(crate) fn generate(flags: &Flags) -> Result<(), Failure> {
     for limit in named {
         let Some(name) = name(limit) else { continue };
         let file = folder.join(format!("{name}.toml"));
-        write(&file, &format!("[job]\nmem-limit = \"{limit}\"\nmem-limit-max = \"{limit}\"\n"))?;
+        write(&file, &configuration(limit, flags.limits_from_environment))?;
         let mounts = [vec![Mount::read_only(file, LIMIT)], common.clone()].concat();
         let env = vec![format!("{}={LIMIT}", radrm_limits::files::FURTHER)];
         devices.push(Device { name, container_edits: Edits { env, mounts } });
@@ -121,6 +126,12 @@ pub(crate) fn generate(flags: &Flags) -> Result<(), Failure> {
     }
     specification.write(&flags.output).map_err(|error| at(&flags.output, error))?;
     print(&format!("{}: {} devices of {KIND}\n", flags.output.display(), specification.devices().len()))
+}
+
+/// The configuration of a container with this limit.
+fn configuration(limit: &str, from_environment: bool) -> String {
+    let permission = if from_environment { "limits-from-environment = true\n" } else { "" };
+    format!("[job]\nmem-limit = \"{limit}\"\nmem-limit-max = \"{limit}\"\n{permission}")
 }
 
 /// The name of a limit's device, for limits that a name can say.
@@ -233,8 +244,19 @@ mod tests {
     fn a_limit_becomes_a_device_whose_name_says_it() {
         assert_eq!(name("10GiB").as_deref(), Some("10GiB"));
         assert_eq!(name("50%").as_deref(), Some("50percent"));
+        assert_eq!(name("4Gi").as_deref(), Some("4Gi"));
         assert_eq!(name("0=10GiB,1=4GiB"), None);
         assert_eq!(name("none"), None);
+    }
+
+    #[test]
+    fn only_a_permission_lets_variables_tighten_a_devices_limit() {
+        for permitted in [false, true] {
+            let text = configuration("10GiB", permitted);
+            let read = radrm_limits::config::parse(Path::new("f.toml"), &text).expect("configuration");
+            assert_eq!(read.job.limits_from_environment, permitted.then_some(true));
+            assert_eq!(read.job.mem_limit_max.expect("a cap").to_string(), "10GiB");
+        }
     }
 
     #[test]
