@@ -14,9 +14,11 @@ pub mod signal;
 pub mod step;
 pub mod student;
 pub mod units;
+pub mod user;
 
 pub use kind::{KIND_COUNT, Kind};
 pub use program_kind::ProgramKind;
 pub use reason::reason;
 pub use run::{Activity, HostMeter, HostUse, PastRun};
 pub use units::{Bytes, Millis, Nanos, Permille};
+pub use user::UserId;

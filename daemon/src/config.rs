@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use radrm_limits::program::kernels::Kernels;
+use radrm_need::{MemoryModel, Trained};
 use radrm_protocol::socket::own_socket;
 use radrm_scheduler_core::Settings;
-use radrm_scheduler_core::need::{MemoryModel, Trained};
 use serde::Deserialize;
 
 use super::dry_run::settings::DryRuns;

@@ -5,13 +5,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use radrm_base::{Activity, Bytes, HostUse, PastRun, Permille};
+use radrm_base::{Activity, HostUse, PastRun, Permille};
 use radrm_collector::dataset::{
-    Dataset, DatasetError, Filter, FirstSteps, Origin, PastCourse, PastRuns, ProgramKey, Row, Sharing,
+    Dataset, DatasetError, FirstSteps, Origin, PastCourse, PastRuns, ProgramKey, Row, Sharing,
 };
+use radrm_need::{Calibration, Prediction, RunFilter, RunHistory, Trained};
 use radrm_scheduler_core::UserId;
 use radrm_scheduler_core::interference::ShareCurve;
-use radrm_scheduler_core::need::{Calibration, Need, Trained};
 
 use super::status::End;
 use super::store::{Entry, LegacyRun};
@@ -22,8 +22,6 @@ const MAX_RUNS_OF_PROGRAM: u32 = 64;
 const MAX_RUNS: u32 = 20_000;
 /// Companies of jobs that are kept: to learn from all of them takes about 0.2 s.
 const MAX_COMPANIES: u32 = 512;
-/// Predictions that a daemon compares with what happened when it starts.
-const MAX_PREDICTED: u32 = 500;
 /// How long the daemon waits for another program that has locked the file: an administrator's.
 const MAX_WAIT: Duration = Duration::from_millis(200);
 
@@ -54,32 +52,27 @@ impl History {
     /// Earlier runs of a program by a user on a model of GPU, the newest first.
     pub(crate) fn runs(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastRun> {
         let Some(dataset) = &self.dataset else { return Vec::new() };
-        dataset.past_runs(program, &self.of(uid, model)).unwrap_or_default()
+        let of = RunFilter { user: UserId(uid), gpu_model: Some(model), emulated: self.emulated.is_some() };
+        dataset.runs(program, &of).unwrap_or_default().into_owned()
     }
 
     /// Those of which it is also known what they held early, and that ended well.
     pub(crate) fn courses(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastCourse> {
         let Some(dataset) = &self.dataset else { return Vec::new() };
-        dataset.past_courses(program, &self.of(uid, model)).unwrap_or_default()
-    }
-
-    fn of<'a>(&self, uid: u32, model: &'a str) -> PastRuns<'a> {
-        PastRuns {
+        let of = PastRuns {
             origin: Origin::Daemon,
             uid,
             gpu_model: Some(model),
             emulated: self.emulated.is_some(),
             limit: MAX_RUNS_OF_PROGRAM,
-        }
+        };
+        dataset.past_courses(program, &of).unwrap_or_default()
     }
 
     /// How the bounds of the newest runs held.
     pub(crate) fn calibration(&self, model: &Trained) -> Calibration {
-        let mut calibration = Calibration::of(model);
-        let newest = Filter { limit: Some(MAX_PREDICTED), ..Filter::default() };
-        let rows = self.dataset.as_ref().and_then(|dataset| dataset.rows(&newest).ok()).unwrap_or_default();
-        rows.iter().rev().for_each(|row| observe(&mut calibration, row));
-        calibration
+        let read = self.dataset.as_ref().and_then(|dataset| Calibration::of_history(model, dataset).ok());
+        read.unwrap_or_else(|| Calibration::of(model))
     }
 
     /// Adds the run of an attempt, in place of one that was added before the daemon died.
@@ -155,13 +148,8 @@ impl History {
 
 /// Compares the need that was predicted for a run with what it took.
 pub(crate) fn observe(calibration: &mut Calibration, row: &Row) {
-    let source = row.predicted_source.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    let figures = row.predicted_bytes.zip(row.predicted_upper_bytes).zip(row.footprint_bytes).zip(source);
-    if let Some((((bytes, upper), peak), source)) = figures
-        && (row.complete || row.out_of_memory)
-    {
-        let need = Need::new(Bytes(bytes), Bytes(upper), None, source);
-        calibration.observe(UserId(row.uid), &need, Bytes(peak), row.complete);
+    if let Some(Prediction { user, need, peak, complete }) = row.prediction() {
+        calibration.observe(user, &need, peak, complete);
     }
 }
 
@@ -201,7 +189,7 @@ impl EndedRun<'_> {
         // As it was resolved before the run.
         let predicted = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
         let part = |of: fn(&Activity) -> Permille| entry.activity.as_ref().map(|activity| of(activity).0);
-        Some(Row {
+        let row = Row {
             start_unix_ns: self.begin_ms.saturating_mul(1_000_000),
             duration_ns: self.duration_ms.saturating_mul(1_000_000),
             run_time_ns: self.ran_ms.saturating_mul(1_000_000),
@@ -223,17 +211,14 @@ impl EndedRun<'_> {
             host_cpu_milli: self.host.map(|host| host.cpu_milli),
             host_threads: self.host.map(|host| host.threads),
             host_resident_bytes: self.host.map(|host| host.resident.0),
-            predicted_bytes: predicted.map(|need| need.bytes.0),
-            predicted_upper_bytes: predicted.map(|need| need.upper.0),
-            predicted_confidence_permille: predicted.and_then(|need| need.confidence).map(|part| part.0),
-            predicted_source: predicted.and_then(|need| serde_json::to_string(&need.source).ok()),
             outcome: outcome.to_owned(),
             exit_code,
             signal: end.signal,
             out_of_memory,
             first_steps,
             ..Row::of_command(&entry.spec.command, &entry.spec.cwd, entry.spec.gpus.into())
-        })
+        };
+        Some(row.predicted_as(predicted, true))
     }
 }
 

@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use crate::NAME;
 use crate::dry_run::flags::FlagsError;
+use crate::dry_run::need::AskNode;
 use crate::stacks::Stacks;
 use crate::step_flags::StepFlags;
 
@@ -258,6 +259,8 @@ pub struct Plan {
     pub mark_steps: bool,
     /// The dry run, if one is wanted.
     pub dry_run: Option<crate::dry_run::flags::DryRun>,
+    /// Who knows the needs of this node's jobs, if the program that was built around this crate can ask.
+    pub node: Option<AskNode>,
     /// Another program starts the processes.
     pub attend: bool,
     /// The control group of the processes that another program starts.
@@ -352,6 +355,7 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         tensors: flags.stacks.flatten() == Some(Stacks::Tensors),
         mark_steps: flags.mark_steps,
         dry_run,
+        node: None,
         attend: flags.attend,
         control_group: flags.steps.control_group.clone(),
         batch_script: flags.batch_script,

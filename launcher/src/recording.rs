@@ -35,7 +35,7 @@ use super::remarks::Remarks;
 use super::signals::own_pid;
 use super::status_line::StatusLine;
 use super::supervise::{Ended, Observer};
-use crate::dry_run::{Found, stored};
+use crate::dry_run::{Found, need, stored};
 use crate::features;
 use crate::layout::text_options;
 use crate::report_file;
@@ -315,7 +315,7 @@ impl Recording {
         if let Some(found) = self.dry_run.take() {
             let records = stored::records(found, &Summary::from_profile(&profile));
             self.failures.extend(stored::add(&mut profile, path.as_deref(), stored::FIGURES, records));
-            self.failures.extend(stored::add_expected(&mut profile, path.as_deref(), &plan.row));
+            self.failures.extend(stored::add_expected(&mut profile, path.as_deref(), plan));
         }
         if let Some(tensors) = self.tensors.take() {
             let records = tensors.collect(&profile);
@@ -434,8 +434,11 @@ fn dataset_row((profile, summary): (&Profile, &Summary), path: Option<&Path>, fe
         origin: Origin::DryRun,
         predicted_bytes: expected.map(|expected| expected.bytes),
         predicted_upper_bytes: expected.and_then(|expected| expected.upper),
-        predicted_confidence_permille: expected.map(|expected| (expected.confidence * 1000.0).round() as u32),
-        predicted_source: expected.map(|expected| stored::source(figures, expected)),
+        predicted_confidence_permille: expected
+            .and_then(|expected| expected.confidence)
+            .map(|part| (part * 1000.0).round() as u32),
+        predicted_source: expected.map(|expected| expected.source.clone()),
+        dry_run: need::dry_run(profile),
         footprint_bytes: figures.gpus.iter().map(|gpu| gpu.held_peak).max(),
         // Nothing was computed.
         smact_permille: None,

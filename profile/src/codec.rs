@@ -9,7 +9,7 @@
 //! limit on what it may allocate.
 
 use crate::error::DecodeError;
-use crate::former::{EarlyDryRun, EarlyTensors, EarlyTimings};
+use crate::former::{EarlyDryRun, EarlyExpected, EarlyTensors, EarlyTimings};
 use crate::frame::MAX_PAYLOAD;
 use crate::model::{GpuTime, Timings};
 use crate::record::Record;
@@ -43,8 +43,10 @@ const TYPE_TIMINGS: u32 = 43;
 const TYPE_EARLY_DRY_RUN: u32 = 50;
 const TYPE_FITS: u32 = 51;
 const TYPE_RANKS: u32 = 52;
-const TYPE_EXPECTED: u32 = 53;
+/// An expected need in a layout that is not written any more.
+const TYPE_EARLY_EXPECTED: u32 = 53;
 const TYPE_DRY_RUN: u32 = 54;
+const TYPE_EXPECTED: u32 = 55;
 const TYPE_STACKS: u32 = 70;
 const TYPE_STACK_MOMENT: u32 = 71;
 /// Tensors in layouts that are not written any more: without and with the allocator's own peak.
@@ -143,6 +145,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_DRY_RUN => Record::DryRun(Box::new(value(payload)?)),
         TYPE_FITS => Record::Fits(value(payload)?),
         TYPE_RANKS => Record::Ranks(value(payload)?),
+        TYPE_EARLY_EXPECTED => Record::Expected(value::<EarlyExpected>(payload)?.into()),
         TYPE_EXPECTED => Record::Expected(value(payload)?),
         TYPE_STACKS => Record::Stacks(Box::new(value(payload)?)),
         TYPE_STACK_MOMENT => Record::StackMoment(Box::new(value(payload)?)),
@@ -174,7 +177,9 @@ fn early_timings(payload: &[u8]) -> Result<Timings, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::dry_run::{DryRunFigures, GpuFigures, MissingCall, ModelledSize, Peak, Phase};
+    use crate::model::dry_run::{
+        DryRunFigures, Expected, GpuFigures, MissingCall, ModelledSize, Peak, Phase,
+    };
     use crate::model::postmortem::Scope;
     use crate::model::{
         BlockMap, BlockRun, Copies, GpuIndex, GpuTensors, KernelMetrics, KernelTime, MemoryLimit, ProcessKey,
@@ -270,6 +275,25 @@ mod tests {
     }
 
     /// Likewise.
+    #[test]
+    fn an_expected_need_without_its_source_is_read() {
+        let early = [&[7, 1, 9][..], &0.9_f64.to_le_bytes(), &[2, 1, 1, b'G']].concat();
+        let expected = Expected {
+            bytes: 7,
+            upper: Some(9),
+            confidence: Some(0.9),
+            runs: 2,
+            gpu_model: Some("G".into()),
+            ..Expected::default()
+        };
+        assert_eq!(decode(53, &early).unwrap(), Some(Record::Expected(expected.clone())));
+        let today = Record::Expected(Expected { source: "S".into(), basis: Some("B".into()), ..expected });
+        let bytes =
+            [&[7, 1, 9, 1][..], &0.9_f64.to_le_bytes(), &[2, 1, 1, b'G', 1, b'S', 1, 1, b'B']].concat();
+        assert_eq!(encode(&today).unwrap(), (55, bytes.clone()));
+        assert_eq!(decode(55, &bytes).unwrap(), Some(today));
+    }
+
     #[test]
     fn figures_of_a_dry_run_keep_their_layout() {
         let gpu = GpuFigures {

@@ -1,6 +1,6 @@
 //! Records in layouts that were written before, each read into the record of today.
 
-use crate::model::dry_run::{DryRunFigures, GpuFigures, MissingCall, ModelledSize, Peak, Phase};
+use crate::model::dry_run::{DryRunFigures, Expected, GpuFigures, MissingCall, ModelledSize, Peak, Phase};
 use crate::model::{
     Copies, GpuIndex, GpuTensors, GpuTime, KernelTime, ProcessKey, StackCode, TensorCategory, TensorHolder,
     TensorModule, TensorMoment, TensorStack, Tensors, TimedSpan, Timings,
@@ -115,6 +115,23 @@ impl From<EarlyTensors<()>> for Tensors {
 impl From<EarlyTensors<Option<Bytes>>> for Tensors {
     fn from(early: EarlyTensors<Option<Bytes>>) -> Tensors {
         early.with(|peak| peak)
+    }
+}
+
+/// [`Expected`] without its source: it was always the dry run alone.
+#[derive(Deserialize)]
+pub(crate) struct EarlyExpected {
+    bytes: u64,
+    upper: Option<u64>,
+    confidence: f64,
+    runs: u64,
+    gpu_model: Option<String>,
+}
+
+impl From<EarlyExpected> for Expected {
+    fn from(early: EarlyExpected) -> Expected {
+        let EarlyExpected { bytes, upper, confidence, runs, gpu_model } = early;
+        Expected { bytes, upper, confidence: Some(confidence), runs, gpu_model, ..Expected::default() }
     }
 }
 

@@ -11,8 +11,10 @@ pub(crate) const MAX_WORD: usize = 128 << 10;
 /// Command and environment together, with their zero bytes: what the kernel gives to a program whose stack may have
 /// the usual 8 MiB.
 pub(crate) const MAX_BYTES: usize = 2 << 20;
-/// Names, and where an estimate comes from.
+/// Names.
 pub(crate) const MAX_NAME: usize = 256;
+/// Source of an estimate, in its serialized form.
+pub(crate) const MAX_SOURCE: usize = 4096;
 /// More estimators than a file has.
 pub(crate) const MAX_ESTIMATES: usize = 16;
 /// More jobs that one job waits for are an array's.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use radrm_base::{PastRun, batch};
-use radrm_scheduler_core::need::{DryRun, Features, ModelSummary, UserEstimate};
+use radrm_need::{DryRun, Features, ModelSummary, UserEstimate};
 use radrm_scheduler_core::{
     ArrayLimit, Bytes, HostNeed, Job, JobId, Millis, Permille, Preemption, SuspendRefusal, Target, Together,
     UserId,
@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::ProtocolError;
 use crate::after::After;
 use crate::array::{Array, ArrayTask};
-use crate::bounds::{MAX_BYTES, MAX_DEPENDENCIES, MAX_ESTIMATES, MAX_NAME, MAX_PATH, MAX_WORD, MAX_WORDS};
+use crate::bounds::{
+    MAX_BYTES, MAX_DEPENDENCIES, MAX_ESTIMATES, MAX_NAME, MAX_PATH, MAX_SOURCE, MAX_WORD, MAX_WORDS,
+};
 use crate::loader::Loader;
 use crate::together::Place;
 use crate::words;
@@ -221,14 +223,19 @@ impl Spec {
         if self.file_estimates.len() > MAX_ESTIMATES {
             return Err(ProtocolError::ManyEstimates);
         }
-        let from = self.estimate.as_ref().map_or("", |estimate| &estimate.from);
+        let source = self.estimate.as_ref().and_then(|estimate| estimate.source.as_ref());
+        let bytes = source.map_or(0, |source| source.to_text().len());
+        if bytes > MAX_SOURCE {
+            return Err(ProtocolError::LongName { what: "estimate's source", bytes });
+        }
         let gpu = self.dry_run.as_ref().map_or("", |run| &run.gpu);
+        let framework = self.dry_run.as_ref().and_then(|run| run.framework.as_deref());
         let names = self.file_estimates.keys().map(|name| ("estimator", name.as_str()));
         let names = names.chain([
             ("name", self.name.as_str()),
             ("GPU model", self.model.as_deref().unwrap_or_default()),
-            ("estimate's origin", from),
             ("dry run's GPU model", gpu),
+            ("dry run's framework", framework.unwrap_or_default()),
         ]);
         for (what, text) in names {
             if text.len() > MAX_NAME {
@@ -320,6 +327,8 @@ impl Spec {
 
 #[cfg(test)]
 mod tests {
+    use radrm_need::Source;
+
     use super::*;
 
     #[test]
@@ -364,7 +373,8 @@ mod tests {
         };
         at_most.check().unwrap();
         let path = PathBuf::from(format!("/{}", word(4095)));
-        let estimate = UserEstimate { bytes: Bytes(1), upper: Bytes(1), from: String::new() };
+        let long = Source::File { estimator: word(4096) };
+        let estimate = UserEstimate { bytes: Bytes(1), upper: Bytes(1), ..UserEstimate::default() };
         for (bad, part) in [
             (Spec { command: vec![word(128 << 10)], ..good.clone() }, "128 KiB"),
             (Spec { environment: vec![format!("LONG={}", word(8 << 20))], ..good.clone() }, "LONG in the"),
@@ -373,8 +383,18 @@ mod tests {
             (Spec { name: word(257), ..good.clone() }, "name has 257"),
             (Spec { model: Some(word(257)), ..good.clone() }, "GPU model"),
             (
-                Spec { estimate: Some(UserEstimate { from: word(257), ..estimate.clone() }), ..good.clone() },
-                "origin",
+                Spec {
+                    estimate: Some(UserEstimate { source: Some(long), ..estimate.clone() }),
+                    ..good.clone()
+                },
+                "estimate's source has 41",
+            ),
+            (
+                Spec {
+                    dry_run: Some(DryRun { framework: Some(word(257)), ..DryRun::default() }),
+                    ..good.clone()
+                },
+                "framework",
             ),
             (Spec { output: Some(path.clone()), ..good.clone() }, "a path of the job"),
             (Spec { cwd: path, ..good.clone() }, "a path of the job"),
@@ -395,7 +415,7 @@ mod tests {
             complete: true,
         }];
         let text = r#"{"mem": 5, "mem_upper": 6, "expected_ms": 7, "batch": 8,
-            "estimate": {"bytes": 9, "upper": 10, "from": "as an older version sends it"},
+            "estimate": {"bytes": 9, "upper": 10, "confidence": 950, "source": {"equal_runs": {"runs": 2}}},
             "dry_run": {"held": 11, "steps": 3, "gpu": "A100"}, "file_estimates": {"horus": 12},
             "summary": {"layers": [], "parameters": 13, "trainable": 0, "activations": 0, "batch": null}}"#;
         let spec: Spec = serde_json::from_str(text).unwrap();
@@ -403,7 +423,7 @@ mod tests {
         assert_eq!((features.declared, features.declared_upper), (Some(Bytes(5)), Some(Bytes(6))));
         assert_eq!((features.declared_time, features.batch), (Some(Millis(7)), Some(8)));
         assert_eq!(features.runs, runs);
-        assert_eq!(features.estimate.unwrap().from, "as an older version sends it");
+        assert_eq!(features.estimate.unwrap().source, Some(Source::EqualRuns { runs: 2 }));
         assert_eq!(features.dry_run.unwrap().held, Bytes(11));
         assert_eq!(features.file.unwrap()["horus"], Bytes(12));
         assert_eq!(features.summary.unwrap().parameters, 13);

@@ -1,7 +1,7 @@
 //! Figures over jobs and GPUs, as they are shown.
 
+use radrm_need::Need;
 use radrm_scheduler_core::Needs;
-use radrm_scheduler_core::need::Need;
 use serde::{Deserialize, Serialize};
 
 /// Figures over jobs that are over.

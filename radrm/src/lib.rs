@@ -30,6 +30,7 @@ use std::process::ExitCode;
 
 use radrm_console::output::{self, Delivery};
 
+pub use client::node_need::need_by_node;
 use error::Failure;
 
 /// The program's name in messages.

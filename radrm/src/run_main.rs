@@ -12,6 +12,7 @@ use radrm_console::output;
 use radrm_console::usage::Instead;
 use radrm_launcher::NAME;
 use radrm_launcher::cli;
+use radrm_launcher::dry_run::need::AskNode;
 use radrm_launcher::ending;
 use radrm_launcher::inherited::Inherited;
 use radrm_launcher::later;
@@ -45,7 +46,10 @@ fn whole() -> End {
         }
     };
     match cli::parse(arguments) {
-        Ok(plan) => session::run(&plan, &inherited),
+        Ok(mut plan) => {
+            plan.node = Some(AskNode(radrm::need_by_node));
+            session::run(&plan, &inherited)
+        }
         Err(Instead::Print(text)) => match output::to_stdout(&text) {
             Ok(_) => End::Code(0),
             Err(error) => {

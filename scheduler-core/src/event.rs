@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
 use crate::early::FirstSteps;
 use crate::interference::{Activity, Sharer};
-use crate::job::{Job, JobId, SuspendRefusal, UserId};
+use crate::job::{Job, JobId, SuspendRefusal};
 use crate::leaving::Leaving;
 use crate::limits::UserLimits;
-use crate::need::{Need, Needs};
 use crate::outcome::Outcome;
 use crate::target::TargetObservation;
 use crate::units::{Bytes, Millis};
+use radrm_base::UserId;
+use radrm_need::{Need, Needs};
 
 /// The attempt that an answer of an older log names: it was taken to be about the present one.
 pub(crate) const ANY_ATTEMPT: u32 = 0;
@@ -136,12 +137,12 @@ pub enum Event {
         /// Milliseconds of GPU time, decayed up to `at`.
         gpu_ms: u64,
     },
-    /// A waiting job's need became known or changed: a [`crate::need::NeedResolver`] resolved it from what is known now.
+    /// A waiting job's need became known or changed: a [`radrm_need::NeedResolver`] resolved it from what is known now.
     NeedKnown {
         /// Which.
         job: JobId,
         /// The need.
-        #[serde(deserialize_with = "crate::need::legacy::known")]
+        #[serde(deserialize_with = "crate::legacy_need::known")]
         need: Need,
     },
     /// What a waiting job does to a GPU and how long it runs became known (another run of its
@@ -270,5 +271,44 @@ impl Event {
             || (expected.is_some() && expected != job.expected);
         let profile = changed.then_some(Self::ProfileKnown { job: id, activity, expected, host_use });
         need.map(|need| Self::NeedKnown { job: id, need: need.clone() }).into_iter().chain(profile).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use radrm_base::PastRun;
+    use radrm_need::{Features, NeedResolver};
+
+    use super::*;
+
+    fn run(batch: u32, mib: u64) -> PastRun {
+        let host = Some(HostUse { cpu_milli: 700, ..HostUse::default() });
+        let peak = Bytes::from_mib(mib);
+        PastRun { batch: Some(batch), peak, ran: Millis(1000), activity: None, host, complete: true }
+    }
+
+    fn resolve(runs: &[PastRun], batch: Option<u32>) -> Needs {
+        NeedResolver::default().resolve(&Features { runs, batch, ..Features::default() })
+    }
+
+    #[test]
+    fn news_are_only_what_changes_a_decision() {
+        let needs = resolve(&[run(8, 3072)], Some(8));
+        let job = Job::new(JobId(4));
+        assert_eq!(Event::needs_known(&job, &needs).len(), 2, "memory, and the run time");
+        let job = job.needing(&needs);
+        assert_eq!(job.host_use.map(|used| used.cpu_milli), Some(700));
+        assert_eq!(Event::needs_known(&job, &needs), []);
+        assert_eq!(
+            Event::needs_known(&job, &resolve(&[run(8, 3072), run(8, 3000)], Some(8))),
+            [],
+            "one more run alike"
+        );
+        let more = Event::needs_known(&job, &resolve(&[run(8, 4096), run(8, 3072)], Some(8)));
+        assert!(
+            matches!(&more[..], [Event::NeedKnown { need, .. }] if need.upper == Bytes::from_gib(4)),
+            "{more:?}"
+        );
+        assert_eq!(Event::needs_known(&job, &resolve(&[], Some(8))), [], "what is known is not forgotten");
     }
 }

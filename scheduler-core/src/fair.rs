@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::job::UserId;
 use crate::settings::FairShare;
 use crate::units::Millis;
+use radrm_base::UserId;
 
 /// GPU time that decays by half in each half-life. What is being used right now is a rate, so that
 /// nothing has to be done while time goes by.

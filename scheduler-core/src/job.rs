@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use radrm_base::HostUse;
+use radrm_base::{HostUse, UserId};
+use radrm_need::{Need, Needs};
 use serde::{Deserialize, Serialize};
 
 use crate::interference::{Activity, Program};
-use crate::need::Need;
 use crate::target::Target;
 use crate::units::{Bytes, Millis, Permille};
 
@@ -20,11 +20,6 @@ impl fmt::Display for JobId {
         write!(f, "{}", self.0)
     }
 }
-
-/// A user: a uid, or any number that stands for one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct UserId(pub u32);
 
 /// Resources of the host beside the GPUs. Zero asks for nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -198,7 +193,7 @@ pub struct Job {
     /// Devices it needs at the same time, on one node. 0 for a job that only needs the host.
     pub gpus: u16,
     /// Memory on each of them, if that is known.
-    #[serde(default, deserialize_with = "crate::need::legacy::option")]
+    #[serde(default, deserialize_with = "crate::legacy_need::option")]
     pub need: Option<Need>,
     /// The part of each device's SMs it asks for; `None` takes what there is. Declared shares of
     /// one device never add up to more than the device.
@@ -305,6 +300,18 @@ impl Job {
             after: Vec::new(),
             array: None,
             together: None,
+        }
+    }
+
+    /// The job with these needs.
+    #[must_use]
+    pub fn needing(self, needs: &Needs) -> Self {
+        Self {
+            need: needs.memory.clone(),
+            activity: needs.activity.as_ref().map(|known| known.value),
+            expected: needs.run_time.as_ref().map(|known| known.value),
+            host_use: needs.host.as_ref().map(|known| known.value),
+            ..self
         }
     }
 }

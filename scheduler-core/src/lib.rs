@@ -86,8 +86,8 @@ pub mod interference;
 mod job;
 mod ladder;
 mod leaving;
+mod legacy_need;
 mod limits;
-pub mod need;
 mod outcome;
 mod place;
 mod policy;
@@ -104,6 +104,7 @@ mod state;
 mod target;
 use radrm_base::units;
 
+pub use radrm_base::UserId;
 pub use radrm_estimator::across;
 
 pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
@@ -112,13 +113,13 @@ pub use event::Event;
 pub use hold::{MAX_HOLD_NS, RequestHold};
 pub use interference::{Activity, Constants, Program, Sharer};
 pub use job::{
-    ArrayLimit, Condition, Dependency, HostNeed, Job, JobId, Preemption, SuspendRefusal, Together, UserId,
+    ArrayLimit, Condition, Dependency, HostNeed, Job, JobId, Preemption, SuspendRefusal, Together,
 };
 pub use ladder::Rung;
 pub use leaving::{After, Leaving};
 pub use limits::{Exceeded, UserLimits};
-pub use need::{Need, NeedResolver, Needs};
 pub use outcome::{Evidence, Outcome};
+pub use radrm_need::{Need, Needs};
 pub use reason::{Impossible, Reason, Score, Wait};
 pub use settings::{
     Eviction, FairShare, Hot, Memory, NoSuchPolicy, Objective, Order, Policy, Preconditions, Recovery,

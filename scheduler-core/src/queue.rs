@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use crate::fair::Ledger;
-use crate::job::{Job, JobId, UserId};
+use crate::job::{Job, JobId};
 use crate::settings::Order;
 use crate::units::Millis;
+use radrm_base::UserId;
 
 /// The part of a job's place in the queue that does not change while it waits. Lower is earlier. `lined_up`: since when
 /// it waits for its turn, its submission or the end of its last slot.

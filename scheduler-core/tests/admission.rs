@@ -4,9 +4,10 @@ mod common;
 
 use common::{DONE, Node, gib, started, verdict, with};
 use proptest::prelude::*;
+use radrm_need::Source;
 use radrm_scheduler_core::{
     Action, Bytes, Device, DeviceId, Event, HostNeed, Job, JobId, Memory, Millis, Need, NodeId, Permille,
-    Phase, Policy, Settings, State, Unknown, UserId, UserLimits, Verdict, Wait, need::Source,
+    Phase, Policy, Settings, State, Unknown, UserId, UserLimits, Verdict, Wait,
 };
 
 fn device(id: u32, node: u32, gib: u64, parent: Option<u32>) -> Device {

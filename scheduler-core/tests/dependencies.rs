@@ -3,7 +3,7 @@
 mod common;
 
 use common::{DONE, Node, gib, started, verdict};
-use radrm_scheduler_core::need::Need;
+use radrm_need::Need;
 use radrm_scheduler_core::{
     Action, ArrayLimit, Bytes, Condition, Decision, Dependency, Event, Job, JobId, Millis, Outcome, Phase,
     Reason, Settings, State, Verdict, Wait,

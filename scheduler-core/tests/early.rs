@@ -3,10 +3,11 @@
 mod common;
 
 use common::{Node, estimated, gib, oom, preemptible, started};
+use radrm_need::Source;
 use radrm_scheduler_core::early::{Course, FirstSteps, FixedBy, fixed_by};
 use radrm_scheduler_core::{
     Action, Bytes, Decision, DeviceId, Event, Job, JobId, JobObservation, Millis, Need, Permille, Reason,
-    Settings, need::Source,
+    Settings,
 };
 
 const USER: Option<FixedBy> = Some(FixedBy::User);

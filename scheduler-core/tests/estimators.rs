@@ -1,6 +1,6 @@
 //! Replays with estimates in place of peaks: what each source gives a job, and who pays for a wrong one.
 
-use radrm_scheduler_core::need::{DryRun, Source as From};
+use radrm_need::{DryRun, Source as From};
 use radrm_scheduler_core::replay::events::Entry;
 use radrm_scheduler_core::replay::{Cluster, Model, Options, Report, Source, TraceJob, replay};
 use radrm_scheduler_core::{Action, Activity, Bytes, Event, JobId, Millis, Permille};

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use radrm_need::Source;
 use radrm_scheduler_core::{
     Action, Activity, ArrayLimit, Bytes, Condition, Decision, Dependency, DeviceId, Event, HostNeed, Job,
     JobId, Memory, Millis, Need, Node, NodeId, Observation, Outcome, Permille, Phase, Preemption, Reason,
-    Settings, State, SuspendRefusal, UserId, need::Source,
+    Settings, State, SuspendRefusal, UserId,
 };
 
 #[path = "common/random.rs"]

@@ -105,7 +105,7 @@ pub struct DryRunSummary {
     pub figures: DryRunFigures,
     /// Cards, and whether the program fits on them; empty if its need is not known.
     pub fits: Vec<Fit>,
-    /// What the figures stand for on a real GPU.
+    /// Need on a real GPU.
     pub expected: Option<Expected>,
     /// The ranks that ran, of a large job.
     pub ranks: Option<DryRunRanks>,
@@ -127,7 +127,10 @@ impl Serialize for DryRunSummary {
             object.insert("kind".to_owned(), kind.as_str().into());
         }
         if let Some(expected) = &self.expected {
-            object.insert("expected".to_owned(), serde_json::to_value(expected).map_err(S::Error::custom)?);
+            let mut value = serde_json::to_value(expected).map_err(S::Error::custom)?;
+            // As `radrm estimate --json` has it; older profiles have none.
+            value["source"] = serde_json::from_str(&expected.source).unwrap_or_default();
+            object.insert("expected".to_owned(), value);
         }
         if let Some(ranks) = &self.ranks {
             object.insert("ranks".to_owned(), serde_json::to_value(ranks).map_err(S::Error::custom)?);

@@ -7,6 +7,7 @@ mod features;
 mod files;
 mod first_steps;
 mod fits;
+mod needs;
 mod pairs;
 mod past;
 pub mod program;
@@ -20,7 +21,6 @@ mod table;
 pub use features::{Features, Figure, ProcessFeatures};
 pub use files::default_path;
 pub use first_steps::{FirstSteps, PastCourse};
-pub use pairs::{DryRunPair, DryRunPairs, PastDryRun};
 pub use past::PastRuns;
 pub use program::{ProgramKey, script_word};
 pub use ranks::RowRanks;
@@ -262,28 +262,6 @@ impl Dataset {
             return Ok(Vec::new());
         }
         Ok(past::select_courses(&self.connection, key, of)?)
-    }
-
-    /// The newest dry run of a user's program at this batch size that ended well, on emulated GPUs of this model if one is
-    /// named.
-    pub fn newest_dry_run(
-        &self,
-        key: &ProgramKey,
-        uid: u32,
-        batch: Option<u32>,
-        gpu_model: Option<&str>,
-    ) -> Result<Option<PastDryRun>, DatasetError> {
-        Ok(pairs::newest_dry_run(&self.connection, key, (uid, batch, gpu_model))?)
-    }
-
-    /// Real runs of programs whose dry runs were like this one (emulated model, frameworks): on GPUs of the named model, else
-    /// of the emulated one, else of the one on which most ran.
-    pub fn dry_run_pairs(
-        &self,
-        like: &PastDryRun,
-        gpu_model: Option<&str>,
-    ) -> Result<DryRunPairs, DatasetError> {
-        Ok(pairs::of_stack(&self.connection, like, gpu_model)?)
     }
 }
 

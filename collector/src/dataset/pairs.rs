@@ -4,56 +4,29 @@ use std::collections::BTreeMap;
 
 use super::program::ProgramKey;
 use super::schema;
-use radrm_base::{Bytes, ProgramKind};
+use radrm_base::Bytes;
+use radrm_need::{DryRun, DryRunPair, DryRunPairs};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, named_params};
 
 /// Runs that are read, the newest.
 const MAX_RUNS: u32 = 1000;
 
-/// A dry run that ended well.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PastDryRun {
-    /// What the driver would have held on one GPU.
-    pub held: Bytes,
-    /// Its kind of program; `None` in rows of older versions.
-    pub kind: Option<ProgramKind>,
-    /// Model of the emulated GPU.
-    pub gpu_model: Option<String>,
-    /// Its frameworks with their versions.
-    pub framework: Option<String>,
-}
-
-/// Programs that were dry-run and then ran on a real GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DryRunPairs {
-    /// Model of the real GPUs.
-    pub gpu_model: Option<String>,
-    /// The oldest first. A program at one batch size may be in it several times.
-    pub pairs: Vec<DryRunPair>,
-}
-
-/// A dry run and a real run of one program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DryRunPair {
-    /// What the dry run held.
-    pub held: Bytes,
-    /// Its kind of program; `None` in rows of older versions.
-    pub kind: Option<ProgramKind>,
-    /// The peak of the real run.
-    pub peak: Bytes,
-}
-
-/// Where a dry run's row, `dry`, has its kind of program.
-const KIND: &str = "CASE WHEN json_valid(dry.predicted_source) THEN json_extract(dry.predicted_source, '$.dry_run.kind') END";
-
 fn bytes(value: i64) -> Bytes {
     Bytes(u64::try_from(value).unwrap_or(0))
 }
 
-/// What another program left there that is no kind is read as none.
-fn kind(value: ValueRef<'_>) -> Option<ProgramKind> {
-    value.as_str().ok().and_then(ProgramKind::parse)
+/// The column of a dry run's row with what it found; a file of an older version, which is only read, has none.
+fn found_column(connection: &Connection) -> Result<&'static str, rusqlite::Error> {
+    Ok(if schema::version(connection)? < schema::DRY_RUN_SINCE { "NULL" } else { "dry.dry_run" })
+}
+
+/// The figures of a row, whose own columns come first: what another program left in the column is read as nothing.
+fn dry_run(found: ValueRef<'_>, held: i64, gpu_model: Option<String>, framework: Option<String>) -> DryRun {
+    let found = found.as_str().ok().and_then(|text| serde_json::from_str(text).ok());
+    let found: DryRun = found.unwrap_or_default();
+    let gpu = gpu_model.unwrap_or_else(|| "GPU".to_owned());
+    DryRun { held: bytes(held), gpu, framework, ..found }
 }
 
 /// The newest complete one of a user's program at this batch size, on emulated GPUs of this model if one is named.
@@ -61,21 +34,19 @@ pub(super) fn newest_dry_run(
     connection: &Connection,
     key: &ProgramKey,
     (uid, batch, gpu_model): (u32, Option<u32>, Option<&str>),
-) -> Result<Option<PastDryRun>, rusqlite::Error> {
+) -> Result<Option<DryRun>, rusqlite::Error> {
     if schema::version(connection)? < schema::KEYS_SINCE {
         return Ok(None);
     }
+    let found = found_column(connection)?;
     let mut statement = connection.prepare(&format!(
-        "SELECT footprint_bytes, {KIND}, gpu_model, framework FROM runs AS dry
+        "SELECT footprint_bytes, {found}, gpu_model, framework FROM runs AS dry
          WHERE program_key = :key AND origin = 'dry_run' AND uid = :uid AND bounds_need = 1 AND complete
              AND batch IS :batch AND (:model IS NULL OR gpu_model = :model)
          ORDER BY id DESC LIMIT 1",
     ))?;
     let given = named_params! { ":key": key.as_str(), ":uid": uid, ":batch": batch, ":model": gpu_model };
-    let row = |sql: &rusqlite::Row<'_>| {
-        let (held, kind) = (bytes(sql.get(0)?), kind(sql.get_ref(1)?));
-        Ok(PastDryRun { held, kind, gpu_model: sql.get(2)?, framework: sql.get(3)? })
-    };
+    let row = |sql: &rusqlite::Row<'_>| Ok(dry_run(sql.get_ref(1)?, sql.get(0)?, sql.get(2)?, sql.get(3)?));
     statement.query_row(given, row).optional()
 }
 
@@ -83,15 +54,16 @@ pub(super) fn newest_dry_run(
 /// named model count, else those of the emulated model, else those of the model on which most ran.
 pub(super) fn of_stack(
     connection: &Connection,
-    like: &PastDryRun,
+    like: &DryRun,
     gpu_model: Option<&str>,
 ) -> Result<DryRunPairs, rusqlite::Error> {
     if schema::version(connection)? < schema::KEYS_SINCE {
         return Ok(DryRunPairs::default());
     }
     // Both are of one user: equal command lines of two users are two programs.
+    let found = found_column(connection)?;
     let mut statement = connection.prepare(&format!(
-        "SELECT real.gpu_model, dry.footprint_bytes, {KIND}, real.footprint_bytes
+        "SELECT real.gpu_model, dry.footprint_bytes, {found}, real.footprint_bytes
          FROM runs AS real JOIN runs AS dry ON dry.id = (
              SELECT id FROM runs WHERE program_key = real.program_key AND origin = 'dry_run' AND uid = real.uid
                  AND framework IS :framework AND gpu_model IS :emulated AND bounds_need = 1 AND complete
@@ -102,18 +74,20 @@ pub(super) fn of_stack(
          ORDER BY real.id DESC LIMIT :limit"
     ))?;
     let given = named_params! {
-        ":framework": like.framework, ":emulated": like.gpu_model, ":model": gpu_model, ":limit": MAX_RUNS,
+        ":framework": like.framework, ":emulated": like.gpu, ":model": gpu_model, ":limit": MAX_RUNS,
     };
     let found = statement.query_map(given, |sql| {
-        let (held, kind, peak) = (bytes(sql.get(1)?), kind(sql.get_ref(2)?), bytes(sql.get(3)?));
-        Ok((sql.get::<_, Option<String>>(0)?, DryRunPair { held, kind, peak }))
+        let (gpu, framework) = (Some(like.gpu.clone()), like.framework.clone());
+        let dry_run = dry_run(sql.get_ref(2)?, sql.get(1)?, gpu, framework);
+        Ok((sql.get::<_, Option<String>>(0)?, DryRunPair { dry_run, peak: bytes(sql.get(3)?) }))
     })?;
     let mut by_model: BTreeMap<Option<String>, Vec<DryRunPair>> = BTreeMap::new();
     for row in found {
         let (model, pair) = row?;
         by_model.entry(model).or_default().push(pair);
     }
-    let chosen = by_model.into_iter().max_by_key(|(model, pairs)| (*model == like.gpu_model, pairs.len()));
+    let chosen =
+        by_model.into_iter().max_by_key(|(model, pairs)| (model.as_ref() == Some(&like.gpu), pairs.len()));
     let Some((gpu_model, mut pairs)) = chosen else { return Ok(DryRunPairs::default()) };
     pairs.reverse();
     Ok(DryRunPairs { gpu_model, pairs })
@@ -123,15 +97,17 @@ pub(super) fn of_stack(
 mod tests {
     use std::path::Path;
 
+    use radrm_base::{ProgramKind, UserId};
+    use radrm_need::{RunFilter, RunHistory};
+
     use super::*;
     use crate::dataset::{Dataset, Origin, Row};
 
     const TORCH: &str = "PyTorch 2.15.0";
 
     /// A dry run of the stack that the rows have.
-    fn like() -> PastDryRun {
-        let [gpu_model, framework] = ["H200", TORCH].map(|text| Some(text.to_owned()));
-        PastDryRun { gpu_model, framework, ..PastDryRun::default() }
+    fn like() -> DryRun {
+        DryRun { gpu: "H200".to_owned(), framework: Some(TORCH.to_owned()), ..DryRun::default() }
     }
 
     /// A dataset, and the folder that it lies in.
@@ -162,7 +138,7 @@ mod tests {
 
         fn pairs(&self, gpu_model: Option<&str>) -> (Option<String>, Vec<(u64, u64)>) {
             let found = self.0.dry_run_pairs(&like(), gpu_model).unwrap();
-            (found.gpu_model, found.pairs.iter().map(|pair| (pair.held.0, pair.peak.0)).collect())
+            (found.gpu_model, found.pairs.iter().map(|pair| (pair.dry_run.held.0, pair.peak.0)).collect())
         }
     }
 
@@ -182,24 +158,26 @@ mod tests {
     #[test]
     fn a_pair_has_the_kind_that_the_dry_runs_row_has() {
         let mut set = Fixture::new();
-        let sources = [
-            (r#"{"dry_run": {"held": 1, "kind": "cudnn"}}"#, Some(ProgramKind::Cudnn)),
-            (r#"{"dry_run": {"held": 1}}"#, None),
-            (r#"{"dry_run": {"kind": "of a later version"}}"#, None),
-            (r#"{"dry_run": {"kind": 7}}"#, None),
+        let found = [
+            (r#"{"held": 1, "kind": "cudnn", "steps": 3, "gpu": "H200"}"#, Some(ProgramKind::Cudnn)),
+            (r#"{"held": 1, "steps": 3, "gpu": "H200"}"#, None),
+            (r#"{"kind": "of a later version"}"#, None),
+            (r#"{"kind": 7}"#, None),
             ("no JSON", None),
         ];
-        for (at, (source, _)) in sources.iter().enumerate() {
+        for (at, (text, _)) in found.iter().enumerate() {
             let line = format!("t{at} --bs 8");
-            set.add(&line, Origin::DryRun, 10, |row| Row { predicted_source: Some((*source).into()), ..row });
+            set.add(&line, Origin::DryRun, 10, |row| row);
+            let newest = "UPDATE runs SET dry_run = ?1 WHERE id = (SELECT max(id) FROM runs)";
+            set.0.connection.execute(newest, [text]).unwrap();
             set.add(&line, Origin::Measured, 20, |row| row);
         }
-        let kinds = |pairs: &[DryRunPair]| pairs.iter().map(|pair| pair.kind).collect::<Vec<_>>();
-        let found = set.0.dry_run_pairs(&like(), None).unwrap();
-        assert_eq!(kinds(&found.pairs), sources.map(|(_, kind)| kind));
+        let kinds = |pairs: &[DryRunPair]| pairs.iter().map(|pair| pair.dry_run.kind).collect::<Vec<_>>();
+        let pairs = set.0.dry_run_pairs(&like(), None).unwrap().pairs;
+        assert_eq!(kinds(&pairs), found.map(|(_, kind)| kind));
         let key =
             ProgramKey::of(&["t0".to_owned(), "--bs".to_owned(), "8".to_owned()], Path::new("/work"), 1);
-        let newest = set.0.newest_dry_run(&key, 0, Some(8), None).unwrap().unwrap();
+        let newest = set.0.newest_dry_run(&key, &RunFilter::default(), Some(8)).unwrap().unwrap();
         assert_eq!(newest.kind, Some(ProgramKind::Cudnn));
     }
 
@@ -261,10 +239,11 @@ mod tests {
         let of = |line: &str, batch, model: Option<&str>| {
             let command: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let key = ProgramKey::of(&command, Path::new("/work"), 1);
-            set.0.newest_dry_run(&key, 0, batch, model).unwrap()
+            let of = RunFilter { user: UserId(0), gpu_model: model, emulated: false };
+            set.0.newest_dry_run(&key, &of, batch).unwrap()
         };
         let found = of("t --bs 99", Some(8), None).unwrap();
-        assert_eq!((found.held, found.gpu_model.as_deref()), (Bytes(7), Some("H200")));
+        assert_eq!((found.held, found.gpu.as_str()), (Bytes(7), "H200"));
         assert_eq!(found.framework.as_deref(), Some(TORCH));
         assert_eq!(of("t --bs 99", Some(16), None), None);
         assert_eq!(of("t --bs 99", Some(8), Some("T4")), None);

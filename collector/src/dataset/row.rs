@@ -4,6 +4,7 @@ use super::first_steps::FirstSteps;
 use super::program::ProgramKey;
 use super::ranks::RowRanks;
 use radrm_base::{HostMeter, HostUse};
+use radrm_need::DryRun;
 use radrm_profile::Bytes;
 use radrm_profile::model::{Exit, Fit, KIND_COUNT, Kind, Profile, Reason, frameworks};
 use radrm_profile::peak::{gpu_kind_peaks, gpu_peak};
@@ -119,8 +120,11 @@ pub struct Row {
     pub predicted_upper_bytes: Option<u64>,
     /// How sure that bound was, thousandths.
     pub predicted_confidence_permille: Option<u32>,
-    /// What predicted it.
+    /// Source of that prediction, in the serialized form of [`radrm_need::Source`].
     pub predicted_source: Option<String>,
+    /// What it found, if it was a dry run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dry_run: Option<DryRun>,
     /// Highest device memory on one GPU that calls asked for, bytes.
     pub peak_bytes: u64,
     /// False if that is an upper bound (several processes at once).

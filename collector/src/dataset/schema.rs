@@ -5,7 +5,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 /// Step `n` leads from version `n` to `n + 1`. Released steps are never changed, only
 /// added: datasets of every age are out there.
-const STEPS: [&str; 9] = [
+const STEPS: [&str; 10] = [
     include_str!("migrations/001-runs.sql"),
     include_str!("migrations/002-features.sql"),
     include_str!("migrations/003-needs.sql"),
@@ -15,6 +15,7 @@ const STEPS: [&str; 9] = [
     include_str!("migrations/007-share-curves.sql"),
     include_str!("migrations/008-first-steps.sql"),
     include_str!("migrations/009-host.sql"),
+    include_str!("migrations/010-dry-run.sql"),
 ];
 
 /// The newest version.
@@ -43,6 +44,9 @@ pub(super) const FIRST_STEPS_SINCE: i64 = 8;
 
 /// The first version whose rows have what a run took of its host.
 pub(super) const HOST_SINCE: i64 = 9;
+
+/// The first version whose rows have what a dry run found.
+pub(super) const DRY_RUN_SINCE: i64 = 10;
 
 pub(super) fn version(connection: &Connection) -> Result<i64, rusqlite::Error> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
@@ -202,9 +206,9 @@ mod tests {
         let command = Row::of_command(&["p".to_owned()], Path::new("/"), 1);
         let ran = Row { footprint_bytes: Some(7), complete: true, outcome: "exited".into(), ..command };
         // A row as that schema had it.
-        let host = ["host_cpu_milli", "host_threads", "host_resident_bytes"];
+        let later = ["host_cpu_milli", "host_threads", "host_resident_bytes", "dry_run"];
         let each = |what: &str, kind: &str| {
-            host.iter().for_each(|name| {
+            later.iter().for_each(|name| {
                 old.execute_batch(&format!("ALTER TABLE runs {what} COLUMN {name}{kind}")).unwrap();
             });
         };

@@ -2,6 +2,7 @@
 
 use super::row::{Origin, Row};
 use super::{Features, schema};
+use radrm_need::DryRun;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 use serde::Serialize;
@@ -16,6 +17,8 @@ pub struct Filter {
     pub program_sha256: Option<String>,
     /// User name.
     pub user: Option<String>,
+    /// Written by these.
+    pub origin: Option<Origin>,
     /// Only emulated runs (true) or only real ones (false).
     pub emulated: Option<bool>,
     /// Started at or after this time (nanoseconds since 1970).
@@ -89,6 +92,17 @@ impl Column for Origin {
 
     fn from_sql(value: ValueRef<'_>) -> Origin {
         value.as_str().ok().and_then(Origin::parse).unwrap_or_default()
+    }
+}
+
+/// As JSON, in the one form that needs have everywhere.
+impl Column for DryRun {
+    fn to_sql(&self) -> Value {
+        json(self)
+    }
+
+    fn from_sql(value: ValueRef<'_>) -> DryRun {
+        value.as_str().ok().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 }
 
@@ -181,6 +195,7 @@ columns!(
     predicted_upper_bytes,
     predicted_confidence_permille,
     predicted_source,
+    dry_run,
     peak_bytes,
     peak_exact,
     peaks,
@@ -260,6 +275,12 @@ pub(super) fn select(connection: &Connection, filter: &Filter) -> Result<Vec<Row
     if let Some(user) = &filter.user {
         conditions.push("user = ?");
         given.push(Value::Text(user.clone()));
+    }
+    if let Some(origin) = filter.origin {
+        // Rows of older versions are of radrm-run, and have no such column.
+        let has_origin = schema::version(connection)? >= schema::KEYS_SINCE;
+        conditions.push(if has_origin { "origin = ?" } else { "'measured' = ?" });
+        given.push(origin.to_sql());
     }
     if let Some(emulated) = filter.emulated {
         conditions.push(if emulated { "emulated IS NOT NULL" } else { "emulated IS NULL" });

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use radrm_emulator_machine::Models;
-use radrm_scheduler_core::need::DryRun;
+use radrm_need::DryRun;
 use radrm_scheduler_core::{Bytes, Event, HostNeed, JobId, Wait};
 
 use super::{Engine, Note, needs};
@@ -288,7 +288,8 @@ impl Engine {
                     false => format!("in {:.1} s", took_ms as f64 / 1000.0),
                 };
                 let (held, gpu) = (Bytes(bytes), key.model.clone());
-                let found = DryRun { held, kind, steps: key.steps, gpu, background: true };
+                let found =
+                    DryRun { held, kind, steps: key.steps, gpu, background: true, ..DryRun::default() };
                 for job in self.alike(job, &key) {
                     self.take_dry_run(job, &found, &when);
                 }

@@ -47,9 +47,9 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use radrm_console::output::say;
+use radrm_need::{Calibration, NeedResolver};
 use radrm_protocol::wire::{Request, Response};
-use radrm_scheduler_core::need::Calibration;
-use radrm_scheduler_core::{Decision, Event, NeedResolver};
+use radrm_scheduler_core::{Decision, Event};
 
 use self::core::Core;
 use super::config::Config;

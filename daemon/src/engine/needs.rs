@@ -2,9 +2,9 @@
 
 use radrm_base::PastRun;
 use radrm_collector::dataset::ProgramKey;
+use radrm_need::Features;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::EstimateRow;
-use radrm_scheduler_core::need::Features;
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Needs, UserId};
 
 use super::Engine;
@@ -18,7 +18,7 @@ pub(super) fn program(spec: &Spec) -> ProgramKey {
 /// The scheduler's view of an entry, with the needs that were resolved for it.
 pub(super) fn job(entry: &Entry) -> Job {
     let job = entry.spec.job(entry.id, entry.uid, Millis(entry.submitted_ms));
-    let mut job = entry.needs.as_ref().unwrap_or(&Needs::default()).of(job);
+    let mut job = job.needing(entry.needs.as_ref().unwrap_or(&Needs::default()));
     if let Some(group) = &mut job.together {
         group.begun = entry.first_start_ms.is_some();
     }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 
 use radrm_console::output::say;
+use radrm_need::Source;
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{Line, Request, StatsRow};
-use radrm_scheduler_core::need::Source;
 use radrm_scheduler_core::{Bytes, Event, Impossible, Job, JobId, Reason};
 
 use super::{Engine, Note, Response, actions, arrays, needs};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::dry_runs::DryRun;
+use super::dry_runs::DryRunFigure;
 use super::model::{Known, MemoryModel};
 use super::own::Point;
 use super::train::{Program, cases};
@@ -31,7 +31,7 @@ pub fn outcomes(model: &MemoryModel, programs: &[&Program]) -> Vec<(Case, Outcom
                 };
                 add("own runs", None);
                 if run.dry_run.is_some() {
-                    add("and a dry run", run.dry_run.map(DryRun::from));
+                    add("and a dry run", run.dry_run.map(DryRunFigure::from));
                 }
                 let tensors = run.tensors.filter(|_| number == 0);
                 if let Some(answer) = tensors.and_then(|tensors| model.from_tensors(tensors.total)) {

@@ -8,14 +8,14 @@ use crate::calibrate::{Adaptive, margin, score, student};
 
 /// What a dry run of a program found out.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DryRun {
+pub struct DryRunFigure {
     /// What the driver held.
     pub held: f64,
     /// Its kind of program, if that was recorded.
     pub kind: Option<ProgramKind>,
 }
 
-impl From<f64> for DryRun {
+impl From<f64> for DryRunFigure {
     /// A figure of a program of unknown kind.
     fn from(held: f64) -> Self {
         Self { held, kind: None }
@@ -26,7 +26,7 @@ impl From<f64> for DryRun {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DryRuns {
     /// The dry run and the real run's peak, the oldest first.
-    pairs: Vec<(DryRun, f64)>,
+    pairs: Vec<(DryRunFigure, f64)>,
 }
 
 /// What the runs of a site teach.
@@ -45,13 +45,13 @@ pub(super) struct Learned {
 
 impl Learned {
     /// The peak to expect for a dry run.
-    pub(super) fn estimate(&self, dry: &DryRun) -> f64 {
+    pub(super) fn estimate(&self, dry: &DryRunFigure) -> f64 {
         self.line.estimate(dry)
     }
 
     /// `ln(bound / estimate)` for a dry run: the level's quantile of what the lines without one of the runs, and the
     /// scores of these, make of it (Barber, Candès, Ramdas, Tibshirani: Predictive inference with the jackknife+, Ann. Stat. 49(1), 2021).
-    pub(super) fn margin(&self, dry: &DryRun) -> f64 {
+    pub(super) fn margin(&self, dry: &DryRunFigure) -> f64 {
         let estimate = self.line.estimate(dry);
         let bound =
             |(line, above): &(Posterior, f64)| score(line.estimate(dry), estimate) + above * line.spread(dry);
@@ -70,7 +70,7 @@ impl DryRuns {
 
     /// A real run has ended: `dry` is a dry run of its program at its batch size. Equal figures are one program at one
     /// batch size, of which the newest run counts. Figures that are no amounts count nothing.
-    pub fn observe(&mut self, dry: impl Into<DryRun>, peak: f64) {
+    pub fn observe(&mut self, dry: impl Into<DryRunFigure>, peak: f64) {
         let dry = dry.into();
         let is_amount = |value: f64| value.is_finite() && value > 0.0;
         if !(is_amount(dry.held) && is_amount(peak)) {

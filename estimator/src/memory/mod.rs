@@ -15,7 +15,7 @@ mod site_line;
 mod train;
 
 pub use combine::{Cell, Combined, Estimates, Range, Rule, SOURCES, Sample, Source};
-pub use dry_runs::{DryRun, DryRuns};
+pub use dry_runs::{DryRunFigure, DryRuns};
 pub use line::Line;
 pub use model::{Answer, Known, MemoryModel, Site};
 pub use network::{Network, Networks, Shape};

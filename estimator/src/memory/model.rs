@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::combine::{Combined, Rule, SOURCES, Source, guarded};
 use super::compare::outcomes;
-use super::dry_runs::{DryRun, DryRuns, Learned};
+use super::dry_runs::{DryRunFigure, DryRuns, Learned};
 use super::network::{Network, Networks};
 use super::own::{Anchor, Point, own};
 use super::train::{Program, train};
@@ -58,7 +58,7 @@ pub struct Known<'a> {
     /// Its batch size; without one no other batch size says anything.
     pub batch: Option<f64>,
     /// A dry run of it.
-    pub dry_run: Option<DryRun>,
+    pub dry_run: Option<DryRunFigure>,
     /// Real runs of dry-run programs where it will run.
     pub here: Option<&'a DryRuns>,
 }
@@ -226,7 +226,7 @@ impl MemoryModel {
     }
 
     /// By a dry run alone, after runs here. Until these are enough the bound is not below the one that ships.
-    fn corrected(&self, value: f64, learned: &Learned, dry: &DryRun) -> Answer {
+    fn corrected(&self, value: f64, learned: &Learned, dry: &DryRunFigure) -> Answer {
         let own = value * learned.margin(dry).exp();
         let constant = self.sites.iter().map(|site| site.dry_run).fold(0.0, f64::max);
         let shipped = (dry.held + constant) * self.dry_run.0.exp();
@@ -240,9 +240,9 @@ impl MemoryModel {
         site: &Site,
         points: &[Point],
         batch: f64,
-        (dry, learned): (Option<DryRun>, Option<&Learned>),
+        (dry, learned): (Option<DryRunFigure>, Option<&Learned>),
     ) -> Option<(Estimates, Combined)> {
-        let peak = |dry: DryRun| learned.map_or(dry.held + site.dry_run, |found| found.estimate(&dry));
+        let peak = |dry: DryRunFigure| learned.map_or(dry.held + site.dry_run, |found| found.estimate(&dry));
         let dry = dry.filter(|dry| dry.held > 0.0).map(peak);
         if points.is_empty() {
             let value = dry?;

@@ -2,7 +2,7 @@
 
 use radrm_base::ProgramKind;
 
-use super::{DryRun, Line};
+use super::{DryRunFigure, Line};
 use crate::calibrate::score;
 
 /// The fixed part, the factor, and what each kind of program adds to the factor.
@@ -38,27 +38,27 @@ impl Posterior {
     }
 
     /// After these runs, each with its peak.
-    pub(super) fn after(mut self, runs: &[(DryRun, f64)]) -> Self {
+    pub(super) fn after(mut self, runs: &[(DryRunFigure, f64)]) -> Self {
         runs.iter().for_each(|(run, peak)| self.update(run, *peak, self.deviation(run).powi(2)));
         self
     }
 
     /// The peak to expect for a dry run.
-    pub(super) fn estimate(&self, run: &DryRun) -> f64 {
+    pub(super) fn estimate(&self, run: &DryRunFigure) -> f64 {
         let factor = self.mean[1] + run.kind.map_or(0.0, |kind| self.mean[2 + kind.index()]);
         self.line.at(run.held, self.mean[0], factor)
     }
 
     /// Relative standard deviation of a peak from the estimate: that of its own program, and what the runs leave unknown of
     /// the line.
-    pub(super) fn spread(&self, run: &DryRun) -> f64 {
+    pub(super) fn spread(&self, run: &DryRunFigure) -> f64 {
         let of_line = product(&Self::row(run), &self.towards(&Self::row(run)));
         self.deviation(run).hypot(of_line.max(0.0).sqrt()) / self.estimate(run)
     }
 
     /// Of each of its runs the line that the others teach, and `ln(peak / estimate)` by that in units of its spread.
-    pub(super) fn without_own(&self, runs: &[(DryRun, f64)]) -> Vec<(Self, f64)> {
-        let of = |(run, peak): &(DryRun, f64)| {
+    pub(super) fn without_own(&self, runs: &[(DryRunFigure, f64)]) -> Vec<(Self, f64)> {
+        let of = |(run, peak): &(DryRunFigure, f64)| {
             let mut others = *self;
             others.update(run, *peak, -self.deviation(run).powi(2));
             (others, score(*peak, others.estimate(run)) / others.spread(run))
@@ -67,13 +67,13 @@ impl Posterior {
     }
 
     /// Standard deviation of a peak from the line of its kind.
-    fn deviation(&self, run: &DryRun) -> f64 {
+    fn deviation(&self, run: &DryRunFigure) -> f64 {
         let part = if run.kind.is_some() { OWN } else { 1.0 };
         (part * self.line.noise * run.held).hypot(self.amount)
     }
 
     /// What a peak is made of: one part for each coefficient.
-    fn row(run: &DryRun) -> [f64; COEFFICIENTS] {
+    fn row(run: &DryRunFigure) -> [f64; COEFFICIENTS] {
         let mut row = [0.0; COEFFICIENTS];
         (row[0], row[1]) = (1.0, run.held);
         if let Some(kind) = run.kind {
@@ -87,7 +87,7 @@ impl Posterior {
     }
 
     /// Takes a peak in by Bayes' rule; with its variance negated, takes it out again.
-    fn update(&mut self, run: &DryRun, peak: f64, variance: f64) {
+    fn update(&mut self, run: &DryRunFigure, peak: f64, variance: f64) {
         let row = Self::row(run);
         let towards = self.towards(&row);
         let scale = 1.0 / (product(&row, &towards) + variance);
@@ -112,11 +112,11 @@ mod tests {
     const LINE: Line =
         Line { fixed: 600.0, factor: 1.0, fixed_spread: 600.0, factor_spread: 0.02, noise: 0.05 };
 
-    fn of(kind: ProgramKind, held: f64) -> DryRun {
-        DryRun { held, kind: Some(kind) }
+    fn of(kind: ProgramKind, held: f64) -> DryRunFigure {
+        DryRunFigure { held, kind: Some(kind) }
     }
 
-    fn after(runs: &[(DryRun, f64)]) -> Posterior {
+    fn after(runs: &[(DryRunFigure, f64)]) -> Posterior {
         Posterior::prior(&LINE, 20.0).after(runs)
     }
 
@@ -124,7 +124,7 @@ mod tests {
     fn scores_are_those_of_the_others_line_in_its_spread() {
         let runs = [
             (of(ProgramKind::Cudnn, 2000.0), 2900.0),
-            (DryRun::from(1000.0), 1700.0),
+            (DryRunFigure::from(1000.0), 1700.0),
             (of(ProgramKind::Other, 4000.0), 5200.0),
             (of(ProgramKind::Cudnn, 8000.0), 8500.0),
         ];
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn the_spread_is_the_priors_at_first_and_the_noise_after_many_runs() {
         for (kind, noise) in [(None, 50.0_f64), (Some(ProgramKind::Cudnn), 40.0)] {
-            let run = |held| DryRun { held, kind };
+            let run = |held| DryRunFigure { held, kind };
             let at = |runs: u32| {
                 let held = (0..runs).map(|n| 1000.0 + 10.0 * f64::from(n));
                 after(&held.map(|held| (run(held), held + 900.0)).collect::<Vec<_>>()).spread(&run(1000.0))
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn what_a_kind_is_off_by_is_its_own() {
         let (cudnn, other) = (ProgramKind::Cudnn, ProgramKind::Other);
-        let runs: Vec<(DryRun, f64)> = (2..12)
+        let runs: Vec<(DryRunFigure, f64)> = (2..12)
             .map(|n| (n % 2 == 0, 1000.0 * f64::from(n)))
             .map(|(is_even, held)| match is_even {
                 true => (of(cudnn, held), 600.0 + 0.97 * held),
@@ -168,23 +168,24 @@ mod tests {
             })
             .collect();
         let line = after(&runs);
-        let off = |run: DryRun, peak: f64| line.estimate(&run) / peak - 1.0;
+        let off = |run: DryRunFigure, peak: f64| line.estimate(&run) / peak - 1.0;
         for (kind, factor) in [(cudnn, 0.97), (other, 1.05)] {
             let peak = 600.0 + factor * 8500.0;
             assert!(off(of(kind, 8500.0), peak).abs() < 0.015, "{kind:?}: {line:?}");
             // A program whose kind is not known is between the kinds.
-            assert!(off(DryRun::from(8500.0), peak).abs() > 0.025, "{kind:?}: {line:?}");
+            assert!(off(DryRunFigure::from(8500.0), peak).abs() > 0.025, "{kind:?}: {line:?}");
         }
-        assert!(line.spread(&DryRun::from(8500.0)) > line.spread(&of(cudnn, 8500.0)));
+        assert!(line.spread(&DryRunFigure::from(8500.0)) > line.spread(&of(cudnn, 8500.0)));
     }
 
     #[test]
     fn runs_of_unknown_kind_are_on_one_line() {
-        let runs = [(DryRun::from(2000.0), 2900.0), (DryRun::from(6000.0), 6800.0)];
+        let runs = [(DryRunFigure::from(2000.0), 2900.0), (DryRunFigure::from(6000.0), 6800.0)];
         let line = after(&runs);
         for kind in ProgramKind::ALL {
-            assert_eq!(line.estimate(&of(kind, 3000.0)), line.estimate(&DryRun::from(3000.0)));
-            let [known, unknown] = [of(kind, 3000.0), DryRun::from(3000.0)].map(|run| line.spread(&run));
+            assert_eq!(line.estimate(&of(kind, 3000.0)), line.estimate(&DryRunFigure::from(3000.0)));
+            let [known, unknown] =
+                [of(kind, 3000.0), DryRunFigure::from(3000.0)].map(|run| line.spread(&run));
             assert!((known / unknown - 1.0).abs() < 1e-9, "{known} {unknown}");
         }
     }

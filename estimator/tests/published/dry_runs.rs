@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use radrm_base::ProgramKind;
 use radrm_estimator::evaluate::Outcome;
-use radrm_estimator::memory::{DryRun, DryRuns, Known, MemoryModel};
+use radrm_estimator::memory::{DryRunFigure, DryRuns, Known, MemoryModel};
 
 use super::published::rows;
 
@@ -17,14 +17,14 @@ struct Program {
     /// Its architecture.
     family: String,
     /// Its dry run.
-    dry_run: DryRun,
+    dry_run: DryRunFigure,
     /// What it took in 2024 and, if it was measured again, in 2026, MiB.
     peaks: [Option<f64>; 2],
 }
 
 fn programs() -> Option<Vec<Program>> {
     let recorded = include_str!("../../../scheduler-core/tests/data/thesis_dry_runs.csv");
-    let dry_runs: BTreeMap<&str, DryRun> = recorded.lines().skip(1).filter_map(row).collect();
+    let dry_runs: BTreeMap<&str, DryRunFigure> = recorded.lines().skip(1).filter_map(row).collect();
     let later: BTreeMap<String, f64> = rows("workloads_a100/workloads.csv")?
         .iter()
         .filter(|row| row.text("gpu_label") != "gpu_b")
@@ -60,7 +60,7 @@ fn programs() -> Option<Vec<Program>> {
 }
 
 /// Estimates and bounds for a program, after the runs here, beside what it took.
-fn outcome(dry_run: DryRun, measured: f64, here: &DryRuns) -> Option<Outcome> {
+fn outcome(dry_run: DryRunFigure, measured: f64, here: &DryRuns) -> Option<Outcome> {
     let known = Known { dry_run: Some(dry_run), here: Some(here), ..Known::default() };
     let answer = MemoryModel::shipped().estimate(&known, 1.0)?;
     Some(Outcome { measured, estimate: answer.value / MIB, bound: answer.bound / MIB })
@@ -110,7 +110,7 @@ fn scored(all: &[Program], most: usize, enough: usize) -> [Vec<(&str, Outcome)>;
         let (ran, _) = shuffled.split_at(shuffled.len() / 2);
         let has_run = |program: &Program| ran.iter().any(|(_, family)| *family == program.family);
         for (site, found) in found.iter_mut().enumerate() {
-            let mut known: Vec<(u64, (DryRun, f64))> = all
+            let mut known: Vec<(u64, (DryRunFigure, f64))> = all
                 .iter()
                 .filter(|program| has_run(program))
                 .filter_map(|program| Some((next(), (program.dry_run, program.peaks[site]?))))
@@ -138,7 +138,7 @@ fn numbers(seed: u64) -> impl FnMut() -> u64 {
 }
 
 /// A line of `rad,model,batch,options,kind,dry_run_mib`.
-fn row(line: &str) -> Option<(&str, DryRun)> {
+fn row(line: &str) -> Option<(&str, DryRunFigure)> {
     let [rad, _, _, _, kind, held] = line.split(',').collect::<Vec<_>>().try_into().ok()?;
-    Some((rad, DryRun { held: held.parse::<f64>().ok()? * MIB, kind: ProgramKind::parse(kind) }))
+    Some((rad, DryRunFigure { held: held.parse::<f64>().ok()? * MIB, kind: ProgramKind::parse(kind) }))
 }

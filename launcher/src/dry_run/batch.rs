@@ -157,7 +157,7 @@ impl Profiles {
         let from = self.path(value);
         let mut profile = Profile::open(&from).map_err(|_| ProfilesError::Unwritten(of.clone()))?;
         // The trial read no dataset.
-        if let Some(sentence) = stored::add_expected(&mut profile, Some(&from), &plan.row) {
+        if let Some(sentence) = stored::add_expected(&mut profile, Some(&from), plan) {
             output::say(NAME, &sentence);
         }
         let path = kept::keep(plan, &self.place, &profile, &from)?;

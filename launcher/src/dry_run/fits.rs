@@ -165,7 +165,7 @@ fn keep(plan: &Plan, place: Place, all: &[Tried]) -> Vec<String> {
     let mut wrong = Vec::new();
     wrong.extend(stored::add(&mut profile, Some(&tried.profile), stored::FIGURES, vec![Record::Fits(fits)]));
     // The trial read no dataset.
-    wrong.extend(stored::add_expected(&mut profile, Some(&tried.profile), &plan.row));
+    wrong.extend(stored::add_expected(&mut profile, Some(&tried.profile), plan));
     let path = match kept::keep(plan, &place, &profile, &tried.profile) {
         Ok(path) => path,
         Err(error) => {

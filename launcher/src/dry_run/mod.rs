@@ -13,7 +13,7 @@
 //! | [`notes`] | what the program's processes wrote down |
 //! | [`outcome`] | the figures, and whether they can be trusted |
 //! | [`cards`] | which GPUs the program fits on |
-//! | [`expected`] | what its figures stand for on a real GPU |
+//! | [`need`] | what the program needs on a real GPU |
 //! | [`stored`] | what of it goes into the profile |
 //! | [`trial`] | a dry run of which only the report is wanted |
 //! | [`batch`] | the largest batch that fits |
@@ -22,11 +22,11 @@
 
 pub mod batch;
 pub mod cards;
-pub mod expected;
 pub mod fits;
 pub mod flags;
 pub mod installed;
 pub mod kept;
+pub mod need;
 pub mod notes;
 pub mod outcome;
 pub mod ranks;

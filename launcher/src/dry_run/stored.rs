@@ -3,12 +3,10 @@
 use std::path::Path;
 
 use radrm_analyzer::Summary;
-use radrm_profile::model::dry_run::{DryRunFigures, Expected};
 use radrm_profile::{Profile, Record, Writer};
-use serde_json::json;
 
-use super::{Found, cards, expected};
-use crate::cli::RowTo;
+use super::{Found, cards, need};
+use crate::cli::Plan;
 
 /// As [`add`] names it.
 pub const FIGURES: &str = "the dry run's figures";
@@ -45,22 +43,11 @@ pub fn add(profile: &mut Profile, path: Option<&Path>, what: &str, records: Vec<
     failed
 }
 
-/// Adds what the figures of a run that succeeded stand for on a real GPU, as [`add`] does.
-pub fn add_expected(profile: &mut Profile, path: Option<&Path>, row: &RowTo) -> Option<String> {
+/// Adds the need of a program whose dry run succeeded, as [`add`] does.
+pub fn add_expected(profile: &mut Profile, path: Option<&Path>, plan: &Plan) -> Option<String> {
     let is_known = Summary::from_profile(profile).outcome.success;
-    let expected = is_known.then(|| expected::of(profile, row)).flatten()?;
+    let expected = is_known.then(|| need::expected(profile, &plan.row, plan.node)).flatten()?;
     add(profile, path, FIGURES, vec![Record::Expected(expected)])
-}
-
-/// Where the dataset says an expected need is from, in the form of the needs of radrmd's jobs.
-pub fn source(figures: &DryRunFigures, expected: &Expected) -> String {
-    let gpu = figures.gpus.iter().max_by_key(|gpu| gpu.held_peak);
-    let (gpu, held) = gpu.map(|gpu| (gpu.name.as_str(), gpu.held_peak)).unwrap_or_default();
-    let mut source = json!({"steps": figures.steps, "gpu": gpu, "held": held, "runs": expected.runs});
-    if let Some(kind) = figures.kind() {
-        source["kind"] = kind.as_str().into();
-    }
-    json!({ "dry_run": source }).to_string()
 }
 
 #[cfg(test)]

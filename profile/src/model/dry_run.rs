@@ -82,19 +82,23 @@ pub struct GpuFigures {
     pub context_origin: String,
 }
 
-/// What a program that was dry-run will hold on a real GPU, on the one where it holds most.
+/// Need of a program that was dry-run, on the real GPU where it holds most.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Expected {
     /// The figure to expect, bytes.
     pub bytes: u64,
     /// Its upper bound, bytes; `None` where a remark of the dry run says why there is none.
     pub upper: Option<u64>,
-    /// How often such bounds hold, 0 to 1.
-    pub confidence: f64,
-    /// By how many programs and batch sizes that were dry-run and then ran on a real GPU it is corrected.
+    /// How often such bounds hold, 0 to 1; `None` where that was not measured.
+    pub confidence: Option<f64>,
+    /// Number of programs and batch sizes that were dry-run and then ran on a real GPU, which corrected the figure.
     pub runs: u64,
     /// Model of the GPUs on which these ran; `None` if there are none.
     pub gpu_model: Option<String>,
+    /// Source of the need as JSON, in the form that needs have everywhere; empty in older profiles.
+    pub source: String,
+    /// That source in words, where it is more than this dry run.
+    pub basis: Option<String>,
 }
 
 /// The ranks of a large job that a dry run ran. The others were modelled.

@@ -39,9 +39,9 @@ pub(super) fn text(asked: &Asked) -> String {
 mod tests {
     use super::*;
     use crate::client::queue;
+    use radrm_need::{NeedResolver, UserEstimate};
     use radrm_protocol::spec::Spec;
     use radrm_protocol::wire::JobRow;
-    use radrm_scheduler_core::need::{NeedResolver, UserEstimate};
     use radrm_scheduler_core::{Bytes, Permille, Target};
 
     #[test]
@@ -75,7 +75,8 @@ mod tests {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert_eq!(text(&Asked::default()), "");
-        let estimate = UserEstimate { bytes: Bytes(7 << 30), upper: Bytes(7 << 30), from: String::new() };
+        let estimate =
+            UserEstimate { bytes: Bytes(7 << 30), upper: Bytes(7 << 30), ..UserEstimate::default() };
         let spec = Spec { estimate: Some(estimate), ..Spec::default() };
         let needs = NeedResolver::default().resolve(&spec.features(&[]));
         let guessed = Asked::of(&spec, Some(&needs));

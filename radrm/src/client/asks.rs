@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser};
 use radrm_console::usage::{Instead, explain};
 use radrm_limits::amount;
+use radrm_need::UserEstimate;
 use radrm_protocol::ProtocolError;
 use radrm_protocol::after::AfterList;
 use radrm_protocol::array::Array;
 use radrm_protocol::loader::Loader;
 use radrm_protocol::spec::Spec;
-use radrm_scheduler_core::need::UserEstimate;
 use radrm_scheduler_core::rad_file::{RadError, RadOption};
 use radrm_scheduler_core::{Bytes, LatencyTarget, Permille};
 
@@ -160,7 +160,7 @@ impl Asks {
             let upper = self.gpu_mem_upper.unwrap_or(bytes);
             (spec.mem, spec.mem_upper) = (None, None);
             let [bytes, upper] = [bytes, upper].map(Bytes);
-            spec.estimate = Some(UserEstimate { bytes, upper, from: String::new() });
+            spec.estimate = Some(UserEstimate { bytes, upper, ..UserEstimate::default() });
         } else {
             set(&mut spec.mem_upper, self.gpu_mem_upper);
         }

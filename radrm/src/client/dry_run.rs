@@ -9,11 +9,11 @@ use radrm_base::reason;
 use radrm_emulator_machine::Models;
 use radrm_launcher::dry_run::trial::Trial;
 use radrm_launcher::ending::Ending;
+use radrm_need::DryRun;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::trial::{self, Figure, NoFigure};
 use radrm_protocol::wire::{GpuRow, NodeRow};
 use radrm_protocol::words;
-use radrm_scheduler_core::need::DryRun;
 use thiserror::Error;
 
 /// Why a dry run shows no need, as the end of a sentence.
@@ -52,7 +52,7 @@ pub(crate) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> 
         Ending::Killed { .. } => None,
     };
     let Figure { held, kind } = trial::figure(serde_json::from_value(report).ok(), code)?;
-    Ok(DryRun { held, kind, steps, gpu: model, background: false })
+    Ok(DryRun { held, kind, steps, gpu: model, ..DryRun::default() })
 }
 
 /// The machine to emulate, and what it is called: the node's model, of several the largest.

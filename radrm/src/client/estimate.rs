@@ -6,19 +6,18 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use radrm_collector::dataset::Origin;
+use radrm_need::{Need, Needs, Source};
 use radrm_protocol::ProtocolError;
-use radrm_protocol::connection::{Connection, odd};
+use radrm_protocol::connection::Connection;
 use radrm_protocol::spec::Spec;
-use radrm_protocol::wire::{EstimateRow, NodeRow, Request, Response};
-use radrm_scheduler_core::Needs;
-use radrm_scheduler_core::need::{Need, Source};
+use radrm_protocol::wire::{EstimateRow, NodeRow};
 use radrm_term::clean;
 use serde_json::{Value, json};
 
 use super::asks::Asks;
 use super::features::Stated;
 use super::own_runs::OwnRuns;
-use super::{dry_run, queue, submit};
+use super::{dry_run, node_need, queue, submit};
 use crate::{Failure, NAME, print, print_json};
 
 /// The flags as written.
@@ -83,15 +82,10 @@ impl Estimated {
 
     /// As a submission of the job would be given; `None` where no daemon answers.
     fn by_daemon(spec: &Spec, socket: Option<&Path>) -> Option<Result<Self, ProtocolError>> {
-        let mut daemon = Connection::open(socket).ok()?;
-        let mut spec = spec.clone();
-        submit::add_own_runs(&mut spec);
-        Some(daemon.ask(&Request::Estimate(Box::new(spec))).and_then(|answer| match answer {
-            Response::Estimate(row) => {
-                let (needs, answers) = (row.needs.clone(), row.answers.clone());
-                Ok(Self { needs, answers, history: History::Daemon(*row) })
-            }
-            other => Err(odd(&other)),
+        let found = node_need::with_own_runs(spec, socket)?;
+        Some(found.map(|row| {
+            let (needs, answers) = (row.needs.clone(), row.answers.clone());
+            Self { needs, answers, history: History::Daemon(row) }
         }))
     }
 }
@@ -155,10 +149,10 @@ impl History {
     fn words(&self) -> String {
         let (runs, of) = match self {
             Self::Own(own) => {
-                let origin = if own.origin == Origin::Emulated { "on emulated GPUs" } else { "measured" };
+                let origin = if own.origin() == Origin::Emulated { "on emulated GPUs" } else { "measured" };
                 let file =
                     own.dataset.as_ref().map(|path| format!(" in {}", clean(&path.display().to_string())));
-                (format!("{} {origin}", own.runs.len()), file.unwrap_or_default())
+                (format!("{} {origin}", own.runs().len()), file.unwrap_or_default())
             }
             Self::Daemon(row) => {
                 let origin = if row.emulated.is_some() { "on emulated " } else { "measured on " };
@@ -174,7 +168,7 @@ impl History {
 
     fn count(&self) -> usize {
         match self {
-            Self::Own(own) => own.runs.len(),
+            Self::Own(own) => own.runs().len(),
             Self::Daemon(row) => row.runs as usize,
             Self::Stated(_, runs) => *runs,
         }
@@ -183,7 +177,7 @@ impl History {
     /// Where the runs were made, as the dataset names it.
     fn origin(&self) -> Origin {
         match self {
-            Self::Own(own) => own.origin,
+            Self::Own(own) => own.origin(),
             Self::Daemon(row) if row.emulated.is_some() => Origin::Emulated,
             Self::Daemon(_) | Self::Stated(..) => Origin::Measured,
         }
@@ -364,7 +358,7 @@ mod tests {
         dataset.add(&row("t", 1 << 30, Origin::Measured), None).unwrap();
         assert_eq!(resolved("t", &path).1["memory"]["bytes"], json!(1_u64 << 30));
         let estimate = OwnRuns::of(&spec("t"), Some(&path)).unwrap().estimate(&spec("t")).unwrap();
-        assert_eq!((estimate.bytes.0, estimate.from.contains("equal run")), (1 << 30, true));
+        assert_eq!((estimate.bytes.0, estimate.source), (1 << 30, Some(Source::EqualRuns { runs: 1 })));
     }
 
     #[test]

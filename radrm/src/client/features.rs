@@ -5,8 +5,8 @@ use std::path::Path;
 
 use radrm_base::PastRun;
 use radrm_estimator::memory::Shape;
-use radrm_scheduler_core::need::{DryRun, Features, ModelSummary, Need};
-use radrm_scheduler_core::{Bytes, Millis, NeedResolver, Needs};
+use radrm_need::{DryRun, Features, ModelSummary, Need, NeedResolver, Needs};
+use radrm_scheduler_core::{Bytes, Millis};
 use serde::Deserialize;
 
 use crate::Failure;

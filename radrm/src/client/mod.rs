@@ -7,6 +7,7 @@ pub(crate) mod dry_run;
 pub mod estimate;
 mod features;
 mod logs;
+pub mod node_need;
 pub(crate) mod own_runs;
 mod queue;
 pub(crate) mod rad;

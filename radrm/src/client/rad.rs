@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use radrm_base::batch;
+use radrm_need::ModelSummary;
 use radrm_protocol::spec::Spec;
-use radrm_scheduler_core::need::ModelSummary;
 use radrm_scheduler_core::rad_file::{Form, RadError, RadFile, Run};
 
 use super::asks::Asks;

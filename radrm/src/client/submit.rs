@@ -8,16 +8,16 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use radrm_need::DryRun;
 use radrm_protocol::ProtocolError;
 use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{Request, Response};
 use radrm_protocol::words;
-use radrm_scheduler_core::NeedResolver;
 
 use super::asks::Asks;
 use super::own_runs::OwnRuns;
-use super::{dry_run, queue, rad, text, user_limit};
+use super::{dry_run, node_need, queue, rad, text, user_limit};
 use crate::error::{FileProblem, UsageError};
 use crate::{Failure, print};
 
@@ -67,14 +67,14 @@ pub(super) fn run(
         // It takes its time, and who says nothing for long is taken for gone.
         drop(connection);
         match dry_run::estimate(&spec, steps, &node, quiet) {
-            Ok(held) => {
-                spec.dry_run = Some(held);
-                let needs = NeedResolver::default().resolve(&spec.features(&[]));
-                needs.memory.iter().for_each(|need| remark(&format!("the job {need}")));
-            }
+            Ok(held) => spec.dry_run = Some(held),
             Err(why) => remark(&format!("nothing is estimated by a dry run: {why}")),
         }
         connection = connect()?;
+        if spec.dry_run.is_some() {
+            let needs = node_need::of(&spec, &mut connection)?.needs;
+            needs.memory.iter().for_each(|need| remark(&format!("the job {need}")));
+        }
     }
     let tasks = spec.array.as_ref().map(radrm_protocol::array::Array::len);
     let job = match connection.ask(&Request::Submit(Box::new(spec)))? {
@@ -137,11 +137,21 @@ fn failed(job: u64, end: &str, attempts: u32) -> String {
     format!("job {job}: {end}{logs}")
 }
 
-/// Adds what the user's own runs show to a job that does not state its memory.
+/// Adds what the user's own dataset says of a job that does not state its memory: what measured runs show, or else its
+/// dry run.
 pub(super) fn add_own_runs(spec: &mut Spec) {
-    if !states_memory(spec) && spec.dry_run.is_none() {
-        // Without a dataset, or with a damaged one, the daemon's own history decides.
-        spec.estimate = OwnRuns::of(spec, None).ok().and_then(|own| own.estimate(spec));
+    if states_memory(spec) {
+        return;
+    }
+    // Without a dataset, or with a damaged one, the daemon's own history decides.
+    let own = OwnRuns::of(spec, None).unwrap_or_default();
+    match own.estimate(spec) {
+        Some(estimate) => (spec.estimate, spec.dry_run) = (Some(estimate), None),
+        None => {
+            let dry_run = own.dry_run().or(spec.dry_run.take());
+            // A daemon corrects by its own runs, whatever their frameworks are.
+            spec.dry_run = dry_run.map(|run| DryRun { framework: None, ..run });
+        }
     }
 }
 

@@ -9,10 +9,10 @@ use clap::{Args, CommandFactory, Parser};
 use radrm_collector::dataset::script_word;
 use radrm_console::output::say;
 use radrm_limits::amount;
+use radrm_need::{DryRun, Need, UserEstimate};
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::NodeRow;
 use radrm_protocol::words;
-use radrm_scheduler_core::need::{DryRun, Need, UserEstimate};
 use radrm_scheduler_core::{Bytes, Impossible, Oversized, Recovery, Settings};
 
 use super::cluster::{self, Cluster};
@@ -256,7 +256,7 @@ fn need(
         ..Spec::default()
     };
     if let Some(bytes) = asks.gpu_mem_estimate.map(Bytes) {
-        spec.estimate = Some(UserEstimate { bytes, upper: bytes, from: String::new() });
+        spec.estimate = Some(UserEstimate { bytes, upper: bytes, ..UserEstimate::default() });
     }
     if let Some(path) = &asks.model_summary {
         spec.summary = Some(rad::summary(path).map_err(|why| Failure::ModelSummary(why.into()))?);
@@ -304,7 +304,7 @@ fn submit(line: &Line, more: &[String], script: Option<&Script>) -> Result<Slurm
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_scheduler_core::need::Source;
+    use radrm_need::Source;
 
     fn place() -> Place {
         let cluster = Cluster { has_gpus: true, largest: Some(81_920) };

@@ -206,7 +206,7 @@ fn text(plan: &Plan, runs: usize, cards: &[Card], known: &BTreeMap<Key, Needs>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_scheduler_core::need::{Need, Source as Known};
+    use radrm_need::{Need, Source as Known};
 
     fn run(name: &str, device: &str) -> Run {
         let devices = if device.is_empty() { Vec::new() } else { vec![device.to_owned()] };

@@ -102,6 +102,7 @@ impl Again {
 #[cfg(test)]
 mod tests {
     use radrm_base::{HostUse, ProgramKind};
+    use radrm_need::{DryRun, Source};
 
     use super::*;
     use crate::{Action, Bytes, Job, JobId, Need, Reason, replay::Cluster};
@@ -169,13 +170,16 @@ mod tests {
             Bytes::from_gib(5),
             Bytes::from_gib(6),
             Some(Permille(950)),
-            crate::need::Source::DryRun {
-                steps: 3,
-                gpu: "A".into(),
-                held: Bytes(7),
-                kind: Some(ProgramKind::Other),
+            Source::DryRun {
+                run: DryRun {
+                    held: Bytes(7),
+                    kind: Some(ProgramKind::Other),
+                    steps: 3,
+                    gpu: "A".into(),
+                    background: true,
+                    ..DryRun::default()
+                },
                 runs: 2,
-                background: true,
             },
         );
         let out_of_memory =

@@ -8,8 +8,9 @@ use super::profiles::{Profiles, Program};
 use super::rng::Rng;
 use super::trace::{Cluster, TraceJob};
 use crate::device::{Device, DeviceId, Node, NodeId};
-use crate::job::{Condition, Dependency, HostNeed, JobId, UserId};
+use crate::job::{Condition, Dependency, HostNeed, JobId};
 use crate::units::{Bytes, Millis, Permille};
+use radrm_base::UserId;
 
 /// A replay of more devices is a slip of the pen.
 pub const MAX_DEVICES: usize = 1_000_000;

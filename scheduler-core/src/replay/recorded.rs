@@ -6,8 +6,8 @@ use radrm_base::ProgramKind;
 
 use super::read::{ReadError, Table, estimators, mib};
 use super::trace::TraceJob;
-use crate::need::DryRun;
 use crate::units::Bytes;
+use radrm_need::DryRun;
 
 /// Steps that a training must make in a dry run for its peak: the third has all memory that later ones have.
 const STEPS: u64 = 3;

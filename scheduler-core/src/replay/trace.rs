@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceId, Node, NodeId};
 use crate::interference::Activity;
-use crate::job::{Dependency, HostNeed, Preemption, UserId};
-use crate::need::DryRun;
+use crate::job::{Dependency, HostNeed, Preemption};
 use crate::units::{Bytes, Millis, Permille};
+use radrm_base::UserId;
+use radrm_need::DryRun;
 
 /// A job as it really was (or is taken to be).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,11 +6,11 @@ use super::State;
 use crate::action::{Action, Decision};
 use crate::early::{EarlyBound, FirstSteps};
 use crate::job::JobId;
-use crate::need::{Need, Source};
 use crate::reason::Reason;
 use crate::settings::Memory;
 use crate::state::record::{Phase, Record};
 use crate::units::Bytes;
+use radrm_need::{Need, Source};
 
 impl State {
     /// A job has made its first steps. What it holds then bounds what it will need, if all that follows is known to take

@@ -7,7 +7,6 @@ use crate::action::{Action, Decision, Signal, Verdict};
 use crate::device::DeviceId;
 use crate::job::{Job, JobId, SuspendRefusal};
 use crate::leaving::{After, Leaving};
-use crate::need::Need;
 use crate::outcome::{Evidence, Outcome};
 use crate::place::Resident;
 use crate::queue::key;
@@ -15,6 +14,7 @@ use crate::reason::{Impossible, Reason};
 use crate::state::record::{Image, Phase, Record, Step, after_slot};
 use crate::target::TargetObservation;
 use crate::units::{Bytes, Millis};
+use radrm_need::Need;
 
 /// How often a job is put back because a device or machine failed under it. A job that breaks
 /// devices must not break all of them.

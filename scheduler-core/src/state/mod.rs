@@ -26,7 +26,7 @@ use crate::event::Event;
 use crate::fair::Ledger;
 use crate::host::HostJobs;
 use crate::interference::Sharing;
-use crate::job::{HostNeed, JobId, UserId};
+use crate::job::{HostNeed, JobId};
 use crate::limits::UserLimits;
 use crate::place::{Dev, Scratch};
 use crate::queue::Queue;
@@ -34,6 +34,7 @@ use crate::reason::Reason;
 use crate::reserve::Reservation;
 use crate::settings::Settings;
 use crate::units::{Bytes, Millis};
+use radrm_base::UserId;
 use record::{Image, Record};
 
 /// A machine and what is left of it.

@@ -14,12 +14,12 @@ use crate::interference::Activity;
 use crate::job::{Job, JobId};
 use crate::ladder::Rung;
 use crate::leaving::{After, Leaving};
-use crate::need::Need;
 use crate::place::Ask;
 use crate::reason::{Reason, Wait};
 use crate::settings::{Memory, Settings, Unknown};
 use crate::target::TargetObservation;
 use crate::units::{Bytes, Millis, Permille};
+use radrm_need::Need;
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

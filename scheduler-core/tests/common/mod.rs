@@ -1,9 +1,10 @@
 //! A node as tests of single behaviours use it.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use radrm_need::Source;
 use radrm_scheduler_core::{
     Action, Bytes, Decision, Device, DeviceId, Event, Evidence, Job, JobId, Leaving, Millis, Need, NodeId,
-    Outcome, Phase, Policy, Preemption, Settings, Signal, State, SuspendRefusal, Verdict, need::Source,
+    Outcome, Phase, Policy, Preemption, Settings, Signal, State, SuspendRefusal, Verdict,
 };
 
 /// The model of its GPUs.

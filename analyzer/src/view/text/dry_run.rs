@@ -68,18 +68,22 @@ fn duration(seconds: f64) -> Nanos {
     Nanos((seconds * 1e9).round() as u64)
 }
 
-/// What a real GPU is expected to hold, and what that is concluded from.
+/// Need on a real GPU, and what it is concluded from.
 pub(crate) fn of_expected(expected: &Expected, figures: &DryRunFigures) -> [String; 2] {
-    let Expected { bytes, upper, confidence, runs, gpu_model } = expected;
+    let Expected { bytes, upper, confidence, runs, gpu_model, source: _, basis } = expected;
+    let confidence = confidence.map(|part| format!(" ({:.0} % confidence)", 100.0 * part));
     let bound = match upper {
-        Some(upper) => format!("at most {} ({:.0} % confidence)", Bytes(*upper), 100.0 * confidence),
+        Some(upper) => format!("at most {}{}", Bytes(*upper), confidence.unwrap_or_default()),
         None => "without a bound".to_owned(),
     };
     let on = if figures.gpus.len() > 1 { "the real GPU that holds most" } else { "a real GPU" };
     let model = gpu_model.as_deref().unwrap_or("real GPUs");
-    let basis = match runs {
-        0 => "by measurements elsewhere; runs of dry-run programs here will correct it".to_owned(),
-        _ => format!("corrected by {} of dry-run programs on {model} here", counted(*runs, "run", "runs")),
+    let basis = match (basis, runs) {
+        (Some(basis), _) => basis.clone(),
+        (None, 0) => "by measurements elsewhere; runs of dry-run programs here will correct it".to_owned(),
+        (None, _) => {
+            format!("corrected by {} of dry-run programs on {model} here", counted(*runs, "run", "runs"))
+        }
     };
     [format!("expected on {on}: {}, {bound}", Bytes(*bytes)), basis]
 }
@@ -356,14 +360,28 @@ mod tests {
             let summary = Summary::from_profile(&profile);
             (text(&profile, &summary, &TextOptions::default()), crate::json(&summary))
         };
-        let shipped =
-            Expected { bytes: 900 << 20, upper: Some(990 << 20), confidence: 0.9, ..Expected::default() };
+        let shipped = Expected {
+            bytes: 900 << 20,
+            upper: Some(990 << 20),
+            confidence: Some(0.9),
+            ..Expected::default()
+        };
         let (text, json) = of(shipped.clone());
         let line =
             "expected on a real GPU: 900.0 MiB, at most 990.0 MiB (90 % confidence)\n  by measurements else";
         assert!(text.contains(line), "{text}");
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["dry_run"]["expected"]["upper"], 990 << 20);
+        assert_eq!(json["dry_run"]["expected"]["source"], serde_json::Value::Null, "an older profile");
+        let own = Expected {
+            source: r#"{"equal_runs":{"runs":2}}"#.to_owned(),
+            basis: Some("measured in 2 equal runs".to_owned()),
+            ..shipped.clone()
+        };
+        let (text, json) = of(own);
+        assert!(text.contains("(90 % confidence)\n  measured in 2 equal runs\n"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["dry_run"]["expected"]["source"]["equal_runs"]["runs"], 2);
         let here = Expected { upper: None, runs: 12, gpu_model: Some("NVIDIA L4".to_owned()), ..shipped };
         let (text, json) = of(here);
         for part in ["900.0 MiB, without a bound", "corrected by 12 runs of dry-run programs on NVIDIA L4"] {

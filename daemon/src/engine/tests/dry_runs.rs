@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use radrm_need::DryRun;
 use radrm_protocol::after::After;
-use radrm_scheduler_core::need::DryRun;
 use radrm_scheduler_core::{Bytes, Condition, Need, Needs};
 
 use super::world::{Idle, Programs};

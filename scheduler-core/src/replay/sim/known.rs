@@ -1,18 +1,23 @@
 //! What is known of a job before it runs: rows of earlier runs, and the need that follows from them by the resolver that
 //! the daemon has.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 
 use radrm_base::PastRun;
 
 use super::{Knowledge, Sim, Source};
 use crate::event::Event;
 use crate::interference;
-use crate::job::{Dependency, Job, JobId, Preemption, SuspendRefusal, UserId};
-use crate::need::{Calibration, Features, History, MAX_RUNS, NamedEstimate, NeedResolver, Needs};
+use crate::job::{Dependency, Job, JobId, Preemption, SuspendRefusal};
 use crate::outcome::{Evidence, Outcome};
 use crate::replay::trace::TraceJob;
 use crate::units::{Bytes, Millis};
+use radrm_base::UserId;
+use radrm_need::{
+    Calibration, Features, History, MAX_RUNS, NamedEstimate, NeedResolver, Needs, RunFilter, RunHistory,
+};
 
 /// A program: what a user runs on so many devices, at any batch size, as the daemon tells programs apart.
 type Program<'a> = (UserId, &'a str, u16);
@@ -34,7 +39,7 @@ pub(super) struct Programs<'a> {
 #[derive(Debug, Default)]
 struct Seen {
     /// The newest first.
-    runs: VecDeque<PastRun>,
+    runs: Vec<PastRun>,
     /// Jobs that wait, by batch size.
     waiting: BTreeMap<Option<u32>, BTreeSet<u32>>,
     /// What followed from the runs at each batch size when its waiting jobs were given it last.
@@ -55,7 +60,7 @@ impl<'a> Programs<'a> {
     /// Jobs that wait, if what follows from the runs of their program is not what they were given last.
     fn news(&mut self, program: &Program<'a>) -> Vec<u32> {
         let Some(seen) = self.programs.get_mut(program) else { return Vec::new() };
-        let runs = &*seen.runs.make_contiguous();
+        let runs = &*seen.runs;
         let calibration = Some(&self.calibration);
         let mut all = Vec::new();
         for (batch, jobs) in seen.waiting.iter().filter(|(_, jobs)| !jobs.is_empty()) {
@@ -67,6 +72,16 @@ impl<'a> Programs<'a> {
             }
         }
         all
+    }
+}
+
+impl<'a> RunHistory for Programs<'a> {
+    type Program = Program<'a>;
+    type Error = Infallible;
+
+    fn runs(&self, program: &Program<'a>, _: &RunFilter<'_>) -> Result<Cow<'_, [PastRun]>, Infallible> {
+        // A program of the trace is one user's, and its cluster has one model of GPU.
+        Ok(self.programs.get(program).map_or_else(Cow::default, |seen| Cow::Borrowed(&*seen.runs)))
     }
 }
 
@@ -98,7 +113,7 @@ impl Sim<'_> {
             (after.first.0..=after.last.0).find(is_failed).map(JobId)
         };
         let after = from.after.iter().map(|after| Dependency { failed: failed(after), ..*after });
-        let job = Job {
+        Job {
             user: from.user,
             priority: from.priority,
             gpus: from.gpus,
@@ -110,13 +125,12 @@ impl Sim<'_> {
             submitted: from.arrival,
             preemption: Preemption { suspend: Err(SuspendRefusal::NoShim), ..self.preemption(index) },
             after: after.collect(),
-            ..Job::new(JobId(index.into()))
-        };
-        needs.of(job)
+            ..Job::new(JobId(index.into())).needing(&needs)
+        }
     }
 
     /// What is known of a trace's job now.
-    fn needs(&mut self, index: u32) -> Needs {
+    fn needs(&self, index: u32) -> Needs {
         let trace = self.trace;
         let from = &trace[index as usize];
         // An equal run, as if it was measured before.
@@ -129,13 +143,13 @@ impl Sim<'_> {
             host: None,
             complete: true,
         }];
-        let learned: &[PastRun] = match self.learns() {
+        let learned = match self.learns() {
             true => {
-                let seen = self.known.programs.get_mut(&program(from));
-                seen.map_or(&[], |seen| &*seen.runs.make_contiguous())
+                self.known.runs(&program(from), &RunFilter::default()).unwrap_or_else(|never| match never {})
             }
-            false => &[],
+            false => Cow::default(),
         };
+        let learned = &*learned;
         let resolve = |job: &Features<'_>| self.known.resolver.resolve(job);
         // As a job's file gives them.
         let figures = |is_read: fn(&str) -> bool| -> BTreeMap<String, Bytes> {
@@ -211,14 +225,8 @@ impl Sim<'_> {
             self.known.calibration.observe(from.user, &need, peak, complete);
         }
         let seen = self.known.programs.entry(program(from)).or_default();
-        seen.runs.push_front(PastRun {
-            batch: from.batch,
-            peak,
-            ran,
-            activity: from.activity,
-            host: None,
-            complete,
-        });
+        let run = PastRun { batch: from.batch, peak, ran, activity: from.activity, host: None, complete };
+        seen.runs.insert(0, run);
         seen.runs.truncate(MAX_RUNS);
         self.step(Event::Paused { paused: true });
         self.step(finished);

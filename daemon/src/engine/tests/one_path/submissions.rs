@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use radrm_need::DryRun;
 use radrm_protocol::spec::Spec;
-use radrm_scheduler_core::need::DryRun;
 use radrm_scheduler_core::replay::TraceJob;
 use radrm_scheduler_core::{
     Bytes, Condition, Dependency, HostNeed, JobId, Millis, Permille, Preemption, SuspendRefusal, UserId,

@@ -1,7 +1,7 @@
 //! Horus's formula (Yeung et al., IEEE TPDS 2021): `(B*A + P) + (B*G) + d`.
 
 use super::{Estimator, Features, Need, Source};
-use crate::units::{Bytes, Permille};
+use radrm_base::{Bytes, Permille};
 
 /// The formula with its constants: batch B, activations A and gradients G of a sample, parameters
 /// P, all in values of `value_bytes`; d is what a process holds before the first layer.

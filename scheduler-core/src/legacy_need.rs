@@ -1,8 +1,8 @@
 //! Needs in event logs of versions that knew three kinds of need and no source.
 
+use radrm_need::{Need, Source};
 use serde::{Deserialize, Deserializer};
 
-use super::{Need, Source};
 use crate::units::Bytes;
 
 #[derive(Deserialize)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use radrm_estimator::memory::{Known, MemoryModel, Point, Source as By};
 
 use super::{Estimator, Features, Need, Said, Source, history};
-use crate::units::{Bytes, Permille};
+use radrm_base::{Bytes, Permille};
 
-/// A trained memory model, or the one that ships.
+/// A memory model: the site's trained one, or the one that ships.
 #[derive(Clone, Debug, Default)]
 pub struct Trained(Option<Arc<MemoryModel>>);
 
@@ -45,7 +45,7 @@ impl Estimator for Combined {
         let known = Known {
             points: &points,
             batch: job.batch.map(f64::from),
-            dry_run: job.dry_run.map(super::DryRun::known),
+            dry_run: job.dry_run.map(super::DryRun::figure),
             here,
         };
         // A dry run alone that was corrected has a margin of its own.
@@ -57,16 +57,8 @@ impl Estimator for Combined {
             let source = match by {
                 By::Own => Source::OtherBatchSizes { sizes: u32::try_from(sizes.len()).unwrap_or(u32::MAX) },
                 By::Dry => {
-                    let run = job.dry_run?;
                     let runs = here.map_or(0, |here| u32::try_from(here.seen()).unwrap_or(u32::MAX));
-                    Source::DryRun {
-                        steps: run.steps,
-                        gpu: run.gpu.clone(),
-                        held: run.held,
-                        kind: run.kind,
-                        runs,
-                        background: run.background,
-                    }
+                    Source::DryRun { run: job.dry_run?.clone(), runs }
                 }
                 By::Learned => return None,
             };

@@ -1,9 +1,9 @@
-//! What a job needs, resolved once: GPU memory, run time and what it does to a GPU.
+//! What a job needs, resolved once and in one place: GPU memory, run time and what it does to a GPU.
 //!
-//! A [`NeedResolver`] asks its [`Estimator`]s in order and takes the first answer for each resource. The daemon
-//! resolves a job's [`Needs`] when the job is submitted and stores them with the job; the replay resolves those of a
-//! trace's jobs. Later a waiting job's needs change only by the events that
-//! [`crate::Event::needs_known`] makes.
+//! A [`NeedResolver`] asks its [`Estimator`]s in order of trust and takes the first answer for each resource. What they
+//! are asked about are [`Features`]: what the job states, and what past runs say of it. The runs come from a
+//! [`RunHistory`], which the dataset and the replay implement, and [`Evidence`] reads them the same way for every caller.
+//! So for the same job, history and memory model, radrmd, the commands and a dry run's report give the same need.
 
 mod calibration;
 mod combined;
@@ -13,22 +13,17 @@ mod file;
 mod formula;
 mod history;
 mod learned;
+mod past;
 mod source;
 mod statements;
 mod summary;
 
-pub(crate) mod legacy;
-
 use std::collections::BTreeMap;
 use std::fmt;
 
-use radrm_base::{HostUse, PastRun};
+use radrm_base::{Activity, Bytes, HostUse, Millis, PastRun, Permille, UserId};
 pub use radrm_estimator::memory::MemoryModel;
 use serde::{Deserialize, Serialize};
-
-use crate::interference::Activity;
-use crate::job::{Job, UserId};
-use crate::units::{Bytes, Millis, Permille};
 
 pub use calibration::Calibration;
 pub use combined::{Combined, Trained};
@@ -38,6 +33,7 @@ pub use file::{FileEstimate, NamedEstimate};
 pub use formula::Horus;
 pub use history::{History, MAX_RUNS, OutOfMemory};
 pub use learned::LearnedEstimate;
+pub use past::{Asked, DryRunPair, DryRunPairs, Evidence, Prediction, RunFilter, RunHistory};
 pub use source::{Said, Source};
 pub use statements::EarlierStatements;
 pub use summary::{Layer, ModelSummary, SummaryError};
@@ -143,20 +139,6 @@ pub struct Needs {
     /// What it takes of its host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Known<HostUse>>,
-}
-
-impl Needs {
-    /// The job with these needs.
-    #[must_use]
-    pub fn of(&self, job: Job) -> Job {
-        Job {
-            need: self.memory.clone(),
-            activity: self.activity.as_ref().map(|known| known.value),
-            expected: self.run_time.as_ref().map(|known| known.value),
-            host_use: self.host.as_ref().map(|known| known.value),
-            ..job
-        }
-    }
 }
 
 /// What is known of a job before it runs.

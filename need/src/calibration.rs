@@ -8,8 +8,8 @@ use radrm_estimator::memory::DryRuns;
 use super::combined::Trained;
 use super::statements::Statements;
 use super::{DryRun, Need, Said, Source};
-use crate::job::UserId;
-use crate::units::{Bytes, Permille};
+use radrm_base::UserId;
+use radrm_base::{Bytes, Permille};
 
 /// Compares what was predicted or stated with what the job took. Of a combined estimate a score is `ln(peak / estimate)` in units of the margin that the
 /// model gave, so that 1 is a peak at the bound.
@@ -60,7 +60,7 @@ impl Calibration {
         let key = (user, run.gpu.clone());
         let known = self.dry_runs.range((user, String::new())..).take_while(|(other, _)| other.0 == user);
         if self.dry_runs.contains_key(&key) || known.count() < MAX_MODELS {
-            self.dry_runs.entry(key).or_default().observe(run.known(), peak.0 as f64);
+            self.dry_runs.entry(key).or_default().observe(run.figure(), peak.0 as f64);
         }
     }
 
@@ -75,9 +75,8 @@ impl Calibration {
         self.statements.observe(user, need, peak, complete);
         let Source::Combined { stretch, said } = &need.source else { return };
         for Said { source, .. } in said {
-            if let (Source::DryRun { gpu, held, kind, .. }, true) = (source, complete) {
-                let run = DryRun { held: *held, kind: *kind, gpu: gpu.clone(), ..DryRun::default() };
-                self.observe_dry_run(user, &run, peak);
+            if let (Source::DryRun { run, .. }, true) = (source, complete) {
+                self.observe_dry_run(user, run, peak);
             }
         }
         // Of a margin that is not this model's.
@@ -127,14 +126,8 @@ mod tests {
     fn a_run_corrects_later_dry_runs_on_the_same_model_only() {
         let mut here = Calibration::default();
         let of = |runs| {
-            let source = Source::DryRun {
-                steps: 3,
-                gpu: "A100".into(),
-                held: Bytes(1000),
-                kind: None,
-                runs,
-                background: false,
-            };
+            let run = DryRun { steps: 3, gpu: "A100".into(), held: Bytes(1000), ..DryRun::default() };
+            let source = Source::DryRun { run, runs };
             let said = vec![Said { source, bytes: Bytes(1500), weight: Permille::WHOLE }];
             Need::new(Bytes(1500), Bytes(2000), None, Source::Combined { said, stretch: Permille::WHOLE })
         };

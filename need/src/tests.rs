@@ -1,8 +1,6 @@
 use radrm_base::ProgramKind;
 
 use super::*;
-use crate::event::Event;
-use crate::{Job, JobId, Permille};
 
 fn run(batch: u32, mib: u64) -> PastRun {
     PastRun {
@@ -69,7 +67,7 @@ fn own_runs_and_a_dry_run_are_one_figure() {
         kind: Some(ProgramKind::Cudnn),
         steps: 3,
         gpu: "A100".into(),
-        background: false,
+        ..DryRun::default()
     };
     let runs = [run(32, 4000)];
     fn of(runs: &[PastRun], dry_run: Option<&DryRun>, calibration: Option<&Calibration>) -> Need {
@@ -80,14 +78,7 @@ fn own_runs_and_a_dry_run_are_one_figure() {
     let parts = said(&both);
     let [(own, _, a), (dry, _, b)] = &parts[..] else { panic!("{both}") };
     assert_eq!((own, a + b), (&Source::OtherBatchSizes { sizes: 1 }, 1000));
-    let expected = Source::DryRun {
-        steps: 3,
-        gpu: "A100".into(),
-        held: dry_run.held,
-        kind: Some(ProgramKind::Cudnn),
-        runs: 0,
-        background: false,
-    };
+    let expected = Source::DryRun { run: dry_run.clone(), runs: 0 };
     assert_eq!(dry, &expected);
     assert!(both.enforce && !of(&[], Some(&dry_run), None).enforce, "no run stands for a dry run alone");
     let text = both.to_string();
@@ -169,15 +160,13 @@ fn host_use_of_an_equal_run_comes_before_others() {
     let runs = [with(300, 8), run(16, 5000), with(700, 16)];
     let of = |batch| resolve(&runs, Some(batch)).host.map(|known| known.value);
     assert_eq!((of(16), of(8), of(99)), (Some(used(700)), Some(used(300)), Some(used(300))));
-    let job = resolve(&runs, Some(16)).of(Job::new(JobId(1)));
-    assert_eq!(job.host_use, Some(used(700)));
 }
 
 #[test]
 fn estimators_are_asked_in_order_of_trust() {
     let gib = Bytes::from_gib;
     let dry_run = DryRun { held: gib(4), steps: 3, gpu: "A100".into(), ..DryRun::default() };
-    let estimate = UserEstimate { bytes: gib(1), upper: gib(2), from: String::new() };
+    let estimate = UserEstimate { bytes: gib(1), upper: gib(2), ..UserEstimate::default() };
     let file = BTreeMap::from([("horus".to_owned(), gib(9))]);
     let summary = ModelSummary { parameters: 1 << 28, activations: 1 << 22, ..ModelSummary::default() };
     let runs = [run(64, 3072)];
@@ -275,24 +264,4 @@ fn a_need_says_its_interval_confidence_and_source() {
         "needs 3.00 GiB on each GPU: measured in an equal run"
     );
     assert_eq!(Need::declared(Bytes::from_gib(5)).to_string(), "requested 5.00 GiB on each GPU");
-}
-
-#[test]
-fn news_are_only_what_changes_a_decision() {
-    let needs = resolve(&[run(8, 3072)], Some(8));
-    let job = Job::new(JobId(4));
-    assert_eq!(Event::needs_known(&job, &needs).len(), 2, "memory, and the run time");
-    let job = needs.of(job);
-    assert_eq!(Event::needs_known(&job, &needs), []);
-    assert_eq!(
-        Event::needs_known(&job, &resolve(&[run(8, 3072), run(8, 3000)], Some(8))),
-        [],
-        "one more run alike"
-    );
-    let more = Event::needs_known(&job, &resolve(&[run(8, 4096), run(8, 3072)], Some(8)));
-    assert!(
-        matches!(&more[..], [Event::NeedKnown { need, .. }] if need.upper == Bytes::from_gib(4)),
-        "{more:?}"
-    );
-    assert_eq!(Event::needs_known(&job, &resolve(&[], Some(8))), [], "what is known is not forgotten");
 }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use radrm_base::ProgramKind;
+use radrm_base::{Bytes, Permille};
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Bytes, Permille};
+use super::DryRun;
 
 /// What one of several sources said.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,22 +43,12 @@ pub enum Source {
     },
     /// A dry run on an emulated GPU.
     DryRun {
-        /// Its steps; 0: not recorded.
-        steps: u64,
-        /// The GPU's model.
-        gpu: String,
-        /// What it held there; zero in logs of older versions.
-        #[serde(default, skip_serializing_if = "is_zero")]
-        held: Bytes,
-        /// The kind of program; none in logs of older versions.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        kind: Option<ProgramKind>,
-        /// By how many runs of dry-run programs the figure was corrected.
+        /// Its figures.
+        #[serde(flatten)]
+        run: DryRun,
+        /// Number of runs of dry-run programs that corrected the figure.
         #[serde(default, skip_serializing_if = "is_none")]
         runs: u32,
-        /// The daemon made it by itself.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        background: bool,
     },
     /// One or more of these, by a memory model.
     Combined {
@@ -76,8 +66,8 @@ pub enum Source {
         /// How many jobs.
         jobs: u32,
     },
-    /// An estimate that came without its origin as data, in words.
-    Stated(String),
+    /// Runs under `radrm-run` that the user's own dataset holds: the user's word for a daemon that has not seen them.
+    OwnDataset(Box<Self>),
     /// An estimate in the job's file.
     File {
         /// Of which estimator.
@@ -106,6 +96,42 @@ pub enum Source {
 }
 
 impl Source {
+    /// The one serialized form, as text: what datasets and profiles keep.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        // Strings and numbers: nothing that JSON cannot hold.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// A source in its serialized form; `None` for the text of another version or another program.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// The dry run that it is concluded from, alone or beside others, and the number of runs that corrected it.
+    #[must_use]
+    pub fn dry_run(&self) -> Option<(&DryRun, u32)> {
+        match self {
+            Self::DryRun { run, runs } => Some((run, *runs)),
+            Self::Combined { said, .. } => said.iter().find_map(|said| said.source.dry_run()),
+            Self::OwnDataset(source) => source.dry_run(),
+            _ => None,
+        }
+    }
+
+    /// Whether a dry run is all that it is concluded from, with the memory model's own margin.
+    #[must_use]
+    pub fn is_dry_run_alone(&self) -> bool {
+        match self {
+            Self::DryRun { .. } => true,
+            Self::Combined { said, stretch } => {
+                *stretch == Permille::WHOLE && matches!(&said[..], [only] if only.source.is_dry_run_alone())
+            }
+            _ => false,
+        }
+    }
+
     /// Whether a run, or the user's own word, stands for it: such a bound is enforced.
     #[must_use]
     pub fn is_confirmed(&self) -> bool {
@@ -119,7 +145,7 @@ impl Source {
             Self::DryRun { .. }
             | Self::UserEstimate
             | Self::EarlierStatements { .. }
-            | Self::Stated(_)
+            | Self::OwnDataset(_)
             | Self::File { .. }
             | Self::Networks { .. }
             | Self::Formula { .. } => false,
@@ -128,10 +154,6 @@ impl Source {
 }
 
 // Serde passes references.
-fn is_zero(bytes: &Bytes) -> bool {
-    *bytes == Bytes::ZERO
-}
-
 fn is_none(count: &u32) -> bool {
     *count == 0
 }
@@ -153,7 +175,7 @@ impl fmt::Display for Source {
             Self::OtherBatchSizes { sizes } => {
                 write!(f, "extrapolated from {sizes} other batch size{}", plural(u64::from(*sizes)))
             }
-            Self::DryRun { steps, gpu, runs, background, .. } => {
+            Self::DryRun { run: DryRun { steps, gpu, background, .. }, runs } => {
                 f.write_str("dry run")?;
                 if *steps > 0 {
                     write!(f, " of {steps} step{}", plural(*steps))?;
@@ -183,7 +205,7 @@ impl fmt::Display for Source {
             Self::EarlierStatements { stated, jobs } => {
                 write!(f, "{stated} stated, by what {jobs} earlier jobs of its user took")
             }
-            Self::Stated(text) => f.write_str(text),
+            Self::OwnDataset(source) => write!(f, "{source} under radrm-run"),
             Self::File { estimator } => write!(f, "{estimator}'s figure in the job's file"),
             Self::Networks { parameters, activations, batch } => write!(
                 f,

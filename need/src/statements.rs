@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use radrm_estimator::calibrate::{margin, score};
 
 use super::{Estimator, Features, Need, Source};
-use crate::job::UserId;
-use crate::units::{Bytes, Permille};
+use radrm_base::UserId;
+use radrm_base::{Bytes, Permille};
 
 /// How often a bound holds. Nine earlier jobs are the fewest that promise it.
 const LEVEL: Permille = Permille(900);
@@ -71,7 +71,7 @@ impl Estimator for EarlierStatements {
 
     fn memory(&self, job: &Features<'_>) -> Option<Need> {
         // An estimate with an origin of its own is not the user's word.
-        let estimate = job.estimate.filter(|estimate| estimate.from.is_empty());
+        let estimate = job.estimate.filter(|estimate| estimate.source.is_none());
         let declared = job.declared_upper.max(job.declared);
         let stated = declared.or_else(|| estimate.map(|estimate| estimate.upper))?;
         job.calibration?.statements.need(job.user?, stated)
@@ -96,7 +96,7 @@ mod tests {
     }
 
     fn estimate(gib: u64) -> UserEstimate {
-        UserEstimate { bytes: Bytes(gib * GIB), upper: Bytes(gib * GIB), from: String::new() }
+        UserEstimate { bytes: Bytes(gib * GIB), upper: Bytes(gib * GIB), ..UserEstimate::default() }
     }
 
     #[test]

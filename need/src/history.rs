@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use radrm_base::{HostUse, PastRun};
 
 use super::{Estimator, Features, Known, Need, Source};
-use crate::interference::Activity;
-use crate::units::{Bytes, Millis, Permille};
+use radrm_base::Activity;
+use radrm_base::{Bytes, Millis, Permille};
 
 /// Runs of one program that are read, the newest ones.
 pub const MAX_RUNS: usize = 64;

@@ -1,9 +1,9 @@
 //! What the user says.
 
+use radrm_base::{Bytes, Millis, Permille};
 use serde::{Deserialize, Serialize};
 
 use super::{Estimator, Features, Known, Need, Source};
-use crate::units::{Bytes, Millis};
 
 /// The user declares it: a limit holds the job to it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,9 +31,21 @@ pub struct UserEstimate {
     pub bytes: Bytes,
     /// What is reserved.
     pub upper: Bytes,
-    /// Where it comes from, if the user does not stand for it: older versions send the words only.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub from: String,
+    /// How often runs stay at or under `upper`, where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidence: Option<Permille>,
+    /// Source of the figure in the user's own dataset; `None`: the user's word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+}
+
+impl UserEstimate {
+    /// A need that was resolved from the user's own dataset, for a daemon that has not seen its runs.
+    #[must_use]
+    pub fn of_own(need: &Need) -> Self {
+        let Need { bytes, upper, confidence, source, .. } = need.clone();
+        Self { bytes, upper, confidence, source: Some(source) }
+    }
 }
 
 impl Estimator for UserEstimate {
@@ -42,11 +54,12 @@ impl Estimator for UserEstimate {
     }
 
     fn memory(&self, job: &Features<'_>) -> Option<Need> {
-        let UserEstimate { bytes, upper, from } = job.estimate?;
-        let source = match from.as_str() {
-            "" => Source::UserEstimate,
-            words => Source::Stated(words.to_owned()),
+        let UserEstimate { bytes, upper, confidence, source } = job.estimate?;
+        // Runs that only the user's dataset holds confirm no limit: this node has not seen them.
+        let source = match source {
+            None => Source::UserEstimate,
+            Some(own) => Source::OwnDataset(Box::new(own.clone())),
         };
-        Some(Need::new(*bytes, *upper, None, source))
+        Some(Need::new(*bytes, *upper, *confidence, source))
     }
 }

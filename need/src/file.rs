@@ -1,7 +1,7 @@
 //! Estimates that stand in the job's file.
 
 use super::{Estimator, Features, Need, Source, Trained};
-use crate::units::{Bytes, Permille};
+use radrm_base::{Bytes, Permille};
 
 /// Estimates that are bounds, the better one first: of 52 measured trainings GPUMemNet's was too low for 2 and
 /// Horus's for 5.

@@ -1,0 +1,32 @@
+//! Figures of a job's dry run on an emulated GPU.
+
+use radrm_base::{Bytes, ProgramKind};
+use serde::{Deserialize, Serialize};
+
+/// A dry run that ended well.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DryRun {
+    /// Peak on the GPU where it was highest.
+    #[serde(default)]
+    pub held: Bytes,
+    /// Kind of program, if it was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ProgramKind>,
+    /// Optimizer steps; 0: not recorded.
+    pub steps: u64,
+    /// Model of the emulated GPU.
+    pub gpu: String,
+    /// Frameworks with their versions, as the dataset names them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub framework: Option<String>,
+    /// Made by the daemon in the background.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub background: bool,
+}
+
+impl DryRun {
+    /// The figures that the memory model reads.
+    pub(super) fn figure(&self) -> radrm_estimator::memory::DryRunFigure {
+        radrm_estimator::memory::DryRunFigure { held: self.held.0 as f64, kind: self.kind }
+    }
+}

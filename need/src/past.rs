@@ -1,0 +1,193 @@
+//! Past runs, wherever they are kept, and what they say of a job.
+
+use std::borrow::Cow;
+
+use radrm_base::{Bytes, PastRun, UserId};
+
+use super::{Calibration, DryRun, Features, Need, Trained};
+
+/// Predictions that a calibration reads, the newest.
+const MAX_PREDICTIONS: u32 = 500;
+
+/// Which runs of a program count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunFilter<'a> {
+    /// Whose runs.
+    pub user: UserId,
+    /// Model of the GPUs; `None`: any.
+    pub gpu_model: Option<&'a str>,
+    /// Only runs on emulated GPUs, or only those on real ones: the two are never mixed.
+    pub emulated: bool,
+}
+
+/// A need that was predicted before a run, and what the run took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prediction {
+    /// Whose run.
+    pub user: UserId,
+    /// As it was resolved before the run.
+    pub need: Need,
+    /// Peak of the run.
+    pub peak: Bytes,
+    /// The run ended well; otherwise it ran out of memory at `peak`.
+    pub complete: bool,
+}
+
+/// A dry run and a later real run of the same program at the same batch size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DryRunPair {
+    /// The newest dry run before the real run.
+    pub dry_run: DryRun,
+    /// Peak of the real run.
+    pub peak: Bytes,
+}
+
+/// Programs that were dry-run and then ran on a real GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DryRunPairs {
+    /// Model of the real GPUs.
+    pub gpu_model: Option<String>,
+    /// The oldest first. A program at one batch size may be in it several times.
+    pub pairs: Vec<DryRunPair>,
+}
+
+/// A history of runs: a dataset, or what a replay has seen. One that keeps no dry runs or predictions has none.
+pub trait RunHistory {
+    /// Program whose runs differ in batch size only.
+    type Program: ?Sized;
+    /// Error of a history that cannot be read.
+    type Error;
+
+    /// Runs of a program that bound its need, the newest first; [`super::MAX_RUNS`] are enough.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    fn runs(&self, program: &Self::Program, of: &RunFilter<'_>) -> Result<Cow<'_, [PastRun]>, Self::Error>;
+
+    /// The newest dry run of a program at this batch size, on an emulated GPU of the filter's model.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    fn newest_dry_run(
+        &self,
+        _: &Self::Program,
+        _: &RunFilter<'_>,
+        _batch: Option<u32>,
+    ) -> Result<Option<DryRun>, Self::Error> {
+        Ok(None)
+    }
+
+    /// Real runs of programs whose dry runs were like this one, on GPUs of the named model, else of the emulated one,
+    /// else of the one on which most ran.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    fn dry_run_pairs(&self, _like: &DryRun, _gpu_model: Option<&str>) -> Result<DryRunPairs, Self::Error> {
+        Ok(DryRunPairs::default())
+    }
+
+    /// Predictions of the newest runs, so many, the oldest first.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    fn predictions(&self, _newest: u32) -> Result<Vec<Prediction>, Self::Error> {
+        Ok(Vec::new())
+    }
+}
+
+impl Calibration {
+    /// Calibration of a model by the newest runs of a history.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    pub fn of_history<H: RunHistory + ?Sized>(model: &Trained, history: &H) -> Result<Self, H::Error> {
+        let mut calibration = Self::of(model);
+        for Prediction { user, need, peak, complete } in history.predictions(MAX_PREDICTIONS)? {
+            calibration.observe(user, &need, peak, complete);
+        }
+        Ok(calibration)
+    }
+}
+
+/// A job whose need is asked for, as a history knows it.
+#[derive(Debug)]
+pub struct Asked<'a, P: ?Sized> {
+    /// Its program.
+    pub program: &'a P,
+    /// Its user.
+    pub user: UserId,
+    /// Samples in a batch, on each GPU.
+    pub batch: Option<u32>,
+    /// Model of GPU that it asks for.
+    pub gpu_model: Option<&'a str>,
+    /// A dry run that was just made; `None`: the newest one in the history counts.
+    pub dry_run: Option<&'a DryRun>,
+}
+
+/// What a user's history says of a job.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    /// Runs that computed, the newest first: on real GPUs, or where there are none, on emulated ones.
+    pub runs: Vec<PastRun>,
+    /// These ran on emulated GPUs.
+    pub emulated: bool,
+    /// Its dry run.
+    pub dry_run: Option<DryRun>,
+    /// Model of the real GPUs whose runs correct the dry run; `None` without such runs.
+    pub corrected_on: Option<String>,
+    user: UserId,
+    calibration: Calibration,
+}
+
+impl Evidence {
+    /// Reads what a history says of a job, for needs by this memory model.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    pub fn of<H: RunHistory + ?Sized>(
+        history: &H,
+        asked: &Asked<'_, H::Program>,
+        model: &Trained,
+    ) -> Result<Self, H::Error> {
+        let &Asked { program, user, batch, gpu_model, dry_run } = asked;
+        let mut of = RunFilter { user, gpu_model, emulated: false };
+        let mut runs = history.runs(program, &of)?.into_owned();
+        if runs.is_empty() {
+            of.emulated = true;
+            runs = history.runs(program, &of)?.into_owned();
+        }
+        let dry_run = match dry_run {
+            Some(made) => Some(made.clone()),
+            None => history.newest_dry_run(program, &of, batch)?,
+        };
+        let mut calibration = Calibration::of_history(model, history)?;
+        let pairs = match &dry_run {
+            Some(like) => history.dry_run_pairs(like, gpu_model)?,
+            None => DryRunPairs::default(),
+        };
+        for DryRunPair { dry_run, peak } in &pairs.pairs {
+            calibration.observe_dry_run(user, dry_run, *peak);
+        }
+        let emulated = of.emulated && !runs.is_empty();
+        let corrected_on = pairs.gpu_model.filter(|_| !pairs.pairs.is_empty());
+        Ok(Self { runs, emulated, dry_run, corrected_on, user, calibration })
+    }
+
+    /// Without a history: a dry run that was just made, by a memory model alone.
+    #[must_use]
+    pub fn of_dry_run(dry_run: DryRun, user: UserId, model: &Trained) -> Self {
+        Self { dry_run: Some(dry_run), user, calibration: Calibration::of(model), ..Self::default() }
+    }
+
+    /// What is known of the job with this evidence, beside what it states.
+    #[must_use]
+    pub fn features<'a>(&'a self, stated: Features<'a>) -> Features<'a> {
+        Features {
+            runs: &self.runs,
+            dry_run: stated.dry_run.or(self.dry_run.as_ref()),
+            user: Some(self.user),
+            calibration: Some(&self.calibration),
+            ..stated
+        }
+    }
+}
