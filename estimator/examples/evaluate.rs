@@ -1,4 +1,5 @@
-//! Prints the tables of `docs/estimators.md` from the published measurements:
+//! Prints the tables of `docs/estimator-accuracy.md`, `docs/interference-accuracy.md` and `docs/dry-run-bounds.md` from
+//! the published measurements:
 //! `cargo run -p radrm-estimator --example evaluate [timm] [networks] [dry] [sharing] [coverage]`.
 
 #[path = "../tests/published/dry_runs.rs"]

@@ -1,7 +1,7 @@
 //! Throughput on a GPU model from a run on another one.
 //!
 //! Without any run there the ratio of the memory bandwidths is the best of the specifications; as soon as the program ran
-//! on both with another batch size, its own ratio is (`docs/estimators.md` has the errors on Gavel's data).
+//! on both with another batch size, its own ratio is (`docs/interference-accuracy.md` has the errors on Gavel's data).
 
 use serde::{Deserialize, Serialize};
 

@@ -17,7 +17,8 @@
 //! | [`interference`] | speeds of jobs that share a GPU, learned effects of programs, larger groups from pairs |
 //! | [`across`] | throughput on a GPU model from runs on another one |
 //!
-//! `docs/estimators.md` has formulas, sources and measured figures.
+//! `docs/estimators.md` and `docs/interference.md` have formulas and sources, `docs/estimator-accuracy.md` and
+//! `docs/interference-accuracy.md` measured figures.
 
 pub mod across;
 pub mod boost;

@@ -40,7 +40,7 @@ fn legacy_exponent() -> u8 {
 
 impl Constants {
     /// Processes that share an A100 40 GB through MPS: least squares (soft L1) over the speeds of 163 measured pairs of
-    /// 21 training jobs. `docs/estimators.md` has the error on families left out.
+    /// 21 training jobs. `docs/interference-accuracy.md` has the error on families left out.
     pub const A100_40GB: Self =
         Self { latency: 0.387, compute: 1.631, memory: 1.5, capacity: 1.0, exponent: 6 };
 

@@ -25,7 +25,7 @@ pub struct Spread {
 }
 
 impl Default for Spread {
-    /// 95 % of the speeds of A100 pairs whose family was held out, see `docs/estimators.md`.
+    /// 95 % of the speeds of A100 pairs whose family was held out, see `docs/interference-accuracy.md`.
     fn default() -> Self {
         Self { factor: 1.68 }
     }

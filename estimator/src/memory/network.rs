@@ -144,7 +144,7 @@ pub struct Networks {
     ranges: Vec<(f64, f64)>,
 }
 
-/// How a model is made of networks. One tree more or less changes little: see `docs/estimators.md`.
+/// How a model is made of networks. One tree more or less changes little: see `docs/estimator-accuracy.md`.
 fn recipe(level: f64, origin: &str) -> Recipe<'_> {
     let settings = Settings { trees: 250, rate: 0.06, leaves: 10, min_rows: 8, ..Settings::default() };
     Recipe { target: "GPU memory, bytes", origin, physical: Some("physical"), level, folds: 5, settings }

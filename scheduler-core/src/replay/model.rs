@@ -18,7 +18,7 @@ pub enum Mode {
     Mig,
 }
 
-/// The model's constants. Each says where it comes from in `docs/replay.md`.
+/// The model's constants. Each says where it comes from in `docs/replay-model.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {

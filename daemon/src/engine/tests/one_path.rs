@@ -6,7 +6,7 @@
 //!
 //! Not compared is what a replay does not model: budgets by observed load or observed speeds (a replay without a monitor
 //! observes neither), suspensions that fail, lost and drained GPUs, cancelled and held jobs, reloads of the configuration,
-//! daemons that are killed, and unmanaged processes. `docs/replay.md` lists the same.
+//! daemons that are killed, and unmanaged processes. `docs/replay-model.md` lists the same.
 
 mod submissions;
 
