@@ -42,7 +42,12 @@ fn moved(text: &str, place: impl Fn(&str) -> Option<String>) -> String {
             Some((words, target, behind)) => {
                 match place(target) {
                     Some(target) => out.push_str(&format!("[{words}]({target})")),
-                    None => out.push_str(words),
+                    None => {
+                        // A picture that is not there leaves its description.
+                        let kept = out.strip_suffix('!').map_or(out.len(), str::len);
+                        out.truncate(kept);
+                        out.push_str(words);
+                    }
                 }
                 rest = behind;
             }
@@ -105,5 +110,12 @@ mod tests {
             "a [b](k.md#d), `[b](c.md)` [x] [e](https://example.org/a.md) [f](#g)\n```\n[b](c.md)\n```\nh\ni";
         let place = |target: &str| target.strip_prefix("c.md").map(|anchor| format!("k.md{anchor}"));
         assert_eq!(moved(text, place), expected);
+    }
+
+    #[test]
+    fn a_picture_that_is_not_packed_leaves_its_description() {
+        let text = "![a run](docs/run.png) ![b](https://example.org/b.png)";
+        assert_eq!(alone(text), "a run ![b](https://example.org/b.png)");
+        assert_eq!(beside(text, &BTreeSet::from(["run.png"])), text.replace("docs/", ""));
     }
 }
