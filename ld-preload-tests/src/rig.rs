@@ -15,7 +15,7 @@ use std::{
 };
 
 use radrm_emulator_facade::{Toolkit, write_all};
-use radrm_emulator_machine::{Machine, MachineSpec, ProcessLedger};
+use radrm_emulator_machine::{MACHINE_FILE, Machine, MachineSpec, ProcessLedger};
 use radrm_profile::Profile;
 use tempfile::TempDir;
 
@@ -56,6 +56,8 @@ impl Rig {
         ]);
         let spec = MachineSpec::parse(spec).expect("description of the machine");
         let machine = Machine::create(&spec, &rig.machine_path()).expect("emulated machine");
+        // By it a program that has emptied its environment finds the machine, as under radrm-run.
+        symlink(rig.machine_path(), rig.libraries().join(MACHINE_FILE)).expect("link to the machine");
         Self { machine: Some(machine), ..rig }
     }
 

@@ -7,6 +7,7 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::time::{ClockId, DynamicClockId};
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
@@ -35,22 +36,19 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 
 /// `CLOCK_MONOTONIC` in ns, the clock of segments and of launch slots; 0 if the system has none.
 pub fn monotonic_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
+    clock_ns(ClockId::Monotonic)
 }
 
 /// `CLOCK_REALTIME` in ns; 0 if the system has none.
 pub fn realtime_ns() -> u64 {
-    clock_ns(libc::CLOCK_REALTIME)
+    clock_ns(ClockId::Realtime)
 }
 
-fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the result. A valid clock and place leave no way to fail,
-    // so errno is not written.
-    if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {
-        return 0;
-    }
-    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+/// Asks the kernel's vDSO itself. libc's function may be that of a library in front of it, such as libfaketime, and the
+/// processes of a segment must have one time.
+fn clock_ns(clock: ClockId) -> u64 {
+    let time = rustix::time::clock_gettime_dynamic(DynamicClockId::Known(clock));
+    time.map_or(0, |time| (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64))
 }
 
 /// Opens a file for reading and writing, close-on-exec.

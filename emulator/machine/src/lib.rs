@@ -56,7 +56,8 @@ pub use ledger::{GpuLedger, KindLedger, ProcessLedger, ledgers_to_json};
 pub use liveness::{ProcessIdentity, is_alive};
 pub use looks::{GpuTotals, GpuUser};
 pub use machine::{
-    ENV_EMULATE, ENV_FAULTS, ENV_MACHINE, ENV_ORDER, ENV_TIME, Load, Machine, MemoryUse, time_is_real,
+    ENV_EMULATE, ENV_FAULTS, ENV_MACHINE, ENV_ORDER, ENV_TIME, Load, MACHINE_FILE, Machine, MemoryUse,
+    monotonic_ns, time_is_real,
 };
 pub use model::{GpuSpec, MODELS_TOML, Models, USUAL_MODEL};
 pub use objects::{ObjectId, SharedKind, SharedObject};

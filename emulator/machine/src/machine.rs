@@ -1,18 +1,22 @@
 //! The machine: made once, opened by everybody.
 
+use std::ffi::{CStr, OsStr};
 use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
+use rustix::time::{ClockId, DynamicClockId};
+
 use crate::checkpoint;
 use crate::error::MachineError;
 use crate::layout::{
-    ENDED, LIVE, Layout, MAGIC, MAX_PROCESSES, REAPING, Slot, TEXT_BYTES, VERSION, generation_of, state_of,
-    tag,
+    ENDED, Header, LIVE, Layout, MAGIC, MAX_PROCESSES, REAPING, Slot, TEXT_BYTES, VERSION, generation_of,
+    state_of, tag,
 };
 use crate::liveness::{ProcessIdentity, is_alive, pid_namespace};
 use crate::mapping::{Mapping, load_bytes, store_bytes};
@@ -32,10 +36,28 @@ pub const ENV_ORDER: &str = "RADRM_EMULATED_ORDER";
 /// Environment variable that holds this process's [`crate::FaultPlan`].
 pub const ENV_FAULTS: &str = "RADRM_EMULATOR_FAULTS";
 
+/// The folder from which the library that this code is part of was loaded, by the name that the loader found.
+fn own_folder() -> Option<PathBuf> {
+    // SAFETY: zeros are valid for all fields.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let here = own_folder as *const libc::c_void;
+    // SAFETY: an address of this library's code, and a place for the result.
+    if unsafe { libc::dladdr(here, &raw mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's name of the library, which lives as long as the library.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    let folder = Path::new(OsStr::from_bytes(name.to_bytes())).parent()?;
+    Some(folder.to_owned()).filter(|folder| folder.is_absolute())
+}
+
 /// Whether the environment lets GPUs get on with the wall clock.
 pub fn time_is_real() -> bool {
     std::env::var(ENV_TIME).as_deref() == Ok("real")
 }
+
+/// Name of a machine's file, or of a link to it, in a folder of emulated libraries.
+pub const MACHINE_FILE: &str = "machine";
 
 /// Name of a private machine's memory file; how a second library in the same process finds it.
 const PRIVATE_NAME: &str = "radrm-emulated-machine";
@@ -113,6 +135,21 @@ impl Machine {
         Self::fill(File::from(fd), spec, path)
     }
 
+    /// Whether a file is a machine's, of this version or another one of the same size. Other files are not opened.
+    #[must_use]
+    pub fn is_in(path: &Path) -> bool {
+        const MAGIC_AT: usize = std::mem::offset_of!(Layout, header) + std::mem::offset_of!(Header, magic);
+        let is_long = |found: std::fs::Metadata| found.is_file() && found.len() == Mapping::SIZE as u64;
+        if !std::fs::metadata(path).is_ok_and(is_long) {
+            return false;
+        }
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let mut word = [0; 8];
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        file.and_then(|file| file.read_exact_at(&mut word, MAGIC_AT as u64)).is_ok()
+            && u64::from_ne_bytes(word) == MAGIC
+    }
+
     /// Opens a machine's file.
     ///
     /// # Errors
@@ -153,15 +190,22 @@ impl Machine {
         })
     }
 
-    /// The machine that the environment names: the file of [`ENV_MACHINE`], else the private machine
-    /// that another library of this process made, else a new private one after [`ENV_EMULATE`]
-    /// (default `1xH200`).
+    /// The machine that the environment names: the file of [`ENV_MACHINE`], else [`MACHINE_FILE`] in the folder from
+    /// which this library was loaded, else the private machine that another library of this process made, else a new
+    /// private one after [`ENV_EMULATE`] (default `1xH200`).
     ///
     /// # Errors
-    /// As [`Self::open`] and [`MachineSpec::parse`].
+    /// As [`Self::open`] and [`MachineSpec::parse`]; the folder of this library has gone.
     pub fn from_environment() -> Result<Self, MachineError> {
         if let Some(path) = std::env::var_os(ENV_MACHINE).filter(|p| !p.is_empty()) {
             return Self::open(Path::new(&path));
+        }
+        // A process that has lost the variable is not to find another machine than its job.
+        if let Some(folder) = own_folder() {
+            let file = folder.join(MACHINE_FILE);
+            if file.is_symlink() || file.exists() || !folder.exists() {
+                return Self::open(&file);
+            }
         }
         if let Some(machine) = Self::find_private() {
             return Ok(machine);
@@ -204,7 +248,7 @@ impl Machine {
         header.size.store(Mapping::SIZE as u64, Relaxed);
         header.seed.store(spec.seed, Relaxed);
         header.created_mono_ns.store(monotonic_ns(), Relaxed);
-        header.created_real_ns.store(clock_ns(libc::CLOCK_REALTIME), Relaxed);
+        header.created_real_ns.store(clock_ns(ClockId::Realtime), Relaxed);
         header.next_unique.store(1, Relaxed);
         // Partner: the Acquire load in `open`.
         header.magic.store(MAGIC, Release);
@@ -442,13 +486,13 @@ pub(crate) fn identity(slot: &Slot) -> ProcessIdentity {
     }
 }
 
-pub(crate) fn monotonic_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
+/// `CLOCK_MONOTONIC` in ns: the time of the machine's GPUs, which all its processes share.
+pub fn monotonic_ns() -> u64 {
+    clock_ns(ClockId::Monotonic)
 }
 
-fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the answer.
-    unsafe { libc::clock_gettime(clock, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+/// Asks the kernel's vDSO itself: libc's function may be that of a library that fakes the time of one process.
+fn clock_ns(clock: ClockId) -> u64 {
+    let time = rustix::time::clock_gettime_dynamic(DynamicClockId::Known(clock));
+    time.map_or(0, |time| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

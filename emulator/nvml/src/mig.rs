@@ -23,16 +23,16 @@ entry_points! {
         Err(ERROR_NOT_FOUND)
     }
 
-    /// Whether a device is an instance.
+    /// Whether a device is an instance below another one. An emulated instance is counted and found by an index as a GPU
+    /// is, and monitors look for the GPU above one that is below.
     fn nvmlDeviceIsMigDeviceHandle(device: Device, out: Out<c_uint>) |machine| {
-        out.set(u32::from(device.spec(machine)?.mig_profile.is_some()))
+        device.gpu(machine)?;
+        out.set(0)
     }
 
-    /// The device above an instance is not on the machine.
+    /// The device above an instance: no device is below another one.
     fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device: Device, _out: Out<Device>) |machine| {
-        match device.spec(machine)?.mig_profile {
-            Some(_) => Err(ERROR_NOT_FOUND),
-            None => Err(ERROR_INVALID_ARGUMENT),
-        }
+        device.gpu(machine)?;
+        Err(ERROR_INVALID_ARGUMENT)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use radrm_emulator_machine::monotonic_ns as now_ns;
 use radrm_emulator_machine::{GpuSpec, Machine};
 
 use crate::api::*;
@@ -89,12 +90,4 @@ impl Device {
     pub fn spec(self, machine: &Machine) -> Answer<&GpuSpec> {
         machine.gpu(self.gpu(machine)?).ok_or(ERROR_INVALID_ARGUMENT)
     }
-}
-
-/// Now (CLOCK_MONOTONIC, ns).
-pub fn now_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the answer.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::Nesting;
 use super::text::{self, KEPT, Kept};
-use crate::telemetry::{RangeText, Writer};
+use crate::telemetry::{RangeText, Writer, monotonic_ns};
 use crate::wiped::{Wiped, Zeroable};
 
 /// Ranges that are kept, of all threads.
@@ -55,7 +55,7 @@ pub(super) fn push(level: u32, domain: u64, range: RangeText<'_>) {
             range.owner.compare_exchange(0, owner, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         });
         let Some(place) = free else { return };
-        place.ns.store(now(), Ordering::Relaxed);
+        place.ns.store(monotonic_ns(), Ordering::Relaxed);
         place.domain.store(domain, Ordering::Relaxed);
         // SAFETY: the place is this thread's own from the exchange above on.
         text::keep(unsafe { &mut *place.text.get() }, range);
@@ -116,13 +116,6 @@ pub(super) fn enter(writer: &Writer, nesting: &Nesting, lane: u32) {
             range.owner.store(0, Ordering::Release);
         }
     });
-}
-
-fn now() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place is this function's own; the clock exists everywhere.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec.cast_unsigned())
 }
 
 const _: () = assert!(KEPT <= 512);
