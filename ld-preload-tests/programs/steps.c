@@ -56,6 +56,27 @@ static CUgraph graph_with_memory(size_t bytes) {
 
 static void *in_thread(void *step);
 
+static char **arguments;
+
+/* As setproctitle does: the strings of arguments and environment, which lie one behind the other, become the title. */
+static void set_title(const char *title) {
+    char *start = arguments[0], *end = start;
+    for (char **at = arguments; *at; at++)
+        if (*at == end) end += strlen(*at) + 1;
+    for (char **at = environ; *at; at++)
+        if (*at == end) end += strlen(*at) + 1;
+    for (int i = 1; arguments[i]; i++) arguments[i] = strdup(arguments[i]);
+    int count = 0;
+    while (environ[count]) count++;
+    char **moved = calloc(count + 1, sizeof *moved);
+    while (count--) moved[count] = strdup(environ[count]);
+    environ = moved;
+    char copy[256];
+    snprintf(copy, sizeof copy, "%s", title);
+    memset(start, 0, end - start);
+    snprintf(start, end - start, "%s", copy);
+}
+
 #define ARG(i) (arg[i] ? arg[i] : (fprintf(stderr, "%s: argument %d is missing\n", arg[0], i), _exit(46), ""))
 #define SLOT(i) slot[(unsigned char)*ARG(i)]
 #define PTR(i, type) ((type)(uintptr_t)SLOT(i))
@@ -250,7 +271,12 @@ static void step(const char *text) {
         void (*mark)(const char *) = (void (*)(const char *))dlsym(RTLD_DEFAULT, "radrm_mark");
         MUST(mark);
         mark(ARG(1));
-    } else if (IS("pause")) pause_here();
+    } else if (IS("clearenv")) clearenv();
+    else if (IS("unsetall")) while (*environ) MUST(!unsetenv(strndup(*environ, strcspn(*environ, "="))));
+    else if (IS("unset")) unsetenv(ARG(1));
+    else if (IS("set")) setenv(ARG(1), ARG(2), 1);
+    else if (IS("title")) set_title(ARG(1));
+    else if (IS("pause")) pause_here();
     else if (IS("exit")) exit(N(1));
     else if (IS("kill")) raise(SIGKILL);
     else {
@@ -269,6 +295,7 @@ static void *in_thread(void *text) {
 }
 
 int main(int argc, char **argv) {
+    arguments = argv;
     for (int i = 1; i < argc; i++) {
         /* `100x:STEP` makes a step 100 times; `fork:N` goes on in N children, `exec` in another program */
         char *times = strstr(argv[i], "x:");

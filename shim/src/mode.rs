@@ -1,7 +1,8 @@
 //! What this process does with the driver's calls: observes them, lets them pass, or refuses device memory.
 //!
-//! Decided when a look-up or a hooked call first needs to know, and valid to the end of the process: a forked child
-//! inherits it.
+//! Decided when a look-up or a hooked call first needs to know, by the environment with which the process was started
+//! ([`environ`]): what the program does to its environment before does not lift a limit. The decision is valid
+//! to the end of the process: a forked child inherits it.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -40,7 +41,7 @@ pub(crate) fn is_to_be_bypassed() -> bool {
         _ => {
             let mut path = [0u8; PATH_BYTES];
             let has_segment = environ::value(b"RADRM_SEGMENT", &mut path).is_some_and(|p| !p.is_empty());
-            let mode = match (environ::is_set(b"RADRM_DISABLE"), has_segment) {
+            let mode = match (is_switched_off(), has_segment) {
                 (true, _) => BYPASSED,
                 (false, true) => OBSERVE,
                 (false, false) => without_segment(),
@@ -50,6 +51,13 @@ pub(crate) fn is_to_be_bypassed() -> bool {
             mode == BYPASSED
         }
     }
+}
+
+/// Whether `RADRM_DISABLE` switches this library off. A process of a job with a quota cannot do so by itself: there the
+/// switch counts only if the process was started with it.
+fn is_switched_off() -> bool {
+    const SWITCH: &[u8] = b"RADRM_DISABLE";
+    environ::is_set_initially(SWITCH) || (environ::is_set(SWITCH) && !has_quota())
 }
 
 /// The process cannot join its segment: nothing will be counted. Under a quota it gets no memory then.

@@ -5,6 +5,7 @@ mod calibrate;
 mod commands;
 mod containers;
 mod entry_points;
+mod environment;
 mod fence;
 mod host;
 mod hostile;

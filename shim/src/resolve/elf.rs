@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_char};
 
-use super::objects::{Dyn, LinkMap, MANY};
+use super::objects::{self, Dyn, LinkMap, MANY};
 
 /// A relocation.
 #[repr(C)]
@@ -34,6 +34,7 @@ const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 /// Version index flag of a symbol that is not the default of its name.
 const HIDDEN: u16 = 0x8000;
+const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 /// The tables of one object.
 struct Tables {
@@ -54,7 +55,18 @@ pub(crate) unsafe fn function(map: *const LinkMap, name: &CStr) -> Option<*mut (
     // SAFETY: the caller's promise.
     let tables = unsafe { Tables::of(map) }?;
     // SAFETY: the tables are those of a loaded object.
-    unsafe { tables.find(name) }
+    unsafe { tables.find(name, STT_FUNC) }
+}
+
+/// Address of the variable that one of the loaded objects defines under a name: the first in the linker's order, as a
+/// program's own code would find it.
+///
+/// The name must be one that an initial object of the program defines, since later ones may be unloaded meanwhile.
+pub(crate) fn variable(name: &CStr) -> Option<*mut ()> {
+    objects::all().find_map(|map| {
+        // SAFETY: the program's initial objects come first in the list and stay loaded.
+        unsafe { Tables::of(map).and_then(|tables| tables.find(name, STT_OBJECT)) }
+    })
 }
 
 /// Whether an object's own code refers by name to a function that `is_meant`: such a reference leads to
@@ -124,7 +136,7 @@ impl Tables {
 
     /// Walks the GNU hash table: header {buckets, first symbol, bloom words, shift}, bloom filter,
     /// buckets, chains whose last entry has bit 0 set.
-    unsafe fn find(&self, name: &CStr) -> Option<*mut ()> {
+    unsafe fn find(&self, name: &CStr, kind: u8) -> Option<*mut ()> {
         let wanted = gnu_hash(name.to_bytes());
         // SAFETY: the header has four words.
         let (buckets, first, bloom_words) =
@@ -145,7 +157,7 @@ impl Tables {
                 // SAFETY: the hash table only names symbols that exist.
                 let symbol = unsafe { &*self.symbols.wrapping_add(index as usize) };
                 if symbol.section != 0
-                    && symbol.info & 0xf == STT_FUNC
+                    && symbol.info & 0xf == kind
                     // SAFETY: symbol names lie in the string table.
                     && unsafe { CStr::from_ptr(self.strings.wrapping_add(symbol.name as usize)) } == name
                 {

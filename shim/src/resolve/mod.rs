@@ -24,6 +24,8 @@ pub(crate) use attach::{
     cold, driver_symbol, has_driver, launches_are_direct, loaded, no_nvml, nvml_symbol, program,
 };
 
+pub(crate) use elf::variable;
+
 use crate::entries::EntryId;
 
 /// The driver's own function of an entry point; null where it has none or is not loaded.
