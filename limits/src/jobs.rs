@@ -3,12 +3,15 @@
 //! A launcher keeps its segment open, so its open files lead to it, named or not. A segment whose
 //! launcher is gone lies in one of the usual directories as long as it has a name.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use radrm_emulator_machine::ENV_MACHINE;
+use radrm_emulator_machine::{ENV_MACHINE, Machine};
 use radrm_telemetry::ledger::LedgerView;
 use radrm_telemetry::{Candidate, Liveness, Segment, SegmentFile, SlotInfo};
 use rustix::fs::{Mode, OFlags};
@@ -65,15 +68,45 @@ impl Job {
     /// The file of the emulated machine that its processes use; `None` is this computer.
     #[must_use]
     pub fn machine(&self) -> Option<PathBuf> {
-        let file = self.processes().into_iter().find_map(|process| process.variable(ENV_MACHINE))?;
-        Some(PathBuf::from(file))
+        self.variable(ENV_MACHINE)
+            .map(PathBuf::from)
+            .or_else(|| self.mapped().into_iter().find(|file| Machine::is_in(file)))
+    }
+
+    /// Whether its processes use the emulated machine in this file; `None` is this computer.
+    #[must_use]
+    pub fn is_on(&self, machine: Option<&Path>) -> bool {
+        let id = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+        match (self.machine(), machine) {
+            (None, None) => true,
+            (Some(own), Some(other)) => own == other || (id(&own).is_some() && id(&own) == id(other)),
+            _ => false,
+        }
     }
 
     /// The ledgers of users and groups in which its processes count.
     #[must_use]
     pub fn shared_ledgers(&self) -> Vec<PathBuf> {
-        let list = self.processes().into_iter().find_map(|process| process.variable(LEDGERS_VARIABLE));
-        list.map(|list| paths(&list)).unwrap_or_default()
+        if let Some(list) = self.variable(LEDGERS_VARIABLE) {
+            return paths(&list);
+        }
+        let is_member =
+            |file: &PathBuf| file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"member-"));
+        self.mapped().into_iter().filter(is_member).collect()
+    }
+
+    /// A variable with which its processes were started. A program that shows a title of its own has overwritten it.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<OsString> {
+        self.processes().into_iter().find_map(|process| process.variable(name))
+    }
+
+    /// The files that its processes and its launcher have mapped: what they use, whatever has become of their
+    /// environment.
+    fn mapped(&self) -> BTreeSet<PathBuf> {
+        let launcher = self.launched.then_some(Process(self.launcher));
+        let processes = self.processes().into_iter().chain(launcher);
+        processes.filter_map(Process::mappings).flatten().map(|mapping| mapping.path).collect()
     }
 }
 
@@ -137,12 +170,15 @@ fn program_of(command: &str) -> String {
 /// What may be the segment of this launcher: files that it holds open, and that are its user's.
 pub fn held_by(launcher: Process) -> impl Iterator<Item = Candidate> {
     let user = launcher.users().map(|(real, _)| real);
-    let named = launcher.open_files().into_iter().filter(|(_, name)| {
-        let name = name.to_string_lossy();
-        name.starts_with("/memfd:radrm-segment") || name.contains("/segment-")
-    });
+    let named = launcher.open_files().into_iter().filter(|(_, name)| names_segment(name));
     let found = named.filter_map(|(path, _)| Candidate::at(&path).ok());
     found.filter(move |found| Some(found.uid()) == user)
+}
+
+/// Whether an open or mapped file may be a segment by its name.
+pub(crate) fn names_segment(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.starts_with("/memfd:radrm-segment") || name.contains("/segment-")
 }
 
 /// What may be segments.

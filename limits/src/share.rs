@@ -37,7 +37,7 @@ pub fn set(
         .iter()
         .filter(|job| own != job.segment.job().map(|job| (job.launcher_pid, job.created_mono_ns)).ok());
     let there = others.filter_map(|job| Some((job, job.segment.budget()?)));
-    let there = there.filter(|(job, _)| job.machine().as_deref() == machine);
+    let there = there.filter(|(job, _)| job.is_on(machine));
     let taken: Vec<(u16, u16)> = there.map(|(_, budget)| (budget.phase, budget.share)).collect();
     let budget = share.filter(|share| share.0 < 100).map(|share| {
         let budget = Budget::new(permille(share), IN_FLIGHT);

@@ -7,6 +7,7 @@ use std::{
     process::Command,
 };
 
+use radrm_os::Process;
 use radrm_preload_tests::{
     artifacts,
     child::{self, Running},
@@ -277,6 +278,32 @@ fn a_job_without_its_launcher_is_not_taken_for_unmanaged() {
     let reason = row(&page, pid)["reason"].clone();
     // Where the segment has a name it is found; one without went out of sight with its launcher.
     assert!(reason.is_null() || reason == "counts-elsewhere", "{page}");
+    child::kill_group(job.pid());
+}
+
+#[test]
+fn a_job_whose_program_shows_a_title_of_its_own_is_found() {
+    let node = Node::new();
+    let mut command = node.launcher(&["--mem-limit", "1GiB"]);
+    command.arg(steps()).args(["title:server of models", "use:0", "alloc:a:50m", "pause"]);
+    let (job, pid) = started(command);
+    let (code, page) = node.audit(&[]);
+    assert_eq!((code, row(&page, pid)["job"].as_u64()), (0, Some(job.pid().into())), "{page}");
+    let mut command = node.rig.bare_command(artifacts::file("radrm"));
+    command.env("RADRM_LIB_DIR", artifacts::directory());
+    command.args(["quota", "show", "--machine"]).arg(node.rig.machine_path());
+    let shown = child::run(command, PATIENCE).ok().stdout;
+    assert!(shown.contains(&job.pid().to_string()), "{shown}");
+    // A segment that cannot be read any more is mapped all the same.
+    let mapped = Process(pid).mappings().expect("its mappings");
+    let segment = mapped.iter().find(|map| map.path.to_string_lossy().contains("/segment-"));
+    job.signal(libc::SIGKILL);
+    if let Some(segment) = segment {
+        fs::remove_file(&segment.path).expect("segment");
+        let (_, page) = node.audit(&[]);
+        let reason = row(&page, pid)["reason"].clone();
+        assert!(reason.is_null() || reason == "counts-elsewhere", "{page}");
+    }
     child::kill_group(job.pid());
 }
 

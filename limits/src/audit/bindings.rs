@@ -8,6 +8,7 @@ use object::read::elf::ElfFile64;
 use object::{Object, ObjectKind, ObjectSymbol, ObjectSymbolTable, ReadCache, RelocationTarget};
 use radrm_os::{Mapping, Process};
 
+use crate::jobs::names_segment;
 use crate::program::libraries;
 
 /// The C library, where `dlsym` is.
@@ -20,6 +21,8 @@ const OF_DRIVERS: &str = "cuInit";
 pub struct Bindings {
     /// The shim is loaded.
     pub shim: bool,
+    /// A segment is mapped: the shim counts in it.
+    pub segment: bool,
     /// Files that define the driver's functions, the shim apart.
     pub drivers: Vec<PathBuf>,
     /// The C library is loaded more than once: some libraries live in a linker namespace of their own.
@@ -36,6 +39,7 @@ impl Bindings {
         let mappings = process.mappings()?;
         let mut bindings = Self {
             shim: mappings.iter().any(|map| is_called(&map.path, libraries::SHIM)),
+            segment: mappings.iter().any(|map| names_segment(map.path.as_os_str())),
             ..Self::default()
         };
         // Each is loaded where its first byte is; a file that is loaded twice has two.

@@ -271,6 +271,8 @@ impl Evidence {
             Reason::Disabled
         } else if self.bindings.shim {
             match &self.segment {
+                // A program that shows a title of its own has overwritten its environment.
+                _ if self.bindings.segment => past(&self.bindings).unwrap_or(Reason::CountsElsewhere),
                 None => Reason::NoSegment,
                 Some(path) if path.is_empty() => Reason::EmptySegment,
                 Some(_) => past(&self.bindings).unwrap_or(Reason::CountsElsewhere),
@@ -377,6 +379,10 @@ mod tests {
             (Evidence { disable: text("0"), ..loaded(files(&[])) }, "counts-elsewhere"),
             (Evidence { segment: None, ..loaded(files(&[])) }, "no-segment"),
             (Evidence { segment: text(""), ..loaded(files(&[])) }, "empty-segment"),
+            (
+                Evidence { segment: None, ..loaded(Bindings { segment: true, ..files(&[]) }) },
+                "counts-elsewhere",
+            ),
             (loaded(files(&[genuine])), "counts-elsewhere"),
             (loaded(files(&[genuine, "/home/a/mycuda.so"])), "other-driver"),
             (loaded(files(&["/home/a/mycuda.so"])), "other-driver"),

@@ -137,7 +137,8 @@ impl Known {
         let segment_ns = monotonic_ns().saturating_sub(created_mono_ns);
         self.history.add(Poll { at: now, held, launches: total.launches });
         let number = *self.job.get_or_insert_with(|| {
-            let found = job.processes().into_iter().find_map(|process| process.variable(JOB_VARIABLE));
+            // A program may have overwritten its own with a title; radrmd started the launcher with it too.
+            let found = job.variable(JOB_VARIABLE).or_else(|| Process(job.launcher).variable(JOB_VARIABLE));
             found.and_then(|text| text.to_str()?.parse().ok())
         });
         Some(Reading {

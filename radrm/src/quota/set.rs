@@ -143,7 +143,7 @@ fn of_shared(
         .filter(|job| {
             !job.processes().is_empty() && !job.shared_ledgers().iter().any(|ledger| ledger.starts_with(path))
         })
-        .filter(|job| job.machine().as_deref() == machine_file(node))
+        .filter(|job| job.is_on(machine_file(node)))
         .count();
     match outside {
         0 => {}
@@ -262,7 +262,7 @@ fn text_of(limits: &[Limit]) -> String {
 
 /// MPS's own limit was fixed when each process started.
 fn fence_remark(job: &Job) -> Option<String> {
-    let fixed = job.processes().into_iter().find_map(|process| process.variable(fence::VARIABLE))?;
+    let fixed = job.variable(fence::VARIABLE)?;
     Some(format!(
         "MPS's own limit stays what it was when the processes started: {}={}",
         fence::VARIABLE,

@@ -101,7 +101,7 @@ pub(super) fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Resu
         jobs = vec![job];
     } else {
         if let Ledgers::Emulated(file) = &node.ledgers {
-            jobs.retain(|job| job.machine().as_ref() == Some(file));
+            jobs.retain(|job| job.is_on(Some(file)));
         }
         let known: Vec<_> = shared.iter().map(|one| one.scope.access()).collect();
         match awaited::all(&node, &known) {
