@@ -8,6 +8,7 @@ use radrm_limits::mps::control::Control;
 use radrm_limits::mps::service::{Service, Wanted};
 use radrm_limits::mps::warnings::{self, SHARE_VARIABLE};
 use radrm_limits::program::environment::Environment;
+use radrm_limits::program::sanitizers;
 use radrm_limits::share;
 use radrm_limits::steps::StepsScope;
 use radrm_os::nvml::Gpu;
@@ -66,7 +67,10 @@ impl<'a> Prepared<'a> {
         let (ledgers, steps) = self.limit(channel.as_ref(), &mut environment)?;
         self.share(channel.as_ref(), &mut environment)?;
         if let (Some(channel), Some(shim)) = (&channel, self.preload.shim()) {
-            environment.prepend_path("LD_PRELOAD", shim);
+            environment.preload(shim);
+            if let Some(program) = &self.program {
+                sanitizers::allow_any_order(program, &mut environment);
+            }
             // NVTX of the program then says its ranges to the shim. Another tool's library stays.
             if environment.get(NVTX_VARIABLE).is_none_or(|value| value.is_empty()) {
                 environment.set(NVTX_VARIABLE, shim.as_os_str().as_encoded_bytes());

@@ -1,4 +1,4 @@
-//! The stack of a process that shares the memory of this one.
+//! A stack beside that of the process: for a child that shares its memory, or for the process itself.
 
 use std::ffi::c_void;
 use std::io;
@@ -31,6 +31,11 @@ impl ChildStack {
             0 => Ok(stack),
             _ => Err(io::Error::last_os_error()),
         }
+    }
+
+    /// Its lowest address.
+    pub(crate) fn bottom(&self) -> *mut c_void {
+        self.at.wrapping_byte_add(GUARD)
     }
 
     /// Where it begins: it grows downwards.

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use radrm_emulator_machine::{
-    ENV_FAULTS, ENV_MACHINE, FaultError, FaultPlan, Machine, MachineError, MachineSpec,
+    ENV_FAULTS, ENV_MACHINE, FaultError, FaultPlan, MACHINE_FILE, Machine, MachineError, MachineSpec,
 };
 use radrm_limits::LimitError;
 use radrm_limits::program::environment::Environment;
@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use super::cli::Emulate;
 use super::leftovers;
+use super::temporary;
 
 /// The names under which programs load the driver and NVML.
 const NAMES: [(&str, &[&str]); 2] = [
@@ -69,17 +70,20 @@ impl Emulated {
         }
         // The description first: a wrong word on the command line is reported before anything else.
         let spec = wanted.spec.as_deref().map(MachineSpec::parse).transpose()?;
-        leftovers::sweep(&std::env::temp_dir());
-        let directory = tempfile::Builder::new()
-            .prefix(&leftovers::prefix())
-            .tempdir()
-            .map_err(EmulationError::Directory)?;
+        leftovers::sweep(&temporary::place());
+        let directory = temporary::directory(&leftovers::prefix()).map_err(EmulationError::Directory)?;
         let machine_file = match &wanted.machine {
             Some(file) => std::path::absolute(file)
                 .map_err(|source| EmulationError::Path { path: file.clone(), source })?,
-            None => directory.path().join("machine"),
+            None => directory.path().join(MACHINE_FILE),
         };
         let machine = make_or_join(spec.as_ref(), &machine_file)?;
+        if wanted.machine.is_some() {
+            // By it a process that has lost its environment finds the machine.
+            let link = directory.path().join(MACHINE_FILE);
+            symlink(&machine_file, &link)
+                .map_err(|source| EmulationError::Path { path: link.clone(), source })?;
+        }
         for (library, names) in NAMES {
             let file = libraries::find(library)?;
             libraries::check(&file)?;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::hash_map::DefaultHasher,
+    ffi::OsStr,
     fs,
     hash::{Hash, Hasher},
     os::unix::fs::symlink,
@@ -54,9 +55,23 @@ pub fn compile(source: &str, flags: &[&str]) -> PathBuf {
 /// # Errors
 /// The compiler's standard error.
 pub fn try_compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
+    let (variable, usual) = match source.ends_with(".cpp") {
+        true => ("RADRM_TEST_CXX", "g++"),
+        false => ("RADRM_TEST_CC", "gcc"),
+    };
+    let compiler = std::env::var_os(variable).unwrap_or_else(|| usual.into());
+    try_compile_by(&compiler, source, flags)
+}
+
+/// Like [`try_compile`], by this compiler.
+///
+/// # Errors
+/// The compiler's standard error.
+pub fn try_compile_by(compiler: impl AsRef<OsStr>, source: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let directory = prepared();
+    let compiler = compiler.as_ref();
     let mut hasher = DefaultHasher::new();
-    flags.hash(&mut hasher);
+    (compiler, flags).hash(&mut hasher);
     header::text().hash(&mut hasher);
     for file in [source, "cuda_types.h", "driver.h", "draw.h", "nvtx.h"] {
         fs::read(sources().join(file)).map_err(|e| format!("{file}: {e}"))?.hash(&mut hasher);
@@ -73,11 +88,7 @@ pub fn try_compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
         .tempfile_in(directory)
         .map_err(|e| e.to_string())?
         .into_temp_path();
-    let (variable, usual, standard) = match source.ends_with(".cpp") {
-        true => ("RADRM_TEST_CXX", "g++", "-std=gnu++17"),
-        false => ("RADRM_TEST_CC", "gcc", "-std=gnu11"),
-    };
-    let compiler = std::env::var_os(variable).unwrap_or_else(|| usual.into());
+    let standard = if source.ends_with(".cpp") { "-std=gnu++17" } else { "-std=gnu11" };
     let output = Command::new(compiler)
         .args(["-O2", "-g", "-Wall", "-Werror", "-Wno-unused-function", standard, "-o"])
         .arg(&fresh)
@@ -91,7 +102,7 @@ pub fn try_compile(source: &str, flags: &[&str]) -> Result<PathBuf, String> {
         .args(flags)
         .args(["-ldl", "-lpthread"])
         .output()
-        .map_err(|e| format!("{usual}: {e}"))?;
+        .map_err(|e| format!("{}: {e}", compiler.display()))?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }

@@ -16,12 +16,13 @@ use radrm_launcher::dry_run::need::AskNode;
 use radrm_launcher::ending;
 use radrm_launcher::inherited::Inherited;
 use radrm_launcher::later;
+use radrm_launcher::own_stack;
 use radrm_launcher::session::{self, End};
 
 /// Called by the C library's start-up code.
 #[unsafe(no_mangle)]
 pub extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
-    match panic::catch_unwind(whole) {
+    match own_stack::run(|| panic::catch_unwind(whole)) {
         Ok(End::Like(ending)) => ending.imitate(),
         Ok(End::Code(code)) => process::exit(code),
         Err(_) => process::exit(ending::FAILED),
@@ -30,6 +31,8 @@ pub extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int
 
 fn whole() -> End {
     panic::set_hook(Box::new(|what| output::say(NAME, &format!("internal error: {what}"))));
+    // Allocates first: a preloaded leak checker initialises itself then, and not at the first call for signals.
+    let arguments: Vec<OsString> = std::env::args_os().collect();
     let inherited = match Inherited::take() {
         Ok(inherited) => inherited,
         Err(error) => {
@@ -37,7 +40,7 @@ fn whole() -> End {
             return End::Code(ending::FAILED);
         }
     };
-    let arguments: Vec<OsString> = match later::complete(std::env::args_os().collect()) {
+    let arguments = match later::complete(arguments) {
         Ok(Some(arguments)) => arguments,
         Ok(None) => return End::Code(0),
         Err(error) => {

@@ -39,6 +39,7 @@ mod quota;
 #[cfg_attr(test, allow(dead_code, reason = "only exported functions need it, and a test exports none"))]
 mod ranges;
 mod resolve;
+mod sanitizers;
 mod shell;
 mod stacks;
 mod start;

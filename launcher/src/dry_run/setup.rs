@@ -21,6 +21,7 @@ use super::outcome;
 use super::ranks::{self, Placed, RanksError};
 use crate::emulated::Emulated;
 use crate::hook::{self, PythonFile};
+use crate::temporary;
 
 /// The emulated toolkit.
 const TOOLKIT: &str = "libradrm_emulated_toolkit.so";
@@ -110,10 +111,7 @@ impl Setup {
         let library = files::find(TOOLKIT)?;
         files::check(&library)?;
         let toolkit = Toolkit::read(&library).map_err(SetupError::StandIns)?;
-        let directory = tempfile::Builder::new()
-            .prefix(radrm_collector::STAND_INS)
-            .tempdir()
-            .map_err(SetupError::Directory)?;
+        let directory = temporary::directory(radrm_collector::STAND_INS).map_err(SetupError::Directory)?;
         let failed = |path: &Path, source| SetupError::Write { path: path.to_owned(), source };
         let place = |name: &str, content: &[u8]| {
             let path = directory.path().join(name);
@@ -160,7 +158,7 @@ impl Setup {
         // Programs whose run path names the genuine libraries' folders would find those first: what is
         // preloaded is there before them.
         for path in self.stand_ins.iter().rev() {
-            environment.prepend_path("LD_PRELOAD", path);
+            environment.preload(path);
         }
         environment.prepend_path("LD_LIBRARY_PATH", self.directory.path());
         let last_resort = self.directory.path().join(LAST_RESORT);

@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use thiserror::Error;
 
 use crate::hook::{self, PythonFile};
+use crate::temporary;
 
 /// Names the folder of the processes' files to the program.
 const FOLDER: &str = "RADRM_TENSORS";
@@ -69,8 +70,7 @@ impl TensorRecording {
     /// # Errors
     /// [`TensorsError`]; nothing is left behind.
     pub fn prepare(is_alone: bool) -> Result<Self, TensorsError> {
-        let directory =
-            tempfile::Builder::new().prefix("radrm-tensors-").tempdir().map_err(TensorsError::Directory)?;
+        let directory = temporary::directory("radrm-tensors-").map_err(TensorsError::Directory)?;
         let figures = directory.path().join(FIGURES);
         fs::create_dir(&figures).map_err(|source| TensorsError::Write { path: figures, source })?;
         let common = if is_alone { &hook::COMMON[..] } else { &[] };
@@ -84,8 +84,7 @@ impl TensorRecording {
     /// # Errors
     /// [`TensorsError`]; nothing is left behind.
     pub fn of_steps() -> Result<Self, TensorsError> {
-        let directory =
-            tempfile::Builder::new().prefix("radrm-steps-").tempdir().map_err(TensorsError::Directory)?;
+        let directory = temporary::directory("radrm-steps-").map_err(TensorsError::Directory)?;
         hook::write(directory.path(), &hook::COMMON)
             .map_err(|(path, source)| TensorsError::Write { path, source })?;
         Ok(Self { directory, only_steps: true })

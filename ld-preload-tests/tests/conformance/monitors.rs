@@ -86,9 +86,14 @@ fn agree(rig: &Rig, python: &Path, quota: Option<u64>) {
 
 /// A card of 1 GiB on which contexts take nothing, so that figures come out to the byte.
 fn rig() -> Rig {
+    rig_with("")
+}
+
+/// The same with further lines in its description.
+fn rig_with(lines: &str) -> Rig {
     let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("description");
     let text = "[[gpu]]\nmodel = \"A100-40GB\"\nmemory_mib = 1024\ncontext_mib = 0\n";
-    std::fs::write(file.path(), text).expect("description");
+    std::fs::write(file.path(), [text, lines].concat()).expect("description");
     Rig::emulated(file.path().to_str().expect("text"))
 }
 
@@ -102,4 +107,10 @@ fn monitors_show_the_memory_of_the_card() {
 fn monitors_show_the_memory_of_the_quota() {
     let Some(python) = monitors() else { return };
     agree(&rig().limited("300MiB"), &python, Some(300 * MIB));
+}
+
+#[test]
+fn monitors_show_an_emulated_instance_of_mig_as_a_gpu() {
+    let Some(python) = monitors() else { return };
+    agree(&rig_with("mig_profile = \"1g.5gb\"\n"), &python, None);
 }

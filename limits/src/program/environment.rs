@@ -4,6 +4,11 @@ use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::sanitizers;
+
+/// The variable with the libraries that the loader puts into programs.
+pub const PRELOAD: &str = "LD_PRELOAD";
+
 /// An environment block in the order it was given, entries that are not `NAME=value` included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
@@ -77,9 +82,15 @@ impl Environment {
         self.entries.retain(|entry| value_of(entry, name).is_none());
     }
 
-    /// Puts `path` in front of the list in `name` (items apart by colons; the loader also
-    /// accepts spaces in `LD_PRELOAD`, which stay as they are). A list that already begins
-    /// with it is left alone.
+    /// Puts a library in front of those in `LD_PRELOAD` that are no sanitizer's runtime ([`sanitizers::preload`]).
+    pub fn preload(&mut self, library: &Path) {
+        let list = self.get(PRELOAD).unwrap_or_default();
+        let joined = sanitizers::preload(list, library.as_os_str().as_bytes());
+        self.set(PRELOAD, &joined);
+    }
+
+    /// Puts `path` in front of the list in `name`, whose items colons separate. A list that already begins with it is
+    /// left alone.
     pub fn prepend_path(&mut self, name: &str, path: &Path) {
         let first = path.as_os_str().as_bytes();
         let value = match self.get(name) {
@@ -114,7 +125,7 @@ mod tests {
     #[test]
     fn what_was_preloaded_before_stays_behind_ours() {
         let mut env = block(&["LD_PRELOAD=libx.so /y.so", "A=1"]);
-        env.prepend_path("LD_PRELOAD", Path::new("/r/libradrm.so"));
+        env.preload(Path::new("/r/libradrm.so"));
         assert_eq!(env, block(&["LD_PRELOAD=/r/libradrm.so:libx.so /y.so", "A=1"]));
     }
 
@@ -129,10 +140,10 @@ mod tests {
     #[test]
     fn the_shim_is_not_listed_twice_but_a_longer_name_is_another_file() {
         let mut env = block(&["LD_PRELOAD=/r/s.so:/z.so"]);
-        env.prepend_path("LD_PRELOAD", Path::new("/r/s.so"));
+        env.preload(Path::new("/r/s.so"));
         assert_eq!(env, block(&["LD_PRELOAD=/r/s.so:/z.so"]));
         let mut env = block(&["LD_PRELOAD=/r/s.so.1"]);
-        env.prepend_path("LD_PRELOAD", Path::new("/r/s.so"));
+        env.preload(Path::new("/r/s.so"));
         assert_eq!(env, block(&["LD_PRELOAD=/r/s.so:/r/s.so.1"]));
     }
 

@@ -1,7 +1,8 @@
 //! The variables of a task that another program starts, as a workload manager or a container runtime does: what holds
 //! where the task's user, or the image of its container, has set one of them too, and how they reach a container.
 
-use super::environment::Environment;
+use super::environment::{Environment, PRELOAD};
+use super::sanitizers;
 
 /// In this variable a runtime of containers finds what the container gets ([`Given::to_text`]).
 pub const CONTAINER_VARIABLE: &str = "RADRM_CONTAINER";
@@ -11,7 +12,7 @@ const OWN: [&str; 4] = ["RADRM_SEGMENT", "RADRM_QUOTA", "RADRM_LEDGERS", CONTAIN
 /// It would keep the shim from counting, and a task with a limit from getting any memory.
 const SWITCH: &str = "RADRM_DISABLE";
 /// Lists, which get the given entry in front.
-const LISTS: [&str; 2] = ["LD_PRELOAD", "LD_LIBRARY_PATH"];
+const LISTS: [&str; 2] = [PRELOAD, "LD_LIBRARY_PATH"];
 /// Of another tool, if the user has set it.
 const UNLESS_SET: &str = "NVTX_INJECTION64_PATH";
 
@@ -32,8 +33,11 @@ pub fn value(name: &[u8], given: &[u8], own: Option<&[u8]>) -> Option<Vec<u8>> {
     match own {
         Some(_) if is(UNLESS_SET) => None,
         Some(own) if LISTS.into_iter().any(is) => {
-            let others = own.split(|byte| *byte == b':').filter(|item| *item != given);
-            Some(std::iter::once(given).chain(others).collect::<Vec<_>>().join(&b':'))
+            let others: Vec<_> = own.split(|byte| *byte == b':').filter(|item| *item != given).collect();
+            Some(match is(PRELOAD) {
+                true => sanitizers::preload(&others.join(&b':'), given),
+                false => [&[given], others.as_slice()].concat().join(&b':'),
+            })
         }
         _ => Some(given.to_vec()),
     }

@@ -5,4 +5,5 @@ pub mod environment;
 pub mod given;
 pub mod kernels;
 pub mod libraries;
+pub mod sanitizers;
 pub mod target;

@@ -11,10 +11,11 @@ use super::Finding;
 use crate::shell;
 
 /// What the shim exports besides driver entry points.
-const BESIDES: [&str; 10] = [
+const BESIDES: [&str; 11] = [
     "dlsym",
     "dlvsym",
     "InitializeInjectionNvtx2",
+    "__asan_default_options",
     "radrm_end",
     "radrm_is_recording",
     "radrm_mark",
