@@ -19,6 +19,7 @@ pub mod layout;
 mod living;
 mod peek;
 pub mod scope;
+mod sum;
 mod view;
 pub mod words;
 
