@@ -162,12 +162,14 @@ pub(crate) fn second_choice(key: BlockKey, level: usize) -> usize {
     (h >> 32) as usize & ((1 << bucket_bits(level)) - 1)
 }
 
-/// The place of a key within its bucket that is looked at first.
+/// The place of a key within its bucket of a level that is looked at first.
 ///
-/// Blocks of 512 bytes that share a bucket differ in bit 9, blocks 2 MiB apart have a bucket each.
+/// Blocks of 512 bytes that share a bucket differ in bit 9, blocks 2 MiB apart have a bucket each. Blocks so far from each
+/// other that the buckets begin anew between them differ in the bits above those that choose the bucket.
 #[inline]
-fn home(key: BlockKey) -> usize {
-    ((key.0 >> 9 ^ key.0 >> 21) as usize & 7).min(BUCKET_KEYS - 1)
+fn home(key: BlockKey, level: usize) -> usize {
+    let again = key.0 >> (21 + bucket_bits(level));
+    ((key.0 >> 9 ^ key.0 >> 21 ^ again) as usize & 7).min(BUCKET_KEYS - 1)
 }
 
 impl BlockBucket {
@@ -183,9 +185,9 @@ impl BlockBucket {
     }
 
     #[inline(always)]
-    fn find(&self, key: BlockKey) -> Option<(&AtomicU64, &BlockCell)> {
+    fn find(&self, key: BlockKey, level: usize) -> Option<(&AtomicU64, &BlockCell)> {
         // Acquire: pairs with the Release in `fill`.
-        match self.entry(home(key)) {
+        match self.entry(home(key, level)) {
             Some(entry) if entry.0.load(Acquire) == key.0 => Some(entry),
             _ => self.find_away(key),
         }
@@ -200,12 +202,12 @@ impl BlockBucket {
     /// Puts a block into its key's home place, as almost every block is. False: something else is there, or the key
     /// is in the bucket, and nothing was changed.
     #[inline(always)]
-    pub fn insert_home(&self, key: BlockKey, block: &Block) -> bool {
+    pub fn insert_home(&self, key: BlockKey, level: usize, block: &Block) -> bool {
         // None of these branches is ever taken where each block's end was seen.
         if self.keys.iter().any(|place| place.load(Relaxed) == key.0) {
             return false;
         }
-        let Some((place, cell)) = self.entry(home(key)) else { return false };
+        let Some((place, cell)) = self.entry(home(key, level)) else { return false };
         let is_ours = place.load(Relaxed) == 0 && claim(place);
         if is_ours {
             fill(place, cell, key, block);
@@ -213,10 +215,10 @@ impl BlockBucket {
         is_ours
     }
 
-    /// Puts a block into a free place.
+    /// Puts a block into a free place of the key's bucket of a level.
     #[inline]
-    pub fn insert(&self, key: BlockKey, block: &Block) -> Inserted {
-        if self.insert_home(key, block) { Inserted::New } else { self.insert_away(key, block) }
+    pub fn insert(&self, key: BlockKey, level: usize, block: &Block) -> Inserted {
+        if self.insert_home(key, level, block) { Inserted::New } else { self.insert_away(key, block) }
     }
 
     #[inline(never)]
@@ -238,8 +240,8 @@ impl BlockBucket {
 
     /// Removes a key. Of several threads that try, one gets the block.
     #[inline(always)]
-    pub fn remove(&self, key: BlockKey) -> Option<Block> {
-        let (place, cell) = self.find(key)?;
+    pub fn remove(&self, key: BlockKey, level: usize) -> Option<Block> {
+        let (place, cell) = self.find(key, level)?;
         let block = take(place, cell, key);
         if block.is_some() {
             // Release: pairs with the Acquire in `claim`.
@@ -251,8 +253,8 @@ impl BlockBucket {
     /// The block of a key. If the same key is removed and inserted anew meanwhile (the program uses what it frees),
     /// the answer can mix the two blocks.
     #[inline]
-    pub fn get(&self, key: BlockKey) -> Option<Block> {
-        let (place, cell) = self.find(key)?;
+    pub fn get(&self, key: BlockKey, level: usize) -> Option<Block> {
+        let (place, cell) = self.find(key, level)?;
         let block = read(cell);
         crate::sync::fence(Acquire); // pairs with the Release in `fill`: a change is seen below
         (place.load(Relaxed) == key.0).then_some(block).flatten()
@@ -336,18 +338,25 @@ impl<'a> BlockTable<'a> {
         self.bucket(level, second_choice(key, level))
     }
 
-    /// Inserts a block where most find their place. False: it is not in the table, and [`BlockTable::insert`] has more
-    /// to try.
+    /// Inserts a block where most find their place. False: it is not in the table, and [`BlockTable::insert_away`] has
+    /// more to try.
     #[inline(always)]
     pub fn insert_home(&self, key: BlockKey, block: &Block) -> bool {
-        self.levels().checked_sub(1).is_some_and(|newest| self.first(newest, key).insert_home(key, block))
+        self.levels()
+            .checked_sub(1)
+            .is_some_and(|newest| self.first(newest, key).insert_home(key, newest, block))
     }
 
     /// Inserts a block.
     pub fn insert(&self, key: BlockKey, block: &Block) -> Inserted {
+        if self.insert_home(key, block) { Inserted::New } else { self.insert_away(key, block) }
+    }
+
+    /// Inserts a block that did not find its place at once ([`BlockTable::insert_home`]).
+    pub fn insert_away(&self, key: BlockKey, block: &Block) -> Inserted {
         let levels = self.levels();
         if let Some(newest) = levels.checked_sub(1) {
-            let inserted = self.first(newest, key).insert(key, block);
+            let inserted = self.first(newest, key).insert_away(key, block);
             if inserted != Inserted::Full {
                 return inserted;
             }
@@ -379,14 +388,14 @@ impl<'a> BlockTable<'a> {
 
     fn insert_in(&self, level: usize, key: BlockKey, block: &Block) -> Inserted {
         let first = self.first(level, key);
-        let inserted = first.insert(key, block);
+        let inserted = first.insert(key, level, block);
         if inserted != Inserted::Full {
             return inserted;
         }
         // Counted before the key is there: a thread that learns the key from us finds the count (the program hands
         // the address on, which orders this).
         first.spilled.fetch_add(1, Relaxed);
-        let inserted = self.second(level, key).insert(key, block);
+        let inserted = self.second(level, key).insert(key, level, block);
         if inserted != Inserted::New {
             first.spilled.fetch_sub(1, Relaxed);
         }
@@ -398,7 +407,7 @@ impl<'a> BlockTable<'a> {
     pub fn remove(&self, key: BlockKey) -> Option<Block> {
         let levels = self.levels();
         let newest = levels.checked_sub(1)?;
-        match self.first(newest, key).remove(key) {
+        match self.first(newest, key).remove(key, newest) {
             Some(block) => Some(block),
             None => self.remove_slow(levels, key),
         }
@@ -411,7 +420,7 @@ impl<'a> BlockTable<'a> {
 
     fn remove_in(&self, level: usize, key: BlockKey) -> Option<Block> {
         let first = self.first(level, key);
-        let found = first.remove(key);
+        let found = first.remove(key, level);
         if found.is_some() || first.spilled.load(Relaxed) == 0 {
             found
         } else {
@@ -421,7 +430,7 @@ impl<'a> BlockTable<'a> {
 
     #[inline(never)]
     fn remove_spilled(&self, level: usize, key: BlockKey) -> Option<Block> {
-        let found = self.second(level, key).remove(key);
+        let found = self.second(level, key).remove(key, level);
         if found.is_some() {
             self.first(level, key).spilled.fetch_sub(1, Relaxed);
         }
@@ -433,11 +442,11 @@ impl<'a> BlockTable<'a> {
     pub fn get(&self, key: BlockKey) -> Option<Block> {
         (0..self.levels()).rev().find_map(|level| {
             let first = self.first(level, key);
-            let found = first.get(key);
+            let found = first.get(key, level);
             if found.is_some() || first.spilled.load(Relaxed) == 0 {
                 return found;
             }
-            self.second(level, key).get(key)
+            self.second(level, key).get(key, level)
         })
     }
 
@@ -478,3 +487,34 @@ impl<'a> BlockTable<'a> {
 }
 
 const _: () = assert!(LEVEL0_BUCKETS.is_power_of_two() && GPUS <= 256 && BUCKET_KEYS == 7);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Share of blocks one stride apart that do not find their home place free in a level that holds `filled` blocks a
+    /// bucket.
+    fn away(level: usize, stride: u64, filled: f64) -> f64 {
+        let blocks = (level_buckets(level) as f64 * filled) as u64;
+        let key = |number: u64| BlockKey::pointer(0x7f10_0000_0000 + number * stride);
+        let homes: BTreeSet<_> =
+            (0..blocks).map(|n| (first_choice(key(n), level), home(key(n), level))).collect();
+        1.0 - homes.len() as f64 / blocks as f64
+    }
+
+    #[test]
+    fn most_blocks_find_their_home_place_free_at_any_number() {
+        for level in 0..6 {
+            for stride in [512, 1 << 20, 2 << 20, 4 << 20] {
+                for (filled, limit) in [(1.5, 0.45), (3.5, 0.51)] {
+                    let away = away(level, stride, filled);
+                    assert!(
+                        away <= limit,
+                        "level {level}, {stride} bytes apart, {filled} a bucket: {away:.2}"
+                    );
+                }
+            }
+        }
+    }
+}

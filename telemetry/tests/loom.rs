@@ -226,9 +226,9 @@ fn blocks_of_two_threads_in_one_bucket_do_not_mix() {
         let warm = Arc::new(zero());
         let work = |bucket: &BlockBucket, n: u64| {
             let key = BlockKey::pointer(n);
-            assert_eq!(bucket.insert(key, &block(n)), Inserted::New);
-            assert_eq!(bucket.get(key), Some(block(n)));
-            assert_eq!(bucket.remove(key), Some(block(n)));
+            assert_eq!(bucket.insert(key, 0, &block(n)), Inserted::New);
+            assert_eq!(bucket.get(key, 0), Some(block(n)));
+            assert_eq!(bucket.remove(key, 0), Some(block(n)));
         };
         let other = {
             let bucket = bucket.clone();
@@ -248,16 +248,16 @@ fn of_two_threads_that_remove_a_block_one_gets_it() {
         let bucket = bucket();
         let warm = Arc::new(zero());
         let key = BlockKey::pointer(7);
-        assert_eq!(bucket.insert(key, &block(7)), Inserted::New);
+        assert_eq!(bucket.insert(key, 0, &block(7)), Inserted::New);
         let got = Arc::new(zero());
         let other = {
             let (bucket, got) = (bucket.clone(), got.clone());
             spawn(&warm, move || {
-                got.fetch_add(bucket.remove(key).is_some().into(), Relaxed);
+                got.fetch_add(bucket.remove(key, 0).is_some().into(), Relaxed);
             })
         };
         warm.fetch_add(1, Relaxed);
-        got.fetch_add(bucket.remove(key).is_some().into(), Relaxed);
+        got.fetch_add(bucket.remove(key, 0).is_some().into(), Relaxed);
         other.join().unwrap();
         assert_eq!(got.load(Relaxed), 1);
     });
@@ -270,19 +270,19 @@ fn a_look_up_while_its_place_is_given_to_another_key_sees_its_own_block_or_none(
         let bucket = bucket();
         let warm = Arc::new(zero());
         let (key, next) = (BlockKey::pointer(7), BlockKey::pointer(8));
-        assert_eq!(bucket.insert(key, &block(7)), Inserted::New);
+        assert_eq!(bucket.insert(key, 0, &block(7)), Inserted::New);
         let other = {
             let bucket = bucket.clone();
             spawn(&warm, move || {
-                bucket.remove(key);
-                bucket.insert(next, &block(8));
+                bucket.remove(key, 0);
+                bucket.insert(next, 0, &block(8));
             })
         };
         warm.fetch_add(1, Relaxed);
-        let seen = bucket.get(key);
+        let seen = bucket.get(key, 0);
         assert!(seen.is_none() || seen == Some(block(7)), "{seen:?}");
         other.join().unwrap();
-        assert_eq!((bucket.get(key), bucket.get(next)), (None, Some(block(8))));
+        assert_eq!((bucket.get(key, 0), bucket.get(next, 0)), (None, Some(block(8))));
     });
     assert!(executions > 20, "{executions}");
 }

@@ -130,7 +130,7 @@ fn enter(cx: &Cx<'_>, key: BlockKey, block: Block) -> bool {
 /// Enters a block that does not find its place at once. False: the table has no room.
 #[inline(never)]
 fn enter_away(cx: &Cx<'_>, key: BlockKey, block: Block, now: u64) -> bool {
-    match cx.writer().blocks().insert(key, &block.entry(now)) {
+    match cx.writer().blocks().insert_away(key, &block.entry(now)) {
         telemetry::Inserted::New => true,
         // The driver has handed out what is still in the table: its end was not seen.
         telemetry::Inserted::Replaced(stale) => {
