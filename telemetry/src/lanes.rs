@@ -24,6 +24,7 @@ pub struct Lane {
     pub(crate) rows: NonNull<LaneRow>,
     pub(crate) ready: NonNull<AtomicU64>,
     pub(crate) number: u32,
+    pub(crate) thread: u32,
     pub(crate) shared: bool,
 }
 
@@ -63,13 +64,17 @@ impl Lane {
         self.shared
     }
 
+    /// The thread that asked for the lane.
+    pub fn thread(&self) -> u32 {
+        self.thread
+    }
+
     /// The thread's counters of allocations, to be kept with the lane; cold.
     pub fn own_counts(&self) -> OwnCounts {
-        if self.shared || !self.has(KernelId::OTHER) {
-            return OwnCounts::NONE;
-        }
+        let is_own = !self.shared && self.has(KernelId::OTHER);
         // SAFETY: they lie before the rows and are allocated with the first of them.
-        OwnCounts(Some(unsafe { self.rows.byte_sub(LANE_COUNTS_BYTES as usize) }.cast()))
+        let counts = is_own.then(|| unsafe { self.rows.byte_sub(LANE_COUNTS_BYTES as usize) }.cast());
+        OwnCounts { counts, thread: self.thread }
     }
 
     /// Whether the counters of this kernel are allocated.
@@ -202,19 +207,29 @@ impl Row {
     }
 }
 
-/// Counters of allocations and releases that only the calling thread writes. Plain data, good as long as the lane is.
+/// Counters of allocations and releases that only the calling thread writes, and that thread. Plain data, good as long as the
+/// lane is. All zeros is [`OwnCounts::NONE`].
 #[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct OwnCounts(Option<NonNull<LaneCounts>>);
+pub struct OwnCounts {
+    counts: Option<NonNull<LaneCounts>>,
+    /// 0: not known.
+    thread: u32,
+}
 
 impl OwnCounts {
     /// None: what is counted goes to the account, which all threads write.
-    pub const NONE: Self = Self(None);
+    pub const NONE: Self = Self { counts: None, thread: 0 };
+
+    /// The thread; 0: not known.
+    #[inline]
+    pub(crate) fn thread(&self) -> u32 {
+        self.thread
+    }
 
     #[inline]
     fn of(&self, gpu: GpuIndex, kind: Kind) -> Option<&KindCounts> {
         // SAFETY: allocated, and mapped as long as the process lives; atomics only.
-        let counts = unsafe { self.0?.as_ref() };
+        let counts = unsafe { self.counts?.as_ref() };
         counts.gpus.get(usize::from(gpu.number()))?.get(kind as usize)
     }
 
@@ -246,7 +261,8 @@ impl Writer {
         for (number, rows) in self.base().head.lane_rows.iter().take(LANES).enumerate() {
             // Acquire: pairs with the Release after the pages were allocated.
             if rows.load(Acquire) > 0 {
-                let own = OwnCounts(Some(self.at(LANES_AT + number as u64 * LANE_BYTES)));
+                let counts = Some(self.at(LANES_AT + number as u64 * LANE_BYTES));
+                let own = OwnCounts { counts, thread: 0 };
                 wanted().filter_map(|kind| own.of(gpu, kind)).for_each(&mut add);
             }
         }

@@ -27,7 +27,7 @@ pub use stacks::*;
 /// First word of a segment: "RADRMSEG".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RADRMSEG");
 /// Layout version. Any change of this file's structures or offsets raises it.
-pub const VERSION: u64 = 10;
+pub const VERSION: u64 = 11;
 
 /// GPUs that a segment can name.
 pub const GPUS: usize = 16;
@@ -162,7 +162,7 @@ pub struct HeaderArea {
 #[repr(C)]
 #[derive(Debug)]
 pub struct TimelineBucket {
-    /// Change of each kind in this bucket, two's complement.
+    /// Change of each kind in this bucket, two's complement. Of the open bucket it is what is missing to the account's bytes.
     pub change: [AtomicU64; 8],
     /// Largest total that an allocation in this bucket reached.
     pub max_total: AtomicU64,

@@ -4,12 +4,15 @@
 //! has passed. Its maximum is exact; the kinds carry the change of each kind within the bucket. Changes
 //! add up in any order, so two threads cannot leave a stale value behind.
 //!
+//! One bucket is open: the one of the last change. The first change after its end settles it ([`AccountCell::settle`]), so
+//! that a change itself writes no bucket. What is not settled yet belongs to the open bucket: a reader adds what the account's
+//! bytes are ahead of all buckets, so a process that was killed lacks nothing.
+//!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::kind::TIMELINE_KINDS;
-use crate::layout::{TIMELINE_BUCKETS, TIMELINE_CHUNK, TimelineBucket};
-use crate::sync::Ordering::Relaxed;
-use radrm_base::Kind;
+use crate::layout::{AccountCell, TIMELINE_BUCKETS, TIMELINE_CHUNK, TimelineBucket};
+use crate::sync::Ordering::{AcqRel, Relaxed};
 
 /// Shift of the finest resolution.
 const FINEST: u32 = 20;
@@ -38,21 +41,44 @@ pub fn bucket_span(index: usize) -> (u64, u64) {
     (within << e << FINEST, 1 << e << FINEST)
 }
 
+/// End of a bucket, ns; the last one has none.
+pub fn bucket_end(index: usize) -> u64 {
+    let (start, width) = bucket_span(index);
+    if index < TIMELINE_BUCKETS - 1 { start + width } else { u64::MAX }
+}
+
 /// The chunk that a bucket lies in, as a bit of the account's word.
 #[inline]
 pub fn chunk_of(index: usize) -> u32 {
     (index / TIMELINE_CHUNK) as u32
 }
 
-impl TimelineBucket {
-    /// Notes a change of a kind; two's complement.
-    #[inline]
-    pub fn change(&self, kind: Kind, change: u64) {
-        if let Some(place) = self.change.get(kind as usize) {
-            place.fetch_add(change, Relaxed);
+impl AccountCell {
+    /// Counts what has changed since the last time in the open bucket. `bucket` gives one by its number, if there is memory for
+    /// it.
+    ///
+    /// Any number of threads may settle at once. Each difference begins where the one before it ended, and is counted by the
+    /// thread that moves `settled` over it: so all buckets together are what is settled. A thread that finds that
+    /// another one was faster leaves the rest to it; without that, one that stood still in between would take back what
+    /// was counted meanwhile and count it in a later bucket.
+    pub fn settle<'b>(&self, bucket: impl Fn(u64) -> Option<&'b TimelineBucket>) {
+        for (kind, (settled, now)) in self.settled.iter().zip(&self.now).enumerate() {
+            let before = settled.load(Relaxed);
+            let after = now.load(Relaxed);
+            if before == after {
+                continue;
+            }
+            let place = bucket(self.open.load(Relaxed)).and_then(|bucket| bucket.change.get(kind));
+            if let Some(place) = place
+                && settled.compare_exchange(before, after, AcqRel, Relaxed).is_ok()
+            {
+                place.fetch_add(after.wrapping_sub(before), Relaxed);
+            }
         }
     }
+}
 
+impl TimelineBucket {
     /// Notes a total; `kinds` returns the bytes of a kind and is called only if the total is a new maximum.
     #[inline]
     pub fn reached(&self, total: u64, kinds: impl Fn(usize) -> u64) {

@@ -16,7 +16,7 @@ use crate::layout::*;
 use crate::ring::Ring;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::{sys, timeline};
+use crate::sys;
 use radrm_base::Kind;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -25,7 +25,9 @@ use std::ptr::NonNull;
 
 mod charging;
 mod own;
+mod timeline;
 
+pub(crate) use charging::Change;
 pub use own::OwnMemory;
 
 /// Bytes kept of the segment's path, for kernels that can only allocate through an open file.
@@ -165,34 +167,6 @@ impl Writer {
         self.base().accounts.get(usize::from(gpu.number()))
     }
 
-    /// The timeline's bucket for a time, if there is memory for it.
-    #[inline]
-    fn bucket(&self, gpu: GpuIndex, account: &AccountCell, ns: u64) -> Option<&TimelineBucket> {
-        let index = timeline::bucket_index(ns);
-        let chunk = timeline::chunk_of(index);
-        // Acquire: pairs with the Release in `grow_timeline`.
-        if account.chunks.load(Acquire) & (1u64 << chunk) == 0 && !self.grow_timeline(gpu, account, chunk) {
-            return None;
-        }
-        let at = TIMELINES_AT + u64::from(gpu.number()) * TIMELINE_BYTES + index as u64 * 128;
-        // SAFETY: the chunk is allocated, the index below TIMELINE_BUCKETS; atomics only.
-        Some(unsafe { self.at::<TimelineBucket>(at).as_ref() })
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn grow_timeline(&self, gpu: GpuIndex, account: &AccountCell, chunk: u32) -> bool {
-        const BYTES: u64 = TIMELINE_CHUNK as u64 * 128;
-        let at = TIMELINES_AT + u64::from(gpu.number()) * TIMELINE_BYTES + u64::from(chunk) * BYTES;
-        let grown = self.make_present(at, BYTES);
-        if grown {
-            account.chunks.fetch_or(1 << chunk, Release);
-        } else {
-            self.bypass(Bypass::TimelineFull);
-        }
-        grown
-    }
-
     /// Counts a context that came (`true`) or went.
     pub fn context(&self, gpu: GpuIndex, came: bool) {
         let Some(account) = self.account(gpu) else { return };
@@ -300,6 +274,7 @@ impl Writer {
             rows: self.at(LANES_AT + number as u64 * LANE_BYTES + LANE_COUNTS_BYTES),
             ready: NonNull::from(ready),
             number: number as u32,
+            thread: tid,
             shared: own.is_none(),
         };
         self.grow_lane(&lane, LANE_GROWTH);

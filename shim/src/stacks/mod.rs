@@ -84,7 +84,8 @@ fn recorded(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind) -> SiteId {
     let writer = cx.writer();
     let site = crate::errno::keep(|| {
         let code = CODE.get()?;
-        scratch::with(|scratch| capture(writer, code, scratch, registers, gpu, kind)).flatten()
+        let thread = cx.tls().lane.get().map_or_else(crate::thread::id, |lane| lane.thread());
+        scratch::with(|scratch| capture(writer, code, scratch, (registers, thread), gpu, kind)).flatten()
     });
     site.unwrap_or_else(|| {
         writer.stack_unread();
@@ -92,12 +93,12 @@ fn recorded(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind) -> SiteId {
     })
 }
 
-/// Walks the stack and enters it. `None`: it cannot be read.
+/// Walks the stack of the calling thread and enters it. `None`: it cannot be read.
 fn capture(
     writer: &Writer,
     code: &Code,
     scratch: &mut Scratch,
-    registers: Registers,
+    (registers, thread): (Registers, u32),
     gpu: GpuIndex,
     kind: Kind,
 ) -> Option<SiteId> {
@@ -115,7 +116,7 @@ fn capture(
     }
     let own = table.find((recorded as *const ()).addr() as u64).map_or(NO_NUMBER, |module| module.number);
     let Scratch { memory, native, code, frames, .. } = scratch;
-    code.walk(memory, table.runtime);
+    code.walk(memory, table.runtime, thread);
     // What the shim itself adds is no frame of the program.
     let is_own = |step: &&native::Step| native::module(step.word) == own;
     let skipped = native.frames().iter().rev().take_while(is_own).count();

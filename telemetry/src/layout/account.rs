@@ -1,6 +1,7 @@
 //! Figures of one process on one GPU.
 
 use super::GPUS;
+use crate::kind::TIMELINE_KINDS;
 use crate::sync::AtomicU64;
 use radrm_base::KIND_COUNT;
 
@@ -45,6 +46,7 @@ pub struct PeakCell {
 ///
 /// Each part begins with a cache line. What every allocation and release changes is one line for all kinds of the device
 /// total, so that threads which allocate at once take one line from each other; what they only read lies in another.
+/// Allocations and releases write no bucket of the timeline: the first one after a bucket's end writes what has changed in it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct AccountCell {
@@ -62,8 +64,12 @@ pub struct AccountCell {
     pub total_peak: AtomicU64,
     /// Most bytes, by kind.
     pub peak: [AtomicU64; KIND_COUNT],
+    /// Bucket of the timeline that changes are counted in.
+    pub open: AtomicU64,
+    /// End of that bucket, ns; 0: none is open yet.
+    pub until: AtomicU64,
     /// Unused.
-    pub spare1: [AtomicU64; 3],
+    pub spare1: AtomicU64,
     /// What no lane has counted, by kind.
     pub counts: [KindCounts; KIND_COUNT],
     /// Failed requests.
@@ -80,8 +86,10 @@ pub struct AccountCell {
     pub granted_at_refusal: AtomicU64,
     /// At the peak.
     pub at_peak: PeakCell,
+    /// Bytes by kind up to which changes are in the timeline's buckets.
+    pub settled: [AtomicU64; TIMELINE_KINDS],
     /// Unused.
-    pub spare2: [AtomicU64; 56],
+    pub spare2: [AtomicU64; 56 - TIMELINE_KINDS],
 }
 
 #[cfg(not(loom))]
@@ -92,4 +100,5 @@ const _: () = {
     assert!(size_of::<AccountCell>() == 1024);
     assert!(offset_of!(AccountCell, now) == 8 && offset_of!(AccountCell, chunks) == 128);
     assert!(offset_of!(AccountCell, counts) == 256 && offset_of!(AccountCell, at_peak) == 448);
+    assert!(offset_of!(AccountCell, settled) == 576);
 };

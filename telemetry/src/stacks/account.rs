@@ -1,11 +1,11 @@
 //! What is held from each site; see the module above for the algorithm.
 
-use super::{SiteId, Word};
+use super::Word;
 use crate::gpu_index::GpuIndex;
 use crate::layout::{AccountCell, SiteCell};
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sys;
-use crate::writer::Writer;
+use crate::writer::{Change, Writer};
 use radrm_base::Kind;
 
 /// Looks at a turn that another thread has before its owner is doubted.
@@ -27,23 +27,16 @@ impl SiteCell {
 impl Writer {
     /// Charges an account together with a site.
     #[inline(never)]
-    pub(crate) fn charge_in_turn(
-        &self,
-        account: &AccountCell,
-        site: SiteId,
-        kind: Kind,
-        bytes: u64,
-        counted: bool,
-        ns: u64,
-    ) -> Option<u64> {
-        self.in_turn(|| {
+    pub(crate) fn charge_in_turn(&self, account: &AccountCell, change: Change) -> Option<u64> {
+        let Change { kind, bytes, ns, is_counted, site, thread } = change;
+        self.in_turn(thread, || {
             if let Some(cell) = self.site_cell(site) {
                 cell.settle(account);
                 cell.live.fetch_add(bytes, Relaxed);
                 cell.allocs.fetch_add(1, Relaxed);
             }
             let before = account.total_peak.load(Relaxed);
-            let total = account.charge(kind, bytes, counted, ns);
+            let total = account.charge(kind, bytes, is_counted, ns);
             if account.total_peak.load(Relaxed) != before {
                 account.peak_epoch.fetch_add(1, Relaxed);
             }
@@ -53,16 +46,9 @@ impl Writer {
 
     /// Discharges an account together with a site.
     #[inline(never)]
-    pub(crate) fn discharge_in_turn(
-        &self,
-        account: &AccountCell,
-        site: SiteId,
-        gpu: GpuIndex,
-        kind: Kind,
-        bytes: u64,
-        counted: bool,
-    ) -> u64 {
-        self.in_turn(|| {
+    pub(crate) fn discharge_in_turn(&self, account: &AccountCell, gpu: GpuIndex, change: Change) -> u64 {
+        let Change { kind, bytes, is_counted, site, thread, .. } = change;
+        self.in_turn(thread, || {
             if kind == Kind::Graph {
                 self.forget_graphs(account, gpu);
             }
@@ -70,7 +56,7 @@ impl Writer {
                 cell.settle(account);
                 let _ = cell.live.fetch_update(Relaxed, Relaxed, |live| Some(live.saturating_sub(bytes)));
             }
-            account.discharge(kind, bytes, counted)
+            account.discharge(kind, bytes, is_counted)
         })
     }
 
@@ -84,9 +70,10 @@ impl Writer {
         });
     }
 
-    /// Runs `work` while no other thread of the process is in here; see the module above for what breaks a turn.
-    pub(crate) fn in_turn<R>(&self, work: impl FnOnce() -> R) -> R {
-        let own = sys::thread_id();
+    /// Runs `work` while no other thread of the process is in here; see the module above for what breaks a turn. `thread`: the
+    /// calling one; 0: the kernel is asked.
+    pub(crate) fn in_turn<R>(&self, thread: u32, work: impl FnOnce() -> R) -> R {
+        let own = if thread == 0 { sys::thread_id() } else { thread.into() };
         let turn = self.stack_word(Word::Turn);
         let mut looks = 0u32;
         let is_ours = loop {

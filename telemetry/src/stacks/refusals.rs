@@ -103,7 +103,7 @@ impl Writer {
         let has_room = self.grow_upto(&cell.ready, held_at, PAGE as u64, pieces);
         let room = if has_room { room / 8 } else { 0 };
         let mut count = 0u64;
-        self.in_turn(|| {
+        self.in_turn(0, || {
             cell.total.store(account.total_now.load(Relaxed), Relaxed);
             for (to, now) in cell.kinds.iter().zip(&account.now) {
                 to.store(now.load(Relaxed), Relaxed);

@@ -7,7 +7,21 @@ use crate::gpu_index::GpuIndex;
 use crate::kind::Bypass;
 use crate::lanes::OwnCounts;
 use crate::stacks::SiteId;
-use crate::sync::Ordering::Relaxed;
+
+/// A change of what an account holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Change {
+    pub(crate) kind: Kind,
+    pub(crate) bytes: u64,
+    /// When, ns.
+    pub(crate) ns: u64,
+    /// Whether the account counts it as an allocation or a release: no lane does.
+    pub(crate) is_counted: bool,
+    /// Where the call stands that made it.
+    pub(crate) site: SiteId,
+    /// The calling thread; 0: not known.
+    pub(crate) thread: u32,
+}
 
 impl Writer {
     /// Counts an allocation of `bytes` made at `ns`.
@@ -23,15 +37,15 @@ impl Writer {
     /// Like [`Writer::charge`] by a thread that has counters of its own, for an allocation whose site is known.
     #[inline(always)]
     pub fn charge_by(&self, own: OwnCounts, site: SiteId, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
-        let is_counted = own.allocated(gpu, kind);
-        self.change(gpu, kind, bytes, ns, !is_counted, site);
+        let is_counted = !own.allocated(gpu, kind);
+        self.change(gpu, Change { kind, bytes, ns, is_counted, site, thread: own.thread() });
     }
 
     /// Like [`Writer::discharge`] by a thread that has counters of its own, for a block whose site is known.
     #[inline(always)]
     pub fn discharge_by(&self, own: OwnCounts, site: SiteId, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
-        let is_counted = own.released(gpu, kind);
-        self.change_back(gpu, kind, bytes, ns, !is_counted, site);
+        let is_counted = !own.released(gpu, kind);
+        self.change_back(gpu, Change { kind, bytes, ns, is_counted, site, thread: own.thread() });
     }
 
     /// Like [`Writer::charge`] for a measured level that rose: no allocation is counted.
@@ -41,52 +55,44 @@ impl Writer {
 
     /// Like [`Writer::raise_level`], by a call whose site is known.
     pub fn raise_level_from(&self, site: SiteId, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
-        self.change(gpu, kind, bytes, ns, false, site);
+        self.change(gpu, Change { kind, bytes, ns, is_counted: false, site, thread: 0 });
     }
 
     /// Like [`Writer::discharge`] for a measured level that fell: no release is counted.
     pub fn lower_level(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64) {
-        self.change_back(gpu, kind, bytes, ns, false, SiteId::NONE);
+        self.change_back(gpu, Change { kind, bytes, ns, is_counted: false, site: SiteId::NONE, thread: 0 });
     }
 
     #[inline(always)]
-    fn change(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64, counted: bool, site: SiteId) {
+    fn change(&self, gpu: GpuIndex, change: Change) {
         let Some(account) = self.account(gpu) else { return };
-        if account.chunks.load(Relaxed) == 0 {
-            self.gpu_of_ranges(gpu);
-        }
+        let Change { kind, bytes, ns, is_counted, .. } = change;
+        let is_open = self.opens(gpu, account, ns);
         let total = if self.records_stacks {
-            self.charge_in_turn(account, site, kind, bytes, counted, ns)
+            self.charge_in_turn(account, change)
         } else {
-            account.charge(kind, bytes, counted, ns)
+            account.charge(kind, bytes, is_counted, ns)
         };
         if let Some(total) = total {
             self.reached_in_ranges(gpu, account, total);
-        }
-        if let Some(bucket) = self.bucket(gpu, account, ns) {
-            bucket.change(kind, bytes);
-            if let Some(total) = total {
-                bucket.reached(total, |kind| account.now.get(kind).map_or(0, |now| now.load(Relaxed)));
+            if is_open {
+                self.reached_in_timeline(gpu, account, total);
             }
         }
     }
 
     #[inline(always)]
-    fn change_back(&self, gpu: GpuIndex, kind: Kind, bytes: u64, ns: u64, counted: bool, site: SiteId) {
+    fn change_back(&self, gpu: GpuIndex, change: Change) {
         let Some(account) = self.account(gpu) else { return };
-        if account.chunks.load(Relaxed) == 0 {
-            self.gpu_of_ranges(gpu);
-        }
+        let Change { kind, bytes, ns, is_counted, .. } = change;
+        self.opens(gpu, account, ns);
         let taken = if self.records_stacks {
-            self.discharge_in_turn(account, site, gpu, kind, bytes, counted)
+            self.discharge_in_turn(account, gpu, change)
         } else {
-            account.discharge(kind, bytes, counted)
+            account.discharge(kind, bytes, is_counted)
         };
         if taken < bytes {
             self.bypass(Bypass::Underflow);
-        }
-        if let Some(bucket) = self.bucket(gpu, account, ns) {
-            bucket.change(kind, taken.wrapping_neg());
         }
     }
 }

@@ -88,9 +88,9 @@ impl Walk {
         self.trace.compare(memory);
     }
 
-    /// Finds the calling thread's frames; none if the thread runs none, or the interpreter is of a version that is not read.
-    pub(super) fn walk(&mut self, memory: &mut Memory, runtime: Runtime) {
-        let found = find(memory, runtime);
+    /// Finds the frames of `thread`, the calling one; none if it runs none, or the interpreter is of a version that is not read.
+    pub(super) fn walk(&mut self, memory: &mut Memory, runtime: Runtime, thread: u32) {
+        let found = find(memory, runtime, thread);
         memory.begin_log();
         self.is_cut = false;
         let is_met = found.and_then(|(layout, thread)| self.follow(memory, &layout, thread));
@@ -161,10 +161,10 @@ fn is_native(memory: &mut Memory, layout: &Layout, frame: u64) -> Option<bool> {
 }
 
 /// The calling thread in the interpreter's list.
-fn find(memory: &mut Memory, runtime: Runtime) -> Option<(Layout, u64)> {
+fn find(memory: &mut Memory, runtime: Runtime, thread: u32) -> Option<(Layout, u64)> {
     let layout = Layout::of(memory, runtime.at, runtime.version)?;
     let (field, own) = match layout.id {
-        ThreadId::Native(field) => (field, u64::from(crate::thread::id())),
+        ThreadId::Native(field) => (field, u64::from(thread)),
         // SAFETY: `pthread_self` cannot fail.
         ThreadId::Library(field) => (field, unsafe { libc::pthread_self() }),
     };
