@@ -18,7 +18,8 @@ enum Kind {
     /// As `Around`, behind two hand-written shells for the argument list of `cuLaunchKernel` or `cuLaunchKernelEx`:
     /// one for launches that are counted, and one for those that are only counted while others are timed.
     Launch,
-    /// As `Around`, only in processes of a job with a quota; in others the real call is all there is.
+    /// As `Around`, only in processes of a job with a quota; in others the real call is all there is. In a process that cannot
+    /// join, logic of the same name with `_denied` behind it runs after the call.
     Quota,
     /// After the real call, which stays transparent to a forced unwind.
     After,
@@ -307,6 +308,21 @@ fn driver_shell(out: &mut String, id: usize, row: &Row, hook: Option<&Hook>) {
                          // SAFETY: the arguments are the program's, under the driver's contract for them.\n    \
                          shell::after(ENTRY, |cx| unsafe {{ crate::{logic}(cx, result, {picked}) }});\n    \
                          result\n}}\n\n"
+                ),
+                Kind::Quota => write!(
+                    out,
+                    "    let result = shell::hooked(\n        \
+                         ENTRY,\n        \
+                         // SAFETY: the program's own call, passed on.\n        \
+                         move || unsafe {{ real({names}) }},\n        \
+                         // SAFETY: the arguments are the program's, under the driver's contract for them.\n        \
+                         |cx, call| unsafe {{ crate::{logic}(cx, call, {picked}) }},\n    \
+                     );\n    \
+                     if crate::quota::deny::applies() {{\n        \
+                         // SAFETY: as above; the call was made.\n        \
+                         unsafe {{ crate::{logic}_denied(result, {picked}) }};\n    \
+                     }}\n    \
+                     result\n}}\n\n"
                 ),
                 kind => {
                     let (runner, call) = match kind {

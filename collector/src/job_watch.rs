@@ -3,7 +3,7 @@
 use crate::host::{HostCounters, Usage};
 use crate::segment_source::SegmentSource;
 use crate::watch::{Finished, Measured, Watch, WatchOptions};
-use radrm_profile::model::{Exit, Job};
+use radrm_profile::model::{Exit, Job, UncountedProcess};
 use radrm_telemetry::Segment;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +19,8 @@ impl JobWatch {
     /// GPU is seen) and the digest's. Never fails; see
     /// [`JobWatch::take_warnings`].
     pub fn start(segment: Segment, job: Job, options: WatchOptions) -> JobWatch {
-        let source = SegmentSource::new(segment, options.entry_name, options.ledgers.clone());
+        let source =
+            SegmentSource::new(segment, options.entry_name, options.ledgers.clone(), options.board.clone());
         JobWatch { watch: Watch::start(source, job, &options) }
     }
 
@@ -60,6 +61,11 @@ impl JobWatch {
     /// the program itself (a launcher may adopt orphans).
     pub fn process_ended(&mut self, pid: u32, exit: Exit) {
         self.watch.process_ended(pid, exit);
+    }
+
+    /// Takes processes of the job that hold memory and are in no figure, in place of those of the last call.
+    pub fn outside(&mut self, found: Vec<UncountedProcess>) {
+        self.watch.outside(found);
     }
 
     /// The program has ended: reads everything once more and completes the

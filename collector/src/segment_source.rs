@@ -17,6 +17,7 @@ use radrm_telemetry::{
     Liveness, ProcessSnapshot, RangeReader, RingReader, SampleReader, Segment, SlotInfo, monotonic_ns,
 };
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Largest live blocks that a profile names.
 const LARGEST_BLOCKS: usize = 16;
@@ -32,6 +33,7 @@ pub(crate) struct SegmentSource {
     entry_name: EntryName,
     /// The ledgers of limits on memory, with whom they apply to.
     ledgers: Vec<(seg::Scope, LedgerView)>,
+    board: Option<Arc<seg::NoticeBoard>>,
     /// Slots in use at the last poll.
     slots: HashMap<ProcessKey, SlotInfo>,
     rings: HashMap<ProcessKey, RingReader>,
@@ -49,6 +51,7 @@ impl SegmentSource {
         segment: Segment,
         entry_name: EntryName,
         ledgers: Vec<(seg::Scope, LedgerView)>,
+        board: Option<Arc<seg::NoticeBoard>>,
     ) -> SegmentSource {
         // A segment that cannot be read has no processes either; its times do
         // not matter then.
@@ -58,6 +61,7 @@ impl SegmentSource {
             origin_mono_ns,
             entry_name,
             ledgers,
+            board,
             slots: HashMap::new(),
             rings: HashMap::new(),
             launches: HashMap::new(),
@@ -298,20 +302,14 @@ impl Source for SegmentSource {
         self.ranges.remove(&key);
     }
 
-    fn refusals(&mut self) -> Vec<String> {
-        let refused = self.segment.job().map(|job| job.refused).unwrap_or_default();
-        let why = |reason| match reason {
-            seg::Refusal::Full => "all places of the segment were taken",
-            seg::Refusal::NoSpace => "there was no memory left for the segment",
-            seg::Refusal::Map => "the segment could not be mapped",
-            seg::Refusal::Identity => "/proc could not be read",
-        };
-        refused
-            .into_iter()
-            .map(|(reason, count)| {
-                format!("{count} process(es) are missing from the profile: {}", why(reason))
-            })
-            .collect()
+    fn notices(&mut self) -> (Vec<seg::NoticeSeen>, u64) {
+        let (mut seen, mut lost) = self.segment.notices().unwrap_or_default();
+        if let Some(board) = &self.board {
+            let (further, further_lost) = board.notices();
+            seen.extend(further);
+            lost = lost.saturating_add(further_lost);
+        }
+        (seen, lost)
     }
 }
 

@@ -7,6 +7,7 @@ use radrm_profile::model::{
     StackRefusals, Stacks, TimedLaunch,
 };
 use radrm_profile::{Bytes, Nanos};
+use radrm_telemetry::NoticeSeen;
 
 /// A job that is being watched.
 pub(crate) trait Source {
@@ -83,8 +84,10 @@ pub(crate) trait Source {
     /// Its data is saved: its slot may be used again.
     fn release(&mut self, key: ProcessKey);
 
-    /// Sentences about processes that could not join.
-    fn refusals(&mut self) -> Vec<String>;
+    /// What processes without a slot report, in their order, and how many reports there was no room for.
+    fn notices(&mut self) -> (Vec<NoticeSeen>, u64) {
+        (Vec::new(), 0)
+    }
 }
 
 /// A process at a glance.

@@ -6,6 +6,7 @@
 //!   C headers are newtypes over integers, never Rust enums: a newer driver may hand over a value
 //!   that this crate has no name for, and that must stay a number.
 //! * [`result`]: `CUresult` and the codes this project acts on; [`nvml`]: the few types of NVML's.
+//! * [`init_failure`]: what a failed `cuInit` means, and its remedy.
 //! * `table` (feature `table`): the list of entry points, from which the shim's wrappers, the
 //!   emulator's exports and the tests' expectations are generated.
 //!
@@ -15,6 +16,7 @@
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
 
 pub mod handles;
+pub mod init_failure;
 pub mod nvml;
 pub mod result;
 pub mod structs;

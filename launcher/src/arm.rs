@@ -10,6 +10,7 @@ use radrm_limits::mps::warnings::{self, SHARE_VARIABLE};
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::sanitizers;
 use radrm_limits::share;
+use radrm_limits::start::{NOTICES_VARIABLE, QUIET_VARIABLE};
 use radrm_limits::steps::StepsScope;
 use radrm_os::nvml::Gpu;
 use radrm_telemetry::Scope;
@@ -76,6 +77,14 @@ impl<'a> Prepared<'a> {
                 environment.set(NVTX_VARIABLE, shim.as_os_str().as_encoded_bytes());
             }
             environment.set("RADRM_SEGMENT", channel.path().as_os_str().as_encoded_bytes());
+            match channel.board() {
+                Some(board) => environment.set(NOTICES_VARIABLE, board.to_string().as_bytes()),
+                None => environment.remove(NOTICES_VARIABLE),
+            }
+            match remarks.quiet {
+                true => environment.set(QUIET_VARIABLE, b"1"),
+                false => environment.remove(QUIET_VARIABLE),
+            }
             if let Some(kernels) = &self.plan.kernels {
                 kernels.enter(&mut environment);
             }

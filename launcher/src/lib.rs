@@ -25,6 +25,7 @@ pub mod later;
 pub mod layout;
 mod leftovers;
 pub mod own_stack;
+mod outside;
 mod place;
 mod preload;
 mod prepare;

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use radrm_analyzer::Summary;
@@ -14,16 +15,19 @@ use radrm_collector::{
 };
 use radrm_console::output;
 use radrm_console::output::width;
+use radrm_cuda_abi::init_failure::init_failure;
 use radrm_limits::LimitError;
+use radrm_limits::audit::job::{Audited, JobAudit};
 use radrm_limits::charge::Charge;
 use radrm_limits::config::Percentage;
 use radrm_limits::jobs;
 use radrm_limits::mps::clients::Check;
 use radrm_limits::share;
+use radrm_os::Process;
 use radrm_profile::model::{Exit, GpuClock};
 use radrm_profile::{Bytes, Profile};
 use radrm_telemetry::ledger::{LedgerError, LedgerView, Limit};
-use radrm_telemetry::{CreateError, Liveness, Scope, Segment, SegmentError, SegmentFile};
+use radrm_telemetry::{CreateError, Liveness, NoticeBoard, Scope, Segment, SegmentError, SegmentFile};
 use rustix::fs::statfs;
 use thiserror::Error;
 
@@ -38,11 +42,15 @@ use super::supervise::{Ended, Observer};
 use crate::dry_run::{Found, need, stored};
 use crate::features;
 use crate::layout::text_options;
+use crate::outside;
 use crate::report_file;
 use crate::tensors::TensorRecording;
 
 /// The segment's file systems that keep pages in memory only.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// How long the end of a job waits for its audit.
+const AUDIT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Why a job has no segment, or none that can be used, as one sentence.
 #[derive(Debug, Error)]
@@ -61,6 +69,8 @@ pub enum ChannelError {
 /// The segment of a job, before its program starts.
 pub struct Channel {
     file: SegmentFile,
+    /// `None`: the kernel has none.
+    board: Option<Arc<NoticeBoard>>,
 }
 
 impl Channel {
@@ -77,10 +87,20 @@ impl Channel {
             if in_memory(&directory)
                 && let Ok(file) = SegmentFile::create_in(&directory, job)
             {
-                return Ok(Self { file });
+                return Ok(Self::over(file));
             }
         }
-        SegmentFile::create_unnamed(job).map(|file| Self { file }).map_err(ChannelError::Create)
+        SegmentFile::create_unnamed(job).map(Self::over).map_err(ChannelError::Create)
+    }
+
+    fn over(file: SegmentFile) -> Self {
+        Self { file, board: NoticeBoard::create().map(Arc::new) }
+    }
+
+    /// What the program gets in `RADRM_NOTICES`.
+    #[must_use]
+    pub fn board(&self) -> Option<i32> {
+        self.board.as_ref().map(|board| board.id())
     }
 
     /// Gives the job a ledger with these limits.
@@ -121,6 +141,7 @@ pub struct Recording {
     failures: Vec<String>,
     clients: Option<Check>,
     charge: Option<Charge>,
+    audit: Option<JobAudit>,
     status_line: Option<StatusLine>,
     dry_run: Option<Found>,
     tensors: Option<TensorRecording>,
@@ -212,6 +233,17 @@ impl Recording {
             (_, true) if !radrm_emulator_machine::time_is_real() => GpuClock::Modelled,
             _ => GpuClock::Real,
         };
+        let audited =
+            (!start.ledgers.is_empty()).then(|| channel.file.segment().ok()).flatten().map(|segment| {
+                Audited {
+                    segment,
+                    path: channel.path().to_owned(),
+                    launcher: Process(own_pid().unsigned_abs()),
+                    source: nvml.clone(),
+                    is_emulated: job.emulated.is_some(),
+                }
+            });
+        let audit = audited.and_then(JobAudit::start);
         let options = WatchOptions {
             profile,
             nvml,
@@ -220,6 +252,11 @@ impl Recording {
             notes: start.notes,
             gpu_clock,
             ledgers: start.ledgers,
+            board: channel.board.clone(),
+            init_words: |code| {
+                let words = init_failure(code);
+                (words.name, words.meaning, words.remedy)
+            },
             digest: start.kept,
             ..WatchOptions::default()
         };
@@ -234,6 +271,7 @@ impl Recording {
             failures,
             clients: None,
             charge: None,
+            audit,
             status_line: None,
             dry_run: None,
             tensors: None,
@@ -265,6 +303,9 @@ impl Recording {
         let measured = self.watch.take_measured();
         if let (Some(charge), Some(segment)) = (&mut self.charge, &self.segment) {
             charge.take(&measured, segment);
+        }
+        if let Some(found) = self.audit.as_mut().and_then(JobAudit::news) {
+            self.watch.outside(outside::recorded(found));
         }
         if let (Some(line), Some(segment)) = (&mut self.status_line, &self.segment) {
             line.poll(segment);
@@ -308,6 +349,9 @@ impl Recording {
         self.warnings.extend(self.watch.take_warnings());
         if let Some(charge) = &self.charge {
             charge.save();
+        }
+        if let Some(found) = self.audit.take().and_then(|audit| audit.finish(AUDIT_PATIENCE)) {
+            self.watch.outside(outside::recorded(found));
         }
         let Finished { mut profile, path, warnings, failures } = self.watch.finish(exit(ending));
         self.warnings.extend(warnings);

@@ -276,7 +276,15 @@ static void step(const char *text) {
     else if (IS("unset")) unsetenv(ARG(1));
     else if (IS("set")) setenv(ARG(1), ARG(2), 1);
     else if (IS("title")) set_title(ARG(1));
-    else if (IS("pause")) pause_here();
+    else if (IS("sees")) { /* free and total bytes, by every call of the driver */
+        size_t free = 1, total = 1, of_device = 1;
+        OK(CU(cuMemGetInfo_v2)(&free, &total));
+        OK(CU(cuDeviceTotalMem_v2)(&of_device, 0));
+        if (free != N(1) || total != N(2) || of_device != N(2)) {
+            fprintf(stderr, "saw %zu of %zu free, of the device %zu\n", free, total, of_device);
+            _exit(47);
+        }
+    } else if (IS("pause")) pause_here();
     else if (IS("exit")) exit(N(1));
     else if (IS("kill")) raise(SIGKILL);
     else {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use radrm_os::nvml::{Gpu, Inventory, Nvml, NvmlSource};
 use radrm_telemetry::ledger::{
-    Access, LedgerError, LedgerView, Limit, Place, ScopeDirectory, ScopeReport, SharedPeek,
+    Access, LedgerError, LedgerView, Limit, Place, ScopeDirectory, ScopeReport, SharedPeek, state,
 };
 use radrm_telemetry::{JoinError, Scope};
 
@@ -28,6 +28,13 @@ use crate::program::environment::Environment;
 pub const QUOTA_VARIABLE: &str = "RADRM_QUOTA";
 /// Names the ledgers of the user and of groups, with colons between them.
 pub const LEDGERS_VARIABLE: &str = "RADRM_LEDGERS";
+
+/// States the limits for processes that cannot reach the ledger (`radrm_telemetry::ledger::state`).
+pub const LIMITS_VARIABLE: &str = "RADRM_LIMITS";
+/// Number of the board on which processes report that cannot reach the segment.
+pub const NOTICES_VARIABLE: &str = "RADRM_NOTICES";
+/// Keeps the shim from printing why a process gets no memory.
+pub const QUIET_VARIABLE: &str = "RADRM_QUIET";
 
 /// The limits of a job that is about to start.
 #[derive(Debug)]
@@ -204,6 +211,10 @@ impl Limits {
             self.estimate_context(view);
         }
         environment.set(QUOTA_VARIABLE, b"1");
+        let job = self.scopes.job.as_deref().unwrap_or_default();
+        let groups = self.scopes.groups.iter().map(|group| &*group.limits);
+        let scopes = [job, &self.scopes.user, &self.scopes.steps].into_iter().chain(groups);
+        environment.set(LIMITS_VARIABLE, state(scopes).as_bytes());
         if paths.is_empty() {
             environment.remove(LEDGERS_VARIABLE);
         } else {

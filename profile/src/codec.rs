@@ -35,6 +35,8 @@ const TYPE_EARLY_TIMINGS: u32 = 30;
 const TYPE_THROTTLING: u32 = 32;
 const TYPE_GPU_CLOCK: u32 = 33;
 const TYPE_MEMORY_LIMITS: u32 = 34;
+const TYPE_UNCOUNTED: u32 = 35;
+const TYPE_INIT_FAILURES: u32 = 36;
 const TYPE_RECORDING: u32 = 40;
 const TYPE_KERNEL_ACTIVITY: u32 = 41;
 const TYPE_LAUNCHES: u32 = 42;
@@ -116,6 +118,8 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::KernelMetrics(metrics) => bytes(TYPE_KERNEL_METRICS, metrics),
         Record::MemoryLimits(limits) => bytes(TYPE_MEMORY_LIMITS, limits),
         Record::BlockMap(map) => bytes(TYPE_BLOCK_MAP, map),
+        Record::Uncounted(processes) => bytes(TYPE_UNCOUNTED, processes),
+        Record::InitFailures(failures) => bytes(TYPE_INIT_FAILURES, failures),
     }
 }
 
@@ -160,6 +164,8 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_KERNEL_METRICS => Record::KernelMetrics(Box::new(value(payload)?)),
         TYPE_MEMORY_LIMITS => Record::MemoryLimits(value(payload)?),
         TYPE_BLOCK_MAP => Record::BlockMap(Box::new(value(payload)?)),
+        TYPE_UNCOUNTED => Record::Uncounted(value(payload)?),
+        TYPE_INIT_FAILURES => Record::InitFailures(value(payload)?),
         _ => return Ok(None),
     };
     Ok(Some(record))
@@ -182,9 +188,10 @@ mod tests {
     };
     use crate::model::postmortem::Scope;
     use crate::model::{
-        BlockMap, BlockRun, Copies, GpuIndex, GpuTensors, KernelMetrics, KernelTime, MemoryLimit, ProcessKey,
-        ProfiledKernel, StackCode, StackRefusal, StackRefusals, TensorCategory, TensorHolder, TensorModule,
-        TensorMoment, TensorStack, Tensors, TimedSpan,
+        BlockMap, BlockRun, Copies, GpuIndex, GpuTensors, InitFailure, KernelMetrics, KernelTime,
+        MemoryLimit, ProcessKey, ProfiledKernel, StackCode, StackRefusal, StackRefusals, TensorCategory,
+        TensorHolder, TensorModule, TensorMoment, TensorStack, Tensors, TimedSpan, Uncounted,
+        UncountedMemory, UncountedProcess,
     };
     use crate::units::Nanos;
     use std::collections::BTreeMap;
@@ -262,6 +269,39 @@ mod tests {
         let bytes = [7, 1, 1, 1, 2, 5, 4, 6, 1, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 1, 8, 9].to_vec();
         assert_eq!(encode(&record).unwrap(), (74, bytes.clone()));
         assert_eq!(decode(74, &bytes).unwrap(), Some(record));
+    }
+
+    /// Likewise.
+    #[test]
+    fn processes_without_figures_keep_their_layout() {
+        let memory = UncountedMemory { gpu: "G".into(), index: Some(2), peak: Bytes(9) };
+        let process = UncountedProcess {
+            kind: Uncounted::Refused,
+            pid: 7,
+            command: "c".into(),
+            reason: "r".into(),
+            explanation: "e".into(),
+            remedy: "y".into(),
+            first: Nanos(3),
+            last: Nanos(4),
+            gpus: vec![memory],
+        };
+        let record = Record::Uncounted(vec![process]);
+        let bytes = [1, 1, 7, 1, b'c', 1, b'r', 1, b'e', 1, b'y', 3, 4, 1, 1, b'G', 1, 2, 9].to_vec();
+        assert_eq!(encode(&record).unwrap(), (35, bytes.clone()));
+        assert_eq!(decode(35, &bytes).unwrap(), Some(record));
+        let failure = InitFailure {
+            t: Nanos(1),
+            pid: 2,
+            code: 100,
+            name: "n".into(),
+            meaning: "m".into(),
+            remedy: "y".into(),
+        };
+        let record = Record::InitFailures(vec![failure]);
+        let bytes = [1, 1, 2, 100, 1, b'n', 1, b'm', 1, b'y'].to_vec();
+        assert_eq!(encode(&record).unwrap(), (36, bytes.clone()));
+        assert_eq!(decode(36, &bytes).unwrap(), Some(record));
     }
 
     /// Likewise.

@@ -61,6 +61,8 @@ impl Profile {
             Record::KernelMetrics(metrics) => self.kernel_metrics = Some(*metrics),
             Record::MemoryLimits(limits) => self.memory_limits.extend(limits),
             Record::BlockMap(map) => self.block_maps.push(*map),
+            Record::Uncounted(processes) => self.uncounted = processes,
+            Record::InitFailures(failures) => self.init_failures = failures,
             Record::DryRun(figures) => self.dry_run = Some(*figures),
             Record::Fits(fits) => self.fits = fits,
             Record::Expected(expected) => self.expected = Some(expected),

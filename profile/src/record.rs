@@ -2,9 +2,9 @@
 
 use crate::model::{
     BlockMap, DryRunFigures, DryRunRanks, Event, Expected, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews,
-    Identity, Job, KIND_COUNT, KernelMetrics, KernelSpan, MemoryLimit, NvmlSample, Outcome, Postmortem,
-    ProcessKey, ProcessState, RangeEvent, Ranges, Recording, StackMoment, StackRefusals, Stacks, Tensors,
-    Throttling, TimedLaunch, TimelinePoint, Timings, device_total,
+    Identity, InitFailure, Job, KIND_COUNT, KernelMetrics, KernelSpan, MemoryLimit, NvmlSample, Outcome,
+    Postmortem, ProcessKey, ProcessState, RangeEvent, Ranges, Recording, StackMoment, StackRefusals, Stacks,
+    Tensors, Throttling, TimedLaunch, TimelinePoint, Timings, UncountedProcess, device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -82,6 +82,10 @@ pub enum Record {
     MemoryLimits(Vec<MemoryLimit>),
     /// Where a process's blocks of memory lay at one moment.
     BlockMap(Box<BlockMap>),
+    /// Processes of the job that no figure contains; replaces what was known.
+    Uncounted(Vec<UncountedProcess>),
+    /// Processes in which `cuInit` failed; replaces what was known.
+    InitFailures(Vec<InitFailure>),
 }
 
 /// Everything that changed up to one moment. One frame, so that a reader sees

@@ -48,6 +48,7 @@ mod telemetry;
 mod thread;
 mod throttle;
 mod tls;
+mod unjoined;
 #[cfg(not(test))]
 mod unprinted;
 #[cfg(not(test))]

@@ -18,10 +18,10 @@ use crate::kernels::Kernels;
 use crate::quota::Quota;
 use crate::stacks::size;
 
-use crate::telemetry;
+use crate::telemetry::{self, JoinFailure};
 use crate::throttle::{self, Throttle};
 use crate::tls::Tls;
-use crate::{environ, mode};
+use crate::{environ, mode, unjoined};
 
 /// Rounds that a thread waits for another one's join before its call passes uncounted.
 const JOIN_PATIENCE: u32 = 100_000;
@@ -184,7 +184,9 @@ pub(crate) fn prepare(tls: &Tls) -> bool {
         let page = page();
         if page.epoch() == 0 {
             if !page.wipe_on_fork() {
+                unjoined::because(JoinFailure::NoWipe);
                 mode::give_up();
+                unjoined::report();
                 return false;
             }
             if !join(page) {
@@ -226,10 +228,15 @@ fn join(page: &Page) -> bool {
     let tid = crate::thread::id();
     match page.join.compare_exchange(0, tid, Ordering::Acquire, Ordering::Acquire) {
         Ok(_) => {
-            let joined = join_now(page);
-            if !joined {
-                mode::give_up();
-            }
+            let joined = match join_now(page) {
+                Ok(()) => true,
+                Err(failure) => {
+                    unjoined::because(failure);
+                    mode::give_up();
+                    unjoined::report();
+                    false
+                }
+            };
             // Release: a waiting thread that sees the join done may use the writer.
             page.join.store(if joined { JOINED } else { 0 }, Ordering::Release);
             joined
@@ -254,16 +261,13 @@ fn wait_for_join(page: &Page) -> bool {
     false
 }
 
-fn join_now(page: &Page) -> bool {
+fn join_now(page: &Page) -> Result<(), JoinFailure> {
     let mut path = [0u8; mode::PATH_BYTES];
-    let Some(path) = environ::value(b"RADRM_SEGMENT", &mut path) else { return false };
+    let path = environ::value(b"RADRM_SEGMENT", &mut path).ok_or(JoinFailure::NoSegment)?;
     // A panic of ours is caught and prints nothing.
     std::panic::set_hook(Box::new(|_| {}));
-    if !page.quota.join(path) {
-        mode::deny();
-        return false;
-    }
-    let Ok(mut writer) = telemetry::Writer::join(path) else { return false };
+    page.quota.join(path).inspect_err(|_| mode::deny())?;
+    let mut writer = telemetry::Writer::join(path).map_err(JoinFailure::of)?;
     if !size::begin(&mut writer) {
         writer.bypass(telemetry::Bypass::Other);
     }
@@ -282,7 +286,7 @@ fn join_now(page: &Page) -> bool {
             page.writer().driver_version(version.cast_unsigned());
         }
     }
-    true
+    Ok(())
 }
 
 /// Whether this process has joined, or one that it was forked from. It lies among written data, whose page the loader has

@@ -2,9 +2,11 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
-use crate::kind::{EndReason, EventKind, Refusal};
+use crate::join_failure::JoinFailure;
+use crate::kind::{EndReason, EventKind};
 use crate::layout::*;
 use crate::lock::{LifeLock, Taken};
+use crate::notices::Notice;
 use crate::process::{self, Stat};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::writer::Writer;
@@ -88,7 +90,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// See [`JoinError`]. Where the segment itself is in order the refusal is counted in its header.
+    /// See [`JoinError`]. Where the segment itself is in order, a notice of the process is entered in its header.
     /// `errno` is left alone, and no file stays open.
     pub fn join(path: &CStr) -> Result<Self, JoinError> {
         sys::keep_errno(|| join(path))
@@ -126,39 +128,35 @@ fn join(path: &CStr) -> Result<Writer, JoinError> {
     if area.header.total_bytes.load(Relaxed) != TOTAL_BYTES {
         return Err(JoinError::Foreign);
     }
-    let refuse = |reason: Refusal, error: JoinError| {
-        if let Some(count) = area.header.refused.get(reason as usize) {
-            count.fetch_add(1, Relaxed);
-        }
+    let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let report = |error: JoinError| {
+        area.header.notices.post(pid, Notice::Unjoined(JoinFailure::of(error)));
         error
     };
-
-    let identity =
-        process::own().map_err(|e| refuse(Refusal::Identity, JoinError::Identity(e.raw_os_error())))?;
-    let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let identity = process::own().map_err(|e| report(JoinError::Identity(e.raw_os_error())))?;
     let launchers = area.header.namespace.load(Relaxed);
     let own = sys::pid_namespace();
     // Where either is not known, they count as one.
     let other = (launchers != 0 && own != 0 && own != launchers).then_some(own);
     let (index, entry, claimed, used_before) =
-        claim(area, pid, identity.start, other).ok_or_else(|| refuse(Refusal::Full, JoinError::Full))?;
-    let give_up = |error: JoinError, reason: Refusal| {
+        claim(area, pid, identity.start, other).ok_or_else(|| report(JoinError::Full))?;
+    let give_up = |error: JoinError| {
         // Ended and saved: free for the next one, which gets a new generation.
         entry.harvested.store(claimed.generation().into(), Relaxed);
         entry.state.store(SlotState::new(SlotState::ENDED, claimed.generation(), 0).0, Release);
-        refuse(reason, error)
+        report(error)
     };
 
     let at = slot_at(index);
     if used_before && let Err(e) = sys::punch(&file, at, SLOT_STRIDE) {
-        return Err(give_up(JoinError::NoSpace(e.raw_os_error()), Refusal::NoSpace));
+        return Err(give_up(JoinError::NoSpace(e.raw_os_error())));
     }
     let slot = match map(&file, at, SLOT_STRIDE) {
         Ok(slot) => slot,
-        Err(e) => return Err(give_up(JoinError::Map(e.raw_os_error()), Refusal::Map)),
+        Err(e) => return Err(give_up(JoinError::Map(e.raw_os_error()))),
     };
     if let Err(e) = prepare(&file, at, &slot) {
-        return Err(give_up(JoinError::NoSpace(e.raw_os_error()), Refusal::NoSpace));
+        return Err(give_up(JoinError::NoSpace(e.raw_os_error())));
     }
     let writer = Writer::over(
         header_map.keep().cast(),

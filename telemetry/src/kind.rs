@@ -58,20 +58,6 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// Why a process could not join the segment; counted in the segment's header where it can be reached.
-    Refusal {
-        /// All slots hold data that is not saved yet.
-        Full = 0, "full";
-        /// No memory left for the slot's pages.
-        NoSpace = 1, "no_space";
-        /// The slot could not be mapped.
-        Map = 2, "map";
-        /// `/proc/self/stat` could not be read.
-        Identity = 3, "identity";
-    }
-}
-
-vocabulary! {
     /// Why something was passed through without being acted on, or counted in a coarser place.
     Bypass {
         /// The call came from inside the shim or from a driver function under it.

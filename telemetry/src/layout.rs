@@ -12,6 +12,7 @@
 //! joins, everything else in pieces when it is first needed, always before it is touched.
 //! All words are in the machine's byte order: a segment never leaves its machine.
 
+use crate::notices::{NOTICES, NoticeTable};
 use crate::sync::AtomicU64;
 
 mod account;
@@ -35,8 +36,6 @@ pub const GPUS: usize = 16;
 pub const SLOTS: usize = 1024;
 /// Named reasons for a bypass.
 pub const BYPASSES: usize = 32;
-/// Reasons for a refused join.
-pub const REFUSALS: usize = 16;
 /// Entry points whose calls are counted one by one.
 pub const ENTRIES: usize = 1024;
 /// Bytes kept of the path of the executable and of the command line, each.
@@ -136,14 +135,14 @@ pub struct Header {
     pub next_slot: AtomicU64,
     /// Unused.
     pub spare0: [AtomicU64; 6],
-    /// Processes that could not join, by reason.
-    pub refused: [AtomicU64; REFUSALS],
     /// The job's launch budget ([`crate::budget::Budget`]); 0: none. Its cache line has what launches wait for, nothing else.
     pub budget: AtomicU64,
     /// The requests of other jobs that launches wait for, and the job's own.
     pub gate: crate::gate::GateWords,
+    /// What processes without a slot report.
+    pub notices: NoticeTable,
     /// Unused.
-    pub spare1: [AtomicU64; 477],
+    pub spare1: [AtomicU64; 477 + 16 - 8 - 4 * NOTICES],
 }
 
 /// Header, GPU table and directory: mapped by every process of the job.

@@ -117,7 +117,8 @@ fn a_segment_holds_a_thousand_dead_and_reuses_those_that_are_saved() {
     let slots = segment.slots().unwrap();
     assert_eq!(slots.len(), layout::SLOTS);
     assert_eq!(Writer::join(&path(&file)).err(), Some(JoinError::Full));
-    assert_eq!(segment.job().unwrap().refused, [(Refusal::Full, 1)]);
+    let notices = || segment.notices().unwrap().0.iter().map(|seen| seen.notice).collect::<Vec<_>>();
+    assert_eq!(notices(), [Notice::Unjoined(JoinFailure::Full)]);
     segment.harvest(&slots[500]).unwrap();
     assert!(one(77), "the slot that was saved is free again");
     assert_eq!(Writer::join(&path(&file)).err(), Some(JoinError::Full));
@@ -357,7 +358,8 @@ fn a_full_file_system_is_an_error_and_never_a_signal() {
         let mut listed = 0;
         segment.each_block(writer.slot(), |_| listed += 1).unwrap();
         assert_eq!(listed, held);
-        assert!(segment.job().unwrap().refused.iter().any(|(it, _)| *it == Refusal::NoSpace));
+        let notices = segment.notices().unwrap().0;
+        assert!(notices.iter().any(|seen| seen.notice == Notice::Unjoined(JoinFailure::NoSpace)));
     });
     assert_eq!(wait(child), 0);
 }

@@ -4,7 +4,7 @@ use super::profiled::Profiled;
 use super::signals::{signal_name, signal_text};
 use super::{
     DryRunSummary, LimitSummary, ThrottlingSummary, gpu, kernels, kind_key, limits, load, oom, process,
-    ranges, stacks, tensors,
+    ranges, stacks, tensors, uncounted,
 };
 use super::{FailureSummary, JobSummary, OutcomeSummary, ProcessSummary, SCHEMA, Summary};
 use radrm_profile::model::{End, Exit, Job, Profile, Reason};
@@ -34,6 +34,12 @@ impl Summary {
             |count: fn(&ProcessSummary) -> u64| processes.iter().map(count).fold(0, u64::saturating_add);
         let (launches, graph_launches) = (sum(|p| p.launches), sum(|p| p.graph_launches));
         let gpus: Vec<_> = gpu::indices(profile).into_iter().map(|gpu| gpu::summary(profile, gpu)).collect();
+        let (uncounted, init_failures) = (uncounted::processes(profile), uncounted::init_failures(profile));
+        let causes = uncounted::sentences(&uncounted, &init_failures);
+        let (unseen, causes) = match profile.processes.is_empty() {
+            true => (unseen(profile, causes), Vec::new()),
+            false => (unseen(profile, Vec::new()), causes),
+        };
         let mut summary = Summary {
             schema: SCHEMA,
             emulated: profile.job.emulated.clone(),
@@ -61,8 +67,10 @@ impl Summary {
             tensors: tensors::summaries(profile),
             ranges: ranges::summary(profile),
             events: profile.events.len() as u64,
-            notes: unseen(profile).into_iter().chain(notes(profile, without_end)).collect(),
-            unseen: unseen(profile),
+            notes: unseen.iter().cloned().chain(causes).chain(notes(profile, without_end)).collect(),
+            unseen,
+            uncounted,
+            init_failures,
             host,
             limits: LimitSummary::default(),
             dry_run: DryRunSummary::of(profile),
@@ -173,21 +181,21 @@ fn failures(profile: &Profile) -> Vec<FailureSummary> {
     failures
 }
 
-/// What was not recorded. A process is seen from its first call of the driver
-/// that works (`cuInit`); of one without it nothing is known but that.
-fn unseen(profile: &Profile) -> Vec<String> {
-    match (profile.processes.is_empty(), profile.unseen.is_empty()) {
-        (true, true) => {
-            let seen = "no GPU program was seen: cuInit succeeded in no process that RADRM was loaded into";
-            let next = match profile.job.emulated {
-                Some(_) => "",
-                None => "; `radrm doctor` checks the driver, `--emulate` and `--dry-run` need no GPU",
-            };
-            vec![format!("{seen}{next}")]
-        }
-        (true, false) => profile.unseen.iter().map(|why| format!("nothing was counted: {why}")).collect(),
-        (false, _) => profile.unseen.iter().map(|why| format!("not all was counted: {why}")).collect(),
+/// What was not recorded. A process is seen from its first call of the driver that works (`cuInit`). `causes`: what is known
+/// of the others, where there are no such processes.
+fn unseen(profile: &Profile, causes: Vec<String>) -> Vec<String> {
+    if !profile.processes.is_empty() {
+        return profile.unseen.iter().map(|why| format!("not all was counted: {why}")).collect();
     }
+    if causes.is_empty() && profile.unseen.is_empty() {
+        let seen = "no GPU program was seen: no process that RADRM was loaded into reported a call of cuInit";
+        let next = match profile.job.emulated {
+            Some(_) => "",
+            None => "; `radrm doctor` checks the driver, `--emulate` and `--dry-run` need no GPU",
+        };
+        return vec![format!("{seen}{next}")];
+    }
+    causes.into_iter().chain(profile.unseen.iter().map(|why| format!("nothing was counted: {why}"))).collect()
 }
 
 /// Processes other than the program itself that did not leave in order: one
@@ -215,7 +223,7 @@ fn abrupt_ends(profile: &Profile) -> Vec<String> {
 }
 
 /// The first few numbers of a list.
-fn listed(numbers: &[u32]) -> String {
+pub(super) fn listed(numbers: &[u32]) -> String {
     const SHOWN: usize = 6;
     let first: Vec<String> = numbers.iter().take(SHOWN).map(u32::to_string).collect();
     let more = if numbers.len() > SHOWN { ", ..." } else { "" };

@@ -91,7 +91,11 @@ pub(super) fn limit(s: &Summary) -> LimitSummary {
         sentence: format!("bottleneck unknown: {why}"),
     };
     if s.nothing_seen() {
-        return unknown("no GPU program was seen");
+        return unknown(match (s.uncounted.is_empty(), s.init_failures.is_empty()) {
+            (true, true) => "no GPU program was seen",
+            (true, false) => "cuInit failed",
+            (false, _) => "no process was counted",
+        });
     }
     match s.gpu_clock {
         GpuClock::Real => {}

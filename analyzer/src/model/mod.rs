@@ -21,6 +21,7 @@ pub(crate) mod signals;
 pub mod stacks;
 mod summary;
 pub mod tensors;
+mod uncounted;
 mod window;
 
 pub use features::Feature;
@@ -42,6 +43,7 @@ pub use summary::{
     DryRunSummary, FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary, ThrottlingSummary,
 };
 pub use tensors::TensorsSummary;
+pub use uncounted::{InitFailureSummary, UncountedMemorySummary, UncountedSummary};
 pub use window::WindowSummary;
 
 use radrm_profile::model::Kind;

@@ -3,8 +3,9 @@
 
 use super::signals::signal_text;
 use super::{
-    CopySummary, GpuSummary, HostSummary, JobStacksSummary, KernelSummary, LimitSummary, PostmortemSummary,
-    ProcessSummary, QuotaSummary, RangesSummary, StacksSummary, TensorsSummary,
+    CopySummary, GpuSummary, HostSummary, InitFailureSummary, JobStacksSummary, KernelSummary, LimitSummary,
+    PostmortemSummary, ProcessSummary, QuotaSummary, RangesSummary, StacksSummary, TensorsSummary,
+    UncountedSummary,
 };
 use radrm_profile::model::{DryRunFigures, DryRunRanks, Expected, Fit, GpuClock, Profile};
 use radrm_profile::{Bytes, Nanos};
@@ -87,6 +88,12 @@ pub struct Summary {
     pub ranges: Option<RangesSummary>,
     /// Events that the profile keeps.
     pub events: u64,
+    /// Processes of the job that no figure contains, those that held memory beside its limit first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub uncounted: Vec<UncountedSummary>,
+    /// Calls of `cuInit` that failed, by code.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub init_failures: Vec<InitFailureSummary>,
     /// What could not be read, or why nothing was seen: sentences, which
     /// are in `notes` too. Figures are missing what happened there.
     pub unseen: Vec<String>,

@@ -25,20 +25,24 @@ use radrm_profile::model::{
     Profile, Recording, Timings,
 };
 use radrm_profile::{Bytes, Nanos, Record, State};
-use radrm_telemetry::Scope;
 use radrm_telemetry::ledger::LedgerView;
+use radrm_telemetry::{NoticeBoard, Scope};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 mod ends;
 mod limits;
 mod load;
+mod notices;
 mod nvml;
 mod postmortem;
 mod since;
 #[cfg(test)]
 mod tests;
+
+pub use notices::InitWords;
 
 /// Processes that a profile keeps one by one. A job that starts more (a build
 /// whose every step asks for the GPU) has them counted.
@@ -77,6 +81,10 @@ pub struct WatchOptions {
     pub gpu_clock: GpuClock,
     /// The ledgers of limits on memory, with whom they apply to.
     pub ledgers: Vec<(Scope, LedgerView)>,
+    /// Where processes report that cannot reach the segment.
+    pub board: Option<Arc<NoticeBoard>>,
+    /// Words for the codes of a failed `cuInit`.
+    pub init_words: InitWords,
 }
 
 impl Default for WatchOptions {
@@ -91,6 +99,8 @@ impl Default for WatchOptions {
             notes: Vec::new(),
             gpu_clock: GpuClock::Real,
             ledgers: Vec::new(),
+            board: None,
+            init_words: |_| ("", "unknown", "see the driver's documentation"),
         }
     }
 }
@@ -147,6 +157,7 @@ pub(crate) struct Watch<S> {
     postmortems: Postmortems,
     /// As they were last seen.
     limits: BTreeMap<(GpuIndex, postmortem_model::Scope), Option<Bytes>>,
+    notices: notices::Notices,
     /// Living processes and dead ones that are not saved yet.
     processes: HashMap<ProcessKey, Watched>,
     /// Processes met so far.
@@ -218,6 +229,7 @@ impl<S: Source> Watch<S> {
             remainders: Remainders::default(),
             postmortems: Postmortems::default(),
             limits: BTreeMap::new(),
+            notices: notices::Notices::new(options),
             processes: HashMap::new(),
             met: 0,
             left_out: HashSet::new(),
@@ -263,9 +275,12 @@ impl<S: Source> Watch<S> {
         self.read_refusals(&briefs, &[], true);
         // NVML's last words first: they belong to processes that are still known now.
         let sampler = std::mem::replace(&mut self.sampler, Sampler::start(&NvmlSource::Off, 0));
-        if sampler.is_awake() {
+        let was_awake = sampler.is_awake();
+        // One that has given up is asleep, and has said why.
+        let words = sampler.stop(PATIENCE);
+        if was_awake || !words.is_empty() {
             let briefs = self.source.processes(true);
-            self.hear(sampler.stop(PATIENCE), &briefs);
+            self.hear(words, &briefs);
         }
         self.update(now, true);
         self.learn_exits(now);
@@ -287,9 +302,7 @@ impl<S: Source> Watch<S> {
         if let Some(digest) = self.digest.wait(PATIENCE) {
             self.write(Record::ProgramDigest(digest));
         }
-        for sentence in self.source.refusals() {
-            self.write(Record::Note(sentence));
-        }
+        self.note_lost_notices();
         let outcome = Outcome { exit, duration: now, reason: self.reason(exit) };
         self.write(Record::Outcome(outcome));
         let (profile, path, failure) = self.output.finish();
@@ -321,6 +334,7 @@ impl<S: Source> Watch<S> {
     fn update(&mut self, now: Nanos, last: bool) {
         self.learn_gpus();
         self.read_limits(now);
+        self.read_notices();
         let briefs = self.source.processes(self.sampler.is_awake());
         for brief in &briefs {
             self.meet(brief, now);

@@ -129,9 +129,6 @@ mod tests {
         fn release(&mut self, _: ProcessKey) {
             self.0.borrow_mut().is_released = true;
         }
-        fn refusals(&mut self) -> Vec<String> {
-            Vec::new()
-        }
     }
 
     impl Refused {

@@ -70,9 +70,6 @@ impl Source for Fake {
         job.processes.retain(|_, (_, process)| process.key != key);
         job.released.push(key);
     }
-    fn refusals(&mut self) -> Vec<String> {
-        Vec::new()
-    }
 }
 
 impl Fake {

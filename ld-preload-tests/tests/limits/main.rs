@@ -12,6 +12,7 @@ mod hostile;
 mod kill;
 mod mps;
 mod mps_genuine;
+mod reasons;
 mod recorded;
 mod reported;
 mod surroundings;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectKind, ObjectSymbol, ObjectSymbolTable, ReadCache, RelocationTarget};
 use radrm_os::{Mapping, Process};
+use radrm_telemetry::JoinFailure;
 
 use crate::jobs::names_segment;
 use crate::program::libraries;
@@ -15,6 +16,8 @@ use crate::program::libraries;
 const LIBC: &str = "libc.so.6";
 /// A function that every driver defines.
 const OF_DRIVERS: &str = "cuInit";
+/// Where the shim writes why it cannot join.
+const OF_SHIM: &str = "radrm_join_failure";
 
 /// What the loaded files of a process show.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -30,6 +33,8 @@ pub struct Bindings {
     /// A library whose calls are bound to the driver, or to the C library's `dlsym`, although the shim comes first in
     /// the global order.
     pub past_shim: Option<PathBuf>,
+    /// Why its shim cannot join its job, by the shim's own word.
+    pub join_failure: Option<JoinFailure>,
 }
 
 impl Bindings {
@@ -70,11 +75,22 @@ impl Bindings {
             slots.iter().filter_map(|slot| process.word_at(base.wrapping_add(*slot))).any(past)
         };
         if bindings.shim {
+            bindings.join_failure = join_failure(process, &mappings);
             let found = references.into_iter().find(|(_, base, slots)| is_past(*base, slots));
             bindings.past_shim = found.map(|(path, ..)| path);
         }
         Some(bindings)
     }
+}
+
+/// The shim's own word on why it cannot join, in the process's memory.
+fn join_failure(process: Process, mappings: &[Mapping]) -> Option<JoinFailure> {
+    let shim = mappings.iter().find(|map| map.offset == 0 && is_called(&map.path, libraries::SHIM))?;
+    let data = ReadCache::new(File::open(process.opens(&shim.path)).ok()?);
+    let elf = ElfFile64::<object::Endianness, _>::parse(&data).ok()?;
+    let word = elf.dynamic_symbols().find(|symbol| symbol.is_definition() && symbol.name() == Ok(OF_SHIM))?;
+    let number = process.word_at(shim.start.checked_add(word.address())?)? as u32;
+    JoinFailure::from_raw(u8::try_from(number).ok()?)
 }
 
 fn is_called(path: &Path, name: &str) -> bool {

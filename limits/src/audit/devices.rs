@@ -27,7 +27,14 @@ pub struct Lists {
 /// # Errors
 /// NVML does not work.
 pub fn list(source: &NvmlSource) -> Result<Lists, NvmlError> {
-    let nvml = Nvml::open(source)?;
+    list_of(&Nvml::open(source)?)
+}
+
+/// Asks all devices of an open NVML.
+///
+/// # Errors
+/// NVML does not work.
+pub fn list_of(nvml: &Nvml) -> Result<Lists, NvmlError> {
     let inventory = nvml.inventory()?;
     let mut lists = Lists { driver: inventory.driver.clone(), ..Lists::default() };
     for gpu in inventory.gpus.iter().filter(|gpu| !gpu.divided) {

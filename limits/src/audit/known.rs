@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::iter::successors;
 
-use radrm_telemetry::Kind;
+use radrm_telemetry::{Kind, Liveness, Segment, SlotInfo};
 
 use crate::jobs::Job;
 use radrm_os::Process;
@@ -30,7 +30,7 @@ pub struct Known {
 }
 
 /// Ancestors that are searched: more are a sign of something gone wrong.
-const MAX_ANCESTORS: usize = 256;
+pub(super) const MAX_ANCESTORS: usize = 256;
 
 /// Process id and start time.
 type Name = (u32, u64);
@@ -43,26 +43,53 @@ pub fn all(jobs: &[Job]) -> Known {
     let mut known = Known::default();
     for job in jobs {
         known.launchers.extend(job.launched.then_some(job.launcher));
-        let gpus = job.segment.gpus().unwrap_or_default();
-        for slot in job.running() {
-            let (Some(pid), Ok(Some(process))) = (slot.pid, job.segment.process(&slot)) else { continue };
+        known.add(&job.segment, job.launcher);
+    }
+    known
+}
+
+/// Reads the segment of one job, whose launcher runs.
+#[must_use]
+pub fn of_segment(segment: &Segment, launcher: u32) -> Known {
+    let mut known = Known::below(launcher);
+    known.add(segment, launcher);
+    known
+}
+
+/// Whether a process has, or had, one of these slots.
+#[must_use]
+pub fn has_slot(slots: &[SlotInfo], process: Process) -> bool {
+    let (start, ids) = (process.start(), process.ids());
+    let is = |pid: u32| process.0 == pid || ids.contains(&pid);
+    slots.iter().any(|slot| Some(slot.start) == start && is(slot.own_pid))
+}
+
+impl Known {
+    /// Nothing but a launcher that runs.
+    #[must_use]
+    pub fn below(launcher: u32) -> Self {
+        Self { launchers: [launcher].into(), ..Self::default() }
+    }
+
+    fn add(&mut self, segment: &Segment, launcher: u32) {
+        let gpus = segment.gpus().unwrap_or_default();
+        let slots = segment.slots().unwrap_or_default();
+        for slot in slots.into_iter().filter(|slot| slot.liveness == Liveness::Running) {
+            let (Some(pid), Ok(Some(process))) = (slot.pid, segment.process(&slot)) else { continue };
             let accounts = gpus.iter().map(|gpu| {
                 let account = process.accounts.iter().find(|account| account.gpu == gpu.index);
                 let managed = |account: &radrm_telemetry::Account| account.kinds[Kind::Managed as usize].now;
                 let counted = Counted {
-                    job: job.launcher,
+                    job: launcher,
                     device: account.map_or(0, |account| account.total_now),
                     managed: account.map_or(0, managed),
                 };
                 (gpu.uuid, counted)
             });
-            known.processes.insert((pid, slot.start), accounts.collect());
+            self.processes.insert((pid, slot.start), accounts.collect());
         }
     }
-    known
-}
 
-impl Known {
     /// The nearest ancestor of a process that is the launcher of a job. A process whose ancestors have ended is
     /// adopted by its launcher, as long as that runs.
     #[must_use]

@@ -2,6 +2,7 @@
 
 mod bindings;
 pub mod devices;
+pub mod job;
 pub mod judge;
 pub mod known;
 pub mod why;

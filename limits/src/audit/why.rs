@@ -11,6 +11,7 @@ use crate::program::elf::Elf;
 use crate::program::{libraries, target};
 use crate::scopes::user_name;
 use radrm_os::Process;
+use radrm_telemetry::JoinFailure;
 
 /// Why memory of a process is not accounted for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,10 +38,8 @@ pub enum Reason {
     LostPreload,
     /// Its environment names the shim, and the loader did not load it.
     NotLoaded,
-    /// Its shim is loaded, and `RADRM_SEGMENT` is not in its environment.
-    NoSegment,
-    /// Its shim is loaded, and `RADRM_SEGMENT` is empty.
-    EmptySegment,
+    /// Its shim is loaded and cannot join its job, or is asked to join none.
+    Unjoined(JoinFailure),
     /// An ancestor of it is the launcher of a job, and nothing of the job is left in its environment.
     LeftJob(u32),
     /// It was started without radrm-run in namespaces of its own.
@@ -137,16 +136,7 @@ impl Reason {
                 "names the shim in LD_PRELOAD, and the loader did not load it",
                 "make the file readable where the process runs (container, chroot), for its C library",
             ),
-            Self::NoSegment => (
-                "no-segment",
-                "has the shim loaded, and RADRM_SEGMENT is not in its environment: it counts in no job",
-                "let the parent pass RADRM_SEGMENT on, or start it under radrm-run",
-            ),
-            Self::EmptySegment => (
-                "empty-segment",
-                "has the shim loaded, and RADRM_SEGMENT is empty: it counts in no job",
-                "let the parent pass RADRM_SEGMENT on unchanged",
-            ),
+            Self::Unjoined(failure) => (failure.code(), failure.sentence(), failure.remedy()),
             Self::LeftJob(_) => (
                 "left-job",
                 "descends from the job {} and has lost LD_PRELOAD and RADRM_SEGMENT on the way",
@@ -269,12 +259,14 @@ impl Evidence {
         });
         if self.disable.as_ref().is_some_and(|value| !value.is_empty() && value != b"0") {
             Reason::Disabled
+        } else if let Some(failure) = self.bindings.join_failure {
+            Reason::Unjoined(failure)
         } else if self.bindings.shim {
             match &self.segment {
                 // A program that shows a title of its own has overwritten its environment.
                 _ if self.bindings.segment => past(&self.bindings).unwrap_or(Reason::CountsElsewhere),
-                None => Reason::NoSegment,
-                Some(path) if path.is_empty() => Reason::EmptySegment,
+                None => Reason::Unjoined(JoinFailure::NoSegment),
+                Some(path) if path.is_empty() => Reason::Unjoined(JoinFailure::EmptySegment),
                 Some(_) => past(&self.bindings).unwrap_or(Reason::CountsElsewhere),
             }
         } else if self.is_static {
@@ -330,8 +322,6 @@ mod tests {
             Reason::Disabled,
             Reason::LostPreload,
             Reason::NotLoaded,
-            Reason::NoSegment,
-            Reason::EmptySegment,
             Reason::LeftJob(7),
             Reason::OtherNamespace,
             Reason::CountsElsewhere,
@@ -339,6 +329,7 @@ mod tests {
             Reason::Hidden(Some(0)),
             Reason::NotThere,
         ];
+        let all: Vec<_> = JoinFailure::ALL.iter().map(|one| Reason::Unjoined(*one)).chain(all).collect();
         for text in [|r: &Reason| r.code().to_owned(), Reason::sentence, |r: &Reason| r.remedy().to_owned()] {
             let mut texts: Vec<String> = all.iter().map(text).collect();
             assert!(texts.iter().all(|text| !text.is_empty() && !text.contains(['\n', '{'])), "{texts:?}");
@@ -383,6 +374,7 @@ mod tests {
                 Evidence { segment: None, ..loaded(Bindings { segment: true, ..files(&[]) }) },
                 "counts-elsewhere",
             ),
+            (loaded(Bindings { join_failure: Some(JoinFailure::Full), ..files(&[genuine]) }), "job-full"),
             (loaded(files(&[genuine])), "counts-elsewhere"),
             (loaded(files(&[genuine, "/home/a/mycuda.so"])), "other-driver"),
             (loaded(files(&["/home/a/mycuda.so"])), "other-driver"),

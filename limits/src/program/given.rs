@@ -3,12 +3,14 @@
 
 use super::environment::{Environment, PRELOAD};
 use super::sanitizers;
+use crate::start::{LIMITS_VARIABLE, NOTICES_VARIABLE};
 
 /// In this variable a runtime of containers finds what the container gets ([`Given::to_text`]).
 pub const CONTAINER_VARIABLE: &str = "RADRM_CONTAINER";
 
 /// What decides whether and where a process counts: never a user's.
-const OWN: [&str; 4] = ["RADRM_SEGMENT", "RADRM_QUOTA", "RADRM_LEDGERS", CONTAINER_VARIABLE];
+const OWN: [&str; 6] =
+    ["RADRM_SEGMENT", "RADRM_QUOTA", "RADRM_LEDGERS", LIMITS_VARIABLE, NOTICES_VARIABLE, CONTAINER_VARIABLE];
 /// It would keep the shim from counting, and a task with a limit from getting any memory.
 const SWITCH: &str = "RADRM_DISABLE";
 /// Lists, which get the given entry in front.

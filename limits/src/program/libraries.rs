@@ -14,6 +14,9 @@ use crate::LimitError;
 /// Names a directory that holds the libraries, in place of the usual two.
 pub const DIRECTORY_VARIABLE: &str = "RADRM_LIB_DIR";
 
+/// Parts of a path that the loader replaces (ld.so(8), "dynamic string tokens").
+const TOKENS: [&str; 6] = ["$LIB", "${LIB}", "$PLATFORM", "${PLATFORM}", "$ORIGIN", "${ORIGIN}"];
+
 /// The library that counts.
 pub const SHIM: &str = "libradrm.so";
 /// The emulated driver.
@@ -106,8 +109,16 @@ pub fn check_preload(library: &Path) -> Result<(), LimitError> {
     if let Some(what) = too_large_pages(unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize) {
         return Err(LimitError::Unloadable { library: library.to_owned(), what });
     }
+    let name = library.as_os_str().as_bytes();
+    if let Some(token) =
+        TOKENS.into_iter().find(|token| name.windows(token.len()).any(|part| part == token.as_bytes()))
+    {
+        let what =
+            format!("lies in a folder whose name has {token}, which the loader replaces in LD_PRELOAD");
+        return Err(LimitError::Unloadable { library: library.to_owned(), what });
+    }
     let separates = |byte: &u8| matches!(byte, b':' | b' ' | b'\t' | b'\n');
-    if library.as_os_str().as_bytes().iter().any(separates) {
+    if name.iter().any(separates) {
         let what = "lies in a folder whose name has a space or a colon, which LD_PRELOAD cannot express";
         return Err(LimitError::Unloadable { library: library.to_owned(), what: what.to_owned() });
     }
@@ -147,6 +158,20 @@ mod tests {
         std::fs::write(&text, "hello").unwrap();
         assert!(check(&text).unwrap_err().to_string().ends_with("is not a shared library"));
         assert!(check(&dir.path().join("none")).unwrap_err().to_string().contains("cannot be read"));
+    }
+
+    #[test]
+    fn a_folder_that_the_loader_renames_is_named() {
+        let shim = std::env::current_exe().unwrap();
+        for token in TOKENS {
+            let dir = tempfile::tempdir().unwrap();
+            let folder = dir.path().join(format!("a{token}b"));
+            std::fs::create_dir(&folder).unwrap();
+            let library = folder.join("libradrm.so");
+            std::fs::copy(&shim, &library).unwrap();
+            let error = check_preload(&library).unwrap_err().to_string();
+            assert!(error.contains(token) || error.contains("not a shared library"), "{error}");
+        }
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub enum NvmlError {
     NoPermission,
     #[error("the driver is too old")]
     TooOld,
+    #[error("the kernel module and the libraries are of different driver versions")]
+    VersionMismatch,
     #[error("the GPU is lost")]
     Lost,
     #[error("it was not found")]
@@ -55,6 +57,7 @@ impl From<Code> for NvmlError {
             Code::DriverNotLoaded => Self::NoDriver,
             Code::NoPermission => Self::NoPermission,
             Code::FailedToLoadSymbol(_) | Code::FunctionNotFound => Self::TooOld,
+            Code::LibRmVersionMismatch => Self::VersionMismatch,
             Code::GpuLost => Self::Lost,
             Code::NotFound => Self::NotFound,
             Code::NotSupported => Self::NotSupported,

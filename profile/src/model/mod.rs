@@ -24,6 +24,7 @@ mod stacks;
 mod tensors;
 mod throttling;
 mod timings;
+mod uncounted;
 
 pub use activity::{GpuSpan, Meter, Share};
 pub use block_map::{BlockMap, BlockRun};
@@ -52,6 +53,7 @@ pub use tensors::{
 };
 pub use throttling::Throttling;
 pub use timings::{Copies, KernelTime, TimedSpan, Timings};
+pub use uncounted::{InitFailure, Uncounted, UncountedMemory, UncountedProcess};
 
 use crate::units::Nanos;
 pub use radrm_base::{KIND_COUNT, Kind};
@@ -110,6 +112,10 @@ pub struct Profile {
     pub ranks: Option<DryRunRanks>,
     /// Metrics of kernels that a profiler measured, if they were imported.
     pub kernel_metrics: Option<KernelMetrics>,
+    /// Processes of the job that no figure contains.
+    pub uncounted: Vec<UncountedProcess>,
+    /// Processes in which `cuInit` failed.
+    pub init_failures: Vec<InitFailure>,
     /// Parts of the job that could not be read, each as a clause such as
     /// "RADRM_DISABLE is set". What happened there is in no figure.
     pub unseen: Vec<String>,
@@ -148,6 +154,8 @@ impl Profile {
             fits: Vec::new(),
             expected: None,
             ranks: None,
+            uncounted: Vec::new(),
+            init_failures: Vec::new(),
             kernel_metrics: None,
             unseen: Vec::new(),
             notes: Vec::new(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use radrm_base::Bytes;
 use radrm_collector::dataset;
+use radrm_cuda_abi::init_failure::{DRIVER_MISMATCH, init_failure};
 use radrm_limits::LimitError;
 use radrm_limits::files;
 use radrm_limits::ledgers::{Ledgers, SCOPES};
@@ -101,6 +102,7 @@ fn driver(nvml: &Result<Nvml, NvmlError>) -> Finding {
             let remedy = match why {
                 NvmlError::NoLibrary => "install NVIDIA's driver, or use --emulate",
                 NvmlError::NoDriver => "load the kernel module (modprobe nvidia), or use --emulate",
+                NvmlError::VersionMismatch => init_failure(DRIVER_MISMATCH).remedy,
                 NvmlError::NoPermission => "ask the administrator for access to /dev/nvidia*",
                 _ => "update NVIDIA's driver, or use --emulate",
             };

@@ -6,6 +6,8 @@ use radrm_cuda_abi::*;
 use super::{gpu, place};
 use crate::abi_traits::ByteSize;
 use crate::cx::Cx;
+use crate::quota::deny;
+use crate::{driver, errno};
 
 /// `cuMemGetInfo`.
 ///
@@ -58,4 +60,41 @@ pub(crate) unsafe fn device_total<S: ByteSize>(
         *bytes = S::from_bytes(view.total.min(bytes.bytes()));
     }
     result
+}
+
+/// `cuMemGetInfo` of a process that cannot join: nothing is free.
+///
+/// # Safety
+/// The arguments are the program's own of this call, which has been made.
+pub(crate) unsafe fn memory_denied<S: ByteSize>(result: CUresult, free: *mut S, total: *mut S) {
+    if !result.is_ok() {
+        return;
+    }
+    // SAFETY: null, or written by the driver, which reported success.
+    let (free, total) = unsafe { (free.as_mut(), total.as_mut()) };
+    if let Some(free) = free {
+        *free = S::from_bytes(0);
+    }
+    if let Some(total) = total {
+        *total = S::from_bytes(limited(driver::get().current_device(), total.bytes()));
+    }
+}
+
+/// `cuDeviceTotalMem` of a process that cannot join.
+///
+/// # Safety
+/// As for [`memory_denied`].
+pub(crate) unsafe fn device_total_denied<S: ByteSize>(result: CUresult, bytes: *mut S, device: CUdevice) {
+    // SAFETY: null, or written by the driver, which reported success.
+    if let (true, Some(bytes)) = (result.is_ok(), unsafe { bytes.as_mut() }) {
+        *bytes = S::from_bytes(limited(Some(device), bytes.bytes()));
+    }
+}
+
+/// The limit on a device where the environment states it, else its memory.
+fn limited(device: Option<CUdevice>, total: u64) -> u64 {
+    errno::keep(|| {
+        let uuid = device.and_then(|device| driver::get().uuid(device));
+        deny::view(uuid, total).total.min(total)
+    })
 }

@@ -2,7 +2,6 @@
 
 use radrm_cuda_abi::*;
 
-use super::seen;
 use crate::errno;
 use crate::quota::View;
 
@@ -23,7 +22,8 @@ pub(crate) unsafe fn limited<M: MemoryInfo>(
         errno::keep(|| {
             // SAFETY: not null, and written by NVML, which reported success.
             let info = unsafe { memory.read_unaligned() };
-            let view = info.figures().and_then(|figures| Some((figures, seen(device, figures.total)?.1)));
+            let view =
+                info.figures().and_then(|figures| Some((figures, super::view(device, figures.total)?)));
             if let Some((figures, view)) = view {
                 // SAFETY: as above.
                 unsafe { memory.write_unaligned(info.with(figures.through(view))) };

@@ -11,9 +11,18 @@ mod uuid;
 
 use radrm_cuda_abi::nvmlDevice_t;
 
-use crate::quota::View;
+use crate::quota::{View, deny};
 use crate::shell;
 use ledgers::Ledgers;
+
+/// The quota's view of a device; `None`: the program gets what NVML says. `total_bytes`: memory of the device.
+fn view(device: nvmlDevice_t, total_bytes: u64) -> Option<View> {
+    match seen(device, total_bytes) {
+        Some((_, view)) => Some(view),
+        // What cannot be counted is refused.
+        None => deny::applies().then(|| deny::view(uuid::of(device), total_bytes)),
+    }
+}
 
 /// The ledgers and the quota's view of a device; `None`: the program gets what NVML says.
 /// `total_bytes`: memory of the device.

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::telemetry::layout::GPUS;
 use crate::telemetry::ledger::SharedLedger;
-use crate::telemetry::{GpuIndex, Ledger, LedgerRow, QuotaRefusal, Scope};
+use crate::telemetry::{GpuIndex, JoinFailure, Ledger, LedgerRow, QuotaRefusal, Scope};
 use crate::{bytes, environ, mode};
 
 /// Ledgers that a process can be a member of: its job's, its user's, those of groups.
@@ -96,9 +96,13 @@ impl Quota {
         self.count.load(Ordering::Acquire) != 0
     }
 
-    /// Joins the job's ledger, if it has one, and those that the environment names. False: the process
-    /// must not get memory. Called by the one thread that joins the segment.
-    pub(crate) fn join(&self, segment: &core::ffi::CStr) -> bool {
+    /// Joins the job's ledger, if it has one, and those that the environment names. Called by the one thread that joins
+    /// the segment.
+    ///
+    /// # Errors
+    ///
+    /// The process must not get memory, for this reason.
+    pub(crate) fn join(&self, segment: &core::ffi::CStr) -> Result<(), JoinFailure> {
         match Ledger::join_segment(segment) {
             Ok(Some(ledger)) => {
                 // SAFETY: read by nothing while the count is 0, and one thread joins.
@@ -106,9 +110,11 @@ impl Quota {
                 self.count_in(0, Scope::Job);
             }
             // No quota, unless the environment says that there is one.
-            Ok(None) | Err(_) => return !mode::has_quota(),
+            _ if !mode::has_quota() => return Ok(()),
+            Ok(None) => return Err(JoinFailure::NoLedger),
+            Err(error) => return Err(JoinFailure::of(error)),
         }
-        each_listed(|path| {
+        let all = each_listed(|path| {
             let at = usize::from(self.count.load(Ordering::Relaxed));
             let Some(place) = at.checked_sub(1).and_then(|at| self.shared.get(at)) else { return false };
             let Ok(ledger) = SharedLedger::join(path) else { return false };
@@ -116,7 +122,8 @@ impl Quota {
             unsafe { (*place.get()).write(ledger) };
             self.count_in(at, scope_of(path.to_bytes()));
             true
-        })
+        });
+        all.then_some(()).ok_or(JoinFailure::SharedLedger)
     }
 
     fn count_in(&self, at: usize, scope: Scope) {

@@ -19,6 +19,7 @@ pub mod layout;
 mod living;
 mod peek;
 pub mod scope;
+mod stated;
 mod sum;
 mod view;
 pub mod words;
@@ -38,6 +39,7 @@ pub(crate) use file::{fill, fill_with, set_context, set_limits};
 pub use join::Place;
 pub use peek::{LedgerPeek, Share};
 pub use scope::{Repaired, ScopeDirectory, ScopeReport, SharedLedger, SharedPeek};
+pub use stated::{state, stated};
 pub use view::{GpuUse, LedgerView, MemberUse};
 
 /// A request that a limit refused.

@@ -5,9 +5,9 @@ use super::elsewhere::{Sight, Whereabouts};
 use super::raw::Words;
 use crate::budget::Budget;
 use crate::gpu_index::GpuIndex;
-use crate::kind::Refusal;
 use crate::layout::*;
 use crate::ledger::{LedgerError, LedgerView, Place};
+use crate::notices::{NOTICES, NoticeCell, NoticeSeen, NoticeTable};
 use crate::sync::{Ordering::SeqCst, fence};
 use crate::sys;
 use std::fs::File;
@@ -60,8 +60,6 @@ pub struct JobInfo {
     pub created_mono_ns: u64,
     /// `CLOCK_REALTIME` at creation, ns.
     pub created_real_ns: u64,
-    /// Processes that could not join, by reason, where there are any.
-    pub refused: Vec<(Refusal, u64)>,
     /// The launch budget that is set.
     pub budget: Option<Budget>,
 }
@@ -196,18 +194,29 @@ impl Segment {
     /// If the file cannot be read.
     pub fn job(&self) -> Result<JobInfo, SegmentError> {
         let words = self.words(0, GPUS_AT)?;
-        let refused = |reason: &Refusal| {
-            let count = words.at(offset_of!(Header, refused) + *reason as usize * 8);
-            (count > 0).then_some((*reason, count))
-        };
         Ok(JobInfo {
             job_id: words.at(offset_of!(Header, job_id)),
             launcher_pid: words.at(offset_of!(Header, launcher_pid)) as u32,
             created_mono_ns: words.at(offset_of!(Header, created_mono_ns)),
             created_real_ns: words.at(offset_of!(Header, created_real_ns)),
-            refused: Refusal::ALL.iter().filter_map(refused).collect(),
             budget: Budget::from_word(words.at(offset_of!(Header, budget))),
         })
+    }
+
+    /// What processes without a slot report, in their order, and how many notices there was no room for.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn notices(&self) -> Result<(Vec<NoticeSeen>, u64), SegmentError> {
+        let words = self.words(offset_of!(Header, notices) as u64, size_of::<NoticeTable>() as u64)?;
+        let seen = |number: usize| {
+            let at = offset_of!(NoticeTable, cells) + number * size_of::<NoticeCell>();
+            let fields =
+                [offset_of!(NoticeCell, pid), offset_of!(NoticeCell, what), offset_of!(NoticeCell, ns)];
+            NoticeSeen::from_words(fields.map(|field| words.at(at + field)))
+        };
+        Ok(((0..NOTICES).filter_map(seen).collect(), words.at(offset_of!(NoticeTable, lost))))
     }
 
     /// The GPUs that processes of the job have named so far.

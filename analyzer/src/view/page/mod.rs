@@ -232,7 +232,7 @@ impl<'a> Page<'a> {
             refused: failures,
             features: s.busiest(FEATURES).into_iter().map(Features::new).collect(),
             copies: s.copies.iter().map(copies_text).collect(),
-            dry_run: s.dry_run.as_ref().map(DryRun::new),
+            dry_run: s.dry_run.as_ref().map(|dry_run| DryRun::new(dry_run, s)),
             host: s.host.as_ref().map(host_lines).unwrap_or_default(),
             s,
         }
@@ -240,7 +240,8 @@ impl<'a> Page<'a> {
 }
 
 impl DryRun {
-    fn new(DryRunSummary { figures, fits, expected, ranks }: &DryRunSummary) -> Self {
+    fn new(of: &DryRunSummary, summary: &Summary) -> Self {
+        let DryRunSummary { figures, fits, expected, ranks } = of;
         let withheld = figures.withheld.as_ref().map(|why| format!("No figure: {why}."));
         Self {
             title: dry_run::title(figures),
@@ -249,7 +250,7 @@ impl DryRun {
                 .map(dry_run::of_ranks)
                 .chain(figures.remarks.iter().cloned())
                 .chain(withheld)
-                .chain(dry_run::shortage(figures))
+                .chain(dry_run::shortage(figures, summary))
                 .chain(expected.iter().flat_map(|expected| dry_run::of_expected(expected, figures)))
                 .collect(),
             gpus: dry_run::groups(&figures.gpus, ranks.as_ref())

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use super::sections::Report;
-use crate::model::DryRunSummary;
+use crate::model::{DryRunSummary, Summary};
 use crate::view::phrases::counted;
+use radrm_profile::model::Uncounted;
 use radrm_profile::model::dry_run::{
     DryRunFigures, Expected, Fit, GpuFigures, Phase, Ranks, Verdict, number_list,
 };
@@ -26,6 +27,9 @@ impl Report<'_> {
             let _ = writeln!(out, "\nNO FIGURE: {}.", clean(reason));
         } else {
             needs(out, figures, ranks.as_ref());
+            if let Some(sentence) = shortage(figures, self.summary) {
+                let _ = writeln!(out, "\n{sentence}");
+            }
         }
         if let Some(expected) = expected {
             let [figure, basis] = of_expected(expected, figures);
@@ -133,13 +137,18 @@ fn needs(out: &mut String, figures: &DryRunFigures, ranks: Option<&Ranks>) {
     for (heading, gpu) in groups(&figures.gpus, ranks) {
         one_gpu(out, &heading, gpu);
     }
-    if let Some(sentence) = shortage(figures) {
-        let _ = writeln!(out, "\n{sentence}");
-    }
 }
 
-/// What the report says of memory that did not suffice.
-pub(crate) fn shortage(figures: &DryRunFigures) -> Option<String> {
+/// What the report says of memory that did not suffice. A larger card helps only where neither a limit nor a process that
+/// could not join was the cause.
+pub(crate) fn shortage(figures: &DryRunFigures, summary: &Summary) -> Option<String> {
+    let is_refused = summary.uncounted.iter().any(|process| process.kind == Uncounted::Refused);
+    let is_limited = summary.gpus.iter().any(|gpu| !gpu.quotas.is_empty());
+    let next = match (is_refused, is_limited) {
+        (true, _) => "the notes say why a process got no memory.",
+        (false, true) => "a higher limit, or none, shows the need.",
+        (false, false) => "a larger --emulate shows the need.",
+    };
     match (figures.out_of_memory, figures.retries) {
         (0, 0) => None,
         (0, retries) => Some(format!(
@@ -147,7 +156,7 @@ pub(crate) fn shortage(figures: &DryRunFigures) -> Option<String> {
             counted(retries, "time", "times")
         )),
         _ => Some(format!(
-            "OUT OF MEMORY on {}. The figures are those up to then; a larger --emulate shows the need.",
+            "OUT OF MEMORY on {}. The figures are those up to then; {next}",
             clean(&figures.machine)
         )),
     }

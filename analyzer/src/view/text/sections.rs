@@ -1,7 +1,7 @@
 //! The parts of the text report.
 
 use super::TextOptions;
-use crate::model::{GpuSummary, GpuTime, KernelSummary, ProcessSummary, Summary};
+use crate::model::{GpuSummary, GpuTime, KernelSummary, ProcessSummary, Summary, UncountedMemorySummary};
 use crate::view::phrases::{
     copies_text, counted, end_text, failure_text, launches_text, outcome_text, program_of,
 };
@@ -95,7 +95,13 @@ impl Report<'_> {
                 parts.push(remainder_text(remainder));
             }
             if !nvml.others_peak_bytes.is_zero() {
-                parts.push(format!("other jobs up to {}", nvml.others_peak_bytes));
+                let is_outside =
+                    |on: &UncountedMemorySummary| on.gpu == Some(gpu.index) && !on.peak_bytes.is_zero();
+                let has_outside =
+                    self.summary.uncounted.iter().flat_map(|process| &process.gpus).any(is_outside);
+                let others =
+                    if has_outside { "uncounted processes, also of this job," } else { "other jobs" };
+                parts.push(format!("{others} up to {}", nvml.others_peak_bytes));
             }
             if nvml.job_peak_bytes.is_some_and(|peak| peak < gpu.peak_bytes) {
                 let samples = counted(nvml.job_samples, "sample", "samples");
