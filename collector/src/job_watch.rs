@@ -68,6 +68,22 @@ impl JobWatch {
         self.watch.outside(found);
     }
 
+    /// Ends all threads of the watch, and records how the program has ended: then this process may be forked. Takes at
+    /// most about a second.
+    pub fn pause(&mut self, exit: Exit) {
+        self.watch.pause(exit);
+    }
+
+    /// Goes on after [`JobWatch::pause`], in this process or in a child.
+    pub fn resume(&mut self) {
+        self.watch.resume();
+    }
+
+    /// Leaves the profile's file to another process, which goes on with it.
+    pub fn detach(&mut self) {
+        self.watch.detach();
+    }
+
     /// The program has ended: reads everything once more and completes the
     /// profile. Takes at most about a second, also if NVML hangs.
     pub fn finish(self, exit: Exit) -> Finished {

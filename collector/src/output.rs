@@ -41,6 +41,8 @@ pub(crate) struct Output {
     /// profile in memory holds, so bounded like it.
     backlog: VecDeque<Record>,
     failing: bool,
+    /// Another process writes the file.
+    is_detached: bool,
 }
 
 impl Output {
@@ -57,13 +59,22 @@ impl Output {
             Ok(writer) => (writer, None),
             Err(warning) => (None, Some(warning)),
         };
-        (Output { profile: Profile::new(job), writer, backlog: VecDeque::new(), failing: false }, warning)
+        (
+            Output {
+                profile: Profile::new(job),
+                writer,
+                backlog: VecDeque::new(),
+                failing: false,
+                is_detached: false,
+            },
+            warning,
+        )
     }
 
     /// Adds a record. The first failure in a row comes back as a sentence; the
     /// records wait, and are tried again with the next one.
     pub(crate) fn add(&mut self, record: Record) -> Option<String> {
-        if let Some(writer) = &mut self.writer {
+        if let Some(writer) = self.writer.as_mut().filter(|_| !self.is_detached) {
             self.backlog.push_back(record.clone());
             while let Some(next) = self.backlog.front() {
                 match writer.append(next) {
@@ -85,6 +96,16 @@ impl Output {
         }
         self.profile.apply(record);
         None
+    }
+
+    /// Leaves the file to another process; what is added from here on is in memory only.
+    pub(crate) fn detach(&mut self) {
+        self.is_detached = true;
+        self.backlog.clear();
+    }
+
+    pub(crate) fn is_detached(&self) -> bool {
+        self.is_detached
     }
 
     /// The end: the profile and, if there is one, its file's path, and a
@@ -148,6 +169,19 @@ mod tests {
         output.add(Record::ProgramDigest([1; 32]));
         assert_eq!(output.path(), None);
         assert_eq!(output.finish().0.job.program_sha256, Some([1; 32]));
+    }
+
+    #[test]
+    fn a_file_that_was_left_to_another_process_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.radrm");
+        let (mut output, _) = Output::begin(Job::default(), &ProfileFile::At(path.clone()));
+        output.add(Record::Note("a".into()));
+        output.detach();
+        output.add(Record::Note("b".into()));
+        let (profile, file, warning) = output.finish();
+        assert_eq!((profile.notes.len(), file, warning), (2, Some(path.clone()), None));
+        assert_eq!(Profile::open(&path).unwrap().notes.len(), 1);
     }
 
     #[test]

@@ -18,11 +18,13 @@ use nix::unistd::{Gid, Uid};
 use radrm_analyzer::Footprint;
 use radrm_limits::cgroup::{self, GroupLimit};
 use radrm_limits::cgroup_v2::Group;
+use radrm_limits::leftovers;
 use radrm_limits::machine::Node;
 use radrm_limits::setup;
 use radrm_os::{Process, ProcessIdentity};
 use radrm_protocol::words;
 use radrm_scheduler_core::Outcome;
+use radrm_telemetry::SegmentFile;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
@@ -213,6 +215,7 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
     let child = start(order, file, &output, error.as_ref().unwrap_or(&output), entrance.as_ref())?;
     let ending = wait_for(child);
     end_descendants();
+    leftovers::remove_segments(&segments(order));
     let log = error.unwrap_or(output);
     let mut end = match ending {
         Ok(code) => End { code: Some(code), ..End::default() },
@@ -416,6 +419,13 @@ fn end_descendants() {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Where the launcher made the job's segment: it left it to what lived on.
+fn segments(order: &Order) -> Vec<PathBuf> {
+    let runtime = order.environment.iter().find_map(|line| line.strip_prefix("XDG_RUNTIME_DIR="));
+    let runtime = runtime.and_then(words::decode).map(PathBuf::from);
+    SegmentFile::directories_in(runtime)
 }
 
 /// All processes below one, parents first.

@@ -217,6 +217,11 @@ impl Joined {
         self.service.as_ref().map(Service::control)
     }
 
+    /// Takes it out, for another process to leave it.
+    pub(crate) fn take(&mut self) -> Option<Service> {
+        self.service.take()
+    }
+
     /// Leaves it; `running`: processes of the job still use it. Gives what is to be said of that.
     pub(crate) fn leave(&mut self, running: bool) -> Option<String> {
         self.service.take().and_then(|service| service.end(running))

@@ -65,21 +65,24 @@ impl Armed<'_> {
         if !is_over {
             kill_all(&environment);
         }
-        if let Some(mut recording) = recording {
+        let channel = recording.map(|mut recording| {
             recording.tensors(tensors);
-            recording.finish(plan, ending, remarks, &mut |alive, profile| {
+            let is_left = !recording.carriers().is_empty();
+            recording.finish(plan, ending, remarks, false, &mut |profile| {
                 let _ = write(&figures(profile));
-                remarks.all(mps.leave(alive > 0));
-                match prepared.emulated.take() {
-                    Some(emulated) if alive > 0 => drop(emulated.keep()),
-                    other => drop(other),
-                }
-            });
-        }
+                remarks.all(mps.leave(is_left));
+            })
+        });
         drop((steps, fence));
         if is_over {
             // Slurm has the figures and waits no longer.
             kill_all(&environment);
+        }
+        // What those that were killed could still have joined goes with them.
+        drop(channel);
+        match prepared.emulated.take() {
+            Some(emulated) if emulated.is_used() => drop(emulated.keep()),
+            other => drop(other),
         }
         ending
     }

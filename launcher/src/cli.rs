@@ -163,8 +163,14 @@ struct Flags {
     #[command(flatten)]
     steps: StepFlags,
     /// Wait for all descendants, not only for PROGRAM
+    ///
+    /// Otherwise radrm-run ends with PROGRAM, as a shell does that has jobs in the background. Processes that PROGRAM left
+    /// running stay under the job's limits, and a recorder stays with them until the last of them has ended.
     #[arg(long, help_heading = "Waiting")]
     wait_all: bool,
+    /// The caller ends what PROGRAM leaves running: no recorder stays with it
+    #[arg(long, hide = true)]
+    supervised: bool,
 }
 
 /// The whole command line as data, for man pages and completions.
@@ -275,6 +281,8 @@ pub struct Plan {
     pub quiet: bool,
     /// Wait for every descendant, not only for the program.
     pub wait_all: bool,
+    /// The caller ends what the program leaves running.
+    pub supervised: bool,
 }
 
 /// What is wrong with a command line, as one sentence.
@@ -364,6 +372,7 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         steps: flags.steps.request()?,
         quiet: flags.quiet,
         wait_all: flags.wait_all,
+        supervised: flags.supervised,
     })
 }
 

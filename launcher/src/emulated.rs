@@ -10,6 +10,7 @@ use radrm_emulator_machine::{
     ENV_FAULTS, ENV_MACHINE, FaultError, FaultPlan, MACHINE_FILE, Machine, MachineError, MachineSpec,
 };
 use radrm_limits::LimitError;
+use radrm_limits::carriers::Processes;
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::libraries;
 use radrm_profile::model::WITH_FAULTS;
@@ -139,6 +140,12 @@ impl Emulated {
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label
+    }
+
+    /// Whether processes use its folder.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        Processes::now().use_folder(self.directory.path())
     }
 
     /// Leaves everything in place for processes that are still running; says where.

@@ -4,10 +4,10 @@
 //! behind. The next one that needs such a directory takes those away that are not in use any more.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use radrm_limits::carriers::Processes;
 use radrm_os::Process;
 
 use super::signals::own_pid;
@@ -43,11 +43,9 @@ pub fn sweep(directory: &Path) {
     if left.is_empty() {
         return;
     }
-    // The programs of an emulated machine have its directory in `LD_LIBRARY_PATH`.
-    let used: Vec<_> = Process::all().filter_map(Process::environment).flatten().collect();
+    let processes = Processes::now();
     for path in left {
-        let name = path.as_os_str().as_bytes();
-        if !used.iter().any(|variable| contains(variable, name)) {
+        if !processes.use_folder(&path) {
             // Another one may be at it too, or it may be protected: it stays for the next time.
             let _ = fs::remove_dir_all(&path);
         }
@@ -58,10 +56,6 @@ pub fn sweep(directory: &Path) {
 fn owner(name: &str, namespace: &str) -> Option<u32> {
     let rest = name.strip_prefix(PREFIX)?.strip_prefix(namespace)?.strip_prefix('-')?;
     rest.split_once('-').filter(|_| !namespace.is_empty())?.0.parse().ok()
-}
-
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len().max(1)).any(|window| window == part)
 }
 
 #[cfg(test)]

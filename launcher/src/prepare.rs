@@ -19,6 +19,7 @@ use radrm_limits::variables::{FromVariables, Stated};
 use crate::cli::{Plan, ReportTo};
 use crate::emulated::Emulated;
 use crate::error::{LaunchError, shown};
+use crate::outer;
 use crate::place::{self, Place};
 use crate::preload::{Preload, inside_limits};
 use crate::recording::outer_machine;
@@ -60,7 +61,8 @@ impl<'a> Prepared<'a> {
     pub fn new(plan: &'a Plan) -> Result<Self, LaunchError> {
         let argv = plan.command.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<_, _>>();
         let argv = argv.map_err(|_| LaunchError::ZeroByte)?;
-        let environment = Environment::inherited();
+        let mut environment = Environment::inherited();
+        let outer_ended = outer::leave_if_ended(&mut environment);
         // A file of that name here is another one than in a container.
         let program = (!plan.in_container)
             .then(|| target::find(&plan.command[0], env::var_os("PATH").as_deref()))
@@ -133,6 +135,9 @@ impl<'a> Prepared<'a> {
         };
         if let Some(what) = prepared.limited() {
             prepared.preload.keeps(what, &plan.command[0], &prepared.environment)?;
+        }
+        if outer_ended {
+            remarks.one("the job that this session was part of has ended: this is a job of its own");
         }
         if let Some(limits) = &prepared.node {
             let FromVariables { taken, ignored, .. } = limits.from_variables.clone();

@@ -1,13 +1,20 @@
 //! The last phase of a launch: the program has ended, and what it did is written down.
 
+use std::mem::forget;
+
+use radrm_limits::amount;
+use radrm_limits::carriers::Carriers;
 use radrm_limits::cgroup::Fence;
 
 use crate::arm::Joined;
+use crate::cli::{Plan, ReportTo, RowTo};
 use crate::dry_run::Setup;
 use crate::ending::Ending;
 use crate::inherited::Inherited;
 use crate::prepare::Prepared;
+use crate::recorder::{self, Side};
 use crate::recording::Recording;
+use crate::remarks::Remarks;
 use crate::spawn::Running;
 use crate::supervise::{Ended, Supervisor};
 use crate::tensors::TensorRecording;
@@ -22,7 +29,7 @@ pub struct Finished<'a> {
     tensors: Option<TensorRecording>,
     mps: Joined,
     // Falls when all is written.
-    _fence: Option<Fence>,
+    fence: Option<Fence>,
     ended: Ended,
 }
 
@@ -36,37 +43,169 @@ impl<'a> Running<'a> {
             prepared.remarks.one("not waiting any longer for what the program left running");
         }
         supervisor.drain();
-        Finished { prepared, inherited, supervisor, recording, dry_run, tensors, mps, _fence: fence, ended }
+        Finished { prepared, inherited, supervisor, recording, dry_run, tensors, mps, fence, ended }
     }
 }
 
 impl Finished<'_> {
-    /// Writes profile, dataset row and report. Gives how the program ended.
+    /// Writes profile, dataset row and report. Gives how the program ended. Where processes of the job live on, a recorder
+    /// stays with them.
     #[must_use]
     pub fn record(mut self) -> Ending {
         let (plan, remarks) = (self.prepared.plan, self.prepared.remarks);
         let outcome = self.dry_run.take().map(Setup::collect);
-        let mut kept = None;
-        let mut left_mps = None;
-        if let Some(mut recording) = self.recording.take() {
-            recording.dry_run(outcome);
-            recording.tensors(self.tensors.take());
-            recording.used(&self.ended);
-            recording.finish(plan, self.ended.ending, remarks, &mut |alive, _| {
-                left_mps = self.mps.leave(alive > 0);
-                match self.prepared.emulated.take() {
-                    Some(emulated) if alive > 0 => kept = Some(emulated.keep()),
-                    other => drop(other),
+        let Some(mut recording) = self.recording.take() else {
+            remarks.all(self.mps.leave(false));
+            self.leave_machine();
+            return self.ended.ending;
+        };
+        recording.used(&self.ended);
+        let carriers = recording.carriers();
+        let mut successor = None;
+        if !carriers.is_empty() && self.prepared.outlives(&recording) {
+            recording.pause(self.ended.ending);
+            match recorder::fork() {
+                Ok(Side::Recorder) => self.go_on(recording, carriers),
+                Ok(Side::Launcher(recorder)) => successor = Some(recorder),
+                Err(error) => {
+                    recording.resume();
+                    remarks.failure(&format!("no recorder stays with what still runs: {error}"));
                 }
-                // From here on only the report is written: a second Ctrl-C may cut that short.
-                self.supervisor.drain();
-                self.inherited.unblock();
+            }
+        }
+        match successor {
+            Some(_) => self.hand_over(&mut recording),
+            None => recording.decide(!carriers.is_empty() && self.prepared.limited().is_some()),
+        }
+        let left =
+            (!carriers.is_empty()).then(|| self.prepared.left(&carriers, &recording, successor.is_some()));
+        recording.dry_run(outcome);
+        recording.tensors(self.tensors.take());
+        let mut left_mps = None;
+        let goes_on = successor.is_some() && !self.prepared.is_final();
+        let channel = recording.finish(plan, self.ended.ending, remarks, goes_on, &mut |_| {
+            left_mps = self.mps.leave(!carriers.is_empty());
+            if carriers.is_empty() {
+                drop(self.prepared.emulated.take());
+            }
+            // From here on only the report is written: a second Ctrl-C may cut that short.
+            self.supervisor.drain();
+            self.inherited.unblock();
+        });
+        drop(channel);
+        remarks.all(left_mps);
+        remarks.all(left);
+        self.leave_machine();
+        self.ended.ending
+    }
+
+    /// Leaves all that lives as long as the processes of the job to the recorder.
+    fn hand_over(&mut self, recording: &mut Recording) {
+        recording.hand_over(!self.prepared.is_final());
+        if !self.prepared.is_final() {
+            // The recorder reads what the last process leaves.
+            forget(self.tensors.take());
+        }
+        forget(self.mps.take());
+        forget(self.fence.take());
+        forget(self.prepared.emulated.take());
+    }
+
+    /// Takes the emulated machine's folder away, unless processes use it.
+    fn leave_machine(&mut self) {
+        let Some(emulated) = self.prepared.emulated.take() else { return };
+        if emulated.is_used() {
+            let kept = emulated.keep();
+            let sentence = format!("processes still use the emulated machine: {} stays", kept.display());
+            self.prepared.remarks.one(&sentence);
+        }
+    }
+
+    /// The recorder's life: until no process of the job is left. Then all is completed and taken away.
+    fn go_on(self, mut recording: Recording, carriers: Carriers) -> ! {
+        let Self { prepared, tensors, mut mps, fence, ended, .. } = self;
+        let is_final = prepared.is_final();
+        if is_final {
+            // The launcher completes it; this process only takes away what is left.
+            recording.detach();
+        } else {
+            recording.resume();
+        }
+        let left = recorder::wait(&mut recording, is_final, carriers);
+        recording.decide(!left.is_empty());
+        let plan = Plan { report: ReportTo::Nowhere, ..prepared.plan.clone() };
+        if !is_final {
+            recording.tensors(tensors);
+            drop(recording.finish(&plan, ended.ending, Remarks { quiet: true }, false, &mut |_| ()));
+        } else {
+            drop(recording);
+        }
+        let _ = mps.leave(!left.is_empty());
+        match prepared.emulated {
+            Some(emulated) if !left.is_empty() => drop(emulated.keep()),
+            other => drop(other),
+        }
+        drop(fence);
+        recorder::exit()
+    }
+}
+
+impl Prepared<'_> {
+    /// Whether anything goes on when the program has ended and processes of the job live.
+    fn outlives(&self, recording: &Recording) -> bool {
+        let is_recorded = recording.has_profile() || self.plan.row != RowTo::Nowhere;
+        !self.plan.supervised && (self.limited().is_some() || self.emulated.is_some() || is_recorded)
+    }
+
+    /// Whether the figures are those of the program's end, whatever follows.
+    fn is_final(&self) -> bool {
+        self.plan.dry_run.is_some()
+    }
+
+    /// What becomes of the processes that live on, as one sentence.
+    fn left(&self, carriers: &Carriers, recording: &Recording, has_recorder: bool) -> String {
+        let count = carriers.count();
+        let (processes, they) = match count {
+            1 => ("1 process of the job still runs".to_owned(), "it ends"),
+            _ => (format!("{count} processes of the job still run"), "they end"),
+        };
+        let mut clauses = Vec::new();
+        if !matches!(self.plan.report, ReportTo::Nowhere) {
+            clauses.push("the report is of this moment".to_owned());
+        }
+        if self.limited().is_some() && !recording.can_outlive() {
+            clauses.push(
+                "those that have not used a GPU yet get no GPU memory, since no directory in memory can be written \
+                 (set XDG_RUNTIME_DIR)"
+                    .to_owned(),
+            );
+        }
+        clauses.extend(self.in_force());
+        let is_recorded = recording.has_profile() || self.plan.row != RowTo::Nowhere;
+        if has_recorder && is_recorded && !self.is_final() {
+            clauses.push("the recording goes on".to_owned());
+        }
+        let wait = if self.plan.supervised { "" } else { "; --wait-all waits for them" };
+        let wait = if count == 1 { wait.replace("them", "it") } else { wait.to_owned() };
+        match clauses.pop() {
+            None => format!("{processes}{wait}"),
+            Some(last) if clauses.is_empty() => format!("{processes}: {last} until {they}{wait}"),
+            Some(last) => format!("{processes}: {} and {last} until {they}{wait}", clauses.join(", ")),
+        }
+    }
+
+    /// The limits that stay in force, as clauses.
+    fn in_force(&self) -> Vec<String> {
+        let mut clauses = Vec::new();
+        if let Some(limits) = self.limits() {
+            let own = limits.scopes.job.iter().flatten().map(|limit| amount::shown(limit.amount));
+            let own: Vec<String> = own.collect();
+            clauses.push(match own.is_empty() {
+                true => "the limits of the user stay in force".to_owned(),
+                false => format!("the limit of {} stays in force", own.join(", ")),
             });
         }
-        remarks.all(left_mps.or_else(|| self.mps.leave(false)));
-        if let Some(kept) = kept {
-            remarks.one(&format!("processes still use the emulated machine: {} stays", kept.display()));
-        }
-        self.ended.ending
+        clauses.extend(self.budget.map(|share| format!("the share of {} % stays in force", share.0)));
+        clauses
     }
 }

@@ -17,17 +17,19 @@ use radrm_console::output;
 use radrm_console::output::width;
 use radrm_cuda_abi::init_failure::init_failure;
 use radrm_limits::LimitError;
-use radrm_limits::audit::job::{Audited, JobAudit};
+use radrm_limits::audit::job::{Audited, JobAudit, OutsideProcess};
+use radrm_limits::carriers::{Carriers, Processes, SegmentOrigin};
 use radrm_limits::charge::Charge;
 use radrm_limits::config::Percentage;
 use radrm_limits::jobs;
+use radrm_limits::leftovers;
 use radrm_limits::mps::clients::Check;
 use radrm_limits::share;
 use radrm_os::Process;
-use radrm_profile::model::{Exit, GpuClock};
+use radrm_profile::model::{Exit, GpuClock, UncountedProcess};
 use radrm_profile::{Bytes, Profile};
 use radrm_telemetry::ledger::{LedgerError, LedgerView, Limit};
-use radrm_telemetry::{CreateError, Liveness, NoticeBoard, Scope, Segment, SegmentError, SegmentFile};
+use radrm_telemetry::{CreateError, NoticeBoard, Scope, Segment, SegmentError, SegmentFile};
 use rustix::fs::statfs;
 use thiserror::Error;
 
@@ -66,11 +68,13 @@ pub enum ChannelError {
     Share(#[from] LimitError),
 }
 
-/// The segment of a job, before its program starts.
+/// The segment of a job. When this is dropped the file goes, unless a process can still join it.
 pub struct Channel {
     file: SegmentFile,
     /// `None`: the kernel has none.
     board: Option<Arc<NoticeBoard>>,
+    /// Decided already: the file goes, or it stays.
+    is_decided: bool,
 }
 
 impl Channel {
@@ -83,6 +87,7 @@ impl Channel {
     /// [`ChannelError::Create`].
     pub fn open(started: Duration) -> Result<Self, ChannelError> {
         let job = u64::try_from(started.as_nanos()).unwrap_or(0) ^ u64::from(own_pid().unsigned_abs());
+        leftovers::remove_segments(&SegmentFile::directories());
         for directory in SegmentFile::directories() {
             if in_memory(&directory)
                 && let Ok(file) = SegmentFile::create_in(&directory, job)
@@ -94,13 +99,36 @@ impl Channel {
     }
 
     fn over(file: SegmentFile) -> Self {
-        Self { file, board: NoticeBoard::create().map(Arc::new) }
+        Self { file, board: NoticeBoard::create().map(Arc::new), is_decided: false }
     }
 
     /// What the program gets in `RADRM_NOTICES`.
     #[must_use]
     pub fn board(&self) -> Option<i32> {
         self.board.as_ref().map(|board| board.id())
+    }
+
+    /// The processes that can still join.
+    fn carriers(&self) -> Carriers {
+        let origin = SegmentOrigin {
+            path: self.path(),
+            name: self.file.name(),
+            uid: rustix::process::geteuid().as_raw(),
+        };
+        Processes::now().carrying(origin)
+    }
+
+    /// Whether the segment can outlive this process, for processes that have not joined yet.
+    pub fn can_outlive(&self) -> bool {
+        self.file.is_named()
+    }
+
+    /// Leaves the file to the processes that can still join, or takes it away from them.
+    fn decide(&mut self, stays: bool) {
+        self.is_decided = true;
+        if stays {
+            self.file.leave();
+        }
     }
 
     /// Gives the job a ledger with these limits.
@@ -124,6 +152,14 @@ impl Channel {
     }
 }
 
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if !self.is_decided && !self.carriers().is_empty() {
+            self.file.leave();
+        }
+    }
+}
+
 /// Whether the nearest part of a path that exists lies on a file system in memory.
 fn in_memory(directory: &Path) -> bool {
     directory
@@ -142,11 +178,21 @@ pub struct Recording {
     clients: Option<Check>,
     charge: Option<Charge>,
     audit: Option<JobAudit>,
+    /// What it is of; `None`: the job has no limit.
+    audited: Option<AuditedJob>,
+    /// Processes that it had found before it was started again.
+    outside: Vec<UncountedProcess>,
     status_line: Option<StatusLine>,
     dry_run: Option<Found>,
     tensors: Option<TensorRecording>,
     // Last, so that the segment's file goes when it has no reader any more.
-    _channel: Channel,
+    channel: Channel,
+}
+
+/// A job that audits itself.
+struct AuditedJob {
+    source: NvmlSource,
+    is_emulated: bool,
 }
 
 /// What is recorded of the start.
@@ -233,17 +279,8 @@ impl Recording {
             (_, true) if !radrm_emulator_machine::time_is_real() => GpuClock::Modelled,
             _ => GpuClock::Real,
         };
-        let audited =
-            (!start.ledgers.is_empty()).then(|| channel.file.segment().ok()).flatten().map(|segment| {
-                Audited {
-                    segment,
-                    path: channel.path().to_owned(),
-                    launcher: Process(own_pid().unsigned_abs()),
-                    source: nvml.clone(),
-                    is_emulated: job.emulated.is_some(),
-                }
-            });
-        let audit = audited.and_then(JobAudit::start);
+        let audited = (!start.ledgers.is_empty())
+            .then(|| AuditedJob { source: nvml.clone(), is_emulated: job.emulated.is_some() });
         let options = WatchOptions {
             profile,
             nvml,
@@ -264,19 +301,49 @@ impl Recording {
         if let Some(counters) = counters {
             watch.count_host(counters);
         }
-        Ok(Self {
+        let mut recording = Self {
             watch,
             segment: channel.file.segment().ok(),
             warnings,
             failures,
             clients: None,
             charge: None,
-            audit,
+            audit: None,
+            audited,
+            outside: Vec::new(),
             status_line: None,
             dry_run: None,
             tensors: None,
-            _channel: channel,
-        })
+            channel,
+        };
+        recording.begin_audit();
+        Ok(recording)
+    }
+
+    fn begin_audit(&mut self) {
+        let (Some(job), Ok(segment)) = (&self.audited, self.channel.file.segment()) else { return };
+        self.audit = JobAudit::start(Audited {
+            segment,
+            path: self.channel.path().to_owned(),
+            launcher: Process(own_pid().unsigned_abs()),
+            source: job.source.clone(),
+            is_emulated: job.is_emulated,
+        });
+    }
+
+    fn end_audit(&mut self) {
+        if let Some(found) = self.audit.take().and_then(|audit| audit.finish(AUDIT_PATIENCE)) {
+            self.audited_now(found);
+        }
+    }
+
+    /// Records what the audit has found since it began, beside what it had found before.
+    fn audited_now(&mut self, found: Vec<OutsideProcess>) {
+        let found = outside::recorded(found);
+        let before = self.outside.iter().filter(|known| found.iter().all(|new| new.pid != known.pid));
+        let all: Vec<UncountedProcess> = before.cloned().chain(found.iter().cloned()).collect();
+        self.outside.clone_from(&all);
+        self.watch.outside(all);
     }
 
     /// Checks whether the processes of the job become clients of MPS.
@@ -294,8 +361,58 @@ impl Recording {
         self.status_line = StatusLine::new();
     }
 
+    /// The processes that can still join the job, or have.
+    pub fn carriers(&self) -> Carriers {
+        self.channel.carriers()
+    }
+
+    /// Whether the segment can outlive this process.
+    pub fn can_outlive(&self) -> bool {
+        self.channel.can_outlive()
+    }
+
+    /// Whether a profile is written.
+    pub fn has_profile(&self) -> bool {
+        self.watch.profile_path().is_some()
+    }
+
+    /// Comes to rest, so that this process can be forked; then one of both goes on, and the other ends it.
+    pub fn pause(&mut self, ending: Ending) {
+        // The report is printed to the same terminal.
+        self.status_line = None;
+        self.end_audit();
+        self.watch.pause(exit(ending));
+    }
+
+    /// Goes on: the other process has left the job to this one.
+    pub fn resume(&mut self) {
+        self.watch.resume();
+        self.begin_audit();
+        if let Some(charge) = &mut self.charge {
+            charge.resume();
+        }
+    }
+
+    /// Leaves the segment to the other process, and `with_profile` the profile's file.
+    pub fn hand_over(&mut self, with_profile: bool) {
+        if with_profile {
+            self.detach();
+        }
+        self.channel.decide(true);
+    }
+
+    /// Leaves the profile's file to the other process.
+    pub fn detach(&mut self) {
+        self.watch.detach();
+    }
+
+    /// Decides whether the segment stays when this process ends.
+    pub fn decide(&mut self, stays: bool) {
+        self.channel.decide(stays);
+    }
+
     /// Polls; returns the time to the next poll.
-    fn poll(&mut self) -> Duration {
+    pub fn poll(&mut self) -> Duration {
         let gap = self.watch.poll();
         if let (Some(check), Some(segment)) = (&mut self.clients, &self.segment) {
             self.warnings.extend(check.poll(segment));
@@ -305,7 +422,7 @@ impl Recording {
             charge.take(&measured, segment);
         }
         if let Some(found) = self.audit.as_mut().and_then(JobAudit::news) {
-            self.watch.outside(outside::recorded(found));
+            self.audited_now(found);
         }
         if let (Some(line), Some(segment)) = (&mut self.status_line, &self.segment) {
             line.poll(segment);
@@ -334,25 +451,23 @@ impl Recording {
         self.tensors = recording;
     }
 
-    /// Completes the profile, adds the dataset's row and reports. `completed` is called when the
-    /// profile stands, with the number of watched processes that still run, and the profile.
+    /// Completes the profile, adds the dataset's row and reports. `completed` is called with the profile when that stands.
+    /// With `goes_on` another process completes file and row, and this one only reports. Gives the segment back.
     pub fn finish(
         mut self,
         plan: &Plan,
         ending: Ending,
         remarks: Remarks,
-        completed: &mut dyn FnMut(usize, &Profile),
-    ) {
+        goes_on: bool,
+        completed: &mut dyn FnMut(&Profile),
+    ) -> Channel {
         // The report is printed to the same terminal.
         self.status_line = None;
-        let alive = self.running();
         self.warnings.extend(self.watch.take_warnings());
         if let Some(charge) = &self.charge {
             charge.save();
         }
-        if let Some(found) = self.audit.take().and_then(|audit| audit.finish(AUDIT_PATIENCE)) {
-            self.watch.outside(outside::recorded(found));
-        }
+        self.end_audit();
         let Finished { mut profile, path, warnings, failures } = self.watch.finish(exit(ending));
         self.warnings.extend(warnings);
         self.failures.extend(failures);
@@ -365,27 +480,18 @@ impl Recording {
             let records = tensors.collect(&profile);
             self.failures.extend(stored::add(&mut profile, path.as_deref(), "tensors", records));
         }
-        completed(alive, &profile);
+        completed(&profile);
         radrm_symbols::fill(&mut profile);
         let summary = Summary::from_profile(&profile);
-        self.failures.extend(add_row(plan, (&profile, &summary), path.as_deref()));
-        report(plan, (&profile, &summary), path.as_deref(), remarks);
-        if alive > 0 {
-            let many =
-                if alive == 1 { "1 process that was counted is" } else { "processes that were counted are" };
-            let number = if alive == 1 { String::new() } else { format!("{alive} ") };
-            self.warnings
-                .push(format!("{number}{many} still running: what happens from here on is not recorded"));
+        if !goes_on {
+            self.failures.extend(add_row(plan, (&profile, &summary), path.as_deref()));
         }
+        report(plan, (&profile, &summary), path.as_deref(), remarks);
         remarks.all(self.warnings);
         for failure in &self.failures {
             remarks.failure(failure);
         }
-    }
-
-    fn running(&self) -> usize {
-        let slots = self.segment.as_ref().and_then(|segment| segment.slots().ok()).unwrap_or_default();
-        slots.iter().filter(|slot| slot.liveness == Liveness::Running).count()
+        self.channel
     }
 }
 

@@ -81,6 +81,13 @@ impl Charge {
         self
     }
 
+    /// Goes on in a forked child.
+    pub fn resume(&mut self) {
+        if let Some(group) = &mut self.group {
+            group.figures.resume();
+        }
+    }
+
     /// Takes measurements of the job whose segment this is.
     pub fn take(&mut self, measured: &[Measured], segment: &Segment) {
         let is_of_group = self.take_group(segment);

@@ -14,7 +14,11 @@ type Figures = Vec<([u8; 16], u64)>;
 
 /// Bytes that a control group holds of each GPU, by its UUID. The thread ends with this.
 #[derive(Debug, Default)]
-pub struct GroupFigures(Arc<Mutex<Option<Figures>>>);
+pub struct GroupFigures {
+    latest: Arc<Mutex<Option<Figures>>>,
+    /// What the thread reads.
+    of: Option<(NvmlSource, PathBuf)>,
+}
 
 impl GroupFigures {
     /// Reads the figures of a group from now on. Without a thread, a driver that has them, or limits on the group there
@@ -23,19 +27,27 @@ impl GroupFigures {
     pub fn of(source: NvmlSource, group: PathBuf) -> Self {
         let latest = Arc::new(Mutex::new(None));
         let place = Arc::downgrade(&latest);
+        let of = Some((source.clone(), group.clone()));
         let _ = thread::Builder::new().name("group".into()).spawn(move || read(&source, &group, &place));
-        Self(latest)
+        Self { latest, of }
+    }
+
+    /// Goes on in a forked child, which has no thread of its parent's: what that one may have locked stays untouched.
+    pub(crate) fn resume(&mut self) {
+        if let Some((source, group)) = self.of.take() {
+            *self = Self::of(source, group);
+        }
     }
 
     /// Figures of a test.
     #[cfg(test)]
     pub(crate) fn put(&self, figures: Figures) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
     }
 
     /// The newest figures, once.
     pub(crate) fn news(&self) -> Option<Figures> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

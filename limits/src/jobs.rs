@@ -1,8 +1,10 @@
 //! The jobs that this user can see: their segments, wherever they are.
 //!
-//! A launcher keeps its segment open, so its open files lead to it, named or not. A segment whose
-//! launcher is gone lies in one of the usual directories as long as it has a name.
+//! A launcher keeps its segment open, so its open files lead to it, named or not; so does the recorder that it leaves with
+//! processes that outlive its program. A segment that neither holds lies in one of the usual directories as long as it has
+//! a name, and is a job as long as a process carries it ([`crate::carriers`]).
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -13,9 +15,10 @@ use std::path::{Path, PathBuf};
 
 use radrm_emulator_machine::{ENV_MACHINE, Machine};
 use radrm_telemetry::ledger::LedgerView;
-use radrm_telemetry::{Candidate, Liveness, Segment, SegmentFile, SlotInfo};
+use radrm_telemetry::{Candidate, Liveness, Segment, SegmentFile, SegmentName, SlotInfo};
 use rustix::fs::{Mode, OFlags};
 
+use crate::carriers::{Processes, SegmentOrigin};
 use crate::start::LEDGERS_VARIABLE;
 use radrm_os::{Process, paths};
 
@@ -26,6 +29,10 @@ pub struct Job {
     pub launcher: u32,
     /// Whether the launcher is still there.
     pub launched: bool,
+    /// The process that records it: the launcher, or the recorder that this one left.
+    pub recorder: Option<Process>,
+    /// Processes that can join it, where the launcher is gone.
+    pub carriers: Vec<Process>,
     /// Its user.
     pub uid: u32,
     /// The launcher's command line without the launcher's own words, or the first process's.
@@ -55,6 +62,9 @@ impl Job {
             self.running().iter().filter_map(|slot| slot.pid.map(Process)).collect();
         if found.is_empty() && self.launched {
             found.extend(Process::all().filter(|process| process.parent() == Some(Process(self.launcher))));
+        }
+        if found.is_empty() {
+            found.clone_from(&self.carriers);
         }
         found
     }
@@ -115,9 +125,10 @@ impl Job {
 pub fn all() -> Vec<Job> {
     let mut seen = HashSet::new();
     let mut jobs = Vec::new();
+    let processes = OnceCell::new();
     for found in segments() {
-        if seen.insert(found.id())
-            && let Some(job) = open(&found)
+        if seen.insert(found.file.id())
+            && let Some(job) = open(&found, &processes)
         {
             jobs.push(job);
         }
@@ -126,23 +137,45 @@ pub fn all() -> Vec<Job> {
     jobs
 }
 
-/// Opens a segment; `None` if it is none, or if its job is over.
-#[must_use]
-pub fn open(found: &Candidate) -> Option<Job> {
-    let segment = found.open().ok()?;
+/// What may be a segment.
+#[derive(Debug)]
+struct Found {
+    file: Candidate,
+    /// Its name, as processes have it in their environment.
+    path: PathBuf,
+    /// A launcher or recorder that has it open.
+    holder: Option<Process>,
+}
+
+/// Opens a segment; `None` if it is none, or if its job is over. `processes`: those of the moment, found when they are
+/// needed.
+fn open(found: &Found, processes: &OnceCell<Processes>) -> Option<Job> {
+    let segment = found.file.open().ok()?;
     let info = segment.job().ok()?;
     let launcher = Process(info.launcher_pid);
-    let launched = is_launcher(launcher);
-    let uid = found.uid();
-    let mut job = Job { launcher: launcher.0, launched, uid, command: String::new(), segment };
+    let name = SegmentName::parse(&found.path);
+    let is_it = || name.is_none_or(|name| launcher.start() == Some(name.start));
+    let launched = is_launcher(launcher) && is_it();
+    let recorder = found.holder.or(launched.then_some(launcher));
+    let uid = found.file.uid();
+    let carriers = match name.filter(|_| !launched) {
+        Some(name) => {
+            let origin = SegmentOrigin { path: &found.path, name, uid };
+            processes.get_or_init(Processes::now).carrying(origin).processes
+        }
+        None => Vec::new(),
+    };
+    let carriers: Vec<Process> = carriers.iter().map(|carrier| Process(carrier.pid)).collect();
+    let mut job =
+        Job { launcher: launcher.0, launched, recorder, carriers, uid, command: String::new(), segment };
     let running = job.running();
-    if !launched && running.is_empty() {
+    if job.recorder.is_none() && running.is_empty() && job.carriers.is_empty() {
         return None;
     }
-    job.command = match running.iter().find_map(|slot| slot.pid) {
-        _ if launched => program_of(&launcher.command()),
-        Some(pid) => Process(pid).command(),
-        None => String::new(),
+    job.command = match (job.recorder, running.iter().find_map(|slot| slot.pid)) {
+        (Some(recorder), _) => program_of(&recorder.command()),
+        (None, Some(pid)) => Process(pid).command(),
+        (None, None) => job.carriers.first().map_or_else(String::new, |process| process.command()),
     };
     Some(job)
 }
@@ -169,10 +202,16 @@ fn program_of(command: &str) -> String {
 
 /// What may be the segment of this launcher: files that it holds open, and that are its user's.
 pub fn held_by(launcher: Process) -> impl Iterator<Item = Candidate> {
-    let user = launcher.users().map(|(real, _)| real);
-    let named = launcher.open_files().into_iter().filter(|(_, name)| names_segment(name));
-    let found = named.filter_map(|(path, _)| Candidate::at(&path).ok());
-    found.filter(move |found| Some(found.uid()) == user)
+    found_in(launcher).map(|found| found.file)
+}
+
+fn found_in(holder: Process) -> impl Iterator<Item = Found> {
+    let user = holder.users().map(|(real, _)| real);
+    let named = holder.open_files().into_iter().filter(|(_, name)| names_segment(name));
+    let found = named.filter_map(move |(path, name)| {
+        Some(Found { file: Candidate::at(&path).ok()?, path: name.into(), holder: Some(holder) })
+    });
+    found.filter(move |found| Some(found.file.uid()) == user)
 }
 
 /// Whether an open or mapped file may be a segment by its name.
@@ -182,20 +221,24 @@ pub(crate) fn names_segment(name: &OsStr) -> bool {
 }
 
 /// What may be segments.
-fn segments() -> Vec<Candidate> {
-    let held = Process::all().filter(|process| is_launcher(*process)).flat_map(held_by);
+fn segments() -> Vec<Found> {
+    let held = Process::all().filter(|process| is_launcher(*process)).flat_map(found_in);
     held.chain(directories().iter().flat_map(|directory| named_in(directory))).collect()
 }
 
 /// What may be segments by its name in a directory. A link is neither a segment nor a directory: whose directory
 /// this is does not choose what root opens.
-fn named_in(directory: &Path) -> Vec<Candidate> {
+fn named_in(directory: &Path) -> Vec<Found> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(opened) = rustix::fs::open(directory, flags, Mode::empty()) else { return Vec::new() };
     let here = format!("/proc/self/fd/{}", opened.as_raw_fd());
     let entries = fs::read_dir(here).into_iter().flatten().flatten();
     let segments = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("segment-"));
-    segments.filter_map(|entry| Candidate::named(&entry.path()).ok()).collect()
+    let found = segments.filter_map(|entry| {
+        let file = Candidate::named(&entry.path()).ok()?;
+        Some(Found { file, path: directory.join(entry.file_name()), holder: None })
+    });
+    found.collect()
 }
 
 /// The usual directories: one's own, and for root everybody's.
@@ -230,7 +273,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = SegmentFile::create_in(&dir.path().join("r"), 7).unwrap();
         // This process made it, and is no launcher.
-        assert!(open(&Candidate::at(file.path()).unwrap()).is_none());
+        let [found] = named_in(file.path().parent().unwrap()).try_into().unwrap();
+        assert!(open(&found, &OnceCell::new()).is_none());
     }
 
     #[test]

@@ -9,11 +9,13 @@
 //! state in the environment, and [`start`] brings it into force before the program starts. [`mps`] does it
 //! with NVIDIA's service.
 //!
-//! [`jobs`] finds the jobs that are there, and [`audit`] the processes that none of them counts.
+//! [`jobs`] finds the jobs that are there, [`carriers`] the processes that keep one alive, and [`audit`] the processes that
+//! none of them counts.
 //! [`program`] is what a program is started with.
 
 pub mod amount;
 pub mod audit;
+pub mod carriers;
 pub mod cgroup;
 pub mod cgroup_v2;
 pub mod charge;
@@ -24,6 +26,7 @@ pub mod files;
 pub mod group_figures;
 pub mod jobs;
 pub mod ledgers;
+pub mod leftovers;
 pub mod machine;
 pub mod mps;
 pub mod overrides;

@@ -59,6 +59,8 @@ pub struct Stat {
     pub parent: u32,
     /// Its process group.
     pub group: u32,
+    /// Its session.
+    pub session: u32,
     /// Its processor time in user and kernel mode, clock ticks.
     pub own_ticks: u64,
     /// The same of children that it has waited for, and of theirs.
@@ -80,6 +82,7 @@ impl Stat {
             state: u8::try_from(stat.state).unwrap_or(b'?'),
             parent: stat.ppid.cast_unsigned(),
             group: stat.pgrp.cast_unsigned(),
+            session: stat.session.cast_unsigned(),
             own_ticks: stat.utime.saturating_add(stat.stime),
             children_ticks: children[0].saturating_add(children[1]),
             threads: u32::try_from(stat.num_threads).unwrap_or(u32::MAX),

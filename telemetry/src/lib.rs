@@ -66,7 +66,7 @@ pub use reader::{
     Uses,
 };
 pub use samples::LaunchSample;
-pub use segment::{CreateError, SegmentFile};
+pub use segment::{CreateError, SegmentFile, SegmentName};
 pub use stacks::{Frame, SiteId};
 pub use strata::{CopyWay, Filling, KernelsMode, SizeClass, Stratum, estimate::KernelTime};
 pub use sys::monotonic_ns;

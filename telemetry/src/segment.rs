@@ -39,12 +39,13 @@ impl std::error::Error for CreateError {
     }
 }
 
-/// A segment that this process made. Dropping it removes the file, unless processes of a job with a quota live
-/// on: their children must be able to join. Programs that joined keep their mappings.
+/// A segment that this process made. Dropping it removes the file, unless [`SegmentFile::leave`] was called: that is for
+/// its maker to decide, which knows which processes can still join. Programs that joined keep their mappings.
 #[derive(Debug)]
 pub struct SegmentFile {
     file: File,
     path: PathBuf,
+    name: SegmentName,
     unlink: bool,
 }
 
@@ -52,8 +53,13 @@ impl SegmentFile {
     /// Where segments of this user lie, the best place first: `$XDG_RUNTIME_DIR/radrm/`, `/run/radrm/UID/`,
     /// `/dev/shm/radrm-UID/`.
     pub fn directories() -> Vec<PathBuf> {
+        Self::directories_in(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
+    }
+
+    /// The same for a process of this user with another `XDG_RUNTIME_DIR`.
+    pub fn directories_in(runtime: Option<PathBuf>) -> Vec<PathBuf> {
         let uid = rustix::process::getuid().as_raw();
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let runtime = runtime.filter(|dir| dir.is_absolute());
         let others = [format!("/run/radrm/{uid}"), format!("/dev/shm/radrm-{uid}")].map(PathBuf::from);
         runtime.map(|dir| dir.join("radrm")).into_iter().chain(others).collect()
     }
@@ -73,8 +79,7 @@ impl SegmentFile {
         Self::create_unnamed(job_id)
     }
 
-    /// Makes a segment in `directory`, which is made too if its parent exists. Removes segments there whose
-    /// launchers are gone.
+    /// Makes a segment in `directory`, which is made too if its parent exists.
     ///
     /// # Errors
     ///
@@ -82,9 +87,8 @@ impl SegmentFile {
     pub fn create_in(directory: &Path, job_id: u64) -> Result<Self, CreateError> {
         let io = |error| CreateError::Io(directory.to_owned(), error);
         private_directory(directory)?;
-        remove_stale(directory);
-        let start = crate::process::own().map_err(|e| io(e.into()))?.start;
-        let path = directory.join(format!("segment-{}-{start}-{job_id:016x}", std::process::id()));
+        let name = SegmentName::own().map_err(|e| io(e.into()))?;
+        let path = directory.join(name.with_job(job_id));
         let io = |error| CreateError::Io(path.clone(), error);
         let file = OpenOptions::new()
             .read(true)
@@ -95,12 +99,12 @@ impl SegmentFile {
             .open(&path)
             .map_err(io)?;
         // From here on an error removes the file again.
-        let made = Self { file, path: path.clone(), unlink: true };
+        let made = Self { file, path: path.clone(), name, unlink: true };
         // Held for as long as the launcher lives: in another pid namespace its pid says nothing of that.
         let _ = made.file.try_lock();
         // The mode above has gone through the umask; this one has not.
         made.file.set_permissions(Permissions::from_mode(0o600)).map_err(io)?;
-        made.fill(job_id, start)?;
+        made.fill(job_id)?;
         Ok(made)
     }
 
@@ -115,14 +119,14 @@ impl SegmentFile {
         let file = File::from(rustix::fs::memfd_create(c"radrm-segment", flags).map_err(io)?);
         rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(io)?;
         let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
-        let made = Self { file, path, unlink: false };
-        made.fill(job_id, crate::process::own().map_err(io)?.start)?;
+        let made = Self { file, path, name: SegmentName::own().map_err(io)?, unlink: false };
+        made.fill(job_id)?;
         let _ =
             rustix::fs::fcntl_add_seals(&made.file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL);
         Ok(made)
     }
 
-    fn fill(&self, job_id: u64, start: u64) -> Result<(), CreateError> {
+    fn fill(&self, job_id: u64) -> Result<(), CreateError> {
         let io = |error: std::io::Error| CreateError::Io(self.path.clone(), error);
         // Beyond the limit ftruncate would not fail: it would kill with SIGXFSZ.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
@@ -142,8 +146,8 @@ impl SegmentFile {
         let words = [
             VERSION,
             TOTAL_BYTES,
-            u64::from(std::process::id()),
-            start,
+            u64::from(self.name.pid),
+            self.name.start,
             sys::monotonic_ns(),
             sys::realtime_ns(),
             job_id,
@@ -199,6 +203,21 @@ impl SegmentFile {
         Ok(())
     }
 
+    /// Lets the file stay when this value is dropped.
+    pub fn leave(&mut self) {
+        self.unlink = false;
+    }
+
+    /// Whether other processes reach it by a name that does not end with this process.
+    pub fn is_named(&self) -> bool {
+        !self.path.starts_with("/proc")
+    }
+
+    /// Its maker: this process.
+    pub fn name(&self) -> SegmentName {
+        self.name
+    }
+
     /// What `RADRM_SEGMENT` is set to.
     pub fn path(&self) -> &Path {
         &self.path
@@ -216,9 +235,46 @@ impl SegmentFile {
 
 impl Drop for SegmentFile {
     fn drop(&mut self) {
-        if self.unlink && !has_living_members(&self.path) {
+        if self.unlink {
             let _ = std::fs::remove_file(&self.path);
         }
+    }
+}
+
+/// What the name of a segment's file says of the process that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentName {
+    /// Process id of its maker, in the maker's pid namespace.
+    pub pid: u32,
+    /// Start time of its maker in clock ticks since boot.
+    pub start: u64,
+    /// Session of its maker; 0: not known.
+    pub session: u32,
+}
+
+impl SegmentName {
+    /// Reads the last part of a path; `None` if it is not a segment's.
+    pub fn parse(path: &Path) -> Option<Self> {
+        let mut parts = path.file_name()?.to_str()?.strip_prefix("segment-")?.split('-');
+        let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let session = parts.nth(1).and_then(|session| session.parse().ok()).unwrap_or(0);
+        Some(Self { pid, start, session })
+    }
+
+    fn own() -> Result<Self, rustix::io::Errno> {
+        let session = rustix::process::getsid(None).map_or(0, |session| session.as_raw_pid().unsigned_abs());
+        Ok(Self { pid: std::process::id(), start: crate::process::own()?.start, session })
+    }
+
+    fn with_job(self, job_id: u64) -> String {
+        let Self { pid, start, session } = self;
+        format!("segment-{pid}-{start}-{job_id:016x}-{session}")
+    }
+
+    /// Whether the maker of this file runs, or a process that it left the file to: they hold the file's lock, and where
+    /// there are no locks the maker's pid has to do.
+    pub fn is_held(self, path: &Path) -> bool {
+        crate::process::is_running(self.pid, self.start) || is_locked(path)
     }
 }
 
@@ -240,33 +296,44 @@ fn private_directory(directory: &Path) -> Result<(), CreateError> {
     Ok(())
 }
 
-/// Whether processes of a job with a quota are still running.
-fn has_living_members(segment: &Path) -> bool {
-    crate::ledger::LedgerView::open(segment, crate::ledger::Place::Segment)
-        .is_ok_and(|ledger| !ledger.members().is_empty())
-}
-
-/// Whether no launcher holds a segment's lock. Where there are no locks the launcher's pid has to do.
-fn is_unlocked(path: &Path) -> bool {
+/// Whether a process holds a segment's lock.
+fn is_locked(path: &Path) -> bool {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    file.is_ok_and(|file| !matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
-/// Removes segments whose launchers are gone. What cannot be removed stays.
-fn remove_stale(directory: &Path) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let mut parts = name.to_str().unwrap_or_default().split('-');
-        let (Some("segment"), Some(pid), Some(start)) = (parts.next(), parts.next(), parts.next()) else {
-            continue;
-        };
-        if let (Ok(pid), Ok(start)) = (pid.parse(), start.parse())
-            && !crate::process::is_running(pid, start)
-            && is_unlocked(&entry.path())
-            && !has_living_members(&entry.path())
-        {
-            let _ = std::fs::remove_file(entry.path());
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segments_name_says_who_made_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = SegmentFile::create_in(&folder.path().join("r"), 7).unwrap();
+        let name = SegmentName::parse(file.path()).unwrap();
+        let own = crate::process::own().unwrap();
+        assert_eq!((name.pid, name.start), (std::process::id(), own.start));
+        assert_ne!(name.session, 0);
+        assert!(name.is_held(file.path()) && file.is_named());
+        let path = file.path().to_owned();
+        file.leave();
+        drop(file);
+        assert!(path.exists() && !is_locked(&path));
+        let parsed = |name: &str| SegmentName::parse(Path::new(name));
+        assert_eq!(parsed("/a/segment-12-34-00ff"), Some(SegmentName { pid: 12, start: 34, session: 0 }));
+        for other in ["segment", "segment-12", "segment-x-1-2", "other-1-2-3"] {
+            assert_eq!(parsed(other), None);
         }
+    }
+
+    #[test]
+    fn a_lock_outlives_the_pid_that_took_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = SegmentFile::create_in(&folder.path().join("r"), 7).unwrap();
+        let gone = SegmentName { pid: i32::MAX.unsigned_abs(), start: 1, session: 0 };
+        assert!(gone.is_held(file.path()));
+        let unnamed = SegmentFile::create_unnamed(7).unwrap();
+        assert!(!unnamed.is_named());
     }
 }

@@ -28,6 +28,11 @@ impl Meters {
         let source = if is_apart { DcgmSource::Off } else { dcgm.clone() };
         Meters { source, is_apart, ..Meters::default() }
     }
+
+    /// Ends DCGM's tool and thread; what it measured is taken before.
+    pub(super) fn stop(&mut self) {
+        self.dcgm = None;
+    }
 }
 
 /// Why an emulated GPU has no load.

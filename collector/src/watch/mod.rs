@@ -21,8 +21,8 @@ use crate::stacks;
 use crate::timings;
 use radrm_profile::model::postmortem as postmortem_model;
 use radrm_profile::model::{
-    End, EventKind, Exit, Framework, Gpu, GpuClock, GpuIndex, Job, NvmlSample, Outcome, Process, ProcessKey,
-    Profile, Recording, Timings,
+    End, EventKind, Exit, Framework, Gpu, GpuClock, GpuIndex, Job, Note, NvmlSample, Outcome, Process,
+    ProcessKey, Profile, Recording, Timings,
 };
 use radrm_profile::{Bytes, Nanos, Record, State};
 use radrm_telemetry::ledger::LedgerView;
@@ -141,6 +141,7 @@ pub(crate) struct Watch<S> {
     warnings: Vec<String>,
     failures: Vec<String>,
     sampler: Sampler,
+    nvml: NvmlSource,
     nvml_silent: NvmlSilence,
     digest: PendingDigest,
     driver: (Option<String>, Option<u32>),
@@ -215,6 +216,7 @@ impl<S: Source> Watch<S> {
             warnings: Vec::new(),
             failures: failure.iter().map(ToString::to_string).collect(),
             sampler,
+            nvml: options.nvml.clone(),
             nvml_silent: NvmlSilence::default(),
             digest,
             driver: (None, None),
@@ -266,14 +268,38 @@ impl<S: Source> Watch<S> {
         self.output.path()
     }
 
-    /// The end of the job.
-    pub(crate) fn finish(mut self, exit: Exit) -> Finished {
+    /// Ends all threads of the watch, so that its process may be forked, and records how the program has ended: no more
+    /// may be known of it if the recorder of what it left running is killed. [`Watch::resume`] goes on.
+    pub(crate) fn pause(&mut self, exit: Exit) {
+        self.stop_sampler();
+        self.meters.stop();
+        if let Some(digest) = self.digest.wait(PATIENCE) {
+            self.write(Record::ProgramDigest(digest));
+        }
         let now = self.source.now();
+        let outcome = Outcome { exit, duration: now, reason: self.reason(exit) };
+        self.write(Record::Outcome(outcome));
+    }
+
+    /// Goes on after [`Watch::pause`], in this process or in a child.
+    pub(crate) fn resume(&mut self) {
+        self.sampler = Sampler::start(&self.nvml, self.source.origin_mono_ns());
+        for gpu in &self.output.profile.gpus {
+            self.sampler.watch(gpu);
+        }
+    }
+
+    /// Leaves the profile's file to another process, which goes on with it.
+    pub(crate) fn detach(&mut self) {
+        self.output.detach();
+    }
+
+    /// Hears NVML's last words: they belong to processes that are still known now.
+    fn stop_sampler(&mut self) {
         // A refusal right before the end: NVML is asked for the neighbours.
         self.learn_gpus();
         let briefs = self.source.processes(false);
         self.read_refusals(&briefs, &[], true);
-        // NVML's last words first: they belong to processes that are still known now.
         let sampler = std::mem::replace(&mut self.sampler, Sampler::start(&NvmlSource::Off, 0));
         let was_awake = sampler.is_awake();
         // One that has given up is asleep, and has said why.
@@ -282,6 +308,12 @@ impl<S: Source> Watch<S> {
             let briefs = self.source.processes(true);
             self.hear(words, &briefs);
         }
+    }
+
+    /// The end of the job.
+    pub(crate) fn finish(mut self, exit: Exit) -> Finished {
+        let now = self.source.now();
+        self.stop_sampler();
         self.update(now, true);
         self.learn_exits(now);
         self.exits.insert(self.output.profile.job.pid, exit);
@@ -471,6 +503,16 @@ impl<S: Source> Watch<S> {
     }
 
     fn write(&mut self, record: Record) {
+        let profile = &self.output.profile;
+        // A watch that was resumed may find the same once more.
+        let is_known = match &record {
+            Record::Note(sentence) => profile.notes.contains(&Note::Collector(sentence.clone())),
+            Record::Unmeasured(clause) => profile.unmeasured.contains(clause),
+            _ => false,
+        };
+        if is_known {
+            return;
+        }
         let failure = self.output.add(record);
         self.failures.extend(failure);
     }
@@ -499,7 +541,7 @@ impl<S: Source> Watch<S> {
             if !self.processes.contains_key(&brief.key) {
                 // Left out: its slot is free for others.
                 if !brief.alive && self.left_out.remove(&brief.key) {
-                    self.source.release(brief.key);
+                    self.release(brief.key);
                 }
                 continue;
             }
@@ -560,6 +602,13 @@ impl<S: Source> Watch<S> {
         for key in written {
             self.processes.remove(&key);
             self.remainders.forget(key);
+            self.release(key);
+        }
+    }
+
+    /// Gives the slot of a dead process back, unless another process still has to record it.
+    fn release(&mut self, key: ProcessKey) {
+        if !self.output.is_detached() {
             self.source.release(key);
         }
     }

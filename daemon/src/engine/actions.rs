@@ -195,7 +195,9 @@ impl Engine {
         let folder = self.paths.folder(job);
         let profile = folder.join(format!("{attempt}.radrm"));
         let launcher = self.effects.launcher()?;
-        let mut argv = vec![launcher, "--quiet".to_owned(), "-o".to_owned(), profile.display().to_string()];
+        let options = ["--quiet", "--supervised", "-o"].map(str::to_owned);
+        let mut argv: Vec<String> = [launcher].into_iter().chain(options).collect();
+        argv.push(profile.display().to_string());
         if let Some(machine) = &self.node.gpus.machine {
             argv.extend(["--machine".to_owned(), machine.display().to_string()]);
         }

@@ -221,6 +221,7 @@ impl Engine {
         let options = [
             "--dry-run",
             "--quiet",
+            "--supervised",
             "--no-dataset",
             "--no-profile",
             "--steps",

@@ -703,3 +703,24 @@ fn only_one_daemon_has_a_state_and_wrong_settings_are_told() {
     assert!(said(&wrong).contains("line 2") && said(&wrong).lines().count() == 1, "{}", said(&wrong));
     assert_eq!(start(&["--bogus".as_ref()]).status.code(), Some(2));
 }
+
+#[test]
+fn a_job_leaves_neither_processes_nor_its_segment() {
+    let daemon = Daemon::new(POLICY);
+    let runtime = tempfile::Builder::new().prefix("radrm-left").tempdir_in("/dev/shm").expect("directory");
+    fs::set_permissions(runtime.path(), fs::Permissions::from_mode(0o777)).expect("mode");
+    // One that can still join, has a session of its own and ignores the first signal.
+    let script = "setsid sh -c 'trap \"\" TERM; sleep 600' & touch $XDG_RUNTIME_DIR/ran; exit 0";
+    let mut command = daemon.client(&["submit", "--quiet", "--gpu-mem", "1GiB", "--", "sh", "-c", script]);
+    let submitted = command.env("XDG_RUNTIME_DIR", runtime.path()).output().expect("radrm");
+    let job: u64 = String::from_utf8(submitted.stdout).expect("text").trim().parse().expect("a number");
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    assert!(runtime.path().join("ran").exists());
+    let left = fs::read_dir(runtime.path().join("radrm")).expect("where its segment was").flatten();
+    assert_eq!(left.map(|entry| entry.path()).collect::<Vec<_>>(), Vec::<std::path::PathBuf>::new());
+    let is_left = |process: &radrm_os::Process| {
+        process.variable("XDG_RUNTIME_DIR").is_some_and(|path| path == runtime.path())
+            && process.stat().is_some_and(|stat| !stat.is_dead())
+    };
+    assert_eq!(radrm_os::Process::all().filter(is_left).count(), 0);
+}

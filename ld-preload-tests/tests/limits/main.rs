@@ -10,6 +10,7 @@ mod fence;
 mod host;
 mod hostile;
 mod kill;
+mod life;
 mod mps;
 mod mps_genuine;
 mod reasons;

@@ -1,0 +1,456 @@
+//! Which processes keep a job alive: those that can still join its segment.
+//!
+//! A process carries a segment if its environment names it, also before its first call of the driver, or if it has
+//! joined. Programs may overwrite the memory of their environment (`setproctitle`), and the processes of other users
+//! cannot be read: what is unclear of them is decided by their ancestors, and where these are gone too they count. So a
+//! segment may stay longer than it is needed, and never goes too early.
+
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use radrm_os::{Process, ProcessIdentity, Stat};
+use radrm_telemetry::{Liveness, Segment, SegmentName};
+
+use crate::program::libraries;
+
+/// Names the segment of its job to a process.
+pub const VARIABLE: &str = "RADRM_SEGMENT";
+
+/// Bytes of an environment that are read: Linux allows 6 MiB for arguments and environment together.
+const MAX_ENVIRONMENT: u64 = 8 << 20;
+/// Bytes of a list of mappings that are read: more than 65,530 mappings of long paths have.
+const MAX_MAPS: u64 = 32 << 20;
+/// Ancestors that are followed: more are a sign of something gone wrong.
+const MAX_ANCESTORS: usize = 256;
+/// Processes that one processor starts at most in a second: each takes more than 20 us.
+const MAX_STARTS: u64 = 50_000;
+/// A process that is in the middle of `execve` shows no environment. It is read again, so often.
+const MAX_READS: usize = 50;
+const BETWEEN_READS: Duration = Duration::from_millis(1);
+
+/// A segment, and who made it.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentOrigin<'a> {
+    /// As its processes have it in their environment.
+    pub path: &'a Path,
+    /// Its maker, before which none of its processes started.
+    pub name: SegmentName,
+    /// Its user.
+    pub uid: u32,
+}
+
+/// The processes that can still join a segment, or have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Carriers {
+    /// Those that have a process id here, in its order.
+    pub processes: Vec<ProcessIdentity>,
+    /// Processes of other pid namespaces that have joined and are known by their locks only.
+    pub elsewhere: usize,
+}
+
+impl Carriers {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.processes.len() + self.elsewhere
+    }
+}
+
+/// What a process has of a job.
+#[derive(Debug, PartialEq, Eq)]
+enum Carried {
+    /// Its environment names this segment.
+    Named(Vec<u8>),
+    /// The shim is in it, its environment names no segment, and it has mapped these.
+    Mapped(Vec<Vec<u8>>),
+    /// The shim is in it, and nothing says of which job it is: its environment was overwritten.
+    Unclear,
+    /// It may not be read.
+    Hidden,
+    Nothing,
+}
+
+/// The processes of one moment. What is asked of one of them is read once, when it is first needed: many segments may be
+/// compared with them.
+#[derive(Debug)]
+pub struct Processes {
+    all: Vec<Entry>,
+    by_pid: HashMap<u32, usize>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    process: Process,
+    /// The owner of its directory in `/proc`, and its real user where that is root.
+    owner: OnceCell<Option<u32>>,
+    real: OnceCell<Option<u32>>,
+    stat: OnceCell<Option<Stat>>,
+    carried: OnceCell<Carried>,
+}
+
+impl Entry {
+    fn of(process: Process) -> Self {
+        Self {
+            process,
+            owner: OnceCell::new(),
+            real: OnceCell::new(),
+            stat: OnceCell::new(),
+            carried: OnceCell::new(),
+        }
+    }
+
+    fn owner(&self) -> Option<u32> {
+        *self.owner.get_or_init(|| self.process.uid())
+    }
+
+    fn stat(&self) -> Option<Stat> {
+        *self.stat.get_or_init(|| self.process.stat())
+    }
+
+    /// Whether it is one of a user's, also if it may not be read: the system gives such a process to root.
+    fn is_of(&self, uid: u32) -> bool {
+        let real = || {
+            // Only those that this user may send signals to can be its own.
+            //
+            // SAFETY: signal 0 is none.
+            let is_own = unsafe { libc::kill(self.process.0.cast_signed(), 0) } == 0;
+            is_own.then(|| self.process.users()).flatten().map(|(real, _)| real)
+        };
+        match self.owner() {
+            Some(owner) if owner == uid => true,
+            Some(0) => *self.real.get_or_init(real) == Some(uid),
+            _ => false,
+        }
+    }
+
+    fn is_in_session(&self, session: u32) -> bool {
+        // SAFETY: a plain system call that only reads.
+        session != 0 && unsafe { libc::getsid(self.process.0.cast_signed()) } == session.cast_signed()
+    }
+
+    fn carried(&self, stat: &Stat) -> &Carried {
+        self.carried.get_or_init(|| carried(self.process, stat))
+    }
+}
+
+impl Processes {
+    /// Those that are there now.
+    #[must_use]
+    pub fn now() -> Self {
+        let all: Vec<Entry> = Process::all().map(Entry::of).collect();
+        let by_pid = all.iter().enumerate().map(|(at, entry)| (entry.process.0, at)).collect();
+        Self { all, by_pid }
+    }
+
+    /// The processes that carry a segment, but for the caller.
+    #[must_use]
+    pub fn carrying(&self, origin: SegmentOrigin<'_>) -> Carriers {
+        let mut carriers = joined(origin.path);
+        let known: HashSet<u32> = carriers.processes.iter().map(|carrier| carrier.pid).collect();
+        let lowest = lowest_pid(origin.name).unwrap_or(0);
+        let found =
+            self.all.iter().filter(|entry| entry.process.0 > lowest && !known.contains(&entry.process.0));
+        carriers.processes.extend(found.filter_map(|entry| self.carries(entry, origin)));
+        carriers.processes.retain(|carrier| carrier.pid != std::process::id());
+        carriers.processes.sort();
+        carriers
+    }
+
+    /// Whether any process uses this folder of an emulated machine: its environment names it, or it has a file there
+    /// mapped. One whose environment was overwritten may use it.
+    #[must_use]
+    pub fn use_folder(&self, folder: &Path) -> bool {
+        let name = folder.as_os_str().as_bytes();
+        let own = rustix::process::geteuid().as_raw();
+        let uses = |entry: &Entry| {
+            environment(entry.process).is_some_and(|text| has(&text, name))
+                || maps(entry.process).is_some_and(|text| has(&text, name))
+                || entry.stat().is_some_and(|stat| *entry.carried(&stat) == Carried::Unclear)
+        };
+        let mut readable = self.all.iter().filter(|entry| own == 0 || entry.owner() == Some(own));
+        readable.any(|entry| entry.process.0 != std::process::id() && uses(entry))
+    }
+
+    fn carries(&self, entry: &Entry, origin: SegmentOrigin<'_>) -> Option<ProcessIdentity> {
+        // Cheap questions first: most processes are other users' or older.
+        if !entry.is_of(origin.uid) && !entry.is_in_session(origin.name.session) {
+            return None;
+        }
+        let stat = entry.stat().filter(|stat| stat.start >= origin.name.start && !stat.is_dead())?;
+        let carries = match entry.carried(&stat) {
+            Carried::Named(path) => is_same(path, origin.path),
+            Carried::Mapped(paths) => paths.iter().any(|path| is_same(path, origin.path)),
+            Carried::Unclear => self.descends(stat, origin),
+            Carried::Hidden => stat.session == origin.name.session && self.descends(stat, origin),
+            Carried::Nothing => false,
+        };
+        carries.then_some(ProcessIdentity { pid: entry.process.0, start: stat.start })
+    }
+
+    /// Whether a process that is unclear by itself may descend from a segment's maker, by the first ancestor that is clear.
+    fn descends(&self, stat: Stat, origin: SegmentOrigin<'_>) -> bool {
+        let (mut parent, mut session) = (stat.parent, stat.session);
+        for _ in 0..MAX_ANCESTORS {
+            // Adopted by the system: where it comes from is not known.
+            let Some(entry) = self.by_pid.get(&parent).filter(|_| parent > 1).map(|at| &self.all[*at]) else {
+                return true;
+            };
+            let Some(ancestor) = entry.stat() else { return true };
+            if parent == origin.name.pid && ancestor.start == origin.name.start {
+                return true;
+            }
+            match entry.carried(&ancestor) {
+                Carried::Named(path) => return is_same(path, origin.path),
+                Carried::Mapped(paths) => return paths.iter().any(|path| is_same(path, origin.path)),
+                _ => {}
+            }
+            if ancestor.start < origin.name.start {
+                // A parent in the same session is the process's own. One in another session may have adopted it.
+                return ancestor.session != session;
+            }
+            (parent, session) = (ancestor.parent, ancestor.session);
+        }
+        true
+    }
+}
+
+/// The highest process id that no process has which started after this one, the maker of a segment; `None`: not known.
+/// It spares a short run the look at all older processes. Ids are given in their order until they begin again.
+fn lowest_pid(maker: SegmentName) -> Option<u32> {
+    if maker.pid != std::process::id() {
+        return None;
+    }
+    // SAFETY: reads a constant of the system.
+    let system = |name| u64::try_from(unsafe { libc::sysconf(name) }).ok().filter(|value| *value > 0);
+    let (ticks, processors) = (system(libc::_SC_CLK_TCK)?, system(libc::_SC_NPROCESSORS_ONLN)?);
+    let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(up.tv_sec).ok()?.saturating_sub(maker.start / ticks) + 1;
+    let number =
+        |path: &str| fs::read_to_string(path).ok()?.split_whitespace().next_back()?.parse::<u64>().ok();
+    let (limit, last) = (number("/proc/sys/kernel/pid_max")?, number("/proc/loadavg")?);
+    let started = seconds.saturating_mul(processors).saturating_mul(MAX_STARTS);
+    (last >= u64::from(maker.pid) && started < limit / 2).then_some(maker.pid)
+}
+
+/// The processes that have joined a segment.
+fn joined(path: &Path) -> Carriers {
+    let slots = Segment::open(path).and_then(|segment| segment.slots()).unwrap_or_default();
+    let mut carriers = Carriers::default();
+    for slot in slots.iter().filter(|slot| slot.liveness == Liveness::Running) {
+        match slot.pid {
+            Some(pid) => carriers.processes.push(ProcessIdentity { pid, start: slot.start }),
+            None => carriers.elsewhere += 1,
+        }
+    }
+    // A process that became another program may have two slots for a moment.
+    carriers.processes.sort();
+    carriers.processes.dedup();
+    carriers
+}
+
+fn is_same(name: &[u8], path: &Path) -> bool {
+    name == path.as_os_str().as_bytes()
+}
+
+fn carried(process: Process, stat: &Stat) -> Carried {
+    let Some(environment) = environment(process) else { return Carried::Hidden };
+    let prefix = [VARIABLE.as_bytes(), b"="].concat();
+    let named = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(prefix.as_slice()));
+    if let Some(path) = named.filter(|path| !path.is_empty()) {
+        return Carried::Named(path.to_vec());
+    }
+    // The kernel's own threads have none.
+    if stat.parent == 2 {
+        return Carried::Nothing;
+    }
+    let Some(maps) = maps(process) else { return Carried::Hidden };
+    if !has(&maps, libraries::SHIM.as_bytes()) {
+        return Carried::Nothing;
+    }
+    let lines = maps.split(|byte| *byte == b'\n');
+    let paths = lines.filter_map(|line| line.get(line.iter().position(|byte| *byte == b'/')?..));
+    let segments = paths.filter(|path| SegmentName::parse(&to_path(path)).is_some());
+    let mut segments: Vec<Vec<u8>> = segments.map(<[u8]>::to_vec).collect();
+    segments.dedup();
+    match segments.is_empty() {
+        false => Carried::Mapped(segments),
+        // It was started without the variable: it cannot join.
+        true if is_intact(&environment) => Carried::Nothing,
+        true => Carried::Unclear,
+    }
+}
+
+/// Whether the memory of an environment was not written over: a title is followed by zeros up to its end.
+fn is_intact(environment: &[u8]) -> bool {
+    let text = environment.strip_suffix(b"\0").unwrap_or(environment);
+    let last = text.rsplit(|byte| *byte == 0).next().unwrap_or_default();
+    environment.is_empty() || last.contains(&b'=')
+}
+
+/// The environment that a process was started with; `None` if it may not be read.
+fn environment(process: Process) -> Option<Vec<u8>> {
+    for _ in 0..MAX_READS {
+        let text = read_of_threads(process, "environ", MAX_ENVIRONMENT)?;
+        if !text.is_empty() || !is_being_replaced(process) {
+            return Some(text);
+        }
+        std::thread::sleep(BETWEEN_READS);
+    }
+    Some(Vec::new())
+}
+
+/// Whether a process is in the middle of `execve`: it has a program, and no arguments yet.
+fn is_being_replaced(process: Process) -> bool {
+    let is_living = process.stat().is_some_and(|stat| !stat.is_dead() && stat.parent != 2);
+    is_living && read_of_threads(process, "cmdline", 1).is_some_and(|text| text.is_empty())
+}
+
+fn maps(process: Process) -> Option<Vec<u8>> {
+    read_of_threads(process, "maps", MAX_MAPS)
+}
+
+/// A file of `/proc/PID`. Where the first thread has ended and others run, it is empty there and read of one of these.
+fn read_of_threads(process: Process, name: &str, at_most: u64) -> Option<Vec<u8>> {
+    let text = read(&PathBuf::from(format!("/proc/{}/{name}", process.0)), at_most);
+    if text.as_ref().is_none_or(|text| !text.is_empty())
+        || process.stat().is_none_or(|stat| stat.state != b'Z')
+    {
+        return text;
+    }
+    let threads = fs::read_dir(format!("/proc/{}/task", process.0)).into_iter().flatten().flatten();
+    let texts = threads.filter_map(|thread| read(&thread.path().join(name), at_most));
+    texts.into_iter().find(|text| !text.is_empty()).or(text)
+}
+
+fn read(path: &Path, at_most: u64) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    match File::open(path).and_then(|file| file.take(at_most).read_to_end(&mut text)) {
+        Ok(_) => Some(text),
+        // It has just ended.
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Some(Vec::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(Vec::new()),
+        Err(_) => None,
+    }
+}
+
+fn to_path(bytes: &[u8]) -> PathBuf {
+    std::ffi::OsString::from_vec(bytes.to_vec()).into()
+}
+
+/// Whether `part` is in `text`; that may be long.
+fn has(text: &[u8], part: &[u8]) -> bool {
+    // SAFETY: two readable places of these lengths.
+    let found = unsafe { libc::memmem(text.as_ptr().cast(), text.len(), part.as_ptr().cast(), part.len()) };
+    !found.is_null()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_telemetry::SegmentFile;
+    use std::io::Write;
+    use std::process::{Child, Command, Stdio};
+
+    struct Ended(Child);
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// A shell that runs a script, once it says that it does.
+    fn shell(script: &str, segment: &Path) -> Ended {
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("{script}\necho; read -r end")])
+            .env(VARIABLE, segment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut byte = [0];
+        child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+        Ended(child)
+    }
+
+    fn carriers(file: &SegmentFile) -> Vec<u32> {
+        let uid = rustix::process::geteuid().as_raw();
+        let origin = SegmentOrigin { path: file.path(), name: file.name(), uid };
+        Processes::now().carrying(origin).processes.iter().map(|carrier| carrier.pid).collect()
+    }
+
+    fn segment() -> (tempfile::TempDir, SegmentFile) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = SegmentFile::create_in(&folder.path().join("r"), 7).unwrap();
+        (folder, file)
+    }
+
+    #[test]
+    fn a_process_that_has_made_no_call_carries_by_its_environment() {
+        let (_folder, file) = segment();
+        assert!(carriers(&file).is_empty());
+        let child = shell("", file.path());
+        let other = shell("", &file.path().with_extension("x"));
+        assert_eq!(carriers(&file), [child.0.id()]);
+        drop((child, other));
+        assert!(carriers(&file).is_empty());
+    }
+
+    #[test]
+    fn a_process_that_becomes_another_program_is_never_missed() {
+        let (_folder, file) = segment();
+        // It shows no environment for a moment, again and again.
+        let script = "n=$1; [ \"$n\" -gt 300 ] && sleep 600; exec \"$0\" \"$2\" $((n + 1)) \"$2\"";
+        let place = file.path().with_file_name("again");
+        fs::File::create(&place).unwrap().write_all(script.as_bytes()).unwrap();
+        let mut child = Ended(
+            Command::new("sh")
+                .arg(&place)
+                .args(["0"])
+                .arg(&place)
+                .env(VARIABLE, file.path())
+                .spawn()
+                .unwrap(),
+        );
+        while carriers(&file).is_empty() {
+            std::thread::yield_now();
+        }
+        for _ in 0..200 {
+            assert!(child.0.try_wait().unwrap().is_none(), "it has ended");
+            assert_eq!(carriers(&file), [child.0.id()]);
+        }
+    }
+
+    #[test]
+    fn an_overwritten_environment_differs_from_an_intact_one() {
+        for intact in [&b""[..], b"A=1\0", b"A=1\0B=\0", b"A=1\0\0\0B=2\0"] {
+            assert!(is_intact(intact), "{intact:?}");
+        }
+        for other in [&b"\0\0"[..], b"title\0\0\0", b"model=x\0\0\0", b"title\0"] {
+            assert!(!is_intact(other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_used_by_those_whose_environment_names_it() {
+        let (folder, file) = segment();
+        let uses = |name: &str| Processes::now().use_folder(&folder.path().join(name));
+        let child = shell("", &folder.path().join("machine/libcuda.so"));
+        assert!(uses("machine") && !uses("other"));
+        drop(child);
+        assert!(!uses("machine"));
+        drop(file);
+    }
+}
