@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::shell;
+use xtask::shell;
 
 /// Options of `bench`.
 #[derive(clap::Args)]

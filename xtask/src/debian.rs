@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::shell;
+use xtask::shell;
 
 /// An apt with lists and caches of its own.
 pub struct Apt {

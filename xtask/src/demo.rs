@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::shell;
+use xtask::shell;
 
 /// Options of `demo`.
 #[derive(clap::Args)]

@@ -10,8 +10,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use xtask::shell;
+
 use crate::debian::Apt;
-use crate::shell;
 
 /// Generations of the driver, and the releases of Debian that have them.
 const GENERATIONS: [(&str, &str); 3] = [("535", "bookworm"), ("550", "trixie"), ("555", "experimental")];

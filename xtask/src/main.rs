@@ -4,20 +4,17 @@ mod aarch64;
 mod bench;
 mod debian;
 mod demo;
-mod dist;
-mod docs;
 mod genuine;
-mod gpu;
 mod models;
 mod peers;
-mod shell;
 mod test;
-mod tidy;
-mod venv;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
+use xtask::{gpu, shell, venv};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Developer commands of this workspace")]
@@ -37,9 +34,11 @@ enum Command {
     /// Measure what the shim costs per call and write bench/RESULTS.md.
     Bench(bench::Flags),
     /// Make packages in target/dist: a tarball, a wheel, a .deb, an .rpm, checksums.
-    Dist(dist::Flags),
+    #[command(disable_help_flag = true)]
+    Dist(Passed),
     /// Build the book in target/book from docs, the command lines and the types of the configuration.
-    Docs(docs::Flags),
+    #[command(disable_help_flag = true)]
+    Docs(Passed),
     /// Fetch NVIDIA's driver libraries and compare the shim and the emulator with them.
     Genuine(genuine::Flags),
     /// Run other projects' test suites with and without the shim and write bench/PEERS.md.
@@ -49,9 +48,24 @@ enum Command {
     /// Dry runs of well-known models: the table in docs/dry-run.md.
     Models(models::Flags),
     /// Check the conventions that no compiler checks.
-    Tidy(tidy::Flags),
+    #[command(disable_help_flag = true)]
+    Tidy(Passed),
     /// Make the Python environments of the client tests in target.
     Venv(venv::Flags),
+}
+
+/// Arguments of a command that is a package of its own.
+#[derive(clap::Args)]
+struct Passed {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+impl Passed {
+    /// Builds the package and runs the command.
+    fn run(&self, package: &str) -> Result<()> {
+        shell::run(shell::cargo().args(["run", "--quiet", "--package", package, "--"]).args(&self.arguments))
+    }
 }
 
 fn main() -> ExitCode {
@@ -60,23 +74,17 @@ fn main() -> ExitCode {
         Command::Demo(flags) => demo::run(&flags),
         Command::Aarch64(flags) => aarch64::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
-        Command::Dist(flags) => dist::run(&flags),
-        Command::Docs(flags) => docs::run(&flags),
+        Command::Dist(flags) => flags.run("xtask-dist"),
+        Command::Docs(flags) => flags.run("xtask-docs"),
         Command::Genuine(flags) => genuine::run(&flags),
         Command::Peers(flags) => peers::run(&flags),
         Command::Gpu(flags) => gpu::run(&flags),
         Command::Models(flags) => models::run(&flags),
-        Command::Tidy(flags) => tidy::run(&flags),
+        Command::Tidy(flags) => flags.run("xtask-tidy"),
         Command::Venv(flags) => venv::run(&flags).map(|python| match python {
             Some(python) => println!("{}", python.display()),
             None => println!("there are no requirements to install"),
         }),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("xtask: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    xtask::exit_code(done)
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::{shell, venv};
+use xtask::{shell, venv};
 
 /// What is run, line by line.
 const LIST: &str = "ld-preload-tests/data/dry_run_models.tsv";

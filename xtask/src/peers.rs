@@ -8,8 +8,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use xtask::{shell, venv};
+
 use crate::debian::Apt;
-use crate::{shell, venv};
 
 /// Options of `peers`.
 #[derive(clap::Args)]

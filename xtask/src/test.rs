@@ -1,12 +1,38 @@
 //! `cargo xtask test`.
 
+mod junit;
+mod phases;
+mod table;
+
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use xtask::{shell, venv};
 
-use crate::{genuine, shell, tidy, venv};
+use crate::genuine;
+
+use phases::Phases;
+
+/// Where `--times` writes.
+const TIMES: &str = "bench/TESTS.md";
+
+/// Tests that `--quick` leaves out, as filters of the runner, and what they are.
+const LEFT_OUT: [(&str, &str); 6] = [
+    ("binary(dry_run)", "dry runs of PyTorch programs"),
+    ("binary(slurm) or binary(kubelet)", "clusters: Slurm, Kubernetes"),
+    ("binary(share) or binary(explore)", "shared loading, and pages in a browser"),
+    ("binary(sweep)", "sweeps with real processes"),
+    (
+        "binary(daemon) and not test(/^(jobs|hooks|bounds|usage|host)::/)",
+        "kills, restarts, load and traces of the daemon",
+    ),
+    (
+        "package(radrm-preload-tests) and test(/^(kill|load|throttle|throttle_node|targets|calibrate|containers|packages|gpu_bundle|documents)::/)",
+        "throttling and fairness over time, packages, documents",
+    ),
+];
 
 /// Options of `test`.
 #[derive(clap::Args)]
@@ -20,6 +46,13 @@ pub struct Flags {
     /// Leave out the Python clients.
     #[arg(long)]
     no_venv: bool,
+    /// Check a change in hand: unit tests, and the tests with real processes that take seconds. Lists at its end what it
+    /// left out.
+    #[arg(long)]
+    quick: bool,
+    /// Run each phase by itself and write bench/TESTS.md: where the time went, by phase, test program and test.
+    #[arg(long, conflicts_with = "quick")]
+    times: bool,
     /// Further arguments for the test runner, for instance a filter.
     #[arg(last = true)]
     runner: Vec<String>,
@@ -28,45 +61,64 @@ pub struct Flags {
 /// Builds, checks, and tests; the runner comes last so that its summary ends the output.
 pub fn run(flags: &Flags) -> Result<()> {
     let mut failed = Vec::new();
-    // Most of the time that an environment takes is waiting for its download.
-    let environments = (!flags.no_venv).then(|| thread::spawn(|| [&venv::CLIENTS, &venv::TORCH].map(python)));
-    let genuine = thread::spawn(|| {
-        genuine::fetch()
-            .inspect_err(|error| {
-                eprintln!("xtask: only recorded answers of the genuine driver are compared: {error:#}")
-            })
-            .ok()
-    });
-    // Tests start programs and preload libraries of the whole workspace, so these must be there
-    // and fresh before any test runs.
-    shell::run(shell::cargo().args(["build", "--workspace"]))?;
-    if !flags.no_tidy
-        && let Err(error) = tidy::run(&tidy::Flags::after_build())
-    {
-        eprintln!("xtask: {error:#}");
-        failed.push("tidy");
-    }
-    if !flags.no_loom
-        && let Err(error) = loom()
-    {
-        eprintln!("xtask: {error:#}");
-        failed.push("loom");
-    }
-    let [clients, torch] = environments.and_then(|making| making.join().ok()).unwrap_or([None, None]);
-    if !flags.no_venv && torch.is_none() {
+    let mut phases = Phases::default();
+    let fetch = || {
+        // Most of the time that an environment takes is waiting for its download.
+        let environments = thread::spawn(|| [&venv::CLIENTS, &venv::TORCH].map(python));
+        let genuine = thread::spawn(|| {
+            genuine::fetch()
+                .inspect_err(|error| {
+                    eprintln!("xtask: only recorded answers of the genuine driver are compared: {error:#}")
+                })
+                .ok()
+        });
+        move || (environments.join().unwrap_or([None, None]), genuine.join().ok().flatten())
+    };
+    let fetching = (!flags.no_venv && !flags.quick).then(fetch);
+    let fetched = match fetching {
+        Some(wait) if flags.times => Fetched::Now(phases.run("Python environments, drivers", wait)),
+        other => Fetched::Later(other),
+    };
+    // Tests start programs and preload libraries of the whole workspace, so these must be there and fresh before any
+    // test runs. Those of the tests are built with them: a build of a part has other features, which is another build.
+    phases.run("build", || shell::run(shell::cargo().args(["build", "--workspace", "--all-targets"])))?;
+    let tidy = shell::target_dir().join("debug/xtask-tidy");
+    let mut check = |name, is_wanted: bool, check: &dyn Fn() -> Result<()>| {
+        if is_wanted && let Err(error) = phases.run(name, check) {
+            eprintln!("xtask: {error:#}");
+            failed.push(name);
+        }
+    };
+    let sources = if flags.quick { "--sources-only" } else { "--no-clippy" };
+    check("tidy", !flags.no_tidy, &|| shell::run(shell::command(&tidy).args(["--built", sources])));
+    check("clippy", !flags.no_tidy && !flags.quick, &xtask::clippy);
+    check("loom", !flags.no_loom && !flags.quick, &loom);
+    let ([clients, torch], genuine) = match fetched {
+        Fetched::Now(fetched) => fetched,
+        Fetched::Later(Some(wait)) => wait(),
+        Fetched::Later(None) => ([None, None], None),
+    };
+    if !flags.no_venv && !flags.quick && torch.is_none() {
         // Tests that have nothing to run on pass; that must not look like success.
         failed.push("the environment with PyTorch, so that no dry run was tested");
     }
 
     let mut runner = shell::cargo();
     if shell::exists("cargo-nextest") {
-        runner.args(["nextest", "run", "--workspace", "--no-fail-fast"]).args(&flags.runner);
+        runner.args(["nextest", "run", "--workspace", "--no-fail-fast"]);
+        if flags.quick {
+            let left_out: Vec<String> = LEFT_OUT.iter().map(|(filter, _)| format!("({filter})")).collect();
+            runner.args(["-E", &format!("not ({})", left_out.join(" or "))]);
+        }
+        runner.args(&flags.runner);
     } else {
+        if flags.quick || flags.times {
+            bail!("--quick and --times need cargo-nextest: cargo install cargo-nextest --locked");
+        }
         runner.args(["test", "--workspace", "--no-fail-fast", "--"]).args(&flags.runner);
     }
     // Everything was built above; a build inside each test would only wait for the others.
     runner.env("RADRM_TEST_NO_BUILD", "1");
-    let genuine = genuine.join().ok().flatten();
     for (variable, path) in
         [("RADRM_TEST_PYTHON", clients), ("RADRM_TEST_TORCH_PYTHON", torch), ("RADRM_TEST_GENUINE", genuine)]
     {
@@ -74,9 +126,19 @@ pub fn run(flags: &Flags) -> Result<()> {
             runner.env(variable, path);
         }
     }
-    if let Err(error) = shell::run(&mut runner) {
+    if let Err(error) = phases.run("tests", || shell::run(&mut runner)) {
         eprintln!("xtask: {error:#}");
         failed.push("tests");
+    }
+    if flags.times {
+        write_times(&phases)?;
+    }
+    if flags.quick {
+        eprintln!("xtask: left out: clippy, the model checker, and tests of");
+        for (_, what) in LEFT_OUT {
+            eprintln!("xtask:   {what}");
+        }
+        eprintln!("xtask: cargo xtask test runs all of them");
     }
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
@@ -84,8 +146,40 @@ pub fn run(flags: &Flags) -> Result<()> {
     Ok(())
 }
 
+/// Python environments and the folder of NVIDIA's drivers.
+type Places = ([Option<PathBuf>; 2], Option<PathBuf>);
+
+/// What is fetched beside the build, or was before it.
+enum Fetched<F: FnOnce() -> Places> {
+    Now(Places),
+    Later(Option<F>),
+}
+
+/// Writes the page of times, from the phases and the runner's JUnit file.
+fn write_times(phases: &Phases) -> Result<()> {
+    let root = shell::root();
+    let profile = std::env::var("NEXTEST_PROFILE").unwrap_or_else(|_| "default".to_owned());
+    let file = root.join("target/nextest").join(profile).join("junit.xml");
+    let cases = junit::cases(&fs::read_to_string(&file).with_context(|| file.display().to_string())?);
+    if cases.is_empty() {
+        bail!("{} has no tests", file.display());
+    }
+    let model = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let count = thread::available_parallelism().map_or(1, usize::from);
+    let commit = shell::read(shell::command("git").args(["log", "-1", "--format=%cs, commit %h"]))?;
+    let machine = format!(
+        "{}, {count} processors ({})",
+        commit.trim(),
+        model.map_or("model not known", |(_, name)| name)
+    );
+    fs::write(root.join(TIMES), table::page(&machine, &phases.ended, &cases))?;
+    eprintln!("xtask: {TIMES} has where the time went");
+    Ok(())
+}
+
 /// The Python of an environment; without one its tests skip themselves, aloud.
-fn python(environment: &venv::Environment) -> Option<std::path::PathBuf> {
+fn python(environment: &venv::Environment) -> Option<PathBuf> {
     match venv::make(environment) {
         Ok(python) => python,
         Err(error) => {

@@ -40,16 +40,16 @@ fn packages() -> Option<TempDir> {
     for file in FILES {
         artifacts::file(file);
     }
-    let [xtask, radrmd] = ["xtask", "radrmd"].map(|name| artifacts::directory().join(name));
-    if let Some(missing) = [&xtask, &radrmd].into_iter().find(|program| !program.is_file()) {
+    let [dist, radrmd] = ["xtask-dist", "radrmd"].map(|name| artifacts::directory().join(name));
+    if let Some(missing) = [&dist, &radrmd].into_iter().find(|program| !program.is_file()) {
         eprintln!("skipped: {} is not built (cargo build --workspace)", missing.display());
         return None;
     }
     let place = tempfile::tempdir().expect("folder");
     // The test's programs and an unprivileged user look into it.
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
-    let mut command = Command::new(xtask);
-    command.args(["dist", "--native", "--out"]).arg(place.path().join("dist")).env("SOURCE_DATE_EPOCH", "7");
+    let mut command = Command::new(dist);
+    command.args(["--native", "--out"]).arg(place.path().join("dist")).env("SOURCE_DATE_EPOCH", "7");
     if artifacts::directory().ends_with("debug") {
         command.arg("--debug");
     }

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use crate::tidy::glibc;
-use crate::{shell, tidy::sources};
+use crate::{glibc, shell, sources};
 
 /// Files of the build, and their packages.
 const BUILT: [(&str, &str); 5] = [

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::{Row, program};
-use crate::shell;
+use xtask::shell;
 
 /// Verdicts by card.
 type Verdicts = BTreeMap<String, String>;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::shell;
+use xtask::shell;
 
 /// Boots the system, and ends with the trial's exit code.
 const BOOT: &str = include_str!("../../../data/trial/boot.sh");

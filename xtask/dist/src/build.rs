@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use xtask::glibc;
+use xtask::shell;
+use xtask::venv::{self, Environment};
 
 use super::Flags;
 use super::tree::{LIBRARIES, PROGRAMS};
-use crate::shell;
-use crate::tidy::glibc;
-use crate::venv::{self, Environment};
 
 /// The linker for older C libraries.
 const ZIG: Environment = Environment::new("venv-zig", "xtask/data/requirements-zig.txt", &[]);

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use xtask::shell;
+use xtask::venv::{self, Environment};
 
 use super::tree;
-use crate::shell;
-use crate::venv::{self, Environment};
 
 /// Releases of Debian, with what is in them besides the essential packages: glibc 2.31 and Python 3.9, 2.36 and 3.11,
 /// 2.41 and 3.13, 2.43 and 3.14.

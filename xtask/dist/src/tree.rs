@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use xtask::{files::files_below, shell};
 
 use super::links;
-use crate::{docs, shell};
 
 /// What a file is. Each package says where that goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,7 +159,7 @@ pub fn entries(built: &Path) -> Result<Vec<Entry>> {
         add(Part::Share, &name, &path)?;
     }
     // Pages link to those that are generated.
-    for (name, content) in docs::pages(&generated)? {
+    for (name, content) in xtask_docs::pages(&generated)? {
         all.push(Entry { part: Part::Doc, name: name.to_owned(), content });
     }
     let documents =
@@ -184,24 +184,6 @@ pub fn python(root: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let files = files_below(&folder)?.into_iter();
     let sources = files.filter(|(name, _)| PYTHON.iter().any(|ending| name.ends_with(ending)));
     Ok(sources.map(|(name, path)| (format!("{module}/{name}"), path)).collect())
-}
-
-/// All files below a folder: their paths from there, sorted, and where they are.
-///
-/// # Errors
-/// A folder cannot be read.
-pub fn files_below(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
-    let mut files = BTreeMap::new();
-    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if path.is_dir() {
-            files.extend(files_below(&path)?.into_iter().map(|(below, at)| (format!("{name}/{below}"), at)));
-        } else {
-            files.insert(name, path);
-        }
-    }
-    Ok(files)
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use radrm_cuda_abi::table::{self, Need, Row};
+use xtask::shell;
 
 use super::Finding;
-use crate::shell;
 
 /// What the shim exports besides driver entry points.
 const BESIDES: [&str; 11] = [

@@ -4,22 +4,23 @@ mod cycles;
 mod edges;
 mod exports;
 mod figures;
-pub mod glibc;
 mod lengths;
 mod links;
 mod modules;
 mod panics;
 mod ratchet;
-pub mod sources;
 mod words;
 
+use std::process::ExitCode;
+
 use anyhow::{Result, bail};
+use clap::Parser;
+use xtask::{glibc, shell, sources};
 
-use crate::shell;
-
-/// Options of `tidy`.
-#[derive(clap::Args, Default)]
-pub struct Flags {
+/// Check the conventions that no compiler checks.
+#[derive(clap::Parser)]
+#[command(name = "cargo xtask tidy")]
+struct Flags {
     /// Only the checks that need no build: no formatter, no clippy, no libraries.
     #[arg(long)]
     sources_only: bool,
@@ -29,27 +30,27 @@ pub struct Flags {
     /// Print the uses inside of large cycles of modules, and check nothing.
     #[arg(long)]
     cycles: bool,
-    /// The libraries of the workspace were built just now. Built alone, the shim has fewer features of its
+    /// Take the libraries of the workspace as they are built. Built alone, the shim has fewer features of its
     /// dependencies, which is another build of all of them.
-    #[arg(skip)]
+    #[arg(long)]
     built: bool,
-}
-
-impl Flags {
-    /// All checks, right after a build of the workspace.
-    pub fn after_build() -> Self {
-        Self { built: true, ..Self::default() }
-    }
+    /// Leave out clippy.
+    #[arg(long)]
+    no_clippy: bool,
 }
 
 /// Something that breaks a convention: one line, with the place.
 type Finding = String;
 
+fn main() -> ExitCode {
+    xtask::exit_code(run(&Flags::parse()))
+}
+
 /// Runs all checks and fails with all findings.
 ///
 /// # Errors
 /// A convention is broken, or a check could not be made.
-pub fn run(flags: &Flags) -> Result<()> {
+fn run(flags: &Flags) -> Result<()> {
     let root = shell::root();
     if flags.cycles {
         return cycles::print(&root);
@@ -66,14 +67,11 @@ pub fn run(flags: &Flags) -> Result<()> {
     findings.extend(figures::check(&root)?);
     findings.extend(words::check(&root)?);
     if !flags.sources_only {
-        // Clippy also holds `undocumented_unsafe_blocks`: no unsafe block without its reason.
-        let formatter = ["fmt", "--all", "--check", "--", "--quiet"];
-        let clippy = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
-        for arguments in [&formatter[..], &clippy[..]] {
-            if let Err(error) = shell::run(shell::cargo().args(arguments)) {
-                findings.push(format!("{error:#}"));
-            }
-        }
+        let formatted = || shell::run(shell::cargo().args(["fmt", "--all", "--check", "--", "--quiet"]));
+        let clippy = || if flags.no_clippy { Ok(()) } else { xtask::clippy() };
+        findings.extend(
+            [formatted(), clippy()].into_iter().filter_map(Result::err).map(|error| format!("{error:#}")),
+        );
         if !flags.built {
             shell::run(shell::cargo().args(["build", "--quiet", "-p", "radrm-shim"]))?;
         }

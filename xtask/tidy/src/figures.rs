@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::Result;
+use xtask::gpu::figures;
 
 use super::Finding;
-use crate::gpu::figures;
 
 /// Finds a README that tells something else than the kept results.
 pub fn check(root: &Path) -> Result<Option<Finding>> {

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use syn::{Fields, GenericArgument, Item, ItemEnum, ItemStruct, PathArguments, Type};
+use xtask::files::files_below;
 
 use super::attributes::{attribute, doc, has};
-use crate::dist::files_below;
 
 /// A page about one type and all that it holds.
 pub struct Page {

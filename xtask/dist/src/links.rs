@@ -64,7 +64,7 @@ fn moved(text: &str, place: impl Fn(&str) -> Option<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{dist, docs, shell};
+    use xtask::{files::files_below, shell};
 
     fn readme() -> String {
         std::fs::read_to_string(shell::root().join("README.md")).unwrap()
@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn links_in_a_package_lead_to_files_of_the_package() {
-        let pages = dist::files_below(&shell::root().join("docs")).unwrap();
+        let pages = files_below(&shell::root().join("docs")).unwrap();
         let mut shipped: BTreeSet<&str> = pages.keys().map(String::as_str).collect();
-        shipped.extend(docs::GENERATED);
+        shipped.extend(xtask_docs::GENERATED);
         shipped.extend(["LICENSE-APACHE", "LICENSE-MIT"]);
         let all = targets(&readme());
         let kept = targets(&beside(&readme(), &shipped));

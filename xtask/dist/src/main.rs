@@ -25,13 +25,14 @@ mod wheel;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 use sha2::{Digest, Sha256};
 
-use crate::shell;
-
-pub use tree::files_below;
+use xtask::files::files_below;
+use xtask::shell;
 
 /// Packages in one line.
 const SUMMARY: &str = "GPU memory of any program: recorded, limited, scheduled";
@@ -51,8 +52,9 @@ mod scripts {
     pub const REMOVED: &str = include_str!("../../data/package/postrm");
 }
 
-/// Options of `dist`.
-#[derive(clap::Args)]
+/// Make packages in target/dist: a tarball, a wheel, a .deb, an .rpm, checksums.
+#[derive(clap::Parser)]
+#[command(name = "cargo xtask dist")]
 pub struct Flags {
     /// The oldest glibc that the packages run on.
     #[arg(long, default_value = "2.28")]
@@ -86,11 +88,15 @@ pub struct Release {
     pub tree: Vec<tree::Entry>,
 }
 
+fn main() -> ExitCode {
+    xtask::exit_code(run(&Flags::parse()))
+}
+
 /// Makes all packages and their checksums.
 ///
 /// # Errors
 /// Something does not build, or a file needs a newer glibc than stated.
-pub fn run(flags: &Flags) -> Result<()> {
+fn run(flags: &Flags) -> Result<()> {
     let out = match &flags.out {
         Some(folder) => folder.clone(),
         None => {

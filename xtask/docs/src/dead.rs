@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::dist::files_below;
+use xtask::files::files_below;
 
 /// Pages that repeat the others' links from another folder.
 const REPEATED: [&str; 3] = ["print.html", "404.html", "toc.html"];

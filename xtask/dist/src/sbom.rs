@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use xtask::shell;
 
 use super::Release;
 use super::tree::LIBRARIES;
-use crate::shell;
 
 /// Writes `radrm-VERSION.cdx.json`: every crate that the shipped programs and libraries depend on, with its version and
 /// licence.

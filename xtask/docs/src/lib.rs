@@ -17,8 +17,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::dist::files_below;
-use crate::shell;
+use xtask::files::files_below;
+use xtask::shell;
 
 /// The program that builds the book, as `cargo install` gets it.
 const MDBOOK: &str = "0.5.4";
@@ -27,8 +27,9 @@ const MDBOOK: &str = "0.5.4";
 pub const GENERATED: [&str; 4] =
     ["commands.md", "configuration.md", types::PAGES[0].name, types::PAGES[1].name];
 
-/// Options of `docs`.
-#[derive(clap::Args)]
+/// Build the book in target/book from docs, the command lines and the types of the configuration.
+#[derive(clap::Parser)]
+#[command(name = "cargo xtask docs")]
 pub struct Flags {
     /// Write the pages of the book as Markdown to target/book-source, and build no HTML.
     #[arg(long)]

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
+use xtask::files::files_below;
+use xtask_docs::GENERATED;
 
 use super::Finding;
-use crate::dist::files_below;
-use crate::docs::GENERATED;
 
 /// Documents beside the pages of the book.
 const DOCUMENTS: [&str; 2] = ["README.md", "ARCHITECTURE.md"];

@@ -4,14 +4,13 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::Finding;
 use crate::shell;
 
 /// The oldest glibc into whose programs the shim loads.
 pub const FLOOR: (u32, u32) = (2, 34);
 
 /// Finds symbols of a newer glibc than the floor.
-pub fn check(library: &Path) -> Result<Vec<Finding>> {
+pub fn check(library: &Path) -> Result<Vec<String>> {
     let table = shell::read(shell::command("objdump").arg("-T").arg(library))?;
     Ok(above_floor(&table)
         .into_iter()

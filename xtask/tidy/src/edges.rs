@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
+use xtask::shell;
 
 use super::Finding;
-use crate::shell;
 
 /// Normal dependencies inside the workspace: `crate: may use...`. A crate that is not listed here
 /// must be added, so that no crate joins the map unnoticed.

@@ -1,0 +1,40 @@
+//! What the developer commands share. A command that needs large crates is a package of its own, so that the others do
+//! not wait for its build.
+
+pub mod files;
+pub mod glibc;
+pub mod gpu;
+pub mod shell;
+pub mod sources;
+pub mod venv;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+/// Exit code of a developer command; prints its error.
+pub fn exit_code(done: Result<()>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Checks all packages with clippy, which also rejects an unsafe block without its reason.
+///
+/// # Errors
+/// Clippy has something to report.
+pub fn clippy() -> Result<()> {
+    shell::run(shell::cargo().args([
+        "clippy",
+        "--quiet",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))
+}
