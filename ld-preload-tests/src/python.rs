@@ -1,8 +1,12 @@
 //! The interpreter that clients from PyPI run in.
 
-use std::{env, path::PathBuf, process::Command};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use crate::artifacts;
+use crate::{artifacts, programs};
 
 /// The interpreter of the virtual environment with `clients/requirements.txt`; `None`, said aloud,
 /// where there is none.
@@ -23,6 +27,13 @@ pub fn interpreter() -> Option<PathBuf> {
 pub fn torch() -> Option<PathBuf> {
     let named = env::var_os("RADRM_TEST_TORCH_PYTHON").map(PathBuf::from);
     if_there(named.unwrap_or_else(|| below_target("venv-torch")), "cargo xtask venv")
+}
+
+/// A program that has a server with PyTorch fork what this interpreter would run (`clients/torch_server.py`); `None`
+/// where there is no server, or it has another interpreter. `cargo xtask test` starts one.
+pub fn forked(python: &Path) -> Option<PathBuf> {
+    env::var_os("RADRM_TEST_TORCH_SERVER")?;
+    (torch()? == python).then(|| programs::compile("torch_start.c", &[]))
 }
 
 /// The interpreter of a virtual environment with another framework, `venv-jax` for instance; `None`, said aloud, where

@@ -3,6 +3,7 @@
 mod junit;
 mod phases;
 mod table;
+mod torch;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -119,9 +120,18 @@ pub fn run(flags: &Flags) -> Result<()> {
     }
     // Everything was built above; a build inside each test would only wait for the others.
     runner.env("RADRM_TEST_NO_BUILD", "1");
-    for (variable, path) in
-        [("RADRM_TEST_PYTHON", clients), ("RADRM_TEST_TORCH_PYTHON", torch), ("RADRM_TEST_GENUINE", genuine)]
-    {
+    let server = torch.as_deref().and_then(|python| {
+        let started = torch::Server::start(python);
+        started
+            .inspect_err(|error| eprintln!("xtask: each dry run imports PyTorch by itself: {error:#}"))
+            .ok()
+    });
+    for (variable, path) in [
+        ("RADRM_TEST_PYTHON", clients),
+        ("RADRM_TEST_TORCH_PYTHON", torch),
+        ("RADRM_TEST_TORCH_SERVER", server.as_ref().map(torch::Server::socket)),
+        ("RADRM_TEST_GENUINE", genuine),
+    ] {
         if let Some(path) = path {
             runner.env(variable, path);
         }
@@ -130,6 +140,7 @@ pub fn run(flags: &Flags) -> Result<()> {
         eprintln!("xtask: {error:#}");
         failed.push("tests");
     }
+    drop(server);
     if flags.times {
         write_times(&phases)?;
     }

@@ -1,6 +1,6 @@
 //! Runs a dry run and reads what it told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use radrm_preload_tests::{
@@ -10,6 +10,7 @@ use radrm_preload_tests::{
 use serde_json::Value;
 use tempfile::TempDir;
 
+use radrm_preload_tests::python::forked;
 pub use radrm_preload_tests::python::torch as python;
 
 /// Seconds that a dry run has: many times what it takes, for machines that do other things too.
@@ -67,13 +68,33 @@ impl DryRun {
     }
 }
 
-/// Runs `radrm-run --dry-run OPTIONS -- python ARGUMENTS`, everything temporary in a folder of its own.
+/// What stands for Python in a command: a program that has a server with PyTorch fork it, or Python where there is no
+/// server.
+pub fn fast(python: &Path) -> PathBuf {
+    forked(python).unwrap_or_else(|| python.to_owned())
+}
+
+/// Runs `radrm-run --dry-run OPTIONS -- python ARGUMENTS`, everything temporary in a folder of its own, by [`fast`].
+pub fn dry_run(python: &Path, options: &[&str], arguments: &[&str]) -> DryRun {
+    run(&fast(python), options, &[], arguments)
+}
+
+/// As [`dry_run`], by Python itself: for what depends on how Python, PyTorch or the hook start and end.
+pub fn plain_dry_run(python: &Path, options: &[&str], arguments: &[&str]) -> DryRun {
+    run(python, options, &[], arguments)
+}
+
+/// As [`plain_dry_run`], with variables: libraries read theirs while they are loaded.
 pub fn dry_run_with(
-    python: &PathBuf,
+    python: &Path,
     options: &[&str],
     variables: &[(&str, &str)],
     arguments: &[&str],
 ) -> DryRun {
+    run(python, options, variables, arguments)
+}
+
+fn run(program: &Path, options: &[&str], variables: &[(&str, &str)], arguments: &[&str]) -> DryRun {
     for library in [
         "libradrm.so",
         "libradrm_emulated_cuda.so",
@@ -90,7 +111,7 @@ pub fn dry_run_with(
         .arg(format!("--json={}", report.display()))
         .args(options)
         .arg("--")
-        .arg(python)
+        .arg(program)
         .args(arguments)
         .env("TMPDIR", place.path())
         .envs(variables.iter().copied());
@@ -98,8 +119,4 @@ pub fn dry_run_with(
     let text = std::fs::read(&report).unwrap_or_default();
     let report = serde_json::from_slice(&text).unwrap_or_default();
     DryRun { ended, report, place }
-}
-
-pub fn dry_run(python: &PathBuf, options: &[&str], arguments: &[&str]) -> DryRun {
-    dry_run_with(python, options, &[], arguments)
 }

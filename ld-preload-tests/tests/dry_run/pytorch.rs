@@ -3,18 +3,19 @@
 //! PyTorch comes from the environment that `cargo xtask venv` makes; without it these tests say that they are
 //! skipped, and `cargo xtask test` fails.
 
+use std::path::Path;
 use std::process::Command;
 
 use radrm_collector::dataset::{Dataset, Filter};
 use radrm_preload_tests::{artifacts, child, python::script};
 use serde_json::Value;
 
-use super::harness::{PATIENCE, dry_run, dry_run_with, python};
+use super::harness::{DryRun, PATIENCE, dry_run, dry_run_with, fast, plain_dry_run, python};
 
 #[test]
 fn gpt2_small_takes_what_the_real_allocator_takes_and_little_of_the_host() {
     let Some(python) = python() else { return };
-    let run = dry_run(&python, &[], &[&script("dry_run_gpt2.py")]).ok();
+    let run = plain_dry_run(&python, &[], &[&script("dry_run_gpt2.py")]).ok();
     assert_eq!(run.peak(), (5803.5, 6200.0));
     assert_eq!(run.ended.stdout.lines().last(), Some("5803.5 6200.0"), "the program sees the same");
     let resident = run.report["dry_run"]["host_memory"].as_u64().expect("host memory");
@@ -33,12 +34,43 @@ fn gpt2_small_takes_what_the_real_allocator_takes_and_little_of_the_host() {
     run.leaves_nothing();
 }
 
+/// Everything that a report has of memory and work; times, processes and the host are those of one run.
+fn figures(run: &DryRun) -> Value {
+    let (mut found, mut tensors) = (run.report["dry_run"].clone(), run.report["tensors"].clone());
+    for of_one_run in ["host_memory", "seconds"] {
+        found[of_one_run] = Value::Null;
+    }
+    for process in tensors.as_array_mut().into_iter().flatten() {
+        process["pid"] = Value::Null;
+        for line in process["gpus"][0]["lines"].as_array_mut().into_iter().flatten() {
+            // The server is the outermost frame.
+            let frames = line["stack"].as_array_mut().into_iter().flatten();
+            let own = frames.filter(|frame| !frame.to_string().contains("torch_server.py"));
+            line["stack"] = own.map(|frame| frame.take()).collect();
+        }
+    }
+    let kernel = |kernel: &Value| serde_json::json!([kernel["name"], kernel["launches"]]);
+    let kernels: Value = run.report["kernels"].as_array().into_iter().flatten().map(kernel).collect();
+    serde_json::json!({ "dry_run": found, "kernels": kernels, "tensors": tensors })
+}
+
+/// What other tests measure in processes that the server forks is what a program by itself takes.
+#[test]
+fn a_forked_start_has_all_figures_of_a_plain_one() {
+    let Some(python) = python() else { return };
+    let plain = plain_dry_run(&python, &["--stacks=tensors"], &[&script("dry_run_gpt2.py")]).ok();
+    let forked = dry_run(&python, &["--stacks=tensors"], &[&script("dry_run_gpt2.py")]).ok();
+    assert_eq!(forked.ended.stdout, plain.ended.stdout);
+    assert_ne!(figures(&plain)["tensors"][0]["gpus"][0]["lines"], Value::Null, "nothing was compared");
+    assert_eq!(figures(&forked), figures(&plain));
+}
+
 #[test]
 fn a_program_that_looks_for_pytorch_before_it_loads_it_is_watched() {
     let Some(python) = python() else { return };
     // As vLLM and transformers do.
     let code = "import importlib.util; importlib.util.find_spec('torch'); import torch; torch.zeros(8 << 20, device='cuda')";
-    let run = dry_run(&python, &[], &["-c", code]).ok();
+    let run = plain_dry_run(&python, &[], &["-c", code]).ok();
     assert_eq!(run.peak(), (32.0, 32.0));
 }
 
@@ -147,7 +179,7 @@ fn the_largest_batch_is_found() {
     let place = tempfile::tempdir().unwrap();
     let profile = place.path().join("a.radrm");
     command.arg("--dry-run").args(options).arg("--stacks=tensors").arg("-o").arg(&profile);
-    command.arg("--").arg(&python).arg(script("dry_run_gpt2.py")).env("TMPDIR", place.path());
+    command.arg("--").arg(fast(&python)).arg(script("dry_run_gpt2.py")).env("TMPDIR", place.path());
     let ended = child::run(command, 2 * PATIENCE).ok();
     let said = &ended.stderr;
     let found = said.lines().find_map(|line| line.split("that fits is ").nth(1)?.parse::<u64>().ok());
@@ -306,7 +338,7 @@ fn compiled_models_run_with_triton() {
                 for _ in range(2):\n    \
                     compiled(torch.randn(32, 64, device='cuda')).sum().backward()\n    \
                     optimizer.step()\n";
-    let run = dry_run(&python, &["--emulate", "A100-40GB"], &["-c", code]).ok();
+    let run = plain_dry_run(&python, &["--emulate", "A100-40GB"], &["-c", code]).ok();
     let kernels = run.report["kernels"].as_array().expect("kernels");
     assert!(
         kernels.iter().any(|kernel| kernel["name"].as_str().is_some_and(|name| name.contains("triton_")))
@@ -327,7 +359,7 @@ held = torch.empty(8 << 30, dtype=torch.uint8, device='cuda')
 fn a_program_that_ends_without_handlers_gets_the_drivers_figures() {
     let Some(python) = python() else { return };
     for (how, fits) in [("exit", true), ("kill", false)] {
-        let run = dry_run(&python, &[], &["-c", ENDS, how]);
+        let run = plain_dry_run(&python, &[], &["-c", ENDS, how]);
         let found = &run.report["dry_run"];
         assert!(found["gpus"][0]["held_peak"].as_u64() > Some(8 << 30), "{how}: {found:#}");
         assert_eq!(found["gpus"][0]["phases"], serde_json::json!({}), "{how}");
@@ -340,7 +372,7 @@ fn a_program_that_ends_without_handlers_gets_the_drivers_figures() {
 #[test]
 fn a_program_that_fails_fits_nowhere() {
     let Some(python) = python() else { return };
-    let run = dry_run(&python, &[], &["-c", ENDS, "fail"]);
+    let run = plain_dry_run(&python, &[], &["-c", ENDS, "fail"]);
     assert_eq!(run.ended.status.code(), Some(3), "{}", run.ended.stderr);
     assert!(run.figure("whole", "allocated") >= 8192.0);
     assert_eq!(run.report["dry_run"]["fits"], Value::Array(Vec::new()));
@@ -350,17 +382,20 @@ fn a_program_that_fails_fits_nowhere() {
 fn a_compiled_program_meets_no_hook_of_ours() {
     let Some(python) = python() else { return };
     for how in ["module", "in place", "function"] {
-        let run = dry_run(&python, &[], &[&script("dry_run_compiled.py"), how]).ok();
+        let run = plain_dry_run(&python, &[], &[&script("dry_run_compiled.py"), how]).ok();
         assert!(run.peak().1 > 0.0, "{how}");
     }
 }
 
+/// [`dry_run`], or [`plain_dry_run`] where the compiler must be loaded behind the hook.
+type Start = fn(&Path, &[&str], &[&str]) -> DryRun;
+
 /// Each in a process of its own: the first graph of a process puts functions back that were replaced.
 #[track_caller]
-fn tracers_meet_pytorchs_own_functions(cases: &[&str]) {
+fn tracers_meet_pytorchs_own_functions(start: Start, cases: &[&str]) {
     let Some(python) = python() else { return };
     for case in cases {
-        let run = dry_run(&python, &[], &[&script("dry_run_tracers.py"), case]);
+        let run = start(&python, &[], &[&script("dry_run_tracers.py"), case]);
         assert!(run.ended.status.success(), "{case}: {}", run.ended.stderr);
         assert!(run.peak().0 > 0.0, "{case}: it was no dry run");
     }
@@ -368,22 +403,25 @@ fn tracers_meet_pytorchs_own_functions(cases: &[&str]) {
 
 #[test]
 fn replaced_functions_equal_their_originals_and_rest_below_modes() {
-    tracers_meet_pytorchs_own_functions(&["functions", "modes"]);
+    tracers_meet_pytorchs_own_functions(dry_run, &["functions", "modes"]);
 }
 
 #[test]
 fn torchscript_meets_pytorchs_own_functions() {
-    tracers_meet_pytorchs_own_functions(&["script", "trace", "trace_module"]);
+    tracers_meet_pytorchs_own_functions(dry_run, &["script", "trace", "trace_module"]);
 }
 
 #[test]
 fn graphs_and_exports_meet_pytorchs_own_functions() {
-    tracers_meet_pytorchs_own_functions(&["make_fx", "symbolic_trace", "export", "export_strict"]);
+    tracers_meet_pytorchs_own_functions(
+        plain_dry_run,
+        &["make_fx", "symbolic_trace", "export", "export_strict"],
+    );
 }
 
 #[test]
 fn the_compiler_meets_pytorchs_own_functions_also_ahead_of_time() {
-    tracers_meet_pytorchs_own_functions(&["compiled", "ahead", "ahead_values"]);
+    tracers_meet_pytorchs_own_functions(plain_dry_run, &["compiled", "ahead", "ahead_values"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use radrm_preload_tests::python::script;
 use serde_json::Value;
 
-use super::harness::{DryRun, dry_run, dry_run_with, python};
+use super::harness::{DryRun, dry_run, dry_run_with, plain_dry_run, python};
 
 /// What a run recorded of its only process and GPU.
 #[track_caller]
@@ -112,7 +112,7 @@ fn agrees_with_the_snapshot(run: &DryRun) {
 #[test]
 fn tensors_are_those_of_pytorchs_own_snapshot() {
     let Some(python) = python() else { return };
-    let run = dry_run(&python, &["--stacks=tensors"], &[&script("dry_run_tensors.py")]).ok();
+    let run = plain_dry_run(&python, &["--stacks=tensors"], &[&script("dry_run_tensors.py")]).ok();
     agrees_with_the_snapshot(&run);
     let of = categories(tensors(&run));
     assert!(of["gradients"] > 0 && of["optimizer_state"] > of["parameters"], "{of:?}");
@@ -147,9 +147,9 @@ fn compiled_code_runs_as_without_the_recorder() {
     let Some(python) = python() else { return };
     let client = script("dry_run_compiled.py");
     for how in ["module", "in place", "function"] {
-        let plain = dry_run(&python, &[], &[&client, how]).ok();
+        let plain = plain_dry_run(&python, &[], &[&client, how]).ok();
         // The compiler refuses what it cannot trace, such as hooks.
-        let run = dry_run(&python, &["--stacks=tensors"], &[&client, how]).ok();
+        let run = plain_dry_run(&python, &["--stacks=tensors"], &[&client, how]).ok();
         assert_eq!((&run.ended.stdout, run.peak()), (&plain.ended.stdout, plain.peak()), "{how}");
         adds_up(&run);
         let remarks = run.report["tensors"][0]["remarks"].to_string();
