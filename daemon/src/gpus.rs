@@ -17,8 +17,8 @@ use radrm_protocol::wire::GpuRow;
 use radrm_scheduler_core::Permille;
 
 use super::config::{Config, EMBEDDED};
-use super::engine::Message;
 use super::error::DaemonError;
+use super::message::Message;
 
 /// The GPUs that jobs are placed on.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use radrm_console::output;
 use radrm_http::{Answer, Bounds, Request, Server};
 
-use super::engine::Message;
+use super::message::Message;
 use super::metrics;
 
 const SERVER: Server = Server {

@@ -13,8 +13,8 @@ use radrm_protocol::wire::{self, Request, Response};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::engine::Message;
 use super::error::DaemonError;
+use super::message::Message;
 use super::peer::Peer;
 
 /// Connections at the same time, of all and of one user.

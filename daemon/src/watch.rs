@@ -12,8 +12,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
 use super::descriptors;
-use super::engine::Message;
 use super::error::DaemonError;
+use super::message::Message;
 
 /// A job and its attempt.
 pub(crate) type Attempt = (u64, u32);

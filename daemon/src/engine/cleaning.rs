@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::Message;
+use crate::message::Message;
 
 /// Removes the folders that did not change within this time, on a thread of its own, which reports those that are
 /// gone; false if there is no thread.

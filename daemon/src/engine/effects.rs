@@ -21,14 +21,15 @@ use radrm_protocol::wire::HostLimits;
 use radrm_scheduler_core::HostNeed;
 use radrm_telemetry::Segment;
 
+use super::cleaning;
 use super::paths::Paths;
 use super::sweep::{self, Marks};
-use super::{Message, cleaning};
 use crate::descriptors;
 use crate::dry_run::{self, NodeLoad};
 use crate::error::DaemonError;
 use crate::hooks::{self, Call};
 use crate::host;
+use crate::message::Message;
 use crate::mps;
 use crate::status::{self, Report, Status};
 use crate::supervisor::{self, Order, WORD};

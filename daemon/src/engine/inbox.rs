@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use radrm_protocol::wire::Request;
 
-use super::Message;
+use crate::message::Message;
 
 /// The most messages that are handled at once, new jobs among them with one write.
 const BATCH: usize = 512;

@@ -53,18 +53,15 @@ use radrm_scheduler_core::{Decision, Event};
 
 use self::core::Core;
 use super::config::Config;
-use super::dry_run;
 use super::error::DaemonError;
 use super::events::Log;
 use super::gates::Gates;
-use super::gpus::{Gpus, Poll, Unmanaged};
+use super::gpus::Gpus;
 use super::history::History;
 use super::launch_slots::LaunchSlots;
-use super::metrics::Figures;
+use super::message::Message;
 use super::numbers::Numbers;
-use super::peer::Peer;
 use super::store::Store;
-use super::suspend::Answer;
 use super::time::Now;
 use super::watch::{Attempt, Watch};
 
@@ -82,33 +79,6 @@ use sharing::Companies;
 use suspend_manager::SuspendManager;
 use targets::Targets;
 use timers::{Timer, Timers};
-
-/// What the engine gets.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// A client asks.
-    Asked(Peer, Request, Sender<Response>),
-    /// A supervisor is gone.
-    SupervisorEnded(Attempt),
-    /// A helper that suspends a job or brings it back is gone, with its answer if it gave one.
-    Suspension(Attempt, Option<Answer>),
-    /// GPUs were polled.
-    Polled(Poll),
-    /// An epilog has ended, and how it failed.
-    EpilogEnded(Attempt, Result<(), DaemonError>),
-    /// Processes without the shim.
-    Audited(Vec<Unmanaged>),
-    /// The files of these jobs, which ended long ago, are gone.
-    Removed(Vec<u64>),
-    /// The helper of a job's dry run is gone, with its answer.
-    DryRunEnded(u64, dry_run::Answer),
-    /// The text of `/metrics`.
-    Metrics(Sender<Figures>),
-    /// The configuration is to be read again.
-    Reload,
-    /// The daemon is to end. Jobs run on.
-    Stop,
-}
 
 /// A job that was started is polled this often until its program is there.
 const STARTING: Duration = Duration::from_millis(20);

@@ -9,7 +9,9 @@ use std::time::Instant;
 use radrm_scheduler_core::{JobId, Millis, Outcome, Verdict};
 
 use super::*;
+use crate::gpus::Poll;
 use crate::history::History;
+use crate::peer::Peer;
 use crate::store::Stage;
 use radrm_os::nvml::Gpu;
 use radrm_protocol::spec::Spec;

@@ -22,9 +22,9 @@ use radrm_protocol::wire::Response;
 use radrm_scheduler_core::Bytes;
 
 use crate::config::Config;
-use crate::engine::Message;
 use crate::error::DaemonError;
 use crate::gpus::{self, Gpus};
+use crate::message::Message;
 use crate::metrics::{Figures, JobMemory};
 use crate::{NAME, http, server};
 

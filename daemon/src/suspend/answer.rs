@@ -16,8 +16,8 @@ use radrm_os::ProcessIdentity;
 use rustix::fs::{FlockOperation, flock};
 
 use super::{Answer, Order, WORD};
-use crate::engine::Message;
 use crate::error::DaemonError;
+use crate::message::Message;
 use crate::status::put;
 use crate::supervisor;
 use crate::watch::Attempt;

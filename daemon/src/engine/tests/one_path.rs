@@ -29,7 +29,7 @@ use crate::error::DaemonError;
 use crate::gpus::Sample;
 use crate::status::End;
 use crate::supervisor::Order;
-use crate::suspend;
+use crate::suspend::{self, Answer};
 
 const GPUS: u32 = 4;
 const CPUS: u32 = 16;
