@@ -12,18 +12,15 @@ mod magm;
 mod miso;
 mod mug;
 mod muri;
+mod name;
 mod round_robin;
 mod tiresias;
 mod worst_fit;
 mod xu;
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
 pub(crate) use company::Company;
 pub(crate) use miso::best as best_slices;
+pub use name::{NoSuchPolicy, Policy};
 
 use crate::host::HostEffect;
 use crate::interference::both;
@@ -184,119 +181,30 @@ fn signed(bytes: Bytes) -> i64 {
     i64::try_from(bytes.0 >> 10).unwrap_or(i64::MAX)
 }
 
-macro_rules! policies {
-    ($($(#[$meta:meta])* $variant:ident, $name:literal, $rules:expr;)*) => {
-        /// How a device is chosen among those that would do.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum Policy {
-            $($(#[$meta])* #[serde(rename = $name)] $variant,)*
-        }
-
-        impl Policy {
-            /// All, in the order of the documentation.
-            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
-
-            /// Its name in files and on command lines.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)*
-                }
-            }
-
-            /// Whether it is one of the thesis's (RAD-RM), and not of another system or this one's own.
-            #[must_use]
-            pub fn is_thesis(self) -> bool {
-                self.rules().is_thesis()
-            }
-
-            pub(crate) fn rules(self) -> &'static dyn Rules {
-                match self {
-                    $(Self::$variant => &$rules,)*
-                }
-            }
-        }
-    };
-}
-
-policies! {
-    /// Idle devices only.
-    Exclusive, "exclusive", exclusive::Exclusive;
-    /// One device after the other.
-    RoundRobin, "round-robin", round_robin::RoundRobin;
-    /// Most available GPU memory.
-    Magm, "magm", magm::Magm;
-    /// Least utilised GPU: lowest SM activity.
-    Lug, "lug", lug::Lug;
-    /// Most utilised GPU: fills one before the next.
-    Mug, "mug", mug::Mug;
-    /// The lowest number.
-    FirstFit, "first-fit", first_fit::FirstFit;
-    /// The least memory left over.
-    BestFit, "best-fit", best_fit::BestFit;
-    /// The most memory left over. With exact needs the same as `magm`.
-    WorstFit, "worst-fit", worst_fit::WorstFit;
-    /// Predicted use adds up to a whole device (TPDS '22).
-    Horus, "horus", horus::Horus;
-    /// The least slowdown by a linear model (HotCloud '19).
-    Xu, "xu", xu::Xu;
-    /// Indolent packing by pairs of jobs, the shortest first (ASPLOS '23).
-    Lucid, "lucid", lucid::Lucid;
-    /// Interleaving of stages by pairs of jobs, the shortest first (SIGCOMM '22).
-    Muri, "muri", muri::Muri;
-    /// Two queues by the GPU time that jobs got, devices taken back for the first (NSDI '19).
-    Tiresias, "tiresias", tiresias::Tiresias;
-    /// Slices of a device that are made anew for each company of jobs (SoCC '22).
-    Miso, "miso", miso::Miso;
-    /// Memory fit and predicted slowdown together: the place where the devices get most done in
-    /// sum, if sharing pays at all, with the tightest memory fit among equals.
-    #[default]
-    Aware, "aware", aware::Aware;
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+impl Policy {
+    /// Whether it is one of the thesis's (RAD-RM), and not of another system or this one's own.
+    #[must_use]
+    pub fn is_thesis(self) -> bool {
+        self.rules().is_thesis()
     }
-}
 
-/// A policy's name that is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no policy {name}; there are {all}", all = Policy::ALL.map(Policy::name).join(", "))]
-pub struct NoSuchPolicy {
-    name: String,
-}
-
-impl FromStr for Policy {
-    type Err = NoSuchPolicy;
-    fn from_str(name: &str) -> Result<Self, NoSuchPolicy> {
-        let short = match name {
-            "rr" => "round-robin",
-            other => other,
-        };
-        Self::ALL
-            .into_iter()
-            .find(|policy| policy.name() == short)
-            .ok_or_else(|| NoSuchPolicy { name: name.to_owned() })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_policy_is_found_by_its_name() {
-        for policy in Policy::ALL {
-            assert_eq!(policy.name().parse(), Ok(policy));
-            assert_eq!(serde_json::to_value(policy).unwrap(), policy.name());
+    pub(crate) fn rules(self) -> &'static dyn Rules {
+        match self {
+            Self::Exclusive => &exclusive::Exclusive,
+            Self::RoundRobin => &round_robin::RoundRobin,
+            Self::Magm => &magm::Magm,
+            Self::Lug => &lug::Lug,
+            Self::Mug => &mug::Mug,
+            Self::FirstFit => &first_fit::FirstFit,
+            Self::BestFit => &best_fit::BestFit,
+            Self::WorstFit => &worst_fit::WorstFit,
+            Self::Horus => &horus::Horus,
+            Self::Xu => &xu::Xu,
+            Self::Lucid => &lucid::Lucid,
+            Self::Muri => &muri::Muri,
+            Self::Tiresias => &tiresias::Tiresias,
+            Self::Miso => &miso::Miso,
+            Self::Aware => &aware::Aware,
         }
-        assert_eq!("rr".parse(), Ok(Policy::RoundRobin));
-        let wrong = "fastest".parse::<Policy>().unwrap_err().to_string();
-        assert_eq!(
-            wrong,
-            "there is no policy fastest; there are exclusive, round-robin, magm, lug, mug, first-fit, best-fit, \
-             worst-fit, horus, xu, lucid, muri, tiresias, miso, aware"
-        );
     }
 }

@@ -23,7 +23,7 @@ const FILES: [(&str, &[&str], &str); 2] = [
             "daemon/src/slurm/settings.rs",
             "scheduler-core/src/settings.rs",
             "scheduler-core/src/ladder.rs",
-            "scheduler-core/src/policy/mod.rs",
+            "scheduler-core/src/policy/name.rs",
             "estimator/src/interference/formula.rs",
             "base/src/run.rs",
         ],

@@ -61,7 +61,7 @@ impl Sources {
                     variants.map(|it| (it.ident.to_string(), cased(&it.ident, &case), doc(&it.attrs)));
                 self.add_enum(&item.ident.to_string(), named.collect());
             }
-            // The policies are listed once, for their enum and their rules.
+            // The policies are listed once, for their enum and their names.
             Item::Macro(item) if item.mac.path.is_ident("policies") => {
                 self.add_enum("Policy", item.mac.parse_body::<Policies>()?.0);
             }
@@ -224,8 +224,6 @@ impl Parse for Policies {
             let variant: Ident = input.parse()?;
             input.parse::<Token![,]>()?;
             let name: LitStr = input.parse()?;
-            input.parse::<Token![,]>()?;
-            input.parse::<Expr>()?;
             input.parse::<Token![;]>()?;
             all.push((variant.to_string(), name.value(), doc(&attributes)));
         }

@@ -1,0 +1,111 @@
+//! Names of policies: how a device is chosen among those that would do. Their rules have a file each.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! policies {
+    ($($(#[$meta:meta])* $variant:ident, $name:literal;)*) => {
+        /// Policy by which a device is chosen among those that would do.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Policy {
+            $($(#[$meta])* #[serde(rename = $name)] $variant,)*
+        }
+
+        impl Policy {
+            /// All, in the order of the documentation.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// Its name in files and on command lines.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+policies! {
+    /// Idle devices only.
+    Exclusive, "exclusive";
+    /// One device after the other.
+    RoundRobin, "round-robin";
+    /// Most available GPU memory.
+    Magm, "magm";
+    /// Least utilised GPU: lowest SM activity.
+    Lug, "lug";
+    /// Most utilised GPU: fills one before the next.
+    Mug, "mug";
+    /// The lowest number.
+    FirstFit, "first-fit";
+    /// The least memory left over.
+    BestFit, "best-fit";
+    /// The most memory left over. With exact needs the same as `magm`.
+    WorstFit, "worst-fit";
+    /// Predicted use adds up to a whole device (TPDS '22).
+    Horus, "horus";
+    /// The least slowdown by a linear model (HotCloud '19).
+    Xu, "xu";
+    /// Indolent packing by pairs of jobs, the shortest first (ASPLOS '23).
+    Lucid, "lucid";
+    /// Interleaving of stages by pairs of jobs, the shortest first (SIGCOMM '22).
+    Muri, "muri";
+    /// Two queues by the GPU time that jobs got, devices taken back for the first (NSDI '19).
+    Tiresias, "tiresias";
+    /// Slices of a device that are made anew for each company of jobs (SoCC '22).
+    Miso, "miso";
+    /// Memory fit and predicted slowdown together: the place where the devices get most done in
+    /// sum, if sharing pays at all, with the tightest memory fit among equals.
+    #[default]
+    Aware, "aware";
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A policy's name that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no policy {name}; there are {all}", all = Policy::ALL.map(Policy::name).join(", "))]
+pub struct NoSuchPolicy {
+    name: String,
+}
+
+impl FromStr for Policy {
+    type Err = NoSuchPolicy;
+    fn from_str(name: &str) -> Result<Self, NoSuchPolicy> {
+        let short = match name {
+            "rr" => "round-robin",
+            other => other,
+        };
+        Self::ALL
+            .into_iter()
+            .find(|policy| policy.name() == short)
+            .ok_or_else(|| NoSuchPolicy { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_found_by_its_name() {
+        for policy in Policy::ALL {
+            assert_eq!(policy.name().parse(), Ok(policy));
+            assert_eq!(serde_json::to_value(policy).unwrap(), policy.name());
+        }
+        assert_eq!("rr".parse(), Ok(Policy::RoundRobin));
+        let wrong = "fastest".parse::<Policy>().unwrap_err().to_string();
+        assert_eq!(
+            wrong,
+            "there is no policy fastest; there are exclusive, round-robin, magm, lug, mug, first-fit, best-fit, \
+             worst-fit, horus, xu, lucid, muri, tiresias, miso, aware"
+        );
+    }
+}
