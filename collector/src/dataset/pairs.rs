@@ -1,9 +1,11 @@
-//! Real runs of programs that were dry-run before: later dry runs are corrected by them.
+//! Real runs of programs that were dry-run before: later dry runs are corrected by them. Which fields pair the two is
+//! decided here and nowhere else.
 
 use std::collections::BTreeMap;
 
 use super::program::ProgramKey;
 use super::schema;
+use crate::frameworks::REPLACED;
 use radrm_base::Bytes;
 use radrm_need::{DryRun, DryRunPair, DryRunPairs};
 use rusqlite::types::ValueRef;
@@ -27,6 +29,30 @@ fn dry_run(found: ValueRef<'_>, held: i64, gpu_model: Option<String>, framework:
     let found: DryRun = found.unwrap_or_default();
     let gpu = gpu_model.unwrap_or_else(|| "GPU".to_owned());
     DryRun { held: bytes(held), gpu, framework, ..found }
+}
+
+/// The part of a row's frameworks that a dry run and a real run of one stack have in common, as the column has it. A
+/// dry run has stand-ins for the libraries of CUDA, of which only the real run shows versions.
+fn stack(framework: &str) -> Vec<&str> {
+    let mut is_replaced = false;
+    let is_common = |part: &&str| {
+        // More versions of one framework stand behind its name.
+        if !part.starts_with(|c: char| c.is_ascii_digit()) {
+            is_replaced = REPLACED.iter().any(|name| part.starts_with(name));
+        }
+        !is_replaced && !part.is_empty()
+    };
+    framework.split(", ").filter(is_common).collect()
+}
+
+/// The values of the column `framework`, without NULL, that are of the same stack as this one, as a JSON list.
+fn of_one_stack(connection: &Connection, framework: Option<&str>) -> Result<String, rusqlite::Error> {
+    let wanted = stack(framework.unwrap_or_default());
+    let mut statement = connection.prepare("SELECT DISTINCT coalesce(framework, '') FROM runs")?;
+    let all = statement.query_map([], |sql| sql.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+    let alike: Vec<&String> = all.iter().filter(|other| stack(other) == wanted).collect();
+    // A list of strings: nothing that JSON cannot hold.
+    Ok(serde_json::to_string(&alike).unwrap_or_default())
 }
 
 /// The newest complete one of a user's program at this batch size, on emulated GPUs of this model if one is named.
@@ -66,15 +92,17 @@ pub(super) fn of_stack(
         "SELECT real.gpu_model, dry.footprint_bytes, {found}, real.footprint_bytes
          FROM runs AS real JOIN runs AS dry ON dry.id = (
              SELECT id FROM runs WHERE program_key = real.program_key AND origin = 'dry_run' AND uid = real.uid
-                 AND framework IS :framework AND gpu_model IS :emulated AND bounds_need = 1 AND complete
+                 AND coalesce(framework, '') IN (SELECT value FROM json_each(:stack))
+                 AND gpu_model IS :emulated AND bounds_need = 1 AND complete
                  AND batch IS real.batch AND id < real.id
              ORDER BY id DESC LIMIT 1)
          WHERE real.origin = 'measured' AND real.emulated IS NULL AND real.bounds_need = 1 AND real.complete
-             AND real.framework IS :framework AND (:model IS NULL OR real.gpu_model = :model) AND real.footprint_bytes > 0
+             AND coalesce(real.framework, '') IN (SELECT value FROM json_each(:stack))
+             AND (:model IS NULL OR real.gpu_model = :model) AND real.footprint_bytes > 0
          ORDER BY real.id DESC LIMIT :limit"
     ))?;
     let given = named_params! {
-        ":framework": like.framework, ":emulated": like.gpu, ":model": gpu_model, ":limit": MAX_RUNS,
+        ":stack": of_one_stack(connection, like.framework.as_deref())?, ":emulated": like.gpu, ":model": gpu_model, ":limit": MAX_RUNS,
     };
     let found = statement.query_map(given, |sql| {
         let (gpu, framework) = (Some(like.gpu.clone()), like.framework.clone());
@@ -179,6 +207,30 @@ mod tests {
             ProgramKey::of(&["t0".to_owned(), "--bs".to_owned(), "8".to_owned()], Path::new("/work"), 1);
         let newest = set.0.newest_dry_run(&key, &RunFilter::default(), Some(8)).unwrap().unwrap();
         assert_eq!(newest.kind, Some(ProgramKind::Cudnn));
+    }
+
+    #[test]
+    fn a_real_runs_cuda_libraries_pair_with_a_dry_runs_stand_ins() {
+        let mut set = Fixture::new();
+        let with = |framework: &'static str| move |row| Row { framework: Some(framework.to_owned()), ..row };
+        // As the two kinds of run record one virtual environment: NVIDIA's own libraries have versions.
+        let dry = "PyTorch 2.15.0, Triton 3.6.0, CUDA runtime, cuBLAS";
+        let real = "PyTorch 2.15.0, Triton 3.6.0, CUDA runtime 13, cuBLAS 13, 13.2.0.9, cuDNN 9, NCCL 2";
+        set.add("t", Origin::DryRun, 10, with(dry));
+        set.add("t", Origin::Measured, 20, with(real));
+        for other in
+            ["PyTorch 2.14.0, Triton 3.6.0, CUDA runtime 13", "PyTorch 2.15.0, CUDA runtime 13", "cuDNN 9"]
+        {
+            set.add("t", Origin::Measured, 99, with(other));
+        }
+        let like = DryRun { framework: Some(dry.to_owned()), ..like() };
+        let found = set.0.dry_run_pairs(&like, None).unwrap();
+        assert_eq!(found.pairs.iter().map(|pair| pair.peak.0).collect::<Vec<_>>(), [20]);
+        // Of a program without a framework, whose dry run shows nothing of its libraries.
+        set.add("c", Origin::DryRun, 5, |row| Row { framework: None, ..row });
+        set.add("c", Origin::Measured, 7, with("CUDA runtime 13, cuBLAS 13"));
+        let found = set.0.dry_run_pairs(&DryRun { framework: None, ..like }, None).unwrap();
+        assert_eq!(found.pairs.iter().map(|pair| pair.peak.0).collect::<Vec<_>>(), [7]);
     }
 
     #[test]

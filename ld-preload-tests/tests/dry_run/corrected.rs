@@ -51,9 +51,16 @@ fn real_runs_of_dry_run_programs_correct_later_dry_runs() {
     let mut dataset = Dataset::open(&file).unwrap();
     for program in 1..=12 {
         let dry = Row { footprint_bytes: Some(program * GIB), ..of_program(program, &row) };
+        // A real run has NVIDIA's own libraries, with versions.
+        let with_versions = |all: &str| {
+            let all = all.replace("CUDA runtime", "CUDA runtime 13").replace("cuBLAS", "cuBLAS 13");
+            format!("{all}, cuDNN 9, NCCL 2")
+        };
+        let framework = dry.framework.as_deref().map(with_versions);
         let real = Row {
             origin: Origin::Measured,
             emulated: None,
+            framework,
             footprint_bytes: Some(program * GIB + 200 * MIB),
             ..dry.clone()
         };
@@ -70,8 +77,12 @@ fn real_runs_of_dry_run_programs_correct_later_dry_runs() {
     let row = newest();
     assert_eq!(row.predicted_upper_bytes, expected["upper"].as_u64());
     let source: Value = serde_json::from_str(row.predicted_source.as_deref().unwrap()).unwrap();
-    assert_eq!((&source["dry_run"]["runs"], &source["dry_run"]["held"]), (&12.into(), &held.into()));
-    assert_eq!((&source["dry_run"]["kind"], &corrected["kind"]), (&"other".into(), &"other".into()));
+    // In the form of every need.
+    assert_eq!(source, expected["source"]);
+    let said = &source["combined"]["said"][0]["source"]["dry_run"];
+    assert_eq!((&said["runs"], &said["held"]), (&12.into(), &held.into()));
+    assert_eq!((&said["kind"], &corrected["kind"]), (&"other".into(), &"other".into()));
+    assert_eq!(row.dry_run.map(|run| run.held.0), Some(held));
     // Text and page have it too.
     let shown = |arguments: &[&str]| {
         let mut command = Command::new(artifacts::file("radrm"));
