@@ -265,7 +265,7 @@ pub struct Plan {
     pub mark_steps: bool,
     /// The dry run, if one is wanted.
     pub dry_run: Option<crate::dry_run::flags::DryRun>,
-    /// Who knows the needs of this node's jobs, if the program that was built around this crate can ask.
+    /// Client of this node's radrmd, for the need of a dry-run program; `None`: it is not asked.
     pub node: Option<AskNode>,
     /// Another program starts the processes.
     pub attend: bool,

@@ -191,3 +191,93 @@ impl Evidence {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use radrm_base::Millis;
+
+    use super::*;
+    use crate::{NeedResolver, Source};
+
+    const GIB: u64 = 1 << 30;
+
+    /// Peaks of real and of emulated runs at batch size 8, and a dry run.
+    #[derive(Default)]
+    struct Kept {
+        real: Vec<u64>,
+        emulated: Vec<u64>,
+        dry_run: Option<DryRun>,
+        pairs: u64,
+    }
+
+    impl RunHistory for Kept {
+        type Program = str;
+        type Error = Infallible;
+
+        fn runs(&self, _: &str, of: &RunFilter<'_>) -> Result<Cow<'_, [PastRun]>, Infallible> {
+            let peaks = if of.emulated { &self.emulated } else { &self.real };
+            let run = |gib: &u64| PastRun {
+                batch: Some(8),
+                peak: Bytes(gib * GIB),
+                ran: Millis(7),
+                complete: true,
+                ..PastRun::default()
+            };
+            Ok(peaks.iter().map(run).collect())
+        }
+
+        fn newest_dry_run(
+            &self,
+            _: &str,
+            _: &RunFilter<'_>,
+            _: Option<u32>,
+        ) -> Result<Option<DryRun>, Infallible> {
+            Ok(self.dry_run.clone())
+        }
+
+        fn dry_run_pairs(&self, like: &DryRun, _: Option<&str>) -> Result<DryRunPairs, Infallible> {
+            let pair = |gib: u64| DryRunPair {
+                dry_run: DryRun { held: Bytes(gib * GIB), ..like.clone() },
+                peak: Bytes(gib * GIB + GIB),
+            };
+            Ok(DryRunPairs { gpu_model: Some("L4".into()), pairs: (1..=self.pairs).map(pair).collect() })
+        }
+    }
+
+    fn dry_run(gib: u64) -> DryRun {
+        DryRun { held: Bytes(gib * GIB), steps: 3, gpu: "L4".into(), ..DryRun::default() }
+    }
+
+    fn resolve(kept: &Kept, made: Option<&DryRun>) -> (Evidence, Need) {
+        let asked = Asked { program: "p", user: UserId(1), batch: Some(8), gpu_model: None, dry_run: made };
+        let Ok(evidence) = Evidence::of(kept, &asked, &Trained::default());
+        let job = Features { batch: Some(8), ..Features::default() };
+        let need = NeedResolver::default().resolve(&evidence.features(job)).memory.unwrap();
+        (evidence, need)
+    }
+
+    #[test]
+    fn emulated_runs_count_only_without_real_ones() {
+        let mut kept = Kept { emulated: vec![2], ..Kept::default() };
+        let (evidence, need) = resolve(&kept, None);
+        assert_eq!((evidence.emulated, need.bytes), (true, Bytes(2 * GIB)));
+        kept.real = vec![3, 4];
+        let (evidence, need) = resolve(&kept, None);
+        assert_eq!((evidence.emulated, need.bytes), (false, Bytes(4 * GIB)));
+        assert_eq!(need.source, Source::EqualRuns { runs: 2 });
+    }
+
+    #[test]
+    fn a_dry_run_that_was_just_made_counts_in_place_of_older_ones() {
+        let kept = Kept { dry_run: Some(dry_run(4)), pairs: 12, ..Kept::default() };
+        let of = |made| {
+            let (evidence, need) = resolve(&kept, made);
+            let (run, runs) = need.source.dry_run().unwrap();
+            (evidence.corrected_on, run.held.0 / GIB, runs, need.bytes.0.div_ceil(GIB))
+        };
+        assert_eq!(of(None), (Some("L4".to_owned()), 4, 12, 5));
+        assert_eq!(of(Some(&dry_run(7))), (Some("L4".to_owned()), 7, 12, 8));
+    }
+}

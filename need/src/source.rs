@@ -220,3 +220,32 @@ impl fmt::Display for Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_survives_its_text() {
+        let run = DryRun { held: Bytes(5), steps: 3, gpu: "H200".into(), ..DryRun::default() };
+        let dry_run = Source::DryRun { run: run.clone(), runs: 12 };
+        assert_eq!(dry_run.to_text(), r#"{"dry_run":{"held":5,"steps":3,"gpu":"H200","runs":12}}"#);
+        let said = |source| vec![Said { source, bytes: Bytes(7), weight: Permille::WHOLE }];
+        let combined = |stretch| Source::Combined { said: said(dry_run.clone()), stretch };
+        let own = Source::OwnDataset(Box::new(combined(Permille(1200))));
+        for source in [dry_run.clone(), Source::Declared, Source::EqualRuns { runs: 2 }, own.clone()] {
+            assert_eq!(Source::parse(&source.to_text()), Some(source));
+        }
+        assert_eq!(Source::parse("of another program"), None);
+        // Logs of older versions have no figure.
+        let early = Source::parse(r#"{"dry_run":{"steps":3,"gpu":"A100"}}"#).unwrap();
+        assert_eq!(early.dry_run().map(|(run, runs)| (run.held, runs)), Some((Bytes::ZERO, 0)));
+        assert_eq!(own.dry_run(), Some((&run, 12)));
+        let alone = [dry_run.clone(), combined(Permille::WHOLE), combined(Permille(900)), own.clone()];
+        assert_eq!(alone.map(|source| source.is_dry_run_alone()), [true, true, false, false]);
+        // What only the user's dataset shows confirms no limit.
+        let measured = Source::OwnDataset(Box::new(Source::EqualRuns { runs: 2 }));
+        assert!(!measured.is_confirmed() && Source::EqualRuns { runs: 2 }.is_confirmed());
+        assert_eq!(measured.to_string(), "measured in 2 equal runs under radrm-run");
+    }
+}

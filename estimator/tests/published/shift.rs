@@ -56,7 +56,7 @@ fn jobs() -> Option<Vec<Job>> {
     Some(jobs)
 }
 
-/// How bounds from own runs held at a site, as the scheduler keeps it (`scheduler-core/src/need/calibration.rs`).
+/// How bounds from own runs held at a site, as the scheduler keeps it (`need/src/calibration.rs`).
 struct Held {
     scores: Adaptive,
     stretch: f64,

@@ -39,7 +39,7 @@ impl fmt::Debug for AskNode {
     }
 }
 
-/// Two command lines are alike whoever is asked.
+/// Who is asked makes no difference between two plans.
 impl PartialEq for AskNode {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -168,7 +168,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("d.db");
         let mut dataset = Dataset::open(&path).unwrap();
-        rows.iter().for_each(|row| drop(dataset.add(row, None).unwrap()));
+        rows.iter().for_each(|row| _ = dataset.add(row, None).unwrap());
         expected(&profile(figures(remarks)), &RowTo::File(path), None).unwrap()
     }
 

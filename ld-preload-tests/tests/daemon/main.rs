@@ -17,6 +17,7 @@ mod known;
 mod live_trace;
 mod load;
 mod mps;
+mod one_need;
 mod restart;
 mod suspend;
 mod usage;
