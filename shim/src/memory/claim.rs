@@ -92,7 +92,10 @@ impl Claim {
             },
         };
         if cx.page.quota.is_on() && self.kind.in_quota() {
-            settle(cx, place.gpu, self.reserved.unwrap_or(0), bytes);
+            let reserved = self.reserved.unwrap_or(0);
+            if reserved != bytes {
+                settle(cx, place.gpu, reserved, bytes);
+            }
         }
         ledger::add(
             cx,

@@ -8,7 +8,7 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
-use super::sum::{self, LINE};
+use super::sum;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::store_load_barrier;
@@ -51,8 +51,7 @@ impl Words<'_> {
     pub fn sum(&self) -> u64 {
         // After whatever the caller did before: a member raises `high` before it first adds.
         let high = self.high.load(Acquire) as usize;
-        // Whole cache lines: words that were never used hold nothing.
-        sum::sum(self.words.get(..high.next_multiple_of(LINE)).unwrap_or(self.words))
+        sum::sum(self.words, high)
     }
 
     /// Adds to a member's word unless that would take the sum over the limit.

@@ -66,10 +66,11 @@ impl Writer {
     #[inline(always)]
     fn change(&self, gpu: GpuIndex, change: Change) {
         let Some(account) = self.account(gpu) else { return };
-        let Change { kind, bytes, ns, is_counted, .. } = change;
+        let Change { kind, bytes, ns, is_counted, site, thread } = change;
         let is_open = self.opens(gpu, account, ns);
         let total = if self.records_stacks {
-            self.charge_in_turn(account, change)
+            // Made here: the parts of the one above stay in registers.
+            self.charge_in_turn(account, Change { kind, bytes, ns, is_counted, site, thread })
         } else {
             account.charge(kind, bytes, is_counted, ns)
         };
@@ -84,10 +85,11 @@ impl Writer {
     #[inline(always)]
     fn change_back(&self, gpu: GpuIndex, change: Change) {
         let Some(account) = self.account(gpu) else { return };
-        let Change { kind, bytes, ns, is_counted, .. } = change;
+        let Change { kind, bytes, ns, is_counted, site, thread } = change;
         self.opens(gpu, account, ns);
         let taken = if self.records_stacks {
-            self.discharge_in_turn(account, gpu, change)
+            // As in `change`.
+            self.discharge_in_turn(account, gpu, Change { kind, bytes, ns, is_counted, site, thread })
         } else {
             account.discharge(kind, bytes, is_counted)
         };
