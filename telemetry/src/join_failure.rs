@@ -65,7 +65,7 @@ failures! {
     /// What is there is no segment.
     NotASegment = 6, "not-a-segment",
         "finds no segment in the file that RADRM_SEGMENT names, or a damaged one",
-        "let the parent pass RADRM_SEGMENT on unchanged";
+        "let the parent pass RADRM_SEGMENT on as radrm-run has set it, or start the job anew";
     /// Shim and launcher are of different versions.
     OtherVersion = 7, "other-version",
         "has loaded a shim of another version than the radrm-run of its job",

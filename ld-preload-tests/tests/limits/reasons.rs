@@ -170,7 +170,8 @@ fn a_sandbox_with_its_own_shm_has_its_reason() {
         return eprintln!("skipped: bwrap makes no sandbox here");
     }
     let sees = format!("sees:0:{LIMIT}");
-    let program = [&sandbox[..], &[&steps(), "use:0", &sees, "!alloc:a:1m"]].concat();
+    let steps = steps();
+    let program = [&sandbox[..], &[&steps, "use:0", &sees, "!alloc:a:1m"]].concat();
     // Where the segment lies elsewhere the sandbox takes nothing away.
     let mut command = limited(&rig, &program);
     command.env_remove("XDG_RUNTIME_DIR");

@@ -136,6 +136,16 @@ fn beyond(entry: Entry, known: &Known, expected: &Expected) -> Option<Finding> {
     finding.reason.as_ref().is_some_and(|reason| *reason != Reason::More).then_some(finding)
 }
 
+/// Whether a process has not begun to end: then it has no memory any more, nor an environment.
+fn is_whole(process: Process) -> bool {
+    // What may not be read belongs to another user.
+    process.maps().map_or_else(|| process.exists() && !is_ours(process), |maps| !maps.is_empty())
+}
+
+fn is_ours(process: Process) -> bool {
+    process.uid() == Some(rustix::process::geteuid().as_raw())
+}
+
 /// Process id and start time.
 type Name = (u32, u64);
 
@@ -196,7 +206,8 @@ impl OwnProcesses {
                 self.update(name, &entry.gpu, held, now);
             } else {
                 let finding = judge(entry, &known, &self.expected);
-                if !matches!(finding.reason, None | Some(Reason::NotThere)) {
+                // Of one that ended meanwhile nothing that was read holds.
+                if finding.reason.is_some() && is_whole(process) {
                     self.note(name, finding, now);
                 }
             }

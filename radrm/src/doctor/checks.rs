@@ -393,6 +393,7 @@ mod tests {
             (NvmlError::NoLibrary, "install NVIDIA's driver"),
             (NvmlError::NoDriver, "modprobe nvidia"),
             (NvmlError::NoPermission, "access to /dev/nvidia*"),
+            (NvmlError::VersionMismatch, "reload the kernel modules"),
             (NvmlError::NotSupported, "update"),
         ] {
             check(&driver(&Err(why)), Warning, "NVML does not answer", remedy);

@@ -19,9 +19,13 @@ use ledgers::Ledgers;
 fn view(device: nvmlDevice_t, total_bytes: u64) -> Option<View> {
     match seen(device, total_bytes) {
         Some((_, view)) => Some(view),
-        // What cannot be counted is refused.
-        None => deny::applies().then(|| deny::view(uuid::of(device), total_bytes)),
+        // What cannot be counted is refused. Ledgers that can be read have no limit on this device.
+        None => (deny::applies() && !has_ledgers()).then(|| deny::view(uuid::of(device), total_bytes)),
     }
+}
+
+fn has_ledgers() -> bool {
+    shell::caught_cold(ledgers::get).flatten().is_some()
 }
 
 /// The ledgers and the quota's view of a device; `None`: the program gets what NVML says.
