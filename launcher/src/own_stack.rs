@@ -73,12 +73,12 @@ mod tests {
         // Kept out of the frames of the test itself.
         #[inline(never)]
         fn deep() -> (usize, u64) {
-            let room = std::hint::black_box([1u8; 4 << 20]);
+            let room = std::hint::black_box([1u8; 2 << 20]);
             (room.as_ptr().addr(), room.iter().map(|byte| u64::from(*byte)).sum())
         }
         let stack = ChildStack::new(STACK).unwrap();
         let (at, sum) = Call { work: deep, result: None }.on(&stack).unwrap();
-        assert_eq!(sum, 4 << 20);
+        assert_eq!(sum, 2 << 20);
         assert!((stack.bottom().addr()..stack.top().addr()).contains(&at));
     }
 }

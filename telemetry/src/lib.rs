@@ -41,6 +41,7 @@ pub mod strata;
 mod sync;
 mod sys;
 pub mod timeline;
+mod vdso;
 mod writer;
 
 pub use blocks::{Block, BlockKey, BlockTable, Inserted, Namespace};

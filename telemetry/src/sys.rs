@@ -3,11 +3,11 @@
 //! rustix makes raw system calls and never writes `errno`; where libc is called, [`keep_errno`] saves it.
 
 use crate::sync::AtomicU64;
+use crate::vdso;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use rustix::time::{ClockId, DynamicClockId};
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
@@ -36,19 +36,12 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 
 /// `CLOCK_MONOTONIC` in ns, the clock of segments and of launch slots; 0 if the system has none.
 pub fn monotonic_ns() -> u64 {
-    clock_ns(ClockId::Monotonic)
+    vdso::clock_ns(libc::CLOCK_MONOTONIC)
 }
 
 /// `CLOCK_REALTIME` in ns; 0 if the system has none.
 pub fn realtime_ns() -> u64 {
-    clock_ns(ClockId::Realtime)
-}
-
-/// Asks the kernel's vDSO itself. libc's function may be that of a library in front of it, such as libfaketime, and the
-/// processes of a segment must have one time.
-fn clock_ns(clock: ClockId) -> u64 {
-    let time = rustix::time::clock_gettime_dynamic(DynamicClockId::Known(clock));
-    time.map_or(0, |time| (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64))
+    vdso::clock_ns(libc::CLOCK_REALTIME)
 }
 
 /// Opens a file for reading and writing, close-on-exec.

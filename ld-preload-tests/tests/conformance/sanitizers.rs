@@ -34,7 +34,7 @@ fn compiled(source: &str, (compiler, flags): Kind) -> Option<PathBuf> {
     let mut flags = flags.to_vec();
     let mut path = String::new();
     if flags.contains(&"-shared-libasan") {
-        // Clang does not tell the program where its shared runtime lies.
+        // Clang gives the program no path to its shared runtime.
         let asked = Command::new(compiler).arg("-print-file-name=libclang_rt.asan-x86_64.so").output();
         let file = asked.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
         path = file.map(|file| format!("-Wl,-rpath,{}", file.rsplit_once('/').unwrap_or_default().0)).ok()?;

@@ -12,7 +12,9 @@ use super::environment::Environment;
 
 /// Variable with options of AddressSanitizer's runtime.
 const OPTIONS: &str = "ASAN_OPTIONS";
-/// Turns the check of the order off.
+/// The option that decides about the check of the order.
+const ORDER: &[u8] = b"verify_asan_link_order=";
+/// Turns it off.
 const ANY_ORDER: &[u8] = b"verify_asan_link_order=0";
 
 /// Beginnings of the file names of shared runtimes: GCC's, then Clang's.
@@ -27,7 +29,7 @@ pub fn allow_any_order(program: &Path, environment: &mut Environment) {
         return;
     }
     let own = environment.get(OPTIONS).unwrap_or_default();
-    if own.windows(ANY_ORDER.len() - 1).any(|part| part == &ANY_ORDER[..ANY_ORDER.len() - 1]) {
+    if own.windows(ORDER.len()).any(|part| part == ORDER) {
         return;
     }
     let options = if own.is_empty() { ANY_ORDER.to_vec() } else { [ANY_ORDER, own].join(&b':') };
@@ -42,8 +44,8 @@ pub fn preload(list: &[u8], library: &[u8]) -> Vec<u8> {
     let (mut at, mut place) = (0, 0);
     for item in list.split_inclusive(separates) {
         at += item.len();
-        let name = item.strip_suffix(&[item[item.len() - 1]]).filter(|_| separates(&item[item.len() - 1]));
-        if is_runtime(name.unwrap_or(item)) {
+        let name = item.split_last().filter(|(last, _)| separates(last)).map_or(item, |(_, name)| name);
+        if is_runtime(name) {
             place = at;
         }
     }
