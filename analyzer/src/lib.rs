@@ -4,6 +4,7 @@
 //! [`Summary::from_profile`] draws the conclusions; the reports only show
 //! them. Nothing in here does input or output.
 
+pub mod symbols;
 mod model;
 mod view;
 

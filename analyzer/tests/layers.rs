@@ -21,6 +21,6 @@ fn the_model_does_not_use_the_view() {
     assert!(model.len() > 10);
     let code = model.iter().flat_map(|text| text.lines()).filter(|line| !line.trim_start().starts_with("//"));
     let uses: Vec<&str> =
-        code.filter(|line| line.contains("view::") || line.contains("radrm_term")).collect();
+        code.filter(|line| line.contains("view::") || line.contains("radrm_text")).collect();
     assert_eq!(uses, Vec::<&str>::new());
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use radrm_console::output;
+use radrm_text::output;
 use radrm_http::{Answer, Bounds, Request, Server};
 
 use super::message::Message;

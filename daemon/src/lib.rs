@@ -65,8 +65,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use clap::Parser;
-use radrm_console::output::Priority;
-use radrm_console::{output, usage};
+use radrm_text::output::Priority;
+use radrm_text::{output, usage};
 use rustix::fs::{FlockOperation, fcntl_lock};
 
 use config::Config;

@@ -103,7 +103,7 @@ impl Socket {
         {
             (self.listener, self.file) = (listener, Self::file(&self.path));
             let path = self.path.display();
-            radrm_console::output::say(super::NAME, &format!("{path} had been removed and is there again"));
+            radrm_text::output::say(super::NAME, &format!("{path} had been removed and is there again"));
         }
     }
 }

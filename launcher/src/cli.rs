@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser};
-use radrm_console::usage::{Instead, explain};
+use radrm_text::usage::{Instead, explain};
 use radrm_limits::LimitError;
 use radrm_limits::config::{Mode, Percentage};
 use radrm_limits::program::kernels::Kernels;

@@ -13,8 +13,8 @@ use radrm_collector::dataset::{self, Features, Origin, Row};
 use radrm_collector::{
     Finished, HostCounters, JobWatch, NvmlSource, ProfileFile, Usage, WatchOptions, describe_job,
 };
-use radrm_console::output;
-use radrm_console::output::width;
+use radrm_text::output;
+use radrm_text::output::width;
 use radrm_cuda_abi::init_failure::init_failure;
 use radrm_limits::LimitError;
 use radrm_limits::audit::job::{Audited, JobAudit, OutsideProcess};
@@ -481,7 +481,7 @@ impl Recording {
             self.failures.extend(stored::add(&mut profile, path.as_deref(), "tensors", records));
         }
         completed(&profile);
-        radrm_symbols::fill(&mut profile);
+        radrm_analyzer::symbols::fill(&mut profile);
         let summary = Summary::from_profile(&profile);
         if !goes_on {
             self.failures.extend(add_row(plan, (&profile, &summary), path.as_deref()));

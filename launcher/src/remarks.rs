@@ -1,6 +1,6 @@
 //! What is said beside the report.
 
-use radrm_console::output;
+use radrm_text::output;
 
 use crate::NAME;
 

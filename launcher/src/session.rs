@@ -1,6 +1,6 @@
 //! One run of `radrm-run` from beginning to end.
 
-use radrm_console::output;
+use radrm_text::output;
 
 use crate::NAME;
 use crate::cli::Plan;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use radrm_cdi::{Device, Edits, Mount, Specification};
-use radrm_console::output::say;
+use radrm_text::output::say;
 use radrm_limits::program::libraries;
 use radrm_limits::requested::RequestedLimits;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use radrm_console::usage::{Instead, explain};
+use radrm_text::usage::{Instead, explain};
 
 use crate::overview::grouped;
 use crate::show::{compare, dataset, report};

@@ -12,7 +12,7 @@ use std::process;
 use clap::Args;
 use radrm_base::reason;
 use radrm_cdi::bundle::{self, BundleError};
-use radrm_console::output::say;
+use radrm_text::output::say;
 use radrm_limits::program::given::{CONTAINER_VARIABLE, Given};
 use thiserror::Error;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use radrm_base::reason;
 use radrm_collector::dataset::DatasetError;
 use radrm_collector::ncu::NcuError;
-use radrm_console::usage::{self, Instead};
+use radrm_text::usage::{self, Instead};
 use radrm_emulator_machine::MachineError;
 use radrm_estimator::data::DataError;
 use radrm_export::WebError;

@@ -8,7 +8,7 @@ use radrm_collector::dataset;
 use radrm_estimator::evaluate::Scores;
 use radrm_estimator::interference::{Baseline, baselines, speeds_by_forest};
 use radrm_estimator::memory::{MemoryModel, Program, compare, network};
-use radrm_term::{Table, left, right};
+use radrm_text::{Table, left, right};
 use serde_json::json;
 
 use crate::error::FileProblem;

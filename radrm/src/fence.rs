@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use radrm_console::output::say;
+use radrm_text::output::say;
 use radrm_limits::amount;
 use radrm_limits::cgroup::{self, FenceError, GroupLimit};
 use radrm_limits::machine::Node;

@@ -8,7 +8,7 @@ use radrm_analyzer::profiled::{FoundBy, ImportSummary};
 use radrm_collector::dataset::{Dataset, Features, Filter, Origin, Row};
 use radrm_collector::ncu;
 use radrm_profile::{Note, Profile, Record, Writer};
-use radrm_term::{clean, fit};
+use radrm_text::{clean, fit};
 use serde_json::json;
 
 use crate::client::text::of_file;

@@ -28,7 +28,7 @@ mod train;
 
 use std::process::ExitCode;
 
-use radrm_console::output::{self, Delivery};
+use radrm_text::output::{self, Delivery};
 
 pub use client::node_need::need_by_node;
 use error::Failure;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use radrm::{NAME, cli, overview};
-use radrm_console::usage;
+use radrm_text::usage;
 
 fn main() -> ExitCode {
     let help = || overview::help_of(cli::command(), std::env::args_os());

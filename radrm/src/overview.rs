@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 
 use clap::Command;
-use radrm_term::wrapped;
+use radrm_text::wrapped;
 
 /// Every command that is not hidden, once.
 const GROUPS: [(&str, &[&str]); 7] = [

@@ -8,8 +8,8 @@ use std::ffi::{OsString, c_char, c_int};
 use std::panic;
 use std::process;
 
-use radrm_console::output;
-use radrm_console::usage::Instead;
+use radrm_text::output;
+use radrm_text::usage::Instead;
 use radrm_launcher::NAME;
 use radrm_launcher::cli;
 use radrm_launcher::dry_run::need::AskNode;

@@ -3,7 +3,7 @@
 
 use crate::model::stacks::{FrameLabel, Origin};
 use radrm_profile::{Bytes, Nanos};
-use radrm_term::clean;
+use radrm_text::clean;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 

@@ -253,7 +253,7 @@ impl Trace {
             self.events.push(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": args}));
             let mut open: Vec<Nanos> = Vec::new();
             for event in of_thread {
-                let name = radrm_term::clean(&event_name(profile, event)).into_owned();
+                let name = radrm_text::clean(&event_name(profile, event)).into_owned();
                 let (from, to) = (event.start, event.start + event.length);
                 if event.is_mark {
                     self.mark((pid, tid), "t", &name, from, about_range(event));

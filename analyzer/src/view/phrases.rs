@@ -8,8 +8,8 @@ use crate::model::{
 };
 use radrm_profile::model::{KernelsMode, Kind};
 use radrm_profile::{Bytes, Nanos};
-use radrm_term::clean;
-use radrm_term::number::{grouped, mean};
+use radrm_text::clean;
+use radrm_text::number::{grouped, mean};
 
 /// A number with its noun.
 pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {

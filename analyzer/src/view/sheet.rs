@@ -1,7 +1,7 @@
 //! Tables and plots as one page that needs nothing else, for reports whose figures come from elsewhere.
 
 use askama::Template;
-use radrm_term::clean;
+use radrm_text::clean;
 
 use super::escaped::escaped;
 

@@ -2,7 +2,7 @@
 //!
 //! An attempt whose epilog runs holds its GPUs until that has ended: the next job finds them as the epilog left them.
 
-use radrm_console::output::say;
+use radrm_text::output::say;
 use radrm_scheduler_core::{Outcome, Reason, Verdict};
 
 use super::{Engine, Over};

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use radrm_console::output::say;
+use radrm_text::output::say;
 use radrm_protocol::loader::Loader;
 use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::{Outcome, Verdict};

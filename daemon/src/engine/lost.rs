@@ -1,6 +1,6 @@
 //! GPUs that fall off the bus, and come back, and the jobs that this concerns.
 
-use radrm_console::output::say;
+use radrm_text::output::say;
 use radrm_scheduler_core::{Event, JobId, Outcome, Phase};
 
 use super::monitor::Change;

@@ -162,7 +162,7 @@ impl Engine {
         for uuid in self.node.drained.clone() {
             let Some(device) = self.node.device(&uuid) else { continue };
             self.step(Event::DeviceDrained { device, drained: true });
-            radrm_console::output::say(crate::NAME, &format!("{uuid} is drained: it takes no new jobs"));
+            radrm_text::output::say(crate::NAME, &format!("{uuid} is drained: it takes no new jobs"));
         }
     }
 

@@ -16,7 +16,7 @@ use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use radrm_console::output::{self, Priority, say};
+use radrm_text::output::{self, Priority, say};
 use radrm_limits::scopes::user_name;
 use radrm_protocol::wire::Response;
 use radrm_scheduler_core::Bytes;

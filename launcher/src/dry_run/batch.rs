@@ -9,7 +9,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use radrm_console::output;
+use radrm_text::output;
 use radrm_profile::Profile;
 use serde_json::Value;
 use tempfile::TempDir;

@@ -7,7 +7,7 @@ import ctypes
 
 import radrm_imports
 
-# `STEP_BY_HOOK` in base/src/step.rs.
+# `STEP_BY_HOOK` in base/units/src/step.rs.
 NAME = b"optimizer step [radrm-run]"
 
 

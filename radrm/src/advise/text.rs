@@ -1,7 +1,7 @@
 //! The advice as text.
 
 use radrm_scheduler_core::{Activity, Bytes, Permille};
-use radrm_term::{Table, fit, left, right};
+use radrm_text::{Table, fit, left, right};
 
 use super::{Card, Compared, Figure, Pair, Shared};
 use crate::show::dataset::command_line;
@@ -25,7 +25,7 @@ pub(super) fn of(all: &[Compared], pairs: &[Pair], shared: &[Shared], cards: &[C
     }
     let mut out = format!("{programs}\nWhat limits each\n");
     for of in all {
-        out.push_str(&format!("  {}: {}\n", of.row.id, radrm_term::clean(&of.limit)));
+        out.push_str(&format!("  {}: {}\n", of.row.id, radrm_text::clean(&of.limit)));
     }
     out.push_str(
         "\nPairs on one GPU: speed of each against running alone, with its 95 % interval; the best first.\n  HOST: what the cores of this host alone would leave them\n",

@@ -4,7 +4,7 @@ use radrm_limits::audit::Audit;
 use radrm_limits::audit::judge::{self, Finding};
 use radrm_limits::scopes::user_name;
 use radrm_profile::Bytes;
-use radrm_term::fit;
+use radrm_text::fit;
 use serde::Serialize;
 
 use crate::{Failure, print_json};

@@ -16,7 +16,7 @@ use radrm_limits::jobs::{self, Job};
 use radrm_os::nvml::{Nvml, NvmlSource};
 use radrm_protocol::words;
 use radrm_scheduler_core::interference::ShareCurve;
-use radrm_term::{Table, right};
+use radrm_text::{Table, right};
 use serde_json::json;
 
 pub(crate) use error::CalibrateError;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
-use radrm_console::usage::{Instead, explain};
+use radrm_text::usage::{Instead, explain};
 use radrm_limits::amount;
 use radrm_need::UserEstimate;
 use radrm_protocol::ProtocolError;

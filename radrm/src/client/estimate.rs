@@ -11,7 +11,7 @@ use radrm_protocol::ProtocolError;
 use radrm_protocol::connection::Connection;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{EstimateRow, NodeRow};
-use radrm_term::clean;
+use radrm_text::clean;
 use serde_json::{Value, json};
 
 use super::asks::Asks;
@@ -125,7 +125,7 @@ pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
         }
         None => Estimated::own(&spec, dataset.as_deref())?,
     };
-    remarks.iter().for_each(|sentence| radrm_console::output::say(NAME, sentence));
+    remarks.iter().for_each(|sentence| radrm_text::output::say(NAME, sentence));
     show(&spec, &found, json)
 }
 

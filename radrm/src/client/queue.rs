@@ -7,7 +7,7 @@ use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::wire::{HostLimits, JobRow, NodeRow, Request, Response};
 use radrm_protocol::words;
-use radrm_term::{Table, clean, fit, left, right};
+use radrm_text::{Table, clean, fit, left, right};
 
 use super::text::{bytes, time};
 use super::{arrays, asked};

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::Args;
 use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::wire::{Request, Response};
-use radrm_term::{Table, fit, left, right};
+use radrm_text::{Table, fit, left, right};
 
 use super::text::{bytes, span, time};
 use crate::{Failure, print, print_json};

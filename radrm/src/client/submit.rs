@@ -53,7 +53,7 @@ pub(super) fn run(
     let (wait, quiet) = (flags.wait, flags.quiet);
     let remark = |sentence: &str| {
         if !quiet {
-            radrm_console::output::say(crate::NAME, sentence);
+            radrm_text::output::say(crate::NAME, sentence);
         }
     };
     let (mut spec, dry_run, remarks) = spec(flags)?;
@@ -123,7 +123,7 @@ fn end_of(
         };
         if let Some(end) = row.end {
             if !quiet && row.exit_code != Some(0) {
-                radrm_console::output::say(crate::NAME, &failed(job, &end, row.attempts));
+                radrm_text::output::say(crate::NAME, &failed(job, &end, row.attempts));
             }
             return Ok(row.exit_code.map_or(1, |code| u8::try_from(code).unwrap_or(1)));
         }

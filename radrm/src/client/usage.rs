@@ -4,7 +4,7 @@ use clap::Args;
 use radrm_base::calendar;
 use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::wire::{Request, Response, UsageRow};
-use radrm_term::{Table, left, right};
+use radrm_text::{Table, left, right};
 
 use super::text::ValueError;
 use crate::error::UsageError;

@@ -4,9 +4,9 @@ mod checks;
 
 use std::io::IsTerminal;
 
-use radrm_console::output::width;
+use radrm_text::output::width;
 use radrm_launcher::layout::text_options;
-use radrm_term::{Paint, Table, left};
+use radrm_text::{Paint, Table, left};
 use serde::Serialize;
 
 use crate::Failure;

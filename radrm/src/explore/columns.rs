@@ -5,7 +5,7 @@ use std::path::Path;
 
 use radrm_collector::dataset::Row;
 use radrm_sweep::store::Recorded;
-use radrm_term::clean;
+use radrm_text::clean;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use radrm_collector::dataset::{Dataset, DatasetError, Row, program_name};
 use radrm_sweep::report;
 use radrm_sweep::statistics::Mean;
 use radrm_sweep::store::Recorded;
-use radrm_term::clean;
+use radrm_text::clean;
 use serde::Serialize;
 
 use crate::show::dataset::command_line;

@@ -3,7 +3,7 @@
 use clap::Args;
 use radrm_export::Credentials;
 use radrm_export::mlflow::{Artifact, Sent, Server};
-use radrm_term::clean;
+use radrm_text::clean;
 
 use super::{Chosen, Files, Read, send_all, variable};
 use crate::Failure;

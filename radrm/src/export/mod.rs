@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use radrm_analyzer::Summary;
-use radrm_console::output;
+use radrm_text::output;
 use radrm_export::Run;
 use radrm_profile::model::Profile;
 use radrm_sweep::store::Recorded;
@@ -126,7 +126,7 @@ impl Chosen {
         if profile.outcome.is_none() && radrm_profile::is_being_written(&self.path) {
             return Err(FileProblem::Running.of(&self.path));
         }
-        radrm_symbols::fill(&mut profile);
+        radrm_analyzer::symbols::fill(&mut profile);
         let summary = Summary::from_profile(&profile);
         let mut run = Run::of(&profile, &summary);
         if let Some((_, recorded)) = &self.sweep {

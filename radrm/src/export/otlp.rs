@@ -2,7 +2,7 @@
 
 use clap::Args;
 use radrm_export::otlp::Receiver;
-use radrm_term::clean;
+use radrm_text::clean;
 
 use super::{Files, send_all, variable};
 use crate::Failure;

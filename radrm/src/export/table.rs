@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use radrm_console::output::bytes_to_stdout;
+use radrm_text::output::bytes_to_stdout;
 use radrm_export::Run;
 use radrm_export::table::{Table, TableError};
 use radrm_launcher::report_file;

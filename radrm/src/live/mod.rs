@@ -13,7 +13,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use radrm_console::output::{self, Delivery, width};
+use radrm_text::output::{self, Delivery, width};
 use thiserror::Error;
 
 use crate::{Failure, print, print_json};

@@ -2,9 +2,9 @@
 
 use radrm_profile::model::Kind;
 use radrm_profile::{Bytes, Nanos};
-use radrm_term::number::grouped;
+use radrm_text::number::grouped;
 
-use radrm_term::{Column, Table, fit, left, right};
+use radrm_text::{Column, Table, fit, left, right};
 
 use super::interface::Interface;
 use super::reading::{GpuReading, Reading};

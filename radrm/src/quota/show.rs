@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use radrm_console::output;
+use radrm_text::output;
 use radrm_limits::amount::shown;
 use radrm_limits::jobs::{self, Job};
 use radrm_limits::ledgers::Ledgers;
@@ -11,7 +11,7 @@ use radrm_limits::scopes::{user_name, whose};
 use radrm_os::nvml::uuid_text;
 use radrm_profile::Bytes;
 use radrm_telemetry::ledger::{Access, Amount, GpuUse, MemberUse};
-use radrm_term::{Table, fit, left, right};
+use radrm_text::{Table, fit, left, right};
 use serde::Serialize;
 
 use super::QuotaError;

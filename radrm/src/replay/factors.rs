@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use radrm_scheduler_core::Policy;
 use radrm_scheduler_core::replay::Metrics;
-use radrm_term::{Table, left, right};
+use radrm_text::{Table, left, right};
 
 use super::{Flags, Outcome, Traced, show};
 

@@ -1,7 +1,7 @@
 //! What came out, as a table for people and as JSON for programs.
 
 use radrm_scheduler_core::replay::{Interval, Metrics, Model};
-use radrm_term::{Table, clean, left, right};
+use radrm_text::{Table, clean, left, right};
 use serde_json::json;
 
 use super::{Flags, Outcome, Traced, conditions};

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use radrm_analyzer::{Comparison, Flame, Held, Summary};
-use radrm_console::output::width;
+use radrm_text::output::width;
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
 
@@ -98,7 +98,7 @@ fn runs(paths: &[PathBuf]) -> Result<Runs, Failure> {
     let mut runs = Runs::default();
     for file in profiles(paths)? {
         let mut profile = report::open(&file)?;
-        radrm_symbols::fill(&mut profile);
+        radrm_analyzer::symbols::fill(&mut profile);
         runs.summaries.push(Summary::from_profile(&profile));
         let recorded = profile.processes.iter().any(|process| process.stacks.is_some());
         runs.flames.push(recorded.then(|| radrm_analyzer::flames(&profile, Held::AtPeak, false)));

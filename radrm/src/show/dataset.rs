@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use radrm_base::{Bytes, Nanos, calendar, signal};
 use radrm_collector::dataset::{self, Dataset, DatasetError, Features, Filter, Origin, Row};
-use radrm_console::output::Delivery;
-use radrm_term::{Table, fit, left, right};
+use radrm_text::output::Delivery;
+use radrm_text::{Table, fit, left, right};
 use serde_json::{Value, json};
 
 use crate::error::FileProblem;

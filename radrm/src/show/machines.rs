@@ -1,7 +1,7 @@
 //! `radrm machines`.
 
 use radrm_emulator_machine::Models;
-use radrm_term::{Table, left, right};
+use radrm_text::{Table, left, right};
 
 use crate::{Failure, print, print_json};
 

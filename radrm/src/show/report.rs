@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use radrm_analyzer::{Summary, TextOptions};
-use radrm_console::output::{Delivery, width};
+use radrm_text::output::{Delivery, width};
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
 use radrm_profile::model::Profile;
@@ -130,7 +130,7 @@ pub(crate) fn read(file: &Path) -> Result<(Profile, bool), Failure> {
         // It may have ended after it was read.
         profile = open(file)?;
     }
-    radrm_symbols::fill(&mut profile);
+    radrm_analyzer::symbols::fill(&mut profile);
     Ok((profile, is_running))
 }
 

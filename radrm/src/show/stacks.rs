@@ -4,7 +4,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use radrm_analyzer::{Flame, Held, Memory, TensorsBy};
-use radrm_console::output::bytes_to_stdout;
+use radrm_text::output::bytes_to_stdout;
 use radrm_profile::model::Profile;
 
 use super::report::read;

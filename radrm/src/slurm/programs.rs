@@ -35,7 +35,7 @@ pub(super) fn output(name: &'static str, arguments: &[&str]) -> Result<String, S
     }
     let text = String::from_utf8_lossy(&output.stderr);
     let said = cause(name, &text)
-        .map_or_else(|| output.status.to_string(), |line| radrm_term::clean(line).into_owned());
+        .map_or_else(|| output.status.to_string(), |line| radrm_text::clean(line).into_owned());
     Err(SlurmError::Failed { program: name, said })
 }
 

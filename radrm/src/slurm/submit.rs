@@ -7,7 +7,7 @@ use std::process::Command;
 
 use clap::{Args, CommandFactory, Parser};
 use radrm_collector::dataset::script_word;
-use radrm_console::output::say;
+use radrm_text::output::say;
 use radrm_limits::amount;
 use radrm_need::{DryRun, Need, UserEstimate};
 use radrm_protocol::spec::Spec;
@@ -230,7 +230,7 @@ fn own_options() -> Vec<(String, bool)> {
 fn together(asks: Asks, ours: Vec<super::line::Given>) -> Result<Asks, Failure> {
     let mut own = Own { asks };
     let words = ours.into_iter().flat_map(|given| given.words);
-    own.try_update_from(words).map_err(|error| Failure::Line(radrm_console::usage::explain(&error)))?;
+    own.try_update_from(words).map_err(|error| Failure::Line(radrm_text::usage::explain(&error)))?;
     Ok(own.asks)
 }
 

@@ -10,7 +10,7 @@ use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::{Bytes, Millis, Needs};
 use radrm_sweep::plan::{Group, Run};
 use radrm_sweep::{Plan, Source};
-use radrm_term::{Table, left, right};
+use radrm_text::{Table, left, right};
 
 use super::count;
 use crate::client::own_runs::OwnRuns;

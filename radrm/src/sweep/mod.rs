@@ -18,7 +18,7 @@ use radrm_sweep::folder::Folder;
 use radrm_sweep::machine::{self, MigInstance};
 use radrm_sweep::stop::Stop;
 use radrm_sweep::{Source, supervisor};
-use radrm_term::clean;
+use radrm_text::clean;
 
 use crate::error::UsageError;
 use crate::{Failure, NAME};
@@ -84,7 +84,7 @@ pub(crate) fn run(flags: Flags, socket: Option<&Path>) -> Result<u8, Failure> {
     let here = env::current_dir().map_err(Failure::NoDirectory)?;
     let mut source = radrm_sweep::read(path, &here)?;
     // They may quote another user's file.
-    source.plan.remarks.iter().for_each(|remark| radrm_console::output::say(NAME, &clean(remark)));
+    source.plan.remarks.iter().for_each(|remark| radrm_text::output::say(NAME, &clean(remark)));
     if let Some(machine) = &flags.emulate {
         source.plan.run_on(Some(machine));
     }
@@ -114,7 +114,7 @@ pub(crate) fn run(flags: Flags, socket: Option<&Path>) -> Result<u8, Failure> {
     match end? {
         End::Interrupted => {
             let line = again(path, &flags, socket);
-            radrm_console::output::say(NAME, &format!("interrupted: `{line}` goes on"));
+            radrm_text::output::say(NAME, &format!("interrupted: `{line}` goes on"));
             Ok(INTERRUPTED)
         }
         End::Over { failed } => {

@@ -4,7 +4,7 @@ use radrm_analyzer::sheet::{Cell, Part, Plot, Point, Sheet};
 use radrm_sweep::report::{self, Configuration, Metric};
 use radrm_sweep::statistics::Mean;
 use radrm_sweep::store::Recorded;
-use radrm_term::clean;
+use radrm_text::clean;
 
 use super::report::{bytes, company, joules, mean, notes, rate, seconds, share, sharing, slowdown, winner};
 

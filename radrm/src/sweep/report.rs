@@ -12,7 +12,7 @@ use radrm_sweep::report::{self, Company, Configuration, Metric};
 use radrm_sweep::statistics::Mean;
 use radrm_sweep::store::{Recorded, Store};
 use radrm_sweep::{Source, SweepError};
-use radrm_term::{Table, clean, left, right};
+use radrm_text::{Table, clean, left, right};
 
 use super::page;
 use crate::error::UsageError;

@@ -25,7 +25,7 @@ const FILES: [(&str, &[&str], &str); 2] = [
             "scheduler-core/src/ladder.rs",
             "scheduler-core/src/policy/name.rs",
             "estimator/src/interference/formula.rs",
-            "base/src/run.rs",
+            "base/units/src/run.rs",
         ],
         "Config",
     ),

@@ -9,8 +9,8 @@ use super::text::{TextOptions, sections::more};
 use crate::model::compare::{Comparison, Difference, KernelDifference};
 use crate::model::stacks::LineDifference;
 use radrm_profile::Nanos;
-use radrm_term::number::mean;
-use radrm_term::{Paint, Table, clean, fit, left, right};
+use radrm_text::number::mean;
+use radrm_text::{Paint, Table, clean, fit, left, right};
 
 /// Kernels that are listed.
 const KERNELS: usize = 10;

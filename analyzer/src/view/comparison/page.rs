@@ -7,7 +7,7 @@ use crate::view::flame::{Builder, Graph, View, number};
 use crate::view::phrases::counted;
 use askama::Template;
 use radrm_profile::Bytes;
-use radrm_term::clean;
+use radrm_text::clean;
 
 /// Lines of a table.
 const LINES: usize = 200;

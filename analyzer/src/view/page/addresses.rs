@@ -4,7 +4,7 @@
 use crate::view::flame::{micros, number};
 use radrm_profile::model::{BlockMap, BlockRun, KIND_COUNT, Kind, Profile};
 use radrm_profile::{Bytes, Nanos};
-use radrm_term::clean;
+use radrm_text::clean;
 use serde::Serialize;
 
 /// Processes and GPUs that are shown: those that hold most.
@@ -210,7 +210,7 @@ fn row(range: &Range) -> [String; 6] {
         format!("{:#x}", range.address),
         Bytes(range.span).to_string(),
         Bytes(range.held).to_string(),
-        radrm_term::number::grouped(range.blocks),
+        radrm_text::number::grouped(range.blocks),
         Bytes(range.holes).to_string(),
         Bytes(range.largest).to_string(),
     ]

@@ -7,8 +7,8 @@ use crate::view::phrases::counted;
 use crate::view::text::ranges::{left_out, per_second};
 use radrm_profile::model::{ProcessKey, Profile, RangeEvent};
 use radrm_profile::{Bytes, Nanos};
-use radrm_term::clean;
-use radrm_term::number::grouped;
+use radrm_text::clean;
+use radrm_text::number::grouped;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -8,8 +8,8 @@ use crate::view::flame::{Builder, Flames, Graph, MomentView, Tree, View, micros,
 use crate::view::phrases::counted;
 use radrm_profile::Bytes;
 use radrm_profile::model::{End, Profile};
-use radrm_term::clean;
-use radrm_term::number::grouped;
+use radrm_text::clean;
+use radrm_text::number::grouped;
 
 /// Processes and GPUs that are shown: those with the highest peaks.
 const SHOWN: usize = 12;

@@ -11,8 +11,8 @@ use crate::view::phrases::counted;
 use crate::view::text;
 use radrm_profile::Bytes;
 use radrm_profile::model::{Profile, TensorCategory};
-use radrm_term::clean;
-use radrm_term::number::grouped;
+use radrm_text::clean;
+use radrm_text::number::grouped;
 use std::collections::{BTreeMap, HashMap};
 
 /// Processes and GPUs that are shown.

@@ -10,7 +10,7 @@ use crate::view::phrases::failure_text;
 use radrm_profile::model::{GpuIndex, GpuSpan, Kind, Profile, Share};
 use radrm_profile::steps::{Step, gpu_steps, process_steps, thinned};
 use radrm_profile::{Bytes, Nanos};
-use radrm_term::clean;
+use radrm_text::clean;
 use serde::Serialize;
 use std::collections::BTreeSet;
 

@@ -10,7 +10,7 @@ use radrm_profile::model::dry_run::{
     DryRunFigures, Expected, Fit, GpuFigures, Phase, Ranks, Verdict, number_list,
 };
 use radrm_profile::{Bytes, Nanos};
-use radrm_term::{Table, clean, left, right};
+use radrm_text::{Table, clean, left, right};
 
 impl Report<'_> {
     /// The figures, the cards, and what is uncertain.

@@ -1,7 +1,7 @@
 //! What a process takes of each resource.
 
 use super::sections::{Report, more};
-use radrm_term::{Table, left, right};
+use radrm_text::{Table, left, right};
 
 /// Processes of which it is shown: those that launched most.
 const PROCESSES: usize = 8;

@@ -6,8 +6,8 @@ use crate::view::columns;
 use crate::view::phrases::counted;
 use radrm_profile::model::{GpuClock, GpuIndex, HostCount, Share};
 use radrm_profile::{Bytes, Nanos};
-use radrm_term::clean;
-use radrm_term::number::grouped;
+use radrm_text::clean;
+use radrm_text::number::grouped;
 
 /// A job this short has no load worth a line.
 const SHORT: Nanos = Nanos::from_secs(1);

@@ -10,7 +10,7 @@ pub(crate) mod stacks;
 pub(crate) mod tensors;
 
 use crate::model::Summary;
-use radrm_term::{Paint, clean};
+use radrm_text::{Paint, clean};
 
 /// The form of the text.
 #[derive(Clone, Debug)]

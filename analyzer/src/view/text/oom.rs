@@ -7,7 +7,7 @@ use crate::model::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary,
 use crate::view::phrases::{counted, outcome_text, program_of};
 use radrm_profile::model::Kind;
 use radrm_profile::{Bytes, Nanos};
-use radrm_term::{Paint, Table, clean, fit, left, right, wrapped};
+use radrm_text::{Paint, Table, clean, fit, left, right, wrapped};
 
 /// Refusals in the normal report.
 const SHORT: usize = 3;

@@ -3,8 +3,8 @@
 use super::sections::{Report, more};
 use crate::model::{RangeSummary, RangesSummary};
 use crate::view::phrases::counted;
-use radrm_term::number::grouped;
-use radrm_term::{Table, clean, left, right};
+use radrm_text::number::grouped;
+use radrm_text::{Table, clean, left, right};
 
 /// Names that are listed.
 const SHOWN: usize = 12;

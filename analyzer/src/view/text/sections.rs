@@ -8,8 +8,8 @@ use crate::view::phrases::{
 use radrm_profile::model::{GpuIndex, Kind, Profile};
 use radrm_profile::steps::{columns, gpu_steps};
 use radrm_profile::{Bytes, Nanos};
-use radrm_term::number::{grouped, mean};
-use radrm_term::{Paint, Table, clean, fit, left, right};
+use radrm_text::number::{grouped, mean};
+use radrm_text::{Paint, Table, clean, fit, left, right};
 
 /// Labels of a GPU's lines are this wide.
 pub(super) const LABEL: usize = 22;

@@ -7,7 +7,7 @@ use crate::model::{
 };
 use crate::view::phrases::counted;
 use radrm_profile::model::Kind;
-use radrm_term::{Table, clean, left, right};
+use radrm_text::{Table, clean, left, right};
 
 /// Lines that are listed of each process and GPU.
 const SHOWN: usize = 8;

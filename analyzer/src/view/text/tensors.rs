@@ -3,8 +3,8 @@
 use super::sections::{Report, more};
 use crate::model::tensors::{GpuTensorsSummary, TensorsSummary, module_label, parts};
 use radrm_profile::Bytes;
-use radrm_term::number::grouped;
-use radrm_term::{Table, clean, left, right};
+use radrm_text::number::grouped;
+use radrm_text::{Table, clean, left, right};
 
 /// Modules and lines that are listed of each process and GPU.
 const SHOWN: usize = 8;

@@ -1,6 +1,6 @@
 """Batches as bytes: a description, and the data of their arrays. No pickle: nothing in a description leads to code.
 
-The format is that of share/src/description.rs, which checks every description before it is read here.
+The format is that of experiments/share/src/description.rs, which checks every description before it is read here.
 """
 
 import ctypes

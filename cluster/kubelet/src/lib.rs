@@ -29,8 +29,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use radrm_console::output::{Priority, log};
-use radrm_console::usage;
+use radrm_text::output::{Priority, log};
+use radrm_text::usage;
 use radrm_limits::amount;
 use radrm_limits::machine::Node;
 use radrm_limits::program::libraries;

@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use radrm_console::output::{Priority, log, say};
+use radrm_text::output::{Priority, log, say};
 use radrm_telemetry::{Liveness, Segment};
 
 use crate::NAME;

@@ -1,9 +1,11 @@
-//! Text for terminals: untrusted names, tables, colour.
+//! Text of the programs: untrusted names, tables, colour, standard streams and command lines.
 
 mod clean;
 pub mod number;
+pub mod output;
 mod paint;
 mod table;
+pub mod usage;
 mod wrap;
 
 pub use clean::{clean, fit};

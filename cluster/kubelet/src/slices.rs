@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use radrm_console::output::say;
+use radrm_text::output::say;
 use radrm_os::nvml::Inventory;
 use serde_json::{Map, Value, json};
 

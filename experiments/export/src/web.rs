@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use radrm_term::clean;
+use radrm_text::clean;
 use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;

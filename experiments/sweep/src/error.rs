@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use radrm_base::reason;
 use radrm_protocol::ProtocolError;
-use radrm_term::clean;
+use radrm_text::clean;
 use thiserror::Error;
 
 use crate::job::NotAJob;
