@@ -11,7 +11,7 @@ use xtask_docs::GENERATED;
 use super::Finding;
 
 /// Documents beside the pages of the book.
-const DOCUMENTS: [&str; 2] = ["README.md", "ARCHITECTURE.md"];
+const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];
 
 /// The book's table of contents.
 const SUMMARY: &str = "docs/SUMMARY.md";
@@ -149,16 +149,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("README.md"), "[x](nowhere.md)").unwrap();
         let found = check(dir.path()).unwrap();
-        assert_eq!(found, ["README.md:1: nowhere.md is not there", "ARCHITECTURE.md is missing"]);
+        let missing = DOCUMENTS[1..].iter().map(|name| format!("{name} is missing"));
+        let expected: Vec<_> =
+            std::iter::once("README.md:1: nowhere.md is not there".to_owned()).chain(missing).collect();
+        assert_eq!(found, expected);
     }
 
     #[test]
     fn a_page_points_from_its_own_folder_and_has_a_place_in_the_book() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("docs/how-to")).unwrap();
+        for name in DOCUMENTS {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
         for (file, text) in [
-            ("README.md", ""),
-            ("ARCHITECTURE.md", ""),
             ("docs/SUMMARY.md", "- [a](a.md)\n- [c](commands.md)\n"),
             (
                 "docs/a.md",

@@ -8,6 +8,7 @@ mod lengths;
 mod links;
 mod modules;
 mod panics;
+mod places;
 mod ratchet;
 mod words;
 
@@ -64,6 +65,7 @@ fn run(flags: &Flags) -> Result<()> {
     findings.extend(panics::check(&root)?);
     findings.extend(lengths::check(&root)?);
     findings.extend(links::check(&root)?);
+    findings.extend(places::check(&root)?);
     findings.extend(figures::check(&root)?);
     findings.extend(words::check(&root)?);
     if !flags.sources_only {
