@@ -42,7 +42,7 @@ pub(crate) struct Config {
     pub(crate) jobs_per_user: u32,
     /// Most bytes that all of these may have on disk: all but their environments is in memory too.
     pub(crate) bytes_per_user: u64,
-    /// GPUs to emulate; `""`: only where the machine has none, `"never"`: not even then.
+    /// GPUs to emulate in place of the real ones; `""`: none.
     pub(crate) emulate: String,
     /// Time between two polls of GPUs and jobs, ms.
     #[serde(alias = "look_ms")]
@@ -149,9 +149,6 @@ impl Default for Config {
         }
     }
 }
-
-/// GPUs that are emulated where there are none.
-pub(crate) const EMBEDDED: &str = "2xA100-40GB";
 
 impl Config {
     /// Reads the file that is named, or the usual one if it is there.

@@ -16,7 +16,7 @@ use radrm_os::nvml::{Gpu, Inventory, Monitor, Nvml, NvmlError, NvmlSource};
 use radrm_protocol::wire::GpuRow;
 use radrm_scheduler_core::Permille;
 
-use super::config::{Config, EMBEDDED};
+use super::config::Config;
 use super::error::DaemonError;
 use super::message::Message;
 
@@ -48,11 +48,12 @@ impl Gpus {
         }
     }
 
-    /// Finds the GPUs, or emulates some. Called while this process has one thread.
+    /// Finds the GPUs, or emulates those that are asked for by name. Called while this process has one thread.
     pub(crate) fn find(config: &Config, boot_is_new: bool) -> Result<Self, DaemonError> {
-        let real = inventory(&NvmlSource::System);
-        let trouble = match real {
-            _ if !matches!(config.emulate.as_str(), "" | "never") => String::new(),
+        if !config.emulate.is_empty() {
+            return Self::emulate(&config.emulate, &config.state.join("machine"), boot_is_new);
+        }
+        let trouble = match inventory(&NvmlSource::System) {
             Ok(found) if !found.gpus.is_empty() => {
                 return Ok(Self {
                     source: NvmlSource::System,
@@ -66,11 +67,7 @@ impl Gpus {
             Ok(_) => "NVML knows no GPU".to_owned(),
             Err(why) => DaemonError::Nvml(why).to_string(),
         };
-        if config.emulate == "never" {
-            return Ok(Self { trouble: Some(trouble), ..Self::off() });
-        }
-        let wanted = if config.emulate.is_empty() { EMBEDDED } else { &config.emulate };
-        Self::emulate(wanted, &config.state.join("machine"), boot_is_new)
+        Ok(Self { trouble: Some(trouble), ..Self::off() })
     }
 
     /// Whether this daemon can have the driver limit the control groups of jobs.
@@ -82,6 +79,14 @@ impl Gpus {
     pub(crate) fn describe(&self) -> String {
         match (&self.emulated, self.list.len()) {
             (Some(spec), _) => format!("emulated GPUs ({spec})"),
+            (None, 0) => {
+                let why = self.trouble.as_deref().unwrap_or("none was looked for");
+                format!(
+                    "no GPU: {why}. radrmd looks again every {} s and takes the GPUs that it finds \
+                     (--emulate 2xA100-40GB emulates some)",
+                    REOPEN.as_secs()
+                )
+            }
             (None, 1) => "1 GPU".to_owned(),
             (None, count) => format!("{count} GPUs"),
         }
@@ -192,6 +197,7 @@ pub(crate) fn watch(
         .spawn(move || {
             let mut audited: Option<Instant> = None;
             if gpus.source == NvmlSource::Off {
+                await_gpus(&to);
                 return;
             }
             loop {
@@ -204,6 +210,17 @@ pub(crate) fn watch(
             }
         })
         .ok();
+}
+
+/// Waits until the system has GPUs, for instance once its driver is loaded.
+fn await_gpus(to: &Sender<Message>) {
+    loop {
+        thread::sleep(REOPEN);
+        if inventory(&NvmlSource::System).is_ok_and(|found| !found.gpus.is_empty()) {
+            let _ = to.send(Message::GpusAppeared);
+            return;
+        }
+    }
 }
 
 /// Polls until NVML has to be opened anew; `None` if no receiver is left.

@@ -59,6 +59,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
@@ -108,7 +109,7 @@ struct Flags {
     /// Keep queue, output and profiles here
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Emulated GPUs: 2xH200, A100-40GB, or `never`. Without a GPU and without this option 2xA100-40GB
+    /// Emulate these GPUs in place of the real ones: 2xH200, A100-40GB
     #[arg(long, value_name = "SPEC")]
     emulate: Option<String>,
     /// Serve no /metrics
@@ -155,11 +156,13 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match flags.check {
         true => configure(flags).and_then(|config| check::queue(&config)).map(|found| {
             output::log(Priority::Info, NAME, &found);
+            Stopped::ToEnd
         }),
         false => serve(flags),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Stopped::ToEnd) => ExitCode::SUCCESS,
+        Ok(Stopped::ToRestart) => restart(),
         Err(error) => {
             output::log(Priority::Error, NAME, &error.to_string());
             ExitCode::FAILURE
@@ -184,7 +187,30 @@ fn configure(flags: Flags) -> Result<Config, DaemonError> {
     Ok(config)
 }
 
-fn serve(flags: Flags) -> Result<(), DaemonError> {
+/// Why the daemon's loop ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// By a signal.
+    ToEnd,
+    /// GPUs are there that were not when it started.
+    ToRestart,
+}
+
+/// Becomes the daemon once more, in the same process: the next one adopts what runs.
+fn restart() -> ExitCode {
+    descriptors::restore(descriptors::word().map(OsString::from).as_ref());
+    // SAFETY: a set that lives here; the signals of `block_signals` act again.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+    let error = std::process::Command::new("/proc/self/exe").args(std::env::args_os().skip(1)).exec();
+    output::log(Priority::Error, NAME, &format!("cannot restart: {}", radrm_base::reason(&error)));
+    ExitCode::FAILURE
+}
+
+fn serve(flags: Flags) -> Result<Stopped, DaemonError> {
     // The queue holds all users' command lines and environments.
     // SAFETY: a plain system call that cannot fail.
     unsafe { libc::umask(0o077) };
@@ -239,9 +265,9 @@ fn serve(flags: Flags) -> Result<(), DaemonError> {
     server::serve(listener, socket.clone(), config.admin_group, to)?;
     let text = format!("ready at {} with {}", socket.display(), gpus.describe());
     output::log(Priority::Info, NAME, &text);
-    engine.run(&from, || configure(again.clone()));
+    let stopped = engine.run(&from, || configure(again.clone()));
     let _ = fs::remove_file(&socket);
-    Ok(())
+    Ok(stopped)
 }
 
 /// The folders. Users pass through them to their own jobs' folders, and see no others.

@@ -35,6 +35,8 @@ pub(crate) enum Message {
     Metrics(Sender<Figures>),
     /// The configuration is to be read again.
     Reload,
+    /// GPUs are there now. There were none when the daemon started.
+    GpusAppeared,
     /// The daemon is to end. Jobs run on.
     Stop,
 }

@@ -58,7 +58,9 @@ impl Daemon {
         fs::create_dir_all(&parent).expect("directory");
         let place = tempfile::tempdir_in(parent).expect("directory");
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("mode");
-        let text = format!("metrics = \"\"\npoll_ms = 100\naudit_s = 0\n{config}");
+        // A daemon emulates only what it is asked for by name.
+        let gpus = if config.contains("emulate = ") { "" } else { "emulate = \"2xA100-40GB\"\n" };
+        let text = format!("metrics = \"\"\npoll_ms = 100\naudit_s = 0\n{gpus}{config}");
         fs::write(place.path().join("config.toml"), text).expect("configuration");
         Self { place, child: None, before: String::new(), inside: None }
     }

@@ -146,6 +146,8 @@ pub struct JobRow {
     pub gpus: u16,
     /// Devices it is on or was on last.
     pub devices: Vec<String>,
+    /// What is emulated in place of GPUs, if it is: figures of the job are no real GPU's.
+    pub emulated: Option<String>,
     /// Memory set aside on each, bytes; `None`: the devices as a whole.
     pub reserved: Option<u64>,
     /// Memory it holds now over all devices, bytes.

@@ -52,6 +52,7 @@ use radrm_protocol::wire::{Request, Response};
 use radrm_scheduler_core::{Decision, Event};
 
 use self::core::Core;
+use super::Stopped;
 use super::config::Config;
 use super::error::DaemonError;
 use super::events::Log;
@@ -216,18 +217,24 @@ impl Engine {
     }
 
     /// Decides until a message stops it.
-    pub(crate) fn run(mut self, from: &Receiver<Message>, read: impl Fn() -> Result<Config, DaemonError>) {
+    pub(crate) fn run(
+        mut self,
+        from: &Receiver<Message>,
+        read: impl Fn() -> Result<Config, DaemonError>,
+    ) -> Stopped {
         self.finish_batch(Vec::new());
         let mut inbox = Inbox::new(from);
         while let Some(first) = inbox.wait(self.patience()) {
             let reload = first.iter().any(|message| matches!(message, Message::Reload));
+            let restart = first.iter().any(|message| matches!(message, Message::GpusAppeared));
             if !self.batch(first, &mut inbox) {
-                return;
+                return if restart { Stopped::ToRestart } else { Stopped::ToEnd };
             }
             if reload {
                 self.reload(read());
             }
         }
+        Stopped::ToEnd
     }
 
     /// One round; false to end.
@@ -251,7 +258,7 @@ impl Engine {
                 Message::Audited(found) => self.node.unmanaged = found,
                 Message::Removed(jobs) => self.removed(jobs),
                 Message::DryRunEnded(job, answer) => self.dry_run_ended(job, answer),
-                Message::Stop => go_on = false,
+                Message::Stop | Message::GpusAppeared => go_on = false,
                 question => self.question(question, &mut replies),
             }
         }

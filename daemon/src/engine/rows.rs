@@ -166,6 +166,7 @@ impl Engine {
             priority: entry.spec.priority,
             gpus: entry.spec.gpus,
             devices: entry.devices.clone(),
+            emulated: self.node.gpus.emulated.clone().filter(|_| entry.spec.gpus > 0),
             reserved: view.as_ref().and_then(|view| view.reserved).map(|bytes| bytes.0),
             used,
             peak,

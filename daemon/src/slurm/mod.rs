@@ -26,7 +26,7 @@ use crate::error::DaemonError;
 use crate::gpus::{self, Gpus};
 use crate::message::Message;
 use crate::metrics::{Figures, JobMemory};
-use crate::{NAME, http, server};
+use crate::{NAME, Stopped, http, server};
 
 use comment::Commenter;
 use monitor::Monitor;
@@ -39,7 +39,7 @@ pub(crate) fn serve(
     gpus: Gpus,
     signals: libc::sigset_t,
     read: impl Fn() -> Result<Config, DaemonError>,
-) -> Result<(), DaemonError> {
+) -> Result<Stopped, DaemonError> {
     let steps = Steps::open(&config.slurm.state)?;
     let table = Table::open(&config.state.join("slurm.csv"))?;
     let (listener, _socket_lock) = server::listen(&config.socket)?;
@@ -69,9 +69,9 @@ pub(crate) fn serve(
         counters: Counters::default(),
         issue: None,
     };
-    watcher.run(&from, every, read);
+    let stopped = watcher.run(&from, every, read);
     let _ = fs::remove_file(&config.socket);
-    Ok(())
+    Ok(stopped)
 }
 
 /// What was seen of a step that runs: bytes on each GPU by UUID, and the most on one GPU.
@@ -127,11 +127,12 @@ impl Watcher {
         from: &Receiver<Message>,
         every: Duration,
         read: impl Fn() -> Result<Config, DaemonError>,
-    ) {
+    ) -> Stopped {
         let mut next = Instant::now();
         loop {
             match from.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return Stopped::ToEnd,
+                Ok(Message::GpusAppeared) => return Stopped::ToRestart,
                 Ok(Message::Reload) => self.reload(read()),
                 Ok(message) => self.take(message),
                 Err(RecvTimeoutError::Timeout) => {

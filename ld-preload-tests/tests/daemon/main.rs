@@ -6,6 +6,7 @@ mod bounds;
 mod disk;
 mod early;
 mod fence;
+mod gpus;
 mod harm;
 mod hooks;
 mod host;

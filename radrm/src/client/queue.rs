@@ -99,6 +99,8 @@ pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Resu
     put("command", words::shown(&row.command.join(" ")));
     put("directory", row.cwd.clone());
     put("GPUs", if row.devices.is_empty() { row.gpus.to_string() } else { row.devices.join(", ") });
+    let emulated = row.emulated.as_ref().map(|spec| format!("{spec}: the figures are not of a real GPU"));
+    put("emulated", emulated.unwrap_or_default());
     put("asked for", asked::text(&row.asked));
     put("target", row.standing.clone().unwrap_or_default());
     put("need", row.need_from.clone().unwrap_or_default());

@@ -1,0 +1,70 @@
+//! Which GPUs the node daemon takes: real ones, or those that it is asked by name to emulate.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use radrm_emulator_machine::{Machine, MachineSpec};
+use radrm_preload_tests::artifacts;
+use radrm_preload_tests::node::Daemon;
+use serde_json::Value;
+
+/// Names the emulated machine to the emulated NVML, which stands in for the system's here.
+const SYSTEM: &str = "export LD_LIBRARY_PATH=$PLACE/lib RADRM_EMULATED_MACHINE=$PLACE/system";
+
+fn node(daemon: &Daemon) -> Value {
+    serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON")
+}
+
+fn gpus(daemon: &Daemon) -> usize {
+    node(daemon)["gpus"].as_array().expect("a list").len()
+}
+
+#[test]
+fn no_gpu_is_emulated_unless_asked_by_name() {
+    let daemon = Daemon::new("emulate = \"\"\n");
+    let node = node(&daemon);
+    assert_eq!((gpus(&daemon), &node["emulated"]), (0, &Value::Null), "{node}");
+    assert!(node["issues"].to_string().contains("NVML"), "{node}");
+    assert!(daemon.log().contains("no GPU: "), "{}", daemon.log());
+    let said = daemon.refused(&["submit", "--gpu-mem", "1GiB", "--", "true"]);
+    assert!(said.contains("no GPU") && said.contains("NVML"), "{said}");
+    let job = daemon.submit(&["--gpus", "0"], &["sh", "-c", "test -z \"$RADRM_EMULATED_MACHINE\""]);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    assert_eq!(daemon.show(job)["job"]["emulated"], Value::Null);
+}
+
+#[test]
+fn a_job_on_emulated_gpus_is_labelled() {
+    let daemon = Daemon::new("emulate = \"1xA100-40GB\"\n");
+    let job = daemon.submit(&["--gpu-mem", "1GiB"], &["true"]);
+    assert_eq!(daemon.end(job)["emulated"], "1xA100-40GB");
+    assert!(daemon.ok(&["show", &job.to_string()]).contains("emulated     1xA100-40GB"));
+}
+
+#[test]
+fn gpus_that_appear_later_are_taken_and_jobs_kept() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let mut daemon = Daemon::prepare("emulate = \"\"\n");
+    daemon.behind(SYSTEM);
+    fs::create_dir(daemon.path("lib")).expect("folder");
+    let spec = MachineSpec::parse("2xA100-40GB").expect("machine");
+    Machine::create(&spec, &daemon.path("system")).expect("machine");
+    daemon.start();
+    let running = daemon.submit(&["--gpus", "0"], &["sh", "-c", "until test -e go; do sleep 0.1; done"]);
+    daemon.until_state(running, "running");
+    assert_eq!(gpus(&daemon), 0);
+    let pid = daemon.pid();
+    let library = artifacts::file("libradrm_emulated_nvml.so");
+    symlink(library, daemon.path("lib/libnvidia-ml.so.1")).expect("a driver");
+    daemon.until("the GPUs are there", |daemon| {
+        daemon.output(&["nodes"]).status.success() && gpus(daemon) == 2
+    });
+    assert_eq!((daemon.pid(), daemon.state(running).as_str()), (pid, "running"));
+    let job = daemon.submit(&["--gpu-mem", "1GiB"], &["true"]);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    fs::write(daemon.path("go"), "").expect("file");
+    assert_eq!(daemon.end(running)["exit_code"], 0);
+}
