@@ -18,12 +18,10 @@ use crate::recording::Recording;
 /// Time that processes have to end when the recorder is asked to end, as at the end of a session: they got the same
 /// signal.
 const GRACE: Duration = Duration::from_secs(2);
-/// Between two searches for processes, and between two looks at those without a process id here.
+/// Between two searches for processes.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(50);
 /// The same while all that is left is known by locks.
 const LOCK_INTERVAL: Duration = Duration::from_millis(500);
-/// Searches in a row that must find nothing: one that meets a fork may miss the child.
-const SEARCHES: usize = 2;
 
 /// Which of the two processes this is.
 pub enum Side {
@@ -90,21 +88,16 @@ pub fn wait(recording: &mut Recording, is_final: bool, carriers: Carriers) -> Ca
     let signals = Signals::new();
     let mut carriers = carriers;
     let mut give_up: Option<Instant> = None;
-    let mut found_none = 0;
     loop {
         let awaited = carriers.processes.iter().find_map(|carrier| Awaited::of(*carrier));
         let mut at_most = if is_final { Duration::MAX } else { recording.poll() };
         if awaited.is_none() {
             carriers = recording.carriers();
-            found_none = if carriers.is_empty() { found_none + 1 } else { 0 };
-            if found_none >= SEARCHES {
+            if carriers.is_empty() {
                 return carriers;
             }
-            at_most = if carriers.processes.is_empty() && !carriers.is_empty() {
-                at_most.min(LOCK_INTERVAL)
-            } else {
-                at_most.min(SEARCH_INTERVAL)
-            };
+            let interval = if carriers.processes.is_empty() { LOCK_INTERVAL } else { SEARCH_INTERVAL };
+            at_most = at_most.min(interval);
         }
         if let Some(until) = give_up {
             let left = until.saturating_duration_since(Instant::now());

@@ -115,7 +115,7 @@ impl Channel {
             name: self.file.name(),
             uid: rustix::process::geteuid().as_raw(),
         };
-        Processes::now().carrying(origin)
+        Processes::now().settled(origin)
     }
 
     /// Whether the segment can outlive this process, for processes that have not joined yet.

@@ -27,6 +27,8 @@ const MAX_ENVIRONMENT: u64 = 8 << 20;
 const MAX_MAPS: u64 = 32 << 20;
 /// Ancestors that are followed: more are a sign of something gone wrong.
 const MAX_ANCESTORS: usize = 256;
+/// Searches for processes that were started during the search before: those of other jobs never end on a busy machine.
+const MAX_SEARCHES: usize = 100;
 /// Processes that one processor starts at most in a second: each takes more than 20 us.
 const MAX_STARTS: u64 = 50_000;
 /// A process that is in the middle of `execve` shows no environment. It is read again, so often.
@@ -153,7 +155,32 @@ impl Processes {
         Self { all, by_pid }
     }
 
-    /// The processes that carry a segment, but for the caller.
+    /// The processes that carry a segment, but for the caller. Where this gives none, there is none: a process that was met
+    /// in its last moment may have started another one, so the search goes on until no process is new.
+    #[must_use]
+    pub fn settled(&mut self, origin: SegmentOrigin<'_>) -> Carriers {
+        for _ in 0..MAX_SEARCHES {
+            let carriers = self.carrying(origin);
+            if !carriers.is_empty() || !self.has_grown() {
+                return carriers;
+            }
+        }
+        Carriers::default()
+    }
+
+    /// Adds the processes that have been started since; whether there are any.
+    fn has_grown(&mut self) -> bool {
+        let before = self.all.len();
+        for process in Process::all() {
+            if !self.by_pid.contains_key(&process.0) {
+                self.by_pid.insert(process.0, self.all.len());
+                self.all.push(Entry::of(process));
+            }
+        }
+        self.all.len() > before
+    }
+
+    /// The processes that carried a segment when they were looked at, but for the caller.
     #[must_use]
     pub fn carrying(&self, origin: SegmentOrigin<'_>) -> Carriers {
         let mut carriers = joined(origin.path);
@@ -388,7 +415,7 @@ mod tests {
     fn carriers(file: &SegmentFile) -> Vec<u32> {
         let uid = rustix::process::geteuid().as_raw();
         let origin = SegmentOrigin { path: file.path(), name: file.name(), uid };
-        Processes::now().carrying(origin).processes.iter().map(|carrier| carrier.pid).collect()
+        Processes::now().settled(origin).processes.iter().map(|carrier| carrier.pid).collect()
     }
 
     fn segment() -> (tempfile::TempDir, SegmentFile) {
@@ -412,7 +439,7 @@ mod tests {
     fn a_process_that_becomes_another_program_is_never_missed() {
         let (_folder, file) = segment();
         // It shows no environment for a moment, again and again.
-        let script = "n=$1; [ \"$n\" -gt 300 ] && sleep 600; exec \"$0\" \"$2\" $((n + 1)) \"$2\"";
+        let script = "[ \"$1\" -gt 300 ] && exec sleep 600; exec sh \"$2\" $(($1 + 1)) \"$2\"";
         let place = file.path().with_file_name("again");
         fs::File::create(&place).unwrap().write_all(script.as_bytes()).unwrap();
         let mut child = Ended(

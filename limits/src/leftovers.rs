@@ -15,9 +15,9 @@ pub fn remove_segments(directories: &[PathBuf]) {
         return;
     }
     let uid = rustix::process::geteuid().as_raw();
-    let processes = Processes::now();
+    let mut processes = Processes::now();
     for (path, name) in left {
-        if processes.carrying(SegmentOrigin { path: &path, name, uid }).is_empty() {
+        if processes.settled(SegmentOrigin { path: &path, name, uid }).is_empty() {
             let _ = fs::remove_file(&path);
         }
     }

@@ -83,6 +83,14 @@ impl Place {
         child::run(self.script(&["--no-profile", "--no-dataset"], script), PATIENCE).ok()
     }
 
+    fn runs_late(&self) -> bool {
+        let is_late = |process: Process| {
+            process.exe().read_link().ok() == self.late.canonicalize().ok()
+                && process.variable("XDG_RUNTIME_DIR").is_some_and(|path| path == self.runtime.path())
+        };
+        Process::all().any(is_late)
+    }
+
     fn segments(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.runtime.path().join("radrm")).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).collect()
@@ -207,6 +215,7 @@ fn tmux_keeps_the_limit_of_the_login_that_started_it() {
     place.leave(&format!("{tmux} -f /dev/null new-session -d 'sh'; {tmux} send-keys '{words}' Enter"));
     assert_eq!(place.first_call(), COUNTED);
     place.end();
+    until("its end", || !place.runs_late());
     // The next login finds the same session, and starts another program.
     let run = |words: &str| child::run(shell(&format!("{tmux} {words}")), PATIENCE);
     run(&format!("send-keys '{words}' Enter")).ok();
@@ -274,7 +283,7 @@ fn the_recorder_holds_nothing_of_its_caller() {
     let place = Place::new();
     let mut command = place.script(
         &["--quiet", "--no-profile", "--no-dataset"],
-        "exec 3>&-; $LATE > /dev/null 2>&1 3>&- < /dev/null & echo $$",
+        "exec 9>&-; $LATE > /dev/null 2>&1 < /dev/null & echo $$",
     );
     let (reader, writer) = std::io::pipe().expect("pipe");
     // A descriptor beyond the standard streams, as a script's lock file is.
@@ -283,7 +292,7 @@ fn the_recorder_holds_nothing_of_its_caller() {
     // SAFETY: between fork and exec, plain system calls only.
     unsafe {
         command.pre_exec(move || {
-            (libc::dup2(number, 3) == 3).then_some(()).ok_or_else(std::io::Error::last_os_error)
+            (libc::dup2(number, 9) == 9).then_some(()).ok_or_else(std::io::Error::last_os_error)
         });
     }
     // Reads to the end of standard output: a pipe that the recorder had would keep it open.

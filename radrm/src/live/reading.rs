@@ -19,6 +19,9 @@ pub(super) struct Reading {
     pub(super) command: String,
     /// False if only processes that it left behind still run.
     pub(super) launcher_running: bool,
+    /// Process that writes the profile: the launcher, or the recorder that it left.
+    #[serde(skip)]
+    pub(super) recorder: Option<u32>,
     pub(super) seconds: f64,
     pub(super) gpus: Vec<GpuReading>,
     pub(super) processes: Vec<ProcessReading>,

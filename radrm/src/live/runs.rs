@@ -88,7 +88,8 @@ impl Runs {
             Some(file) if is_file(file) => {
                 let written = std::fs::metadata(Path::new(file)).ok().map(|meta| (meta.dev(), meta.ino()));
                 let writes = |reading: &Reading| {
-                    written.is_some() && profile_of(Process(reading.run)).map(|profile| profile.id) == written
+                    let recorder = reading.recorder.map(Process);
+                    written.is_some() && recorder.and_then(profile_of).map(|profile| profile.id) == written
                 };
                 let found: Vec<_> = all().filter(writes).collect();
                 if found.is_empty() { Err(LiveError::Ended(file.to_owned())) } else { Ok(found) }
@@ -148,6 +149,7 @@ impl Known {
             uid: job.uid,
             command: job.command.clone(),
             launcher_running: job.launched,
+            recorder: job.recorder.map(|recorder| recorder.0),
             seconds: segment_ns as f64 / 1e9,
             gpus,
             processes: running.iter().map(|process| of_process(process)).collect(),
@@ -158,7 +160,7 @@ impl Known {
             steps_source: self.steps.source(),
             steps_per_second: self.steps.per_second(segment_ns),
             refused: total.refused,
-            sm_active_share: self.activity.share(Process(job.launcher), now),
+            sm_active_share: self.activity.share(job.recorder.unwrap_or(Process(job.launcher)), now),
             held_before: self.history.held(usize::MAX),
             launched_before: self.history.launch_rates(usize::MAX),
         })
