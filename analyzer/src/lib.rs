@@ -4,8 +4,8 @@
 //! [`Summary::from_profile`] draws the conclusions; the reports only show
 //! them. Nothing in here does input or output.
 
-pub mod symbols;
 mod model;
+pub mod symbols;
 mod view;
 
 pub use model::compare::{self, Comparison};

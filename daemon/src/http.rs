@@ -6,8 +6,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use radrm_text::output;
 use radrm_http::{Answer, Bounds, Request, Server};
+use radrm_text::output;
 
 use super::message::Message;
 use super::metrics;

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser};
-use radrm_text::usage::{Instead, explain};
 use radrm_limits::LimitError;
 use radrm_limits::config::{Mode, Percentage};
 use radrm_limits::program::kernels::Kernels;
 use radrm_limits::requested::RequestedLimits;
 use radrm_limits::steps::StepsRequest;
+use radrm_text::usage::{Instead, explain};
 use thiserror::Error;
 
 use crate::NAME;

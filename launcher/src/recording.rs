@@ -13,8 +13,6 @@ use radrm_collector::dataset::{self, Features, Origin, Row};
 use radrm_collector::{
     Finished, HostCounters, JobWatch, NvmlSource, ProfileFile, Usage, WatchOptions, describe_job,
 };
-use radrm_text::output;
-use radrm_text::output::width;
 use radrm_cuda_abi::init_failure::init_failure;
 use radrm_limits::LimitError;
 use radrm_limits::audit::job::{Audited, JobAudit, OutsideProcess};
@@ -30,6 +28,8 @@ use radrm_profile::model::{Exit, GpuClock, UncountedProcess};
 use radrm_profile::{Bytes, Profile};
 use radrm_telemetry::ledger::{LedgerError, LedgerView, Limit};
 use radrm_telemetry::{CreateError, NoticeBoard, Scope, Segment, SegmentError, SegmentFile};
+use radrm_text::output;
+use radrm_text::output::width;
 use rustix::fs::statfs;
 use thiserror::Error;
 

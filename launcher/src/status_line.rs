@@ -6,11 +6,11 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use radrm_text::output;
 use radrm_profile::Bytes;
 use radrm_telemetry::{ProcessSnapshot, Segment};
 use radrm_text::fit;
 use radrm_text::number::grouped;
+use radrm_text::output;
 use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 

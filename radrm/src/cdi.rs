@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use radrm_cdi::{Device, Edits, Mount, Specification};
-use radrm_text::output::say;
 use radrm_limits::program::libraries;
 use radrm_limits::requested::RequestedLimits;
+use radrm_text::output::say;
 
 use crate::container::ApplyFlags;
 use crate::error::{FileProblem, UsageError};

@@ -12,8 +12,8 @@ use std::process;
 use clap::Args;
 use radrm_base::reason;
 use radrm_cdi::bundle::{self, BundleError};
-use radrm_text::output::say;
 use radrm_limits::program::given::{CONTAINER_VARIABLE, Given};
+use radrm_text::output::say;
 use thiserror::Error;
 
 use crate::NAME;

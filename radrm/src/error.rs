@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use radrm_base::reason;
 use radrm_collector::dataset::DatasetError;
 use radrm_collector::ncu::NcuError;
-use radrm_text::usage::{self, Instead};
 use radrm_emulator_machine::MachineError;
 use radrm_estimator::data::DataError;
 use radrm_export::WebError;
@@ -22,6 +21,7 @@ use radrm_scheduler_core::Bytes;
 use radrm_scheduler_core::rad_file::RadError;
 use radrm_scheduler_core::replay::read;
 use radrm_sweep::SweepError;
+use radrm_text::usage::{self, Instead};
 use thiserror::Error;
 
 use crate::calibrate::CalibrateError;

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use radrm_text::output::say;
 use radrm_limits::amount;
 use radrm_limits::cgroup::{self, FenceError, GroupLimit};
 use radrm_limits::machine::Node;
@@ -11,6 +10,7 @@ use radrm_limits::requested::RequestedLimits;
 use radrm_limits::resolve::{amount_for, resolve, stricter};
 use radrm_os::nvml::{Gpu, GroupMemory, Inventory, NO_LIMIT};
 use radrm_telemetry::ledger::Limit;
+use radrm_text::output::say;
 use serde::Serialize;
 
 use crate::{Failure, NAME, print, print_json};

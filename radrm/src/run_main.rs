@@ -8,8 +8,6 @@ use std::ffi::{OsString, c_char, c_int};
 use std::panic;
 use std::process;
 
-use radrm_text::output;
-use radrm_text::usage::Instead;
 use radrm_launcher::NAME;
 use radrm_launcher::cli;
 use radrm_launcher::dry_run::need::AskNode;
@@ -18,6 +16,8 @@ use radrm_launcher::inherited::Inherited;
 use radrm_launcher::later;
 use radrm_launcher::own_stack;
 use radrm_launcher::session::{self, End};
+use radrm_text::output;
+use radrm_text::usage::Instead;
 
 /// Called by the C library's start-up code.
 #[unsafe(no_mangle)]

@@ -29,11 +29,11 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use radrm_text::output::{Priority, log};
-use radrm_text::usage;
 use radrm_limits::amount;
 use radrm_limits::machine::Node;
 use radrm_limits::program::libraries;
+use radrm_text::output::{Priority, log};
+use radrm_text::usage;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::unbounded_channel;
 

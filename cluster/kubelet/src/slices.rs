@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use radrm_text::output::say;
 use radrm_os::nvml::Inventory;
+use radrm_text::output::say;
 use serde_json::{Map, Value, json};
 
 use crate::NAME;

@@ -7,8 +7,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use radrm_text::output::{Priority, log, say};
 use radrm_telemetry::{Liveness, Segment};
+use radrm_text::output::{Priority, log, say};
 
 use crate::NAME;
 use crate::api::ApiError;

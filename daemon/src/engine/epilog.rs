@@ -2,8 +2,8 @@
 //!
 //! An attempt whose epilog runs holds its GPUs until that has ended: the next job finds them as the epilog left them.
 
-use radrm_text::output::say;
 use radrm_scheduler_core::{Outcome, Reason, Verdict};
+use radrm_text::output::say;
 
 use super::{Engine, Over};
 use crate::error::DaemonError;

@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use radrm_text::output::say;
 use radrm_protocol::loader::Loader;
 use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::{Outcome, Verdict};
+use radrm_text::output::say;
 
 use super::Engine;
 use crate::error::DaemonError;

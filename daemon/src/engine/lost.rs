@@ -1,7 +1,7 @@
 //! GPUs that fall off the bus, and come back, and the jobs that this concerns.
 
-use radrm_text::output::say;
 use radrm_scheduler_core::{Event, JobId, Outcome, Phase};
+use radrm_text::output::say;
 
 use super::monitor::Change;
 use super::{Engine, Over};

@@ -46,10 +46,10 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use radrm_text::output::say;
 use radrm_need::{Calibration, NeedResolver};
 use radrm_protocol::wire::{Request, Response};
 use radrm_scheduler_core::{Decision, Event};
+use radrm_text::output::say;
 
 use self::core::Core;
 use super::Stopped;

@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 
-use radrm_text::output::say;
 use radrm_need::Source;
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{Line, Request, StatsRow};
 use radrm_scheduler_core::{Bytes, Event, Impossible, Job, JobId, Reason};
+use radrm_text::output::say;
 
 use super::{Engine, Note, Response, actions, arrays, needs};
 use crate::accounting;

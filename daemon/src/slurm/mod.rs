@@ -16,10 +16,10 @@ use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use radrm_text::output::{self, Priority, say};
 use radrm_limits::scopes::user_name;
 use radrm_protocol::wire::Response;
 use radrm_scheduler_core::Bytes;
+use radrm_text::output::{self, Priority, say};
 
 use crate::config::Config;
 use crate::error::DaemonError;

@@ -9,8 +9,8 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use radrm_text::output;
 use radrm_profile::Profile;
+use radrm_text::output;
 use serde_json::Value;
 use tempfile::TempDir;
 use thiserror::Error;

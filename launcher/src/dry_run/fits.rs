@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use radrm_analyzer::{Summary, fits_text};
-use radrm_text::output;
 use radrm_emulator_machine::Models;
 use radrm_profile::model::Fit;
 use radrm_profile::model::dry_run::Verdict;
 use radrm_profile::{Bytes, Profile, Record};
+use radrm_text::output;
 use serde_json::Value;
 use thiserror::Error;
 

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
-use radrm_text::usage::{Instead, explain};
 use radrm_limits::amount;
 use radrm_need::UserEstimate;
 use radrm_protocol::ProtocolError;
@@ -13,6 +12,7 @@ use radrm_protocol::loader::Loader;
 use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::rad_file::{RadError, RadOption};
 use radrm_scheduler_core::{Bytes, LatencyTarget, Permille};
+use radrm_text::usage::{Instead, explain};
 
 use super::rad;
 use super::text::{self, ValueError};

@@ -8,12 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use radrm_text::output::width;
-use radrm_text::output::{self, Delivery};
 use radrm_protocol::ProtocolError;
 use radrm_protocol::connection::Connection;
 use radrm_protocol::socket::SOCKET_VARIABLE;
 use radrm_protocol::wire::{GpuRow, JobRow, NodeRow};
+use radrm_text::output::width;
+use radrm_text::output::{self, Delivery};
 use radrm_text::{Table, fit, left, right};
 
 use super::queue;

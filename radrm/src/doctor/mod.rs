@@ -4,8 +4,8 @@ mod checks;
 
 use std::io::IsTerminal;
 
-use radrm_text::output::width;
 use radrm_launcher::layout::text_options;
+use radrm_text::output::width;
 use radrm_text::{Paint, Table, left};
 use serde::Serialize;
 

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use radrm_analyzer::Summary;
-use radrm_text::output;
 use radrm_export::Run;
 use radrm_profile::model::Profile;
 use radrm_sweep::store::Recorded;
+use radrm_text::output;
 
 use crate::error::FileProblem;
 use crate::show::{compare, report};

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use radrm_text::output::bytes_to_stdout;
 use radrm_export::Run;
 use radrm_export::table::{Table, TableError};
 use radrm_launcher::report_file;
+use radrm_text::output::bytes_to_stdout;
 
 use super::Files;
 use crate::error::UsageError;

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use radrm_text::output;
 use radrm_limits::amount::shown;
 use radrm_limits::jobs::{self, Job};
 use radrm_limits::ledgers::Ledgers;
@@ -11,6 +10,7 @@ use radrm_limits::scopes::{user_name, whose};
 use radrm_os::nvml::uuid_text;
 use radrm_profile::Bytes;
 use radrm_telemetry::ledger::{Access, Amount, GpuUse, MemberUse};
+use radrm_text::output;
 use radrm_text::{Table, fit, left, right};
 use serde::Serialize;
 

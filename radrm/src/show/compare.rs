@@ -5,9 +5,9 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use radrm_analyzer::{Comparison, Flame, Held, Summary};
-use radrm_text::output::width;
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
+use radrm_text::output::width;
 
 use super::report;
 use crate::error::{FileProblem, UsageError};

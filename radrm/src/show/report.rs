@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use radrm_analyzer::{Summary, TextOptions};
-use radrm_text::output::{Delivery, width};
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
 use radrm_profile::model::Profile;
+use radrm_text::output::{Delivery, width};
 
 use super::stacks::StacksFlags;
 use crate::error::{FileProblem, UsageError};

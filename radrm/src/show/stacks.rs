@@ -4,8 +4,8 @@ use std::path::Path;
 use std::str::FromStr;
 
 use radrm_analyzer::{Flame, Held, Memory, TensorsBy};
-use radrm_text::output::bytes_to_stdout;
 use radrm_profile::model::Profile;
+use radrm_text::output::bytes_to_stdout;
 
 use super::report::read;
 use crate::error::{FileProblem, UsageError};

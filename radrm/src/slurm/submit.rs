@@ -7,13 +7,13 @@ use std::process::Command;
 
 use clap::{Args, CommandFactory, Parser};
 use radrm_collector::dataset::script_word;
-use radrm_text::output::say;
 use radrm_limits::amount;
 use radrm_need::{DryRun, Need, UserEstimate};
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::NodeRow;
 use radrm_protocol::words;
 use radrm_scheduler_core::{Bytes, Impossible, Oversized, Recovery, Settings};
+use radrm_text::output::say;
 
 use super::cluster::{self, Cluster};
 use super::line::Line;

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use radrm_text::output::say;
 use radrm_scheduler_core::{Bytes, Millis};
 use radrm_sweep::Plan;
 use radrm_sweep::execute::Event;
 use radrm_sweep::folder::Folder;
 use radrm_sweep::plan::Run;
 use radrm_sweep::store::{Outcome, Recorded, State};
+use radrm_text::output::say;
 use radrm_text::{clean, fit};
 
 use crate::NAME;
