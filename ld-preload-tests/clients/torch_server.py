@@ -43,7 +43,7 @@ class Program:
         try:
             os.setpgid(0, self.group)
         except PermissionError:
-            pass  # another session: whoever ends the group ends the other program, and that one this
+            pass  # another session: the connection ends this process with the program that stands for it
         os.chdir(self.directory)
         os.environ.clear()
         os.environ.update(self.environment)

@@ -49,8 +49,9 @@ fn figures(run: &DryRun) -> Value {
             line["stack"] = own.map(|frame| frame.take()).collect();
         }
     }
-    let kernel = |kernel: &Value| serde_json::json!([kernel["name"], kernel["launches"]]);
-    let kernels: Value = run.report["kernels"].as_array().into_iter().flatten().map(kernel).collect();
+    let kernel = |kernel: &Value| format!("{} {}", kernel["name"], kernel["launches"]);
+    let mut kernels: Vec<_> = run.report["kernels"].as_array().into_iter().flatten().map(kernel).collect();
+    kernels.sort();
     serde_json::json!({ "dry_run": found, "kernels": kernels, "tensors": tensors })
 }
 
