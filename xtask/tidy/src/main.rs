@@ -4,12 +4,10 @@ mod cycles;
 mod edges;
 mod exports;
 mod figures;
-mod lengths;
 mod links;
 mod modules;
 mod panics;
 mod places;
-mod ratchet;
 mod words;
 
 use std::process::ExitCode;
@@ -25,9 +23,6 @@ struct Flags {
     /// Only the checks that need no build: no formatter, no clippy, no libraries.
     #[arg(long)]
     sources_only: bool,
-    /// Lower the numbers of the lists in xtask/data to what is there now, and check nothing.
-    #[arg(long)]
-    tighten: bool,
     /// Print the uses inside of large cycles of modules, and check nothing.
     #[arg(long)]
     cycles: bool,
@@ -56,14 +51,10 @@ fn run(flags: &Flags) -> Result<()> {
     if flags.cycles {
         return cycles::print(&root);
     }
-    if flags.tighten {
-        return ratchet::tighten(&root.join(lengths::LISTED), &lengths::numbers(&root)?);
-    }
     let mut findings: Vec<Finding> = Vec::new();
     findings.extend(cycles::check(&root)?);
     findings.extend(edges::check()?);
     findings.extend(panics::check(&root)?);
-    findings.extend(lengths::check(&root)?);
     findings.extend(links::check(&root)?);
     findings.extend(places::check(&root)?);
     findings.extend(figures::check(&root)?);
