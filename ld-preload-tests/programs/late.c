@@ -1,6 +1,6 @@
-/* A process whose first call of the driver comes when it is told to, and trees of such processes.
+/* A process that waits for a file before its first call of the driver, and trees of such processes.
  * usage: late GO ANSWER [overwrite]
- *     waits until GO is there, asks for memory, and renames what came of it to ANSWER; then waits until GO is gone again.
+ *     when GO is there, asks for memory, and renames what came of it to ANSWER; then waits until GO is gone again.
  *     `overwrite` first writes over arguments and environment, as setproctitle does.
  * usage: late tree SEED
  *     a random tree of processes: forks, sessions of their own, other programs, ends in any order, first calls at any time.

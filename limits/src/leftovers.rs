@@ -100,7 +100,7 @@ mod tests {
         others.iter().for_each(|path| fs::write(path, "").unwrap());
         let linked = folder.join("segment-1-1-2");
         std::os::unix::fs::symlink(&others[0], &linked).unwrap();
-        let clean = || remove_segments(&[folder.clone()]);
+        let clean = || remove_segments(std::slice::from_ref(&folder));
         clean();
         assert!(elsewhere.exists() && linked.is_symlink() && others.iter().all(|path| path.exists()));
         drop(held);
