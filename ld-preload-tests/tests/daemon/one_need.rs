@@ -96,7 +96,8 @@ fn row(place: &Path, origin: Origin, held: u64) -> Row {
         footprint_bytes: Some(held),
         complete: true,
         outcome: "exited".into(),
-        ..Row::of_command(&command(), place, 1)
+        // As a process there sees its directory.
+        ..Row::of_command(&command(), &place.canonicalize().expect("the place"), 1)
     }
 }
 
