@@ -47,5 +47,7 @@ mod tensors;
 mod vfork;
 mod witness;
 
+pub use radrm_cuda_abi::init_failure;
+
 /// The program's name in messages.
 pub const NAME: &str = "radrm-run";

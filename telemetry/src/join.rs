@@ -2,6 +2,7 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
+pub use crate::join_failure::JoinError;
 use crate::join_failure::JoinFailure;
 use crate::kind::{EndReason, EventKind};
 use crate::layout::*;
@@ -16,45 +17,6 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-
-/// Why a process could not join.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JoinError {
-    /// The segment's file could not be opened; error number of the system.
-    Open(i32),
-    /// The file is not a segment.
-    Foreign,
-    /// The segment has another layout; its version.
-    Version(u64),
-    /// The segment could not be mapped; error number of the system.
-    Map(i32),
-    /// No slot is free, and none has been saved.
-    Full,
-    /// No memory left for the slot; error number of the system.
-    NoSpace(i32),
-    /// `/proc` does not identify this process; error number of the system.
-    Identity(i32),
-}
-
-impl std::fmt::Display for JoinError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Open(errno) => write!(f, "the segment cannot be opened (errno {errno})"),
-            Self::Foreign => f.write_str("the file is not a segment"),
-            Self::Version(version) => {
-                write!(f, "the segment has layout version {version}, this library {VERSION}")
-            }
-            Self::Map(errno) => write!(f, "the segment cannot be mapped (errno {errno})"),
-            Self::Full => f.write_str("all slots of the segment are in use"),
-            Self::NoSpace(errno) => write!(f, "no memory left for the segment (errno {errno})"),
-            Self::Identity(errno) => {
-                write!(f, "/proc does not show this process's start time (errno {errno})")
-            }
-        }
-    }
-}
-
-impl std::error::Error for JoinError {}
 
 /// A mapping that is removed unless it is kept.
 struct Mapping {

@@ -12,16 +12,17 @@
 //! joins, everything else in pieces when it is first needed, always before it is touched.
 //! All words are in the machine's byte order: a segment never leaves its machine.
 
-use crate::notices::{NOTICES, NoticeTable};
 use crate::sync::AtomicU64;
 
 mod account;
 mod directory;
+mod notices;
 mod ranges;
 mod stacks;
 
 pub use account::{AccountCell, COUNTED_KINDS, KindCounts, LaneCounts, PeakCell};
 pub use directory::{DirEntry, SlotNamespace, SlotState, entry_at};
+pub use notices::{NOTICES, NoticeCell, NoticeTable};
 pub use ranges::*;
 pub use stacks::*;
 

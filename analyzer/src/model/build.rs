@@ -212,7 +212,7 @@ fn abrupt_ends(profile: &Profile) -> Vec<String> {
     let sentence = |(end, pids): (Option<i32>, Vec<u32>)| {
         let (who, were) = match pids[..] {
             [pid] => (format!("process {pid}"), "was"),
-            _ => (format!("{} processes ({})", pids.len(), listed(&pids)), "were"),
+            _ => (format!("{} processes ({})", pids.len(), uncounted::listed(&pids)), "were"),
         };
         match end {
             Some(signal) => format!("{who} {were} killed by {}", signal_text(signal)),
@@ -220,14 +220,6 @@ fn abrupt_ends(profile: &Profile) -> Vec<String> {
         }
     };
     by_end.into_iter().map(sentence).collect()
-}
-
-/// The first few numbers of a list.
-pub(super) fn listed(numbers: &[u32]) -> String {
-    const SHOWN: usize = 6;
-    let first: Vec<String> = numbers.iter().take(SHOWN).map(u32::to_string).collect();
-    let more = if numbers.len() > SHOWN { ", ..." } else { "" };
-    format!("{}{more}", first.join(", "))
 }
 
 fn notes(profile: &Profile, without_end: &str) -> Vec<String> {

@@ -142,7 +142,7 @@ fn uncounted_sentence(first: &UncountedSummary, group: &[&UncountedSummary]) -> 
     let (subject, it, is) = match group {
         [one] if one.command.is_empty() => (format!("process {}", one.pid), "it", "is"),
         [one] => (format!("process {} ({})", one.pid, one.command), "it", "is"),
-        _ => (format!("{} processes ({})", pids.len(), super::build::listed(&pids)), "each", "are"),
+        _ => (format!("{} processes ({})", pids.len(), listed(&pids)), "each", "are"),
     };
     let what = match first.kind {
         Uncounted::Outside => {
@@ -168,7 +168,15 @@ fn init_sentence(failure: &InitFailureSummary) -> String {
     let code = if name.is_empty() { code.to_string() } else { format!("{code} ({name})") };
     let place = match pids[..] {
         [pid] => format!("process {pid}"),
-        _ => format!("{} processes ({})", pids.len(), super::build::listed(pids)),
+        _ => format!("{} processes ({})", pids.len(), listed(pids)),
     };
     format!("cuInit failed with {code} in {place}: {meaning}; remedy: {remedy}")
+}
+
+/// The first few numbers of a list.
+pub(super) fn listed(numbers: &[u32]) -> String {
+    const SHOWN: usize = 6;
+    let first: Vec<String> = numbers.iter().take(SHOWN).map(u32::to_string).collect();
+    let more = if numbers.len() > SHOWN { ", ..." } else { "" };
+    format!("{}{more}", first.join(", "))
 }

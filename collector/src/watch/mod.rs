@@ -14,7 +14,7 @@ use crate::output::{Output, ProfileFile};
 use crate::pace::{EventThinner, FINE_TIMELINES, SampleThinner, coarse, next_state, poll_gap};
 use crate::postmortem::Postmortems;
 use crate::ranges::{self, RangeThinner};
-use crate::remainder::{Exact, Remainders};
+use crate::remainder::Remainders;
 use crate::segment_source::EntryName;
 use crate::source::{Brief, Source};
 use crate::stacks;
@@ -35,6 +35,7 @@ use std::time::Duration;
 mod ends;
 mod limits;
 mod load;
+mod measured;
 mod notices;
 mod nvml;
 mod postmortem;
@@ -42,6 +43,7 @@ mod since;
 #[cfg(test)]
 mod tests;
 
+pub use measured::Measured;
 pub use notices::InitWords;
 
 /// Processes that a profile keeps one by one. A job that starts more (a build
@@ -103,22 +105,6 @@ impl Default for WatchOptions {
             init_words: |_| ("", "unknown", "see the driver's documentation"),
         }
     }
-}
-
-/// What NVML says that a process holds beyond its account, at a moment when the account did not
-/// change: what the driver itself takes for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Measured {
-    /// Process id.
-    pub pid: u32,
-    /// UUID of the GPU, `GPU-…`.
-    pub gpu: String,
-    /// Its product name.
-    pub model: String,
-    /// Version of the kernel driver; empty if unknown.
-    pub driver: String,
-    /// How much.
-    pub bytes: Bytes,
 }
 
 /// What a watch leaves behind.
@@ -340,22 +326,6 @@ impl<S: Source> Watch<S> {
         let (profile, path, failure) = self.output.finish();
         self.failures.extend(failure);
         Finished { profile, path, warnings: self.warnings, failures: self.failures }
-    }
-
-    /// What the driver itself took for processes, measured since the last call.
-    pub(crate) fn take_measured(&mut self) -> Vec<Measured> {
-        let profile = &self.output.profile;
-        let measured = |exact: Exact| {
-            let gpu = profile.gpu(exact.gpu)?;
-            Some(Measured {
-                pid: exact.pid,
-                gpu: gpu.uuid.clone(),
-                model: gpu.name.clone(),
-                driver: gpu.driver_version.clone().unwrap_or_default(),
-                bytes: exact.beyond,
-            })
-        };
-        self.remainders.take_exact().into_iter().filter_map(measured).collect()
     }
 
     /// The exit of a child that the caller waited for.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use radrm_base::Bytes;
 use radrm_collector::dataset;
-use radrm_cuda_abi::init_failure::{DRIVER_MISMATCH, init_failure};
+use radrm_launcher::init_failure::{DRIVER_MISMATCH, init_failure};
 use radrm_limits::LimitError;
 use radrm_limits::files;
 use radrm_limits::ledgers::{Ledgers, SCOPES};

@@ -14,6 +14,7 @@ use crate::{environ, errno, mode};
 
 /// Number of the [`JoinFailure`] of this process; 0: none. `radrm audit` reads it in the process's memory by this name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(test, allow(non_upper_case_globals, reason = "a test exports nothing"))]
 static radrm_join_failure: AtomicU32 = AtomicU32::new(0);
 
 /// Process id of the process that has entered its notice: a forked child enters its own.

@@ -1,7 +1,8 @@
 //! A table of notices in System V shared memory: it is reached by a number, without a descriptor and from every mount
 //! namespace, and ends with the process that made it.
 
-use super::{NOTICES, Notice, NoticeCell, NoticeSeen, NoticeTable};
+use super::{Notice, NoticeSeen};
+use crate::layout::{NOTICES, NoticeCell, NoticeTable};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use std::ptr::NonNull;

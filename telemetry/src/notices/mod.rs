@@ -9,43 +9,13 @@
 mod board;
 
 use crate::join_failure::JoinFailure;
-use crate::layout::{Header, MAGIC, TOTAL_BYTES, VERSION};
-use crate::sync::AtomicU64;
+use crate::layout::{Header, MAGIC, NoticeTable, TOTAL_BYTES, VERSION};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 use std::ffi::CStr;
 
 #[cfg(not(loom))]
 pub use board::NoticeBoard;
-
-/// Notices that a table keeps; further ones are counted.
-pub const NOTICES: usize = 48;
-
-/// A process's notice.
-#[repr(C)]
-#[derive(Debug)]
-pub struct NoticeCell {
-    /// Process id in the process's own pid namespace; 0: free.
-    pub pid: AtomicU64,
-    /// What is reported, see [`Notice`]; 0: not complete yet.
-    pub what: AtomicU64,
-    /// `CLOCK_MONOTONIC`, ns.
-    pub ns: AtomicU64,
-    /// Unused.
-    pub spare: AtomicU64,
-}
-
-/// All notices.
-#[repr(C)]
-#[derive(Debug)]
-pub struct NoticeTable {
-    /// Notices for which there was no room.
-    pub lost: AtomicU64,
-    /// Unused.
-    pub spare: [AtomicU64; 7],
-    /// The notices, in their order.
-    pub cells: [NoticeCell; NOTICES],
-}
 
 /// What a process without a slot reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +59,7 @@ pub struct NoticeSeen {
 }
 
 impl NoticeSeen {
-    /// From the words of a [`NoticeCell`]; `None`: there is none, or none that this version knows.
+    /// From the words of a [`crate::layout::NoticeCell`]; `None`: there is none, or none that this version knows.
     pub(crate) fn from_words([pid, what, ns]: [u64; 3]) -> Option<Self> {
         let pid = u32::try_from(pid).ok().filter(|pid| *pid != 0)?;
         Some(Self { notice: Notice::from_word(what)?, pid, ns })
@@ -151,6 +121,7 @@ fn in_header(path: &CStr, pid: u32, notice: Notice) -> bool {
 mod tests {
     use super::*;
     use crate::SegmentFile;
+    use crate::layout::NOTICES;
     use std::ffi::CString;
     use std::os::unix::ffi::OsStrExt;
 

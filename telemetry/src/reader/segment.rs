@@ -7,7 +7,7 @@ use crate::budget::Budget;
 use crate::gpu_index::GpuIndex;
 use crate::layout::*;
 use crate::ledger::{LedgerError, LedgerView, Place};
-use crate::notices::{NOTICES, NoticeCell, NoticeSeen, NoticeTable};
+use crate::notices::NoticeSeen;
 use crate::sync::{Ordering::SeqCst, fence};
 use crate::sys;
 use std::fs::File;
