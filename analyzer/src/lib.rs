@@ -5,7 +5,6 @@
 //! them. Nothing in here does input or output.
 
 mod model;
-pub mod symbols;
 mod view;
 
 pub use model::compare::{self, Comparison};

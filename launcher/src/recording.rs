@@ -481,7 +481,7 @@ impl Recording {
             self.failures.extend(stored::add(&mut profile, path.as_deref(), "tensors", records));
         }
         completed(&profile);
-        radrm_analyzer::symbols::fill(&mut profile);
+        radrm_symbols::fill(&mut profile);
         let summary = Summary::from_profile(&profile);
         if !goes_on {
             self.failures.extend(add_row(plan, (&profile, &summary), path.as_deref()));

@@ -126,7 +126,7 @@ impl Chosen {
         if profile.outcome.is_none() && radrm_profile::is_being_written(&self.path) {
             return Err(FileProblem::Running.of(&self.path));
         }
-        radrm_analyzer::symbols::fill(&mut profile);
+        radrm_symbols::fill(&mut profile);
         let summary = Summary::from_profile(&profile);
         let mut run = Run::of(&profile, &summary);
         if let Some((_, recorded)) = &self.sweep {

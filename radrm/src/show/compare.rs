@@ -98,7 +98,7 @@ fn runs(paths: &[PathBuf]) -> Result<Runs, Failure> {
     let mut runs = Runs::default();
     for file in profiles(paths)? {
         let mut profile = report::open(&file)?;
-        radrm_analyzer::symbols::fill(&mut profile);
+        radrm_symbols::fill(&mut profile);
         runs.summaries.push(Summary::from_profile(&profile));
         let recorded = profile.processes.iter().any(|process| process.stacks.is_some());
         runs.flames.push(recorded.then(|| radrm_analyzer::flames(&profile, Held::AtPeak, false)));

@@ -130,7 +130,7 @@ pub(crate) fn read(file: &Path) -> Result<(Profile, bool), Failure> {
         // It may have ended after it was read.
         profile = open(file)?;
     }
-    radrm_analyzer::symbols::fill(&mut profile);
+    radrm_symbols::fill(&mut profile);
     Ok((profile, is_running))
 }
 

@@ -127,7 +127,7 @@ mod tests {
         let names = file.names(known_function() - bias());
         let name = names.last().unwrap();
         assert!(name.function.contains("known_function"), "{name:?}");
-        assert!(name.file.as_ref().unwrap().ends_with("symbols/file.rs"), "{name:?}");
+        assert!(name.file.as_ref().unwrap().ends_with("symbols/src/file.rs"), "{name:?}");
         assert!(name.line.is_some());
         for nowhere in [0, 1, 64, u64::MAX] {
             assert_eq!(file.names(nowhere), [], "{nowhere}");
