@@ -34,6 +34,8 @@ const MAX_STARTS: u64 = 50_000;
 /// A process that is in the middle of `execve` shows no environment. It is read again, so often.
 const MAX_READS: usize = 50;
 const BETWEEN_READS: Duration = Duration::from_millis(1);
+/// Empty reads that must agree: one may be of the moment before the new program has its environment.
+const EMPTY_READS: usize = 5;
 
 /// A segment, and who made it.
 #[derive(Clone, Copy, Debug)]
@@ -327,12 +329,21 @@ fn is_intact(environment: &[u8]) -> bool {
 
 /// The environment that a process was started with; `None` if it may not be read.
 fn environment(process: Process) -> Option<Vec<u8>> {
+    let mut empty = 0;
     for _ in 0..MAX_READS {
         let text = read_of_threads(process, "environ", MAX_ENVIRONMENT)?;
-        if !text.is_empty() || !is_being_replaced(process) {
+        if !text.is_empty() {
             return Some(text);
         }
-        std::thread::sleep(BETWEEN_READS);
+        if is_being_replaced(process) {
+            std::thread::sleep(BETWEEN_READS);
+            continue;
+        }
+        // The new program may have got its environment between the two looks.
+        empty += 1;
+        if empty == EMPTY_READS {
+            break;
+        }
     }
     Some(Vec::new())
 }
