@@ -60,7 +60,7 @@ impl Finished<'_> {
             return self.ended.ending;
         };
         recording.used(&self.ended);
-        let carriers = recording.carriers();
+        let carriers = recorder::left(&recording);
         let mut successor = None;
         if !carriers.is_empty() && self.prepared.outlives(&recording) {
             recording.pause(self.ended.ending);

@@ -23,6 +23,25 @@ const SEARCH_INTERVAL: Duration = Duration::from_millis(50);
 /// The same while all that is left is known by locks.
 const LOCK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Time that processes have to end with their program: a helper of Python's multiprocessing does so by itself.
+const SETTLING: Duration = Duration::from_millis(250);
+
+/// The processes that go on without their program.
+pub fn left(recording: &Recording) -> Carriers {
+    let end = Instant::now() + SETTLING;
+    loop {
+        let carriers = recording.carriers();
+        let rest = end.saturating_duration_since(Instant::now());
+        if carriers.is_empty() || rest.is_zero() {
+            return carriers;
+        }
+        match carriers.processes.iter().find_map(|carrier| Awaited::of(*carrier)) {
+            Some(awaited) => poll(&mut [readable(awaited.0.as_raw_fd())], rest),
+            None => poll(&mut [], rest.min(SEARCH_INTERVAL)),
+        };
+    }
+}
+
 /// Which of the two processes this is.
 pub enum Side {
     /// The one that was started, and reports.
