@@ -262,7 +262,10 @@ impl SegmentName {
     }
 
     fn own() -> Result<Self, rustix::io::Errno> {
-        let session = rustix::process::getsid(None).map_or(0, |session| session.as_raw_pid().unsigned_abs());
+        // 0 in a pid namespace that does not have the session's leader, which rustix takes for impossible.
+        //
+        // SAFETY: a plain system call that only reads.
+        let session = unsafe { libc::getsid(0) }.max(0).unsigned_abs();
         Ok(Self { pid: std::process::id(), start: crate::process::own()?.start, session })
     }
 
