@@ -5,7 +5,7 @@ use std::process::Command;
 use radrm_preload_tests::{artifacts, child, python::script};
 use serde_json::Value;
 
-use super::harness::{DryRun, PATIENCE, dry_run, python};
+use super::harness::{DryRun, PATIENCE, plain_dry_run, python};
 
 const MIB: u64 = 1 << 20;
 const ENDED: &str = "ended by a signal or without exit handlers";
@@ -15,7 +15,7 @@ fn children(ends: &[&str]) -> Option<DryRun> {
     let python = python()?;
     let program = script("dry_run_ended.py");
     let arguments = [&[program.as_str()], ends].concat();
-    Some(dry_run(&python, &["--stacks=tensors"], &arguments).ok())
+    Some(plain_dry_run(&python, &["--stacks=tensors"], &arguments).ok())
 }
 
 /// The only GPU.

@@ -22,7 +22,7 @@ os.close(own)
 print(os.getcwd(), os.umask(0o22), os.nice(0), os.getpgid(0) == int(os.environ['GROUP']), os.getsid(0))
 for name in sorted(dir(resource)):
     if name.startswith('RLIMIT_'): print(name, resource.getrlimit(getattr(resource, name)))
-hidden = ('LD_PRELOAD', 'RADRM_SEGMENT', 'NVTX_INJECTION64_PATH', '_', 'GROUP')
+hidden = ('LD_PRELOAD', 'RADRM_SEGMENT', 'RADRM_NOTICES', 'RADRM_QUIET', 'NVTX_INJECTION64_PATH', '_', 'GROUP')
 print(sorted((k, v) for k, v in os.environ.items() if k not in hidden))
 import ctypes
 print('PDEATHSIG', (lambda v: (ctypes.CDLL(None).prctl(2, ctypes.byref(v)), v.value))(ctypes.c_int()))
