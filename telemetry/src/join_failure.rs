@@ -57,6 +57,7 @@ macro_rules! failures {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The value with this number, if there is one.
+            #[inline]
             pub const fn from_raw(raw: u8) -> Option<Self> {
                 match raw { $($raw => Some(Self::$variant),)+ _ => None }
             }
@@ -67,11 +68,13 @@ macro_rules! failures {
             }
 
             /// Sentence about the process, without its subject.
+            #[inline]
             pub const fn sentence(self) -> &'static str {
                 match self { $(Self::$variant => $sentence,)+ }
             }
 
             /// What the user can do.
+            #[inline]
             pub const fn remedy(self) -> &'static str {
                 match self { $(Self::$variant => $remedy,)+ }
             }
@@ -145,6 +148,7 @@ failures! {
 
 impl JoinFailure {
     /// The failure behind an error of this process.
+    #[inline]
     pub fn of(error: JoinError) -> Self {
         let number = |errno: Errno| errno.raw_os_error();
         match error {

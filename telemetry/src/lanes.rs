@@ -65,6 +65,7 @@ impl Lane {
     }
 
     /// The thread that asked for the lane.
+    #[inline]
     pub fn thread(&self) -> u32 {
         self.thread
     }

@@ -71,6 +71,8 @@ pub struct Stat {
     pub start: u64,
     /// Resident memory, pages.
     pub resident: u64,
+    /// Address of the program's code: 0 while a program replaces another, 1 where it may not be known.
+    pub code: u64,
 }
 
 impl Stat {
@@ -88,6 +90,7 @@ impl Stat {
             threads: u32::try_from(stat.num_threads).unwrap_or(u32::MAX),
             start: stat.starttime,
             resident: stat.rss,
+            code: stat.startcode,
         })
     }
 

@@ -267,8 +267,10 @@ fn each_variable_of_the_programs_is_in_the_reference() {
     let page = docs.map(|path| fs::read_to_string(path).expect("page")).concat();
     let mut found = BTreeSet::new();
     for folder in [
+        "base/os",
+        "base/text",
+        "cluster/slurm",
         "collector",
-        "console",
         "daemon",
         "emulator/driver",
         "emulator/facade",
@@ -277,13 +279,10 @@ fn each_variable_of_the_programs_is_in_the_reference() {
         "emulator/toolkit",
         "launcher",
         "limits",
-        "os",
         "protocol",
         "radrm",
         "shim",
-        "slurm",
         "telemetry",
-        "term",
     ] {
         variables(&workspace.join(folder).join("src"), &mut found);
     }

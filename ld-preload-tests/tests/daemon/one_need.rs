@@ -75,7 +75,7 @@ fn all_agree(daemon: &Daemon) -> Need {
     let job = daemon.submit(&[], &command.iter().map(String::as_str).collect::<Vec<_>>());
     let shown = daemon.show(job);
     assert!(
-        shown["history"].to_string().contains(&json!(need.to_string()).to_string().trim_matches('"')),
+        shown["history"].to_string().contains(json!(need.to_string()).to_string().trim_matches('"')),
         "{need}: {shown}"
     );
     daemon.until_state(job, "running");

@@ -91,7 +91,7 @@ const EXAMPLES: [Example; 14] = [
 ];
 
 impl Example {
-    fn run(&self, python: &std::path::PathBuf, machine: &str, is_plain: bool) -> DryRun {
+    fn run(&self, python: &std::path::Path, machine: &str, is_plain: bool) -> DryRun {
         let first = match self.program[0] {
             code if code.contains('\n') => vec!["-c".to_owned(), code.to_owned()],
             name => vec![script(name)],

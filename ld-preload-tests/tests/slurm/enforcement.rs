@@ -69,8 +69,8 @@ fn an_option_limits_all_tasks_of_a_job_together() {
 fn wrong_options_are_rejected_with_one_sentence() {
     let Some(slurm) = Slurm::start(1, 1024) else { return };
     for (program, options, part) in [
-        ("srun", &["--gpu-mem=10G"][..], "write 10GiB (2^30 bytes each) or 10GB"),
-        ("sbatch", &["--gpu-mem=10G"][..], "write 10GiB (2^30 bytes each) or 10GB"),
+        ("srun", &["--gpu-mem=10G"][..], "write 10GiB or 10Gi (2^30 bytes each), or 10GB"),
+        ("sbatch", &["--gpu-mem=10G"][..], "write 10GiB or 10Gi (2^30 bytes each), or 10GB"),
         ("srun", &["--radrm=off", "--gpu-mem=1GiB"][..], "cannot be used together"),
         ("srun", &["--gpu-share=300"][..], "is no percentage between 1 and 100"),
     ] {

@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_the_loader_renames_is_named() {
-        let shim = std::env::current_exe().unwrap();
+        let shim = env::current_exe().unwrap();
         for token in TOKENS {
             let dir = tempfile::tempdir().unwrap();
             let folder = dir.path().join(format!("a{token}b"));

@@ -11,13 +11,14 @@ use xtask::shell;
 use super::Finding;
 
 /// What the shim exports besides driver entry points.
-const BESIDES: [&str; 11] = [
+const BESIDES: [&str; 12] = [
     "dlsym",
     "dlvsym",
     "InitializeInjectionNvtx2",
     "__asan_default_options",
     "radrm_end",
     "radrm_is_recording",
+    "radrm_join_failure",
     "radrm_mark",
     "radrm_memory",
     "radrm_pop",
