@@ -110,7 +110,7 @@ impl Example {
 
 /// Runs an example several times on one machine, which keeps what a run does not give back; the first `plain` of them by
 /// Python itself, also where a server could fork them.
-fn many_times(python: &std::path::PathBuf, example: &Example, times: usize, plain: usize) -> Vec<String> {
+fn many_times(python: &std::path::Path, example: &Example, times: usize, plain: usize) -> Vec<String> {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("machine");
     let machine =

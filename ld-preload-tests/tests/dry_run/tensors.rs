@@ -1,7 +1,7 @@
 //! `--stacks=tensors`: what held PyTorch's memory at its peak, to the byte.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 
 use radrm_preload_tests::python::script;
 use serde_json::Value;
@@ -192,7 +192,7 @@ fn an_allocator_without_a_history_is_named() {
 }
 
 /// A program of `dry_run_lines.py` with the recorder.
-fn lines_client(python: &std::path::Path, name: &str) -> DryRun {
+fn lines_client(python: &Path, name: &str) -> DryRun {
     dry_run(python, &["--stacks=tensors"], &[&script("dry_run_lines.py"), name]).ok()
 }
 
@@ -300,7 +300,7 @@ fn a_tensor_of_the_size_of_a_workspace_is_none() {
 }
 
 /// A training of `dry_run_steps.py` whose steps repeat, with what comes after that and so many steps more.
-fn steps_client(python: &std::path::Path, name: &str, more: &str) -> DryRun {
+fn steps_client(python: &Path, name: &str, more: &str) -> DryRun {
     dry_run(python, &["--stacks=tensors"], &[&script("dry_run_steps.py"), name, more]).ok()
 }
 
