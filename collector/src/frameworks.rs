@@ -65,7 +65,8 @@ const RULES: [Rule; 16] = [
 
 /// Frameworks of a living process; empty if its maps cannot be read.
 pub(crate) fn of_process(pid: u32) -> Vec<Framework> {
-    radrm_os::Process(pid).maps().map(|maps| in_maps(&maps)).unwrap_or_default()
+    let maps = radrm_os::Process(pid).maps().unwrap_or_default();
+    in_maps(&String::from_utf8_lossy(&maps))
 }
 
 /// Frameworks by the text of a `/proc/PID/maps`.

@@ -322,9 +322,9 @@ impl Drop for Daemon {
         // place, as that of each of its jobs does.
         self.kill();
         let place = self.place().as_os_str().as_bytes();
-        let names_it = |variable: &Vec<u8>| variable.windows(place.len()).any(|part| part == place);
+        let names_it = |text: &[u8]| text.windows(place.len()).any(|part| part == place);
         let is_ours = |process: &Process| {
-            process.environment().is_some_and(|environment| environment.iter().any(names_it))
+            process.environment().is_some_and(|environment| names_it(environment.bytes()))
         };
         for _ in 0..1000 {
             let left: Vec<Process> = Process::all().filter(is_ours).collect();

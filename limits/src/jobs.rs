@@ -25,8 +25,11 @@ use radrm_os::{Process, paths};
 /// A job.
 #[derive(Debug)]
 pub struct Job {
-    /// Process id of its launcher, by which it is named.
+    /// Process id of its launcher, by which it is named. Where its segment names a process that is not its launcher, the
+    /// one that holds it, or 0.
     pub launcher: u32,
+    /// The process that its segment wrongly names as its launcher.
+    pub false_launcher: Option<u32>,
     /// Whether the launcher is still there.
     pub launched: bool,
     /// The process that records it: the launcher, or the recorder that this one left.
@@ -39,6 +42,8 @@ pub struct Job {
     pub command: String,
     /// Its segment.
     pub segment: Segment,
+    /// Device and inode of its segment.
+    pub file: (u64, u64),
 }
 
 impl Job {
@@ -58,8 +63,8 @@ impl Job {
     /// Processes whose environment is the job's: living ones, else the program itself.
     #[must_use]
     pub fn processes(&self) -> Vec<Process> {
-        let mut found: Vec<Process> =
-            self.running().iter().filter_map(|slot| slot.pid.map(Process)).collect();
+        let joined = self.running().into_iter().filter_map(|slot| slot.pid.map(Process));
+        let mut found: Vec<Process> = joined.filter(|process| self.has(*process)).collect();
         if found.is_empty() && self.launched {
             found.extend(Process::all().filter(|process| process.parent() == Some(Process(self.launcher))));
         }
@@ -72,7 +77,13 @@ impl Job {
     /// Whether it is the job of this launcher or process.
     #[must_use]
     pub fn is(&self, pid: u32) -> bool {
-        self.launcher == pid || self.running().iter().any(|slot| slot.pid == Some(pid))
+        let has_slot = || self.running().iter().any(|slot| slot.pid == Some(pid));
+        self.launcher == pid || has_slot() && self.has(Process(pid))
+    }
+
+    /// Whether a process of which the segment says so has joined it: a user can write any number there.
+    fn has(&self, process: Process) -> bool {
+        process.has_mapped_file(self.file) != Some(false)
     }
 
     /// The file of the emulated machine that its processes use; `None` is this computer.
@@ -116,7 +127,11 @@ impl Job {
     fn mapped(&self) -> BTreeSet<PathBuf> {
         let launcher = self.launched.then_some(Process(self.launcher));
         let processes = self.processes().into_iter().chain(launcher);
-        processes.filter_map(Process::mappings).flatten().map(|mapping| mapping.path).collect()
+        processes
+            .filter_map(|process| process.mappings().ok())
+            .flatten()
+            .map(|mapping| mapping.path)
+            .collect()
     }
 }
 
@@ -155,9 +170,13 @@ fn open(found: &Found, processes: &OnceCell<Processes>) -> Option<Job> {
     let launcher = Process(info.launcher_pid);
     let name = SegmentName::parse(&found.path);
     let is_it = || name.is_none_or(|name| launcher.start() == Some(name.start));
-    let launched = is_launcher(launcher) && is_it();
+    let (uid, file) = (found.file.uid(), found.file.id());
+    // What a segment says is checked against the kernel: any user can write one.
+    let launched =
+        is_launcher(launcher) && is_it() && is_users(launcher, uid) && launcher.has_open_file(file);
+    // A number may also have been given to another process since.
+    let false_launcher = (!launched && launcher.exists()).then_some(launcher.0);
     let recorder = found.holder.or(launched.then_some(launcher));
-    let uid = found.file.uid();
     let carriers = match name.filter(|_| !launched) {
         Some(name) => {
             let origin = SegmentOrigin { path: &found.path, name, uid };
@@ -166,8 +185,13 @@ fn open(found: &Found, processes: &OnceCell<Processes>) -> Option<Job> {
         None => Vec::new(),
     };
     let carriers: Vec<Process> = carriers.iter().map(|carrier| Process(carrier.pid)).collect();
+    let named = match false_launcher {
+        Some(_) => recorder.map_or(0, |recorder| recorder.0),
+        None => launcher.0,
+    };
+    let command = String::new();
     let mut job =
-        Job { launcher: launcher.0, launched, recorder, carriers, uid, command: String::new(), segment };
+        Job { launcher: named, false_launcher, launched, recorder, carriers, uid, command, segment, file };
     let running = job.running();
     if job.recorder.is_none() && running.is_empty() && job.carriers.is_empty() {
         return None;
@@ -206,12 +230,15 @@ pub fn held_by(launcher: Process) -> impl Iterator<Item = Candidate> {
 }
 
 fn found_in(holder: Process) -> impl Iterator<Item = Found> {
-    let user = holder.users().map(|(real, _)| real);
     let named = holder.open_files().into_iter().filter(|(_, name)| names_segment(name));
     let found = named.filter_map(move |(path, name)| {
         Some(Found { file: Candidate::at(&path).ok()?, path: name.into(), holder: Some(holder) })
     });
-    found.filter(move |found| Some(found.file.uid()) == user)
+    found.filter(move |found| is_users(holder, found.file.uid()))
+}
+
+fn is_users(process: Process, uid: u32) -> bool {
+    process.users().is_some_and(|(real, _)| real == uid)
 }
 
 /// Whether an open or mapped file may be a segment by its name.

@@ -1,11 +1,13 @@
 //! What the system reports: processes and who they are, control groups, host memory, and the GPUs by NVML.
 //!
-//! `/proc` is read through the crate `procfs`. The shim has a reader of its own in `radrm-telemetry`, which
+//! What a user may have written or named is read through [`untrusted`], also what `/proc` shows of a user's process.
+//! The rest of `/proc` is read through the crate `procfs`. The shim has a reader of its own in `radrm-telemetry`, which
 //! allocates nothing.
 
 pub mod host;
 pub mod nvml;
 pub mod pidfd;
 mod process;
+pub mod untrusted;
 
-pub use process::{Mapping, Process, ProcessIdentity, Stat, paths, variable};
+pub use process::{Environment, Mapping, Process, ProcessIdentity, Stat, paths, word_in};

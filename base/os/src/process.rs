@@ -9,6 +9,16 @@ use std::path::{Path, PathBuf};
 
 use procfs::FromRead;
 use procfs::process::{SmapsRollup, Status};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+
+use crate::untrusted;
+
+/// Bytes of a command line that are read. A process may let it be as long as its address space.
+const MAX_COMMAND: usize = 64 << 10;
+/// Bytes of an environment that are read: Linux gives a program 6 MiB of arguments and environment at most.
+const MAX_ENVIRONMENT: usize = 6 << 20;
+/// Bytes of a list of mappings that are read: 65,530 mappings, as many as Linux allows, of paths as they are.
+const MAX_MAPS: usize = 16 << 20;
 
 /// A process by its number in this process's pid namespace. The number may be given to another process once
 /// this one has ended: [`ProcessIdentity`] cannot be taken for another.
@@ -160,10 +170,10 @@ impl Process {
         String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned()
     }
 
-    /// Its command line, blanks between the arguments; its name where there is none.
+    /// Its command line, blanks between the arguments; its name where there is none. What is longer than 64 KiB is cut.
     #[must_use]
     pub fn command(self) -> String {
-        let bytes = fs::read(self.path("cmdline")).unwrap_or_default();
+        let bytes = untrusted::read_at_once(&self.path("cmdline"), MAX_COMMAND).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ");
         if text.is_empty() { self.name() } else { text }
     }
@@ -205,39 +215,128 @@ impl Process {
         rollup.memory_map_rollup.into_iter().find_map(|map| map.extension.map.get("Pss").copied())
     }
 
-    /// The environment that it was started with; `None` if this user may not read it.
+    /// The environment that it was started with, its first 6 MiB; `None` if this user may not read it. Empty also while it
+    /// becomes another program.
     #[must_use]
-    pub fn environment(self) -> Option<Vec<Vec<u8>>> {
-        let bytes = fs::read(self.path("environ")).ok()?;
-        Some(bytes.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect())
+    pub fn environment(self) -> Option<Environment> {
+        self.read_of_threads("environ", |path| untrusted::read_at_once(path, MAX_ENVIRONMENT))
+            .map(Environment)
     }
 
     /// One variable of it, if it is there and not empty.
     #[must_use]
     pub fn variable(self, name: &str) -> Option<OsString> {
-        variable(&self.environment()?, name)
+        self.environment()?.variable(name)
     }
 
-    /// The files that it has mapped, as `/proc/PID/maps` lists them; `None` if this user may not read it.
+    /// The files that it has mapped, as `/proc/PID/maps` lists them; `None` if this user may not read it, or it is longer
+    /// than 16 MiB.
     #[must_use]
-    pub fn maps(self) -> Option<String> {
-        let bytes = fs::read(self.path("maps")).ok()?;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+    pub fn maps(self) -> Option<Vec<u8>> {
+        self.read_of_threads("maps", |path| untrusted::read(path, MAX_MAPS))
     }
 
-    /// The files that it has mapped, in the order of their addresses; `None` if this user may not read it.
+    /// Whether any file that it has mapped has one of these texts in its path; not if this user may not read it.
     #[must_use]
-    pub fn mappings(self) -> Option<Vec<Mapping>> {
-        let bytes = fs::read(self.path("maps")).ok()?;
-        Some(bytes.split(|byte| *byte == b'\n').filter_map(Mapping::parse).collect())
+    pub fn has_mapped(self, parts: &[&str]) -> bool {
+        let Some(maps) = self.maps() else { return false };
+        let maps = String::from_utf8_lossy(&maps);
+        parts.iter().any(|part| maps.contains(part))
     }
 
-    /// Eight bytes of its memory as a number; `None` if this user may not read it.
+    /// The files that it has mapped, in the order of their addresses.
+    ///
+    /// # Errors
+    /// If this user may not read it, or it is longer than 16 MiB.
+    pub fn mappings(self) -> io::Result<Vec<Mapping>> {
+        let bytes = untrusted::read(&self.path("maps"), MAX_MAPS)?;
+        Ok(bytes.split(|byte| *byte == b'\n').filter_map(Mapping::parse).collect())
+    }
+
+    /// A file of `/proc/PID`. Where the first thread has ended and others run, it is empty there and read of one of these.
+    /// `None` if this user may not read it.
+    fn read_of_threads(self, name: &str, read: impl Fn(&Path) -> io::Result<Vec<u8>>) -> Option<Vec<u8>> {
+        let read = |path: &Path| match read(path) {
+            // It has just ended.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Some(Vec::new()),
+            other => other.ok(),
+        };
+        let text = read(&self.path(name));
+        if text.as_ref().is_none_or(|text| !text.is_empty()) || self.state().is_none_or(|state| state != b'Z')
+        {
+            return text;
+        }
+        let threads = fs::read_dir(self.path("task")).into_iter().flatten().flatten();
+        let texts = threads.filter_map(|thread| read(&thread.path().join(name)));
+        texts.into_iter().find(|text| !text.is_empty()).or(text)
+    }
+
+    /// The very file that is mapped there, open for reading, whatever lies at its path by now.
+    ///
+    /// # Errors
+    /// If it is not a regular file, if this user may not read it, or if another file has taken its path and this user may
+    /// not ask the kernel for the mapped one.
+    pub fn mapped_file(self, mapping: &Mapping) -> io::Result<File> {
+        // The kernel's own link: root's right.
+        if let Ok(found) =
+            rustix::fs::open(self.map_link(mapping), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        {
+            return untrusted::open_found(&found);
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = rustix::fs::open(self.path("root"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let found = match rustix::fs::openat2(&root, &mapping.path, flags, Mode::empty(), inside) {
+            Err(rustix::io::Errno::NOSYS) => {
+                rustix::fs::open(self.opens(&mapping.path), flags, Mode::empty())
+            }
+            other => other,
+        }?;
+        // The device of a mapping differs from the file's on some file systems.
+        if rustix::fs::fstat(&found)?.st_ino != mapping.file.2 {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "another file has taken its path"));
+        }
+        untrusted::open_found(&found)
+    }
+
+    /// Whether it has this very file mapped, by device and inode. `None` if that cannot be told: it is about to end, or this
+    /// user may not read it.
     #[must_use]
-    pub fn word_at(self, address: u64) -> Option<u64> {
-        let mut word = [0; 8];
-        File::open(self.path("mem")).ok()?.read_exact_at(&mut word, address).ok()?;
-        Some(u64::from_ne_bytes(word))
+    pub fn has_mapped_file(self, id: (u64, u64)) -> Option<bool> {
+        let mappings = self.mappings().ok().filter(|mappings| !mappings.is_empty())?;
+        let is_it = |mapping: &Mapping| {
+            let (major, minor, _) = mapping.file;
+            let device = match (u32::try_from(major), u32::try_from(minor)) {
+                (Ok(major), Ok(minor)) => rustix::fs::makedev(major, minor),
+                _ => return false,
+            };
+            // On some file systems the list has another device than the file.
+            device == id.0 || self.id_of(mapping) == Some(id)
+        };
+        Some(mappings.iter().filter(|mapping| mapping.file.2 == id.1).any(is_it))
+    }
+
+    fn id_of(self, mapping: &Mapping) -> Option<(u64, u64)> {
+        let found = fs::metadata(self.map_link(mapping)).ok()?;
+        Some((found.dev(), found.ino()))
+    }
+
+    fn map_link(self, mapping: &Mapping) -> PathBuf {
+        self.path("map_files").join(format!("{:x}-{:x}", mapping.start, mapping.end))
+    }
+
+    /// Whether it has this very file open, by device and inode; not if this user may not see it.
+    #[must_use]
+    pub fn has_open_file(self, id: (u64, u64)) -> bool {
+        let entries = fs::read_dir(self.path("fd")).into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| fs::metadata(entry.path()).ok());
+        ids.into_iter().any(|found| (found.dev(), found.ino()) == id)
+    }
+
+    /// Its memory, for [`word_in`]; `None` if this user may not read it.
+    #[must_use]
+    pub fn memory(self) -> Option<File> {
+        File::open(self.path("mem")).ok()
     }
 
     /// Whether it gained rights when it was started, so that the loader ignores its `LD_PRELOAD`; `None` if this user
@@ -321,14 +420,58 @@ impl ProcessIdentity {
     }
 }
 
-/// A variable of an environment, if it is there and not empty.
+/// Eight bytes of a process's memory as a number; `None` if nothing is there.
 #[must_use]
-pub fn variable(environment: &[Vec<u8>], name: &str) -> Option<OsString> {
-    let value = environment
-        .iter()
-        .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
-        .filter(|value| !value.is_empty())?;
-    Some(OsString::from_vec(value.to_vec()))
+pub fn word_in(memory: &File, address: u64) -> Option<u64> {
+    let mut word = [0; 8];
+    memory.read_exact_at(&mut word, address).ok()?;
+    Some(u64::from_ne_bytes(word))
+}
+
+/// Where `part` begins in `text`, which may be long.
+fn find(text: &[u8], part: &[u8]) -> Option<usize> {
+    // SAFETY: two readable places of these lengths.
+    let found = unsafe { libc::memmem(text.as_ptr().cast(), text.len(), part.as_ptr().cast(), part.len()) };
+    (!found.is_null()).then(|| found.addr() - text.as_ptr().addr())
+}
+
+/// The environment that a process was started with, or what the process has written over it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Environment(Vec<u8>);
+
+impl Environment {
+    /// The bytes as they are: each entry with a zero behind it.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The entries, `NAME=value`.
+    pub fn entries(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|byte| *byte == 0).filter(|entry| !entry.is_empty())
+    }
+
+    /// The value of a variable, empty or not.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&[u8]> {
+        // An environment may be 6 MiB of zeros: no entry is made of each.
+        let wanted = [name.as_bytes(), b"="].concat();
+        let mut from = 0;
+        while let Some(at) = find(self.0.get(from..)?, &wanted).map(|at| from + at) {
+            from = at + wanted.len();
+            if at == 0 || self.0.get(at - 1) == Some(&0) {
+                return self.0.get(from..)?.split(|byte| *byte == 0).next();
+            }
+        }
+        None
+    }
+
+    /// The value of a variable, if it is there and not empty.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<OsString> {
+        let value = self.value(name).filter(|value| !value.is_empty())?;
+        Some(OsString::from_vec(value.to_vec()))
+    }
 }
 
 /// The parts of a list with colons.
@@ -354,11 +497,18 @@ mod tests {
         assert_eq!(own.ids().last(), Some(&own.0));
         let user = rustix::process::geteuid().as_raw();
         assert_eq!((own.uid(), own.users()), (Some(user), Some((rustix::process::getuid().as_raw(), user))));
-        assert!(own.maps().unwrap().contains("libc"));
+        assert!(String::from_utf8_lossy(&own.maps().unwrap()).contains("libc"));
         let mappings = own.mappings().unwrap();
         assert!(mappings.iter().any(|map| own.opens(&map.path).ends_with("libc.so.6") && map.offset == 0));
+        let exe = fs::metadata("/proc/self/exe").unwrap();
+        assert_eq!(own.has_mapped_file((exe.dev(), exe.ino())), Some(true));
+        assert_eq!(own.has_mapped_file((exe.dev() + 1, exe.ino())), Some(false));
+        assert!(!own.has_open_file((exe.dev(), exe.ino())));
+        let open = File::open("/proc/self/exe").unwrap();
+        assert!(own.has_open_file((exe.dev(), exe.ino())));
+        drop(open);
         let value = 0x1234_5678_9abc_def0_u64;
-        assert_eq!(own.word_at((&raw const value).addr() as u64), Some(value));
+        assert_eq!(word_in(&own.memory().unwrap(), (&raw const value).addr() as u64), Some(value));
         assert_eq!((own.gained_rights(), own.shares_namespaces()), (Some(false), Some(true)));
         assert!(own.environment().is_some() && own.variable("RADRM_NO_SUCH_VARIABLE").is_none());
         assert!(own.command().contains("radrm"), "{}", own.command());
@@ -366,7 +516,8 @@ mod tests {
         assert_eq!(own.pending_signals(), 0);
         let gone = Process(4_194_305);
         assert!(!gone.exists() && gone.maps().is_none() && gone.environment().is_none());
-        assert_eq!((gone.mappings(), gone.gained_rights(), gone.shares_namespaces()), (None, None, None));
+        assert!(gone.mappings().is_err());
+        assert_eq!((gone.gained_rights(), gone.shares_namespaces()), (None, None));
     }
 
     #[test]
@@ -422,8 +573,12 @@ mod tests {
     #[test]
     fn lists_and_variables_are_taken_apart() {
         assert_eq!(paths(":a::b".as_ref()), [PathBuf::from("a"), PathBuf::from("b")]);
-        let environment = [b"AB=1".to_vec(), b"A=2".to_vec(), b"C=".to_vec()];
-        assert_eq!(variable(&environment, "A"), Some("2".into()));
-        assert_eq!(variable(&environment, "C"), None);
+        let environment = Environment(b"AB=1\0\0A=2\0C=\0".to_vec());
+        assert_eq!(environment.variable("A"), Some("2".into()));
+        assert_eq!((environment.variable("C"), environment.value("C")), (None, Some(&b""[..])));
+        assert_eq!(environment.entries().count(), 3);
+        assert_eq!((environment.value("B"), environment.value("")), (None, None));
+        let doubled = Environment(b"xA=1\0AA=2\0A=A=3\0A=4".to_vec());
+        assert_eq!(doubled.value("A"), Some(&b"A=3"[..]));
     }
 }

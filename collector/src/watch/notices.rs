@@ -121,6 +121,6 @@ impl<S: Source> Watch<S> {
 /// The command line of a process with a shim; empty if there is none of this number.
 fn command(pid: u32) -> String {
     let process = Process(pid);
-    let has_shim = process.maps().is_some_and(|maps| maps.contains("/libradrm.so"));
+    let has_shim = process.has_mapped(&["/libradrm.so"]);
     if has_shim { process.command() } else { String::new() }
 }

@@ -62,7 +62,8 @@ impl Marks {
 
     fn has(&self, process: Process) -> bool {
         let Some(environment) = process.environment() else { return false };
-        self.variables.iter().all(|variable| environment.contains(variable)) && !is_kept(process)
+        let has = |variable: &Vec<u8>| environment.entries().any(|entry| entry == variable.as_slice());
+        self.variables.iter().all(has) && !is_kept(process)
     }
 }
 

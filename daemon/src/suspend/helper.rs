@@ -87,11 +87,7 @@ impl Here<'_> {
 
     /// Whether a process of the job uses the driver past the shim.
     fn has_unknown(&self, known: &[ProcessIdentity]) -> bool {
-        let uses = |pid: &u32| {
-            Process(*pid)
-                .maps()
-                .is_some_and(|maps| maps.contains("libcuda.so") || maps.contains(libraries::EMULATED_CUDA))
-        };
+        let uses = |pid: &u32| Process(*pid).has_mapped(&["libcuda.so", libraries::EMULATED_CUDA]);
         supervisor::below(self.order.supervisor)
             .iter()
             .filter(|pid| known.iter().all(|who| who.pid != **pid))

@@ -13,6 +13,7 @@ mod kill;
 mod life;
 mod mps;
 mod mps_genuine;
+mod objects;
 mod reasons;
 mod recorded;
 mod reported;

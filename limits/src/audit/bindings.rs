@@ -2,16 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use object::read::elf::ElfFile64;
-use object::{Object, ObjectKind, ObjectSymbol, ObjectSymbolTable, ReadCache, RelocationTarget};
-use radrm_os::{Mapping, Process};
+use object::{Object, ObjectKind, ObjectSymbol, ObjectSymbolTable, RelocationTarget};
+use radrm_os::{Mapping, Process, word_in};
 use radrm_telemetry::JoinFailure;
 
 use crate::jobs::names_segment;
+use crate::program::elf::bounded::{Bounded, Room, Tables};
 use crate::program::libraries;
 
+/// Bytes of tables that are read of one file, and of all of a process's: those of the largest library that is known take
+/// a third.
+const MAX_FILE_READ: u64 = 48 << 20;
+const MAX_READ: u64 = 512 << 20;
+/// Why a mapped file has nothing to say.
+const HAS_NOTHING: [io::ErrorKind; 3] =
+    [io::ErrorKind::InvalidInput, io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied];
+/// Places of addresses in one file that are looked at.
+const MAX_SLOTS: usize = 10_000;
 /// The C library, where `dlsym` is.
 const LIBC: &str = "libc.so.6";
 /// A function that every driver defines.
@@ -35,12 +46,16 @@ pub struct Bindings {
     pub past_shim: Option<PathBuf>,
     /// Why its shim cannot join its job, by the shim's own word.
     pub join_failure: Option<JoinFailure>,
+    /// A mapped file that cannot be read, with the reason: it may be any of these.
+    pub unreadable: Option<String>,
 }
 
 impl Bindings {
-    /// Those of a process; `None` if this user may not read it.
-    #[must_use]
-    pub fn of(process: Process) -> Option<Self> {
+    /// Those of a process.
+    ///
+    /// # Errors
+    /// If this user may not read it, or its list of mapped files is too long.
+    pub fn of(process: Process) -> io::Result<Self> {
         let mappings = process.mappings()?;
         let mut bindings = Self {
             shim: mappings.iter().any(|map| is_called(&map.path, libraries::SHIM)),
@@ -55,9 +70,18 @@ impl Bindings {
             files.entry(map.file).or_default().push(map);
         }
         let mut references = Vec::new();
+        let mut budget = MAX_READ;
         for copies in files.values() {
             let path = &copies[0].path;
-            let Some(file) = Symbols::read(&process.opens(path)) else { continue };
+            let file = match Symbols::of_mapping(process, copies[0], &mut budget) {
+                Ok(Some(file)) => file,
+                Ok(None) => continue,
+                Err(error) => {
+                    let what = || format!("{}: {error}", path.display());
+                    bindings.unreadable.get_or_insert_with(what);
+                    continue;
+                }
+            };
             if file.defines_driver {
                 bindings.drivers.push(path.clone());
             } else if !is_called(path, LIBC) {
@@ -71,25 +95,29 @@ impl Bindings {
             let target = mappings.iter().find(|map| (map.start..map.end).contains(&address));
             target.is_some_and(|map| is_called(&map.path, LIBC) || bindings.drivers.contains(&map.path))
         };
+        let memory = process.memory();
         let is_past = |base: u64, slots: &[u64]| {
-            slots.iter().filter_map(|slot| process.word_at(base.wrapping_add(*slot))).any(past)
+            let Some(memory) = &memory else { return false };
+            slots.iter().filter_map(|slot| word_in(memory, base.wrapping_add(*slot))).any(past)
         };
         if bindings.shim {
-            bindings.join_failure = join_failure(process, &mappings);
+            bindings.join_failure =
+                memory.as_ref().and_then(|memory| join_failure(process, memory, &mappings));
             let found = references.into_iter().find(|(_, base, slots)| is_past(*base, slots));
             bindings.past_shim = found.map(|(path, ..)| path);
         }
-        Some(bindings)
+        Ok(bindings)
     }
 }
 
 /// The shim's own word on why it cannot join, in the process's memory.
-fn join_failure(process: Process, mappings: &[Mapping]) -> Option<JoinFailure> {
+fn join_failure(process: Process, memory: &File, mappings: &[Mapping]) -> Option<JoinFailure> {
     let shim = mappings.iter().find(|map| map.offset == 0 && is_called(&map.path, libraries::SHIM))?;
-    let data = ReadCache::new(File::open(process.opens(&shim.path)).ok()?);
-    let elf = ElfFile64::<object::Endianness, _>::parse(&data).ok()?;
+    let file = process.mapped_file(shim).ok()?;
+    let (tables, room) = (Tables::of(&file), Room::of(MAX_FILE_READ));
+    let elf = ElfFile64::<object::Endianness, _>::parse(tables.within(&room)).ok()?;
     let word = elf.dynamic_symbols().find(|symbol| symbol.is_definition() && symbol.name() == Ok(OF_SHIM))?;
-    let number = process.word_at(shim.start.checked_add(word.address())?)? as u32;
+    let number = word_in(memory, shim.start.checked_add(word.address())?)? as u32;
     JoinFailure::from_raw(u8::try_from(number).ok()?)
 }
 
@@ -107,9 +135,23 @@ struct Symbols {
 }
 
 impl Symbols {
-    fn read(path: &Path) -> Option<Self> {
-        let data = ReadCache::new(File::open(path).ok()?);
-        let elf = ElfFile64::<object::Endianness, _>::parse(&data).ok()?;
+    /// Those of a mapped file; `None` if it is not a library or program. Takes what it reads from the budget.
+    fn of_mapping(process: Process, mapping: &Mapping, budget: &mut u64) -> io::Result<Option<Self>> {
+        let file = match process.mapped_file(mapping) {
+            // A device is no library. A file that has gone, or that this user may not open, shows nothing.
+            Err(error) if HAS_NOTHING.contains(&error.kind()) => return Ok(None),
+            other => other?,
+        };
+        let bytes = MAX_FILE_READ.min(*budget);
+        let (tables, room) = (Tables::of(&file), Room::of(bytes));
+        let symbols = Self::read(tables.within(&room));
+        let Some(left) = room.left() else { return Err(io::Error::other("its tables are too large")) };
+        *budget -= bytes - left;
+        Ok(symbols)
+    }
+
+    fn read(data: Bounded<'_, '_>) -> Option<Self> {
+        let elf = ElfFile64::<object::Endianness, _>::parse(data).ok()?;
         let table = elf.dynamic_symbol_table()?;
         let leads_to_driver = |name: &[u8]| {
             matches!(name, b"dlsym" | b"dlvsym")
@@ -129,7 +171,7 @@ impl Symbols {
         Some(Self {
             defines_driver: elf.dynamic_symbols().any(|symbol| is_init(&symbol)),
             is_fixed: elf.kind() == ObjectKind::Executable,
-            slots: slots.collect(),
+            slots: slots.take(MAX_SLOTS).collect(),
         })
     }
 }
@@ -143,20 +185,22 @@ mod tests {
         let own = Bindings::of(Process(std::process::id())).unwrap();
         assert_eq!((own.has_linker_namespaces, own.past_shim), (false, None));
         assert_eq!(own.drivers, Vec::<PathBuf>::new());
-        assert_eq!(Bindings::of(Process(4_194_305)), None);
+        assert!(Bindings::of(Process(4_194_305)).is_err());
     }
 
     #[test]
     fn slots_of_look_up_functions_are_found() {
         // The standard library looks up functions by name.
-        let own = Symbols::read(Path::new("/proc/self/exe")).unwrap();
+        let exe = File::open("/proc/self/exe").unwrap();
+        let (tables, room) = (Tables::of(&exe), Room::of(MAX_FILE_READ));
+        let own = Symbols::read(tables.within(&room)).unwrap();
         assert!(!own.defines_driver);
         let process = Process(std::process::id());
         let maps = process.mappings().unwrap();
         let exe = std::fs::read_link("/proc/self/exe").unwrap();
         let base = maps.iter().find(|map| map.path == exe && map.offset == 0).unwrap().start;
         for slot in &own.slots {
-            let address = process.word_at(base + slot).unwrap();
+            let address = word_in(&process.memory().unwrap(), base + slot).unwrap();
             assert!(maps.iter().any(|map| (map.start..map.end).contains(&address)), "{slot:x}");
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::iter::successors;
 
-use radrm_telemetry::{Kind, Liveness, Segment, SlotInfo};
+use radrm_telemetry::{Liveness, Segment, SlotInfo};
 
 use crate::jobs::Job;
 use radrm_os::Process;
@@ -43,7 +43,9 @@ pub fn all(jobs: &[Job]) -> Known {
     let mut known = Known::default();
     for job in jobs {
         known.launchers.extend(job.launched.then_some(job.launcher));
-        known.add(&job.segment, job.launcher);
+        // Any user can write a segment that names any process. A process that has joined one has it mapped; where that
+        // cannot be told, the process is about to end.
+        known.add(&job.segment, job.launcher, |pid| Process(pid).has_mapped_file(job.file) != Some(false));
     }
     known
 }
@@ -52,7 +54,7 @@ pub fn all(jobs: &[Job]) -> Known {
 #[must_use]
 pub fn of_segment(segment: &Segment, launcher: u32) -> Known {
     let mut known = Known::below(launcher);
-    known.add(segment, launcher);
+    known.add(segment, launcher, |_| true);
     known
 }
 
@@ -71,20 +73,16 @@ impl Known {
         Self { launchers: [launcher].into(), ..Self::default() }
     }
 
-    fn add(&mut self, segment: &Segment, launcher: u32) {
+    fn add(&mut self, segment: &Segment, launcher: u32, has_joined: impl Fn(u32) -> bool) {
         let gpus = segment.gpus().unwrap_or_default();
         let slots = segment.slots().unwrap_or_default();
         for slot in slots.into_iter().filter(|slot| slot.liveness == Liveness::Running) {
-            let (Some(pid), Ok(Some(process))) = (slot.pid, segment.process(&slot)) else { continue };
+            let Some(pid) = slot.pid.filter(|pid| has_joined(*pid)) else { continue };
+            let Ok(held) = segment.held(&slot) else { continue };
             let accounts = gpus.iter().map(|gpu| {
-                let account = process.accounts.iter().find(|account| account.gpu == gpu.index);
-                let managed = |account: &radrm_telemetry::Account| account.kinds[Kind::Managed as usize].now;
-                let counted = Counted {
-                    job: launcher,
-                    device: account.map_or(0, |account| account.total_now),
-                    managed: account.map_or(0, managed),
-                };
-                (gpu.uuid, counted)
+                let (device, managed) =
+                    held.get(usize::from(gpu.index.number())).copied().unwrap_or_default();
+                (gpu.uuid, Counted { job: launcher, device, managed })
             });
             self.processes.insert((pid, slot.start), accounts.collect());
         }

@@ -2,16 +2,21 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::bindings::Bindings;
 use super::known::Known;
 use crate::program::elf::Elf;
 use crate::program::{libraries, target};
 use crate::scopes::user_name;
-use radrm_os::Process;
+use radrm_os::{Process, untrusted};
 use radrm_telemetry::JoinFailure;
+
+/// How long the files of one process may take. Those of the largest programs take a tenth of it.
+const MAX_LOOK: Duration = Duration::from_secs(1);
 
 /// Why memory of a process is not accounted for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,6 +53,8 @@ pub enum Reason {
     CountsElsewhere,
     /// It was not started by radrm-run.
     NotStartedHere,
+    /// What it has mapped cannot be read, with the reason.
+    Unreadable(String),
     /// It belongs to a user whose processes this one may not read.
     Hidden(Option<u32>),
     /// It has gone, or is in another pid namespace.
@@ -70,6 +77,7 @@ impl Reason {
             Self::LeftJob(launcher) => launcher.to_string(),
             Self::Hidden(Some(uid)) => user_name(*uid).unwrap_or_else(|| uid.to_string()),
             Self::Hidden(None) => "another user".to_owned(),
+            Self::Unreadable(why) => why.clone(),
             _ => return sentence.to_owned(),
         };
         sentence.replace("{}", &name)
@@ -155,6 +163,11 @@ impl Reason {
             Self::NotStartedHere => {
                 ("no-shim", "was not started under radrm-run", "start it under radrm-run")
             }
+            Self::Unreadable(_) => (
+                "unreadable",
+                "cannot be read: {}",
+                "no program needs such files: look at what its user runs, or end it",
+            ),
             Self::Hidden(_) => {
                 ("hidden", "belongs to {} and cannot be read by this user", "run radrm audit as root")
             }
@@ -176,7 +189,11 @@ pub fn is_service(process: Process) -> bool {
 /// Why a shim counts less than its process holds.
 #[must_use]
 pub fn more(process: Process) -> Reason {
-    Bindings::of(process).and_then(|bindings| past(&bindings)).unwrap_or(Reason::More)
+    let looked = untrusted::in_time(MAX_LOOK, move || Bindings::of(process));
+    match looked.unwrap_or_else(|| Err(too_slow())) {
+        Ok(bindings) => past(&bindings).unwrap_or(Reason::More),
+        Err(error) => unreadable(&error).unwrap_or(Reason::More),
+    }
 }
 
 /// Why no shim counts a process.
@@ -185,7 +202,25 @@ pub fn unknown(process: Process, known: &Known) -> Reason {
     if !process.exists() {
         return Reason::NotThere;
     }
-    Evidence::of(process, known).map_or_else(|| Reason::Hidden(process.uid()), |evidence| evidence.reason())
+    let launcher = known.launcher_above(process);
+    match untrusted::in_time(MAX_LOOK, move || Evidence::of(process)).unwrap_or_else(|| Err(too_slow())) {
+        Ok(evidence) => Evidence { launcher, ..evidence }.reason(),
+        Err(error) => unreadable(&error).unwrap_or_else(|| Reason::Hidden(process.uid())),
+    }
+}
+
+fn too_slow() -> io::Error {
+    io::ErrorKind::TimedOut.into()
+}
+
+/// What stands in the way of reading a process that this user may read; `None` if the user may not, or it has ended.
+fn unreadable(error: &io::Error) -> Option<Reason> {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => None,
+        io::ErrorKind::TimedOut => Some(Reason::Unreadable("its files do not answer in time".to_owned())),
+        _ if error.raw_os_error() == Some(libc::ESRCH) => None,
+        _ => Some(Reason::Unreadable(format!("its list of mapped files: {error}"))),
+    }
 }
 
 /// A way past the shim that the loaded files show.
@@ -227,18 +262,16 @@ struct Evidence {
 }
 
 impl Evidence {
-    /// `None` if this user may not read it.
-    fn of(process: Process, known: &Known) -> Option<Self> {
-        let (bindings, environment) = (Bindings::of(process)?, process.environment()?);
-        let value = |name: &str| {
-            let mut entries = environment.iter();
-            entries.find_map(|entry| Some(entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?.to_vec()))
-        };
+    /// All but the launcher. An error if this user may not read it.
+    fn of(process: Process) -> io::Result<Self> {
+        let bindings = Bindings::of(process)?;
+        let environment = process.environment().ok_or(io::ErrorKind::PermissionDenied)?;
+        let value = |name: &str| environment.value(name).map(<[u8]>::to_vec);
         let exe = process.exe();
         // A program that the loader itself was called with is not the file that runs.
         let is_loader = exe.read_link().is_ok_and(|path| target::is_loader(&path));
         let elf = File::open(&exe).ok().and_then(|file| Elf::read(&file).ok().flatten());
-        Some(Self {
+        Ok(Self {
             disable: value("RADRM_DISABLE"),
             preload: value("LD_PRELOAD"),
             segment: value("RADRM_SEGMENT"),
@@ -247,9 +280,14 @@ impl Evidence {
             has_capabilities: target::has_capabilities(&exe),
             has_device_files: process.open_files().iter().any(|(_, name)| is_device(name)),
             in_own_namespaces: process.shares_namespaces() == Some(false),
-            launcher: known.launcher_above(process),
+            launcher: None,
             bindings,
         })
+    }
+
+    /// The way past the shim, or that it cannot be told.
+    fn past(&self) -> Option<Reason> {
+        past(&self.bindings).or_else(|| self.bindings.unreadable.clone().map(Reason::Unreadable))
     }
 
     fn reason(&self) -> Reason {
@@ -264,10 +302,10 @@ impl Evidence {
         } else if self.bindings.shim {
             match &self.segment {
                 // A program that shows a title of its own has overwritten its environment.
-                _ if self.bindings.segment => past(&self.bindings).unwrap_or(Reason::CountsElsewhere),
+                _ if self.bindings.segment => self.past().unwrap_or(Reason::CountsElsewhere),
                 None => Reason::Unjoined(JoinFailure::NoSegment),
                 Some(path) if path.is_empty() => Reason::Unjoined(JoinFailure::EmptySegment),
-                Some(_) => past(&self.bindings).unwrap_or(Reason::CountsElsewhere),
+                Some(_) => self.past().unwrap_or(Reason::CountsElsewhere),
             }
         } else if self.is_static {
             Reason::Static
@@ -279,6 +317,8 @@ impl Evidence {
             Reason::LostPreload
         } else if let Some(launcher) = self.launcher {
             Reason::LeftJob(launcher)
+        } else if let Some(what) = &self.bindings.unreadable {
+            Reason::Unreadable(what.clone())
         } else if self.bindings.drivers.is_empty() && self.has_device_files {
             Reason::DeviceFiles
         } else if self.in_own_namespaces {
@@ -326,6 +366,7 @@ mod tests {
             Reason::OtherNamespace,
             Reason::CountsElsewhere,
             Reason::NotStartedHere,
+            Reason::Unreadable("x".into()),
             Reason::Hidden(Some(0)),
             Reason::NotThere,
         ];
@@ -355,12 +396,16 @@ mod tests {
             ..Bindings::default()
         };
         let genuine = "/lib/libcuda.so.550.54";
+        let unread = || Bindings { unreadable: Some("/x: slow".into()), ..Bindings::default() };
         for (evidence, code) in [
             (bare(), "no-shim"),
             (Evidence { in_own_namespaces: true, ..bare() }, "container"),
             (Evidence { has_device_files: true, ..bare() }, "device-files"),
             (Evidence { has_device_files: true, bindings: files(&[genuine]), ..bare() }, "no-shim"),
             (Evidence { launcher: Some(7), ..bare() }, "left-job"),
+            (Evidence { has_device_files: true, bindings: unread(), ..bare() }, "unreadable"),
+            (loaded(Bindings { segment: true, ..unread() }), "unreadable"),
+            (loaded(Bindings { has_linker_namespaces: true, ..unread() }), "dlmopen"),
             (Evidence { preload: text(""), ..job() }, "lost-preload"),
             (job(), "not-loaded"),
             (Evidence { is_static: true, ..job() }, "static"),

@@ -7,11 +7,12 @@ use std::os::unix::fs::FileExt;
 
 use object::elf::{DT_NEEDED, ET_DYN, FileHeader32, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
-use object::{Endianness, FileKind, ReadCache, ReadRef};
+use object::{Endianness, FileKind, ReadRef};
 
-use blocks::Blocks;
+use bounded::{Bounded, Room, Tables};
 
 mod blocks;
+pub mod bounded;
 
 /// The parts of an ELF file that decide about preloading.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub const OUR_MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 
 
 /// Longest text that is taken from a file, bytes.
 const MAX_TEXT: usize = 255;
+/// Bytes of tables that are read of a file: what decides about preloading is short.
+const MAX_READ: u64 = 16 << 20;
 /// Symbol versions that are read.
 const MAX_VERSIONS: usize = 4096;
 
@@ -48,15 +51,16 @@ impl Elf {
     pub fn read(file: &File) -> io::Result<Option<Self>> {
         // A file that is not there to be read is another matter than one that says nothing.
         file.read_at(&mut [0], 0)?;
-        let data = ReadCache::new(Blocks::of(file));
-        Ok(match FileKind::parse(&data) {
-            Ok(FileKind::Elf64) => Self::parse::<FileHeader64<Endianness>>(&data),
-            Ok(FileKind::Elf32) => Self::parse::<FileHeader32<Endianness>>(&data),
+        let (tables, room) = (Tables::of(file), Room::of(MAX_READ));
+        let data = tables.within(&room);
+        Ok(match FileKind::parse(data) {
+            Ok(FileKind::Elf64) => Self::parse::<FileHeader64<Endianness>>(data),
+            Ok(FileKind::Elf32) => Self::parse::<FileHeader32<Endianness>>(data),
             _ => None,
         })
     }
 
-    fn parse<'d, H: FileHeader<Endian = Endianness>>(data: &'d ReadCache<Blocks<'d>>) -> Option<Self> {
+    fn parse<'d, H: FileHeader<Endian = Endianness>>(data: Bounded<'d, '_>) -> Option<Self> {
         // `H::parse` also refuses headers that the kernel takes.
         let header = data.read_at::<H>(0).ok()?;
         let endian = header.endian().ok()?;
@@ -81,7 +85,7 @@ impl Elf {
         &mut self,
         header: &H,
         endian: H::Endian,
-        data: &'d ReadCache<Blocks<'d>>,
+        data: Bounded<'d, '_>,
     ) -> object::Result<()> {
         for segment in header.program_headers(endian, data)? {
             if let Some(interpreter) = segment.interpreter(endian, data)? {
@@ -96,7 +100,7 @@ impl Elf {
         &mut self,
         header: &H,
         endian: H::Endian,
-        data: &'d ReadCache<Blocks<'d>>,
+        data: Bounded<'d, '_>,
     ) -> object::Result<()> {
         let sections = header.sections(endian, data)?;
         let dynamic = sections.dynamic_table(endian, data)?;

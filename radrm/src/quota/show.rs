@@ -111,6 +111,13 @@ pub(super) fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Resu
             }
         }
     }
+    for job in &jobs {
+        if let Some(named) = job.false_launcher {
+            let owner = user_name(job.uid).unwrap_or_else(|| job.uid.to_string());
+            let said = format!("a segment of {owner} names process {named}, which is not its launcher");
+            output::say(NAME, &said);
+        }
+    }
     for one in &shared {
         for uid in &one.report.damaged {
             let damaged = whose(Access::User(*uid));

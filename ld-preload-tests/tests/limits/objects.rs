@@ -1,0 +1,214 @@
+//! What a user's process shows to an administrator's commands: whatever it is, they answer, in bounded memory, and
+//! name the process. And what a user's segment says of other users' processes is not believed.
+
+use std::{
+    fs,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use radrm_os::Process;
+use radrm_preload_tests::{
+    artifacts,
+    child::{self, Running},
+    programs,
+    rig::{PATIENCE, Rig},
+};
+use serde_json::Value;
+
+/// What a command may take of private memory: 50 MB, and the stacks and tables of the command itself.
+const MAX_DATA: u64 = 150 << 20;
+/// Larger than any memory that it could be read into.
+const HUGE_MIB: u64 = 100 << 10;
+
+struct Node {
+    rig: Rig,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self { rig: Rig::emulated("1xA100-40GB") }
+    }
+
+    /// A program that no `radrm-run` has started.
+    fn stranger(&self, arguments: &[&str]) -> (Running, u32) {
+        let mut command = self.rig.bare_command(programs::compile("odd_objects.c", &[]));
+        command.args(arguments);
+        started(command)
+    }
+
+    fn job(&self, limit: &str) -> (Running, u32) {
+        let mut command = self.rig.bare_command(artifacts::file("radrm-run"));
+        command.env("RADRM_LIB_DIR", artifacts::directory()).env_remove("RADRM_EMULATED_MACHINE");
+        command.args(["--no-dataset", "--no-profile", "--quiet", "--mem-limit", limit, "--machine"]);
+        command.arg(self.rig.machine_path()).arg("--").arg(programs::compile("steps.c", &[]));
+        command.args(["use:0", "alloc:a:50m", "pause"]);
+        started(command)
+    }
+
+    fn radrm(&self, words: &[&str]) -> Command {
+        let mut command = self.rig.bare_command("prlimit");
+        command.arg(format!("--data={MAX_DATA}")).arg(artifacts::file("radrm"));
+        command.env("RADRM_LIB_DIR", artifacts::directory()).args(words);
+        command
+    }
+
+    /// What the audit says of a process.
+    #[track_caller]
+    fn finding(&self, pid: u32) -> Value {
+        let mut command = self.radrm(&["audit", "--json", "--machine"]);
+        command.arg(self.rig.machine_path());
+        let ended = child::run(command, PATIENCE);
+        assert_eq!(ended.status.code(), Some(3), "{ended:?}");
+        let page: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        let rows = page["processes"].as_array().expect("processes").clone();
+        let is_it = |row: &Value| row["pid"].as_u64() == Some(pid.into());
+        rows.into_iter().find(is_it).unwrap_or_else(|| panic!("{pid}: {page}"))
+    }
+
+    fn quota_show(&self) -> child::Ended {
+        let mut command = self.radrm(&["quota", "show", "--machine"]);
+        command.arg(self.rig.machine_path());
+        child::run(command, PATIENCE)
+    }
+}
+
+#[track_caller]
+fn started(command: Command) -> (Running, u32) {
+    let mut running = Running::start(command, PATIENCE);
+    let pid = running.until_ready();
+    (running, pid)
+}
+
+fn finish(mut running: Running) {
+    running.go_on();
+    running.end().ok();
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_mapped_file_holds_up_no_audit() {
+    let node = Node::new();
+    let (running, pid) = node.stranger(&["pipe", &node.rig.path().join("lib.so").display().to_string()]);
+    assert_eq!(node.finding(pid)["reason"], "no-shim");
+    finish(running);
+}
+
+/// A library whose symbol and relocation tables say that they have a gibibyte, of which nothing is on the disk.
+fn library_of_large_tables(place: &Path) -> PathBuf {
+    const TABLES: [u32; 2] = [4, 11];
+    let library = programs::compile("deepbind_library.c", &["-fPIC", "-shared", "-lcuda"]);
+    let mut bytes = fs::read(library).expect("a library");
+    let number = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+    let half = |bytes: &[u8], at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    let (sections, size, count) = (number(&bytes, 0x28) as usize, half(&bytes, 0x3a), half(&bytes, 0x3c));
+    let behind = (bytes.len() as u64).next_multiple_of(4096);
+    for at in (0..count).map(|section| sections + section * size) {
+        if TABLES.contains(&u32::from_le_bytes(bytes[at + 4..at + 8].try_into().expect("4 bytes"))) {
+            bytes[at + 24..at + 32].copy_from_slice(&behind.to_le_bytes());
+            bytes[at + 32..at + 40].copy_from_slice(&((1_u64 << 30) / 24 * 24).to_le_bytes());
+        }
+    }
+    let path = place.join("large.so");
+    fs::write(&path, &bytes).expect("a file");
+    let file = fs::OpenOptions::new().write(true).open(&path).expect("a file");
+    file.set_len(behind + (1 << 30)).expect("a sparse file");
+    path
+}
+
+#[test]
+fn tables_that_say_they_are_huge_are_named_and_not_read() {
+    let node = Node::new();
+    let library = library_of_large_tables(node.rig.path()).display().to_string();
+    let (running, pid) = node.stranger(&["library", &library]);
+    let row = node.finding(pid);
+    assert_eq!(row["reason"], "unreadable", "{row}");
+    assert!(row["explanation"].as_str().is_some_and(|text| text.contains(&library)), "{row}");
+    finish(running);
+}
+
+#[test]
+fn a_command_line_of_any_length_is_cut() {
+    let node = Node::new();
+    let (running, pid) = node.stranger(&["command", &HUGE_MIB.to_string()]);
+    let row = node.finding(pid);
+    assert!(row["command"].as_str().is_some_and(|text| text.len() <= 64 << 10), "{}", row["reason"]);
+    finish(running);
+}
+
+#[test]
+fn an_environment_of_any_length_is_cut() {
+    let node = Node::new();
+    let (running, pid) = node.stranger(&["variables", &HUGE_MIB.to_string()]);
+    assert_eq!(node.finding(pid)["reason"], "no-shim");
+    finish(running);
+}
+
+/// The segment of a job.
+fn segment_of(pid: u32) -> PathBuf {
+    Process(pid).variable("RADRM_SEGMENT").expect("a segment").into()
+}
+
+/// A copy of a job's segment beside it, of another name.
+fn copy_of(segment: &Path) -> (PathBuf, fs::File) {
+    let copy = segment.with_file_name("segment-1-2-3-4");
+    let copied = Command::new("cp").args(["--sparse=always"]).args([segment, &copy]).status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    let file = fs::OpenOptions::new().read(true).write(true).open(&copy).expect("the copy");
+    (copy, file)
+}
+
+#[test]
+fn a_segment_that_names_another_jobs_launcher_takes_over_none_of_its_commands() {
+    let node = Node::new();
+    let (honest, pid) = node.job("30GiB");
+    let (forger, forgers) = node.job("20GiB");
+    let (copy, file) = copy_of(&segment_of(forgers));
+    // The launcher's process id stands at this place of the header.
+    file.write_all_at(&u64::from(honest.pid()).to_ne_bytes(), 24).expect("written");
+    let set = child::run(node.radrm(&["quota", "set", &honest.pid().to_string(), "4GiB"]), PATIENCE).ok();
+    assert!(set.stdout.contains(&honest.pid().to_string()), "{set:?}");
+    let shown = node.quota_show().ok();
+    let line = |launcher: u32| {
+        let begin = launcher.to_string();
+        let lines = shown.stdout.lines().filter(|line| line.trim_start().starts_with(&begin));
+        lines.collect::<String>()
+    };
+    assert!(line(honest.pid()).contains("4.00 GiB"), "{shown:?}");
+    assert!(!line(forger.pid()).contains("4.00 GiB"), "{shown:?}");
+    let said = format!("names process {}, which is not its launcher", honest.pid());
+    assert!(shown.stderr.contains(&said), "{shown:?}");
+    fs::remove_file(copy).expect("the copy");
+    assert!(Process(pid).exists());
+    finish(honest);
+    finish(forger);
+}
+
+#[test]
+fn forged_counts_explain_no_process() {
+    let node = Node::new();
+    let (forger, forgers) = node.job("20GiB");
+    let (stranger, pid) = node.stranger(&["variables", "1"]);
+    let (copy, file) = copy_of(&segment_of(forgers));
+    // The directory's entries: process id in the lower half of the first word, then the start time.
+    let entries = (0..1024_u64).map(|slot| 8192 + slot * 32);
+    let mut forged = 0;
+    for at in entries {
+        let mut word = [0; 8];
+        file.read_exact_at(&mut word, at).expect("an entry");
+        let state = u64::from_ne_bytes(word);
+        if state as u32 == forgers {
+            let state = state & !u64::from(u32::MAX) | u64::from(pid);
+            file.write_all_at(&state.to_ne_bytes(), at).expect("written");
+            let start = Process(pid).start().expect("its start");
+            file.write_all_at(&start.to_ne_bytes(), at + 8).expect("written");
+            forged += 1;
+        }
+    }
+    assert_eq!(forged, 1, "the layout has changed");
+    let row = node.finding(pid);
+    assert_eq!((row["reason"].as_str(), row["counted_bytes"].as_u64()), (Some("no-shim"), None), "{row}");
+    fs::remove_file(copy).expect("the copy");
+    finish(stranger);
+    finish(forger);
+}
