@@ -149,9 +149,10 @@ fn segment_of(pid: u32) -> PathBuf {
     Process(pid).variable("RADRM_SEGMENT").expect("a segment").into()
 }
 
-/// A copy of a job's segment beside it, of another name.
-fn copy_of(segment: &Path) -> (PathBuf, fs::File) {
-    let copy = segment.with_file_name("segment-1-2-3-4");
+/// A copy of a job's segment beside it, whose name says that this process has made it.
+fn copy_of(segment: &Path, maker: u32) -> (PathBuf, fs::File) {
+    let start = Process(maker).start().expect("a process");
+    let copy = segment.with_file_name(format!("segment-{maker}-{start}-copy-0"));
     let copied = Command::new("cp").args(["--sparse=always"]).args([segment, &copy]).status();
     assert!(copied.is_ok_and(|status| status.success()));
     let file = fs::OpenOptions::new().read(true).write(true).open(&copy).expect("the copy");
@@ -163,7 +164,7 @@ fn a_segment_that_names_another_jobs_launcher_takes_over_none_of_its_commands() 
     let node = Node::new();
     let (honest, pid) = node.job("30GiB");
     let (forger, forgers) = node.job("20GiB");
-    let (copy, file) = copy_of(&segment_of(forgers));
+    let (copy, file) = copy_of(&segment_of(forgers), honest.pid());
     // The launcher's process id stands at this place of the header.
     file.write_all_at(&u64::from(honest.pid()).to_ne_bytes(), 24).expect("written");
     let set = child::run(node.radrm(&["quota", "set", &honest.pid().to_string(), "4GiB"]), PATIENCE).ok();
@@ -189,7 +190,7 @@ fn forged_counts_explain_no_process() {
     let node = Node::new();
     let (forger, forgers) = node.job("20GiB");
     let (stranger, pid) = node.stranger(&["variables", "1"]);
-    let (copy, file) = copy_of(&segment_of(forgers));
+    let (copy, file) = copy_of(&segment_of(forgers), forger.pid());
     // The directory's entries: process id in the lower half of the first word, then the start time.
     let entries = (0..1024_u64).map(|slot| 8192 + slot * 32);
     let mut forged = 0;
