@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use radrm_emulator_machine::ENV_MACHINE;
 use radrm_limits::jobs::{self, Job};
 use radrm_os::Process;
 use radrm_telemetry::GpuIndex;
@@ -22,6 +23,9 @@ pub(super) fn running(
 ) -> BTreeMap<Key, BTreeMap<String, u64>> {
     let mut found: BTreeMap<Key, BTreeMap<String, u64>> = BTreeMap::new();
     for job in jobs::all() {
+        if !is_here(&job, gpus) {
+            continue;
+        }
         let Some(number) = job.launched.then(|| number(job.launcher)).flatten() else { continue };
         let Some(key) = steps.of(number, job.uid).into_iter().next() else { continue };
         let used = found.entry(key).or_default();
@@ -30,6 +34,15 @@ pub(super) fn running(
         }
     }
     found
+}
+
+/// Whether a job uses the GPUs of this daemon. Steps of other clusters on the same computer have the same numbers, and
+/// emulated GPUs of other machines the same UUIDs.
+fn is_here(job: &Job, gpus: &Gpus) -> bool {
+    match &gpus.machine {
+        Some(machine) => job.is_on(Some(machine)),
+        None => job.variable(ENV_MACHINE).is_none(),
+    }
 }
 
 fn number(launcher: u32) -> Option<u32> {

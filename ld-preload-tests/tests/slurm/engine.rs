@@ -142,6 +142,32 @@ fn slurms_jobs_have_figures_rows_and_comments() {
     );
 }
 
+/// Numbers of jobs begin at 1 in each cluster, and UUIDs of emulated GPUs are equal.
+#[test]
+fn another_clusters_job_of_the_same_number_is_not_counted() {
+    let (Some(slurm), Some(other)) = (one_node(), one_node()) else { return };
+    let daemon = Daemon::new(&slurm);
+    let jobs = [&other, &slurm].map(|slurm| {
+        let job = slurm.sbatch(&["--gres=shard:1000"], &holding(slurm, 600));
+        let used = |gpu| slurm.machines()[0].memory(gpu).used;
+        slurm.until("it holds its memory", || used(0) + used(1) == 600 * MIB);
+        job
+    });
+    assert_eq!(jobs[0], jobs[1]);
+    let of_job = format!("job=\"{}\"", jobs[1]);
+    slurm.until("its comment states its own memory", || {
+        let shown = slurm.said("scontrol", &["show", "job", &jobs[1].to_string()]);
+        shown.contains("radrm: peak so far 600.0 MiB of 1000.0 MiB")
+    });
+    let metrics = daemon.metrics();
+    let line = metrics.lines().find(|line| line.contains(&of_job)).unwrap_or_default();
+    assert!(line.ends_with(&format!(" {}", 600 * MIB)), "{metrics}");
+    for slurm in [&other, &slurm] {
+        fs::write(slurm.path("go"), "").expect("file");
+        slurm.until_ended(jobs[0]);
+    }
+}
+
 #[test]
 fn steps_are_reported_once_whatever_is_killed() {
     let Some(slurm) = one_node() else { return };
