@@ -4,7 +4,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,12 @@ use crate::error::DaemonError;
 const MARK: &str = "radrm: peak ";
 /// Slurm's programs answer in milliseconds, or wait for a controller.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The jobs whose peaks are remembered.
+const MAX_JOBS: usize = 1000;
+/// How often a comment that could not be set is tried again: over about a minute.
+const MAX_RETRIES: u32 = 5;
+/// Half the wait before the first further attempt; each one after it waits twice as long.
+const RETRY: Duration = Duration::from_secs(1);
 /// The programs, and where they are besides `PATH`.
 const FURTHER: &str = "/usr/bin:/usr/local/bin:/opt/slurm/bin:/usr/local/slurm/bin";
 
@@ -34,7 +40,7 @@ impl Commenter {
         thread::Builder::new()
             .name("comments".into())
             .stack_size(256 << 10)
-            .spawn(move || follow(&from))
+            .spawn(move || follow(&from, RETRY, comment))
             .map_err(DaemonError::NoThread)?;
         Ok(Self { to })
     }
@@ -46,30 +52,67 @@ impl Commenter {
     }
 }
 
-fn follow(from: &Receiver<Ended>) {
+/// A comment that is to be set.
+#[derive(Debug)]
+struct Pending {
+    job: u32,
+    text: String,
+    /// Attempts that failed.
+    failed: u32,
+    due: Instant,
+}
+
+/// Sets the comments by `comment`, which returns whether it succeeded, and tries again where it did not.
+fn follow(from: &Receiver<Ended>, retry: Duration, comment: impl Fn(u32, &str) -> bool) {
     // The peaks of the last jobs.
     let mut peaks: Vec<(u32, u64)> = Vec::new();
-    while let Ok((job, peak, text)) = from.recv() {
-        if peaks.iter().any(|(known, higher)| *known == job && *higher > peak) {
-            continue;
+    let mut pending: Vec<Pending> = Vec::new();
+    loop {
+        let next = pending.iter().map(|one| one.due).min();
+        let message = match next {
+            Some(due) => from.recv_timeout(due.saturating_duration_since(Instant::now())),
+            None => from.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match message {
+            Ok((job, peak, text)) => {
+                if peaks.iter().any(|(known, higher)| *known == job && *higher > peak) {
+                    continue;
+                }
+                peaks.retain(|(known, _)| *known != job);
+                peaks.push((job, peak));
+                let over = peaks.len().saturating_sub(MAX_JOBS);
+                peaks.drain(..over);
+                pending.retain(|one| one.job != job);
+                pending.push(Pending { job, text, failed: 0, due: Instant::now() });
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let now = Instant::now();
+                let Some(at) = pending.iter().position(|one| one.due <= now) else { continue };
+                let mut one = pending.swap_remove(at);
+                if !comment(one.job, &one.text) && one.failed < MAX_RETRIES {
+                    one.failed += 1;
+                    one.due = Instant::now() + retry * (1 << one.failed);
+                    pending.push(one);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
         }
-        peaks.retain(|(known, _)| *known != job);
-        peaks.push((job, peak));
-        let over = peaks.len().saturating_sub(1000);
-        peaks.drain(..over);
-        comment(job, &text);
     }
 }
 
-/// Sets the comment; what the administrator wrote before it stays.
-fn comment(job: u32, text: &str) {
-    let before = said("scontrol", &["show", "job", &job.to_string(), "--oneliner"]).unwrap_or_default();
-    let value = format!("AdminComment={}", with(&before, text));
+/// Sets the comment; what the administrator wrote before it stays. Returns whether it is set.
+fn comment(job: u32, text: &str) -> bool {
+    let shown = said("scontrol", &["show", "job", &job.to_string(), "--oneliner"]);
+    let before = shown.as_deref().unwrap_or_default();
+    let value = format!("AdminComment={}", with(before, text));
     let id = format!("JobId={job}");
-    // The controller forgets a job that is over; its record in the database stays.
-    if said("scontrol", &["update", &id, &value]).is_none() {
-        let _ = said("sacctmgr", &["-i", "-Q", "modify", "job", "where", &id, "set", &value]);
+    if said("scontrol", &["update", &id, &value]).is_some() {
+        return true;
     }
+    // The controller takes no comment of a job that is over; its record in the database stays. A running job whose row
+    // the database has not made yet is refused as well, for a moment.
+    let runs = ["RUNNING", "SUSPENDED"].iter().any(|state| before.contains(&format!("JobState={state} ")));
+    !runs && said("sacctmgr", &["-i", "-Q", "modify", "job", "where", &id, "set", &value]).is_some()
 }
 
 /// The comment in what `scontrol show job` prints, with this sentence in place of an earlier one.
@@ -135,6 +178,39 @@ mod tests {
         let again = format!("JobId=7 AdminComment=seen; {MARK}9.00 GiB Comment=x");
         assert_eq!(with(&again, text), format!("seen; {own}"));
         assert_eq!(with(&format!("AdminComment={MARK}9.00 GiB Comment=x"), text), own);
+    }
+
+    #[test]
+    fn a_comment_that_could_not_be_set_is_tried_again_and_the_newest_wins() {
+        let (to, from) = channel();
+        let tried = std::sync::Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            let tried = &tried;
+            scope.spawn(move || {
+                follow(&from, Duration::from_micros(50), |job, text| {
+                    let mut tried = tried.lock().unwrap();
+                    tried.push((job, text.to_owned()));
+                    // The last comment of the first job fails twice, all others always.
+                    job == 1 && tried.iter().filter(|(_, other)| *other == "late").count() > 2
+                });
+            });
+            to.send((1, 100, "early".to_owned())).unwrap();
+            to.send((1, 200, "late".to_owned())).unwrap();
+            to.send((1, 50, "of another step".to_owned())).unwrap();
+            to.send((2, 1, "never".to_owned())).unwrap();
+            let done = |tried: &[(u32, String)]| {
+                let of = |text| tried.iter().filter(|(_, other)| *other == text).count();
+                of("late") >= 3 && of("never") > MAX_RETRIES as usize
+            };
+            while !done(&tried.lock().unwrap()) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            drop(to);
+        });
+        let tried = tried.into_inner().unwrap();
+        let of = |text| tried.iter().filter(|(_, other)| *other == text).count();
+        assert_eq!((of("late"), of("never")), (3, 1 + MAX_RETRIES as usize), "{tried:?}");
+        assert_eq!(of("of another step"), 0);
     }
 
     #[test]
