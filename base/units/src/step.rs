@@ -3,23 +3,12 @@
 //! Programs put the number of a step into its name. All steps together are one phase, so the number is no part of what
 //! the phase is called.
 
-/// What a step is called in programs, in lower case, without what separates words.
-const STEPS: &[&str] = &[
-    "step",
-    "iteration",
-    "iter",
-    "batch",
-    "minibatch",
-    "trainstep",
-    "trainingstep",
-    "trainiteration",
-    "trainbatch",
-    "globalstep",
-    "profilerstep",
-    "optimizerstep",
-];
+/// What a step is called in programs, in lower case, without what separates words. One text, and no list of texts: the shim
+/// has it, and the loader writes each address of a list into every program of a job.
+const STEPS: &str = "step iteration iter batch minibatch trainstep trainingstep trainiteration trainbatch globalstep \
+                     profilerstep optimizerstep";
 /// Repetitions that are numbered likewise, and are no steps.
-const NUMBERED: &[&str] = &["epoch", "trainepoch"];
+const NUMBERED: &str = "epoch trainepoch";
 /// The longest of them.
 const LONGEST: usize = 17;
 
@@ -31,7 +20,7 @@ pub const STEP_BY_HOOK: &str = "optimizer step [radrm-run]";
 #[must_use]
 pub fn is_step(name: &str) -> bool {
     let (name, _) = name.split_once(" [").unwrap_or((name, ""));
-    squeezed(name.as_bytes(), |word| STEPS.contains(&word))
+    squeezed(name.as_bytes(), |word| has(STEPS, word))
 }
 
 /// Steps per second, from when one began to when the last of `count` more began; `None` where there is no such time.
@@ -55,7 +44,12 @@ pub fn numbered(name: &[u8]) -> Option<(&[u8], u64)> {
     let number = digits
         .iter()
         .fold(0u64, |sum, byte| sum.wrapping_mul(10).wrapping_add(u64::from(byte.wrapping_sub(b'0'))));
-    squeezed(base, |word| STEPS.contains(&word) || NUMBERED.contains(&word)).then_some((base, number))
+    squeezed(base, |word| has(STEPS, word) || has(NUMBERED, word)).then_some((base, number))
+}
+
+/// Whether a word stands in a text of words.
+fn has(words: &str, word: &str) -> bool {
+    words.as_bytes().split(|byte| *byte == b' ').any(|one| one == word.as_bytes())
 }
 
 /// Hands over a name in lower case without what separates words; false for one that is too long to be a step's.
