@@ -14,7 +14,7 @@ use radrm_limits::program::environment::Environment;
 use radrm_limits::program::target;
 use radrm_limits::share;
 use radrm_limits::start::{Limits, Machine};
-use radrm_limits::variables::{FromVariables, Stated};
+use radrm_limits::variables::{self, FromVariables, Stated};
 
 use crate::cli::{Plan, ReportTo};
 use crate::emulated::Emulated;
@@ -94,7 +94,8 @@ impl<'a> Prepared<'a> {
         let node = if !inside_limits(&environment) {
             let limits = Limits::of_job(plan.mem_limit.as_ref(), ledgers.clone(), nvml)?;
             let share = plan.sm_limit.is_some() || matches!(plan.mps, Some(Some(_)));
-            let stated = Stated { memory: plan.mem_limit.is_some(), share };
+            // The limits of a step are its administrator's as often as its user's: a variable may tighten them.
+            let stated = Stated { memory: plan.mem_limit.is_some() && plan.steps.is_none(), share };
             let limits = limits.with_variables(&environment, stated)?;
             Some(match &plan.steps {
                 Some(request) => limits.among_steps(request)?,
@@ -142,6 +143,9 @@ impl<'a> Prepared<'a> {
         if let Some(limits) = &prepared.node {
             let FromVariables { taken, ignored, .. } = limits.from_variables.clone();
             remarks.all(taken.into_iter().chain(ignored));
+        }
+        if inside_limits(&prepared.environment) {
+            remarks.all(variables::inside_another_job(&prepared.environment));
         }
         remarks.all(prepared.preload.remarks(&plan.command[0], &prepared.environment));
         remarks.all(prepared.limits().iter().flat_map(|limits| limits.remarks()));

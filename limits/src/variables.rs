@@ -115,6 +115,15 @@ pub fn tighten(
     Ok(found)
 }
 
+/// A sentence about the limits in the environment of a job inside another one, whose limits hold. `None`: it has none.
+#[must_use]
+pub fn inside_another_job(environment: &Environment) -> Option<String> {
+    let all = [(HAMI_MEMORY, true), (HAMI_SHARE, true), (TOOLKIT_LIMIT, false), (TOOLKIT_REQUEST, false)];
+    let all: Vec<Variable> =
+        all.iter().flat_map(|(name, numbered)| set(environment, name, *numbered)).collect();
+    (!all.is_empty()).then(|| format!("{} is not taken: the limits of the job around it hold", listed(&all)))
+}
+
 /// The variables of this name, and with `numbered` those of `NAME_<i>`. An empty one is not set.
 fn set(environment: &Environment, name: &str, numbered: bool) -> Vec<Variable> {
     let mut found: Vec<Variable> = Vec::new();
@@ -345,6 +354,19 @@ mod tests {
         let refused = said(Some(false), Stated { memory: true, share: false });
         assert!(refused[0].ends_with("give --sm-limit") && !refused[0].contains("MEMORY"), "{refused:?}");
         assert_eq!(said(None, Stated { memory: true, share: true }), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn variables_inside_another_job_are_named() {
+        let said = |entries: &[&str]| inside_another_job(&environment(entries));
+        assert_eq!(said(&["CUDA_DEVICE_MEMORY_LIMIT=", "CUDA_DEVICE_ORDER=PCI_BUS_ID"]), None);
+        let all = said(&[
+            "NVIDIA_GPU_MEMORY_REQUEST=5",
+            "CUDA_DEVICE_SM_LIMIT=30",
+            "CUDA_DEVICE_MEMORY_LIMIT_1=1g",
+        ]);
+        let names = "CUDA_DEVICE_MEMORY_LIMIT_1=1g, CUDA_DEVICE_SM_LIMIT=30, NVIDIA_GPU_MEMORY_REQUEST=5";
+        assert_eq!(all, Some(format!("{names} is not taken: the limits of the job around it hold")));
     }
 
     #[test]

@@ -328,7 +328,7 @@ fn host() -> String {
 }
 
 /// What the recorder needs of the job's environment. Nothing that loads a library, and nothing of `RADRM_`: what
-/// limits hold is not the user's to say.
+/// limits hold is not the user's to say. Limits that HAMi (`CUDA_`) and NVIDIA's container toolkit state only tighten.
 pub fn environment(spank: Spank, settings: &Settings) -> Vec<CString> {
     const NAMES: [&[u8]; 9] = [
         b"HOME",
@@ -344,7 +344,8 @@ pub fn environment(spank: Spank, settings: &Settings) -> Vec<CString> {
     let is_needed = |entry: &CString| {
         let bytes = entry.to_bytes();
         let name = bytes.split(|byte| *byte == b'=').next().unwrap_or_default();
-        NAMES.contains(&name) || bytes.starts_with(b"CUDA_") || bytes.starts_with(b"SLURM_JOB")
+        let begins: [&[u8]; 3] = [b"CUDA_", b"NVIDIA_GPU_MEMORY_", b"SLURM_JOB"];
+        NAMES.contains(&name) || begins.iter().any(|begin| bytes.starts_with(begin))
     };
     let mut entries: Vec<CString> = spank.environment().into_iter().filter(is_needed).collect();
     if let Some(libraries) = &settings.libraries {

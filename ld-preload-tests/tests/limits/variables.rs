@@ -203,5 +203,7 @@ fn a_job_inside_a_limit_keeps_to_it_whatever_its_variables_state() {
         outer.current_dir(folder);
     }
     command = with(outer, &node, PERMIT, &[]);
-    child::run(command, PATIENCE).ok();
+    let ended = child::run(command, PATIENCE).ok();
+    let line = "CUDA_DEVICE_MEMORY_LIMIT=bad is not taken: the limits of the job around it hold";
+    assert!(said(&ended).contains(&line), "{ended:?}");
 }

@@ -52,6 +52,27 @@ fn shards_are_a_limit_that_no_option_widens() {
 }
 
 #[test]
+fn variables_of_other_tools_tighten_shards_where_it_is_permitted() {
+    let Some(slurm) = Slurm::start(2, 1024) else { return };
+    let config = slurm.path("permits.toml");
+    std::fs::write(&config, "[job]\nlimits-from-environment = true\n").expect("configuration");
+    let config = config.display().to_string();
+    let permitted = ("RADRM_CONFIG", config.as_str());
+    for (environment, mib) in [
+        (&[permitted, ("CUDA_DEVICE_MEMORY_LIMIT", "60m")][..], 60),
+        (&[permitted, ("NVIDIA_GPU_MEMORY_LIMIT", "70")], 70),
+        (&[permitted, ("NVIDIA_GPU_MEMORY_REQUEST", "80")], 80),
+        (&[permitted, ("NVIDIA_GPU_MEMORY_LIMIT", "900")], 100),
+        (&[("NVIDIA_GPU_MEMORY_LIMIT", "70")], 100),
+    ] {
+        let mut task = asker(&slurm, &["--gres=shard:100"], environment);
+        assert_limit(&mut task, mib);
+    }
+    let mut task = asker(&slurm, &["--gpu-mem=90MiB"], &[permitted, ("NVIDIA_GPU_MEMORY_LIMIT", "70")]);
+    assert_limit(&mut task, 70);
+}
+
+#[test]
 fn an_option_limits_all_tasks_of_a_job_together() {
     let Some(slurm) = Slurm::start(2, 1024) else { return };
     let mut task = asker(&slurm, &["--gpu-mem=100MiB"], &[]);
