@@ -134,7 +134,8 @@ failures! {
         "mount /proc where the process runs (bwrap --proc /proc)";
     /// The segment has no limit, and `RADRM_QUOTA` is set.
     NoLedger = 13, "no-ledger",
-        "has RADRM_QUOTA in its environment, and the segment that RADRM_SEGMENT names has no limit",
+        "has RADRM_QUOTA in its environment, and the segment that RADRM_SEGMENT names has no limit: no request for \
+         memory is granted",
         "let the parent pass RADRM_SEGMENT and RADRM_QUOTA on unchanged";
     /// A ledger of the user or of a group cannot be joined.
     SharedLedger = 14, "shared-ledger",

@@ -3,31 +3,37 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
 };
 
+use radrm_os::Process;
 use radrm_preload_tests::{
     artifacts,
     child::{self, Ended, Running},
+    node::may,
     programs,
     rig::{PATIENCE, Rig},
 };
+use radrm_telemetry::layout::{HEADER_BYTES, SLOT_STRIDE};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 1024 * MIB;
+/// The emulated GPU's memory.
+const CARD: u64 = 40 << 30;
 
 fn steps() -> String {
     programs::compile("steps.c", &[]).display().to_string()
 }
 
 /// `radrm-run` on a rig's machine under a limit, its report as JSON in a file.
-fn limited(rig: &Rig, words: &[&str]) -> Command {
+pub fn limited(rig: &Rig, words: &[&str]) -> Command {
     launched(rig, &["--mem-limit", "1GiB"], words)
 }
 
-fn launched(rig: &Rig, options: &[&str], words: &[&str]) -> Command {
+pub fn launched(rig: &Rig, options: &[&str], words: &[&str]) -> Command {
     for library in ["libradrm.so", "libradrm_emulated_cuda.so", "libradrm_emulated_nvml.so"] {
         artifacts::file(library);
     }
@@ -44,12 +50,12 @@ fn report(rig: &Rig) -> String {
 
 /// The report that a run left.
 #[track_caller]
-fn read(rig: &Rig) -> Value {
+pub fn read(rig: &Rig) -> Value {
     serde_json::from_str(&fs::read_to_string(report(rig)).expect("a report")).expect("JSON")
 }
 
 /// What is in no figure, by reason.
-fn reasons(report: &Value) -> Vec<String> {
+pub fn reasons(report: &Value) -> Vec<String> {
     let all = report["uncounted"].as_array().cloned().unwrap_or_default();
     all.iter().map(|process| process["reason"].as_str().expect("a reason").to_owned()).collect()
 }
@@ -65,23 +71,59 @@ fn audited(rig: &Rig, pid: u32) -> String {
     row.and_then(|row| row["reason"].as_str()).unwrap_or_default().to_owned()
 }
 
-/// A process of a limited job that cannot join: it sees the limit and nothing free, is refused, and its reason is in the
-/// report, the JSON and the audit.
+/// A way in which a process of a limited job cannot join it.
+struct Way<'w> {
+    options: &'w [&'w str],
+    /// What the shell does before.
+    before: &'w str,
+    /// What starts the program, with a blank behind it.
+    by: &'w str,
+    code: &'w str,
+    /// What the process sees as the GPU's memory.
+    total: u64,
+    /// What the report makes of it.
+    kind: &'w str,
+    /// It shows in the audit: the emulated driver, too, knows its processes by their entries in `/proc`.
+    is_listed: bool,
+    /// Neither the segment nor the board can be reached: the process prints its reason too.
+    prints: bool,
+}
+
+impl Default for Way<'_> {
+    fn default() -> Self {
+        let options = &["--mem-limit", "1GiB"];
+        Self {
+            options,
+            before: "",
+            by: "",
+            code: "",
+            total: LIMIT,
+            kind: "refused",
+            is_listed: true,
+            prints: false,
+        }
+    }
+}
+
+/// The process sees the limit and nothing free, is refused, and its reason is in the report, the JSON and the audit.
 #[track_caller]
-fn assert_refused(rig: &Rig, before: &str, code: &str, total: u64) {
-    let script = format!("{before}\nexec '{}' use:0 sees:0:{total} '!alloc:a:1m' pause", steps());
-    let mut job = Running::start(limited(rig, &["/bin/sh", "-c", &script]), PATIENCE);
+fn assert_refused(rig: &Rig, way: &Way<'_>) {
+    let Way { options, before, by, code, total, kind, is_listed, prints } = *way;
+    let script = format!("{before}\nexec {by}'{}' use:0 sees:0:{total} '!alloc:a:1m' pause", steps());
+    let mut job = Running::start(launched(rig, options, &["/bin/sh", "-c", &script]), PATIENCE);
     let pid = job.until_ready();
-    assert_eq!(audited(rig, pid), code, "{before}");
+    assert_eq!(audited(rig, pid), if is_listed { code } else { "" }, "{script}");
     job.go_on();
     let ended = job.end().ok();
     let report = read(rig);
-    assert!(reasons(&report).contains(&code.to_owned()), "{before}: {report}");
-    assert_eq!(report["uncounted"][0]["kind"], "refused", "{report}");
+    assert_eq!(reasons(&report), [code], "{script}: {report}");
+    assert_eq!(report["uncounted"][0]["kind"], kind, "{report}");
     let notes = report["notes"].to_string();
-    assert!(notes.contains("got no GPU memory under the job's limit"), "{notes}");
+    let refused = "got no GPU memory under the job's limit";
+    assert_eq!(notes.contains(refused), kind == "refused", "{notes}");
     assert!(!notes.contains("no GPU program was seen"), "{notes}");
-    assert!(!ended.stderr.contains("gets no GPU memory"), "the report has it: {}", ended.stderr);
+    let printed = ended.stderr.matches("gets no GPU memory").count();
+    assert_eq!(printed, usize::from(prints), "{}", ended.stderr);
 }
 
 #[test]
@@ -96,10 +138,71 @@ fn each_way_of_not_joining_has_its_reason() {
         (format!("export RADRM_SEGMENT={text}"), "not-a-segment"),
         ("export RADRM_LEDGERS=/nowhere".to_owned(), "shared-ledger"),
     ] {
-        assert_refused(&rig, &before, code, LIMIT);
+        assert_refused(&rig, &Way { before: &before, code, ..Way::default() });
     }
     // Of the limit's text nothing is left: the card is what is known.
-    assert_refused(&rig, "unset RADRM_SEGMENT RADRM_LIMITS", "no-segment", 40 << 30);
+    let before = "unset RADRM_SEGMENT RADRM_LIMITS";
+    assert_refused(&rig, &Way { before, code: "no-segment", total: CARD, ..Way::default() });
+}
+
+#[test]
+fn a_kernel_that_refuses_what_joining_needs_is_named() {
+    let rig = Rig::emulated("1xA100-40GB");
+    let deny = programs::compile("deny.c", &[]).display().to_string();
+    if !may(&[&deny, "madvise", "18", "true"]) {
+        return;
+    }
+    // MADV_WIPEONFORK, the segment's header, a slot.
+    for (call, code) in [
+        ("madvise 18".to_owned(), "no-wipe"),
+        (format!("shared {HEADER_BYTES}"), "no-mapping"),
+        (format!("shared {SLOT_STRIDE}"), "no-mapping"),
+    ] {
+        assert_refused(&rig, &Way { by: &format!("'{deny}' {call} "), code, ..Way::default() });
+    }
+}
+
+#[test]
+fn a_process_of_another_user_has_its_reason() {
+    let by = "setpriv --reuid=64004 --regid=64004 --clear-groups ";
+    if !may(&[&by.split_whitespace().collect::<Vec<_>>()[..], &["true"]].concat()) {
+        return;
+    }
+    let rig = Rig::emulated("1xA100-40GB");
+    for (path, mode) in [(rig.path().to_owned(), 0o755), (rig.machine_path(), 0o666)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
+    }
+    assert_refused(&rig, &Way { by, code: "segment-forbidden", prints: true, ..Way::default() });
+}
+
+#[test]
+fn a_process_that_proc_does_not_show_has_its_reason() {
+    let by = "unshare --mount sh -c 'mount --bind /dev/null /proc/$$/stat && exec \"$0\" \"$@\"' ";
+    if !may(&["sh", "-c", &format!("{by} true")]) {
+        return;
+    }
+    assert_refused(
+        &Rig::emulated("1xA100-40GB"),
+        &Way { by, code: "no-proc", is_listed: false, ..Way::default() },
+    );
+}
+
+#[test]
+fn a_segment_without_a_limit_under_a_limit_is_named() {
+    let rig = Rig::emulated("1xA100-40GB");
+    // In a job without a limit: what the limit is nothing says.
+    let own =
+        Way { options: &[], before: "export RADRM_QUOTA=1", kind: "unseen", total: CARD, ..Way::default() };
+    assert_refused(&rig, &Way { code: "no-ledger", ..own });
+    assert!(read(&rig)["notes"].to_string().contains("no request for memory is granted"));
+    // Of another job.
+    let mut other = Running::start(launched(&rig, &[], &[&steps(), "use:0", "pause"]), PATIENCE);
+    let pid = other.until_ready();
+    let segment = Process(pid).variable("RADRM_SEGMENT").expect("its segment").into_string().expect("text");
+    let before = format!("export RADRM_SEGMENT='{segment}'");
+    assert_refused(&rig, &Way { before: &before, code: "no-ledger", ..Way::default() });
+    other.go_on();
+    other.end().ok();
 }
 
 #[test]
