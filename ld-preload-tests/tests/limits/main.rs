@@ -6,6 +6,7 @@ mod commands;
 mod containers;
 mod entry_points;
 mod environment;
+mod evasions;
 mod fence;
 mod host;
 mod hostile;
