@@ -8,7 +8,7 @@ use radrm_cuda_abi::*;
 use crate::engine::driver::Driver;
 use crate::engine::memory::space::Use;
 use crate::engine::memory::state::State;
-use crate::engine::memory::{array, vmm};
+use crate::engine::memory::{array, vmm, zeros};
 use crate::models::direction::Direction;
 use crate::util::ffi::Answer;
 
@@ -155,7 +155,7 @@ pub fn move_bytes(checked: Checked, target: &Side, source: &Side, extent: Extent
                 if checked.source_readable {
                     std::ptr::copy(from as *const u8, to as *mut u8, width as usize);
                 } else {
-                    std::ptr::write_bytes(to as *mut u8, 0, width as usize);
+                    zeros::write(to as *mut u8, width as usize);
                 }
             }
         }

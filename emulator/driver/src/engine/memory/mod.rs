@@ -19,3 +19,4 @@ pub mod space;
 pub mod special;
 pub mod state;
 pub mod vmm;
+mod zeros;
