@@ -24,7 +24,7 @@ struct Rank {
 
 /// Starts one process for each program and waits for all. Errors of the starts go to `errors`, which is closed when all
 /// have been started.
-pub(crate) fn run(programs: &[Program], inherited: &Inherited, errors: impl AsRawFd) -> ! {
+pub(crate) fn run(programs: &[Program<'_>], inherited: &Inherited, errors: impl AsRawFd) -> ! {
     let parent = {
         // SAFETY: plain system call.
         unsafe { libc::getppid() }

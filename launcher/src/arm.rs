@@ -1,5 +1,6 @@
 //! The second phase of a launch: the segment, the limits in force, MPS and the program's environment.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use radrm_limits::cgroup::Fence;
@@ -17,6 +18,7 @@ use radrm_telemetry::Scope;
 use radrm_telemetry::ledger::LedgerView;
 
 use crate::dry_run::Setup;
+use crate::dry_run::setup::SetupError;
 use crate::error::LaunchError;
 use crate::preload::inside_limits;
 use crate::prepare::Prepared;
@@ -95,7 +97,7 @@ impl<'a> Prepared<'a> {
         if let Some(emulated) = &self.emulated {
             emulated.enter(&mut environment);
         }
-        let dry_run = match (&self.plan.dry_run, &self.emulated) {
+        let mut dry_run = match (&self.plan.dry_run, &self.emulated) {
             (Some(wanted), Some(emulated)) => Some(Setup::prepare(wanted, emulated)?),
             _ => None,
         };
@@ -110,8 +112,12 @@ impl<'a> Prepared<'a> {
         if let Some(tensors) = &tensors {
             tensors.enter(&mut environment);
         }
-        if let Some(dry_run) = &dry_run {
+        if let Some(dry_run) = &mut dry_run {
             dry_run.enter(&mut environment);
+            let segment = channel.as_ref().and_then(|channel| channel.path().parent());
+            let shared: Vec<&Path> =
+                segment.into_iter().chain(tensors.as_ref().map(TensorRecording::folder)).collect();
+            dry_run.protect(&shared, &mut environment).map_err(SetupError::from)?;
         }
         let gpus = || self.gpus.inventory();
         let limits = self.limits();

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use radrm_limits::program::environment::Environment;
 
 use super::agent;
+use super::dry_run::files::Confinement;
 use super::inherited::Inherited;
 use super::vfork;
 
@@ -23,12 +24,14 @@ pub enum NotStarted {
 }
 
 /// What is executed: pointers into arguments and environment, both null-terminated.
-pub(crate) struct Program {
+pub(crate) struct Program<'a> {
     arguments: Vec<*const libc::c_char>,
     entries: Vec<*const libc::c_char>,
+    /// Entered first.
+    confinement: Option<&'a Confinement>,
 }
 
-impl Program {
+impl Program<'_> {
     /// How many pointers the C library may copy to hand a script to the shell.
     pub(crate) fn pointers(&self) -> usize {
         self.arguments.len() + 1
@@ -37,13 +40,21 @@ impl Program {
     /// Executes it in this process. Only async-signal-safe calls, and no memory is written but the stack and `errno`; an
     /// error goes to `errors`.
     pub(crate) fn exec(&self, inherited: &Inherited, errors: RawFd) -> ! {
+        let is_entered = self.confinement.is_none_or(Confinement::enter);
         inherited.restore_in_child();
-        // SAFETY: both lists are null-terminated and live until exec; execvpe searches PATH and
-        // runs a script without `#!` by the shell, which is what env, nohup and timeout do.
-        unsafe { libc::execvpe(self.arguments[0], self.arguments.as_ptr(), self.entries.as_ptr()) };
+        if is_entered {
+            self.exec_entered();
+        }
         report_error(errors);
         // SAFETY: ends this process.
         unsafe { libc::_exit(127) }
+    }
+
+    /// Returns only where it could not be executed.
+    fn exec_entered(&self) {
+        // SAFETY: both lists are null-terminated and live until exec; execvpe searches PATH and
+        // runs a script without `#!` by the shell, which is what env, nohup and timeout do.
+        unsafe { libc::execvpe(self.arguments[0], self.arguments.as_ptr(), self.entries.as_ptr()) };
     }
 }
 
@@ -60,7 +71,7 @@ pub(crate) fn report_error(errors: RawFd) {
 /// program is really running. With several environments it is started once in each, by a process whose id is returned.
 ///
 /// The child stays in the process group, the session and the directory, keeps limits, umask and
-/// open files, and has the mask and the dispositions of `inherited`. It does not die when
+/// open files, and has the mask and the dispositions of `inherited`. With a `confinement` it runs in that. It does not die when
 /// this process dies.
 ///
 /// # Errors
@@ -69,12 +80,14 @@ pub fn start(
     argv: &[CString],
     environments: &[Environment],
     inherited: &Inherited,
+    confinement: Option<&Confinement>,
 ) -> Result<libc::pid_t, NotStarted> {
     let program = |environment: &Environment| Program {
         arguments: pointers(argv),
         entries: pointers(environment.entries()),
+        confinement,
     };
-    let programs: Vec<Program> = environments.iter().map(program).collect();
+    let programs: Vec<Program<'_>> = environments.iter().map(program).collect();
     let (mut reader, writer) = pipe().map_err(NotStarted::NoProcess)?;
 
     let pid = match programs.as_slice() {
@@ -105,7 +118,7 @@ pub fn start(
 }
 
 /// Starts the process between this one and several programs. It lives on, so it gets a memory of its own.
-fn fork_agent(programs: &[Program], inherited: &Inherited, errors: &File) -> io::Result<libc::pid_t> {
+fn fork_agent(programs: &[Program<'_>], inherited: &Inherited, errors: &File) -> io::Result<libc::pid_t> {
     // SAFETY: this process has one thread, so the child may go on.
     match unsafe { libc::fork() } {
         0 => agent::run(programs, inherited, errors.as_raw_fd()),
@@ -138,7 +151,7 @@ mod tests {
         let inherited = Inherited::take().unwrap();
         let _held = Held::all().unwrap();
         let argv: Vec<CString> = argv.iter().map(|word| CString::new(*word).unwrap()).collect();
-        let pid = start(&argv, &[Environment::inherited()], &inherited)?;
+        let pid = start(&argv, &[Environment::inherited()], &inherited, None)?;
         let mut status = 0;
         // SAFETY: our own child; the status lives here.
         assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);

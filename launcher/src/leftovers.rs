@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use radrm_limits::carriers::Processes;
 use radrm_os::Process;
 
+use super::dry_run::files::make_removable;
 use super::signals::own_pid;
 
 /// What the directories' names begin with.
@@ -47,6 +48,7 @@ pub fn sweep(directory: &Path) {
     for path in left {
         if !processes.use_folder(&path) {
             // Another one may be at it too, or it may be protected: it stays for the next time.
+            make_removable(&path);
             let _ = fs::remove_dir_all(&path);
         }
     }

@@ -4,6 +4,8 @@ use radrm_text::output;
 
 use crate::NAME;
 use crate::cli::Plan;
+use crate::dry_run::files::Files;
+use crate::dry_run::setup::SetupError;
 use crate::dry_run::{batch, fits};
 use crate::ending::Ending;
 use crate::error::LaunchError;
@@ -23,12 +25,21 @@ pub enum End {
 #[must_use]
 pub fn run(plan: &Plan, inherited: &Inherited) -> End {
     if let Some(find) = plan.dry_run.as_ref().and_then(|dry_run| dry_run.find_batch.as_ref()) {
-        return ended(batch::run(plan, find).map(End::Code));
+        return ended(can_protect(plan).and_then(|()| batch::run(plan, find)).map(End::Code));
     }
     if let Some(wanted) = plan.dry_run.as_ref().filter(|dry_run| !dry_run.fits.is_empty()) {
-        return ended(fits::run(plan, wanted).map(End::Code));
+        return ended(can_protect(plan).and_then(|()| fits::run(plan, wanted)).map(End::Code));
     }
     ended(launch(plan, inherited).map(End::Like))
+}
+
+/// Checks once what each of several dry runs needs.
+fn can_protect(plan: &Plan) -> Result<(), LaunchError> {
+    let writes = plan.dry_run.as_ref().map(|dry_run| &dry_run.writes).filter(|writes| !writes.all_real);
+    if let Some(writes) = writes {
+        drop(Files::protect(writes, &[]).map_err(SetupError::from)?);
+    }
+    Ok(())
 }
 
 fn ended(result: Result<End, LaunchError>) -> End {

@@ -125,7 +125,8 @@ impl<'a> Armed<'a> {
             Some(dry_run) => dry_run.environments(&self.environment),
             None => vec![self.environment.clone()],
         };
-        let child = child::start(&self.prepared.argv, &environments, inherited)
+        let confinement = self.dry_run.as_ref().and_then(Setup::confinement);
+        let child = child::start(&self.prepared.argv, &environments, inherited, confinement)
             .map_err(|reason| LaunchError::not_started(reason, &plan.command[0]))?;
         // At once, so that no signal to the group comes before it, and while this process is small.
         let witness = Witness::new();

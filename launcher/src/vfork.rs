@@ -16,7 +16,7 @@ const STACK: usize = 256 << 10;
 
 /// What the child reads in the memory of its parent.
 struct Task<'a> {
-    program: &'a Program,
+    program: &'a Program<'a>,
     inherited: &'a Inherited,
     errors: RawFd,
 }
@@ -28,7 +28,7 @@ struct Task<'a> {
 ///
 /// # Errors
 /// The system could make no further process.
-pub(crate) fn start(program: &Program, inherited: &Inherited, errors: RawFd) -> io::Result<libc::pid_t> {
+pub(crate) fn start(program: &Program<'_>, inherited: &Inherited, errors: RawFd) -> io::Result<libc::pid_t> {
     let task = Task { program, inherited, errors };
     // The C library copies the arguments there if it hands a script to the shell.
     let stack = ChildStack::new(STACK + program.pointers() * size_of::<*const u8>())?;

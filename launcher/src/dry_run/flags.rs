@@ -1,10 +1,12 @@
 //! The options of a dry run: as written, and what they mean together.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use radrm_emulator_machine::{GpuSpec, Models};
 use thiserror::Error;
 
+use super::files::Writes;
 use super::ranks::{Ranks, RanksError, USUAL_NODE};
 
 /// The machine of a dry run that names none: the largest memory that one GPU model of its kind has, so that the
@@ -55,6 +57,12 @@ pub struct Flags {
     /// Number of ranks of the job, for --ranks
     #[arg(long, value_name = "N", requires = "ranks")]
     world: Option<u32>,
+    /// Copy the files that PROGRAM wrote to DIR; otherwise they are thrown away
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["fits", "find_batch", "write_files"])]
+    keep_files: Option<PathBuf>,
+    /// Let PROGRAM write its files as in any other run; with FOLDERS (a list with commas) only those below them
+    #[arg(long, value_name = "FOLDERS", num_args = 0..=1, require_equals = true)]
+    write_files: Option<Option<String>>,
 }
 
 /// The option of the program whose value is varied.
@@ -85,6 +93,8 @@ pub struct DryRun {
     pub fits: Vec<String>,
     /// The ranks of a large job that run.
     pub ranks: Option<Ranks>,
+    /// What becomes of the files that it writes.
+    pub writes: Writes,
 }
 
 impl DryRun {
@@ -136,6 +146,8 @@ impl Flags {
                 (self.find_batch.is_some(), "--find-batch"),
                 (self.fits.is_some(), "--fits"),
                 (self.ranks.is_some(), "--ranks"),
+                (self.keep_files.is_some(), "--keep-files"),
+                (self.write_files.is_some(), "--write-files"),
             ] {
                 if given {
                     return Err(FlagsError::WithoutDryRun(name));
@@ -154,8 +166,12 @@ impl Flags {
         let fits = self.fits.as_deref().map(parse_cards).transpose()?.unwrap_or_default();
         let ranks = self.ranks.as_deref().zip(self.world);
         let ranks = ranks.map(|(list, world)| Ranks::parse(list, world)).transpose()?;
-        let Self { steps, fake_data, host_values, .. } = self;
-        Ok(Some(DryRun { steps, fake_data, host_values, fill, find_batch, fits, ranks }))
+        let Self { steps, fake_data, host_values, keep_files: keep, write_files, .. } = self;
+        let all_real = matches!(write_files, Some(None));
+        let real = write_files.flatten().unwrap_or_default();
+        let real = real.split(',').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect();
+        let writes = Writes { all_real, real, keep };
+        Ok(Some(DryRun { steps, fake_data, host_values, fill, find_batch, fits, ranks, writes }))
     }
 }
 

@@ -9,19 +9,24 @@
 //! | [`flags`] | the options |
 //! | [`setup`] | stand-ins, the Python side, the environment |
 //! | [`ranks`] | some ranks of a large job |
+//! | [`files`] | the files that the program writes |
 //! | [`installed`] | genuine libraries of the system that need no driver |
 //! | [`notes`] | what the program's processes wrote down |
 //! | [`outcome`] | the figures, and whether they can be trusted |
+//! | [`caches`] | what a compiler keeps from one dry run to the next |
 //! | [`cards`] | which GPUs the program fits on |
 //! | [`need`] | what the program needs on a real GPU |
 //! | [`stored`] | what of it goes into the profile |
+//! | [`trackers`] | trackers of experiments send nothing |
 //! | [`trial`] | a dry run of which only the report is wanted |
 //! | [`batch`] | the largest batch that fits |
 //! | [`fits`] | which cards it fits on, by a run on each |
 //! | [`kept`] | the profile of one of several runs |
 
 pub mod batch;
+mod caches;
 pub mod cards;
+pub mod files;
 pub mod fits;
 pub mod flags;
 pub mod installed;
@@ -32,6 +37,7 @@ pub mod outcome;
 pub mod ranks;
 pub mod setup;
 pub mod stored;
+mod trackers;
 pub mod trial;
 
 /// How a remark begins that says why a GPU may take more than the figures.

@@ -14,11 +14,14 @@ use radrm_profile::model::{DryRunFigures, DryRunRanks};
 use tempfile::TempDir;
 use thiserror::Error;
 
+use super::caches;
+use super::files::{Confinement, Files, FilesError};
 use super::flags::DryRun;
 use super::installed;
 use super::notes::{self, Note};
 use super::outcome;
 use super::ranks::{self, Placed, RanksError};
+use super::trackers;
 use crate::emulated::Emulated;
 use crate::hook::{self, PythonFile};
 use crate::temporary;
@@ -42,10 +45,11 @@ const GENUINE_FIRST: [&str; 3] = ["libnvrtc", "libnvJitLink", "libnvtx3interop"]
 const LAST_RESORT: &str = "last-resort";
 
 /// The Python modules of a dry run.
-const PYTHON: [PythonFile; 7] = [
+const PYTHON: [PythonFile; 8] = [
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
     ("radrm_host_models.py", include_str!("hook/radrm_host_models.py")),
+    ("radrm_files.py", include_str!("hook/radrm_files.py")),
     ("radrm_frameworks.py", include_str!("hook/radrm_frameworks.py")),
     ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
     ("radrm_ranks.py", include_str!("hook/radrm_ranks.py")),
@@ -64,6 +68,9 @@ pub enum SetupError {
     /// The machine cannot hold the ranks.
     #[error(transparent)]
     Ranks(#[from] RanksError),
+    /// The user's files cannot be protected.
+    #[error(transparent)]
+    Files(#[from] FilesError),
     /// There is no room for them.
     #[error("no directory for the dry run: {0}")]
     Directory(io::Error),
@@ -96,6 +103,8 @@ pub struct Setup {
     /// The ranks of a large job that run; none: the program runs once.
     placed: Vec<Placed>,
     started: Instant,
+    /// `None`: the program writes its files as in any other run.
+    files: Option<Files>,
 }
 
 impl Setup {
@@ -137,7 +146,30 @@ impl Setup {
         let machine = emulated.machine_file().to_owned();
         let driver = emulated.nvml().parent().map(Path::to_owned);
         let (wanted, started) = (wanted.clone(), Instant::now());
-        Ok(Self { directory, stand_ins, machine, driver, wanted, placed, started })
+        Ok(Self { directory, stand_ins, machine, driver, wanted, placed, started, files: None })
+    }
+
+    /// Protects the user's files. `shared` are files and folders that the program shares with this process.
+    ///
+    /// # Errors
+    /// [`FilesError`].
+    pub fn protect(&mut self, shared: &[&Path], environment: &mut Environment) -> Result<(), FilesError> {
+        if self.wanted.writes.all_real {
+            return Ok(());
+        }
+        let mut own: Vec<PathBuf> = shared.iter().map(|path| (*path).to_owned()).collect();
+        own.extend([self.directory.path().to_owned(), self.machine.clone()]);
+        own.extend(self.driver.clone());
+        own.extend(caches::enter(environment));
+        let files = Files::protect(&self.wanted.writes, &own)?;
+        files.enter(environment);
+        self.files = Some(files);
+        Ok(())
+    }
+
+    /// What the program enters before it is executed.
+    pub(crate) fn confinement(&self) -> Option<&Confinement> {
+        self.files.as_ref().map(Files::confinement)
     }
 
     /// The environments in which the program is started, each once: one, or one for each rank.
@@ -180,6 +212,7 @@ impl Setup {
                 environment.remove(name);
             }
         }
+        trackers::silence(environment);
         environment.set(FILL, self.wanted.fill.to_string().as_bytes());
         // Triton searches for the driver among the system's libraries unless this names its folder.
         if let Some(folder) = &self.driver {
@@ -204,6 +237,7 @@ impl Setup {
         let ranks = self.wanted.ranks.as_ref().zip(machine.as_ref());
         let ranks = ranks.map(|(ranks, machine)| outcome::ranks(ranks, &self.placed, machine, &notes));
         let mut figures = outcome::figures(&self.wanted, machine.as_ref(), &notes, self.started.elapsed());
+        figures.remarks.extend(self.files.into_iter().flat_map(Files::end));
         if let Some(ranks) = &ranks {
             figures.host_memory = ranks.ran.iter().filter_map(|ran| ran.host_memory).sum();
         }

@@ -1,6 +1,6 @@
 //! A dry run of which only the report is wanted.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -139,6 +139,14 @@ impl Trial {
         command.args(["--fill", &wanted.fill.to_string()]);
         if let Some(ranks) = &wanted.ranks {
             command.args(["--ranks", &ranks.list(), "--world", &ranks.world.to_string()]);
+        }
+        if wanted.writes.all_real {
+            command.arg("--write-files");
+        } else if !wanted.writes.real.is_empty() {
+            let mut option = OsString::from("--write-files=");
+            let folders: Vec<_> = wanted.writes.real.iter().map(|folder| folder.as_os_str()).collect();
+            option.push(folders.join(OsStr::new(",")));
+            command.arg(option);
         }
         for (option, is_wanted) in [("--fake-data", wanted.fake_data), ("--host-values", wanted.host_values)]
         {

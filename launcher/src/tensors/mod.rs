@@ -13,7 +13,7 @@ mod records;
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use radrm_limits::program::environment::Environment;
 use radrm_profile::{Profile, Record};
@@ -88,6 +88,12 @@ impl TensorRecording {
         hook::write(directory.path(), &hook::COMMON)
             .map_err(|(path, source)| TensorsError::Write { path, source })?;
         Ok(Self { directory, only_steps: true })
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Lets a program with this environment find the modules: behind those of another Python side, which load them.

@@ -4,6 +4,7 @@ mod cards;
 mod corrected;
 mod ended;
 mod exact;
+mod files;
 mod harness;
 mod order;
 mod others;

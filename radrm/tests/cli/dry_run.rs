@@ -77,7 +77,7 @@ time.sleep(600)
 fn with_folder(options: &[&str], program: &[&str]) -> (Place, Command) {
     let place = Place::new();
     std::fs::create_dir(place.join("tmp")).unwrap();
-    let mut command = place.run(&["--dry-run", "--quiet", "--no-profile", "--no-dataset"]);
+    let mut command = place.run(&["--dry-run", "--write-files", "--quiet", "--no-profile", "--no-dataset"]);
     command.args(options).arg("--").args(program).env("TMPDIR", place.join("tmp")).process_group(0);
     (place, command)
 }

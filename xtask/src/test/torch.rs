@@ -25,7 +25,15 @@ impl Server {
         let folder = std::env::temp_dir().join(format!("radrm-torch-{}", std::process::id()));
         fs::DirBuilder::new().mode(0o700).create(&folder).with_context(|| folder.display().to_string())?;
         let mut command = shell::command(shell::target_dir().join("debug/radrm-run"));
-        command.args(["--dry-run", "--no-profile", "--no-dataset", "--quiet", "--json=/dev/null", "--"]);
+        command.args([
+            "--dry-run",
+            "--write-files",
+            "--no-profile",
+            "--no-dataset",
+            "--quiet",
+            "--json=/dev/null",
+            "--",
+        ]);
         // The hook belongs to the programs.
         command.args(["env", "-u", "PYTHONPATH", "-u", "RADRM_DRY_RUN_NOTES"]).arg(python);
         command.arg("ld-preload-tests/clients/torch_server.py").arg(folder.join("socket"));

@@ -237,6 +237,10 @@ def _watch(torch):
     if torch.backends.cuda.is_built():
         torch.cuda._lazy_call(watch.harmless(watch.begin))
 
+    import radrm_files
+
+    radrm_files.torch_saves(torch)
+
     import radrm_objects
 
     radrm_objects.install(torch, note)
@@ -247,9 +251,10 @@ def _watch(torch):
 
 
 def install():
+    import radrm_files
     import radrm_frameworks
 
-    calls = {"torch": _watch, **radrm_frameworks.calls(note)}
+    calls = {"torch": _watch, **radrm_frameworks.calls(note), **radrm_files.calls(note)}
     if _FAKE_DATA:
         import radrm_fake_data
 

@@ -1,0 +1,112 @@
+//! Landlock: the kernel refuses a program to write anywhere but in some folders.
+//!
+//! It does not cover modes, owners, times and attributes of files.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use radrm_base::reason;
+use thiserror::Error;
+
+/// The first version that refuses to truncate files.
+const VERSION: i64 = 3;
+/// Asks for the version.
+const CREATE_RULESET_VERSION: u32 = 1;
+const RULE_PATH_BENEATH: u32 = 1;
+
+const WRITE_FILE: u64 = 1 << 1;
+const TRUNCATE: u64 = 1 << 14;
+/// Writing, removing, making of each kind of file, linking and renaming, truncating.
+const WRITES: u64 = WRITE_FILE | 0b1_1111_1111 << 4 | 1 << 13 | TRUNCATE;
+
+/// Folders of the kernel and of things that end with a boot.
+const FREE: [&str; 3] = ["/dev", "/proc", "/run"];
+
+/// Why writes cannot be refused, as a clause.
+#[derive(Debug, Error)]
+pub(super) enum LandlockError {
+    /// The kernel has none, or it is off.
+    #[error("Landlock: {}", reason(.0))]
+    None(io::Error),
+    /// Files could be emptied.
+    #[error("Landlock: version {0} of this kernel does not protect files from being truncated")]
+    Old(i64),
+}
+
+/// What a program may write.
+pub(crate) struct Ruleset {
+    paths: OwnedFd,
+}
+
+/// `struct landlock_path_beneath_attr`.
+#[repr(C, packed)]
+struct PathBeneath {
+    allowed_access: u64,
+    parent_fd: i32,
+}
+
+impl Ruleset {
+    /// One that allows writes in these folders and files.
+    pub(super) fn new(real: &[PathBuf]) -> Result<Self, LandlockError> {
+        // SAFETY: asks for a number.
+        let version = unsafe {
+            libc::syscall(
+                libc::SYS_landlock_create_ruleset,
+                std::ptr::null::<u64>(),
+                0_usize,
+                CREATE_RULESET_VERSION,
+            )
+        };
+        if version < 0 {
+            return Err(LandlockError::None(io::Error::last_os_error()));
+        }
+        if version < VERSION {
+            return Err(LandlockError::Old(version));
+        }
+        let handled: u64 = WRITES;
+        // SAFETY: a structure of one number, and its size.
+        let fd = unsafe {
+            libc::syscall(libc::SYS_landlock_create_ruleset, &raw const handled, size_of::<u64>(), 0_u32)
+        };
+        let Some(fd) = i32::try_from(fd).ok().filter(|fd| *fd >= 0) else {
+            return Err(LandlockError::None(io::Error::last_os_error()));
+        };
+        // SAFETY: a fresh descriptor that nothing else owns.
+        let paths = unsafe { OwnedFd::from_raw_fd(fd) };
+        let ruleset = Self { paths };
+        for path in FREE.iter().map(Path::new).chain(real.iter().map(PathBuf::as_path)) {
+            ruleset.allow(path);
+        }
+        Ok(ruleset)
+    }
+
+    /// Allows writes below a path; one that is not there needs no leave.
+    fn allow(&self, path: &Path) {
+        let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path) else { return };
+        let is_folder = file.metadata().is_ok_and(|meta| meta.is_dir());
+        let allowed_access = if is_folder { WRITES } else { WRITE_FILE | TRUNCATE };
+        let rule = PathBeneath { allowed_access, parent_fd: file.as_raw_fd() };
+        // SAFETY: open descriptors and a structure that lives here.
+        unsafe {
+            libc::syscall(
+                libc::SYS_landlock_add_rule,
+                self.paths.as_raw_fd(),
+                RULE_PATH_BENEATH,
+                &raw const rule,
+                0_u32,
+            )
+        };
+    }
+
+    /// Puts this process under it; only async-signal-safe calls.
+    pub(super) fn enter(&self) -> bool {
+        // SAFETY: system calls on an open descriptor that change this process only.
+        unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::syscall(libc::SYS_landlock_restrict_self, self.paths.as_raw_fd(), 0_u32) == 0
+        }
+    }
+}
