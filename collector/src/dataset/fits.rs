@@ -83,7 +83,7 @@ mod tests {
         dataset.add(&row, None).unwrap();
         dataset.add(&Row { fits: Vec::new(), ..row }, None).unwrap();
         let rows = dataset.rows(&Filter::default()).unwrap();
-        assert_eq!(rows.iter().map(|row| row.fits.len()).collect::<Vec<_>>(), [0, 4]);
+        assert_eq!(rows.iter().map(|row| row.fits.len()).collect::<Vec<_>>(), [0, 5]);
         assert_eq!(rows[1].fits, fits);
         assert_eq!(dataset.forget_older(0).unwrap(), 2);
         let left: i64 =

@@ -1,7 +1,8 @@
 //! The largest batch that fits: dry runs with other values of one option of the program.
 //!
-//! Values double until the program runs out of memory, then the gap is halved. That finds the largest one if
-//! need grows with the value, as it does for batches.
+//! Values double until the program does not fit, or go at once to where its need would reach the card's memory if it grew
+//! as before; then the gap closes in the same way. That finds the largest one if need grows with the value, as it does
+//! for batches.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -9,9 +10,10 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use radrm_profile::Profile;
+use radrm_emulator_machine::{GpuSpec, MachineSpec};
+use radrm_profile::model::dry_run::Verdict;
+use radrm_profile::{Bytes, Profile};
 use radrm_text::output;
-use serde_json::Value;
 use tempfile::TempDir;
 use thiserror::Error;
 
@@ -19,16 +21,16 @@ use super::flags::FindBatch;
 use super::kept::{self, KeptError};
 use super::stored;
 use super::trial::{Reading, Signals, Trial};
+use super::verdict::Evidence;
 use crate::NAME;
 use crate::cli::{Plan, ProfileTo};
-use crate::ending::Ending;
 use crate::error::LaunchError;
 use crate::place::{self, Place};
 
 /// How a run with one value ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Tried {
-    /// It fits; with what it took of GPU memory, bytes.
+    /// It fits; with what it needs of GPU memory at most, bytes.
     Fits(u64),
     /// Memory did not suffice.
     TooLarge,
@@ -61,11 +63,24 @@ pub enum Found {
 /// Doublings without a change of need after which it has stopped growing.
 const FLAT: u32 = 2;
 
-/// Searches for the largest value that fits.
+/// Tries that follow the growth of the need, before the gap is halved: the need may not be a line.
+const GUIDED: u32 = 3;
+
+/// Where the need would reach the capacity, by the two largest values that fit and what they need.
+fn predicted(fits: &[(u64, u64)], capacity: Option<u64>) -> Option<u64> {
+    let [.., (smaller, little), (larger, much)] = fits else { return None };
+    let (values, bytes) = (larger.checked_sub(*smaller)?, much.checked_sub(*little)?);
+    let left = u128::from(capacity?.saturating_sub(*much)) * u128::from(values);
+    let more = left.checked_div(u128::from(bytes))?;
+    Some(larger.saturating_add(u64::try_from(more).unwrap_or(u64::MAX)))
+}
+
+/// Searches for the largest value that fits, where the card has so many bytes if that is known.
 ///
 /// # Errors
 /// The value at which nothing follows for memory from the program's end, and why.
 pub fn search(
+    capacity: Option<u64>,
     range: &RangeInclusive<u64>,
     mut attempt: impl FnMut(u64) -> Tried,
 ) -> Result<Found, (u64, String)> {
@@ -73,6 +88,8 @@ pub fn search(
     // The first value with the present need, that need, and how many more had it.
     let mut flat = (0, 0, 0);
     let mut next = *range.start();
+    let mut fits = Vec::new();
+    let mut guided = 0;
     loop {
         match attempt(next) {
             Tried::Fits(bytes) => {
@@ -81,16 +98,26 @@ pub fn search(
                     return Ok(Found::Flat(flat.0));
                 }
                 good = Some(next);
+                fits.push((next, bytes));
             }
             Tried::TooLarge => bad = Some(next),
             Tried::Unknown(why) => return Err((next, why)),
         }
+        let guide = predicted(&fits, capacity).filter(|_| guided < GUIDED);
+        let mut follow = |usual: u64, least: u64, most: u64| match guide {
+            // Where the usual step stays below it, that is the better one: the prediction gets better with it.
+            Some(guide) if bad.is_some() || guide < usual => {
+                guided += 1;
+                guide.clamp(least, most)
+            }
+            _ => usual,
+        };
         next = match (good, bad) {
             (None, _) => return Ok(Found::Nothing),
             (Some(good), None) if good == *range.end() => return Ok(Found::End),
-            (Some(good), None) => good.saturating_mul(2).min(*range.end()),
+            (Some(good), None) => follow(good.saturating_mul(2).min(*range.end()), good + 1, *range.end()),
             (Some(good), Some(bad)) if bad - good <= 1 => return Ok(Found::Largest(good)),
-            (Some(good), Some(bad)) => good + (bad - good) / 2,
+            (Some(good), Some(bad)) => follow(good + (bad - good) / 2, good + 1, bad - 1),
         };
     }
 }
@@ -171,21 +198,27 @@ impl Profiles {
 /// The profile cannot go where it was asked for.
 pub fn run(plan: &Plan, find: &FindBatch) -> Result<i32, LaunchError> {
     let mut profiles = Profiles::prepare(plan)?;
-    let found = search(&find.range, |value| {
-        let tried = attempt(plan, find, value, profiles.as_ref().map(|profiles| profiles.path(value)));
+    let usable = usable(plan);
+    let mut answer = None;
+    let found = search(usable, &find.range, |value| {
+        let profile = profiles.as_ref().map(|profiles| profiles.path(value));
+        let attempt = attempt(plan, find, value, profile, usable.unwrap_or(u64::MAX));
+        let does_fit = matches!(attempt.tried, Tried::Fits(_));
         if let Some(profiles) = &mut profiles {
-            profiles.tried(value, matches!(tried, Tried::Fits(_)));
+            profiles.tried(value, does_fit);
         }
-        let word = match &tried {
-            Tried::Fits(_) => "fits",
-            Tried::TooLarge => "does not fit",
-            Tried::Unknown(_) => "unknown",
-        };
-        output::say(NAME, &format!("{} {value}: {word}", find.option));
-        tried
+        output::say(NAME, &format!("{} {value}: {}", find.option, attempt.words));
+        attempt.last_lines.iter().for_each(|line| output::say(NAME, &format!("| {line}")));
+        if does_fit && answer.as_ref().is_none_or(|(largest, _)| *largest < value) {
+            answer = Some((value, attempt.need));
+        }
+        attempt.tried
     });
     let (sentence, code) = verdict(find, found);
     output::say(NAME, &sentence);
+    if let Some((value, need)) = answer {
+        output::say(NAME, &format!("{} {value} {need}", find.option));
+    }
     let kept = profiles.map_or(Ok(None), |profiles| profiles.keep(plan, find));
     if let Some(sentence) = kept.unwrap_or_else(|error| Some(error.to_string())) {
         output::say(NAME, &sentence);
@@ -216,9 +249,32 @@ fn verdict(find: &FindBatch, found: Result<Found, (u64, String)>) -> (String, i3
     }
 }
 
-fn attempt(plan: &Plan, find: &FindBatch, value: u64, profile: Option<PathBuf>) -> Tried {
-    try_attempt(plan, find, value, profile)
-        .unwrap_or_else(|why| Tried::Unknown(format!("no dry run was made: {why}")))
+/// What CUDA shows programs of the memory of the smallest GPU of the machine; `None`: it is not known here.
+fn usable(plan: &Plan) -> Option<u64> {
+    let wanted = plan.dry_run.as_ref()?;
+    let spec = plan.emulate.as_ref().and_then(|emulate| emulate.spec.as_deref());
+    let machine = MachineSpec::parse(spec.unwrap_or_else(|| wanted.usual_machine())).ok()?;
+    machine.gpu.iter().map(GpuSpec::cuda_memory_bytes).min()
+}
+
+/// A run with one value.
+struct Attempt {
+    tried: Tried,
+    /// The verdict.
+    words: String,
+    /// What it needs, of what, after how many steps.
+    need: String,
+    /// Of a program that failed.
+    last_lines: Vec<String>,
+}
+
+fn attempt(plan: &Plan, find: &FindBatch, value: u64, profile: Option<PathBuf>, usable: u64) -> Attempt {
+    try_attempt(plan, find, value, profile, usable).unwrap_or_else(|why| Attempt {
+        tried: Tried::Unknown(format!("no dry run was made: {why}")),
+        words: "unknown".to_owned(),
+        need: String::new(),
+        last_lines: Vec::new(),
+    })
 }
 
 fn try_attempt(
@@ -226,7 +282,8 @@ fn try_attempt(
     find: &FindBatch,
     value: u64,
     profile: Option<PathBuf>,
-) -> Result<Tried, TrialError> {
+    usable: u64,
+) -> Result<Attempt, TrialError> {
     let wanted = plan.dry_run.as_ref().ok_or(TrialError::NotAsked)?;
     // A few steps are enough: memory is what it is after the second.
     let mut trial = Trial::like(plan, wanted, None, 3, Signals::hold()?)?;
@@ -235,21 +292,50 @@ fn try_attempt(
         None => _ = trial.command.arg("--no-profile"),
     }
     trial.command.arg("--").args(with_value(&plan.command, &find.option, value));
-    let (ending, report) = trial.run()?;
-    Ok(judge(ending == Ending::Exited(0), &report))
+    let ended = trial.start()?.wait([]);
+    let evidence = ended.evidence();
+    let requested = Reading::of(&ended.report).of_gpus("requested_peak").fold(0, u64::saturating_add);
+    let tried = judge(&evidence, requested, usable);
+    let is_failed = matches!(tried, Tried::Unknown(_)) && evidence.failed.is_some();
+    let words = match tried {
+        Tried::Unknown(_) => "unknown".to_owned(),
+        _ => evidence.judge(usable).words(),
+    };
+    let last_lines = if is_failed { ended.last_lines } else { Vec::new() };
+    Ok(Attempt { tried, words, need: need(&evidence, usable), last_lines })
 }
 
-/// What a dry run's report says of memory.
-fn judge(success: bool, report: &Value) -> Tried {
-    let reading = Reading::of(report);
-    match (success, reading.refused, reading.withheld) {
-        (false, true, _) => Tried::TooLarge,
-        (false, false, _) => Tried::Unknown("the program failed, and not for want of GPU memory".to_owned()),
-        (true, _, Some(why)) => Tried::Unknown(format!("there is no figure: {why}")),
-        (true, _, None) => match reading.of_gpus("requested_peak").fold(0, u64::saturating_add) {
-            0 => Tried::Unknown("the program took no GPU memory".to_owned()),
-            bytes => Tried::Fits(bytes),
-        },
+/// What a run needs, of what, and what was seen of it.
+fn need(evidence: &Evidence, usable: u64) -> String {
+    let Evidence { held, upper, steps, .. } = evidence;
+    let bound =
+        upper.map_or_else(|| "without a bound".to_owned(), |upper| format!("at most {}", Bytes(upper)));
+    let room = match usable {
+        u64::MAX => String::new(),
+        usable => {
+            let left = usable.saturating_sub(upper.unwrap_or(*held));
+            format!(" of {}: {} of headroom", Bytes(usable), Bytes(left))
+        }
+    };
+    let noun = if *steps == 1 { "step" } else { "steps" };
+    format!("takes {}, {bound}{room}, {steps} optimizer {noun}", Bytes(*held))
+}
+
+/// What the verdict on a run is for the search. A need without a bound fits as far as it was seen.
+fn judge(evidence: &Evidence, requested: u64, usable: u64) -> Tried {
+    if let (None, false, Some(why)) = (&evidence.failed, evidence.refused, &evidence.withheld) {
+        return Tried::Unknown(format!("there is no figure: {why}"));
+    }
+    match evidence.judge(usable).verdict {
+        Verdict::No => Tried::TooLarge,
+        _ if evidence.failed.is_some() => {
+            Tried::Unknown("the program failed, and not for want of GPU memory".to_owned())
+        }
+        _ if requested == 0 => Tried::Unknown("the program took no GPU memory".to_owned()),
+        Verdict::Yes | Verdict::Partly => Tried::Fits(evidence.upper.unwrap_or(evidence.held)),
+        Verdict::Tight if evidence.upper.is_none() && evidence.retries == 0 => Tried::Fits(evidence.held),
+        // The emulated card held what a real one does not show programs.
+        Verdict::Tight | Verdict::Unknown => Tried::TooLarge,
     }
 }
 
@@ -295,7 +381,7 @@ mod tests {
     fn the_largest_value_is_found_wherever_it_lies() {
         for limit in 0..70 {
             let mut tries = 0;
-            let found = search(&(1..=64), |value| {
+            let found = search(None, &(1..=64), |value| {
                 tries += 1;
                 if value <= limit { Tried::Fits(value) } else { Tried::TooLarge }
             });
@@ -312,13 +398,13 @@ mod tests {
     #[test]
     fn a_failure_that_is_not_about_memory_ends_the_search() {
         let failed = || Tried::Unknown("it failed".to_owned());
-        let found = search(&(4..=64), |value| if value < 16 { Tried::Fits(value) } else { failed() });
+        let found = search(None, &(4..=64), |value| if value < 16 { Tried::Fits(value) } else { failed() });
         assert_eq!(found, Err((16, "it failed".to_owned())));
     }
 
     #[test]
     fn where_the_search_gives_up_is_no_largest_value() {
-        let all_fit = |bytes: fn(u64) -> u64| search(&(1..=64), |value| Tried::Fits(bytes(value)));
+        let all_fit = |bytes: fn(u64) -> u64| search(None, &(1..=64), |value| Tried::Fits(bytes(value)));
         let (open, code) = verdict(&find("--bs", false), all_fit(|value| value));
         assert_eq!(code, 0);
         assert!(open.contains("no end was named") && open.contains("--bs=64..TO"), "{open}");
@@ -331,27 +417,45 @@ mod tests {
     }
 
     #[test]
+    fn a_need_that_grows_as_a_line_takes_few_runs() {
+        // 2 GiB and 0.1 GiB for each of a batch, on 16 GiB.
+        let need = |value: u64| 2000 + 100 * value;
+        let mut tries = Vec::new();
+        let found = search(Some(16_000), &(1..=65536), |value| {
+            tries.push(value);
+            if need(value) <= 16_000 { Tried::Fits(need(value)) } else { Tried::TooLarge }
+        });
+        assert_eq!((found, tries), (Ok(Found::Largest(140)), vec![1, 2, 4, 8, 16, 32, 64, 128, 140, 141]));
+        let found = search(Some(16_000), &(100..=65536), |value| {
+            if need(value) <= 16_000 { Tried::Fits(need(value)) } else { Tried::TooLarge }
+        });
+        assert_eq!(found, Ok(Found::Largest(140)));
+    }
+
+    #[test]
     fn a_program_without_gpu_memory_has_no_largest_batch() {
-        let report = |gpus: &str, more: &str| -> Value {
-            serde_json::from_str(&format!(r#"{{"dry_run": {{"gpus": [{gpus}] {more}}}}}"#)).unwrap()
-        };
-        let gpu = |bytes: u64| format!(r#"{{"requested_peak": {bytes}}}"#);
-        assert_eq!(judge(true, &report(&gpu(5), "")), Tried::Fits(5));
-        for none in [report("", ""), report(&gpu(0), "")] {
-            let found = search(&(1..=64), |_| judge(true, &none));
-            let (sentence, code) = verdict(&find("--bs", false), found);
-            assert!(sentence.ends_with("is unknown: with 1 the program took no GPU memory"), "{sentence}");
-            assert_eq!(code, 1);
+        let ran = || Evidence { held: 5, upper: Some(7), ..Evidence::default() };
+        assert_eq!(judge(&ran(), 5, 10), Tried::Fits(7));
+        let found = search(None, &(1..=64), |_| judge(&ran(), 0, 10));
+        let (sentence, code) = verdict(&find("--bs", false), found);
+        assert!(sentence.ends_with("is unknown: with 1 the program took no GPU memory"), "{sentence}");
+        assert_eq!(code, 1);
+        let failed = Some("with exit code 1".to_owned());
+        for (evidence, expected) in [
+            (
+                Evidence { withheld: Some("x".to_owned()), ..ran() },
+                Tried::Unknown("there is no figure: x".to_owned()),
+            ),
+            (Evidence { failed: failed.clone(), refused: true, ..ran() }, Tried::TooLarge),
+            (Evidence { refused: true, ..ran() }, Tried::TooLarge),
+            (Evidence { upper: Some(11), ..ran() }, Tried::TooLarge),
+            (Evidence { upper: None, ..ran() }, Tried::Fits(5)),
+            (Evidence { is_stopped: true, ..ran() }, Tried::Fits(7)),
+            (Evidence { retries: 1, ..ran() }, Tried::TooLarge),
+        ] {
+            assert_eq!(judge(&evidence, 5, 10), expected, "{evidence:?}");
         }
-        let withheld = report("", r#", "withheld": "the program called x""#);
-        assert_eq!(
-            judge(true, &withheld),
-            Tried::Unknown("there is no figure: the program called x".to_owned())
-        );
-        assert_eq!(judge(false, &report(&gpu(5), r#", "out_of_memory": 1"#)), Tried::TooLarge);
-        assert!(matches!(judge(false, &Value::Null), Tried::Unknown(_)));
-        let without_framework = serde_json::json!({"outcome": {"out_of_memory": true}});
-        assert_eq!(judge(false, &without_framework), Tried::TooLarge);
+        assert!(matches!(judge(&Evidence { failed, ..ran() }, 5, 10), Tried::Unknown(_)));
     }
 
     #[test]

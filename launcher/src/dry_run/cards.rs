@@ -1,7 +1,10 @@
 //! Which GPUs a program fits on.
 
-use radrm_emulator_machine::Models;
-use radrm_profile::model::dry_run::{DryRunFigures, Fit, Phase, Verdict};
+use radrm_emulator_machine::{GpuSpec, Models};
+use radrm_profile::model::dry_run::{DryRunFigures, Expected, Fit, Phase, Verdict};
+
+use super::outcome;
+use super::verdict::{Evidence, Judged};
 
 /// All cards that are known, the smallest first, for the GPU of the run that needs the largest amount.
 ///
@@ -41,9 +44,38 @@ pub fn fits(figures: &DryRunFigures) -> Vec<Fit> {
     all
 }
 
+/// The same cards when the need on a real GPU is known. A card on which the program ran keeps the verdict of that run.
+#[must_use]
+pub fn bounded(fits: &[Fit], figures: Option<&DryRunFigures>, expected: &Expected) -> Vec<Fit> {
+    let Ok(models) = Models::known() else { return fits.to_vec() };
+    let usable =
+        |card: &str| models.gpu.iter().find(|model| model.id == card).map(GpuSpec::cuda_memory_bytes);
+    let remarks = figures.into_iter().flat_map(|figures| &figures.remarks).map(String::as_str);
+    let is_stopped = outcome::is_stopped(remarks);
+    let largest =
+        figures.into_iter().flat_map(|figures| &figures.gpus).map(|gpu| gpu.held_peak).max().unwrap_or(0);
+    let bound = |fit: &Fit| {
+        let fit = fit.clone();
+        let (Verdict::Yes, None, Some(usable)) = (fit.verdict, fit.seconds, usable(&fit.card)) else {
+            return fit;
+        };
+        let evidence = Evidence {
+            held: fit.need,
+            // The card's own context is in the need.
+            upper: expected.upper.map(|upper| (upper + fit.need).saturating_sub(largest)),
+            steps: figures.map_or(0, |figures| figures.steps),
+            is_stopped,
+            ..Evidence::default()
+        };
+        let Judged { verdict, why } = evidence.judge(usable);
+        Fit { verdict, why, ..fit }
+    };
+    fits.iter().map(bound).collect()
+}
+
 fn remark(verdict: Verdict) -> Option<&'static str> {
     match verdict {
-        Verdict::Yes | Verdict::No => None,
+        Verdict::Yes | Verdict::No | Verdict::Partly => None,
         Verdict::Tight => Some("only if the allocator gives its reserve back"),
         Verdict::Unknown => Some("another architecture, estimate only: try --fits"),
     }

@@ -10,18 +10,18 @@ use radrm_analyzer::{Summary, fits_text};
 use radrm_emulator_machine::Models;
 use radrm_profile::model::Fit;
 use radrm_profile::model::dry_run::Verdict;
-use radrm_profile::{Bytes, Profile, Record};
+use radrm_profile::{Profile, Record};
 use radrm_text::output;
-use serde_json::Value;
 use thiserror::Error;
 
 use super::flags::DryRun;
 use super::kept;
 use super::stored;
-use super::trial::{Reading, Signals, Started, Trial};
+use super::trial::{Signals, Started, Trial};
+use super::verdict::Judged;
 use crate::NAME;
 use crate::cli::{Plan, ReportTo};
-use crate::ending::{Ending, FAILED};
+use crate::ending::FAILED;
 use crate::error::LaunchError;
 use crate::place::{self, Place};
 use crate::recording;
@@ -92,8 +92,8 @@ fn try_all(plan: &Plan, wanted: &DryRun, folder: &Path, signals: &Signals) -> Ve
     let mut running: VecDeque<(&String, PathBuf, Instant, Started)> = VecDeque::new();
     let mut done: BTreeMap<&String, Tried> = BTreeMap::new();
     let mut at_a_time = 1;
-    let finish = |card: &String, profile: PathBuf, began: Instant, judged: (Verdict, Option<String>, u64)| {
-        let (verdict, why, need) = judged;
+    let finish = |card: &String, profile: PathBuf, began: Instant, judged: Judged, need: u64| {
+        let Judged { verdict, why } = judged;
         let seconds = Some(began.elapsed().as_secs_f64());
         let fit = Fit { card: card.clone(), verdict, why, need, memory: memory_of(card).0, seconds };
         if !plan.quiet {
@@ -111,17 +111,23 @@ fn try_all(plan: &Plan, wanted: &DryRun, folder: &Path, signals: &Signals) -> Ve
                 Ok(started) => running.push_back((card, profile, began, started)),
                 Err(error) => {
                     let why = format!("no dry run was made: {}", radrm_base::reason(&error));
-                    done.insert(card, finish(card, profile, began, (Verdict::Unknown, Some(why), 0)));
+                    let judged = Judged { verdict: Verdict::Unknown, why: Some(why) };
+                    done.insert(card, finish(card, profile, began, judged, 0));
                 }
             }
         }
         let Some((card, profile, began, started)) = running.pop_front() else { break };
-        let (ending, report) = started.wait(running.iter().map(|(.., beside)| beside));
+        let ended = started.wait(running.iter().map(|(.., beside)| beside));
         if done.is_empty() {
-            let took = report["host"]["resident_peak_bytes"].as_u64();
+            let took = ended.report["host"]["resident_peak_bytes"].as_u64();
             at_a_time = runs_at_a_time(took, radrm_os::host::available_memory(), processors());
         }
-        done.insert(card, finish(card, profile, began, judge(ending, &report, memory_of(card).1)));
+        let evidence = ended.evidence();
+        let judged = evidence.judge(memory_of(card).1);
+        if !plan.quiet && evidence.failed.is_some() && judged.verdict == Verdict::Unknown {
+            ended.last_lines.iter().for_each(|line| output::say(NAME, &format!("{card}: | {line}")));
+        }
+        done.insert(card, finish(card, profile, began, judged, evidence.held));
     }
     wanted.fits.iter().filter_map(|card| done.remove(card)).collect()
 }
@@ -156,7 +162,8 @@ fn memory_of_cards() -> BTreeMap<String, (u64, u64)> {
 /// Keeps the profile of one run, with all verdicts, and adds its row to the dataset. What went wrong, in sentences.
 fn keep(plan: &Plan, place: Place, all: &[Tried]) -> Vec<String> {
     // The figures of a run that memory cut short are not the program's.
-    let largest = |tried: &&Tried| (tried.fit.verdict == Verdict::Yes, tried.fit.memory);
+    let largest =
+        |tried: &&Tried| (matches!(tried.fit.verdict, Verdict::Yes | Verdict::Partly), tried.fit.memory);
     let Some(tried) = all.iter().max_by_key(largest) else { return Vec::new() };
     let Ok(mut profile) = Profile::open(&tried.profile) else {
         return vec!["no profile was kept: the run wrote none".to_owned()];
@@ -179,35 +186,6 @@ fn keep(plan: &Plan, place: Place, all: &[Tried]) -> Vec<String> {
         output::say(NAME, &format!("the profile is {}", path.display()));
     }
     wrong
-}
-
-/// The verdict, why there is no better one, and what the driver would hold at most.
-///
-/// An emulated card has all of its memory for programs, a real one shows them `usable` bytes.
-fn judge(ending: Ending, report: &Value, usable: u64) -> (Verdict, Option<String>, u64) {
-    let reading = Reading::of(report);
-    let held = reading.of_gpus("held_peak").max().unwrap_or(0);
-    let unknown = |why: String| (Verdict::Unknown, Some(why), held);
-    match (ending == Ending::Exited(0), reading.refused, reading.withheld) {
-        (false, true, _) => (Verdict::No, Some(format!("out of memory, holding {}", Bytes(held))), held),
-        (false, false, _) => {
-            let how = match ending {
-                Ending::Exited(code) => format!("with exit code {code}"),
-                Ending::Killed { signal, .. } => format!("by {}", radrm_base::signal::name(signal)),
-            };
-            unknown(format!("the program ended there {how}, and not for lack of GPU memory"))
-        }
-        (true, _, Some(why)) => unknown(why.to_owned()),
-        (true, _, None) if held == 0 => unknown("the program used no GPU".to_owned()),
-        (true, _, None) if held > usable => {
-            unknown(format!("it takes more than the {} that CUDA shows programs there", Bytes(usable)))
-        }
-        (true, _, None) => match reading.retries {
-            0 => (Verdict::Yes, None, held),
-            1 => (Verdict::Tight, Some("memory ran short once".to_owned()), held),
-            many => (Verdict::Tight, Some(format!("memory ran short {many} times")), held),
-        },
-    }
 }
 
 fn words(fit: &Fit) -> String {
@@ -240,39 +218,6 @@ fn deliver(plan: &Plan, fits: &[Fit]) -> Result<(), FitsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_card_is_judged_by_its_own_run() {
-        let report = |retries: u64, refused: u64, more: Value| {
-            let mut found = serde_json::json!({
-                "gpus": [{"held_peak": 5}, {"held_peak": 9}], "retries": retries, "out_of_memory": refused,
-            });
-            found.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            serde_json::json!({ "dry_run": found })
-        };
-        let none = || serde_json::json!({});
-        let ended = Ending::Exited;
-        assert_eq!(judge(ended(0), &report(0, 0, none()), 100), (Verdict::Yes, None, 9));
-        assert_eq!(judge(ended(0), &report(2, 0, none()), 100).0, Verdict::Tight);
-        let no = (Verdict::No, Some("out of memory, holding 9 B".to_owned()), 9);
-        assert_eq!(judge(ended(1), &report(0, 1, none()), 100), no);
-        // A program that catches the error and goes on fits in its own way.
-        assert_eq!(judge(ended(0), &report(0, 1, none()), 100).0, Verdict::Yes);
-        let shown = judge(ended(0), &report(0, 0, none()), 8);
-        assert!(shown.0 == Verdict::Unknown && shown.1.unwrap().contains("that CUDA shows programs there"));
-        let killed = Ending::Killed { signal: 9, core: false };
-        for (ending, report, part) in [
-            (ended(3), report(0, 0, none()), "exit code 3, and not for lack"),
-            (killed, report(0, 0, none()), "by SIGKILL"),
-            (ended(0), report(0, 0, serde_json::json!({"withheld": "x was called"})), "x was called"),
-            (ended(0), report(0, 0, serde_json::json!({"gpus": []})), "used no GPU"),
-            (ended(0), Value::Null, "used no GPU"),
-        ] {
-            let (verdict, why, _) = judge(ending, &report, 100);
-            assert_eq!(verdict, Verdict::Unknown);
-            assert!(why.as_ref().is_some_and(|why| why.contains(part)), "{why:?}");
-        }
-    }
 
     #[test]
     fn runs_beside_each_other_have_room_on_the_host() {

@@ -19,6 +19,7 @@
 //! | [`stored`] | what of it goes into the profile |
 //! | [`trackers`] | trackers of experiments send nothing |
 //! | [`trial`] | a dry run of which only the report is wanted |
+//! | [`verdict`] | whether it fits on the card on which it ran |
 //! | [`batch`] | the largest batch that fits |
 //! | [`fits`] | which cards it fits on, by a run on each |
 //! | [`kept`] | the profile of one of several runs |
@@ -39,6 +40,7 @@ pub mod setup;
 pub mod stored;
 mod trackers;
 pub mod trial;
+pub mod verdict;
 
 /// How a remark begins that says why a GPU may take more than the figures.
 pub(crate) const NO_BOUND: &str = "no bound: ";

@@ -118,6 +118,14 @@ pub fn ranks(wanted: &Ranks, placed: &[Placed], machine: &Machine, notes: &[Note
     }
 }
 
+/// How the Python side begins its remark that it stopped the program.
+const STOPPED: &str = "stopped after ";
+
+/// Whether the program was stopped after its steps, by the remarks of a run.
+pub(crate) fn is_stopped<'a>(remarks: impl IntoIterator<Item = &'a str>) -> bool {
+    remarks.into_iter().any(|remark| remark.starts_with(STOPPED) && remark.ends_with(", as asked"))
+}
+
 /// Whether so much was held that an allocator would have kept more in reserve on a larger card.
 fn is_full(gpu: &GpuFigures, spec: &GpuSpec) -> bool {
     gpu.held_peak >= spec.memory_bytes() / 100 * 98

@@ -47,7 +47,8 @@ pub fn add(profile: &mut Profile, path: Option<&Path>, what: &str, records: Vec<
 pub fn add_expected(profile: &mut Profile, path: Option<&Path>, plan: &Plan) -> Option<String> {
     let is_known = Summary::from_profile(profile).outcome.success;
     let expected = is_known.then(|| need::expected(profile, &plan.row, plan.node)).flatten()?;
-    add(profile, path, FIGURES, vec![Record::Expected(expected)])
+    let fits = cards::bounded(&profile.fits, profile.dry_run.as_ref(), &expected);
+    add(profile, path, FIGURES, vec![Record::Expected(expected), Record::Fits(fits)])
 }
 
 #[cfg(test)]

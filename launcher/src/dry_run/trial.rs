@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,6 +12,8 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 
 use super::flags::DryRun;
+use super::outcome;
+use super::verdict::Evidence;
 use crate::cli::Plan;
 use crate::ending::Ending;
 use crate::recording::Recording;
@@ -26,6 +28,8 @@ pub struct Trial {
     /// A folder that goes as well if a signal ends this process meanwhile.
     folder: Option<PathBuf>,
     report: NamedTempFile,
+    /// What the program says on standard error, if that is taken.
+    said: Option<fs::File>,
     // Last: a signal that came meanwhile ends this process when the report's file is gone.
     signals: Signals,
 }
@@ -35,6 +39,7 @@ pub struct Started {
     child: libc::pid_t,
     folder: Option<PathBuf>,
     report: NamedTempFile,
+    said: Option<fs::File>,
     signals: Signals,
 }
 
@@ -51,6 +56,61 @@ pub struct Reading<'a> {
     /// Why there are no figures.
     pub withheld: Option<&'a str>,
     gpus: &'a [Value],
+}
+
+/// Lines of a failed program that are shown.
+const LAST_LINES: usize = 5;
+/// Characters of each.
+const LINE_WIDTH: usize = 200;
+/// Bytes at the end of what a program said that are read.
+const LAST_BYTES: u64 = 16 << 10;
+
+/// A dry run that has ended.
+pub struct Ended {
+    /// How.
+    pub ending: Ending,
+    /// Its report, null if it wrote none.
+    pub report: Value,
+    /// The last lines that the program wrote to standard error, if they were taken.
+    pub last_lines: Vec<String>,
+}
+
+impl Ended {
+    /// What a verdict is concluded from.
+    #[must_use]
+    pub fn evidence(&self) -> Evidence {
+        let reading = Reading::of(&self.report);
+        let failed = match self.ending {
+            Ending::Exited(0) => None,
+            Ending::Exited(code) => Some(format!("with exit code {code}")),
+            Ending::Killed { signal, .. } => Some(format!("by {}", radrm_base::signal::name(signal))),
+        };
+        let found = &self.report["dry_run"];
+        Evidence {
+            failed,
+            refused: reading.refused,
+            withheld: reading.withheld.map(str::to_owned),
+            retries: reading.retries,
+            held: reading.of_gpus("held_peak").max().unwrap_or(0),
+            upper: found["expected"]["upper"].as_u64(),
+            steps: found["steps"].as_u64().unwrap_or(0),
+            is_stopped: outcome::is_stopped(
+                found["remarks"].as_array().into_iter().flatten().filter_map(Value::as_str),
+            ),
+        }
+    }
+}
+
+/// The last lines of what a program said.
+fn last_lines(mut said: fs::File) -> io::Result<Vec<String>> {
+    let length = said.metadata()?.len();
+    said.seek(SeekFrom::Start(length.saturating_sub(LAST_BYTES)))?;
+    let mut bytes = Vec::new();
+    said.read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let shown = |line: &&str| radrm_text::clean(line).chars().take(LINE_WIDTH).collect();
+    Ok(lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(shown).collect())
 }
 
 impl<'a> Reading<'a> {
@@ -117,7 +177,7 @@ impl Trial {
         };
         // SAFETY: one system call that may be made between fork and exec.
         unsafe { command.pre_exec(let_go) };
-        Ok(Self { command, folder: None, report, signals })
+        Ok(Self { command, folder: None, report, said: None, signals })
     }
 
     /// One that is like another dry run: with its options, on the machine `emulate` if that is given, without
@@ -152,7 +212,9 @@ impl Trial {
         {
             command.args(is_wanted.then_some(option));
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let said = tempfile::tempfile()?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.try_clone()?);
+        trial.said = Some(said);
         Ok(trial)
     }
 
@@ -170,7 +232,8 @@ impl Trial {
     /// # Errors
     /// It could not be started.
     pub fn run(self) -> io::Result<(Ending, Value)> {
-        Ok(self.start()?.wait([]))
+        let ended = self.start()?.wait([]);
+        Ok((ended.ending, ended.report))
     }
 
     /// Starts it.
@@ -179,18 +242,18 @@ impl Trial {
     /// It could not be started.
     pub fn start(self) -> io::Result<Started> {
         // What is bound last is dropped first.
-        let Self { signals, report, folder, mut command } = self;
+        let Self { signals, report, folder, said, mut command } = self;
         let child = command.spawn()?.id().cast_signed();
-        Ok(Started { child, folder, report, signals })
+        Ok(Started { child, folder, report, said, signals })
     }
 }
 
 impl Started {
-    /// Waits for it: how it ended, and its report, null if it wrote none. Signals reach it, and not the dry runs
+    /// Waits for it. Signals reach it, and not the dry runs
     /// `beside` it; one that asks to end ends these too, and then this process.
     #[must_use]
-    pub fn wait<'a>(self, beside: impl IntoIterator<Item = &'a Self>) -> (Ending, Value) {
-        let Self { signals, report, folder, child } = self;
+    pub fn wait<'a>(self, beside: impl IntoIterator<Item = &'a Self>) -> Ended {
+        let Self { signals, report, folder, said, child } = self;
         let mut supervisor = Supervisor::new(child, signals.0.0, Witness::new());
         let ending = supervisor.wait(&mut None::<Recording>).ending;
         let written = fs::read(report.path()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -206,7 +269,8 @@ impl Started {
             }
             Ending::Killed { signal, core: false }.imitate();
         }
-        (ending, written.unwrap_or_default())
+        let last_lines = said.and_then(|said| last_lines(said).ok()).unwrap_or_default();
+        Ended { ending, report: written.unwrap_or_default(), last_lines }
     }
 
     /// Ends it, waits until it has tidied up, and removes its report.

@@ -13,3 +13,4 @@ mod pytorch;
 mod ranks;
 mod repeat;
 mod tensors;
+mod verdicts;

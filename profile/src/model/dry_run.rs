@@ -231,11 +231,13 @@ pub enum Verdict {
     /// The card is of another architecture than the emulated one, so kernels, workspaces and supported types differ:
     /// only a run on it shows whether the program fits.
     Unknown,
+    /// The steps that were run fit. The program was stopped after them, so later parts were not seen.
+    Partly,
 }
 
 impl Verdict {
     /// All.
-    pub const ALL: [Self; 4] = [Self::Yes, Self::Tight, Self::No, Self::Unknown];
+    pub const ALL: [Self; 5] = [Self::Yes, Self::Tight, Self::No, Self::Unknown, Self::Partly];
 
     /// As reports show it.
     #[must_use]
@@ -245,6 +247,7 @@ impl Verdict {
             Self::Tight => "tight",
             Self::No => "no",
             Self::Unknown => "unknown",
+            Self::Partly => "partly",
         }
     }
 }

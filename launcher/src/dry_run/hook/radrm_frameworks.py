@@ -14,7 +14,14 @@ import sys
 import radrm_devices
 
 
+def _refused():
+    """1 if the program ended because a pool refused memory at its own limit, of which the driver sees nothing."""
+    error = getattr(sys, "last_value", None)
+    return int(error is not None and "RESOURCE_EXHAUSTED" in str(error))
+
+
 def _report(note, framework, version, allocator, devices):
+    refused = _refused()
     figures = {
         "framework": framework,
         "phase": "end",
@@ -23,7 +30,7 @@ def _report(note, framework, version, allocator, devices):
         "version": version,
         "allocator": allocator,
         "devices": [
-            {"device": number, "uuid": radrm_devices.uuid(number), "allocated": used, "reserved": held, "retries": 0, "out_of_memory": 0}
+            {"device": number, "uuid": radrm_devices.uuid(number), "allocated": used, "reserved": held, "retries": 0, "out_of_memory": refused}
             for number, used, held in devices
         ],
         "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
