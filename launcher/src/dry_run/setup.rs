@@ -45,7 +45,7 @@ const GENUINE_FIRST: [&str; 3] = ["libnvrtc", "libnvJitLink", "libnvtx3interop"]
 const LAST_RESORT: &str = "last-resort";
 
 /// The Python modules of a dry run.
-const PYTHON: [PythonFile; 8] = [
+const PYTHON: [PythonFile; 9] = [
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
     ("radrm_host_models.py", include_str!("hook/radrm_host_models.py")),
@@ -53,6 +53,7 @@ const PYTHON: [PythonFile; 8] = [
     ("radrm_frameworks.py", include_str!("hook/radrm_frameworks.py")),
     ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
     ("radrm_ranks.py", include_str!("hook/radrm_ranks.py")),
+    ("radrm_values.py", include_str!("hook/radrm_values.py")),
     ("radrm_store.py", include_str!("hook/radrm_store.py")),
 ];
 

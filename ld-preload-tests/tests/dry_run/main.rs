@@ -13,4 +13,5 @@ mod pytorch;
 mod ranks;
 mod repeat;
 mod tensors;
+mod values;
 mod verdicts;

@@ -264,3 +264,7 @@ def install():
         radrm_imports.after(name, call)
     for name, call in radrm_frameworks.before().items():
         radrm_imports.before(name, call)
+
+    import radrm_values
+
+    radrm_values.install()

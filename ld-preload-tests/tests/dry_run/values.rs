@@ -1,0 +1,62 @@
+//! Programs whose course depends on values that a dry run does not compute.
+
+use super::harness::{plain_dry_run, python};
+
+const RESUMED: &str = "import io, sys, torch
+m = torch.nn.Linear(64, 64).cuda()
+o = torch.optim.AdamW(m.parameters(), **eval(sys.argv[1]))
+for _ in range(3):
+    m(torch.randn(8, 64, device='cuda')).sum().backward()
+    o.step()
+    o.zero_grad()
+f = io.BytesIO()
+torch.save(o.state_dict(), f)
+f.seek(0)
+o.load_state_dict(torch.load(f, map_location='cuda'))
+m(torch.randn(8, 64, device='cuda')).sum().backward()
+o.step()
+print('goes on')
+";
+
+#[test]
+fn an_optimizer_that_was_loaded_onto_the_gpu_goes_on() {
+    let Some(python) = python() else { return };
+    for options in ["{}", "{'foreach': False}", "{'foreach': True}"] {
+        let run = plain_dry_run(&python, &[], &["-c", RESUMED, options]).ok();
+        assert_eq!(run.ended.stdout, "goes on\n", "{options}");
+    }
+}
+
+const GENERATES: &str = "import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+m = LlamaForCausalLM(LlamaConfig(vocab_size=1000, hidden_size=64, intermediate_size=128, num_hidden_layers=1,
+    num_attention_heads=2, eos_token_id=2, pad_token_id=2)).cuda().eval()
+ids = torch.randint(3, 1000, (2, 8), device='cuda')
+mask = torch.ones_like(ids)
+for _ in range(2):
+    print(*m.generate(ids, attention_mask=mask, max_new_tokens=8, do_sample=False).shape)
+print(*m.generate(ids, attention_mask=mask, max_new_tokens=4, do_sample=True).shape)
+";
+
+#[test]
+fn generation_ends_at_its_maximum_length() {
+    let Some(python) = python() else { return };
+    let run = plain_dry_run(&python, &[], &["-c", GENERATES]).ok();
+    assert_eq!(run.ended.stdout, "2 16\n2 16\n2 12\n");
+}
+
+const COPIED: &str = "import resource, torch
+state = [torch.empty(2**28, device='cuda') for _ in range(4)]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+host = [tensor.cpu() for tensor in state]
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, bool((host[3] == 0).all()))
+";
+
+/// Four GiB; the comparison takes a quarter of one for its result.
+#[test]
+fn tensors_that_are_copied_to_the_host_take_none_of_its_memory() {
+    let Some(python) = python() else { return };
+    let run = plain_dry_run(&python, &[], &["-c", COPIED]).ok();
+    let (mib, is_zero) = run.ended.stdout.trim().split_once(' ').expect("two words");
+    assert!(mib.parse::<u64>().unwrap() < 100 && is_zero == "True", "{}", run.ended.stdout);
+}
