@@ -163,6 +163,8 @@ fn run(
 
 fn all_scripts(skip_failures: bool) -> String {
     let writes = programs::compile("writes.c", &[]);
+    // Compiled for its owner alone, and an ordinary user runs it too.
+    fs::set_permissions(&writes, fs::Permissions::from_mode(0o755)).unwrap();
     let one = |(number, script): (usize, &&str)| format!("( {script} ) || echo failed {number}");
     let each: Vec<String> = SCRIPTS.iter().enumerate().map(one).collect();
     let end = if skip_failures { "exec 2> /dev/null" } else { "" };
@@ -207,6 +209,14 @@ fn forty_scripts_of_an_ordinary_user_change_nothing() {
     let ended = ended.ok();
     assert_eq!(failed, [""; 0], "{}", ended.stderr);
     assert!(ended.stderr.contains(", none kept"), "{}", ended.stderr);
+}
+
+#[test]
+fn files_are_protected_where_there_are_no_namespaces() {
+    let refuses = programs::compile("refuses.c", &[]).display().to_string();
+    let (ended, failed) = all_is_as_before(None, &[&refuses, "namespaces"]);
+    assert!(failed.len() > 30, "writes are refused: {failed:?}");
+    assert!(ended.ok().stderr.contains("refused by Landlock"));
 }
 
 #[test]

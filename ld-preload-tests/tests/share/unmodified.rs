@@ -19,7 +19,7 @@ fn trainings(options: &[&str], trainings: &[[&str; 3]]) -> Option<(Ended, BTreeM
     artifacts::file("radrm");
     // PyTorch's CUDA libraries are those of a dry run.
     let mut command = Command::new(artifacts::file("radrm-run"));
-    command.args(["--dry-run", "--no-profile", "--no-dataset", "-q", "--"]);
+    command.args(["--dry-run", "--write-files", "--no-profile", "--no-dataset", "-q", "--"]);
     command.arg(artifacts::file("radrm")).arg("share").args(options);
     for [seed, workers, size] in trainings {
         command.arg("--").arg(&torch).arg(python::script("share_unmodified.py"));

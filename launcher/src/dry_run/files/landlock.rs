@@ -1,6 +1,6 @@
 //! Landlock: the kernel refuses a program to write anywhere but in some folders.
 //!
-//! It does not cover modes, owners, times and attributes of files.
+//! It does not cover modes, owners, times and attributes of files: [`super::metadata`] does.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use radrm_base::reason;
 use thiserror::Error;
+
+use super::metadata::Filter;
 
 /// The first version that refuses to truncate files.
 const VERSION: i64 = 3;
@@ -39,6 +41,7 @@ pub(super) enum LandlockError {
 /// What a program may write.
 pub(crate) struct Ruleset {
     paths: OwnedFd,
+    metadata: Filter,
 }
 
 /// `struct landlock_path_beneath_attr`.
@@ -76,7 +79,7 @@ impl Ruleset {
         };
         // SAFETY: a fresh descriptor that nothing else owns.
         let paths = unsafe { OwnedFd::from_raw_fd(fd) };
-        let ruleset = Self { paths };
+        let ruleset = Self { paths, metadata: Filter::new() };
         for path in FREE.iter().map(Path::new).chain(real.iter().map(PathBuf::as_path)) {
             ruleset.allow(path);
         }
@@ -107,6 +110,7 @@ impl Ruleset {
         unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
                 && libc::syscall(libc::SYS_landlock_restrict_self, self.paths.as_raw_fd(), 0_u32) == 0
+                && self.metadata.enter()
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | [`holder`] | the process that makes this namespace |
 //! | [`landlock`] | where there are no such namespaces: writes are refused |
 //! | [`skeleton`] | folders of other owners in such a layer |
+//! | [`metadata`] | modes and times of files there |
 //! | [`confinement`] | what the program enters before it is executed |
 //! | [`written`] | what it wrote |
 
@@ -15,6 +16,7 @@ mod confinement;
 mod holder;
 mod landlock;
 mod layer;
+mod metadata;
 mod mounts;
 mod skeleton;
 mod written;
