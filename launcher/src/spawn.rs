@@ -148,7 +148,10 @@ impl<'a> Armed<'a> {
             let start = Started { channel, pid: child, at: started, attended: false, ledgers, group };
             prepared.recording(start, &mps)
         });
-        let supervisor = Supervisor::new(child, held, witness);
+        let mut supervisor = Supervisor::new(child, held, witness);
+        if let Some(seconds) = plan.dry_run.as_ref().and_then(|dry_run| dry_run.timeout) {
+            supervisor.end_after(Duration::from_secs(seconds));
+        }
         Ok(Running { prepared, inherited, supervisor, recording, dry_run, tensors, mps, fence })
     }
 }

@@ -16,6 +16,9 @@ use super::witness::Witness;
 /// members in one system call, so this is far more than it takes.
 const GRACE: Duration = Duration::from_millis(5);
 
+/// What a child has whose time is up, before it gets a signal, and before it is killed.
+const TIME_TO_STOP: Duration = Duration::from_secs(5);
+
 /// The end of the program and what it used.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
@@ -50,6 +53,8 @@ pub struct Supervisor {
     held: Held,
     witness: Witness,
     state: JobControl,
+    /// When the child's time is up, and the signal that it gets then.
+    deadline: Option<(Instant, i32)>,
 }
 
 /// The program as the system shows it.
@@ -87,7 +92,20 @@ impl Supervisor {
     pub fn new(child: libc::pid_t, held: Held, witness: Witness) -> Self {
         // SAFETY: getsid of this process always works.
         let leads_session = unsafe { libc::getsid(0) } == signals::own_pid();
-        Self { child, held, witness, state: JobControl::new(leads_session) }
+        Self { child, held, witness, state: JobControl::new(leads_session), deadline: None }
+    }
+
+    /// Ends the child when so much time has passed: a child that stops itself then has a moment for it.
+    pub fn end_after(&mut self, time: Duration) {
+        self.deadline = Some((Instant::now() + time + TIME_TO_STOP, libc::SIGTERM));
+    }
+
+    /// Signals the child if its time is up.
+    fn check_deadline(&mut self) {
+        let Some((_, signal)) = self.deadline.filter(|(at, _)| Instant::now() >= *at) else { return };
+        // SAFETY: a signal to a child that was not waited for.
+        unsafe { libc::kill(self.child, signal) };
+        self.deadline = (signal != libc::SIGKILL).then(|| (Instant::now() + TIME_TO_STOP, libc::SIGKILL));
     }
 
     /// The signal by which the child was meant to end, whatever the child made of it, if there was one.
@@ -110,7 +128,9 @@ impl Supervisor {
             if now >= next_poll {
                 next_poll = now + observer.poll();
             }
-            let left = next_poll.saturating_duration_since(Instant::now());
+            self.check_deadline();
+            let next = self.deadline.map_or(next_poll, |(at, _)| at.min(next_poll));
+            let left = next.saturating_duration_since(Instant::now());
             if let Some(arrived) = self.held.next(left) {
                 self.take(arrived);
             }

@@ -28,6 +28,9 @@ pub struct Flags {
     /// Stop after N optimizer steps
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
+    /// Stop PROGRAM after so many seconds, and report what was seen until then
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: Option<u64>,
     /// Random content for the usual data sets of torchvision
     #[arg(long)]
     fake_data: bool,
@@ -81,6 +84,8 @@ pub struct FindBatch {
 pub struct DryRun {
     /// Optimizer steps after which the program is stopped.
     pub steps: Option<u64>,
+    /// Seconds after which the program is stopped.
+    pub timeout: Option<u64>,
     /// Whether common data sets have random content.
     pub fake_data: bool,
     /// Whether models that are made on the host get their values.
@@ -140,6 +145,7 @@ impl Flags {
         if !self.dry_run {
             for (given, name) in [
                 (self.steps.is_some(), "--steps"),
+                (self.timeout.is_some(), "--timeout"),
                 (self.fake_data, "--fake-data"),
                 (self.host_values, "--host-values"),
                 (self.fill.is_some(), "--fill"),
@@ -166,12 +172,12 @@ impl Flags {
         let fits = self.fits.as_deref().map(parse_cards).transpose()?.unwrap_or_default();
         let ranks = self.ranks.as_deref().zip(self.world);
         let ranks = ranks.map(|(list, world)| Ranks::parse(list, world)).transpose()?;
-        let Self { steps, fake_data, host_values, keep_files: keep, write_files, .. } = self;
+        let Self { steps, timeout, fake_data, host_values, keep_files: keep, write_files, .. } = self;
         let all_real = matches!(write_files, Some(None));
         let real = write_files.flatten().unwrap_or_default();
         let real = real.split(',').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect();
         let writes = Writes { all_real, real, keep };
-        Ok(Some(DryRun { steps, fake_data, host_values, fill, find_batch, fits, ranks, writes }))
+        Ok(Some(DryRun { steps, timeout, fake_data, host_values, fill, find_batch, fits, ranks, writes }))
     }
 }
 

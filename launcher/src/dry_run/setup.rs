@@ -31,6 +31,8 @@ const TOOLKIT: &str = "libradrm_emulated_toolkit.so";
 /// Names the file of notes to the program's processes.
 const NOTES: &str = "RADRM_DRY_RUN_NOTES";
 const STEPS: &str = "RADRM_DRY_RUN_STEPS";
+/// When a program stops itself, seconds of the monotonic clock.
+const END: &str = "RADRM_DRY_RUN_END";
 const FAKE_DATA: &str = "RADRM_DRY_RUN_FAKE_DATA";
 const HOST_VALUES: &str = "RADRM_DRY_RUN_HOST_VALUES";
 const FILL: &str = "RADRM_DRY_RUN_FILL";
@@ -205,6 +207,13 @@ impl Setup {
         match self.wanted.steps {
             Some(steps) => environment.set(STEPS, steps.to_string().as_bytes()),
             None => environment.remove(STEPS),
+        }
+        match self.wanted.timeout {
+            Some(seconds) => {
+                let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec;
+                environment.set(END, now.saturating_add_unsigned(seconds).to_string().as_bytes());
+            }
+            None => environment.remove(END),
         }
         for (name, wanted) in [(FAKE_DATA, self.wanted.fake_data), (HOST_VALUES, self.wanted.host_values)] {
             if wanted {

@@ -208,6 +208,7 @@ impl Trial {
             option.push(folders.join(OsStr::new(",")));
             command.arg(option);
         }
+        command.args(wanted.timeout.iter().flat_map(|seconds| ["--timeout".to_owned(), seconds.to_string()]));
         for (option, is_wanted) in [("--fake-data", wanted.fake_data), ("--host-values", wanted.host_values)]
         {
             command.args(is_wanted.then_some(option));

@@ -52,6 +52,24 @@ host = [tensor.cpu() for tensor in state]
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, bool((host[3] == 0).all()))
 ";
 
+const ENDLESS: &str = "import time, torch
+block = torch.empty(1 << 30, dtype=torch.uint8, device='cuda')
+print('there', flush=True)
+while not block[0].item():
+    time.sleep(0.01)
+";
+
+#[test]
+fn a_program_whose_time_is_up_ends_with_figures() {
+    let Some(python) = python() else { return };
+    let run = plain_dry_run(&python, &["--timeout=60"], &["-c", ENDLESS]);
+    assert_eq!(run.ended.status.code(), Some(124), "{}", run.ended.stderr);
+    assert_eq!(run.peak(), (1024.0, 1024.0));
+    assert!(run.report["dry_run"]["remarks"].to_string().contains("stopped when its time was up"));
+    let ended = plain_dry_run(std::path::Path::new("/bin/sleep"), &["--timeout=1"], &["600"]);
+    assert!(!ended.ended.status.success() && ended.report["dry_run"].is_object(), "{}", ended.ended.stderr);
+}
+
 /// Four GiB; the comparison takes a quarter of one for its result.
 #[test]
 fn tensors_that_are_copied_to_the_host_take_none_of_its_memory() {

@@ -10,6 +10,7 @@ import json
 import os
 import resource
 import sys
+import threading
 import time
 
 import radrm_ends
@@ -18,6 +19,7 @@ import radrm_peaks
 
 _NOTES = os.environ.get("RADRM_DRY_RUN_NOTES")
 _STEPS = int(os.environ.get("RADRM_DRY_RUN_STEPS") or 0)
+_END = int(os.environ.get("RADRM_DRY_RUN_END") or 0)
 _FAKE_DATA = os.environ.get("RADRM_DRY_RUN_FAKE_DATA") == "1"
 _HOST_VALUES = os.environ.get("RADRM_DRY_RUN_HOST_VALUES") == "1"
 
@@ -234,6 +236,7 @@ def _watch(torch):
     importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(step)
 
     atexit.register(watch.end)
+    _ENDS.append(watch.end)
     if torch.backends.cuda.is_built():
         torch.cuda._lazy_call(watch.harmless(watch.begin))
 
@@ -250,7 +253,29 @@ def _watch(torch):
     radrm_ranks.install(torch, note)
 
 
+# What writes last figures where a program is stopped in the middle.
+_ENDS = []
+
+
+def _stop_at(end):
+    """Stops the program when its time is up, wherever it is; the exit code is that of `timeout`."""
+
+    def wait():
+        time.sleep(max(0, end - time.monotonic()))
+        note("remark", "stopped when its time was up, as asked")
+        for call in [*_ENDS, sys.stdout.flush, sys.stderr.flush]:
+            try:
+                call()
+            except Exception:
+                continue
+        os._exit(124)
+
+    threading.Thread(target=wait, name="radrm-timeout", daemon=True).start()
+
+
 def install():
+    if _END:
+        _stop_at(_END)
     import radrm_files
     import radrm_frameworks
 
