@@ -68,7 +68,11 @@ fn listed(python: &Path, card: &str, program: &[&str]) -> Option<String> {
 fn a_caught_out_of_memory_is_no_fit() {
     let Some(python) = python() else { return };
     let ended = ask(&python, &["--emulate", "T4", "--find-batch", "--bs=8..64"], &["-c", SKIPS]).ok();
-    assert!(ended.stderr.contains(": tight (it may need ") && ended.stderr.contains("of headroom"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains(": tight (it may need ") && ended.stderr.contains("of headroom"),
+        "{}",
+        ended.stderr
+    );
     let ended = ask(&python, &["--emulate", "T4", "--find-batch", "--bs=64..64"], &["-c", SKIPS]);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("--bs 64: does not fit (out of memory"), "{}", ended.stderr);
