@@ -12,6 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use radrm_protocol::wire::GpuRow;
+use radrm_scheduler_core::JobState;
 use serde::Deserialize;
 
 /// Further names for figures of GPUs.
@@ -45,7 +46,7 @@ pub(crate) struct JobMemory {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
     /// Jobs by state.
-    pub(crate) jobs: Vec<(&'static str, u64)>,
+    pub(crate) jobs: Vec<(JobState, u64)>,
     pub(crate) suspended_bytes: u64,
     pub(crate) unaccounted_processes: u64,
     pub(crate) health_issues: u64,
@@ -226,7 +227,7 @@ impl Collector for Figures {
         let help = "Jobs that are not over, by state.";
         let mut jobs = encoder.encode_descriptor("radrm_jobs", help, None, MetricType::Gauge)?;
         for (state, count) in &self.jobs {
-            ConstGauge::new(*count).encode(jobs.encode_family(&[("state", *state)])?)?;
+            ConstGauge::new(*count).encode(jobs.encode_family(&[("state", state.as_str())])?)?;
         }
         for (name, help, value) in [
             (
@@ -310,7 +311,7 @@ mod tests {
             ..GpuRow::default()
         };
         Figures {
-            jobs: vec![("waiting", 2)],
+            jobs: vec![(JobState::Waiting, 2)],
             counters: vec![("radrm_jobs_submitted", "Jobs submitted.", 3)],
             waiting: Spans { sum_ms: 1500, count: 2 },
             job_memory: Some(vec![JobMemory {

@@ -7,7 +7,7 @@ use std::path::Path;
 use radrm_base::PastRun;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{GpuStats, Line, StatsRow};
-use radrm_scheduler_core::{Activity, Bytes, Leaving, Millis, Needs, Verdict};
+use radrm_scheduler_core::{Activity, Bytes, JobState, Leaving, Millis, Needs, Verdict};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::{error::DaemonError, suspend::Suspension};
@@ -28,19 +28,20 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    const NAMES: [(Self, &'static str); 4] = [
-        (Self::Waiting, "waiting"),
-        (Self::Starting, "starting"),
-        (Self::Running, "running"),
-        (Self::Ended, "ended"),
-    ];
+    const ALL: [Self; 4] = [Self::Waiting, Self::Starting, Self::Running, Self::Ended];
 
-    pub(crate) fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(stage, _)| *stage == self).map_or("", |(_, name)| name)
+    /// State of a job of which nothing else is known. Its text form is what the disk has.
+    pub(crate) const fn state(self) -> JobState {
+        match self {
+            Self::Waiting => JobState::Waiting,
+            Self::Starting => JobState::Starting,
+            Self::Running => JobState::Running,
+            Self::Ended => JobState::Ended,
+        }
     }
 
     fn of(name: &str) -> Self {
-        Self::NAMES.iter().find(|(_, known)| *known == name).map_or(Self::Waiting, |(stage, _)| *stage)
+        Self::ALL.into_iter().find(|stage| stage.state().as_str() == name).unwrap_or_default()
     }
 }
 
@@ -446,7 +447,7 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
     )?
     .execute(params![
         int(entry.id),
-        entry.stage.name(),
+        entry.stage.state().as_str(),
         entry.held,
         entry.cancelled,
         entry.attempt,

@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Write};
 
-use radrm_scheduler_core::{Activity, Verdict};
+use radrm_scheduler_core::{Activity, JobState, Verdict};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -138,8 +138,8 @@ pub struct JobRow {
     pub user: String,
     /// Its user's number.
     pub uid: u32,
-    /// `waiting`, `held`, `starting`, `running`, `suspending`, `suspended`, `resuming`, `stopping` or `ended`.
-    pub state: String,
+    /// Its state.
+    pub state: JobState,
     /// Higher goes first.
     pub priority: i32,
     /// GPUs at the same time.

@@ -84,6 +84,7 @@ mod hold;
 mod host;
 pub mod interference;
 mod job;
+mod job_state;
 mod ladder;
 mod leaving;
 mod legacy_need;
@@ -115,6 +116,7 @@ pub use interference::{Activity, Constants, Program, Sharer};
 pub use job::{
     ArrayLimit, Condition, Dependency, HostNeed, Job, JobId, Preemption, SuspendRefusal, Together,
 };
+pub use job_state::JobState;
 pub use ladder::Rung;
 pub use leaving::{After, Leaving};
 pub use limits::{Exceeded, UserLimits};

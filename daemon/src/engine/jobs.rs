@@ -80,12 +80,10 @@ impl JobTable {
         self.entries.values().filter(runs).collect()
     }
 
-    /// Suspended jobs, and their device memory in host memory, bytes.
-    pub(super) fn suspended(&self) -> (usize, u64) {
-        let is_off =
-            |entry: &&Entry| entry.stage == Stage::Running && entry.suspension.step == Step::Suspended;
-        let off = self.entries.values().filter(is_off);
-        off.fold((0, 0), |(jobs, bytes), entry| (jobs + 1, bytes + entry.suspension.host_bytes()))
+    /// Device memory of suspended jobs in host memory, bytes.
+    pub(super) fn suspended_bytes(&self) -> u64 {
+        let running = self.entries.values().filter(|entry| entry.stage == Stage::Running);
+        running.map(|entry| entry.suspension.host_bytes()).sum()
     }
 
     /// Takes over what the core knows of these jobs and a restart needs.
@@ -136,7 +134,7 @@ mod tests {
             (4, Stage::Waiting, Step::Running),
         ]);
         let on: Vec<u64> = table.on_gpus().iter().map(|entry| entry.id).collect();
-        assert_eq!((on, table.suspended()), (vec![1, 3], (1, 10)));
+        assert_eq!((on, table.suspended_bytes()), (vec![1, 3], 10));
     }
 
     #[test]

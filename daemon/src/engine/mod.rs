@@ -18,6 +18,7 @@ mod epilog;
 mod health;
 mod inbox;
 mod job_poller;
+mod job_state;
 mod jobs;
 mod leaving;
 mod loaders;

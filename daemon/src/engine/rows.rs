@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use radrm_base::signal;
 use radrm_protocol::wire::{Asked, GpuRow, JobRow, NodeRow};
-use radrm_scheduler_core::{Evidence, JobId, JobView, Outcome, Permille, Phase, Reason, Verdict};
+use radrm_scheduler_core::{Evidence, JobId, JobState, JobView, Outcome, Permille, Phase, Reason, Verdict};
 
 use super::Engine;
 use crate::gpus::row;
@@ -128,19 +128,7 @@ impl Engine {
     pub(super) fn row_of_list(&self, entry: &Entry) -> JobRow {
         let view = self.core.state.job(JobId(entry.id));
         let live = self.jobs.live.get(&entry.id);
-        let phase = view.as_ref().map(|view| view.phase);
         let suspended = entry.stage == Stage::Running && entry.suspension.step == Step::Suspended;
-        let step = super::suspend::state_name(entry.suspension.step);
-        let state = match (entry.stage, phase) {
-            (Stage::Running, _) if step.is_some() && phase != Some(Phase::Stopping) => {
-                step.unwrap_or_default()
-            }
-            (Stage::Running | Stage::Starting, Some(Phase::Stopping)) => "stopping",
-            (Stage::Running, _) if live.is_some_and(|live| !live.reported) => "starting",
-            (Stage::Running, _) if self.epilogs.contains_key(&(entry.id, entry.attempt)) => "epilog",
-            (Stage::Waiting, _) if entry.held => "held",
-            (stage, _) => stage.name(),
-        };
         let wait = view.as_ref().and_then(|view| view.wait.as_ref());
         let why = match wait {
             Some(wait) if entry.stage == Stage::Waiting || suspended => wait.to_string(),
@@ -162,7 +150,7 @@ impl Engine {
             name: name.unwrap_or_default(),
             user: entry.user.clone(),
             uid: entry.uid,
-            state: state.to_owned(),
+            state: self.state_of(entry),
             priority: entry.spec.priority,
             gpus: entry.spec.gpus,
             devices: entry.devices.clone(),
@@ -229,6 +217,11 @@ impl Engine {
         });
         let mut gpus: Vec<GpuRow> = gpus.chain(gone).collect();
         gpus.sort_by_key(|row| self.node.device(&row.uuid));
+        let states = self.count_states();
+        let count = |is: fn(JobState) -> bool| -> u32 {
+            let jobs: u64 = states.iter().filter(|(state, _)| is(**state)).map(|(_, jobs)| jobs).sum();
+            u32::try_from(jobs).unwrap_or(u32::MAX)
+        };
         let audit = self.node.unmanaged.iter().filter(|found| peer.admin || found.uid == Some(peer.uid));
         NodeRow {
             host: nix_hostname(),
@@ -236,10 +229,10 @@ impl Engine {
             policy: self.config.scheduler.policy.name().to_owned(),
             cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
             memory: host_memory(),
-            waiting: u32::try_from(self.core.state.waiting()).unwrap_or(u32::MAX),
-            running: u32::try_from(self.jobs.on_gpus().len()).unwrap_or(u32::MAX),
-            suspended: u32::try_from(self.jobs.suspended().0).unwrap_or(u32::MAX),
-            suspended_bytes: self.jobs.suspended().1,
+            waiting: count(|state| state == JobState::Waiting),
+            running: count(JobState::is_on_gpus),
+            suspended: count(|state| state == JobState::Suspended),
+            suspended_bytes: self.jobs.suspended_bytes(),
             gpus,
             host_limits: self.effects.host_limits(),
             audit: audit.map(|found| found.words.clone()).collect(),
@@ -249,17 +242,10 @@ impl Engine {
 
     /// What Prometheus reads.
     pub(super) fn figures(&self) -> Figures {
-        let held = self.jobs.entries.values().filter(|entry| entry.held && entry.stage == Stage::Waiting);
-        let jobs = [
-            ("waiting", self.core.state.waiting()),
-            ("held", held.count()),
-            ("running", self.jobs.on_gpus().len()),
-            ("suspended", self.jobs.suspended().0),
-        ];
         let counters = self.health.counters;
         Figures {
-            jobs: jobs.map(|(state, count)| (state, count as u64)).to_vec(),
-            suspended_bytes: self.jobs.suspended().1,
+            jobs: self.count_states().into_iter().filter(|(state, _)| !state.is_ended()).collect(),
+            suspended_bytes: self.jobs.suspended_bytes(),
             unaccounted_processes: self.node.unmanaged.len() as u64,
             health_issues: self.health.issues().len() as u64,
             counters: vec![

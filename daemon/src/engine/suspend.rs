@@ -312,14 +312,3 @@ impl Engine {
         }
     }
 }
-
-/// The state of a job that is not simply running.
-pub(super) fn state_name(step: Step) -> Option<&'static str> {
-    match step {
-        Step::Running => None,
-        Step::Suspending => Some("suspending"),
-        Step::Suspended => Some("suspended"),
-        Step::Resuming | Step::Undoing => Some("resuming"),
-        Step::Lost => Some("stopping"),
-    }
-}

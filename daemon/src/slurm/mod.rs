@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use radrm_limits::scopes::user_name;
 use radrm_protocol::wire::Response;
-use radrm_scheduler_core::Bytes;
+use radrm_scheduler_core::{Bytes, JobState};
 use radrm_text::output::{self, Priority, say};
 
 use crate::config::Config;
@@ -224,7 +224,7 @@ impl Watcher {
         let memory: Vec<JobMemory> = memory.collect();
         let counters = self.counters;
         Figures {
-            jobs: vec![("running", self.steps.jobs())],
+            jobs: vec![(JobState::Running, self.steps.jobs())],
             unaccounted_processes: self.monitor.unaccounted(),
             health_issues: u64::from(self.issue.is_some()),
             counters: vec![

@@ -100,7 +100,7 @@ pub(crate) fn is_of(row: &JobRow, tag: &str) -> bool {
 
 /// Whether a job is out of the queue.
 pub(crate) fn has_started(row: &JobRow) -> bool {
-    !["waiting", "held"].contains(&row.state.as_str())
+    !row.state.is_queued()
 }
 
 /// How a job ended that is over.

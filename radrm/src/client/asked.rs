@@ -42,7 +42,7 @@ mod tests {
     use radrm_need::{NeedResolver, UserEstimate};
     use radrm_protocol::spec::Spec;
     use radrm_protocol::wire::JobRow;
-    use radrm_scheduler_core::{Bytes, Permille, Target};
+    use radrm_scheduler_core::{Bytes, JobState, Permille, Target};
 
     #[test]
     fn all_that_was_asked_for_is_told() {
@@ -86,8 +86,8 @@ mod tests {
     #[test]
     fn a_waiting_job_is_listed_with_the_memory_that_it_asks_for() {
         let asked = Asked { gpu_mem: Some(10 << 30), ..Asked::default() };
-        let row = |state: &str| JobRow { state: state.into(), asked: asked.clone(), ..JobRow::default() };
+        let row = |state| JobRow { state, asked: asked.clone(), ..JobRow::default() };
         let listed = |state| queue::list(&[row(state)], false, false).contains("10.0 GiB");
-        assert!(listed("waiting") && listed("held") && !listed("ended"));
+        assert!(listed(JobState::Waiting) && listed(JobState::Held) && !listed(JobState::Ended));
     }
 }

@@ -57,14 +57,14 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
     columns.extend(why.then(|| left("WHY")));
     let mut table = Table::new(columns);
     for (name, row) in arrays::lines(rows) {
-        let waits = row.state == "waiting" || row.state == "held";
+        let waits = row.state.is_queued();
         let asked = row.asked.memory().filter(|_| waits);
         let memory = row.suspended.or(row.reserved).or(asked).map_or_else(|| bytes(row.used), bytes);
         let mut line = vec![name];
         line.extend(all.then(|| fit(&row.user, 12)));
         line.extend([
             fit(&row.name, 24),
-            row.state.clone(),
+            row.state.to_string(),
             row.gpus.to_string(),
             memory,
             bytes(row.peak.unwrap_or(0)),
@@ -95,7 +95,10 @@ pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Resu
     let task = row.task.map(|task| format!("{}, index {}", task.array, task.index));
     put("array", task.unwrap_or_default());
     put("user", row.user.clone());
-    put("state", row.end.as_ref().map_or_else(|| row.state.clone(), |end| format!("{}: {end}", row.state)));
+    put(
+        "state",
+        row.end.as_ref().map_or_else(|| row.state.to_string(), |end| format!("{}: {end}", row.state)),
+    );
     put("command", words::shown(&row.command.join(" ")));
     put("directory", row.cwd.clone());
     put("GPUs", if row.devices.is_empty() { row.gpus.to_string() } else { row.devices.join(", ") });
@@ -247,7 +250,22 @@ pub(super) fn node_text(node: &NodeRow) -> String {
 
 #[cfg(test)]
 mod tests {
+    use radrm_scheduler_core::JobState;
+
     use super::*;
+
+    #[test]
+    fn each_state_is_listed_by_its_text_form() {
+        for state in JobState::ALL {
+            let row: JobRow = serde_json::from_value(serde_json::json!({
+                "state": state.as_str(), "job": 7, "name": "n", "user": "u", "uid": 1, "priority": 0, "gpus": 1,
+                "devices": [], "used": 0, "attempts": 1, "ooms": 0, "submitted_ms": 0, "ran_ms": 0, "why": "",
+                "command": [], "cwd": "/", "output": "",
+            }))
+            .unwrap();
+            assert!(list(&[row], false, false).contains(&format!("  {state} ")), "{state}");
+        }
+    }
 
     #[test]
     fn names_of_jobs_cannot_mislead_an_administrator() {
@@ -255,7 +273,7 @@ mod tests {
             job: 7,
             user: "eve\u{200b}".into(),
             name: "gpj.\u{202e}nur\u{1b}[2J\n".into(),
-            state: "ended".into(),
+            state: JobState::Ended,
             end: Some("failed\u{2066} well".into()),
             ..JobRow::default()
         };

@@ -105,6 +105,12 @@ impl State {
         })
     }
 
+    /// Phase of a job that has not ended.
+    #[must_use]
+    pub fn phase(&self, id: JobId) -> Option<Phase> {
+        self.jobs.get(&id).map(|record| record.phase)
+    }
+
     /// All jobs that are not over, by number.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
         self.jobs.keys().copied()
