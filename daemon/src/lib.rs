@@ -22,7 +22,6 @@
 //! | `slurm` | engine mode: Slurm places the jobs, radrmd watches them |
 
 mod accounting;
-mod barrier;
 mod check;
 mod config;
 mod descriptors;

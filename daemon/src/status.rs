@@ -4,16 +4,15 @@
 //! knows that no other one writes any more. Its room on the disk is taken before the job starts, so a
 //! full disk later loses no exit code.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use radrm_attempt::lock;
 use radrm_collector::dataset::GpuPeak;
 use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::{Bytes, Evidence, Outcome};
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 /// Room for all records.
@@ -107,10 +106,7 @@ struct Program {
 
 /// Makes the file with all its room, locked. One that a supervisor has locked is left as it is, and is an error.
 pub(crate) fn make(path: &Path) -> io::Result<File> {
-    let file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)?;
-    file.set_len(0)?;
+    let file = lock::make(path)?;
     file.write_all_at(&[0; SIZE], 0)?;
     Ok(file)
 }
@@ -160,11 +156,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Report>> {
         other => other?,
     };
     // First: what is written after it was seen to be free is all there will be.
-    let kept = match flock(file.as_fd(), FlockOperation::NonBlockingLockShared) {
-        Ok(()) => false,
-        Err(rustix::io::Errno::WOULDBLOCK) => true,
-        Err(error) => return Err(error.into()),
-    };
+    let kept = lock::is_locked(&file)?;
     Ok(Some(Report { kept, status: records(&file)? }))
 }
 

@@ -16,19 +16,19 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Gid, Uid};
 use radrm_analyzer::Footprint;
+use radrm_attempt::{Barrier, HeldProcess, below};
 use radrm_limits::cgroup::{self, GroupLimit};
 use radrm_limits::cgroup_v2::Group;
 use radrm_limits::leftovers;
 use radrm_limits::machine::Node;
 use radrm_limits::setup;
-use radrm_os::{Process, ProcessIdentity};
+use radrm_os::ProcessIdentity;
 use radrm_protocol::words;
 use radrm_scheduler_core::Outcome;
 use radrm_telemetry::SegmentFile;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
-use super::barrier::Barrier;
 use super::error::DaemonError;
 use super::hooks::Call;
 use super::mps::Ready;
@@ -412,9 +412,8 @@ fn end_descendants() {
         if late || !signalled {
             signalled = true;
             let signal = if late { libc::SIGKILL } else { libc::SIGTERM };
-            for pid in below(process::id()) {
-                // SAFETY: a plain system call; the process is below this one and not waited for.
-                unsafe { libc::kill(pid.cast_signed(), signal) };
+            for held in below(process::id()).into_iter().filter_map(HeldProcess::of) {
+                held.signal(signal);
             }
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -426,22 +425,6 @@ fn segments(order: &Order) -> Vec<PathBuf> {
     let runtime = order.environment.iter().find_map(|line| line.strip_prefix("XDG_RUNTIME_DIR="));
     let runtime = runtime.and_then(words::decode).map(PathBuf::from);
     SegmentFile::directories_in(runtime)
-}
-
-/// All processes below one, parents first.
-pub(crate) fn below(pid: u32) -> Vec<u32> {
-    let all: Vec<(u32, u32)> =
-        Process::all().filter_map(|process| process.parent().map(|parent| (parent.0, process.0))).collect();
-    let mut found = vec![pid];
-    let mut at = 0;
-    while at < found.len() {
-        let parent = found[at];
-        let children = all.iter().filter(|(of, child)| *of == parent && !found.contains(child));
-        let children: Vec<u32> = children.map(|(_, child)| *child).collect();
-        found.extend(children);
-        at += 1;
-    }
-    found.split_off(1)
 }
 
 /// The end of what the job wrote, from `from` on.

@@ -11,6 +11,7 @@ use std::os::unix::fs::fchown;
 use std::process::{self, ExitCode};
 use std::time::{Duration, Instant};
 
+use radrm_attempt::{HeldProcess, below};
 use radrm_limits::cgroup_v2::Group;
 use radrm_os::ProcessIdentity;
 use radrm_protocol::trial;
@@ -23,7 +24,7 @@ use super::{Answer, Bounds, Order, Outcome, confine, short};
 use crate::error::DaemonError;
 use crate::host::Snapshot;
 use crate::status;
-use crate::supervisor::{self, become_user, below, strings};
+use crate::supervisor::{self, become_user, strings};
 
 /// How often its processes are counted.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -296,12 +297,9 @@ fn reap(child: libc::pid_t) -> Option<Option<i32>> {
 /// Ends all that is below this process: the child, if it has not ended, gets time to tidy up.
 fn end_all(child: libc::pid_t, mut code: Option<Option<i32>>) -> Option<Option<i32>> {
     let begun = Instant::now();
-    let kill = |pid: libc::pid_t, signal| {
-        // SAFETY: a plain system call; the process is below this one and not waited for.
-        unsafe { libc::kill(pid, signal) };
-    };
     if code.is_none() {
-        kill(child, libc::SIGTERM);
+        // SAFETY: a plain system call; the child was not waited for.
+        unsafe { libc::kill(child, libc::SIGTERM) };
     }
     loop {
         code = code.or(reap(child));
@@ -312,18 +310,22 @@ fn end_all(child: libc::pid_t, mut code: Option<Option<i32>>) -> Option<Option<i
         }
         let waits = |limit| code.is_none() && passed < limit;
         if !waits(TERMINATE) {
-            let is_spared = |pid: &u32| waits(TIDY_UP) && pid.cast_signed() == child;
-            let victims: Vec<u32> = left.into_iter().filter(|pid| !is_spared(pid)).collect();
-            end_at_once(&victims, kill);
+            let is_spared = |who: &ProcessIdentity| waits(TIDY_UP) && who.pid.cast_signed() == child;
+            let to_end: Vec<ProcessIdentity> = left.into_iter().filter(|who| !is_spared(who)).collect();
+            end_at_once(&to_end, |who, signal| {
+                if let Some(held) = HeldProcess::of(who) {
+                    held.signal(signal);
+                }
+            });
         }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// Kills processes of which one may begin another when a third ends: all stand still before the first is killed.
-fn end_at_once(victims: &[u32], kill: impl Fn(libc::pid_t, libc::c_int)) {
+fn end_at_once(processes: &[ProcessIdentity], send: impl Fn(ProcessIdentity, libc::c_int)) {
     for signal in [libc::SIGSTOP, libc::SIGKILL] {
-        victims.iter().for_each(|pid| kill(pid.cast_signed(), signal));
+        processes.iter().for_each(|who| send(*who, signal));
     }
 }
 
@@ -394,7 +396,8 @@ mod tests {
     #[test]
     fn all_processes_stand_still_before_the_first_is_killed() {
         let sent = RefCell::new(Vec::new());
-        end_at_once(&[5, 6, 7], |pid, signal| sent.borrow_mut().push((pid, signal)));
+        let processes = [5, 6, 7].map(|pid| ProcessIdentity { pid, start: 0 });
+        end_at_once(&processes, |who, signal| sent.borrow_mut().push((who.pid, signal)));
         let all = |signal| [5, 6, 7].map(|pid| (pid, signal));
         assert_eq!(sent.into_inner(), [all(libc::SIGSTOP), all(libc::SIGKILL)].concat());
     }

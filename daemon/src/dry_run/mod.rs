@@ -22,12 +22,12 @@ pub(crate) mod stored;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::thread;
 
+use radrm_attempt::{HeldProcess, lock};
 use radrm_base::ProgramKind;
 use radrm_limits::cgroup_v2::Group;
 use radrm_protocol::words;
@@ -135,17 +135,13 @@ fn short(text: &str) -> String {
 /// A dry run that a helper makes.
 #[derive(Debug)]
 pub(crate) struct Running {
-    handle: OwnedFd,
+    helper: HeldProcess,
 }
 
 impl Running {
     /// Has it ended; its answer comes all the same.
     pub(crate) fn end(&self) {
-        // SAFETY: a plain system call; the descriptor is of this helper for good.
-        unsafe {
-            let no_info = std::ptr::null::<libc::siginfo_t>();
-            libc::syscall(libc::SYS_pidfd_send_signal, self.handle.as_raw_fd(), libc::SIGTERM, no_info, 0);
-        }
+        self.helper.signal(libc::SIGTERM);
     }
 }
 
@@ -171,18 +167,16 @@ pub(crate) fn start(
         .stderr(file)
         .spawn()
         .map_err(DaemonError::NoProcess)?;
-    let handle = match radrm_os::pidfd::open(child.id()) {
-        Ok(handle) => handle,
-        Err(error) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(DaemonError::NoProcess(error.into()));
-        }
+    let Some(helper) = radrm_os::ProcessIdentity::of(child.id()).and_then(HeldProcess::of) else {
+        let error = io::Error::last_os_error();
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(DaemonError::NoProcess(error));
     };
     let wait = move || report(answer(child, from));
     let thread = thread::Builder::new().name("dry run".into()).stack_size(256 << 10).spawn(wait);
     // Without the thread its pipe has no reader, so the helper ends.
-    thread.map(|_| Running { handle }).map_err(DaemonError::NoThread)
+    thread.map(|_| Running { helper }).map_err(DaemonError::NoThread)
 }
 
 /// What a helper answers, when it has ended.
@@ -217,7 +211,6 @@ impl NodeLoad {
 /// Ends the helper that a marker names, which an earlier daemon started, and waits until it is gone; gives it if it was
 /// of this boot.
 pub(crate) fn left(marker: &Path) -> Option<radrm_os::ProcessIdentity> {
-    use rustix::fs::{FlockOperation, flock};
     let file = File::open(marker).ok()?;
     let mut text = vec![0; 16 << 10];
     let have = file.read_at(&mut text, 0).ok()?;
@@ -228,14 +221,14 @@ pub(crate) fn left(marker: &Path) -> Option<radrm_os::ProcessIdentity> {
     let supervisor = status::read(marker).ok().flatten()?.status.supervisor;
     // Its pipe is closed, so it is about to end.
     for _ in 0..200 {
-        if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+        if matches!(lock::is_locked(&file), Ok(false)) {
             return supervisor;
         }
         thread::sleep(std::time::Duration::from_millis(50));
     }
-    supervisor.filter(|who| who.lives()).inspect(|who| {
-        // SAFETY: a plain system call; the process was just seen to be the helper.
-        unsafe { libc::kill(who.pid.cast_signed(), libc::SIGKILL) };
+    supervisor.and_then(HeldProcess::of).map(|held| {
+        held.signal(libc::SIGKILL);
+        held.identity()
     })
 }
 

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
 
+use radrm_attempt::{HeldProcess, below, kill_below, kill_tree};
 use radrm_base::reason;
 use radrm_limits::cgroup;
 use radrm_limits::cgroup_v2::{Delegated, Group, Refusal};
@@ -23,7 +24,7 @@ use radrm_telemetry::Segment;
 
 use super::cleaning;
 use super::paths::Paths;
-use super::sweep::{self, Marks};
+use super::sweep::Marks;
 use crate::descriptors;
 use crate::dry_run::{self, NodeLoad};
 use crate::error::DaemonError;
@@ -247,27 +248,20 @@ impl Effects for Processes {
     }
 
     fn signal_group(&mut self, program: ProcessIdentity, number: i32) {
-        // SAFETY: a plain system call; the group's leader lives, so the group is the job's.
-        unsafe { libc::kill(-program.pid.cast_signed(), number) };
+        radrm_attempt::signal_group(program, number);
     }
 
     fn kill_below(&mut self, supervisor: ProcessIdentity, launcher: Option<ProcessIdentity>) {
         let witness = |pid: u32| Process(pid).name() == "radrm-run";
-        for pid in supervisor::below(supervisor.pid) {
-            if launcher.is_some() && (launcher.is_some_and(|who| who.pid == pid) || witness(pid)) {
-                continue;
-            }
-            // SAFETY: a plain system call. The supervisor lives and waits for all below it, but may have just
-            // waited for this one: the window is that of every kill by number.
-            unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
-        }
+        kill_below(supervisor, |pid| launcher.is_some_and(|who| who.pid == pid || witness(pid)));
     }
 
     fn kill_again(&mut self, supervisor: ProcessIdentity, last: bool) {
         self.kill_below(supervisor, None);
         let signal = if last && is_stuck(supervisor) { libc::SIGKILL } else { libc::SIGCONT };
-        // SAFETY: a plain system call; the supervisor was just seen to live.
-        unsafe { libc::kill(supervisor.pid.cast_signed(), signal) };
+        if let Some(held) = HeldProcess::of(supervisor) {
+            held.signal(signal);
+        }
     }
 
     fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status) -> BTreeSet<u32> {
@@ -275,8 +269,7 @@ impl Effects for Processes {
             return BTreeSet::new();
         }
         self.remove_group(attempt);
-        let program = status.program.filter(|program| program.lives());
-        let mut killed = program.map(sweep::kill_tree).unwrap_or_default();
+        let mut killed = status.program.map(kill_tree).unwrap_or_default();
         if let (Some(supervisor), Some(uid)) = (status.supervisor, uid) {
             killed.extend(Marks::new(uid, supervisor, attempt).kill_all());
         }
@@ -442,9 +435,7 @@ fn is_stuck(supervisor: ProcessIdentity) -> bool {
     let state = |pid: u32| Process(pid).state();
     match state(supervisor.pid) {
         Some(b'T' | b't') => true,
-        Some(b'S') => {
-            supervisor::below(supervisor.pid).iter().all(|pid| matches!(state(*pid), None | Some(b'Z')))
-        }
+        Some(b'S') => below(supervisor.pid).iter().all(|who| matches!(state(who.pid), None | Some(b'Z'))),
         _ => false,
     }
 }

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use radrm_attempt::leftovers;
 use radrm_os::{Process, ProcessIdentity};
 
 use crate::dry_run;
 use crate::hooks;
 use crate::supervisor;
 use crate::watch::Attempt;
-
-/// Processes that are killed may have begun others meanwhile: the search is repeated until nothing is found, so often.
-const ROUNDS: usize = 8;
 
 /// How the processes of an attempt are known.
 pub(super) struct Marks {
@@ -33,16 +31,7 @@ impl Marks {
 
     /// Kills all processes of the attempt; returns them.
     pub(super) fn kill_all(&self) -> BTreeSet<u32> {
-        let mut killed = BTreeSet::new();
-        for _ in 0..ROUNDS {
-            let left: Vec<Process> = Process::all().filter(|process| self.are_of(*process)).collect();
-            if left.is_empty() {
-                break;
-            }
-            left.iter().for_each(|process| kill(process.0));
-            killed.extend(left.iter().map(|process| process.0));
-        }
-        killed
+        leftovers::kill_all(|process| self.are_of(process))
     }
 
     /// Whether a process is one that the attempt left: its user's (really or in effect), not older than the supervisor, in the supervisor's
@@ -78,17 +67,4 @@ fn is_kept(process: Process) -> bool {
     };
     std::iter::successors(Some(process), |process| process.parent().filter(|parent| parent.0 > 1))
         .any(|process| keeps(&process))
-}
-
-/// Kills a program that was just seen to live, and everything below it; returns them.
-pub(super) fn kill_tree(program: ProcessIdentity) -> BTreeSet<u32> {
-    let all: BTreeSet<u32> = supervisor::below(program.pid).into_iter().chain([program.pid]).collect();
-    all.iter().copied().for_each(kill);
-    all
-}
-
-fn kill(pid: u32) {
-    // SAFETY: a plain system call. The process was just seen to be the attempt's: the window is that of every kill
-    // by number.
-    unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
 }

@@ -5,13 +5,13 @@
 
 use std::path::PathBuf;
 
+use radrm_attempt::{Barrier, barrier};
 use radrm_protocol::ProtocolError;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::together::{self, Member, Place};
 use radrm_scheduler_core::Job;
 
 use super::Engine;
-use crate::barrier::{self, Barrier};
 use crate::error::DaemonError;
 use crate::store::{Entry, Stage};
 use crate::watch::Attempt;
@@ -51,7 +51,7 @@ impl Engine {
     /// The barrier of a job's attempt, if it has to wait for others.
     pub(super) fn barrier(&self, entry: &Entry) -> Option<Barrier> {
         let place = gathering(entry).filter(|place| place.members > 1)?;
-        Some(Barrier { path: self.barrier_path(entry, place)?, members: place.members as usize })
+        Some(Barrier { path: self.barrier_path(entry, place)?, members: place.members as usize, tied: false })
     }
 
     fn barrier_path(&self, entry: &Entry, place: Place) -> Option<PathBuf> {

@@ -12,6 +12,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use radrm_attempt::HeldProcess;
 use radrm_os::ProcessIdentity;
 use rustix::fs::{FlockOperation, flock};
 
@@ -98,10 +99,9 @@ fn wait(file: &File, limit: Duration) {
     let begun = Instant::now();
     while flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_err() {
         if begun.elapsed() > limit
-            && let Some(who) = get::<ProcessIdentity>(file, 0).filter(|who| who.lives())
+            && let Some(who) = get::<ProcessIdentity>(file, 0).and_then(HeldProcess::of)
         {
-            // SAFETY: a plain system call; the helper was just seen to live.
-            unsafe { libc::kill(who.pid.cast_signed(), libc::SIGKILL) };
+            who.signal(libc::SIGKILL);
         }
         thread::sleep(LOCK_INTERVAL);
     }

@@ -88,10 +88,11 @@ impl Here<'_> {
     /// Whether a process of the job uses the driver past the shim.
     fn has_unknown(&self, known: &[ProcessIdentity]) -> bool {
         let uses = |pid: &u32| Process(*pid).has_mapped(&["libcuda.so", libraries::EMULATED_CUDA]);
-        supervisor::below(self.order.supervisor)
+        radrm_attempt::below(self.order.supervisor)
             .iter()
-            .filter(|pid| known.iter().all(|who| who.pid != **pid))
-            .any(|pid| uses(pid) && self.driver.state(*pid).is_ok())
+            .map(|who| who.pid)
+            .filter(|pid| known.iter().all(|who| who.pid != *pid))
+            .any(|pid| uses(&pid) && self.driver.state(pid).is_ok())
     }
 }
 

@@ -3,21 +3,21 @@
 //! | file | written by | says |
 //! |---|---|---|
 //! | `order.json` | the sweep | what is to be run |
-//! | `status` | the supervisor | its process, and that it waits at the barrier; locked as long as the attempt is under way |
-//! | `barrier` | the sweep | `go` when all members have come; locked until then |
+//! | `status` | the supervisor | its process; locked as long as the attempt is under way |
+//! | `barrier` | the supervisors | which members have come, see `radrm_attempt::barrier`; tied to the sweep |
 //! | `result.json` | the supervisor | how the program ended |
 //!
-//! The sweep locks `status` before it starts the supervisor and hands the locked file over. There is no moment in which a
-//! supervisor lives and the file is not locked, so a sweep that is resumed never starts a run a second time.
+//! A sweep that is resumed never starts a run a second time: see `radrm_attempt::lock`.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use radrm_attempt::{Barrier, leftovers, lock};
 use radrm_os::ProcessIdentity;
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
@@ -29,9 +29,6 @@ pub(crate) const OUTPUT: &str = "output.log";
 
 /// The profile of a run.
 pub(crate) const PROFILE: &str = "profile.radrm";
-
-/// What opens a barrier.
-const GO: &str = "go";
 
 /// What a supervisor runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -46,8 +43,8 @@ pub struct Order {
     pub timeout_ms: Option<u64>,
     /// Time from SIGTERM to SIGKILL, ms.
     pub grace_ms: u64,
-    /// The file at which it waits for the other members of its group.
-    pub barrier: Option<PathBuf>,
+    /// Where it waits for the other members of its group.
+    pub barrier: Option<Barrier>,
     /// The value of [`MARK`].
     pub mark: String,
 }
@@ -126,10 +123,7 @@ impl Attempt {
     pub fn prepare(&self, order: &Order) -> io::Result<File> {
         self.make()?;
         write_whole(&self.0, "order.json", &serde_json::to_vec(order)?)?;
-        let status = private().create(true).truncate(true).open(self.file("status"))?;
-        // Non-blocking: no other process knows the file yet.
-        flock(&status, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(status)
+        lock::make(&self.file("status"))
     }
 
     /// Takes over a profile that lies elsewhere; the copy is whole or not there. Nothing happens where there is none.
@@ -176,62 +170,21 @@ impl Attempt {
 
     fn is_locked(&self) -> bool {
         let Ok(file) = File::open(self.file("status")) else { return false };
-        // Shared: two that look at once do not see each other.
-        flock(&file, FlockOperation::NonBlockingLockShared).is_err()
+        lock::is_locked(&file).unwrap_or(true)
     }
 
-    /// The supervisor, and whether it waits at the barrier.
+    /// The supervisor, as soon as it has written down which process it is.
     #[must_use]
-    pub fn supervisor(&self) -> Option<(ProcessIdentity, bool)> {
+    pub fn supervisor(&self) -> Option<ProcessIdentity> {
         let text = fs::read_to_string(self.file("status")).ok()?;
-        let mut lines = text.lines();
-        let (pid, start) = lines.next()?.split_once(' ')?;
-        let identity = ProcessIdentity { pid: pid.parse().ok()?, start: start.parse().ok()? };
-        Some((identity, lines.next() == Some("waiting")))
+        let (pid, start) = text.lines().next()?.split_once(' ')?;
+        Some(ProcessIdentity { pid: pid.parse().ok()?, start: start.parse().ok()? })
     }
 }
 
-/// A barrier that is closed as long as this lives and did not open it.
-#[derive(Debug)]
-pub struct Barrier(File);
-
-impl Barrier {
-    /// Makes a closed one.
-    ///
-    /// # Errors
-    /// The file cannot be made.
-    pub fn close(path: &Path) -> io::Result<Self> {
-        let file = private().create(true).truncate(true).open(path)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self(file))
-    }
-
-    /// Lets all members go at once. If this process is killed before, the lock falls and they end.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn open(mut self) -> io::Result<()> {
-        self.0.write_all(GO.as_bytes())
-    }
-
-    /// Waits until it is opened, or given up; gives which. A member calls this.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn pass(path: &Path) -> io::Result<bool> {
-        let mut file = File::open(path)?;
-        flock(&file, FlockOperation::LockShared)?;
-        let mut text = String::new();
-        file.seek(SeekFrom::Start(0))?;
-        file.read_to_string(&mut text)?;
-        Ok(text == GO)
-    }
-}
-
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600);
-    options
+/// Kills the processes of this user whose environment has the mark of an attempt.
+pub(crate) fn kill_marked(mark: &str) {
+    leftovers::kill_all(|process| process.variable(MARK).is_some_and(|value| value == OsStr::new(mark)));
 }
 
 /// Writes a file that is whole or not there, also after a power failure.
@@ -271,29 +224,5 @@ mod tests {
     #[test]
     fn the_mps_daemon_of_all_jobs_has_no_mark() {
         assert!(radrm_limits::mps::control::NOT_FOR_DAEMON.contains(&MARK));
-    }
-
-    #[test]
-    fn a_barrier_opens_for_all_or_none() {
-        let dir = tempfile::tempdir().unwrap();
-        for opens in [true, false] {
-            let path = dir.path().join(opens.to_string());
-            let barrier = Barrier::close(&path).unwrap();
-            let members: Vec<_> = (0..4)
-                .map(|_| {
-                    let path = path.clone();
-                    std::thread::spawn(move || Barrier::pass(&path).unwrap())
-                })
-                .collect();
-            if opens {
-                barrier.open().unwrap()
-            } else {
-                drop(barrier)
-            }
-            for member in members {
-                assert_eq!(member.join().unwrap(), opens);
-            }
-            assert_eq!(Barrier::pass(&path).unwrap(), opens, "for one that comes later, too");
-        }
     }
 }

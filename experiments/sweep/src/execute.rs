@@ -10,10 +10,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::attempt::Attempt;
+use crate::attempt::{self, Attempt};
 use crate::error::SweepError;
 use crate::folder::{Claim, Folder};
-use crate::leftovers;
 use crate::machine::{MigInstance, instances};
 use crate::plan::{Group, Plan, Stated};
 use crate::radrmd::Radrmd;
@@ -178,7 +177,7 @@ impl<'s> Sweep<'s> {
             .zip(&runs)
             .map(|(outcome, run)| {
                 outcome.unwrap_or_else(|| {
-                    leftovers::kill(&self.mark(run));
+                    attempt::kill_marked(&self.mark(run));
                     let reason = Some(
                         "its supervisor left no result: supervisor.log in its folder may say why".to_owned(),
                     );
@@ -239,7 +238,7 @@ impl<'s> Sweep<'s> {
             return Ok(self.end(group, &runs, &outcomes, report)?.map(|()| true));
         }
         // Some members have no result: the machine was restarted, or the group never passed its barrier.
-        runs.iter().for_each(|run| leftovers::kill(&self.mark(run)));
+        runs.iter().for_each(|run| attempt::kill_marked(&self.mark(run)));
         Ok(Some(false))
     }
 

@@ -12,7 +12,6 @@ pub mod expand;
 pub mod figures;
 pub mod folder;
 pub mod job;
-mod leftovers;
 pub mod machine;
 mod own;
 pub mod plan;

@@ -15,8 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::attempt::{Attempt, Barrier, Ended, MARK, OUTPUT, Order};
-use crate::leftovers;
+use crate::attempt::{Attempt, Ended, MARK, OUTPUT, Order, kill_marked};
 
 /// What was asked of the supervisor while its program ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +37,8 @@ pub fn run(folder: PathBuf) -> io::Result<()> {
     let own = ProcessIdentity::of(std::process::id()).ok_or(io::ErrorKind::NotFound)?;
     writeln!(status, "{} {}", own.pid, own.start)?;
     if let Some(barrier) = &order.barrier {
-        writeln!(status, "waiting")?;
         // A signal ends this process while it waits: nothing was started.
-        if !Barrier::pass(barrier)? {
+        if !barrier.open()?.pass()? {
             return Ok(());
         }
     }
@@ -119,7 +117,7 @@ fn supervise(
                 // The rest of the program's group, and what left it. The program is waited for only then: before that
                 // no other group can have its number.
                 signal(Signal::KILL);
-                leftovers::kill(&order.mark);
+                kill_marked(&order.mark);
             }
             return Ok((child.wait()?, cause));
         }
@@ -132,7 +130,7 @@ fn supervise(
                 kill_at = Some(now + Duration::from_millis(order.grace_ms));
             } else {
                 signal(Signal::KILL);
-                leftovers::kill(&order.mark);
+                kill_marked(&order.mark);
                 kill_at = None;
             }
             continue;

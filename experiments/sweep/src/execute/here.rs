@@ -5,11 +5,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use radrm_os::pidfd;
-use rustix::process::{Signal, pidfd_send_signal};
+use radrm_attempt::{Barrier, HeldProcess, barrier};
 
 use super::{Event, Sweep, members};
-use crate::attempt::{Attempt, Barrier, Order, PROFILE, Standing};
+use crate::attempt::{Attempt, Order, PROFILE, Standing};
 use crate::error::SweepError;
 use crate::figures;
 use crate::machine::instances;
@@ -36,12 +35,13 @@ impl Sweep<'_> {
         let Some(first) = runs.first() else { return Ok(Some(Vec::new())) };
         let shared = self.attempt(first);
         let io = |path: PathBuf| move |source| SweepError::Io { path, source };
-        let barrier = match runs.len() {
+        let tied = match runs.len() {
             0 | 1 => None,
-            _ => {
+            members => {
                 std::fs::create_dir_all(shared.folder()).map_err(io(shared.folder().to_owned()))?;
-                let path = shared.file("barrier");
-                Some((Barrier::close(&path).map_err(io(path.clone()))?, path))
+                let barrier = Barrier { path: shared.file("barrier"), members, tied: true };
+                let tie = barrier.make_tied().map_err(io(barrier.path.clone()))?;
+                Some((barrier, tie))
             }
         };
         let mut children = Vec::new();
@@ -55,7 +55,7 @@ impl Sweep<'_> {
                 environment: planned.environment.clone(),
                 timeout_ms: planned.timeout_ms,
                 grace_ms: self.options.grace.as_millis() as u64,
-                barrier: barrier.as_ref().map(|(_, path)| path.clone()),
+                barrier: tied.as_ref().map(|(barrier, _)| barrier.clone()),
                 mark: self.mark(run),
             };
             let devices = instance.unwrap_or_else(|| planned.devices.join(","));
@@ -65,18 +65,19 @@ impl Sweep<'_> {
             let status = attempt.prepare(&order).map_err(io(attempt.folder().to_owned()))?;
             children.push(self.supervisor(&attempt, status)?);
         }
-        let Some((barrier, path)) = barrier else { return Ok(Some(children)) };
+        let Some((barrier, _tie)) = tied else { return Ok(Some(children)) };
         let since = Instant::now();
         loop {
-            let has_come = |run: &Recorded| self.attempt(run).supervisor().is_some_and(|(_, waits)| waits);
-            if runs.iter().all(has_come) {
-                barrier.open().map_err(io(path))?;
-                return Ok(Some(children));
-            }
             let is_gone = runs.iter().any(|run| self.attempt(run).standing() != Standing::UnderWay);
             if self.stop.count() > 0 || is_gone || since.elapsed() > BARRIER_PATIENCE {
-                // The lock falls, and those that wait end.
-                drop(barrier);
+                // Without effect if all have come.
+                barrier::give_up(&barrier.path);
+            }
+            let decided = barrier.decided().map_err(io(barrier.path.clone()))?;
+            if decided == Some(true) {
+                return Ok(Some(children));
+            }
+            if decided == Some(false) {
                 for child in &mut children {
                     let _ = child.wait();
                 }
@@ -169,10 +170,8 @@ impl Sweep<'_> {
 
 /// Asks the supervisor of an attempt to end its program; gives whether it was there to be asked.
 fn end(attempt: &Attempt) -> bool {
-    let Some((supervisor, _)) = attempt.supervisor() else { return false };
-    // The descriptor first: the number can be another process's by now, and the descriptor cannot.
-    let Ok(handle) = pidfd::open(supervisor.pid) else { return false };
-    supervisor.lives() && pidfd_send_signal(&handle, Signal::TERM).is_ok()
+    let held = attempt.supervisor().and_then(HeldProcess::of);
+    held.is_some_and(|held| held.signal(libc::SIGTERM))
 }
 
 #[cfg(test)]
@@ -180,6 +179,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
 
     use radrm_os::ProcessIdentity;
+    use rustix::process::Signal;
 
     use super::*;
 
