@@ -1,6 +1,7 @@
 //! The dataset: what goes in comes out, also while other processes write.
 
 use radrm_collector::dataset::{self, Dataset, DatasetError, Features, Figure, Filter, ProcessFeatures, Row};
+use radrm_profile::findings::Findings;
 use radrm_profile::model::*;
 use radrm_profile::{Bytes, Nanos};
 use std::path::Path;
@@ -49,7 +50,11 @@ fn profile() -> Profile {
 
 /// Adds the row of a profile, as a run does at its end.
 fn record(path: Option<&Path>, profile: &Profile) -> Option<String> {
-    dataset::record(path, &Row::from_profile(profile, Some(Path::new("/tmp/x.radrm"))), &features())
+    dataset::record(
+        path,
+        &Row::of(profile, Some(Path::new("/tmp/x.radrm")), &Findings::default()),
+        &features(),
+    )
 }
 
 fn features() -> Features {
@@ -65,7 +70,7 @@ fn what_goes_in_comes_out() {
     assert_eq!(record(Some(&path), &profile()), None);
     let dataset = Dataset::open_existing(&path).unwrap();
     let rows = dataset.rows(&Filter::default()).unwrap();
-    let mut expected = Row::from_profile(&profile(), Some(Path::new("/tmp/x.radrm")));
+    let mut expected = Row::of(&profile(), Some(Path::new("/tmp/x.radrm")), &Findings::default());
     expected.id = 1;
     assert_eq!(rows, [expected]);
     assert_eq!((dataset.features(1).unwrap(), dataset.features(2).unwrap()), (Some(features()), None));
@@ -100,12 +105,12 @@ fn peaks_of_processes_one_after_the_other_are_not_added_up() {
     (second.identity.pid, second.identity.joined, second.state.ended) = (2, Nanos(10), Some(Nanos(20)));
     second.state.accounts[0].kinds[Kind::Device.index()].peak = Bytes(400);
     profile.processes.push(second);
-    let row = Row::from_profile(&profile, None);
+    let row = Row::of(&profile, None, &Findings::default());
     assert_eq!((row.peak_bytes, row.peak_exact), (700, true));
     assert_eq!((row.device_peak_bytes, row.pinned_peak_bytes), (Some(500), Some(9)));
     // Side by side, and nothing else known: both may have been at their peaks at once.
     profile.processes[1].identity.joined = Nanos(9);
-    let row = Row::from_profile(&profile, None);
+    let row = Row::of(&profile, None, &Findings::default());
     assert_eq!((row.device_peak_bytes, row.peak_exact), (Some(900), false));
 }
 

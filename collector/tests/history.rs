@@ -117,9 +117,9 @@ fn an_attempt_that_is_written_twice_is_one_row() {
         attempt: Some(attempt),
         ..ended("t", footprint)
     };
-    dataset.add_bounded(&row(Origin::Daemon, 1, 5), 64).unwrap();
-    dataset.add_bounded(&row(Origin::Daemon, 1, 6), 64).unwrap();
-    dataset.add_bounded(&row(Origin::Daemon, 2, 7), 64).unwrap();
+    dataset.add_bounded(&row(Origin::Daemon, 1, 5), None, 64).unwrap();
+    dataset.add_bounded(&row(Origin::Daemon, 1, 6), None, 64).unwrap();
+    dataset.add_bounded(&row(Origin::Daemon, 2, 7), None, 64).unwrap();
     // What the launcher writes of the same attempt is another origin's row, and counted with its origin only.
     dataset.add(&row(Origin::Measured, 1, 6), None).unwrap();
     assert_eq!(peaks(&dataset, "t", &of(Origin::Daemon)), [7, 6]);
@@ -132,15 +132,15 @@ fn runs_are_kept_up_to_a_bound_for_a_program_and_for_all() {
     let dir = tempfile::tempdir().unwrap();
     let mut dataset = dataset(&dir);
     let daemon = |line: &str, peak| Row { origin: Origin::Daemon, ..ended(line, peak) };
-    dataset.add_bounded(&Row { uid: 8, ..daemon("p", 1) }, 64).unwrap();
+    dataset.add_bounded(&Row { uid: 8, ..daemon("p", 1) }, None, 64).unwrap();
     for peak in 0..200 {
-        dataset.add_bounded(&daemon("p", peak), 64).unwrap();
+        dataset.add_bounded(&daemon("p", peak), None, 64).unwrap();
     }
     // Failures do not push out what is known.
     for _ in 0..100 {
-        dataset.add_bounded(&Row { complete: false, ..daemon("p", 1) }, 64).unwrap();
+        dataset.add_bounded(&Row { complete: false, ..daemon("p", 1) }, None, 64).unwrap();
     }
-    dataset.add_bounded(&daemon("q", 1), 64).unwrap();
+    dataset.add_bounded(&daemon("q", 1), None, 64).unwrap();
     let count = |dataset: &Dataset| dataset.rows(&Filter::default()).unwrap().len();
     assert_eq!(count(&dataset), 1 + 64 + 64 + 1);
     let all = PastRuns { limit: 1000, ..of(Origin::Daemon) };

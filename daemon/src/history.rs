@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use radrm_base::{Activity, HostUse, PastRun, Permille};
 use radrm_collector::dataset::{
-    Dataset, DatasetError, FirstSteps, Origin, PastCourse, PastRuns, ProgramKey, Row, Sharing,
+    Dataset, DatasetError, Features, FirstSteps, Origin, PastCourse, PastRuns, ProgramKey, Row, Sharing,
 };
 use radrm_need::{Calibration, Prediction, RunFilter, RunHistory, Trained};
 use radrm_scheduler_core::UserId;
@@ -76,7 +76,7 @@ impl History {
     }
 
     /// Adds the run of an attempt, in place of one that was added before the daemon died.
-    pub(crate) fn add(&mut self, run: &Row) -> Result<(), DatasetError> {
+    pub(crate) fn add(&mut self, run: &Row, features: Option<&Features>) -> Result<(), DatasetError> {
         let Some(dataset) = &mut self.dataset else { return Ok(()) };
         let row = Row {
             origin: Origin::Daemon,
@@ -85,7 +85,7 @@ impl History {
             radrm_version: env!("CARGO_PKG_VERSION").to_owned(),
             ..run.clone()
         };
-        dataset.add_bounded(&row, MAX_RUNS_OF_PROGRAM).map(|_| ())
+        dataset.add_bounded(&row, features, MAX_RUNS_OF_PROGRAM).map(|_| ())
     }
 
     /// Adds jobs that were seen to share a GPU.
@@ -174,7 +174,8 @@ pub(crate) struct EndedRun<'a> {
 }
 
 impl EndedRun<'_> {
-    /// Its row; `None` if nothing was seen of its GPU memory.
+    /// Its row: that of its profile, but for what the daemon knows better, which is what is listed here. `None` if
+    /// nothing was seen of its GPU memory.
     pub(crate) fn row(self) -> Option<Row> {
         let Self { entry, end, first_steps, .. } = self;
         let highest = end.peak.max(end.oom)?;
@@ -189,7 +190,20 @@ impl EndedRun<'_> {
         // As it was resolved before the run.
         let predicted = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
         let part = |of: fn(&Activity) -> Permille| entry.activity.as_ref().map(|activity| of(activity).0);
+        // The program as it was submitted: a profile counts the GPUs that it used.
+        let submitted = Row::of_command(&entry.spec.command, &entry.spec.cwd, entry.spec.gpus.into());
+        let profiled = end.record.as_ref().map(|record| record.row.clone());
+        let profiled = profiled.unwrap_or_else(|| Row {
+            peak_bytes: end.peak.unwrap_or(highest),
+            peaks: end.peaks.clone(),
+            ..Row::default()
+        });
         let row = Row {
+            command: submitted.command,
+            arguments: submitted.arguments,
+            cwd: submitted.cwd,
+            program_key: submitted.program_key,
+            gpus_requested: submitted.gpus_requested,
             start_unix_ns: self.begin_ms.saturating_mul(1_000_000),
             duration_ns: self.duration_ms.saturating_mul(1_000_000),
             run_time_ns: self.ran_ms.saturating_mul(1_000_000),
@@ -202,8 +216,6 @@ impl EndedRun<'_> {
             gpus: self.gpus,
             footprint_bytes: footprint,
             oom_request_bytes: end.oom_request,
-            peak_bytes: end.peak.unwrap_or(highest),
-            peaks: end.peaks.clone(),
             complete: self.seen.is_some_and(|(_, complete)| complete),
             smact_permille: part(|activity| activity.smact),
             smocc_permille: part(|activity| activity.smocc),
@@ -216,7 +228,7 @@ impl EndedRun<'_> {
             signal: end.signal,
             out_of_memory,
             first_steps,
-            ..Row::of_command(&entry.spec.command, &entry.spec.cwd, entry.spec.gpus.into())
+            ..profiled
         };
         Some(row.predicted_as(predicted, true))
     }
@@ -244,9 +256,103 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    use radrm_base::{Bytes, Millis};
+    use radrm_analyzer::Summary;
+    use radrm_base::Millis;
+    use radrm_collector::dataset::Filter;
+    use radrm_profile::model::{
+        Account, Exit, Framework, Gpu, Job, Kernel, Kind, Outcome, Process, ProcessState,
+    };
+    use radrm_profile::{Bytes, Nanos, Profile};
+    use radrm_protocol::spec::Spec;
 
     use super::*;
+    use crate::outcome::RunRecord;
+
+    /// A run on one GPU, as a profile has it.
+    fn profile() -> Profile {
+        let job = Job {
+            radrm_version: "0.0.1".into(),
+            command: ["t", "--bs", "8"].map(str::to_owned).into(),
+            cwd: "/work".into(),
+            program: Some("/usr/bin/t".into()),
+            program_sha256: Some([15; 32]),
+            user: Some("ada".into()),
+            uid: 7,
+            host: "node7".into(),
+            start_unix_ns: 5_000_000,
+            ..Job::default()
+        };
+        let mut profile = Profile::new(job);
+        profile.gpus.push(Gpu {
+            name: "A100".into(),
+            uuid: "GPU-0".into(),
+            driver_version: Some("570.1".into()),
+            ..Gpu::default()
+        });
+        let mut account = Account { peak: Bytes(700), failed: 2, ..Account::default() };
+        account.kinds[Kind::Device.index()].peak = Bytes(500);
+        profile.processes.push(Process {
+            state: ProcessState {
+                accounts: vec![account],
+                frameworks: vec![Framework { name: "PyTorch".into(), version: Some("2.15".into()) }],
+                launches: 12,
+                ..ProcessState::default()
+            },
+            kernels: vec![Kernel { name: "k".into(), ..Kernel::default() }],
+            ..Process::default()
+        });
+        profile.outcome = Some(Outcome { exit: Exit::Code(0), duration: Nanos(9_000_000), reason: None });
+        profile
+    }
+
+    #[test]
+    fn radrmds_row_of_a_run_is_radrm_runs_but_for_named_fields() {
+        let (dir, profile, path) = (tempfile::tempdir().unwrap(), profile(), Path::new("/work/t.radrm"));
+        let summary = Summary::from_profile(&profile);
+        let findings = radrm_analyzer::findings(&summary);
+        let by_radrm_run = Row::of(&profile, Some(path), &findings);
+        let record = RunRecord::of(&profile, path, &summary);
+        let end =
+            End { code: Some(0), peak: findings.footprint, record: Some(Box::new(record)), ..End::default() };
+        let spec =
+            Spec { command: profile.job.command.clone(), cwd: "/work".into(), gpus: 1, ..Spec::default() };
+        let ended = EndedRun {
+            entry: &Entry { id: 3, uid: 7, user: "ada".into(), spec, ..Entry::default() },
+            attempt: 1,
+            end: &end,
+            begin_ms: 4,
+            duration_ms: 11,
+            ran_ms: 10,
+            seen: end.peak.map(|peak| (peak, true)),
+            batch: Some(8),
+            gpus: vec!["A100".into()],
+            first_steps: None,
+            host: None,
+        };
+        let (mut history, _) = History::open(dir.path(), "");
+        history.add(&ended.row().unwrap(), Some(&findings.features)).unwrap();
+        let dataset = Dataset::open_existing(&dir.path().join("dataset.db")).unwrap();
+        let by_radrmd = dataset.rows(&Filter::default()).unwrap().remove(0);
+        assert_eq!(dataset.features(by_radrmd.id).unwrap(), Some(findings.features));
+        assert_eq!((by_radrmd.launches, by_radrmd.device_peak_bytes), (Some(12), Some(500)));
+        let fields = |row: &Row| serde_json::to_value(row).unwrap().as_object().unwrap().clone();
+        let (own, other) = (fields(&by_radrmd), fields(&by_radrm_run));
+        let differ = own.iter().filter(|(name, value)| other.get(*name) != Some(*value));
+        let mut differ: Vec<&str> = differ.map(|(name, _)| name.as_str()).collect();
+        differ.sort_unstable();
+        let named = [
+            "attempt",
+            "duration_ns",
+            "host",
+            "id",
+            "job_id",
+            "origin",
+            "radrm_version",
+            "run_time_ns",
+            "start_unix_ns",
+        ];
+        assert_eq!((differ, own.len()), (named.to_vec(), other.len()));
+    }
 
     #[test]
     fn the_daemons_dataset_is_for_its_user_alone() {
@@ -266,7 +372,7 @@ mod tests {
         let (mut history, failed) = History::open(dir.path(), "");
         let sentence = failed.unwrap();
         assert!(sentence.contains("damaged") && sentence.lines().count() == 1, "{sentence}");
-        history.add(&Row::default()).unwrap();
+        history.add(&Row::default(), None).unwrap();
         assert!(!history.adopt(&[]), "runs of the queue are not dropped");
         assert!(history.runs(7, &ProgramKey::of(&[], Path::new("/"), 1), "m").is_empty());
     }

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use radrm_analyzer::{Footprint, Summary, footprint};
-use radrm_collector::dataset::{GpuPeak, gpu_peaks};
+use radrm_analyzer::{Footprint, Summary, findings, footprint};
+use radrm_collector::dataset::{Features, GpuPeak, Row, gpu_peaks};
 use radrm_profile::Profile;
+use serde::{Deserialize, Serialize};
 
 /// The parts that the scheduler needs.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,6 +16,25 @@ pub(crate) struct Measured {
     pub(crate) peaks: Vec<GpuPeak>,
     /// The shim could not be in the program.
     pub(crate) unseen: bool,
+    /// For the dataset.
+    pub(crate) record: RunRecord,
+}
+
+/// A run as its profile shows it, for the dataset, but for its arguments.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunRecord {
+    pub(crate) row: Row,
+    pub(crate) features: Features,
+}
+
+impl RunRecord {
+    /// The record of a profile, as `radrm-run` makes it.
+    pub(crate) fn of(profile: &Profile, path: &Path, summary: &Summary) -> Self {
+        let findings = findings(summary);
+        let row = Row::of(profile, Some(path), &findings);
+        // Its command line is the job's, and may be long.
+        Self { row: Row { arguments: Vec::new(), ..row }, features: findings.features }
+    }
 }
 
 /// Reads the profile; `None` if there is none.
@@ -23,8 +43,9 @@ pub(crate) fn of_profile(path: &Path) -> Option<Measured> {
     // Only where the shim could not be in the program: one that it was in and that asked for nothing
     // did not run out of memory, whatever it writes.
     let unseen = profile.processes.is_empty() && !profile.unseen.is_empty();
-    let footprint = footprint(&Summary::from_profile(&profile));
-    Some(Measured { footprint, peaks: gpu_peaks(&profile), unseen })
+    let summary = Summary::from_profile(&profile);
+    let record = RunRecord::of(&profile, path, &summary);
+    Some(Measured { footprint: footprint(&summary), peaks: gpu_peaks(&profile), unseen, record })
 }
 
 /// What frameworks write when GPU memory runs out.

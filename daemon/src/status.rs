@@ -15,12 +15,18 @@ use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::{Bytes, Evidence, Outcome};
 use serde::{Deserialize, Serialize};
 
+use super::outcome::RunRecord;
+
 /// Room for all records.
 const SIZE: usize = 16 << 10;
 /// Where each record begins.
 const SUPERVISOR_AT: u64 = 0;
 const PROGRAM_AT: u64 = 256;
 const END_AT: u64 = 512;
+/// Behind the room that is taken beforehand: a full disk loses the dataset's row, and no exit code.
+const RUN_AT: u64 = SIZE as u64;
+/// Longest record of a run, bytes.
+const MAX_RUN: u64 = 256 << 10;
 
 /// How an attempt ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,6 +60,9 @@ pub(crate) struct End {
     pub(crate) peaks: Vec<GpuPeak>,
     /// When, ms since 1970.
     pub(crate) at_ms: u64,
+    /// What its profile shows, for the dataset. Written behind the rest, where there is room on the disk.
+    #[serde(skip)]
+    pub(crate) record: Option<Box<RunRecord>>,
 }
 
 impl End {
@@ -130,6 +139,12 @@ pub(crate) fn put_program(file: &File, process: ProcessIdentity) -> io::Result<(
 
 /// It is over. An end with too many GPUs for its room is written without their peaks.
 pub(crate) fn put_end(file: &File, end: &End) -> io::Result<()> {
+    if let Some(record) = &end.record {
+        let fits = serde_json::to_vec(record)?.len() < MAX_RUN as usize;
+        if !fits || put(file, RUN_AT, record).is_err() {
+            file.set_len(SIZE as u64)?;
+        }
+    }
     let fits = serde_json::to_vec(end)?.len() < SIZE - END_AT as usize;
     match fits {
         true => put(file, END_AT, end),
@@ -178,16 +193,30 @@ fn records(file: &File) -> io::Result<Status> {
         line.to_vec()
     };
     let program: Option<Program> = serde_json::from_slice(&record(PROGRAM_AT)).ok();
+    let mut end: Option<End> = serde_json::from_slice(&record(END_AT)).ok();
+    if let Some(end) = &mut end {
+        end.record = run_record(file);
+    }
     Ok(Status {
         supervisor: serde_json::from_slice(&record(SUPERVISOR_AT)).ok(),
         program: program.as_ref().map(|program| program.process),
         began_ms: program.map_or(0, |program| program.at_ms),
-        end: serde_json::from_slice(&record(END_AT)).ok(),
+        end,
     })
+}
+
+/// The record of a run, if it is there and whole.
+fn run_record(file: &File) -> Option<Box<RunRecord>> {
+    let length = file.metadata().ok()?.len().checked_sub(RUN_AT)?.min(MAX_RUN);
+    let mut text = vec![0; usize::try_from(length).ok()?];
+    file.read_exact_at(&mut text, RUN_AT).ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use radrm_collector::dataset::ProcessFeatures;
+
     use super::*;
 
     #[test]
@@ -277,6 +306,26 @@ mod tests {
             Outcome::Exited { code: 0 },
             "a process of it was killed, and it went on"
         );
+    }
+
+    #[test]
+    fn the_record_of_a_run_comes_with_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let file = make(&path).unwrap();
+        let end = || read(&path).unwrap().unwrap().status.end.unwrap();
+        let mut record = RunRecord::default();
+        (record.row.kernels, record.row.framework) = (Some(7), Some("PyTorch 2.15.0".into()));
+        record.features.processes = vec![ProcessFeatures { pid: 9, ..ProcessFeatures::default() }; 300];
+        let ended = End { code: Some(3), record: Some(Box::new(record)), ..End::default() };
+        put_end(&file, &ended).unwrap();
+        assert_eq!(end(), ended);
+        // One that is cut off, or longer than any, is none.
+        let whole = file.metadata().unwrap().len();
+        for length in [SIZE as u64, SIZE as u64 + 5, whole - 2, whole + MAX_RUN] {
+            file.set_len(length).unwrap();
+            assert_eq!(end(), End { record: None, ..ended.clone() }, "{length} of {whole} bytes");
+        }
     }
 
     #[test]

@@ -222,9 +222,9 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
         Err(signal) => End { signal: Some(signal), ..End::default() },
     };
     end.host_oom = order.group.as_ref().is_some_and(Group::has_killed).then_some(order.host_memory).flatten();
-    if let Some(Measured { footprint, peaks, unseen }) = outcome::of_profile(&order.profile) {
+    if let Some(Measured { footprint, peaks, unseen, record }) = outcome::of_profile(&order.profile) {
         let Footprint { peak, oom, oom_request, limited } = footprint;
-        end = End { peak, peaks, ..end };
+        end = End { peak, peaks, record: Some(Box::new(record)), ..end };
         if matches!(end.outcome(), Outcome::HostOutOfMemory { .. }) {
             return Ok(end);
         }

@@ -108,7 +108,7 @@ fn write(text: &[u8]) -> io::Result<()> {
 fn figures(profile: &Profile) -> Vec<u8> {
     let summary = Summary::from_profile(profile);
     let footprint = radrm_analyzer::footprint(&summary);
-    let [smact, ..] = crate::features::of(&summary).activity();
+    let [smact, ..] = radrm_analyzer::findings(&summary).features.activity();
     let mut text = b"\0end\0".to_vec();
     let mut line = |name: &str, value: Option<u64>| {
         text.extend(value.map(|value| format!("{name} {value}\n")).unwrap_or_default().into_bytes());

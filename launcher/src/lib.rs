@@ -17,7 +17,6 @@ pub mod dry_run;
 mod emulated;
 pub mod ending;
 mod error;
-pub mod features;
 mod hook;
 pub mod inherited;
 mod job_control;

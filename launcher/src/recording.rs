@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use radrm_analyzer::Summary;
-use radrm_collector::dataset::{self, Features, Origin, Row};
+use radrm_collector::dataset::{self, Row};
 use radrm_collector::{
     Finished, HostCounters, JobWatch, NvmlSource, ProfileFile, Usage, WatchOptions, describe_job,
 };
@@ -41,8 +41,7 @@ use super::remarks::Remarks;
 use super::signals::own_pid;
 use super::status_line::StatusLine;
 use super::supervise::{Ended, Observer};
-use crate::dry_run::{Found, need, stored};
-use crate::features;
+use crate::dry_run::{Found, stored};
 use crate::layout::text_options;
 use crate::outside;
 use crate::report_file;
@@ -559,46 +558,13 @@ pub(crate) fn add_row(
         RowTo::File(file) => Some(file.clone()),
         RowTo::Default => dataset::default_path(),
     };
-    let features = features::of(summary);
-    let row = dataset_row((profile, summary), path, &features);
-    dataset::record(file.as_deref(), &row, &features)
-}
-
-/// The dataset's row of this run.
-fn dataset_row((profile, summary): (&Profile, &Summary), path: Option<&Path>, features: &Features) -> Row {
-    let needed = radrm_analyzer::footprint(summary);
-    let [smact, smocc, drama] = features.activity().map(|part| part.map(|part| part.0));
+    let findings = radrm_analyzer::findings(summary);
     let row = Row {
         job_id: number_in("RADRM_JOB").or_else(|| number_in("SLURM_JOB_ID")),
         attempt: number_in("RADRM_ATTEMPT"),
-        footprint_bytes: needed.oom.or(needed.peak),
-        oom_request_bytes: needed.oom_request,
-        smact_permille: smact,
-        smocc_permille: smocc,
-        drama_permille: drama,
-        ..Row::from_profile(profile, path)
+        ..Row::of(profile, path, &findings)
     };
-    let Some(figures) = &profile.dry_run else { return row };
-    let expected = profile.expected.as_ref();
-    Row {
-        origin: Origin::DryRun,
-        predicted_bytes: expected.map(|expected| expected.bytes),
-        predicted_upper_bytes: expected.and_then(|expected| expected.upper),
-        predicted_confidence_permille: expected
-            .and_then(|expected| expected.confidence)
-            .map(|part| (part * 1000.0).round() as u32),
-        predicted_source: expected.map(|expected| expected.source.clone()),
-        dry_run: need::dry_run(profile),
-        footprint_bytes: figures.gpus.iter().map(|gpu| gpu.held_peak).max(),
-        // Nothing was computed.
-        smact_permille: None,
-        smocc_permille: None,
-        drama_permille: None,
-        host_cpu_milli: None,
-        host_threads: None,
-        host_resident_bytes: None,
-        ..row
-    }
+    dataset::record(file.as_deref(), &row, &findings.features)
 }
 
 /// What radrmd, or Slurm, left in the environment of a job of its own.

@@ -14,6 +14,7 @@
 //! * `codec` is the only module that knows the serialisation library.
 
 pub mod error;
+pub mod findings;
 pub mod frame;
 pub mod model;
 pub mod name;

@@ -84,7 +84,7 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
         writer.sync()
     };
     append().map_err(|error| problem(FileProblem::Write(error)))?;
-    let features = radrm_launcher::features::of(&Summary::from_profile(&profile));
+    let features = radrm_analyzer::findings(&Summary::from_profile(&profile)).features;
     if let (Some(row), Ok(dataset)) = (&target.row, &dataset) {
         update(dataset, row, &features)?;
     }

@@ -4,6 +4,7 @@ mod build;
 pub mod compare;
 mod features;
 pub(crate) mod filling;
+mod findings;
 mod footprint;
 mod gpu;
 mod kernels;
@@ -25,6 +26,7 @@ mod uncounted;
 mod window;
 
 pub use features::Feature;
+pub use findings::findings;
 pub use footprint::{Footprint, footprint};
 pub use gpu::{Beside, EstimateSummary, GpuSummary, KindSummary, LeftOver, NvmlSummary};
 pub use kernels::{CopySummary, GpuTime, KernelSummary};

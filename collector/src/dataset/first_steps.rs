@@ -88,7 +88,7 @@ mod tests {
             outcome: "exited".into(),
             ..Row::of_command(&command, Path::new("/"), 1)
         };
-        dataset.add_bounded(&row, 9).unwrap();
+        dataset.add_bounded(&row, None, 9).unwrap();
         // One that was cut short does not show what follows, one without steps shows no beginning.
         for other in [
             Row { complete: false, out_of_memory: true, ..row.clone() },

@@ -24,7 +24,7 @@ pub use first_steps::{FirstSteps, PastCourse};
 pub use past::PastRuns;
 pub use program::{ProgramKey, script_word};
 pub use ranks::RowRanks;
-pub use row::{GpuPeak, Origin, Row, framework_list, gpu_peaks};
+pub use row::{GpuPeak, Origin, Row, dry_run_of, framework_list, gpu_peaks};
 pub use share_curves::MeasuredShares;
 pub use sharing::{SharedJob, Sharing, program_name};
 pub use table::Filter;
@@ -155,9 +155,14 @@ impl Dataset {
     }
 
     /// Adds a row and forgets all but the newest `keep` rows of its program, origin, user and GPU model.
-    pub fn add_bounded(&mut self, row: &Row, keep: u32) -> Result<i64, DatasetError> {
+    pub fn add_bounded(
+        &mut self,
+        row: &Row,
+        features: Option<&Features>,
+        keep: u32,
+    ) -> Result<i64, DatasetError> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let id = table::insert(&transaction, row, None)?;
+        let id = table::insert(&transaction, row, features)?;
         first_steps::insert(&transaction, id, row.first_steps.as_ref())?;
         past::forget_older_like(&transaction, row, keep)?;
         transaction.commit()?;

@@ -6,6 +6,7 @@ use super::ranks::RowRanks;
 use radrm_base::{HostMeter, HostUse};
 use radrm_need::DryRun;
 use radrm_profile::Bytes;
+use radrm_profile::findings::Findings;
 use radrm_profile::model::{Exit, Fit, KIND_COUNT, Kind, Profile, Reason, frameworks};
 use radrm_profile::peak::{gpu_kind_peaks, gpu_peak};
 use serde::{Deserialize, Serialize};
@@ -200,8 +201,43 @@ pub struct GpuPeak {
 }
 
 impl Row {
-    /// The row of a profile.
-    pub fn from_profile(profile: &Profile, profile_path: Option<&Path>) -> Row {
+    /// The row of a run, from its profile and what the analysis of it found. The only way from a profile to a row.
+    #[must_use]
+    pub fn of(profile: &Profile, profile_path: Option<&Path>, findings: &Findings) -> Row {
+        let [smact, smocc, drama] = findings.features.activity().map(|part| part.map(|part| part.0));
+        let row = Row {
+            footprint_bytes: findings.footprint,
+            oom_request_bytes: findings.oom_request,
+            smact_permille: smact,
+            smocc_permille: smocc,
+            drama_permille: drama,
+            ..Row::of_figures(profile, profile_path)
+        };
+        let Some(figures) = &profile.dry_run else { return row };
+        let expected = profile.expected.as_ref();
+        Row {
+            origin: Origin::DryRun,
+            predicted_bytes: expected.map(|expected| expected.bytes),
+            predicted_upper_bytes: expected.and_then(|expected| expected.upper),
+            predicted_confidence_permille: expected
+                .and_then(|expected| expected.confidence)
+                .map(|part| (part * 1000.0).round() as u32),
+            predicted_source: expected.map(|expected| expected.source.clone()),
+            dry_run: dry_run_of(profile),
+            footprint_bytes: figures.gpus.iter().map(|gpu| gpu.held_peak).max(),
+            // Nothing was computed.
+            smact_permille: None,
+            smocc_permille: None,
+            drama_permille: None,
+            host_cpu_milli: None,
+            host_threads: None,
+            host_resident_bytes: None,
+            ..row
+        }
+    }
+
+    /// The figures that a profile has itself.
+    fn of_figures(profile: &Profile, profile_path: Option<&Path>) -> Row {
         let job = &profile.job;
         let states = || profile.processes.iter().map(|process| &process.state);
         let sum = |values: &mut dyn Iterator<Item = u64>| values.fold(0, u64::saturating_add);
@@ -291,6 +327,21 @@ impl Row {
             ..Row::default()
         }
     }
+}
+
+/// What a dry run found on the GPU that needs most; `None` if its figures were withheld.
+#[must_use]
+pub fn dry_run_of(profile: &Profile) -> Option<DryRun> {
+    let figures = profile.dry_run.as_ref()?;
+    let largest = figures.gpus.iter().max_by_key(|gpu| gpu.held_peak).filter(|gpu| gpu.held_peak > 0)?;
+    Some(DryRun {
+        held: Bytes(largest.held_peak),
+        kind: figures.kind(),
+        steps: figures.steps,
+        gpu: largest.name.clone(),
+        framework: framework_list(profile),
+        background: false,
+    })
 }
 
 fn absolute(path: &Path) -> std::path::PathBuf {

@@ -388,7 +388,8 @@ impl Engine {
             };
             if let Some(row) = ended.row() {
                 history::observe(&mut self.calibration, &row);
-                self.outbox.note(Note::Run(Box::new(row)));
+                let features = end.record.take().map(|record| Box::new(record.features));
+                self.outbox.note(Note::Run(Box::new(row), features));
             }
             if !entry.devices.is_empty() && ran_ms > 0 {
                 let span = (at.saturating_sub(ran_ms).min(begin_ms), at);

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use radrm_base::PastRun;
-use radrm_collector::dataset::{PastCourse, ProgramKey, Row, Sharing};
+use radrm_collector::dataset::{Features, PastCourse, ProgramKey, Row, Sharing};
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::Line;
 use radrm_scheduler_core::Signal;
@@ -39,7 +39,7 @@ pub(super) enum Note {
     /// A line of a job's history.
     Line(u64, Line),
     /// A run that has ended, for the dataset.
-    Run(Box<Row>),
+    Run(Box<Row>, Option<Box<Features>>),
     /// Jobs that were seen to share a GPU, for the dataset.
     Sharing(Box<Sharing>),
     /// An attempt that has ended, for the users' accounting.
@@ -73,7 +73,7 @@ impl Note {
             Self::Forget(job) => store::forget(tx, *job),
             Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
             // In the dataset, before this.
-            Self::Run(_) | Self::Sharing(_) => Ok(()),
+            Self::Run(..) | Self::Sharing(_) => Ok(()),
             Self::ForgetRuns => accounting::forget_older(tx),
         }
     }
@@ -139,7 +139,7 @@ impl Outbox {
     /// Earlier runs of a program by a user on a GPU model, the newest first, those among them that are not written yet.
     pub(super) fn past_runs(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastRun> {
         let pending = self.notes.iter().rev().filter_map(|note| match note {
-            Note::Run(row) => Some(row).filter(|row| is_run_of(row, uid, program, model)),
+            Note::Run(row, _) => Some(row).filter(|row| is_run_of(row, uid, program, model)),
             _ => None,
         });
         let mut runs: Vec<PastRun> = pending.filter_map(|row| row.past_run()).collect();
@@ -150,7 +150,7 @@ impl Outbox {
     /// Those of which it is also known what they held early, and that ended well.
     pub(super) fn past_courses(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastCourse> {
         let pending = self.notes.iter().rev().filter_map(|note| match note {
-            Note::Run(row) => Some(row).filter(|row| is_run_of(row, uid, program, model)),
+            Note::Run(row, _) => Some(row).filter(|row| is_run_of(row, uid, program, model)),
             _ => None,
         });
         let mut courses: Vec<PastCourse> = pending.filter_map(|row| row.past_course()).collect();
@@ -178,8 +178,8 @@ impl Outbox {
     fn record(&mut self) {
         self.notes.retain(|note| {
             match note {
-                Note::Run(row) => {
-                    let failed = self.history.add(row).err();
+                Note::Run(row, features) => {
+                    let failed = self.history.add(row, features.as_deref()).err();
                     self.unrecorded = failed.map(|error| format!("a run was not recorded: {error}"));
                 }
                 Note::Sharing(row) => {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     fn run(job: u64, peak: u64) -> Note {
-        Note::Run(Box::new(Row {
+        let row = Row {
             uid: 7,
             gpu_model: Some("m".into()),
             job_id: Some(job),
@@ -299,7 +299,8 @@ mod tests {
             footprint_bytes: Some(peak),
             complete: true,
             ..Row::of_command(&["p".to_owned()], Path::new("/"), 1)
-        }))
+        };
+        Note::Run(Box::new(row), None)
     }
 
     #[test]

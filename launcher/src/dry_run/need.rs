@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use radrm_base::UserId;
 use radrm_collector::dataset::{self, Dataset, ProgramKey};
 use radrm_need::{Asked, DryRun, Evidence, Features, Need, NeedResolver, Trained};
+use radrm_profile::findings::Findings;
 use radrm_profile::model::Expected;
 use radrm_profile::model::dry_run::DryRunFigures;
-use radrm_profile::{Bytes, Profile};
+use radrm_profile::Profile;
 
 use super::NO_BOUND;
 use crate::cli::RowTo;
@@ -48,33 +49,18 @@ impl PartialEq for AskNode {
 
 impl Eq for AskNode {}
 
-/// What a dry run found on the GPU that needs most; `None` if its figures were withheld.
-#[must_use]
-pub fn dry_run(profile: &Profile) -> Option<DryRun> {
-    let figures = profile.dry_run.as_ref()?;
-    let largest = figures.gpus.iter().max_by_key(|gpu| gpu.held_peak).filter(|gpu| gpu.held_peak > 0)?;
-    Some(DryRun {
-        held: Bytes(largest.held_peak),
-        kind: figures.kind(),
-        steps: figures.steps,
-        gpu: largest.name.clone(),
-        framework: dataset::framework_list(profile),
-        background: false,
-    })
-}
-
 /// The need of a program whose dry run succeeded; `None` if the dry run shows none. As for `radrm estimate`, a dataset
 /// that is named is read whatever radrmd knows; without a dataset only the memory model that ships is asked.
 #[must_use]
 pub fn expected(profile: &Profile, to: &RowTo, node: Option<AskNode>) -> Option<Expected> {
     let figures = profile.dry_run.as_ref().filter(|figures| figures.out_of_memory == 0)?;
-    let row = dataset::Row::from_profile(profile, None);
+    let row = dataset::Row::of(profile, None, &Findings::default());
     let job = DryRunJob {
         command: profile.job.command.clone(),
         cwd: PathBuf::from(&profile.job.cwd),
         gpus: row.gpus_requested.unwrap_or(1),
         batch: row.batch,
-        dry_run: dry_run(profile)?,
+        dry_run: dataset::dry_run_of(profile)?,
     };
     let by_node = match to {
         RowTo::Default => node.and_then(|AskNode(ask)| ask(&job)),

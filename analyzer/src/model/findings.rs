@@ -1,14 +1,27 @@
-//! Features of a run's processes, as the dataset keeps them.
+//! What the dataset keeps of a run's analysis.
 
-use radrm_analyzer::{Feature, ProcessSummary, Summary};
-use radrm_collector::dataset::{Features, Figure, ProcessFeatures};
+use radrm_profile::findings::{Features, Figure, Findings, ProcessFeatures};
+
+use super::features::Feature;
+use super::footprint::footprint;
+use super::{ProcessSummary, Summary};
 
 /// Of so many processes, those that launched most, the dataset keeps features.
 const PROCESSES: usize = 16;
 
-/// What the dataset keeps of the processes' features: enough to learn from, and no more however many there are.
+/// Findings of the run that a summary is of.
 #[must_use]
-pub fn of(summary: &Summary) -> Features {
+pub fn findings(summary: &Summary) -> Findings {
+    let needed = footprint(summary);
+    Findings {
+        footprint: needed.oom.or(needed.peak),
+        oom_request: needed.oom_request,
+        features: features(summary),
+    }
+}
+
+/// Features of its processes: enough to learn from, and no more however many there are.
+fn features(summary: &Summary) -> Features {
     let process = |process: &ProcessSummary| {
         let figure = |feature: &Feature| Figure::new(feature.value?, feature.origin);
         let features = process.features.iter().map(|feature| (feature.name.to_owned(), figure(feature)));
@@ -38,7 +51,7 @@ mod tests {
                     process
                 })
                 .collect();
-            of(&Summary::from_profile(&profile))
+            features(&Summary::from_profile(&profile))
         };
         let (few, many) = (kept(3), kept(600));
         assert_eq!((few.processes.len(), few.left_out), (3, 5));
