@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use radrm_scheduler_core::{Action, Event, Evidence, JobId, Outcome, Reason, Signal, Verdict};
+use radrm_scheduler_core::{Action, Event, JobId, Outcome, Reason, Signal, Verdict};
 
 use super::effects::Owner;
-use super::jobs::Seen;
-use super::{Committed, Effect, Engine, Live, Note, Over, arrays, epilog, loaders};
+use super::{Committed, Effect, Engine, Live, arrays, epilog, loaders};
 use crate::accounting::{self, GpuTime};
 use crate::error::DaemonError;
-use crate::history::{self, EndedRun};
-use crate::status::{End, Status};
 use crate::store::{Entry, Stage};
 use crate::supervisor::{self, Fence, Order, User};
-use crate::suspend::{Step, Suspension};
+use crate::suspend::Suspension;
 use crate::watch::Attempt;
 
 /// After a kill, what has not gone is killed again, and then the launcher too.
@@ -289,144 +286,6 @@ impl Engine {
                 live.kill_retries += 1;
                 self.effects.kill_again(supervisor, live.kill_retries >= MAX_KILL_RETRIES);
             }
-        }
-    }
-
-    /// An attempt has ended: its supervisor reported how.
-    pub(super) fn supervisor_ended(&mut self, attempt: Attempt) {
-        let job = attempt.0;
-        let Some(live) = self.jobs.live.remove(&job) else { return };
-        self.effects.reap(attempt);
-        if !self.jobs.is_current(attempt) {
-            return;
-        }
-        let status = match self.effects.status(attempt) {
-            Ok(report) => report.unwrap_or_default().status,
-            Err(error) => {
-                self.health.report("status", error.to_string());
-                // Searched for again, as one of which no supervisor is known.
-                self.jobs.live.insert(job, Live { supervisor: None, ..live });
-                return;
-            }
-        };
-        self.health.resolve("status");
-        self.suspensions.forget(job);
-        let status = Status { supervisor: status.supervisor.or(live.supervisor), ..status };
-        let seen = Seen { first_steps: live.observed.steps.first, host_use: live.host.alone() };
-        self.attempt_over(attempt, status, live.reported, seen);
-    }
-
-    /// An attempt is over: what it left is killed. Its end counts when that is off the GPUs, and it is known that no GPU
-    /// failed under it.
-    pub(super) fn attempt_over(&mut self, attempt: Attempt, status: Status, reported: bool, seen: Seen) {
-        let uid = self.jobs.entries.get(&attempt.0).map(|entry| entry.uid);
-        let killed = self.effects.sweep(attempt, uid, &status);
-        if let Some(over) = self.begin_epilog(Over { attempt, status, reported, killed, seen }) {
-            self.end_unless_doubtful(over);
-        }
-    }
-
-    /// Its end counts now, or when a poll has shown that no GPU is the cause.
-    pub(super) fn end_unless_doubtful(&mut self, over: Over) {
-        if let Some(over) = self.doubt(over) {
-            self.attempt_ended(&over);
-        }
-    }
-
-    /// Reports the end to the scheduler, and keeps what was measured.
-    pub(super) fn attempt_ended(&mut self, over: &Over) {
-        let Over { attempt: (job, attempt), ref status, reported, .. } = *over;
-        let id = JobId(job);
-        if status.program.is_some() && !reported {
-            self.started(job, attempt, status.began_ms);
-        }
-        if status.program.is_none() {
-            self.give_up_together(job);
-        }
-        let end = status.end.clone().unwrap_or_else(|| match status.program {
-            Some(_) => End { signal: Some(libc::SIGKILL), at_ms: self.now.at.0, ..End::default() },
-            // Nothing of it ran.
-            None => End { lost: true, ..End::default() },
-        });
-        let mut end = end;
-        if end.from_log && end.oom == Some(0) {
-            // How much it was is not known: as much as it could have.
-            let entry = self.jobs.entries.get(&job);
-            let first = entry.and_then(|entry| entry.devices.first());
-            let total = self.node.gpus.list.iter().find(|gpu| Some(&gpu.uuid) == first).map(|gpu| gpu.total);
-            end.oom = entry.and_then(|entry| entry.limit).or(total);
-        }
-        let now = self.now.at.0;
-        let mut seen = None;
-        if let Some(entry) = self.jobs.entries.get_mut(&job) {
-            let at = if end.at_ms > 0 { end.at_ms.min(now) } else { now };
-            let mut ran_ms = entry.started_ms.take().map_or(0, |since| at.saturating_sub(since));
-            entry.ran_ms += ran_ms;
-            let suspension = std::mem::take(&mut entry.suspension);
-            end.lost |= suspension.step == Step::Lost;
-            ran_ms += suspension.ran_ms;
-            entry.peak = end.peak.max(entry.peak);
-            // One that ran out of memory says what does not suffice, if the shim saw it.
-            let lacked = matches!(end.outcome(), Outcome::OutOfMemory { evidence: Evidence::Shim, .. });
-            seen = match end.code {
-                Some(0) => end.peak.map(|peak| (peak, true)),
-                _ => end.oom.filter(|_| lacked).map(|least| (least, false)),
-            };
-            let begin_ms = status.program.map_or(at, |_| status.began_ms);
-            let ended = EndedRun {
-                entry,
-                attempt,
-                end: &end,
-                begin_ms,
-                duration_ms: at.saturating_sub(begin_ms),
-                ran_ms,
-                seen,
-                batch: entry.spec.batch_size(),
-                gpus: self.node.names(&entry.devices),
-                first_steps: over.seen.first_steps,
-                host: over.seen.host_use,
-            };
-            if let Some(row) = ended.row() {
-                history::observe(&mut self.calibration, &row);
-                let features = end.record.take().map(|record| Box::new(record.features));
-                self.outbox.note(Note::Run(Box::new(row), features));
-            }
-            if !entry.devices.is_empty() && ran_ms > 0 {
-                let span = (at.saturating_sub(ran_ms).min(begin_ms), at);
-                let time = gpu_time(entry, attempt, span, ran_ms, &self.node.totals(&entry.devices));
-                let out_of_memory = end.oom.is_some();
-                self.outbox.note(Note::Attempt(Box::new(GpuTime { out_of_memory, ..time })));
-            }
-        }
-        self.forget_signal((job, attempt));
-        if let Some(limit) = &end.limited {
-            self.say(job, format!("a request for GPU memory was stopped by {limit}"));
-        }
-        // A job that failed by that has it as its verdict.
-        if let Some(limit) = end.host_oom.filter(|_| end.code == Some(0)) {
-            let limit = radrm_scheduler_core::Bytes(limit);
-            self.say(
-                job,
-                format!("the kernel killed a process of it: its host memory reached {limit} (--mem)"),
-            );
-        }
-        if let Some(sentence) = &end.not_started {
-            self.say(job, format!("{}{sentence}", epilog::NOT_STARTED));
-        }
-        self.touch(job);
-        self.outbox.effect(Effect::Clear((job, attempt)));
-        // What becomes free is given away by what is known then, this end's run included.
-        let ended = self.jobs.entries.get(&job).filter(|_| seen.is_some()).cloned();
-        let pause = ended.is_some() && !self.recovering;
-        if pause {
-            self.step(Event::Paused { paused: true });
-        }
-        self.step(Event::Finished { job: id, attempt, outcome: end.outcome() });
-        if let Some(ended) = ended {
-            self.update_waiting(&ended);
-        }
-        if pause {
-            self.step(Event::Paused { paused: false });
         }
     }
 

@@ -13,6 +13,7 @@ mod core;
 mod dry_runs;
 mod early;
 mod effects;
+mod ended;
 mod entries;
 mod epilog;
 mod health;

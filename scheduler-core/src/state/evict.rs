@@ -10,7 +10,7 @@ use crate::queue::{Queue, key};
 use crate::reason::Reason;
 use crate::reserve::predictable;
 use crate::settings::{Memory, Settings};
-use crate::state::record::{Image, Phase, Record, Step, Stop, after_slot};
+use crate::state::record::{Image, Importance, Phase, Record, Step, Stop, after_slot};
 use crate::units::{Bytes, Millis};
 
 /// A restore that did not work is tried again after this.
@@ -38,8 +38,25 @@ fn grace(record: &Record, step: Step, settings: &Settings) -> Millis {
     }
 }
 
-/// Jobs that would have to leave a device, and how important the most important of them is.
-type Victims = (Option<(i32, std::cmp::Reverse<(Millis, JobId)>)>, usize, usize, Vec<JobId>);
+/// A device that a job would have once others have left it. Of two the lower one costs less.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ClearedDevice {
+    /// Importance of the most important job that leaves.
+    highest: Option<Importance>,
+    /// Number of jobs that leave.
+    count: usize,
+    /// Index of the device.
+    device: usize,
+    /// Jobs that leave.
+    evicted: Vec<JobId>,
+}
+
+impl ClearedDevice {
+    /// Cost of the costliest of these devices.
+    fn highest_cost(devices: &[Self]) -> Option<(Option<Importance>, usize)> {
+        devices.iter().map(|device| (device.highest, device.count)).max()
+    }
+}
 
 impl State {
     /// Asks a job to stop, beginning with a step; a later call may only be firmer.
@@ -353,10 +370,10 @@ impl State {
         }
         let ask = self.ask_of(head);
         let mut scratch = std::mem::take(&mut self.scratch);
-        let mut best: Option<(usize, Vec<Victims>)> = None;
+        let mut best: Option<(usize, Vec<ClearedDevice>)> = None;
         for (index, node) in self.nodes.iter().enumerate() {
             let host = node.host.effect(ask.host_use, ask.priority);
-            let mut places: Vec<Victims> = Vec::new();
+            let mut places: Vec<ClearedDevice> = Vec::new();
             for &at in &node.devices {
                 let dev = &self.devices[at];
                 if dev.drained || !eligible(dev, &ask) {
@@ -377,8 +394,12 @@ impl State {
                     // Where a monitor decides, only an empty device surely has room.
                     let sure = predictable(&self.settings) || stay.clone().next().is_none();
                     if sure && joins(&self.settings, dev, stay, &ask, &host, &mut scratch).is_ok() {
-                        let most = gone.iter().map(|record| record.importance()).max();
-                        places.push((most, count, at, gone.iter().map(|record| record.job.id).collect()));
+                        places.push(ClearedDevice {
+                            highest: gone.iter().map(|record| record.importance()).max(),
+                            count,
+                            device: at,
+                            evicted: gone.iter().map(|record| record.job.id).collect(),
+                        });
                         break;
                     }
                 }
@@ -388,15 +409,15 @@ impl State {
             }
             places.sort();
             places.truncate(ask.gpus);
-            let worst = |places: &[Victims]| places.iter().map(|place| (place.0, place.1)).max();
-            if best.as_ref().is_none_or(|(_, best)| worst(&places) < worst(best)) {
+            let cost = ClearedDevice::highest_cost;
+            if best.as_ref().is_none_or(|(_, best)| cost(&places) < cost(best)) {
                 best = Some((index, places));
             }
         }
         self.scratch = scratch;
         let Some((node, places)) = best else { return };
         let victims: std::collections::BTreeSet<JobId> =
-            places.iter().flat_map(|place| place.3.iter().copied()).collect();
+            places.iter().flat_map(|place| place.evicted.iter().copied()).collect();
         // Where the host lacks room until others leave, too, the head would not start by this: the victims would be
         // started again before it, and again asked to leave.
         let mut blockers = victims.clone();
@@ -404,7 +425,7 @@ impl State {
         {
             return;
         }
-        let mut devices: Vec<usize> = places.iter().map(|place| place.2).collect();
+        let mut devices: Vec<usize> = places.iter().map(|place| place.device).collect();
         devices.sort_unstable();
         self.reservation = Some(self.reservation(ask, node, devices, blockers));
         for victim in victims {

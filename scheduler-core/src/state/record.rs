@@ -21,6 +21,9 @@ use crate::target::TargetObservation;
 use crate::units::{Bytes, Millis, Permille};
 use radrm_need::Need;
 
+/// Importance of a job among those that may be evicted: priority, then the earlier submission.
+pub(crate) type Importance = (i32, std::cmp::Reverse<(Millis, JobId)>);
+
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -303,7 +306,7 @@ impl Record {
     }
 
     /// Who gives way first: lower priority, then later submitted.
-    pub(crate) fn importance(&self) -> (i32, std::cmp::Reverse<(Millis, JobId)>) {
+    pub(crate) fn importance(&self) -> Importance {
         (self.job.priority, std::cmp::Reverse((self.job.submitted, self.job.id)))
     }
 

@@ -1,0 +1,169 @@
+//! The end of an attempt: what its supervisor reported, what is kept of it, and what the scheduler learns.
+
+use radrm_scheduler_core::{Bytes, Event, Evidence, JobId, Outcome};
+
+use super::actions::gpu_time;
+use super::jobs::Seen;
+use super::{Effect, Engine, Live, Note, Over, epilog};
+use crate::accounting::GpuTime;
+use crate::history::{self, EndedRun};
+use crate::status::{End, Status};
+use crate::suspend::Step;
+use crate::watch::Attempt;
+
+impl Engine {
+    /// An attempt has ended: its supervisor reported how.
+    pub(super) fn supervisor_ended(&mut self, attempt: Attempt) {
+        let job = attempt.0;
+        let Some(live) = self.jobs.live.remove(&job) else { return };
+        self.effects.reap(attempt);
+        if !self.jobs.is_current(attempt) {
+            return;
+        }
+        let status = match self.effects.status(attempt) {
+            Ok(report) => report.unwrap_or_default().status,
+            Err(error) => {
+                self.health.report("status", error.to_string());
+                // Searched for again, as one of which no supervisor is known.
+                self.jobs.live.insert(job, Live { supervisor: None, ..live });
+                return;
+            }
+        };
+        self.health.resolve("status");
+        self.suspensions.forget(job);
+        let status = Status { supervisor: status.supervisor.or(live.supervisor), ..status };
+        let seen = Seen { first_steps: live.observed.steps.first, host_use: live.host.alone() };
+        self.attempt_over(attempt, status, live.reported, seen);
+    }
+
+    /// An attempt is over: what it left is killed. Its end counts when that is off the GPUs, and it is known that no GPU
+    /// failed under it.
+    pub(super) fn attempt_over(&mut self, attempt: Attempt, status: Status, reported: bool, seen: Seen) {
+        let uid = self.jobs.entries.get(&attempt.0).map(|entry| entry.uid);
+        let killed = self.effects.sweep(attempt, uid, &status);
+        if let Some(over) = self.begin_epilog(Over { attempt, status, reported, killed, seen }) {
+            self.end_unless_doubtful(over);
+        }
+    }
+
+    /// Its end counts now, or when a poll has shown that no GPU is the cause.
+    pub(super) fn end_unless_doubtful(&mut self, over: Over) {
+        if let Some(over) = self.doubt(over) {
+            self.attempt_ended(&over);
+        }
+    }
+
+    /// Reports the end to the scheduler, and keeps what was measured.
+    pub(super) fn attempt_ended(&mut self, over: &Over) {
+        let Over { attempt: (job, attempt), ref status, reported, .. } = *over;
+        if status.program.is_some() && !reported {
+            self.started(job, attempt, status.began_ms);
+        }
+        if status.program.is_none() {
+            self.give_up_together(job);
+        }
+        let mut end = self.end_of(job, status);
+        let bounds_need = self.keep_run(over, &mut end);
+        self.forget_signal((job, attempt));
+        self.say_end(job, &end);
+        self.touch(job);
+        self.outbox.effect(Effect::Clear((job, attempt)));
+        self.finish((job, attempt), end.outcome(), bounds_need);
+    }
+
+    /// How an attempt ended, also where its supervisor could not say.
+    fn end_of(&self, job: u64, status: &Status) -> End {
+        let mut end = status.end.clone().unwrap_or_else(|| match status.program {
+            Some(_) => End { signal: Some(libc::SIGKILL), at_ms: self.now.at.0, ..End::default() },
+            // Nothing of it ran.
+            None => End { lost: true, ..End::default() },
+        });
+        if end.from_log && end.oom == Some(0) {
+            // How much it was is not known: as much as it could have.
+            let entry = self.jobs.entries.get(&job);
+            let first = entry.and_then(|entry| entry.devices.first());
+            let total = self.node.gpus.list.iter().find(|gpu| Some(&gpu.uuid) == first).map(|gpu| gpu.total);
+            end.oom = entry.and_then(|entry| entry.limit).or(total);
+        }
+        end
+    }
+
+    /// Keeps the time and the figures of an attempt. Returns true if it bounds the need of later runs.
+    fn keep_run(&mut self, over: &Over, end: &mut End) -> bool {
+        let (Over { attempt: (job, attempt), status, .. }, now) = (over, self.now.at.0);
+        let Some(entry) = self.jobs.entries.get_mut(job) else { return false };
+        let at = if end.at_ms > 0 { end.at_ms.min(now) } else { now };
+        let mut ran_ms = entry.started_ms.take().map_or(0, |since| at.saturating_sub(since));
+        entry.ran_ms += ran_ms;
+        let suspension = std::mem::take(&mut entry.suspension);
+        end.lost |= suspension.step == Step::Lost;
+        ran_ms += suspension.ran_ms;
+        entry.peak = end.peak.max(entry.peak);
+        // One that ran out of memory says what does not suffice, if the shim saw it.
+        let lacked = matches!(end.outcome(), Outcome::OutOfMemory { evidence: Evidence::Shim, .. });
+        let seen = match end.code {
+            Some(0) => end.peak.map(|peak| (peak, true)),
+            _ => end.oom.filter(|_| lacked).map(|least| (least, false)),
+        };
+        let begin_ms = status.program.map_or(at, |_| status.began_ms);
+        let ended = EndedRun {
+            entry,
+            attempt: *attempt,
+            end,
+            begin_ms,
+            duration_ms: at.saturating_sub(begin_ms),
+            ran_ms,
+            seen,
+            batch: entry.spec.batch_size(),
+            gpus: self.node.names(&entry.devices),
+            first_steps: over.seen.first_steps,
+            host: over.seen.host_use,
+        };
+        if let Some(row) = ended.row() {
+            history::observe(&mut self.calibration, &row);
+            let features = end.record.take().map(|record| Box::new(record.features));
+            self.outbox.note(Note::Run(Box::new(row), features));
+        }
+        if !entry.devices.is_empty() && ran_ms > 0 {
+            let span = (at.saturating_sub(ran_ms).min(begin_ms), at);
+            let time = gpu_time(entry, *attempt, span, ran_ms, &self.node.totals(&entry.devices));
+            let out_of_memory = end.oom.is_some();
+            self.outbox.note(Note::Attempt(Box::new(GpuTime { out_of_memory, ..time })));
+        }
+        seen.is_some()
+    }
+
+    /// Adds to the job's history what its end does not say by itself.
+    fn say_end(&mut self, job: u64, end: &End) {
+        if let Some(limit) = &end.limited {
+            self.say(job, format!("a request for GPU memory was stopped by {limit}"));
+        }
+        // A job that failed by that has it as its verdict.
+        if let Some(limit) = end.host_oom.filter(|_| end.code == Some(0)) {
+            let limit = Bytes(limit);
+            self.say(
+                job,
+                format!("the kernel killed a process of it: its host memory reached {limit} (--mem)"),
+            );
+        }
+        if let Some(sentence) = &end.not_started {
+            self.say(job, format!("{}{sentence}", epilog::NOT_STARTED));
+        }
+    }
+
+    /// Reports the end to the scheduler. What becomes free is given away by what is known then, this run included.
+    fn finish(&mut self, (job, attempt): Attempt, outcome: Outcome, bounds_need: bool) {
+        let ended = self.jobs.entries.get(&job).filter(|_| bounds_need).cloned();
+        let pause = ended.is_some() && !self.recovering;
+        if pause {
+            self.step(Event::Paused { paused: true });
+        }
+        self.step(Event::Finished { job: JobId(job), attempt, outcome });
+        if let Some(ended) = ended {
+            self.update_waiting(&ended);
+        }
+        if pause {
+            self.step(Event::Paused { paused: false });
+        }
+    }
+}
