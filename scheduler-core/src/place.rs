@@ -8,7 +8,7 @@ use crate::device::{Device, DeviceId};
 use crate::host::HostEffect;
 use crate::interference::{Activity, Companies, Predictor, Program, Resident as Neighbour};
 use crate::job::{HostNeed, JobId};
-use crate::policy::{Candidate, Company, Fit, Progress};
+use crate::policy::{Candidate, Company, DeviceUse, Fit, Progress};
 use crate::reason::Wait;
 use crate::settings::{Memory, Settings};
 use crate::units::{Bytes, Millis, Permille};
@@ -138,7 +138,7 @@ pub(crate) fn joins<'a>(
     if jobs == 0 {
         return Ok(settings.policy.rules().idle(host));
     }
-    let alone = ask.whole || whole || !dev.spec.shared || !settings.policy.rules().shares();
+    let alone = ask.whole || whole || !dev.spec.shared || !settings.policy.shares();
     if alone || jobs >= u32::from(settings.preconditions.most_jobs) {
         return Err(Wait::Idle);
     }
@@ -153,7 +153,7 @@ pub(crate) fn joins<'a>(
             return Err(Wait::Memory { need: if ask.half_empty { need.max(half) } else { need }, free });
         }
     }
-    if !settings.policy.rules().predicts() {
+    if !settings.policy.predicts() {
         return Ok(Progress { gain: 0, speed: 0, slowest: 0 });
     }
     let Scratch { jobs, protected, claims, after, companies } = scratch;
@@ -162,7 +162,7 @@ pub(crate) fn joins<'a>(
     jobs.push(Neighbour { program: ask.program, activity: ask.activity });
     protected.clear();
     claims.clear();
-    if settings.policy.rules().slices() {
+    if settings.policy.rules().device_use() == DeviceUse::Sliced {
         claims.extend(residents.clone().map(|resident| resident.claim));
         claims.push(ask.claim.unwrap_or(dev.spec.capacity));
     }

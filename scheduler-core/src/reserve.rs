@@ -227,7 +227,7 @@ impl State {
         scratch: &mut Scratch,
     ) -> bool {
         // What is only assumed of a job may turn out to leave too little.
-        let assumed = self.settings.policy.rules().predicts()
+        let assumed = self.settings.policy.predicts()
             && self.jobs.get(&ask.job).is_none_or(|record| record.job.activity.is_none());
         if !predictable(&self.settings) || whole || assumed {
             return false;

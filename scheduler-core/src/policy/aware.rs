@@ -1,6 +1,6 @@
 //! `aware`: the place where the devices get most done in sum, by memory fit and predicted slowdown together.
 
-use super::{Candidate, Company, Fit, Progress, Rules, signed};
+use super::{Candidate, Company, DecidedBy, Fit, Progress, Rules, signed};
 use crate::host::HostEffect;
 use crate::reason::{Score, Wait};
 use crate::units::Permille;
@@ -22,8 +22,8 @@ impl Rules for Aware {
         Fit { rank: (-(i64::from(progress.gain) / STEP), tight, place.id), score }
     }
 
-    fn predicts(&self) -> bool {
-        true
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Prediction
     }
 
     /// A job always may have an idle device: it waits for none of the host. Of several nodes the one whose cores are free comes first.

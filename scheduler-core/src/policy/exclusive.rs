@@ -1,6 +1,6 @@
 //! `exclusive`: each job has its devices to itself.
 
-use super::{Candidate, Fit, Rules};
+use super::{Candidate, DeviceUse, Fit, Rules};
 use crate::reason::Score;
 use crate::settings::Settings;
 use crate::units::Millis;
@@ -12,8 +12,8 @@ impl Rules for Exclusive {
         Fit { rank: (0, 0, place.id), score: Score::Idle }
     }
 
-    fn shares(&self) -> bool {
-        false
+    fn device_use(&self) -> DeviceUse {
+        DeviceUse::Exclusive
     }
 
     fn as_published(&self, settings: &mut Settings) {

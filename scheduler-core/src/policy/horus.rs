@@ -4,7 +4,7 @@
 //! a GPU while their predicted utilisations and memory fit, where the cost (utilisation) is lowest. Its predictor of
 //! utilisation is not public: SM activity stands for it here.
 
-use super::{CROWDED, Candidate, Company, Fit, Progress, Rules, at_once};
+use super::{CROWDED, Candidate, Company, DecidedBy, Fit, Progress, Rules, at_once};
 use crate::reason::Wait;
 use crate::settings::Settings;
 
@@ -15,8 +15,8 @@ impl Rules for Horus {
         place.by_room()
     }
 
-    fn predicts(&self) -> bool {
-        true
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Prediction
     }
 
     fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {

@@ -4,7 +4,7 @@
 //! The published decision tree that scores a job from its utilisations was trained on data that is not at hand: thirds of
 //! SM activity stand for it, set before any replay was seen.
 
-use super::{CROWDED, Candidate, Company, Fit, Progress, Rules, at_once, shortest_first};
+use super::{CROWDED, Candidate, Company, DecidedBy, Fit, Progress, Rules, at_once, shortest_first};
 use crate::interference::Activity;
 use crate::reason::Wait;
 use crate::settings::Settings;
@@ -29,8 +29,8 @@ impl Rules for Lucid {
         place.by_room()
     }
 
-    fn predicts(&self) -> bool {
-        true
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Prediction
     }
 
     fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {

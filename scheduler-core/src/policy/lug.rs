@@ -1,6 +1,6 @@
 //! `lug`: least utilised GPU first. Among equally busy devices, which idle ones are, the one with fewer jobs.
 
-use super::{Candidate, Fit, Rules};
+use super::{Candidate, DecidedBy, Fit, Rules};
 use crate::reason::Score;
 
 pub(super) struct Lug;
@@ -11,7 +11,7 @@ impl Rules for Lug {
         Fit { rank: (i64::from(place.smact.0), jobs, place.id), score: Score::Busy { smact: place.smact } }
     }
 
-    fn reads_load(&self) -> bool {
-        true
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Load
     }
 }

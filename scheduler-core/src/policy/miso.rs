@@ -8,7 +8,7 @@
 //! division, for which jobs write checkpoints.
 
 use super::company::progress;
-use super::{CROWDED, Candidate, Company, Fit, Progress, Rules, at_once};
+use super::{CROWDED, Candidate, Company, DecidedBy, DeviceUse, Fit, Progress, Rules, at_once};
 use crate::interference::Activity;
 use crate::reason::{Score, Wait};
 use crate::settings::Settings;
@@ -94,12 +94,12 @@ impl Rules for Miso {
         Fit { rank: (jobs, -i64::from(place.progress.gain), place.id), score }
     }
 
-    fn predicts(&self) -> bool {
-        true
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Prediction
     }
 
-    fn slices(&self) -> bool {
-        true
+    fn device_use(&self) -> DeviceUse {
+        DeviceUse::Sliced
     }
 
     fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {

@@ -28,20 +28,46 @@ use crate::reason::{Score, Wait};
 use crate::settings::{Memory, Settings, Unknown};
 use crate::units::{Bytes, Millis, Permille};
 
+/// What the choice among devices rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DecidedBy {
+    /// What each device has free.
+    FreeMemory,
+    /// The measured load of each device.
+    Load,
+    /// The turn, which passes on to the next device with each job.
+    Turn,
+    /// What jobs do to each other: [`Rules::judge`] predicts it.
+    Prediction,
+}
+
+/// How many jobs a device has at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceUse {
+    /// One.
+    Exclusive,
+    /// One, which is taken off for others: a replay takes all jobs for ones that can be suspended.
+    Preemptive,
+    /// Several.
+    Shared,
+    /// Several, each on a slice that is made for the company that it has: [`Company::claims`] are there then.
+    Sliced,
+}
+
 /// What makes a policy different from others. The provided methods are those of a policy that shares devices and
 /// looks at what each one has free.
 pub(crate) trait Rules: Sync {
     /// How good a place is that would do: of several, the lowest rank is taken.
     fn rank(&self, place: &Candidate) -> Fit;
 
-    /// Whether jobs share devices.
-    fn shares(&self) -> bool {
-        true
+    /// What the choice rests on.
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::FreeMemory
     }
 
-    /// Whether what jobs do to each other decides: [`Rules::judge`] is asked then.
-    fn predicts(&self) -> bool {
-        false
+    /// How many jobs a device has.
+    fn device_use(&self) -> DeviceUse {
+        DeviceUse::Shared
     }
 
     /// What the jobs of a device get done with the newcomer by this policy's own estimate, or why it may not join them.
@@ -55,31 +81,6 @@ pub(crate) trait Rules: Sync {
     /// What a device without jobs gets done with the newcomer.
     fn idle(&self, _host: &HostEffect) -> Progress {
         Progress::ALONE
-    }
-
-    /// Whether the turn passes on to the next device with each job.
-    fn rotates(&self) -> bool {
-        false
-    }
-
-    /// Whether jobs are taken off their devices for others: a replay then takes all jobs for ones that can be suspended.
-    fn preempts(&self) -> bool {
-        false
-    }
-
-    /// Whether each job has a slice of its device that is made for the company it has: [`Company::claims`] are there then.
-    fn slices(&self) -> bool {
-        false
-    }
-
-    /// Whether the measured load of a device decides.
-    fn reads_load(&self) -> bool {
-        false
-    }
-
-    /// Whether it is one of the thesis's.
-    fn is_thesis(&self) -> bool {
-        !self.predicts()
     }
 
     /// Where its published form is another than that of most, see [`Settings::published`].
@@ -182,10 +183,21 @@ fn signed(bytes: Bytes) -> i64 {
 }
 
 impl Policy {
-    /// Whether it is one of the thesis's (RAD-RM), and not of another system or this one's own.
+    /// Whether it is one of the thesis's (RAD-RM), and not of another system or this one's own: those predict, or take
+    /// jobs off their devices.
     #[must_use]
     pub fn is_thesis(self) -> bool {
-        self.rules().is_thesis()
+        !self.predicts() && self.rules().device_use() != DeviceUse::Preemptive
+    }
+
+    /// Returns true if what jobs do to each other decides.
+    pub(crate) fn predicts(self) -> bool {
+        self.rules().decided_by() == DecidedBy::Prediction
+    }
+
+    /// Returns true if jobs share devices.
+    pub(crate) fn shares(self) -> bool {
+        matches!(self.rules().device_use(), DeviceUse::Shared | DeviceUse::Sliced)
     }
 
     pub(crate) fn rules(self) -> &'static dyn Rules {

@@ -1,6 +1,6 @@
 //! `mug`: most utilised GPU first.
 
-use super::{Candidate, Fit, Rules};
+use super::{Candidate, DecidedBy, Fit, Rules};
 use crate::reason::Score;
 
 pub(super) struct Mug;
@@ -10,7 +10,7 @@ impl Rules for Mug {
         Fit { rank: (-i64::from(place.smact.0), 0, place.id), score: Score::Busy { smact: place.smact } }
     }
 
-    fn reads_load(&self) -> bool {
-        true
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Load
     }
 }

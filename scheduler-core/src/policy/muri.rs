@@ -7,7 +7,7 @@
 //! `max(a, 1 - b) + max(1 - a, b)` of that of each alone. Muri-S, with run times known; its grouping by matching over the
 //! whole queue is placement one by one here.
 
-use super::{CROWDED, Candidate, Company, Fit, Progress, Rules, at_once, shortest_first};
+use super::{CROWDED, Candidate, Company, DecidedBy, Fit, Progress, Rules, at_once, shortest_first};
 use crate::reason::Wait;
 use crate::settings::Settings;
 use crate::units::Permille;
@@ -19,8 +19,8 @@ impl Rules for Muri {
         place.by_gain()
     }
 
-    fn predicts(&self) -> bool {
-        true
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Prediction
     }
 
     fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {

@@ -1,6 +1,6 @@
 //! `round-robin`: one device after the other, whatever is on it.
 
-use super::{Candidate, Fit, Rules};
+use super::{Candidate, DecidedBy, Fit, Rules};
 use crate::reason::Score;
 use crate::settings::{Memory, Settings};
 
@@ -11,8 +11,8 @@ impl Rules for RoundRobin {
         Fit { rank: (0, 0, i64::try_from(place.turn).unwrap_or(i64::MAX)), score: Score::Turn }
     }
 
-    fn rotates(&self) -> bool {
-        true
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Turn
     }
 
     fn as_published(&self, settings: &mut Settings) {

@@ -7,7 +7,7 @@
 //! that wait for long (off by default there), placement by the skew of a model's tensors (all GPUs of a machine are alike
 //! here), and what a checkpoint costs: a replay takes all jobs for ones that can be suspended.
 
-use super::{Candidate, Fit, Rules, at_once};
+use super::{Candidate, DeviceUse, Fit, Rules, at_once};
 use crate::reason::Score;
 use crate::settings::Settings;
 use crate::units::Millis;
@@ -22,16 +22,8 @@ impl Rules for Tiresias {
         Fit { rank: (0, 0, place.id), score: Score::Idle }
     }
 
-    fn shares(&self) -> bool {
-        false
-    }
-
-    fn preempts(&self) -> bool {
-        true
-    }
-
-    fn is_thesis(&self) -> bool {
-        false
+    fn device_use(&self) -> DeviceUse {
+        DeviceUse::Preemptive
     }
 
     fn as_published(&self, settings: &mut Settings) {

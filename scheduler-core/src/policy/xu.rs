@@ -6,7 +6,7 @@
 //! 163 pairs on an A100 40 GB (error .062, in sample); of several neighbours what each one takes adds up.
 
 use super::company::progress;
-use super::{CROWDED, Candidate, Company, Fit, Progress, Rules, at_once};
+use super::{CROWDED, Candidate, Company, DecidedBy, Fit, Progress, Rules, at_once};
 use crate::interference::Activity;
 use crate::reason::Wait;
 use crate::settings::Settings;
@@ -34,8 +34,8 @@ impl Rules for Xu {
         place.by_gain()
     }
 
-    fn predicts(&self) -> bool {
-        true
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Prediction
     }
 
     fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {

@@ -66,7 +66,7 @@ impl State {
         let largest = self.largest(job.model.as_deref());
         let need = job.need.as_ref()?.upper;
         let whole = record.ask(&self.settings, largest).whole && job.gpus > 0 && !job.exclusive;
-        let shares = self.settings.policy.rules().shares();
+        let shares = self.settings.policy.shares();
         (whole && shares).then_some(Oversized { need, largest, gpus: job.gpus })
     }
 
@@ -180,7 +180,7 @@ impl State {
         if ask.share > 1000 {
             return Some(Impossible::Share);
         }
-        if ask.sharers > 1 && !self.settings.policy.rules().shares() {
+        if ask.sharers > 1 && !self.settings.policy.shares() {
             return Some(Impossible::Unshared);
         }
         let fits = |node: &NodeState| {

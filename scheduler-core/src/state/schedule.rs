@@ -5,7 +5,7 @@ use crate::action::{Action, Decision};
 use crate::host::HostEffect;
 use crate::job::JobId;
 use crate::place::{Ask, Dev, admits, rank};
-use crate::policy::{Fit, Progress};
+use crate::policy::{DecidedBy, Fit, Progress};
 use crate::reason::{Reason, Score, Wait};
 use crate::reserve::Reservation;
 use crate::settings::Memory;
@@ -276,14 +276,14 @@ impl State {
         let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
         let retry = record.rung(&self.settings) == Some(crate::ladder::Rung::Exclusive);
         let joinable = retry && self.settings.recovery.joinable && !record.job.exclusive;
-        let whole = (ask.whole && !joinable) || !self.settings.policy.rules().shares();
+        let whole = (ask.whole && !joinable) || !self.settings.policy.shares();
         let reserved = if whole { None } else { Some(ask.claim.unwrap_or(Bytes::ZERO)) };
         // A job of unknown need that ran out of memory is known to need more than that.
         let enforce = record.job.need.as_ref().map_or(record.floor > Bytes::ZERO, |need| need.enforce);
         let limit = reserved.filter(|_| self.settings.memory == Memory::Reserved && enforce);
         if place.devices.is_empty() {
             self.host_jobs.insert(id, place.host);
-        } else if self.settings.policy.rules().rotates() && !self.idle_only {
+        } else if self.settings.policy.rules().decided_by() == DecidedBy::Turn && !self.idle_only {
             self.cursor = place.devices.last().map_or(0, |at| at + 1);
         }
         // The devices of a group are its own.
@@ -376,14 +376,14 @@ impl<'a> Search<'a> {
         let state = self.state;
         let dev = &state.devices[at];
         if let Some(kept) = self.kept {
-            let whole = self.ask.whole || !state.settings.policy.rules().shares();
+            let whole = self.ask.whole || !state.settings.policy.shares();
             if !state.leaves_room(kept, at, &self.ask, whole, self.limit, &mut self.scratch) {
                 return self.blocked(Wait::Reserved { job: kept.ask.job });
             }
         }
         let count = state.devices.len();
         let distance = (at + count - state.cursor % count) % count;
-        let idle_beside = if state.settings.policy.rules().predicts() && dev.residents.is_empty() {
+        let idle_beside = if state.settings.policy.predicts() && dev.residents.is_empty() {
             self.idle_on(dev.node)
         } else {
             0
@@ -417,7 +417,7 @@ impl<'a> Search<'a> {
     fn all(&mut self) -> Option<Place> {
         // Nothing beats an idle device under `aware`, and a large cluster has many: they are
         // considered first, and the others only if there are not enough.
-        if self.state.settings.policy.rules().predicts()
+        if self.state.settings.policy.predicts()
             && let Some(place) = self.nodes(|dev| dev.residents.is_empty())
         {
             return Some(place);

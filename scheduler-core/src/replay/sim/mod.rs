@@ -16,6 +16,7 @@ use crate::event::Event;
 use crate::interference::Activity;
 use crate::job::JobId;
 use crate::outcome::Outcome;
+use crate::policy::DecidedBy;
 use crate::replay::events::Entry;
 use crate::replay::model::Model;
 use crate::replay::report::{Bar, JobResult, Report};
@@ -199,7 +200,7 @@ impl<'a> Sim<'a> {
         let settings = options.settings.clone();
         let monitored = settings.memory == Memory::Observed
             || settings.preconditions.smact.is_some()
-            || settings.policy.rules().reads_load();
+            || settings.policy.rules().decided_by() == DecidedBy::Load;
         let mut sim = Self {
             trace,
             options,
@@ -442,7 +443,7 @@ impl<'a> Sim<'a> {
         self.show_suspend(job);
         self.population_changed(job);
         let unknown = self.state.job(JobId(job.into())).is_some_and(|view| view.job.activity.is_none());
-        if self.model.read > Millis::ZERO && unknown && self.options.settings.policy.rules().predicts() {
+        if self.model.read > Millis::ZERO && unknown && self.options.settings.policy.predicts() {
             self.push(self.now.plus(self.model.read), What::Read { job, attempt });
         }
     }

@@ -48,7 +48,7 @@ impl Sim<'_> {
     pub(super) fn learns_sharing(&self) -> bool {
         self.options.knowledge == Knowledge::Learned
             && self.model.read > Millis::ZERO
-            && self.options.settings.policy.rules().predicts()
+            && self.options.settings.policy.predicts()
     }
 
     /// The jobs on a device have run beside each other for a while: their launch rates against those of earlier runs

@@ -4,6 +4,7 @@ use super::{Sim, What};
 use crate::device::DeviceId;
 use crate::event::Event;
 use crate::job::{JobId, Preemption};
+use crate::policy::DeviceUse;
 use crate::units::Millis;
 
 impl Sim<'_> {
@@ -18,7 +19,7 @@ impl Sim<'_> {
     /// How a job gives its devices back: as the trace states it, but under a policy that takes devices back by being suspended.
     pub(super) fn preemption(&self, job: u32) -> Preemption {
         let from = self.trace[job as usize].preemption;
-        match self.options.settings.policy.rules().preempts() {
+        match self.options.settings.policy.rules().device_use() == DeviceUse::Preemptive {
             true => Preemption { allowed: true, suspend: Ok(()), ..from },
             false => from,
         }

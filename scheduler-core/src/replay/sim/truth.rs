@@ -2,7 +2,7 @@
 
 use super::Sim;
 use crate::interference::{Activity, Program};
-use crate::policy::best_slices;
+use crate::policy::{DeviceUse, best_slices};
 use crate::replay::rng::Rng;
 use crate::units::Permille;
 
@@ -27,7 +27,7 @@ impl Sim<'_> {
         caps: &[f64],
         speeds: &mut Vec<f64>,
     ) {
-        if self.options.settings.policy.rules().slices()
+        if self.options.settings.policy.rules().device_use() == DeviceUse::Sliced
             && let Some(found) = self.on_slices(at, jobs, activities)
         {
             *speeds = found;
