@@ -2,7 +2,7 @@
 
 pub mod after;
 pub mod array;
-mod asked;
+pub mod asked;
 mod bounds;
 pub mod connection;
 mod error;

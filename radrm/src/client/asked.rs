@@ -1,37 +1,27 @@
 //! What was asked for with a job, for people.
 
 use radrm_base::signal;
+use radrm_protocol::asked::OptionValue;
 use radrm_protocol::wire::Asked;
 
 use super::text::{bytes, time};
 
 /// The options of `radrm submit` that say it, with their values.
 pub(super) fn text(asked: &Asked) -> String {
-    let percent = |parts: u32| format!("{}%", f64::from(parts) / 10.0);
-    // The upper bound of an estimate that has none of its own is the estimate.
-    let upper = asked.gpu_mem_upper.filter(|upper| Some(*upper) != asked.gpu_mem_estimate);
-    let options = [
-        ("--gpu-mem", asked.gpu_mem.map(bytes)),
-        ("--gpu-mem-estimate", asked.gpu_mem_estimate.map(bytes)),
-        ("--gpu-mem-upper", upper.map(bytes)),
-        ("--fixed-shapes", asked.fixed_shapes.then(String::new)),
-        ("--gpu-share", asked.gpu_share.map(percent)),
-        ("--latency", asked.latency.clone()),
-        ("--min-speed", asked.min_speed.map(|speed| (f64::from(speed) / 1000.0).to_string())),
-        ("--mps", asked.mps.then(String::new)),
-        ("--exclusive", asked.exclusive.then(String::new)),
-        ("--gpu-model", asked.gpu_model.clone()),
-        ("--attempts", asked.attempts.map(|count| count.to_string())),
-        ("--preemptible", asked.preemptible.then(String::new)),
-        ("--slot", asked.slot_ms.map(time)),
-        ("--expected", asked.expected_ms.map(time)),
-        ("--checkpoint-signal", asked.checkpoint_signal.map(signal::name)),
-        ("--grace", asked.grace_ms.map(time)),
-        ("--batch-size", asked.batch_size.map(|size| size.to_string())),
-        ("--after", (!asked.after.is_empty()).then(|| asked.after.join(" --after "))),
-    ];
-    let said = options.into_iter().filter_map(|(name, value)| Some((name, value?)));
-    let words = said.map(|(name, value)| format!("{name} {value}").trim_end().to_owned());
+    let words = asked.options().into_iter().map(|(option, value)| {
+        let value = match value {
+            OptionValue::Switch => return option.to_owned(),
+            OptionValue::Bytes(amount) => bytes(amount),
+            OptionValue::Time(ms) => time(ms),
+            OptionValue::Percent(parts) => format!("{}%", f64::from(parts) / 10.0),
+            OptionValue::Part(parts) => (f64::from(parts) / 1000.0).to_string(),
+            OptionValue::Signal(number) => signal::name(number),
+            OptionValue::Count(count) => count.to_string(),
+            OptionValue::Text(text) => text,
+            OptionValue::Texts(texts) => texts.join(&format!(" {option} ")),
+        };
+        format!("{option} {value}")
+    });
     words.collect::<Vec<_>>().join(", ")
 }
 
