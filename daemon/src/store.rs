@@ -41,7 +41,8 @@ impl Stage {
     }
 
     fn of(name: &str) -> Self {
-        Self::ALL.into_iter().find(|stage| stage.state().as_str() == name).unwrap_or_default()
+        let state = JobState::parse(name);
+        Self::ALL.into_iter().find(|stage| state == Some(stage.state())).unwrap_or_default()
     }
 }
 
