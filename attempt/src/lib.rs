@@ -1,4 +1,4 @@
-//! What attempts at a run have in common, whoever starts them: `radrmd` and `radrm sweep`.
+//! Parts of an attempt at a run that `radrmd` and `radrm sweep` share.
 //!
 //! | module | is |
 //! |---|---|

@@ -30,7 +30,11 @@ pub fn make(path: &Path) -> io::Result<File> {
 pub fn is_locked(file: &File) -> io::Result<bool> {
     // Shared: two that look at once do not see each other.
     match flock(file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(false),
+        Ok(()) => {
+            // At once: a copy in a process that is being started may live longer than the file.
+            flock(file, FlockOperation::Unlock)?;
+            Ok(false)
+        }
         Err(Errno::WOULDBLOCK) => Ok(true),
         Err(error) => Err(error.into()),
     }
