@@ -198,37 +198,36 @@ fn what_cannot_be_written_is_one_sentence() {
 }
 
 #[test]
-fn a_dataset_of_the_future_is_left_alone() {
+fn a_dataset_of_another_schema_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dataset.db");
     drop(Dataset::open(&path).unwrap());
     let connection = rusqlite::Connection::open(&path).unwrap();
-    connection.pragma_update(None, "user_version", 99).unwrap();
-    for opened in [Dataset::open(&path), Dataset::open_existing(&path)] {
-        assert!(matches!(opened, Err(DatasetError::Newer { found: 99, .. })));
+    for version in [-1, 2, 99] {
+        connection.pragma_update(None, "user_version", version).unwrap();
+        for opened in [Dataset::open(&path), Dataset::open_existing(&path)] {
+            let Err(error @ DatasetError::Version { .. }) = opened else { panic!("{version}") };
+            let expected = format!(
+                "the dataset has schema version {version}, this radrm knows version 1: use the radrm that wrote it"
+            );
+            assert_eq!(error.to_string(), expected);
+        }
+        let left: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+        assert_eq!(left, version);
     }
 }
 
 #[test]
-fn a_dataset_without_features_is_read_as_it_is_and_gets_them_when_it_is_written() {
+fn a_dataset_without_tables_yet_has_no_rows() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dataset.db");
-    let mut dataset = Dataset::open(&path).unwrap();
-    dataset.add(&Row { command: "old".into(), ..Row::default() }, None).unwrap();
-    drop(dataset);
-    // As the first version left it.
-    let connection = rusqlite::Connection::open(&path).unwrap();
-    connection.execute_batch("DROP TRIGGER fits_are_deleted_with_their_run; DROP TABLE fits").unwrap();
-    connection.execute_batch("ALTER TABLE runs DROP COLUMN features; PRAGMA user_version = 1;").unwrap();
-    drop(connection);
-    let known = || {
-        let dataset = Dataset::open_existing(&path).unwrap();
-        let rows = dataset.rows(&Filter::default()).unwrap();
-        rows.iter().map(|row| dataset.features(row.id).unwrap().is_some()).collect::<Vec<_>>()
-    };
-    assert_eq!(known(), [false]);
-    assert_eq!(record(Some(&path), &profile()), None);
-    assert_eq!(known(), [true, false]);
+    // As another program leaves it between making the file and its tables.
+    std::fs::write(&path, "").unwrap();
+    assert!(Dataset::open_existing(&path).unwrap().rows(&Filter::default()).unwrap().is_empty());
+    assert_eq!(std::fs::read(&path).unwrap(), b"");
+    // Another program's database is no empty dataset.
+    rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE other (x)").unwrap();
+    assert!(Dataset::open_existing(&path).unwrap().rows(&Filter::default()).is_err());
 }
 
 #[test]

@@ -9,7 +9,6 @@
 //! limit on what it may allocate.
 
 use crate::error::DecodeError;
-use crate::former::{EarlyDryRun, EarlyExpected, EarlyTensors, EarlyTimings};
 use crate::frame::MAX_PAYLOAD;
 use crate::model::{GpuTime, Timings};
 use crate::record::Record;
@@ -30,8 +29,6 @@ const TYPE_POSTMORTEM: u32 = 9;
 const TYPE_ACTIVITY: u32 = 20;
 const TYPE_HOST: u32 = 21;
 const TYPE_UNMEASURED: u32 = 22;
-/// Timings in one of two layouts that are not written any more.
-const TYPE_EARLY_TIMINGS: u32 = 30;
 const TYPE_THROTTLING: u32 = 32;
 const TYPE_GPU_CLOCK: u32 = 33;
 const TYPE_MEMORY_LIMITS: u32 = 34;
@@ -41,19 +38,12 @@ const TYPE_RECORDING: u32 = 40;
 const TYPE_KERNEL_ACTIVITY: u32 = 41;
 const TYPE_LAUNCHES: u32 = 42;
 const TYPE_TIMINGS: u32 = 43;
-/// Figures of a dry run in a layout that is not written any more.
-const TYPE_EARLY_DRY_RUN: u32 = 50;
 const TYPE_FITS: u32 = 51;
 const TYPE_RANKS: u32 = 52;
-/// An expected need in a layout that is not written any more.
-const TYPE_EARLY_EXPECTED: u32 = 53;
 const TYPE_DRY_RUN: u32 = 54;
 const TYPE_EXPECTED: u32 = 55;
 const TYPE_STACKS: u32 = 70;
 const TYPE_STACK_MOMENT: u32 = 71;
-/// Tensors in layouts that are not written any more: without and with the allocator's own peak.
-const TYPE_EARLIEST_TENSORS: u32 = 72;
-const TYPE_EARLY_TENSORS: u32 = 73;
 const TYPE_STACK_REFUSALS: u32 = 74;
 const TYPE_BLOCK_MAP: u32 = 76;
 const TYPE_TENSORS: u32 = 77;
@@ -138,26 +128,19 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_ACTIVITY => Record::Activity(value(payload)?),
         TYPE_HOST => Record::Host(value(payload)?),
         TYPE_UNMEASURED => Record::Unmeasured(value(payload)?),
-        TYPE_EARLY_TIMINGS => Record::Timings(early_timings(payload)?),
         TYPE_TIMINGS => Record::Timings(value(payload)?),
         TYPE_KERNEL_ACTIVITY => Record::KernelActivity(value(payload)?),
         TYPE_THROTTLING => Record::Throttling(value(payload)?),
         TYPE_GPU_CLOCK => Record::GpuClock(value(payload)?),
         TYPE_LAUNCHES => Record::Launches(value(payload)?),
         TYPE_RECORDING => Record::Recording(value(payload)?),
-        TYPE_EARLY_DRY_RUN => Record::DryRun(Box::new(value::<EarlyDryRun>(payload)?.into())),
         TYPE_DRY_RUN => Record::DryRun(Box::new(value(payload)?)),
         TYPE_FITS => Record::Fits(value(payload)?),
         TYPE_RANKS => Record::Ranks(value(payload)?),
-        TYPE_EARLY_EXPECTED => Record::Expected(value::<EarlyExpected>(payload)?.into()),
         TYPE_EXPECTED => Record::Expected(value(payload)?),
         TYPE_STACKS => Record::Stacks(Box::new(value(payload)?)),
         TYPE_STACK_MOMENT => Record::StackMoment(Box::new(value(payload)?)),
         TYPE_STACK_REFUSALS => Record::StackRefusals(Box::new(value(payload)?)),
-        TYPE_EARLIEST_TENSORS => Record::Tensors(Box::new(value::<EarlyTensors<()>>(payload)?.into())),
-        TYPE_EARLY_TENSORS => {
-            Record::Tensors(Box::new(value::<EarlyTensors<Option<Bytes>>>(payload)?.into()))
-        }
         TYPE_TENSORS => Record::Tensors(Box::new(value(payload)?)),
         TYPE_RANGES => Record::Ranges(Box::new(value(payload)?)),
         TYPE_RANGE_EVENTS => Record::RangeEvents(value(payload)?),
@@ -169,15 +152,6 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         _ => return Ok(None),
     };
     Ok(Some(record))
-}
-
-/// Only one of the layouts takes all bytes: with three numbers more, the first of them stands where the other has the
-/// number of copies, and bytes are left over.
-fn early_timings(payload: &[u8]) -> Result<Timings, DecodeError> {
-    match value::<EarlyTimings<()>>(payload) {
-        Ok(early) => Ok(early.into()),
-        Err(error) => value::<EarlyTimings<GpuTime>>(payload).map(Timings::from).map_err(|_| error),
-    }
 }
 
 #[cfg(test)]
@@ -195,43 +169,6 @@ mod tests {
     };
     use crate::units::Nanos;
     use std::collections::BTreeMap;
-
-    /// Slot and generation; two kernels with id, total (the first 1000), half-width and samples.
-    const HEAD: &[u8] = &[7, 1, 2, 0, 251, 232, 3, 9, 3, 2, 5, 1, 4];
-    /// What all kernels took: time, active, resident.
-    const SUM: &[u8] = &[251, 16, 4, 8, 0];
-    /// Two copies of three bytes, a span on a GPU, lost, cost.
-    const TAIL: &[u8] = &[1, 4, b'p', b'e', b'e', b'r', 2, 3, 1, 1, 250, 1, 6];
-
-    #[test]
-    fn timings_of_older_profiles_are_read() {
-        let kernel = |id, total, half_width, samples| KernelTime {
-            id,
-            total: Nanos(total),
-            half_width: Nanos(half_width),
-            samples,
-        };
-        let expected = |kernels, active| Timings {
-            key: ProcessKey { slot: 7, generation: 1 },
-            kernels: vec![kernel(0, 1000, 9, 3), kernel(2, 5, 1, 4)],
-            gpu_time: GpuTime { kernels: Nanos(kernels), active: Nanos(active), resident: Nanos::ZERO },
-            copies: vec![Copies { way: "peer".into(), count: 2, bytes: Bytes(3) }],
-            spans: vec![TimedSpan { gpu: GpuIndex(1), span: Nanos(250), timed: Nanos::ZERO }],
-            lost: 1,
-            cost: Nanos(6),
-        };
-        for (payload, expected) in
-            [([HEAD, TAIL].concat(), expected(1005, 0)), ([HEAD, SUM, TAIL].concat(), expected(1040, 8))]
-        {
-            assert_eq!(decode(30, &payload).unwrap(), Some(Record::Timings(expected)));
-            assert!(decode(30, &payload[..payload.len() - 1]).is_err());
-        }
-        // With nothing in it.
-        for zeros in [7, 10] {
-            let Ok(Some(Record::Timings(read))) = decode(30, &vec![0; zeros]) else { panic!("{zeros}") };
-            assert_eq!(read, Timings::default());
-        }
-    }
 
     /// What is written under its number is read under it for good.
     #[test]
@@ -316,22 +253,20 @@ mod tests {
 
     /// Likewise.
     #[test]
-    fn an_expected_need_without_its_source_is_read() {
-        let early = [&[7, 1, 9][..], &0.9_f64.to_le_bytes(), &[2, 1, 1, b'G']].concat();
-        let expected = Expected {
+    fn an_expected_need_keeps_its_layout() {
+        let expected = Record::Expected(Expected {
             bytes: 7,
             upper: Some(9),
             confidence: Some(0.9),
             runs: 2,
             gpu_model: Some("G".into()),
-            ..Expected::default()
-        };
-        assert_eq!(decode(53, &early).unwrap(), Some(Record::Expected(expected.clone())));
-        let today = Record::Expected(Expected { source: "S".into(), basis: Some("B".into()), ..expected });
+            source: "S".into(),
+            basis: Some("B".into()),
+        });
         let bytes =
             [&[7, 1, 9, 1][..], &0.9_f64.to_le_bytes(), &[2, 1, 1, b'G', 1, b'S', 1, 1, b'B']].concat();
-        assert_eq!(encode(&today).unwrap(), (55, bytes.clone()));
-        assert_eq!(decode(55, &bytes).unwrap(), Some(today));
+        assert_eq!(encode(&expected).unwrap(), (55, bytes.clone()));
+        assert_eq!(decode(55, &bytes).unwrap(), Some(expected));
     }
 
     #[test]
@@ -341,10 +276,10 @@ mod tests {
             name: "G".into(),
             capability: (8, 9),
             processes: 3,
-            reporting_processes: 3,
+            reporting_processes: 2,
             phases: BTreeMap::from([(Phase::Whole, Peak { allocated: 5, reserved: 6 })]),
             requested_peak: 7,
-            reporting_requested_peak: 7,
+            reporting_requested_peak: 4,
             held_peak: 10,
             context: 11,
             context_constant: 12,
@@ -375,15 +310,10 @@ mod tests {
             .chain([&[1, 1, b'F', 19, 20, 1, 1, b'L', 21, 1, 1, b'R', 0][..]])
             .collect::<Vec<_>>()
             .concat();
-        let early = [&head[..], &phases, &tail].concat();
-        let record = |figures: &DryRunFigures| Record::DryRun(Box::new(figures.clone()));
-        assert_eq!(decode(50, &early).unwrap(), Some(record(&figures)));
-        let mut figures = figures;
-        figures.gpus[0].reporting_processes = 2;
-        figures.gpus[0].reporting_requested_peak = 4;
+        let record = Record::DryRun(Box::new(figures));
         let bytes = [&head[..], &[2], &phases, &[4], &tail].concat();
-        assert_eq!(encode(&record(&figures)).unwrap(), (54, bytes.clone()));
-        assert_eq!(decode(54, &bytes).unwrap(), Some(record(&figures)));
+        assert_eq!(encode(&record).unwrap(), (54, bytes.clone()));
+        assert_eq!(decode(54, &bytes).unwrap(), Some(record));
     }
 
     /// Likewise.
@@ -431,13 +361,13 @@ mod tests {
             frames: vec![(0, 67)],
             bytes: Bytes(9),
             blocks: 2,
-            stack: TensorStack::Own,
+            stack: TensorStack::EqualStep,
         };
         let gpu = GpuTensors {
             gpu: GpuIndex(1),
-            moment: TensorMoment::End,
+            moment: TensorMoment::LargestRead,
             allocated: Bytes(9),
-            peak: None,
+            peak: Some(Bytes(10)),
             cached: Bytes(3),
             codes: vec![StackCode { file: "a".into(), name: "f".into() }],
             modules: vec![TensorModule { model: "M".into(), path: "b".into() }],
@@ -450,19 +380,10 @@ mod tests {
             remarks: Vec::new(),
             gpus: vec![gpu],
         };
-        let head = &[7, 1, 1, b'P', 0, 0, 1, 1, 1, 9][..];
-        let tail = &[3, 1, 1, b'a', 1, b'f', 1, 1, b'M', 1, b'b', 1, 2, 1, 0, 1, 0, 67, 9, 2];
-        let early = [head, tail].concat();
-        assert_eq!(decode(72, &early).unwrap(), Some(Record::Tensors(Box::new(tensors.clone()))));
-        let mut with_peak = tensors;
-        with_peak.gpus[0].peak = Some(Bytes(10));
-        with_peak.gpus[0].moment = TensorMoment::LargestRead;
         let head = &[7, 1, 1, b'P', 0, 0, 1, 1, 2, 9, 1, 10][..];
-        let record = Record::Tensors(Box::new(with_peak.clone()));
-        assert_eq!(decode(73, &[head, tail].concat()).unwrap(), Some(record));
-        with_peak.gpus[0].holders[0].stack = TensorStack::EqualStep;
-        let record = Record::Tensors(Box::new(with_peak));
-        let bytes = [head, tail, &[1]].concat();
+        let tail = &[3, 1, 1, b'a', 1, b'f', 1, 1, b'M', 1, b'b', 1, 2, 1, 0, 1, 0, 67, 9, 2, 1];
+        let record = Record::Tensors(Box::new(tensors));
+        let bytes = [head, tail].concat();
         assert_eq!(encode(&record).unwrap(), (77, bytes.clone()));
         assert_eq!(decode(77, &bytes).unwrap(), Some(record));
     }

@@ -14,13 +14,9 @@ pub enum ReadError {
     #[error("this is not a radrm profile")]
     Foreign,
     #[error(
-        "the profile has format version {found}, this radrm reads up to version {known}: use a newer radrm"
-    )]
-    Newer { found: u32, known: u32 },
-    #[error(
         "the profile has format version {found}, this radrm reads version {known}: use the radrm that wrote it"
     )]
-    Older { found: u32, known: u32 },
+    Version { found: u32, known: u32 },
     #[error("the profile is cut off inside its header, after {bytes} bytes")]
     CutOff { bytes: u64 },
     #[error("the profile's header is damaged")]

@@ -8,7 +8,6 @@
 
 use crate::error::ReadError;
 use crate::record::FORMAT_VERSION;
-use std::cmp::Ordering;
 
 /// The first bytes of every profile. The line end and the control character
 /// show damage by text tools, and keep `cat` from printing what follows.
@@ -59,10 +58,9 @@ pub fn check_head(file: &[u8]) -> Result<(), ReadError> {
     if crc32fast::hash(&file[..12]) != crc {
         return Err(ReadError::DamagedHeader);
     }
-    match version.cmp(&FORMAT_VERSION) {
-        Ordering::Greater => Err(ReadError::Newer { found: version, known: FORMAT_VERSION }),
-        Ordering::Less => Err(ReadError::Older { found: version, known: FORMAT_VERSION }),
-        Ordering::Equal => Ok(()),
+    match version {
+        FORMAT_VERSION => Ok(()),
+        found => Err(ReadError::Version { found, known: FORMAT_VERSION }),
     }
 }
 

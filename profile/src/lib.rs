@@ -24,7 +24,6 @@ pub use radrm_base::units;
 
 mod bounds;
 mod codec;
-mod former;
 mod life;
 mod merge;
 mod reader;

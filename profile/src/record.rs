@@ -9,10 +9,10 @@ use crate::model::{
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Version of the file format that this crate writes. Readers refuse newer
-/// ones. A record whose layout changes gets a new frame type instead, so that
+/// Version of the file format that this crate writes. Readers refuse
+/// others. A record whose layout changes gets a new frame type instead, so that
 /// this number rises only when old files could not be read any more.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 1;
 
 /// What one frame holds.
 #[derive(Clone, Debug, PartialEq)]

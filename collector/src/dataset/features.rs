@@ -7,64 +7,15 @@ use serde::Deserialize;
 
 pub use radrm_profile::findings::{Features, Figure, ProcessFeatures};
 
-/// What the column can hold.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Form {
-    Features(Features),
-    /// As it was written before: of all processes, each feature with its name, unit and how it was obtained.
-    List(Vec<ListedProcess>),
-}
-
-#[derive(Deserialize)]
-struct ListedProcess {
-    pid: u32,
-    features: Vec<ListedFeature>,
-}
-
-#[derive(Deserialize)]
-struct ListedFeature {
-    name: String,
-    value: Option<f64>,
-    origin: String,
-}
-
-impl From<Form> for Features {
-    fn from(form: Form) -> Features {
-        let figure = |of: ListedFeature| {
-            let figure = of.value.and_then(|value| Figure::new(value, &of.origin));
-            (of.name, figure)
-        };
-        match form {
-            Form::Features(features) => features,
-            Form::List(processes) => Features {
-                processes: processes
-                    .into_iter()
-                    .map(|process| ProcessFeatures {
-                        pid: process.pid,
-                        features: process.features.into_iter().map(figure).collect(),
-                    })
-                    .collect(),
-                left_out: 0,
-            },
-        }
-    }
-}
-
 /// Features from the column's text; `None` where its form is not known.
 fn parse(text: &str) -> Option<Features> {
-    serde_json::from_str::<Form>(text).ok().map(Features::from)
+    serde_json::from_str(text).ok()
 }
 
 /// Those of the row with this number; `None` where it keeps none, or in a form that is not known.
 pub(super) fn read(connection: &Connection, id: i64) -> Result<Option<Features>, Error> {
-    // All columns: a file of an older version, which is only read, does not have this one.
-    let mut statement = connection.prepare_cached("SELECT * FROM runs WHERE id = ?")?;
-    let found = statement.query_row([id], |row| match row.get_ref("features") {
-        Ok(column) => Ok(column.as_str().ok().and_then(parse)),
-        Err(Error::InvalidColumnName(_)) => Ok(None),
-        Err(error) => Err(error),
-    });
+    let mut statement = connection.prepare_cached("SELECT features FROM runs WHERE id = ?")?;
+    let found = statement.query_row([id], |row| Ok(row.get_ref(0)?.as_str().ok().and_then(parse)));
     Ok(found.optional()?.flatten())
 }
 
@@ -116,23 +67,5 @@ mod tests {
         ];
         let features = Features { processes, left_out: 0 };
         assert_eq!(features.activity(), [Some(Permille(375)), None, Some(Permille(0))]);
-    }
-
-    #[test]
-    fn features_that_were_written_as_a_list_are_read() {
-        let text = r#"[{"pid": 7, "features": [
-            {"name": "gpu_busy", "resource": "sm", "value": 12.5, "unit": "%", "origin": "measured", "how": "by NVML"},
-            {"name": "l2_throughput", "resource": "l2", "value": null, "unit": "%", "origin": "unknown", "how": "no meter"}
-        ]}, {"pid": 8, "features": []}]"#;
-        let features =
-            [("gpu_busy".to_owned(), Figure::new(12.5, "measured")), ("l2_throughput".to_owned(), None)];
-        let processes = vec![
-            ProcessFeatures { pid: 7, features: features.into() },
-            ProcessFeatures { pid: 8, ..ProcessFeatures::default() },
-        ];
-        let expected = Features { processes, left_out: 0 };
-        assert_eq!(parse(text), Some(expected.clone()));
-        assert_eq!(parse(&serde_json::to_string(&expected).unwrap()), Some(expected));
-        assert_eq!(parse(r#"[{"pid": 7}]"#), None);
     }
 }

@@ -1,12 +1,12 @@
 //! Where the dataset lies, who may read it, and how it may be locked there.
 
-use super::{DatasetError, schema};
+use super::DatasetError;
 use crate::job::account;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -36,24 +36,6 @@ pub(super) fn prepare(path: &Path) -> Result<Option<File>, DatasetError> {
     }
     // SQLite gives its log the mode of the database, and says itself what is wrong with a file that cannot be made.
     Ok(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).ok())
-}
-
-/// Takes a dataset of an older version, which was made with the mode of the umask, from all but its owner. A mode that
-/// was set later is a decision of the owner and stays.
-pub(super) fn tighten(path: &Path, version: i64) {
-    if version == 0 || version >= schema::PRIVATE_SINCE {
-        return;
-    }
-    let own = rustix::process::geteuid().as_raw();
-    for path in [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")] {
-        if let Ok(meta) = std::fs::metadata(&path)
-            && meta.uid() == own
-            && meta.mode() & 0o077 != 0
-        {
-            // On a file system without modes there is nothing to tighten.
-            let _ = std::fs::set_permissions(&path, Permissions::from_mode(meta.mode() & 0o700));
-        }
-    }
 }
 
 /// A file of SQLite beside the database.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::row::Row;
-use super::schema;
 use radrm_base::Bytes;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
@@ -47,9 +46,6 @@ pub(super) fn read(sql: &rusqlite::Row<'_>) -> Result<FirstSteps, rusqlite::Erro
 
 /// Gives rows what their runs held.
 pub(super) fn add_to(connection: &Connection, rows: &mut [Row]) -> Result<(), rusqlite::Error> {
-    if schema::version(connection)? < schema::FIRST_STEPS_SINCE {
-        return Ok(());
-    }
     let mut statement = connection.prepare("SELECT run, steps, held_bytes FROM first_steps")?;
     let found = statement.query_map([], |sql| Ok((sql.get::<_, i64>("run")?, read(sql)?)))?;
     let mut by_run = found.collect::<Result<BTreeMap<i64, FirstSteps>, _>>()?;

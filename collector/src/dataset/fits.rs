@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::row::Row;
-use super::schema;
 use radrm_profile::model::Fit;
 use radrm_profile::model::dry_run::Verdict;
 use rusqlite::{Connection, named_params};
@@ -26,9 +25,6 @@ pub(super) fn insert(connection: &Connection, run: i64, fits: &[Fit]) -> Result<
 
 /// Gives rows the verdicts of their runs, the smallest card first.
 pub(super) fn add_to(connection: &Connection, rows: &mut [Row]) -> Result<(), rusqlite::Error> {
-    if schema::version(connection)? < schema::FITS_SINCE {
-        return Ok(());
-    }
     let mut statement = connection.prepare("SELECT * FROM fits ORDER BY run, memory_bytes, card")?;
     let found = statement.query_map([], |sql| {
         let number = |column: &str| -> Result<u64, rusqlite::Error> {

@@ -46,9 +46,9 @@ pub enum DatasetError {
     #[error("the dataset's folder {} cannot be made: {error}", folder.display())]
     Folder { folder: PathBuf, error: std::io::Error },
     #[error(
-        "the dataset has schema version {found}, this radrm knows up to version {known}: use a newer radrm"
+        "the dataset has schema version {found}, this radrm knows version {known}: use the radrm that wrote it"
     )]
-    Newer { found: i64, known: i64 },
+    Version { found: i64, known: i64 },
     #[error(
         "the dataset is damaged ({0}): restore a copy, or rename the file, and the next run starts a new dataset"
     )]
@@ -88,8 +88,7 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Opens a dataset; it is made if it does not exist, and brought up to
-    /// date if an older version made it.
+    /// Opens a dataset; it is made if it does not exist.
     pub fn open(path: &Path) -> Result<Dataset, DatasetError> {
         Dataset::open_within(path, BUSY)
     }
@@ -97,20 +96,16 @@ impl Dataset {
     /// As [`Dataset::open`], for a caller that cannot wait longer than this for other writers.
     pub fn open_within(path: &Path, busy: Duration) -> Result<Dataset, DatasetError> {
         files::prepare(path)?;
-        let connection = Connection::open(path)?;
+        let mut connection = Connection::open(path)?;
         connection.busy_timeout(busy)?;
-        files::tighten(path, schema::check(&connection)?);
         files::set_journal(&connection, path, busy)?;
-        let mut dataset = Dataset { connection };
-        schema::migrate(&mut dataset.connection)?;
-        Ok(dataset)
+        schema::create(&mut connection)?;
+        Ok(Dataset { connection })
     }
 
     /// Opens a dataset for reading; it must exist.
     pub fn open_existing(path: &Path) -> Result<Dataset, DatasetError> {
-        let connection = files::open_read_only(path)?;
-        files::tighten(path, schema::check(&connection)?);
-        Ok(Dataset { connection })
+        Ok(Dataset { connection: schema::check(files::open_read_only(path)?)? })
     }
 
     /// Adds a row, with what its processes did if that is known, and returns its number. A daemon's row of an attempt
@@ -169,18 +164,6 @@ impl Dataset {
         Ok(id)
     }
 
-    /// Takes over a daemon's runs from where they were kept before, oldest first: in place of all that were taken over
-    /// earlier, which are a daemon's rows without a job.
-    pub fn adopt(&mut self, rows: &[Row]) -> Result<(), DatasetError> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        past::forget_adopted(&transaction)?;
-        for row in rows {
-            table::insert(&transaction, row, None)?;
-        }
-        transaction.commit()?;
-        Ok(())
-    }
-
     /// Forgets all but the newest rows; returns how many it forgot. It reads all rows: not to be done often.
     pub fn forget_older(&mut self, keep: u32) -> Result<usize, DatasetError> {
         Ok(past::forget_older(&self.connection, keep)?)
@@ -195,10 +178,6 @@ impl Dataset {
 
     /// Jobs that were seen to share a GPU: the newest rows, oldest first.
     pub fn sharing(&self, newest: u32) -> Result<Vec<Sharing>, DatasetError> {
-        // A file of an older version, which is only read, has no such table.
-        if schema::version(&self.connection)? < schema::SHARING_SINCE {
-            return Ok(Vec::new());
-        }
         Ok(sharing::select(&self.connection, newest)?)
     }
 
@@ -214,14 +193,10 @@ impl Dataset {
         model: &str,
         emulated: bool,
     ) -> Result<Option<MeasuredShares>, DatasetError> {
-        if schema::version(&self.connection)? < schema::SHARE_CURVES_SINCE {
-            return Ok(None);
-        }
         Ok(share_curves::of(&self.connection, program, model, emulated)?)
     }
 
-    /// Copies the dataset to a new file, for its owner alone, while others may write to it. Readable by this version and
-    /// newer ones.
+    /// Copies the dataset to a new file, for its owner alone, while others may write to it.
     ///
     /// # Errors
     /// [`DatasetError`]: the file exists or cannot be made, or the dataset cannot be read.
@@ -253,19 +228,11 @@ impl Dataset {
     /// Earlier runs of a program that bound its need, the newest first: those that ended well, and those that ran out
     /// of GPU memory.
     pub fn past_runs(&self, key: &ProgramKey, of: &PastRuns<'_>) -> Result<Vec<PastRun>, DatasetError> {
-        // A file of an older version, which is only read, has no keys.
-        let version = schema::version(&self.connection)?;
-        if version < schema::KEYS_SINCE {
-            return Ok(Vec::new());
-        }
-        Ok(past::select(&self.connection, key, of, version >= schema::HOST_SINCE)?)
+        Ok(past::select(&self.connection, key, of)?)
     }
 
     /// Earlier runs of a program that ended well and whose first optimizer steps were seen, the newest first.
     pub fn past_courses(&self, key: &ProgramKey, of: &PastRuns<'_>) -> Result<Vec<PastCourse>, DatasetError> {
-        if schema::version(&self.connection)? < schema::FIRST_STEPS_SINCE {
-            return Ok(Vec::new());
-        }
         Ok(past::select_courses(&self.connection, key, of)?)
     }
 }

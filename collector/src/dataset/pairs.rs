@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use super::program::ProgramKey;
-use super::schema;
 use crate::frameworks::REPLACED;
 use radrm_base::Bytes;
 use radrm_need::{DryRun, DryRunPair, DryRunPairs};
@@ -16,11 +15,6 @@ const MAX_RUNS: u32 = 1000;
 
 fn bytes(value: i64) -> Bytes {
     Bytes(u64::try_from(value).unwrap_or(0))
-}
-
-/// The column of a dry run's row with what it found; a file of an older version, which is only read, has none.
-fn found_column(connection: &Connection) -> Result<&'static str, rusqlite::Error> {
-    Ok(if schema::version(connection)? < schema::DRY_RUN_SINCE { "NULL" } else { "dry.dry_run" })
 }
 
 /// The figures of a row, whose own columns come first: what another program left in the column is read as nothing.
@@ -61,16 +55,12 @@ pub(super) fn newest_dry_run(
     key: &ProgramKey,
     (uid, batch, gpu_model): (u32, Option<u32>, Option<&str>),
 ) -> Result<Option<DryRun>, rusqlite::Error> {
-    if schema::version(connection)? < schema::KEYS_SINCE {
-        return Ok(None);
-    }
-    let found = found_column(connection)?;
-    let mut statement = connection.prepare(&format!(
-        "SELECT footprint_bytes, {found}, gpu_model, framework FROM runs AS dry
+    let mut statement = connection.prepare(
+        "SELECT footprint_bytes, dry_run, gpu_model, framework FROM runs AS dry
          WHERE program_key = :key AND origin = 'dry_run' AND uid = :uid AND bounds_need = 1 AND complete
              AND batch IS :batch AND (:model IS NULL OR gpu_model = :model)
          ORDER BY id DESC LIMIT 1",
-    ))?;
+    )?;
     let given = named_params! { ":key": key.as_str(), ":uid": uid, ":batch": batch, ":model": gpu_model };
     let row = |sql: &rusqlite::Row<'_>| Ok(dry_run(sql.get_ref(1)?, sql.get(0)?, sql.get(2)?, sql.get(3)?));
     statement.query_row(given, row).optional()
@@ -83,13 +73,9 @@ pub(super) fn of_stack(
     like: &DryRun,
     gpu_model: Option<&str>,
 ) -> Result<DryRunPairs, rusqlite::Error> {
-    if schema::version(connection)? < schema::KEYS_SINCE {
-        return Ok(DryRunPairs::default());
-    }
     // Both are of one user: equal command lines of two users are two programs.
-    let found = found_column(connection)?;
-    let mut statement = connection.prepare(&format!(
-        "SELECT real.gpu_model, dry.footprint_bytes, {found}, real.footprint_bytes
+    let mut statement = connection.prepare(
+        "SELECT real.gpu_model, dry.footprint_bytes, dry.dry_run, real.footprint_bytes
          FROM runs AS real JOIN runs AS dry ON dry.id = (
              SELECT id FROM runs WHERE program_key = real.program_key AND origin = 'dry_run' AND uid = real.uid
                  AND coalesce(framework, '') IN (SELECT value FROM json_each(:stack))
@@ -99,8 +85,8 @@ pub(super) fn of_stack(
          WHERE real.origin = 'measured' AND real.emulated IS NULL AND real.bounds_need = 1 AND real.complete
              AND coalesce(real.framework, '') IN (SELECT value FROM json_each(:stack))
              AND (:model IS NULL OR real.gpu_model = :model) AND real.footprint_bytes > 0
-         ORDER BY real.id DESC LIMIT :limit"
-    ))?;
+         ORDER BY real.id DESC LIMIT :limit",
+    )?;
     let given = named_params! {
         ":stack": of_one_stack(connection, like.framework.as_deref())?, ":emulated": like.gpu, ":model": gpu_model, ":limit": MAX_RUNS,
     };

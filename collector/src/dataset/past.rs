@@ -84,15 +84,11 @@ pub(super) fn select(
     connection: &Connection,
     key: &ProgramKey,
     of: &PastRuns<'_>,
-    has_host: bool,
 ) -> Result<Vec<PastRun>, rusqlite::Error> {
-    let host = match has_host {
-        true => "host_cpu_milli, host_threads, host_resident_bytes",
-        false => "NULL AS host_cpu_milli, NULL AS host_threads, NULL AS host_resident_bytes",
-    };
     let of_model = if of.gpu_model.is_some() { "AND gpu_model = :model" } else { "AND :model IS NULL" };
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT batch, footprint_bytes, run_time_ns, smact_permille, smocc_permille, drama_permille, {host}, complete
+        "SELECT batch, footprint_bytes, run_time_ns, smact_permille, smocc_permille, drama_permille, host_cpu_milli,
+             host_threads, host_resident_bytes, complete
          FROM runs WHERE program_key = :key AND origin = :origin AND uid = :uid AND bounds_need = 1 {of_model}
              AND (emulated IS NOT NULL) = :emulated
          ORDER BY id DESC LIMIT :limit",
@@ -155,9 +151,4 @@ pub(super) fn forget_older(connection: &Connection, keep: u32) -> Result<usize, 
         "DELETE FROM runs WHERE id <= (SELECT id FROM runs ORDER BY id DESC LIMIT 1 OFFSET ?1)",
         [keep],
     )
-}
-
-/// Forgets the daemon's rows that belong to no job.
-pub(super) fn forget_adopted(connection: &Connection) -> Result<(), rusqlite::Error> {
-    connection.execute("DELETE FROM runs WHERE origin = 'daemon' AND job_id IS NULL", []).map(|_| ())
 }

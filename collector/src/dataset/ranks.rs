@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::row::Row;
-use super::schema;
 use radrm_profile::model::DryRunRanks;
 use rusqlite::{Connection, named_params};
 use serde::{Deserialize, Serialize};
@@ -45,9 +44,6 @@ pub(super) fn insert(
 
 /// Gives rows the ranks of their runs.
 pub(super) fn add_to(connection: &Connection, rows: &mut [Row]) -> Result<(), rusqlite::Error> {
-    if schema::version(connection)? < schema::RANKS_SINCE {
-        return Ok(());
-    }
     let mut statement = connection.prepare("SELECT run, world, per_node, ran FROM ranks")?;
     let found = statement.query_map([], |sql| {
         let ran: String = sql.get("ran")?;

@@ -1,7 +1,7 @@
 //! Rows into the table and out of it.
 
 use super::row::{Origin, Row};
-use super::{Features, schema};
+use super::Features;
 use radrm_need::DryRun;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
@@ -221,31 +221,6 @@ columns!(
     radrm_version,
 );
 
-/// What stands for a column in a file of an older version, which is only read: as the migration fills it.
-fn in_older(column: &str) -> &'static str {
-    match column {
-        "origin" => "CASE WHEN emulated IS NULL THEN 'measured' ELSE 'emulated' END",
-        "run_time_ns" => "duration_ns",
-        "complete" => "exit_code IS 0",
-        "gpu_model" => "CASE WHEN json_valid(gpus) THEN json_extract(gpus, '$[0]') END",
-        _ => "NULL",
-    }
-}
-
-/// The columns to read, with stand-ins for those that the file does not have.
-fn selected(connection: &Connection) -> Result<String, rusqlite::Error> {
-    if schema::version(connection)? == schema::VERSION {
-        return Ok(COLUMNS.join(", "));
-    }
-    let mut statement = connection.prepare("SELECT name FROM pragma_table_info('runs')")?;
-    let found: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let column = |column: &&str| match found.iter().any(|found| found == column) {
-        true => (*column).to_owned(),
-        false => format!("{} AS {column}", in_older(column)),
-    };
-    Ok(COLUMNS.iter().map(column).collect::<Vec<_>>().join(", "))
-}
-
 /// Adds a row; a daemon's row of an attempt takes the place of an earlier one.
 pub(super) fn insert(
     connection: &Connection,
@@ -277,9 +252,7 @@ pub(super) fn select(connection: &Connection, filter: &Filter) -> Result<Vec<Row
         given.push(Value::Text(user.clone()));
     }
     if let Some(origin) = filter.origin {
-        // Rows of older versions are of radrm-run, and have no such column.
-        let has_origin = schema::version(connection)? >= schema::KEYS_SINCE;
-        conditions.push(if has_origin { "origin = ?" } else { "'measured' = ?" });
+        conditions.push("origin = ?");
         given.push(origin.to_sql());
     }
     if let Some(emulated) = filter.emulated {
@@ -292,7 +265,7 @@ pub(super) fn select(connection: &Connection, filter: &Filter) -> Result<Vec<Row
     given.push(Value::Integer(filter.limit.map_or(-1, i64::from)));
     let statement = format!(
         "SELECT id, {} FROM runs WHERE {} ORDER BY start_unix_ns DESC, id DESC LIMIT ?",
-        selected(connection)?,
+        COLUMNS.join(", "),
         conditions.join(" AND ")
     );
     let mut statement = connection.prepare(&statement)?;

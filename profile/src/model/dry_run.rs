@@ -95,7 +95,7 @@ pub struct Expected {
     pub runs: u64,
     /// Model of the GPUs on which these ran; `None` if there are none.
     pub gpu_model: Option<String>,
-    /// Source of the need as JSON, in the form that needs have everywhere; empty in older profiles.
+    /// Source of the need as JSON, in the form that needs have everywhere.
     pub source: String,
     /// That source in words, where it is more than this dry run.
     pub basis: Option<String>,
