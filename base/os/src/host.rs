@@ -24,6 +24,12 @@ pub fn idle_ms() -> Option<u64> {
     Some(total.idle_ms() + total.iowait_ms().unwrap_or_default())
 }
 
+/// The name of this node.
+#[must_use]
+pub fn node_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// The id of this boot; empty if the system does not report it.
 #[must_use]
 pub fn boot_id() -> String {

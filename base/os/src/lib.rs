@@ -8,6 +8,7 @@ pub mod host;
 pub mod nvml;
 pub mod pidfd;
 mod process;
+pub mod time;
 pub mod untrusted;
 
 pub use process::{Environment, Mapping, Process, ProcessIdentity, Stat, paths, word_in};

@@ -24,6 +24,22 @@ pub enum NvmlSource {
     Off,
 }
 
+/// What NVML says that a process holds beyond its account, at a moment when the account did not
+/// change: what the driver itself takes for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverOverhead {
+    /// Process id.
+    pub pid: u32,
+    /// UUID of the GPU, `GPU-…`.
+    pub gpu: String,
+    /// Its product name.
+    pub model: String,
+    /// Version of the kernel driver; empty if unknown.
+    pub driver: String,
+    /// How much, bytes.
+    pub bytes: u64,
+}
+
 /// Why NVML does not answer. The text is the end of a sentence.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
