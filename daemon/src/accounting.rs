@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use radrm_protocol::wire::UsageRow;
 use rusqlite::{Connection, Transaction, params};
 
-/// The table; older daemons leave it alone. Times are ms since 1970, a share is in thousandths of a GPU's memory.
+/// The table. Times are ms since 1970, a share is in thousandths of a GPU's memory.
 pub(crate) const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS attempts (
     job INTEGER NOT NULL, attempt INTEGER NOT NULL, uid INTEGER NOT NULL, user TEXT NOT NULL, start_ms INTEGER NOT NULL,

@@ -69,10 +69,8 @@ pub(crate) enum DaemonError {
     QueueRead(rusqlite::Error),
     #[error("the queue cannot be written: {0}")]
     QueueWrite(rusqlite::Error),
-    #[error("the queue cannot be brought up to date: {0}")]
-    QueueUpdate(rusqlite::Error),
-    #[error("{} was made by a newer radrmd", .0.display())]
-    NewerQueue(PathBuf),
+    #[error("{} has queue version {found}, this radrmd knows version {known}: use the radrmd that wrote it", path.display())]
+    QueueVersion { path: PathBuf, found: i64, known: i64 },
     #[error("{error}: stop it first, its jobs run on meanwhile")]
     StopFirst { error: Box<Self> },
     #[error(

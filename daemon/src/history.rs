@@ -14,7 +14,7 @@ use radrm_scheduler_core::UserId;
 use radrm_scheduler_core::interference::ShareCurve;
 
 use super::status::End;
-use super::store::{Entry, LegacyRun};
+use super::store::Entry;
 
 /// As many runs of one program are kept as are read.
 const MAX_RUNS_OF_PROGRAM: u32 = 64;
@@ -44,7 +44,7 @@ impl History {
             Ok(dataset) => (Some(dataset), None),
             Err(error) => (None, Some(format!("no needs are learned: {}: {error}", path.display()))),
         };
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = radrm_os::host::node_name();
         let emulated = (!emulated.is_empty()).then(|| emulated.to_owned());
         (Self { dataset, host, emulated }, failed)
     }
@@ -114,34 +114,6 @@ impl History {
         if let Some(dataset) = &mut self.dataset {
             // The next time there are only more of them.
             let _ = dataset.forget_older(MAX_RUNS);
-        }
-    }
-
-    /// Takes over the runs that a queue of an older version holds, oldest first; whether they are safe.
-    pub(crate) fn adopt(&mut self, runs: &[LegacyRun]) -> bool {
-        let rows: Vec<Row> = runs.iter().map(|run| self.legacy_row(run)).collect();
-        let Some(dataset) = &mut self.dataset else { return false };
-        dataset.adopt(&rows).is_ok()
-    }
-
-    fn legacy_row(&self, run: &LegacyRun) -> Row {
-        type Words = (Vec<String>, String, u32);
-        let row = match serde_json::from_str::<Words>(&run.program) {
-            Ok((command, cwd, gpus)) => Row::of_command(&command, Path::new(&cwd), gpus),
-            // A long one: only its digest was kept.
-            Err(_) => Row::default(),
-        };
-        Row {
-            origin: Origin::Daemon,
-            program_key: Some(run.program.clone()),
-            batch: run.past.batch,
-            uid: run.uid,
-            host: self.host.clone(),
-            gpu_model: Some(run.model.clone()),
-            emulated: self.emulated.clone(),
-            outcome: if run.past.complete { "exited" } else { "unknown" }.to_owned(),
-            exit_code: run.past.complete.then_some(0),
-            ..of_past(row, &run.past)
         }
     }
 }
@@ -234,30 +206,12 @@ impl EndedRun<'_> {
     }
 }
 
-/// What a past run says, as columns.
-fn of_past(row: Row, past: &PastRun) -> Row {
-    let ran_ns = past.ran.0.saturating_mul(1_000_000);
-    Row {
-        duration_ns: ran_ns,
-        run_time_ns: ran_ns,
-        footprint_bytes: Some(past.peak.0),
-        peak_bytes: past.peak.0,
-        complete: past.complete,
-        out_of_memory: !past.complete,
-        smact_permille: past.activity.map(|activity| activity.smact.0),
-        smocc_permille: past.activity.map(|activity| activity.smocc.0),
-        drama_permille: past.activity.map(|activity| activity.drama.0),
-        ..row
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use radrm_analyzer::Summary;
-    use radrm_base::Millis;
     use radrm_collector::dataset::Filter;
     use radrm_profile::model::{
         Account, Exit, Framework, Gpu, Job, Kernel, Kind, Outcome, Process, ProcessState,
@@ -373,31 +327,6 @@ mod tests {
         let sentence = failed.unwrap();
         assert!(sentence.contains("damaged") && sentence.lines().count() == 1, "{sentence}");
         history.add(&Row::default(), None).unwrap();
-        assert!(!history.adopt(&[]), "runs of the queue are not dropped");
         assert!(history.runs(7, &ProgramKey::of(&[], Path::new("/"), 1), "m").is_empty());
-    }
-
-    #[test]
-    fn runs_of_an_older_queue_are_adopted_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let (mut history, _) = History::open(dir.path(), "");
-        let key = ProgramKey::of(&["t".to_owned()], Path::new("/"), 1);
-        let activity = Some(Activity { smact: Permille(250), ..Activity::default() });
-        let past = |peak, complete| PastRun {
-            batch: Some(15),
-            peak: Bytes(peak),
-            ran: Millis(60),
-            activity,
-            host: None,
-            complete,
-        };
-        let legacy = |past| LegacyRun { uid: 7, program: key.to_string(), model: "m".into(), past };
-        let runs = [legacy(past(5, true)), legacy(past(6, false))];
-        for _ in 0..2 {
-            assert!(history.adopt(&runs));
-            assert_eq!(history.runs(7, &key, "m"), [past(6, false), past(5, true)]);
-        }
-        let (emulated, _) = History::open(dir.path(), "1xT4");
-        assert!(emulated.runs(7, &key, "m").is_empty(), "of real GPUs");
     }
 }

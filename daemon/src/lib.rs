@@ -239,9 +239,8 @@ fn serve(flags: Flags) -> Result<Stopped, DaemonError> {
             ),
         );
     }
-    let (mut history, failed) = History::open(&config.state, &config.emulate);
+    let (history, failed) = History::open(&config.state, &config.emulate);
     failed.iter().for_each(|sentence| output::say(NAME, sentence));
-    store.hand_over_runs(|runs| history.adopt(runs)).map_err(DaemonError::QueueUpdate)?;
     let newest = store.newest().map_err(DaemonError::QueueRead)?;
     time::begin(&config.state.join("clock"), &boot, newest);
     let (listener, _socket_lock) = server::listen(&config.socket)?;

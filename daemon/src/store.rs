@@ -4,10 +4,9 @@ mod spec;
 
 use std::path::Path;
 
-use radrm_base::PastRun;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{GpuStats, Line, StatsRow};
-use radrm_scheduler_core::{Activity, Bytes, JobState, Leaving, Millis, Needs, Verdict};
+use radrm_scheduler_core::{Activity, JobState, Leaving, Needs, Verdict};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::{error::DaemonError, suspend::Suspension};
@@ -87,17 +86,8 @@ pub(crate) struct Entry {
     pub(crate) suspension: Suspension,
     /// It was asked to stop, and this is to become of it.
     pub(crate) leaving: Option<Leaving>,
-    /// What it was resolved to need; older versions stored nothing.
+    /// What it was resolved to need.
     pub(crate) needs: Option<Needs>,
-}
-
-/// A run as queues up to version 6 kept it.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct LegacyRun {
-    pub(crate) uid: u32,
-    pub(crate) program: String,
-    pub(crate) model: String,
-    pub(crate) past: PastRun,
 }
 
 /// The database.
@@ -106,24 +96,10 @@ pub(crate) struct Store {
     pub(crate) connection: Connection,
 }
 
-const SCHEMA: i64 = 7;
-
-/// The newest version with a table of runs.
-const WITH_RUNS: i64 = 6;
+/// Version of the tables; a file with another one is refused. 0 is a file without tables.
+const VERSION: i64 = 1;
 
 const TABLES: &str = include_str!("store/tables.sql");
-
-/// What each later version added.
-const ADDED: [&str; WITH_RUNS as usize - 1] = [
-    "ALTER TABLE jobs ADD COLUMN suspension TEXT NOT NULL DEFAULT '{}'",
-    "ALTER TABLE jobs ADD COLUMN lined_up_ms INTEGER;
-     ALTER TABLE jobs ADD COLUMN activity TEXT;
-     ALTER TABLE runs ADD COLUMN activity TEXT;",
-    "ALTER TABLE runs ADD COLUMN complete INTEGER NOT NULL DEFAULT 1;
-     CREATE TABLE drained (gpu TEXT PRIMARY KEY);",
-    "ALTER TABLE jobs ADD COLUMN leaving TEXT",
-    "ALTER TABLE jobs ADD COLUMN needs TEXT",
-];
 
 /// What is added to a GPU's figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -162,20 +138,15 @@ impl Store {
         connection.pragma_update(None, "cache_size", -1024).map_err(failed)?;
         let version: i64 =
             connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
-        if version > SCHEMA {
-            return Err(DaemonError::NewerQueue(path.to_owned()));
-        }
-        if version == 0 {
-            let tx = connection.transaction().map_err(failed)?;
-            tx.execute_batch(TABLES).map_err(failed)?;
-            tx.pragma_update(None, "user_version", 1).map_err(failed)?;
-            tx.commit().map_err(failed)?;
-        }
-        for (added, words) in (2..).zip(ADDED).filter(|(added, _)| *added > version) {
-            let tx = connection.transaction().map_err(failed)?;
-            tx.execute_batch(words).map_err(failed)?;
-            tx.pragma_update(None, "user_version", added).map_err(failed)?;
-            tx.commit().map_err(failed)?;
+        match version {
+            0 => {
+                let tx = connection.transaction().map_err(failed)?;
+                tx.execute_batch(TABLES).map_err(failed)?;
+                tx.pragma_update(None, "user_version", VERSION).map_err(failed)?;
+                tx.commit().map_err(failed)?;
+            }
+            VERSION => {}
+            found => return Err(DaemonError::QueueVersion { path: path.to_owned(), found, known: VERSION }),
         }
         connection.execute_batch(super::accounting::TABLE).map_err(failed)?;
         super::dry_run::stored::create(&connection).map_err(failed)?;
@@ -262,38 +233,6 @@ impl Store {
             Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs(), row.get::<_, i64>(2)?.unsigned_abs()))
         };
         statement.query_map([], row)?.collect()
-    }
-
-    /// Hands an older version's runs to their new place, oldest first. They stay until `adopt` returns true.
-    pub(crate) fn hand_over_runs(&mut self, adopt: impl FnOnce(&[LegacyRun]) -> bool) -> Result<()> {
-        if self.connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? != WITH_RUNS
-        {
-            return Ok(());
-        }
-        if adopt(&self.legacy_runs()?) {
-            self.transaction(|tx| {
-                tx.execute_batch("DROP TABLE runs")?;
-                tx.pragma_update(None, "user_version", SCHEMA)
-            })?;
-        }
-        Ok(())
-    }
-
-    fn legacy_runs(&self) -> Result<Vec<LegacyRun>> {
-        let query = "SELECT uid,program,model,batch,peak,ran_ms,activity,complete FROM runs ORDER BY id";
-        let mut statement = self.connection.prepare(query)?;
-        let run = |row: &Row<'_>| {
-            let past = PastRun {
-                batch: row.get(3)?,
-                peak: Bytes(row.get::<_, i64>(4)?.unsigned_abs()),
-                ran: Millis(row.get::<_, i64>(5)?.unsigned_abs()),
-                activity: from_json(row.get(6)?),
-                complete: row.get(7)?,
-                ..PastRun::default()
-            };
-            Ok(LegacyRun { uid: row.get(0)?, program: row.get(1)?, model: row.get(2)?, past })
-        };
-        statement.query_map([], run)?.collect()
     }
 
     /// GPUs that take no new jobs.
@@ -404,7 +343,7 @@ fn entry(row: &Row<'_>) -> Result<Entry> {
     })
 }
 
-/// What a newer or older daemon wrote is not there.
+/// What cannot be understood is not there.
 fn from_json<T: serde::de::DeserializeOwned>(text: Option<String>) -> Option<T> {
     text.and_then(|text| serde_json::from_str(&text).ok())
 }
@@ -539,7 +478,7 @@ pub(crate) fn forget(tx: &Transaction<'_>, job: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_scheduler_core::{After, Outcome, Permille, Reason, Signal};
+    use radrm_scheduler_core::{After, Millis, Outcome, Permille, Reason, Signal};
 
     #[test]
     fn a_job_comes_back_as_it_was() {
@@ -599,34 +538,20 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_the_first_version_is_read_on() {
+    fn a_queue_of_another_version_is_refused_and_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("q.db");
-        let old = Connection::open(&path).unwrap();
-        old.execute_batch(TABLES).unwrap();
-        old.execute_batch(
-            "INSERT INTO jobs (uid, gid, user, spec, environment, stage, held, cancelled, attempt, ooms, floor, devices,
-                 submitted_ms, ran_ms, boot, why)
-             VALUES (7, 7, 'u', '{}', '[]', 'waiting', 0, 0, 0, 0, 0, '[]', 9, 0, '', '');
-             INSERT INTO runs (uid, program, model, peak, ran_ms) VALUES (7, 'p', 'm', 3, 4); PRAGMA user_version = 1;",
-        )
-        .unwrap();
-        drop(old);
-        let past = PastRun { peak: Bytes(3), ran: Millis(4), complete: true, ..PastRun::default() };
-        let run = LegacyRun { uid: 7, program: "p".into(), model: "m".into(), past };
-        // Its runs stay until they are safe elsewhere, and are handed over once.
-        for (safe, expected) in [(false, Some(1)), (true, Some(1)), (true, None)] {
-            let mut store = Store::open(&path).unwrap();
-            let jobs = store.open_jobs().unwrap();
-            assert_eq!((jobs.len(), jobs[0].lined_up_ms, jobs[0].activity), (1, None, None));
-            let mut handed = None;
-            let adopt = |runs: &[LegacyRun]| {
-                assert_eq!(runs, std::slice::from_ref(&run));
-                handed = Some(runs.len());
-                safe
-            };
-            store.hand_over_runs(adopt).unwrap();
-            assert_eq!(handed, expected);
+        drop(Store::open(&path).unwrap());
+        for version in [-1, 2, 99] {
+            Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+            let expected = format!(
+                "{} has queue version {version}, this radrmd knows version 1: use the radrmd that wrote it",
+                path.display()
+            );
+            assert_eq!(Store::open(&path).unwrap_err().to_string(), expected);
+            let file = Connection::open(&path).unwrap();
+            let left: i64 = file.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+            assert_eq!(left, version);
         }
     }
 

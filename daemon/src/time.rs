@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use radrm_scheduler_core::Millis;
 use rustix::time::{ClockId, clock_gettime};
@@ -25,8 +25,7 @@ struct Machine;
 
 impl Clocks for Machine {
     fn wall(&self) -> u64 {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        radrm_os::time::epoch_ms()
     }
 
     fn boot(&self) -> u64 {

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DryRun {
     /// Peak on the GPU where it was highest.
-    #[serde(default)]
     pub held: Bytes,
     /// Kind of program, if it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]

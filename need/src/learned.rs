@@ -63,6 +63,6 @@ mod tests {
         assert_eq!(of(&summary, 1 << 20), None, "no such batch was measured");
         assert_eq!(of(&ModelSummary { parameters: 7_000_000_000, ..summary.clone() }, 256), None);
         let bare = ModelSummary { shape: Default::default(), ..summary };
-        assert_eq!(of(&bare, 256), None, "a summary of an older version has no layers");
+        assert_eq!(of(&bare, 256), None, "a summary without layers");
     }
 }

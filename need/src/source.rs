@@ -237,9 +237,6 @@ mod tests {
             assert_eq!(Source::parse(&source.to_text()), Some(source));
         }
         assert_eq!(Source::parse("of another program"), None);
-        // Logs of older versions have no figure.
-        let early = Source::parse(r#"{"dry_run":{"steps":3,"gpu":"A100"}}"#).unwrap();
-        assert_eq!(early.dry_run().map(|(run, runs)| (run.held, runs)), Some((Bytes::ZERO, 0)));
         assert_eq!(own.dry_run(), Some((&run, 12)));
         let alone = [dry_run.clone(), combined(Permille::WHOLE), combined(Permille(900)), own.clone()];
         assert_eq!(alone.map(|source| source.is_dry_run_alone()), [true, true, false, false]);

@@ -10,9 +10,7 @@
 
 use crate::error::DecodeError;
 use crate::frame::MAX_PAYLOAD;
-use crate::model::{GpuTime, Timings};
 use crate::record::Record;
-use crate::units::Bytes;
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -162,12 +160,12 @@ mod tests {
     };
     use crate::model::postmortem::Scope;
     use crate::model::{
-        BlockMap, BlockRun, Copies, GpuIndex, GpuTensors, InitFailure, KernelMetrics, KernelTime,
+        BlockMap, BlockRun, Copies, GpuIndex, GpuTensors, GpuTime, InitFailure, KernelMetrics, KernelTime,
         MemoryLimit, ProcessKey, ProfiledKernel, StackCode, StackRefusal, StackRefusals, TensorCategory,
-        TensorHolder, TensorModule, TensorMoment, TensorStack, Tensors, TimedSpan, Uncounted,
+        TensorHolder, TensorModule, TensorMoment, TensorStack, Tensors, TimedSpan, Timings, Uncounted,
         UncountedMemory, UncountedProcess,
     };
-    use crate::units::Nanos;
+    use crate::units::{Bytes, Nanos};
     use std::collections::BTreeMap;
 
     /// What is written under its number is read under it for good.

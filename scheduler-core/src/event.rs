@@ -142,7 +142,6 @@ pub enum Event {
         /// Which.
         job: JobId,
         /// The need.
-        #[serde(deserialize_with = "crate::legacy_need::known")]
         need: Need,
     },
     /// What a waiting job does to a GPU and how long it runs became known (another run of its

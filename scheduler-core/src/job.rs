@@ -193,7 +193,7 @@ pub struct Job {
     /// Devices it needs at the same time, on one node. 0 for a job that only needs the host.
     pub gpus: u16,
     /// Memory on each of them, if that is known.
-    #[serde(default, deserialize_with = "crate::legacy_need::option")]
+    #[serde(default)]
     pub need: Option<Need>,
     /// The part of each device's SMs it asks for; `None` takes what there is. Declared shares of
     /// one device never add up to more than the device.

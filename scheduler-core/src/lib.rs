@@ -87,7 +87,6 @@ mod job;
 mod job_state;
 mod ladder;
 mod leaving;
-mod legacy_need;
 mod limits;
 mod outcome;
 mod place;

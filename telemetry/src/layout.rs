@@ -29,7 +29,7 @@ pub use stacks::*;
 /// First word of a segment: "RADRMSEG".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RADRMSEG");
 /// Layout version. Any change of this file's structures or offsets raises it.
-pub const VERSION: u64 = 11;
+pub const VERSION: u64 = 1;
 
 /// GPUs that a segment can name.
 pub const GPUS: usize = 16;

@@ -135,7 +135,7 @@ impl Serialize for DryRunSummary {
         }
         if let Some(expected) = &self.expected {
             let mut value = serde_json::to_value(expected).map_err(S::Error::custom)?;
-            // As `radrm estimate --json` has it; older profiles have none.
+            // As `radrm estimate --json` has it.
             value["source"] = serde_json::from_str(&expected.source).unwrap_or_default();
             object.insert("expected".to_owned(), value);
         }

@@ -5,7 +5,6 @@ use rusqlite::{Connection, Transaction, params};
 
 use super::Outcome;
 
-/// The table; older daemons leave it alone.
 const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS dry_runs (
     id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, program TEXT NOT NULL, batch INTEGER, model TEXT NOT NULL,
@@ -31,15 +30,9 @@ pub(crate) struct Key {
     pub(crate) steps: u64,
 }
 
-/// Makes the table, or adds what an older one lacks. Older daemons fill that one, too: they leave the column out.
+/// Makes the table, if it is not there.
 pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute_batch(TABLE)?;
-    let mut columns =
-        connection.prepare("SELECT 1 FROM pragma_table_info('dry_runs') WHERE name = 'kind'")?;
-    if columns.exists([])? {
-        return Ok(());
-    }
-    connection.execute_batch("ALTER TABLE dry_runs ADD COLUMN kind TEXT")
+    connection.execute_batch(TABLE)
 }
 
 fn int(value: u64) -> i64 {
@@ -132,24 +125,6 @@ mod tests {
         let connection = Connection::open_in_memory().unwrap();
         create(&connection).unwrap();
         connection
-    }
-
-    #[test]
-    fn a_table_of_an_older_daemon_is_read_and_written() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(&TABLE.replace(", kind TEXT", "")).unwrap();
-        let row = "INSERT INTO dry_runs (uid, program, model, steps, digest, held, at_ms) VALUES (7, 'p', 'A100', 3, 'a', 5, 1)";
-        connection.execute_batch(row).unwrap();
-        for _ in 0..2 {
-            create(&connection).unwrap();
-        }
-        let key = key();
-        let tx = connection.transaction().unwrap();
-        insert(&tx, &key, "b", &held(6, Some(ProgramKind::Other)), 2).unwrap();
-        tx.commit().unwrap();
-        let found = known(&connection, &key, 3).unwrap();
-        let expected = [("b", held(6, Some(ProgramKind::Other))), ("a", held(5, None))];
-        assert_eq!(found, expected.map(|(digest, outcome)| (digest.to_owned(), outcome)));
     }
 
     #[test]

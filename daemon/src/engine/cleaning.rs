@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::message::Message;
 
@@ -27,7 +26,7 @@ pub(super) fn start(folders: Vec<(u64, PathBuf)>, age_ms: u64, to: Sender<Messag
 /// Whether a folder changed within this time by the wall clock. The scheduler's clock, by which a job's end is known,
 /// may have been started before the wall clock was right.
 fn is_younger(folder: &Path, age_ms: u64) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = radrm_os::time::since_epoch().as_secs();
     fs::symlink_metadata(folder)
         .is_ok_and(|meta| now.saturating_sub(meta.ctime().unsigned_abs()) < age_ms / 1000)
 }

@@ -224,7 +224,7 @@ impl Engine {
         };
         let audit = self.node.unmanaged.iter().filter(|found| peer.admin || found.uid == Some(peer.uid));
         NodeRow {
-            host: nix_hostname(),
+            host: radrm_os::host::node_name(),
             emulated: self.node.gpus.emulated.clone(),
             policy: self.config.scheduler.policy.name().to_owned(),
             cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
@@ -260,7 +260,7 @@ impl Engine {
             execution: Spans { sum_ms: counters.ran_ms, count: counters.ended },
             gpus: self.node(&Peer::everybody()).gpus,
             job_memory: self.config.metrics_per_job.then(|| self.job_memory()),
-            host: nix_hostname(),
+            host: radrm_os::host::node_name(),
             names: self.config.metrics_names.clone(),
         }
     }
@@ -278,9 +278,4 @@ impl Engine {
         }
         found
     }
-}
-
-fn nix_hostname() -> String {
-    let name = rustix::system::uname();
-    name.nodename().to_string_lossy().into_owned()
 }

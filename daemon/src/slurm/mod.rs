@@ -234,7 +234,7 @@ impl Watcher {
             ],
             gpus: self.monitor.rows(&memory),
             job_memory: self.config.metrics_per_job.then_some(memory),
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            host: radrm_os::host::node_name(),
             names: self.config.metrics_names.clone(),
             ..Figures::default()
         }

@@ -29,13 +29,7 @@ pub struct Constants {
     /// The most SM activity that jobs can get together.
     pub capacity: f64,
     /// The power n of U: how full a GPU is before jobs wait.
-    #[serde(default = "legacy_exponent")]
     pub exponent: u8,
-}
-
-/// What was written before the exponent was a constant of its own.
-fn legacy_exponent() -> u8 {
-    2
 }
 
 impl Constants {
@@ -179,11 +173,5 @@ mod tests {
             assert!(speed <= last + 2e-3, "{n}: {speed} after {last}");
             last = speed;
         }
-    }
-
-    #[test]
-    fn constants_of_older_logs_keep_their_exponent() {
-        let text = r#"{"latency":0.1,"compute":0.617,"memory":0.628,"capacity":1.0}"#;
-        assert_eq!(serde_json::from_str::<Constants>(text).unwrap().exponent, 2);
     }
 }

@@ -63,7 +63,6 @@ pub struct Ended {
     /// Its time was over.
     pub timed_out: bool,
     /// Why it did not start, or what ended it.
-    #[serde(alias = "not_started")]
     pub why: Option<String>,
 }
 

@@ -34,8 +34,11 @@ pub enum SweepError {
     Busy(Option<u32>),
     #[error("{}: {source}", path.display())]
     State { path: PathBuf, source: rusqlite::Error },
-    #[error("{}: made by a newer radrm (version {found} of the state, this one knows {known})", path.display())]
-    Newer { path: PathBuf, found: i64, known: i64 },
+    #[error(
+        "{}: the state has version {found}, this radrm knows version {known}: use the radrm that wrote it",
+        path.display()
+    )]
+    Version { path: PathBuf, found: i64, known: i64 },
     #[error("{}: no sweep of this file was started", .0.display())]
     NoState(PathBuf),
     #[error("{program} cannot be started: {}", reason(source))]

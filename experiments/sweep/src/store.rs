@@ -15,13 +15,14 @@ mod jobs;
 
 pub use jobs::Submission;
 
-/// Version of the table.
-const VERSION: i64 = 4;
+/// Version of the layout; a file with another one is refused.
+const VERSION: i64 = 1;
 
 /// How long another process may hold the lock: a report reads while the sweep writes.
 const BUSY: Duration = Duration::from_secs(15);
 
-const TABLE: &str = "\
+/// `machine` has one row: the machine of the last call, NULL for the real one.
+const TABLES: &str = "\
 CREATE TABLE runs (
     key TEXT PRIMARY KEY,
     number INTEGER NOT NULL UNIQUE,
@@ -42,18 +43,17 @@ CREATE TABLE runs (
     peak_bytes INTEGER,
     sm_activity REAL,
     sm_origin TEXT,
+    steps_per_s REAL,
+    gpu_energy_j REAL,
+    energy_part REAL,
     emulated INTEGER,
-    profile TEXT
-) STRICT;";
-
-/// The machine of the last call, in one row: emulated, or NULL for the real one. From version 2 on.
-const MACHINE: &str = "CREATE TABLE machine (emulate TEXT) STRICT;";
-
-/// From version 4 on.
-const RATES: &str = "\
-ALTER TABLE runs ADD COLUMN steps_per_s REAL;
-ALTER TABLE runs ADD COLUMN gpu_energy_j REAL;
-ALTER TABLE runs ADD COLUMN energy_part REAL;";
+    profile TEXT,
+    tag TEXT,
+    job INTEGER,
+    shares INTEGER NOT NULL DEFAULT 0,
+    withdrawn INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE TABLE machine (emulate TEXT) STRICT;";
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,12 +169,12 @@ impl Store {
     /// Opens the state; it is made if there is none, for its owner alone.
     ///
     /// # Errors
-    /// [`SweepError::State`], [`SweepError::Newer`].
+    /// [`SweepError::State`], [`SweepError::Version`].
     pub fn open(path: &Path) -> Result<Self, SweepError> {
         // SQLite gives its journal the mode of the database, and says itself why a file cannot be made.
         let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         let store = Self::with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        store.migrate()?;
+        store.create()?;
         Ok(store)
     }
 
@@ -203,23 +203,23 @@ impl Store {
         move |source| SweepError::State { path: path.clone(), source }
     }
 
+    /// Version of the layout; 0 for a file without tables.
     fn version(&self) -> Result<i64, SweepError> {
         let found = self
             .connection
             .pragma_query_value(None, "user_version", |row| row.get(0))
             .map_err(self.wrong())?;
-        if found > VERSION {
-            return Err(SweepError::Newer { path: self.path.clone(), found, known: VERSION });
+        match found {
+            0 | VERSION => Ok(found),
+            _ => Err(SweepError::Version { path: self.path.clone(), found, known: VERSION }),
         }
-        Ok(found)
     }
 
-    fn migrate(&self) -> Result<(), SweepError> {
-        let steps = [TABLE, MACHINE, jobs::COLUMNS, RATES];
-        let found = usize::try_from(self.version()?).unwrap_or(0);
-        let Some(steps) = steps.get(found..).filter(|steps| !steps.is_empty()) else { return Ok(()) };
-        let steps = steps.concat();
-        let all = format!("BEGIN IMMEDIATE; {steps} PRAGMA user_version = {VERSION}; COMMIT;");
+    fn create(&self) -> Result<(), SweepError> {
+        if self.version()? == VERSION {
+            return Ok(());
+        }
+        let all = format!("BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;");
         self.connection.execute_batch(&all).map_err(self.wrong())
     }
 
@@ -243,7 +243,7 @@ impl Store {
     /// # Errors
     /// [`SweepError::State`].
     pub fn machine(&self) -> Result<Option<Option<String>>, SweepError> {
-        if self.version()? < 2 {
+        if self.version()? == 0 {
             return Ok(None);
         }
         let found = self.connection.query_row("SELECT emulate FROM machine", [], |row| row.get(0));
@@ -388,14 +388,6 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A figure that earlier versions do not have.
-fn later(row: &Row<'_>, name: &str) -> rusqlite::Result<Option<f64>> {
-    match row.get(name) {
-        Err(rusqlite::Error::InvalidColumnName(_)) => Ok(None),
-        found => found,
-    }
-}
-
 fn recorded(row: &Row<'_>) -> rusqlite::Result<Recorded> {
     let number =
         |name: &str| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(name)?.map(i64::unsigned_abs));
@@ -422,9 +414,9 @@ fn recorded(row: &Row<'_>) -> rusqlite::Result<Recorded> {
             peak_bytes: number("peak_bytes")?,
             sm_activity: row.get("sm_activity")?,
             sm_origin: row.get("sm_origin")?,
-            steps_per_s: later(row, "steps_per_s")?,
-            gpu_energy_j: later(row, "gpu_energy_j")?,
-            energy_part: later(row, "energy_part")?,
+            steps_per_s: row.get("steps_per_s")?,
+            gpu_energy_j: row.get("gpu_energy_j")?,
+            energy_part: row.get("energy_part")?,
             emulated: row.get::<_, Option<bool>>("emulated")?.unwrap_or(false),
             profile: row.get::<_, Option<String>>("profile")?.map(PathBuf::from),
         },

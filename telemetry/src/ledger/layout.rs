@@ -18,7 +18,7 @@ use crate::sync::Ordering::{Acquire, Relaxed};
 /// First word of a ledger: "RADRMLDG".
 pub const LEDGER_MAGIC: u64 = u64::from_le_bytes(*b"RADRMLDG");
 /// Layout version. Any change of this file raises it.
-pub const LEDGER_VERSION: u64 = 4;
+pub const LEDGER_VERSION: u64 = 1;
 /// Processes that can share a ledger at a time.
 pub const MEMBERS: usize = 1024;
 /// Size of a ledger.

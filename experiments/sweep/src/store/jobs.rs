@@ -13,13 +13,6 @@ use rusqlite::{Row, params};
 use super::Store;
 use crate::error::SweepError;
 
-/// From version 3 on.
-pub(super) const COLUMNS: &str = "\
-ALTER TABLE runs ADD COLUMN tag TEXT;
-ALTER TABLE runs ADD COLUMN job INTEGER;
-ALTER TABLE runs ADD COLUMN shares INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE runs ADD COLUMN withdrawn INTEGER NOT NULL DEFAULT 0;";
-
 /// An attempt that is a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Submission {
@@ -71,11 +64,8 @@ impl Store {
     }
 }
 
-/// The job of a row; a state of an earlier version has none.
+/// The job of a row.
 pub(super) fn submission(row: &Row<'_>) -> rusqlite::Result<Option<Submission>> {
-    if row.as_ref().column_index("tag").is_err() {
-        return Ok(None);
-    }
     let Some(tag) = row.get("tag")? else { return Ok(None) };
     Ok(Some(Submission {
         tag,

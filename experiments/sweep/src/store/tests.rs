@@ -61,35 +61,6 @@ fn runs_that_left_the_file_or_were_on_another_machine_are_not_those_of_the_plan(
 }
 
 #[test]
-fn states_of_earlier_versions_are_kept() {
-    // What each of the later versions added.
-    let added = [
-        "DROP TABLE machine;",
-        "ALTER TABLE runs DROP COLUMN tag; ALTER TABLE runs DROP COLUMN job;
-         ALTER TABLE runs DROP COLUMN shares; ALTER TABLE runs DROP COLUMN withdrawn;",
-        "ALTER TABLE runs DROP COLUMN steps_per_s; ALTER TABLE runs DROP COLUMN gpu_energy_j;
-         ALTER TABLE runs DROP COLUMN energy_part;",
-    ];
-    for version in [1, 2, 3] {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("state.db");
-        let mut store = Store::open(&path).unwrap();
-        store.adopt(groups(&["a"]).iter()).unwrap();
-        let back = format!("{} PRAGMA user_version = {version};", added[version - 1..].concat());
-        store.connection.execute_batch(&back).unwrap();
-        let old = Store::open_existing(&path).unwrap();
-        assert_eq!((old.machine().unwrap(), old.runs().unwrap().len()), (None, 1));
-        let mut store = Store::open(&path).unwrap();
-        store.run_on(None).unwrap();
-        let key = &groups(&["a"])[0].keys()[0];
-        store.submit(std::slice::from_ref(key), false).unwrap();
-        let run = store.run(key).unwrap().unwrap();
-        assert_eq!((store.machine().unwrap(), run.attempt), (Some(None), 1));
-        assert!(run.submission.is_some());
-    }
-}
-
-#[test]
 fn each_attempt_that_is_a_job_has_a_tag_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(&dir.path().join("state.db")).unwrap();
@@ -114,9 +85,17 @@ fn each_attempt_that_is_a_job_has_a_tag_of_its_own() {
 }
 
 #[test]
-fn a_newer_state_is_left_alone() {
+fn a_state_of_another_version_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state.db");
-    Store::open(&path).unwrap().connection.pragma_update(None, "user_version", 9).unwrap();
-    assert!(matches!(Store::open(&path), Err(SweepError::Newer { found: 9, .. })));
+    drop(Store::open(&path).unwrap());
+    let file = Connection::open(&path).unwrap();
+    for version in [2, 9] {
+        file.pragma_update(None, "user_version", version).unwrap();
+        for opened in [Store::open(&path), Store::open_existing(&path)] {
+            assert!(matches!(opened, Err(SweepError::Version { found, known: 1, .. }) if found == version));
+        }
+        let left: i64 = file.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+        assert_eq!(left, version);
+    }
 }
