@@ -44,7 +44,7 @@ pub fn describe_job(command: &[OsString], program: Option<&Path>, pid: u32, star
         cwd: std::env::current_dir().map_or_else(|_| "?".into(), |dir| dir.to_string_lossy().into_owned()),
         uid,
         user: account(uid).map(|account| account.name),
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        host: radrm_os::host::node_name(),
         pid,
         start_unix_ns,
         emulated: None,

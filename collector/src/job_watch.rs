@@ -2,7 +2,8 @@
 
 use crate::host::{HostCounters, Usage};
 use crate::segment_source::SegmentSource;
-use crate::watch::{Finished, Measured, Watch, WatchOptions};
+use crate::watch::{Finished, Watch, WatchOptions};
+use radrm_os::nvml::DriverOverhead;
 use radrm_profile::model::{Exit, Job, UncountedProcess};
 use radrm_telemetry::Segment;
 use std::path::PathBuf;
@@ -43,7 +44,7 @@ impl JobWatch {
 
     /// What the driver itself took for processes of the job, measured since the
     /// last call.
-    pub fn take_measured(&mut self) -> Vec<Measured> {
+    pub fn take_measured(&mut self) -> Vec<DriverOverhead> {
         self.watch.take_measured()
     }
 

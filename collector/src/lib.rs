@@ -46,4 +46,4 @@ pub use output::ProfileFile;
 pub use ranges::steps;
 pub use segment_source::EntryName;
 pub use timings::work;
-pub use watch::{Finished, InitWords, Measured, WatchOptions};
+pub use watch::{Finished, InitWords, WatchOptions};

@@ -3,6 +3,8 @@
 //! Each tree grows on rows that are drawn with replacement, and each split is the best of a few columns that are drawn
 //! anew. Draws come from a generator with a fixed seed: the same rows give the same forest.
 
+use radrm_base::random::Rng;
+
 /// How trees are grown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -37,24 +39,16 @@ enum Node {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forest(Vec<Vec<Node>>);
 
-/// A generator of numbers (SplitMix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(z ^ (z >> 31)) * n as u128) >> 64) as usize
-    }
+/// A number below `n`.
+fn below(rng: &mut Rng, n: usize) -> usize {
+    ((u128::from(rng.bits()) * n as u128) >> 64) as usize
 }
 
 struct Growth<'a> {
     rows: &'a [Vec<f64>],
     target: &'a [f64],
     settings: Settings,
-    numbers: Numbers,
+    rng: Rng,
     columns: Vec<usize>,
 }
 
@@ -72,7 +66,7 @@ impl Forest {
         };
         let settings = Settings { columns: chosen, min_rows: settings.min_rows.max(1), ..settings };
         let mut growth =
-            Growth { rows, target, settings, numbers: Numbers(42), columns: (0..columns).collect() };
+            Growth { rows, target, settings, rng: Rng::seeded(42), columns: (0..columns).collect() };
         Some(Self((0..settings.trees).map(|_| growth.tree()).collect()))
     }
 
@@ -98,7 +92,7 @@ impl Forest {
 impl Growth<'_> {
     fn tree(&mut self) -> Vec<Node> {
         let n = self.rows.len();
-        let mut members: Vec<usize> = (0..n).map(|_| self.numbers.below(n)).collect();
+        let mut members: Vec<usize> = (0..n).map(|_| below(&mut self.rng, n)).collect();
         let mut nodes = vec![Node::Leaf(0.0)];
         let mut todo = vec![(0, 0, n)];
         while let Some((node, from, to)) = todo.pop() {
@@ -132,7 +126,7 @@ impl Growth<'_> {
             if drawn >= self.settings.columns && best.is_some() {
                 break;
             }
-            let other = drawn + self.numbers.below(self.columns.len() - drawn);
+            let other = drawn + below(&mut self.rng, self.columns.len() - drawn);
             self.columns.swap(drawn, other);
             let column = self.columns[drawn];
             let value = |row: usize| self.rows[row][column];
@@ -162,8 +156,8 @@ mod tests {
 
     #[test]
     fn steps_and_products_are_learned_beside_a_column_of_noise() {
-        let mut numbers = Numbers(7);
-        let mut number = || numbers.below(1000) as f64 / 1000.0;
+        let mut rng = Rng::seeded(7);
+        let mut number = || below(&mut rng, 1000) as f64 / 1000.0;
         let rows: Vec<Vec<f64>> = (0..600).map(|_| vec![number(), number(), number(), 7.0]).collect();
         let truth = |row: &[f64]| f64::from(u8::from(row[0] > 0.5)) + row[0] * row[1];
         let target: Vec<f64> = rows.iter().map(|row| truth(row)).collect();

@@ -1,7 +1,7 @@
 //! The second phase of a launch: the segment, the limits in force, MPS and the program's environment.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use radrm_limits::cgroup::Fence;
 use radrm_limits::config::{Mps, Percentage};
@@ -65,7 +65,7 @@ impl<'a> Prepared<'a> {
     pub fn arm(self) -> Result<Armed<'a>, LaunchError> {
         let remarks = self.remarks;
         let mut environment = self.environment.clone();
-        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let started = radrm_os::time::since_epoch();
         let channel = self.channel(started)?;
         let (ledgers, steps) = self.limit(channel.as_ref(), &mut environment)?;
         self.share(channel.as_ref(), &mut environment)?;

@@ -9,8 +9,7 @@
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 
-use radrm_collector::Measured;
-use radrm_os::nvml::uuid_bytes;
+use radrm_os::nvml::{DriverOverhead, uuid_bytes};
 use radrm_telemetry::ledger::{GpuUse, LedgerView, MemberUse};
 use radrm_telemetry::{Kind, Liveness, Segment, SlotInfo};
 
@@ -89,7 +88,7 @@ impl Charge {
     }
 
     /// Takes measurements of the job whose segment this is.
-    pub fn take(&mut self, measured: &[Measured], segment: &Segment) {
+    pub fn take(&mut self, measured: &[DriverOverhead], segment: &Segment) {
         let is_of_group = self.take_group(segment);
         let Some(contexts) = &mut self.contexts else { return };
         if measured.is_empty() {
@@ -100,7 +99,7 @@ impl Charge {
         // Of several figures of a process the last one is that of now.
         let latest: HashMap<_, _> = measured.iter().map(|one| ((one.pid, one.gpu.clone()), one)).collect();
         for (place, one) in latest {
-            let bytes = one.bytes.0;
+            let bytes = one.bytes;
             let mut charged = ledgers.iter().filter_map(|ledger| ledger.charged(one));
             let differs = charged.any(|charged| charged.abs_diff(bytes) >= STEP);
             let known = contexts.get(&one.model, &one.driver).is_some_and(|known| known <= bytes);
@@ -204,21 +203,21 @@ impl<'v> ChargeLedger<'v> {
 
     /// The member that was measured, and the GPU's number. The driver's uuid does not say whether it is an
     /// instance.
-    fn find(&self, measured: &Measured) -> Option<(&MemberUse, usize)> {
+    fn find(&self, measured: &DriverOverhead) -> Option<(&MemberUse, usize)> {
         let bytes = uuid_bytes(&measured.gpu)?;
         let gpu = self.gpus.iter().position(|gpu| gpu.uuid == bytes)?;
         Some((self.members.get(&measured.pid)?, gpu))
     }
 
     /// What is charged for a process now.
-    fn charged(&self, measured: &Measured) -> Option<u64> {
+    fn charged(&self, measured: &DriverOverhead) -> Option<u64> {
         let (member, gpu) = self.find(measured)?;
         member.overhead.get(gpu).copied()
     }
 
-    fn charge(&self, measured: &Measured) {
+    fn charge(&self, measured: &DriverOverhead) {
         if let Some((member, gpu)) = self.find(measured) {
-            self.view.set_overhead(member, gpu, measured.bytes.0);
+            self.view.set_overhead(member, gpu, measured.bytes);
         }
     }
 }
@@ -278,7 +277,6 @@ mod tests {
     use std::ffi::CString;
     use std::os::unix::ffi::OsStrExt;
 
-    use radrm_base::Bytes;
     use radrm_telemetry::ledger::{Amount, Ledger, Limit};
     use radrm_telemetry::{SegmentFile, Writer};
 
@@ -313,13 +311,13 @@ mod tests {
         }
     }
 
-    fn sample(mib: u64) -> Measured {
-        Measured {
+    fn sample(mib: u64) -> DriverOverhead {
+        DriverOverhead {
             pid: std::process::id(),
             gpu: "GPU-8f3a0000-1111-2222-3333-4444555566ff".into(),
             model: "H200".into(),
             driver: "1".into(),
-            bytes: Bytes(mib << 20),
+            bytes: mib << 20,
         }
     }
 
@@ -416,7 +414,7 @@ mod tests {
     fn a_process_that_died_after_it_was_measured_teaches_nothing() {
         let mut job = Job::new();
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let gone = Measured { pid: child.id(), ..sample(420) };
+        let gone = DriverOverhead { pid: child.id(), ..sample(420) };
         child.wait().unwrap();
         for _ in 0..5 {
             job.charge.take(std::slice::from_ref(&gone), &job.segment);

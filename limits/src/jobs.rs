@@ -7,13 +7,14 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use radrm_emulator_machine::{ENV_MACHINE, Machine};
+use radrm_base::machine_file;
 use radrm_telemetry::ledger::LedgerView;
 use radrm_telemetry::{Candidate, Liveness, Segment, SegmentFile, SegmentName, SlotInfo};
 use rustix::fs::{Mode, OFlags};
@@ -89,9 +90,9 @@ impl Job {
     /// The file of the emulated machine that its processes use; `None` is this computer.
     #[must_use]
     pub fn machine(&self) -> Option<PathBuf> {
-        self.variable(ENV_MACHINE)
+        self.variable(machine_file::VARIABLE)
             .map(PathBuf::from)
-            .or_else(|| self.mapped().into_iter().find(|file| Machine::is_in(file)))
+            .or_else(|| self.mapped().into_iter().find(|file| is_machine_file(file)))
     }
 
     /// Whether its processes use the emulated machine in this file; `None` is this computer.
@@ -133,6 +134,19 @@ impl Job {
             .map(|mapping| mapping.path)
             .collect()
     }
+}
+
+/// Whether a file is that of an emulated machine. Files of another size are not opened.
+fn is_machine_file(path: &Path) -> bool {
+    let is_long = |found: fs::Metadata| found.is_file() && found.len() == machine_file::BYTES;
+    if !fs::metadata(path).is_ok_and(is_long) {
+        return false;
+    }
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut word = [0; 8];
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    file.and_then(|mut file| file.read_exact(&mut word)).is_ok()
+        && u64::from_ne_bytes(word) == machine_file::MAGIC
 }
 
 /// All jobs, by their launchers.

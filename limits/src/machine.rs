@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use radrm_collector::NvmlSource;
-use radrm_emulator_machine::ENV_MACHINE;
+use radrm_base::machine_file;
+use radrm_os::nvml::NvmlSource;
 
 use super::jobs::Job;
 use crate::LimitError;
@@ -36,7 +36,7 @@ impl Node {
                     return Err(LimitError::NoMachine(file));
                 }
                 // SAFETY: called while this process has one thread.
-                unsafe { std::env::set_var(ENV_MACHINE, &file) };
+                unsafe { std::env::set_var(machine_file::VARIABLE, &file) };
                 NvmlSource::Library(libraries::find(libraries::EMULATED_NVML)?)
             }
         };

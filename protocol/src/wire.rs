@@ -4,7 +4,8 @@
 
 use std::io::{self, Read, Write};
 
-use radrm_scheduler_core::{Activity, JobState, Verdict};
+use radrm_scheduler_core::{Activity, JobState};
+pub use radrm_scheduler_core::{Outcome, Verdict};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
+use radrm_base::random::Rng;
 use radrm_scheduler_core::interference::speeds;
-use radrm_scheduler_core::replay::{Cluster, Model, Options, Rng, TraceJob, replay};
+use radrm_scheduler_core::replay::{Cluster, Model, Options, TraceJob, replay};
 use radrm_scheduler_core::{
     Action, Activity, Bytes, Constants, Decision, Event, Job, JobId, Millis, Need, Outcome, Permille, Policy,
     Reason, Settings, Signal, State,

@@ -10,7 +10,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The folder in the state directory.
 const FOLDER: &str = "steps";
@@ -49,7 +48,7 @@ impl Report {
         if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
             return None;
         }
-        let begin = now_ms();
+        let begin = radrm_os::time::epoch_ms();
         let path = folder.join(format!("{}.{}.{begin}", about.job, about.step));
         // Without a name until it is locked and whole: radrmd removes an empty file without a lock.
         let mut options = OpenOptions::new();
@@ -71,7 +70,8 @@ impl Report {
         } else {
             (libc::WEXITSTATUS(status), 0)
         };
-        let mut text = format!("end_ms {}\nexit {code}\nsignal {signal}\n", now_ms()).into_bytes();
+        let mut text =
+            format!("end_ms {}\nexit {code}\nsignal {signal}\n", radrm_os::time::epoch_ms()).into_bytes();
         text.extend_from_slice(&figures[..figures.len().min(LONGEST)]);
         // In one piece, before the lock goes. What is missing then is only not known.
         let _ = self.file.write_all(&text);
@@ -88,10 +88,6 @@ fn link(file: &File, path: &Path) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-fn now_ms() -> u128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Rows into the table and out of it.
 
-use super::row::{Origin, Row};
 use super::Features;
+use super::row::{Origin, Row};
 use radrm_need::DryRun;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};

@@ -43,7 +43,6 @@ mod since;
 #[cfg(test)]
 mod tests;
 
-pub use measured::Measured;
 pub use notices::InitWords;
 
 /// Processes that a profile keeps one by one. A job that starts more (a build

@@ -1,5 +1,6 @@
 //! The file's layout: what stands where, and nothing about what it means.
 
+use radrm_base::machine_file;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::charge::CHARGES;
@@ -12,7 +13,6 @@ pub const MAX_PROCESSES: usize = 4096;
 /// Most allocations that are shared between processes at a time.
 pub const MAX_OBJECTS: usize = 4096;
 
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RADRMEMU");
 pub(crate) const VERSION: u32 = 6;
 pub(crate) const TEXT_BYTES: usize = 124 * 1024;
 
@@ -162,6 +162,10 @@ pub(crate) struct Group {
     /// The hard limit with all bits inverted: 0 is no limit.
     pub not_hard: [AtomicU64; MAX_GPUS],
 }
+
+// A reader that knows only these recognizes the file.
+const _: () = assert!(std::mem::offset_of!(Header, magic) == 0 && std::mem::offset_of!(Layout, header) == 0);
+const _: [(); machine_file::BYTES as usize] = [(); size_of::<Layout>()];
 
 /// The whole file.
 #[repr(C)]

@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr};
 use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -15,17 +15,16 @@ use rustix::time::{ClockId, DynamicClockId};
 use crate::checkpoint;
 use crate::error::MachineError;
 use crate::layout::{
-    ENDED, Header, LIVE, Layout, MAGIC, MAX_PROCESSES, REAPING, Slot, TEXT_BYTES, VERSION, generation_of,
-    state_of, tag,
+    ENDED, LIVE, Layout, MAX_PROCESSES, REAPING, Slot, TEXT_BYTES, VERSION, generation_of, state_of, tag,
 };
 use crate::liveness::{ProcessIdentity, is_alive, pid_namespace};
 use crate::mapping::{Mapping, load_bytes, store_bytes};
 use crate::model::GpuSpec;
 use crate::process::Process;
 use crate::spec::MachineSpec;
+use radrm_base::machine_file::MAGIC;
 
-/// Environment variable that names the machine's file.
-pub const ENV_MACHINE: &str = "RADRM_EMULATED_MACHINE";
+pub use radrm_base::machine_file::VARIABLE as ENV_MACHINE;
 /// Environment variable that describes the machine to make where no file is named.
 pub const ENV_EMULATE: &str = "RADRM_EMULATE";
 /// Environment variable that says how a program's GPUs get on with time: `real` for with the wall clock, else waiting
@@ -133,21 +132,6 @@ impl Machine {
         let fd: OwnedFd = rustix::fs::memfd_create(PRIVATE_NAME, rustix::fs::MemfdFlags::CLOEXEC)
             .map_err(|e| MachineError::io(path, e))?;
         Self::fill(File::from(fd), spec, path)
-    }
-
-    /// Whether a file is a machine's, of this version or another one of the same size. Other files are not opened.
-    #[must_use]
-    pub fn is_in(path: &Path) -> bool {
-        const MAGIC_AT: usize = std::mem::offset_of!(Layout, header) + std::mem::offset_of!(Header, magic);
-        let is_long = |found: std::fs::Metadata| found.is_file() && found.len() == Mapping::SIZE as u64;
-        if !std::fs::metadata(path).is_ok_and(is_long) {
-            return false;
-        }
-        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
-        let mut word = [0; 8];
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-        file.and_then(|file| file.read_exact_at(&mut word, MAGIC_AT as u64)).is_ok()
-            && u64::from_ne_bytes(word) == MAGIC
     }
 
     /// Opens a machine's file.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use radrm_scheduler_core::replay::Rng;
+use radrm_base::random::Rng;
 
 /// Runs of a sweep; a file with more is taken for a slip.
 pub const MAX_RUNS: u64 = 100_000;
@@ -133,7 +133,7 @@ pub fn samples(axes: &[Axis], count: u64, seed: u64) -> Option<Vec<Vec<String>>>
 mod tests {
     use proptest::prelude::*;
 
-    use radrm_scheduler_core::replay::Rng;
+    use radrm_base::random::Rng;
 
     use super::*;
 

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use radrm_protocol::together::MAX_TOGETHER;
-use radrm_protocol::wire::JobRow;
-use radrm_scheduler_core::{Outcome, Verdict};
+use radrm_protocol::wire::{JobRow, Outcome, Verdict};
 use thiserror::Error;
 
 use crate::attempt::Ended;

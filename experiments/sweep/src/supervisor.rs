@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use radrm_base::reason;
 use radrm_os::{ProcessIdentity, pidfd};
@@ -44,7 +44,7 @@ pub fn run(folder: PathBuf) -> io::Result<()> {
     }
     let signals = signals()?;
     let started = Instant::now();
-    let started_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let started_ms = radrm_os::time::epoch_ms();
     let ended = match start(&attempt, &order) {
         Ok(child) => {
             let (status, cause) = supervise(child, &order, signals, started)?;

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use radrm_base::batch;
@@ -192,10 +192,9 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     let cwd = std::env::current_dir().map_err(Failure::NoDirectory)?;
     let batch = flags.batch_size.or_else(|| batch::of_command(&command));
     let program = program_name(ProgramKey::of(&command, &cwd, 1).as_str(), batch);
-    let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
     let row = MeasuredShares {
-        unix_ns: u64::try_from(unix_ns).unwrap_or(u64::MAX),
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        unix_ns: radrm_os::time::epoch_ns(),
+        host: radrm_os::host::node_name(),
         gpu_model,
         emulated: flags.machine.is_some(),
         program,

@@ -24,7 +24,7 @@ pub struct Flags {
 }
 
 pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
-    let since_ms = flags.since.map_or(0, |span| now_ms().saturating_sub(span));
+    let since_ms = flags.since.map_or(0, |span| radrm_os::time::epoch_ms().saturating_sub(span));
     let stats = match connection.ask(&Request::Stats { all: flags.all, since_ms })? {
         Response::Stats(stats) => *stats,
         other => return Err(odd(&other).into()),
@@ -76,9 +76,4 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
         );
     }
     print(&text)
-}
-
-fn now_ms() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -10,7 +10,6 @@ mod profiles;
 pub mod read;
 mod recorded;
 mod report;
-mod rng;
 mod sim;
 mod trace;
 
@@ -20,6 +19,5 @@ pub use profiles::{Profiles, Program};
 pub use read::{Filling, ReadError, read};
 pub use recorded::Recorded;
 pub use report::{Bar, Interval, JobResult, Metrics, Report};
-pub use rng::Rng;
 pub use sim::{Knowledge, Options, Source, Watch, replay};
 pub use trace::{Cluster, TraceJob};

@@ -1,11 +1,11 @@
 //! Traces as text, in the forms they are published in. Reading files is the caller's part.
 
+use radrm_base::random::Rng;
 use std::collections::BTreeMap;
 
 use csv::{ReaderBuilder, StringRecord};
 
 use super::profiles::{Profiles, Program};
-use super::rng::Rng;
 use super::trace::{Cluster, TraceJob};
 use crate::device::{Device, DeviceId, Node, NodeId};
 use crate::job::{Condition, Dependency, HostNeed, JobId};

@@ -1,5 +1,6 @@
 //! What came out of a replay: the thesis's metrics.
 
+use radrm_base::student::P95;
 use serde::{Deserialize, Serialize};
 
 use super::events::Entry;
@@ -165,12 +166,6 @@ impl Interval {
     /// Of values of independent replays.
     #[must_use]
     pub fn of(values: &[f64]) -> Self {
-        // Student's t, 97.5 %, for 1 to 30 degrees of freedom.
-        const T: [f64; 30] = [
-            12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-            2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052,
-            2.048, 2.045, 2.042,
-        ];
         let n = values.len();
         if n == 0 {
             return Self::default();
@@ -181,8 +176,7 @@ impl Interval {
         }
         let variance =
             values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / (n - 1) as f64;
-        let t = T.get(n - 2).copied().unwrap_or(1.96);
-        Self { mean, half: t * (variance / n as f64).sqrt() }
+        Self { mean, half: P95.t((n - 1) as f64) * (variance / n as f64).sqrt() }
     }
 }
 

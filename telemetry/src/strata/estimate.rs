@@ -16,6 +16,8 @@
 //! resolution of the marks, `q2 = (500 ns)^2 / 12`. The half-width is Student's t for 95 % with `n - 1` degrees of freedom times
 //! the root; those of a kernel's strata add as squares. What is in doubt of shares of graphs' times is added as it is.
 
+use radrm_base::student::P95;
+
 /// Sums of a stratum, as read from a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
@@ -63,16 +65,6 @@ pub struct KernelTime {
 /// Resolution of the marks between which a launch is timed, ns.
 const RESOLUTION_NS: f64 = 500.0;
 
-/// Student's t for 95 %, two-sided.
-fn student(freedom: u64) -> f64 {
-    const FEW: [f64; 10] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23];
-    let freedom = freedom.max(1);
-    match usize::try_from(freedom).ok().and_then(|f| FEW.get(f.checked_sub(1)?)) {
-        Some(t) => *t,
-        None => 1.96 + 2.6 / freedom as f64,
-    }
-}
-
 /// Mean of a stratum's known times, ns.
 fn mean(sums: &Sums) -> Option<f64> {
     let mean = sums.ns / sums.weight as f64;
@@ -96,7 +88,7 @@ fn stratum(sums: &Sums, mean: f64) -> (f64, f64) {
     let n = (weight * weight / squares.max(1.0)).clamp(1.5, sums.samples as f64);
     let spread = (sums.ns_squares / weight - mean * mean).max(0.0) * n / (n - 1.0);
     let variance = spread * (counted - all).max(0.0) + resolution;
-    (total, student((n - 1.0) as u64) * variance.sqrt() + doubt)
+    (total, P95.t((n - 1.0).floor()) * variance.sqrt() + doubt)
 }
 
 /// A kernel's time from its strata; `None` if none of its launches was timed.
@@ -135,20 +127,9 @@ pub fn kernel(strata: &[Sums]) -> Option<KernelTime> {
 
 #[cfg(test)]
 mod tests {
+    use radrm_base::random::Rng;
+
     use super::*;
-
-    /// Pseudo-random numbers, the same in every run (splitmix64).
-    struct Numbers(u64);
-
-    impl Numbers {
-        fn below(&mut self, n: u64) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (z ^ (z >> 31)) % n
-        }
-    }
 
     fn add(sums: &mut Sums, weight: u64, ns: f64) {
         sums.samples += 1;
@@ -219,15 +200,16 @@ mod tests {
     /// Launches drawn at random gaps, the first four always, and often no others: how often the interval holds the truth.
     #[test]
     fn the_interval_holds_the_truth_as_often_as_it_says() {
-        let mut numbers = Numbers(7);
+        let mut rng = Rng::seeded(7);
+        let mut below = |n: u64| rng.bits() % n;
         let (mut held, mut cases) = (0, 0);
         for case in 0..2000 {
-            let launches = 20 + numbers.below(5000);
-            let gap = if case % 8 < 4 { 1 + numbers.below(120) } else { 10_000 };
+            let launches = 20 + below(5000);
+            let gap = if case % 8 < 4 { 1 + below(120) } else { 10_000 };
             let mut sums = Sums { launches, ..Sums::default() };
             let (mut truth, mut since, mut next) = (0.0, 0, 1);
             for n in 0..launches {
-                let steps = numbers.below(1000) as f64;
+                let steps = below(1000) as f64;
                 let ns = match case % 4 {
                     0 => 10_000.0,
                     1 => 5_000.0 + steps * 5.0,
@@ -246,7 +228,7 @@ mod tests {
                 if next == 0 {
                     add(&mut sums, since, ns);
                     since = 0;
-                    next = if sums.samples < 4 { 1 } else { 1 + numbers.below(2 * gap - 1) };
+                    next = if sums.samples < 4 { 1 } else { 1 + below(2 * gap - 1) };
                 }
             }
             let time = kernel(&[sums]).unwrap();

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use radrm_protocol::ProtocolError;
 use radrm_protocol::spec::Spec;
-use radrm_protocol::wire::JobRow;
-use radrm_scheduler_core::Verdict;
+use radrm_protocol::wire::{JobRow, Verdict};
 
 use super::halt::Halt;
 use super::open::{Open, count};

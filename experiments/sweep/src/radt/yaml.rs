@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use radrm_scheduler_core::replay::Rng;
+use radrm_base::random::Rng;
 
 use super::tree::{self, Node};
 use super::{Row, collocation, devices, groups, profiler};

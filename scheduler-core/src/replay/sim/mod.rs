@@ -7,6 +7,7 @@ mod source;
 mod suspension;
 mod truth;
 
+use radrm_base::random::Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -20,7 +21,6 @@ use crate::policy::DecidedBy;
 use crate::replay::events::Entry;
 use crate::replay::model::Model;
 use crate::replay::report::{Bar, JobResult, Report};
-use crate::replay::rng::Rng;
 use crate::replay::trace::{Cluster, TraceJob};
 use crate::settings::{Memory, Settings};
 use crate::state::State;

@@ -3,8 +3,8 @@
 use super::Sim;
 use crate::interference::{Activity, Program};
 use crate::policy::{DeviceUse, best_slices};
-use crate::replay::rng::Rng;
 use crate::units::Permille;
+use radrm_base::random::Rng;
 
 impl Sim<'_> {
     /// The time until it holds its peak, ms.
