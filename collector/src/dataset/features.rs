@@ -3,7 +3,6 @@
 
 use radrm_base::Permille;
 use rusqlite::{Connection, Error, OptionalExtension, params};
-use serde::Deserialize;
 
 pub use radrm_profile::findings::{Features, Figure, ProcessFeatures};
 

@@ -122,6 +122,18 @@ impl Dataset {
         Ok(id)
     }
 
+    /// Adds rows without features, all or none: by one transaction, as a thousand take their time.
+    ///
+    /// # Errors
+    /// See [`DatasetError`].
+    pub fn add_all(&mut self, rows: &[Row]) -> Result<(), DatasetError> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for row in rows {
+            table::insert(&transaction, row, None)?;
+        }
+        Ok(transaction.commit()?)
+    }
+
     /// Rows that pass the filter, newest first. Their features are not read: see [`Dataset::features`].
     pub fn rows(&self, filter: &Filter) -> Result<Vec<Row>, DatasetError> {
         let mut rows = table::select(&self.connection, filter)?;

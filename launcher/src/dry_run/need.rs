@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use radrm_base::UserId;
 use radrm_collector::dataset::{self, Dataset, ProgramKey};
 use radrm_need::{Asked, DryRun, Evidence, Features, Need, NeedResolver, Trained};
+use radrm_profile::Profile;
 use radrm_profile::findings::Findings;
 use radrm_profile::model::Expected;
 use radrm_profile::model::dry_run::DryRunFigures;
-use radrm_profile::Profile;
 
 use super::NO_BOUND;
 use crate::cli::RowTo;

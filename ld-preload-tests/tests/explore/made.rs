@@ -22,8 +22,7 @@ impl Place {
         let place = Self(tempfile::tempdir().expect("directory"));
         let mut dataset = Dataset::open(&place.dataset()).expect("made");
         let rows: Vec<Row> = (0..count).map(|at| place.row(at, count, profiles)).collect();
-        // In one transaction: ten thousand would take their time.
-        dataset.adopt(&rows).expect("added");
+        dataset.add_all(&rows).expect("added");
         let job = |program: &str, beside_per_s| SharedJob {
             program: program.into(),
             alone_per_s: 100.0,
