@@ -62,7 +62,11 @@ impl Daemon {
         let gpus = if config.contains("emulate = ") { "" } else { "emulate = \"2xA100-40GB\"\n" };
         let text = format!("metrics = \"\"\npoll_ms = 100\naudit_s = 0\n{gpus}{config}");
         fs::write(place.path().join("config.toml"), text).expect("configuration");
-        Self { place, child: None, before: String::new(), inside: None }
+        let daemon = Self { place, child: None, before: String::new(), inside: None };
+        let marks = daemon.mark("");
+        fs::create_dir(&marks).expect("directory");
+        fs::set_permissions(marks, fs::Permissions::from_mode(0o777)).expect("mode");
+        daemon
     }
 
     /// From now on it is started behind these shell words, in a mount namespace of its own.
@@ -108,6 +112,12 @@ impl Daemon {
         self.place.path().join(name)
     }
 
+    /// A file in `$MARKS`, which programs of dry runs write too: what they write elsewhere is thrown away.
+    pub fn mark(&self, name: &str) -> PathBuf {
+        let place = self.place.path().file_name().unwrap_or_default().to_string_lossy();
+        Path::new("/dev/shm").join(format!("marks-of{place}")).join(name)
+    }
+
     /// Starts it (again) and waits until it answers.
     ///
     /// # Panics
@@ -147,7 +157,7 @@ impl Daemon {
         command.arg(artifacts::directory().join("radrmd"));
         command.arg("--config").arg(self.path("config.toml"));
         command.arg("--socket").arg(self.path("socket")).arg("--state").arg(self.path("state"));
-        command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("PLACE", self.place.path());
+        command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("PLACE", self.place.path()).env("MARKS", self.mark(""));
         command.current_dir(self.place.path()).stdin(Stdio::null()).stdout(Stdio::null());
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).expect("log");
         command.stderr(log).process_group(0);
@@ -190,7 +200,7 @@ impl Daemon {
         let mut command = Command::new(artifacts::directory().join("radrm"));
         command.arg("--socket").arg(self.path("socket")).args(arguments);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.place.path());
-        command.env("PLACE", self.place.path()).current_dir(self.place.path());
+        command.env("PLACE", self.place.path()).env("MARKS", self.mark("")).current_dir(self.place.path());
         command
     }
 
@@ -201,7 +211,7 @@ impl Daemon {
         command.arg(artifacts::directory().join("radrm"));
         command.arg("--socket").arg(self.path("socket")).args(arguments);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/");
-        command.env("PLACE", self.place.path()).current_dir(self.place.path());
+        command.env("PLACE", self.place.path()).env("MARKS", self.mark("")).current_dir(self.place.path());
         command
     }
 
@@ -321,6 +331,7 @@ impl Drop for Daemon {
         // Nothing outlives its test: the daemon first, which would start what waits, then all whose environment names its
         // place, as that of each of its jobs does.
         self.kill();
+        let _ = fs::remove_dir_all(self.mark(""));
         let place = self.place().as_os_str().as_bytes();
         let names_it = |text: &[u8]| text.windows(place.len()).any(|part| part == place);
         let is_ours = |process: &Process| {

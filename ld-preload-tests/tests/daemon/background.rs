@@ -98,7 +98,7 @@ for step in range(1000):
     model(torch.zeros(64, 8192, device='cuda')).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-open(os.environ['PLACE'] + '/all-steps', 'w')
+open(os.environ['MARKS'] + '/all-steps', 'w')
 ";
 
 #[test]
@@ -120,7 +120,7 @@ fn a_training_of_unknown_need_is_dry_run_and_placed_by_its_figure() {
     let held =
         told[begin..].split("held ").nth(1).and_then(|rest| rest.split(' ').next()).expect("its figure");
     assert!((1.4..2.5).contains(&held.parse::<f64>().expect("GiB")), "{told}");
-    assert!(!daemon.path("all-steps").exists(), "it was ended after its steps");
+    assert!(!daemon.mark("all-steps").exists(), "it was ended after its steps");
     leaves_nothing(&daemon);
     // The same program is not run again; a changed one is.
     let again = submit(&daemon, &[], &[&python, &train]);
@@ -141,12 +141,12 @@ fn a_program_that_hangs_with_children_is_ended_and_its_job_placed() {
                         if own_session:\n            os.setsid()\n        \
                         if os.fork() == 0:\n            break\n        \
                         os._exit(0)\n\
-                open(os.environ['PLACE'] + '/began', 'a').write('x')\n\
+                open(os.environ['MARKS'] + '/began', 'a').write('x')\n\
                 while True:\n    time.sleep(1)\n";
     let hangs = script(&daemon, "hangs.py", text);
     let job = submit(&daemon, &[], &[PYTHON, &hangs]);
     daemon
-        .until("all of it hangs", |daemon| fs::read(daemon.path("began")).is_ok_and(|text| text.len() == 3));
+        .until("all of it hangs", |daemon| fs::read(daemon.mark("began")).is_ok_and(|text| text.len() == 3));
     assert!(processes(daemon.place()).len() >= 4, "{:?}", processes(daemon.place()));
     assert_eq!(daemon.end(job)["exit_code"], 0);
     let told = history(&daemon, job);
@@ -160,18 +160,18 @@ fn a_program_that_hangs_with_children_is_ended_and_its_job_placed() {
         "{}",
         history(&daemon, again)
     );
-    assert_eq!(fs::read(daemon.path("began")).expect("began").len(), 3);
+    assert_eq!(fs::read(daemon.mark("began")).expect("began").len(), 3);
 }
 
 #[test]
 fn a_result_counts_until_a_file_of_its_program_changes() {
     let daemon = Daemon::new(&settings(""));
-    let text = "import beside\nopen(os.environ['PLACE'] + '/began', 'a').write('x')\n";
+    let text = "import beside\nopen(os.environ['MARKS'] + '/began', 'a').write('x')\n";
     let train = script(&daemon, "train.py", text);
     let began = |module: &str| {
         fs::write(daemon.path("beside.py"), module).expect("module");
         daemon.end(submit(&daemon, &[], &[PYTHON, &train]));
-        fs::read_to_string(daemon.path("began")).expect("began")
+        fs::read_to_string(daemon.mark("began")).expect("began")
     };
     assert_eq!(began("lr = 1\n"), "x");
     assert_eq!(began("lr = 1\n"), "x", "the same files");
@@ -252,14 +252,14 @@ fn a_killed_daemon_leaves_nothing_of_a_dry_run_and_the_next_makes_it_again() {
     // Its own time does not end it.
     let mut daemon = Daemon::new(&settings("limit_s = 3600"));
     // The first two never end by themselves.
-    let text = "began = os.environ['PLACE'] + '/began'\n\
+    let text = "began = os.environ['MARKS'] + '/began'\n\
                 open(began, 'a').write('x')\n\
                 number = os.path.getsize(began)\n\
                 if os.fork() == 0:\n    os.setsid()\n\
                 while number < 3:\n    time.sleep(0.05)\n";
     let waits = script(&daemon, "waits.py", text);
     let job = submit(&daemon, &[], &[PYTHON, &waits]);
-    let began = |daemon: &Daemon| fs::read(daemon.path("began")).map_or(0, |text| text.len());
+    let began = |daemon: &Daemon| fs::read(daemon.mark("began")).map_or(0, |text| text.len());
     daemon.until("it has begun", |daemon| began(daemon) == 1);
     daemon.kill();
     daemon.until("nothing of it runs", |daemon| processes(daemon.place()).is_empty());
@@ -301,12 +301,12 @@ fn helper(daemon: &Daemon) -> libc::pid_t {
 #[test]
 fn a_job_that_starts_ends_its_own_dry_run_first() {
     let daemon = Daemon::new(&settings("wait_s = 1\nlimit_s = 3600"));
-    let text = "open(os.environ['PLACE'] + '/began', 'a').write('dry ')\ntime.sleep(1000)\n";
+    let text = "open(os.environ['MARKS'] + '/began', 'a').write('dry ')\ntime.sleep(1000)\n";
     let script = script(&daemon, "slow.py", text);
     // As a job it notes who else is there.
     let both = format!("{BEGIN}{text}").replace(
         "    sys.exit(0)\n",
-        "    open(os.environ['PLACE'] + '/began', 'a').write('job ')\n    \
+        "    open(os.environ['MARKS'] + '/began', 'a').write('job ')\n    \
          def read(pid):\n        \
              try:\n            return open('/proc/%s/cmdline' % pid).read()\n        \
              except OSError:\n            return ''\n    \
@@ -318,7 +318,7 @@ fn a_job_that_starts_ends_its_own_dry_run_first() {
     let wait = "while [ ! -e \"$PLACE/go\" ]; do sleep 0.05; done";
     let other = submit(&daemon, &["--gpu-mem", "30GiB"], &["/bin/sh", "-c", wait]);
     let job = submit(&daemon, &[], &[PYTHON, &script]);
-    let began = |daemon: &Daemon| fs::read_to_string(daemon.path("began")).unwrap_or_default();
+    let began = |daemon: &Daemon| fs::read_to_string(daemon.mark("began")).unwrap_or_default();
     daemon.until("it is placed without", |daemon| {
         began(daemon) == "dry " && history(daemon, job).contains("within 1 s")
     });
@@ -357,7 +357,7 @@ fn a_dry_run_is_its_users_and_comes_last_in_everything() {
                 tasks=limit(resource.RLIMIT_NPROC),\n\
                 oom=open('/proc/self/oom_score_adj').read().strip(), gpus=os.environ.get('CUDA_VISIBLE_DEVICES'),\n\
                 core=resource.getrlimit(resource.RLIMIT_CORE)[0], files=os.listdir(os.getcwd()))\n\
-                open(os.environ['PLACE'] + '/shared/facts', 'w').write(json.dumps(facts))\n";
+                open(os.environ['MARKS'] + '/facts', 'w').write(json.dumps(facts))\n";
     let script = script(&daemon, "facts.py", text);
     let shared = daemon.path("shared");
     fs::create_dir(&shared).expect("folder");
@@ -376,7 +376,7 @@ fn a_dry_run_is_its_users_and_comes_last_in_everything() {
     unsafe { client.pre_exec(set_umask) };
     let job = submitted(client.current_dir(&shared));
     daemon.end(job);
-    let facts = fs::read_to_string(shared.join("facts")).expect("facts");
+    let facts = fs::read_to_string(daemon.mark("facts")).expect("facts");
     let facts: Value = serde_json::from_str(&facts).expect("JSON");
     assert_eq!((&facts["uid"], &facts["umask"]), (&ANOTHER_USER.into(), &0o27.into()), "{facts}");
     assert_eq!(
@@ -412,12 +412,12 @@ fn device_files_of_gpus_are_hidden_from_a_dry_run() {
     let daemon = Daemon::with(&settings(""), GPU_FILES);
     let text = "read = lambda path: open(path).read() if os.path.exists(path) else None\n\
                 facts = [read('/dev/nvidia0'), os.listdir('/dev/nvidia-caps')]\n\
-                open(os.environ['PLACE'] + '/facts', 'w').write(json.dumps(facts))\n";
+                open(os.environ['MARKS'] + '/facts', 'w').write(json.dumps(facts))\n";
     let script = script(&daemon, "facts.py", text);
     let job = submit(&daemon, &[], &[PYTHON, &script]);
     daemon.end(job);
     let facts =
-        fs::read_to_string(daemon.path("facts")).unwrap_or_else(|_| panic!("{}", history(&daemon, job)));
+        fs::read_to_string(daemon.mark("facts")).unwrap_or_else(|_| panic!("{}", history(&daemon, job)));
     assert_eq!(facts, "[\"\", []]");
     let inside = Command::new("nsenter")
         .args(["--mount", "--target", &daemon.pid().to_string(), "cat", "/dev/nvidia0"])
@@ -436,12 +436,12 @@ fn nothing_runs_where_the_gpus_cannot_be_hidden() {
     }
     let before = format!("{GPU_FILES}\nset -- {} \"$@\"", without.join(" "));
     let daemon = Daemon::with(&settings(""), &before);
-    let script = script(&daemon, "runs.py", "open(os.environ['PLACE'] + '/ran', 'w')\n");
+    let script = script(&daemon, "runs.py", "open(os.environ['MARKS'] + '/ran', 'w')\n");
     let job = submit(&daemon, &[], &[PYTHON, &script]);
     daemon.end(job);
     let told = history(&daemon, job);
     assert!(told.contains("GPUs cannot be hidden from it"), "{told}");
-    assert!(!daemon.path("ran").exists(), "{told}");
+    assert!(!daemon.mark("ran").exists(), "{told}");
     leaves_nothing(&daemon);
 }
 
@@ -471,11 +471,11 @@ fn memory_that_processes_share_counts_once() {
                         time.sleep(2)\n        \
                         os._exit(0)\n\
                 for at in range(4):\n    os.wait()\n\
-                open(os.environ['PLACE'] + '/done', 'w')\n";
+                open(os.environ['MARKS'] + '/done', 'w')\n";
     let shares = script(&daemon, "shares.py", text);
     let job = submit(&daemon, &[], &[PYTHON, &shares]);
     daemon.end(job);
-    assert!(daemon.path("done").exists(), "{}", history(&daemon, job));
+    assert!(daemon.mark("done").exists(), "{}", history(&daemon, job));
 }
 
 #[test]
@@ -484,12 +484,12 @@ fn a_program_without_a_framework_does_not_run_before_it_is_placed() {
     let path = daemon.path("plain.py");
     fs::write(
         &path,
-        "import os\nopen(os.environ['PLACE'] + '/ran', 'a').write(os.environ['RADRM_ATTEMPT'])\n",
+        "import os\nopen(os.environ['MARKS'] + '/ran', 'a').write(os.environ['RADRM_ATTEMPT'])\n",
     )
     .expect("script");
     let job = submit(&daemon, &[], &[PYTHON, &path.display().to_string()]);
     assert_eq!(daemon.end(job)["exit_code"], 0);
-    assert_eq!(fs::read_to_string(daemon.path("ran")).expect("ran"), "1");
+    assert_eq!(fs::read_to_string(daemon.mark("ran")).expect("ran"), "1");
     assert!(history(&daemon, job).contains("neither PyTorch nor JAX"), "{}", history(&daemon, job));
     assert!(daemon.show(job)["job"]["reserved"].as_u64().is_none_or(|bytes| bytes >= 30 * GIB));
 }
