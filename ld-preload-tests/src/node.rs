@@ -157,7 +157,11 @@ impl Daemon {
         command.arg(artifacts::directory().join("radrmd"));
         command.arg("--config").arg(self.path("config.toml"));
         command.arg("--socket").arg(self.path("socket")).arg("--state").arg(self.path("state"));
-        command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("PLACE", self.place.path()).env("MARKS", self.mark(""));
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
+            .env("PLACE", self.place.path())
+            .env("MARKS", self.mark(""));
         command.current_dir(self.place.path()).stdin(Stdio::null()).stdout(Stdio::null());
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log")).expect("log");
         command.stderr(log).process_group(0);

@@ -2,7 +2,7 @@
 //!
 //! It does not cover modes, owners, times and attributes of files: [`super::metadata`] does.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,6 +12,7 @@ use radrm_base::reason;
 use thiserror::Error;
 
 use super::metadata::Filter;
+use super::mounts::{self, Mount};
 
 /// The first version that refuses to truncate files.
 const VERSION: i64 = 3;
@@ -24,8 +25,20 @@ const TRUNCATE: u64 = 1 << 14;
 /// Writing, removing, making of each kind of file, linking and renaming, truncating.
 const WRITES: u64 = WRITE_FILE | 0b1_1111_1111 << 4 | 1 << 13 | TRUNCATE;
 
-/// Folders of the kernel and of things that end with a boot.
-const FREE: [&str; 3] = ["/dev", "/proc", "/run"];
+/// Folders of things that end with a boot, if they are in memory.
+const IN_MEMORY: [&str; 2] = ["/dev", "/run"];
+/// What programs write in any case.
+const FREE: [&str; 9] = [
+    "/proc",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
+];
 
 /// Why writes cannot be refused, as a clause.
 #[derive(Debug, Error)]
@@ -36,6 +49,31 @@ pub(super) enum LandlockError {
     /// Files could be emptied.
     #[error("Landlock: version {0} of this kernel does not protect files from being truncated")]
     Old(i64),
+}
+
+/// Folders in memory below which no file system holds files of a user: a disk may be mounted at `/run/media`.
+fn in_memory() -> Vec<PathBuf> {
+    let mounts = mounts::visible().unwrap_or_default();
+    let holds_files = |path: &Path| {
+        let mut below = mounts.iter().filter(|mount| mount.at.starts_with(path));
+        below.any(|mount| !mount.is_in_memory() && mount.holds_files())
+    };
+    let is_in_memory = |path: &Path| {
+        let of = mounts.iter().rfind(|mount| path.starts_with(&mount.at));
+        of.is_some_and(Mount::is_in_memory)
+    };
+    let mut found = Vec::new();
+    for folder in IN_MEMORY.map(Path::new).into_iter().filter(|folder| is_in_memory(folder)) {
+        if !holds_files(folder) {
+            found.push(folder.to_owned());
+            continue;
+        }
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        found.extend(entries.filter(|path| !path.is_symlink() && !holds_files(path)));
+    }
+    // Where it is a file system of its own.
+    found.extend(Some(PathBuf::from("/dev/shm")).filter(|path| is_in_memory(path)));
+    found
 }
 
 /// What a program may write.
@@ -80,13 +118,13 @@ impl Ruleset {
         // SAFETY: a fresh descriptor that nothing else owns.
         let paths = unsafe { OwnedFd::from_raw_fd(fd) };
         let ruleset = Self { paths, metadata: Filter::new() };
-        for path in FREE.iter().map(Path::new).chain(real.iter().map(PathBuf::as_path)) {
-            ruleset.allow(path);
+        for path in FREE.iter().map(PathBuf::from).chain(in_memory()).chain(real.iter().cloned()) {
+            ruleset.allow(&path);
         }
         Ok(ruleset)
     }
 
-    /// Allows writes below a path; one that is not there needs no leave.
+    /// Allows writes below a path, also in what is mounted there; one that is not there needs no leave.
     fn allow(&self, path: &Path) {
         let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path) else { return };
         let is_folder = file.metadata().is_ok_and(|meta| meta.is_dir());

@@ -88,8 +88,9 @@ pub(super) fn build(folder: &Path, real: &[PathBuf], is_user: bool) -> Result<Ve
         copy.take(mount).map_err(|error| format!("overlayfs: {}: {}", mount.at.display(), reason(&error)))?;
     }
     for path in real.iter().chain(&sockets(&all)) {
-        bind(path, &copy.of(path), false)
-            .or_else(|_| bind(path, &copy.of(path), true))
+        // With what is mounted below: else its files would be hidden, and others written under them.
+        bind(path, &copy.of(path), true)
+            .or_else(|_| bind(path, &copy.of(path), false))
             .map_err(|error| format!("overlayfs: {}: {}", path.display(), reason(&error)))?;
     }
     let hidden = copy.of(folder);

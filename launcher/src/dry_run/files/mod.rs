@@ -82,6 +82,14 @@ pub enum FilesError {
         /// What the system says.
         source: io::Error,
     },
+    /// A folder that the program is to write cannot be made.
+    #[error("--write-files: {}: {}", path.display(), reason(source))]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// There is no room for the layer.
     #[error("no directory for the program's files: {}", reason(.0))]
     Directory(io::Error),
@@ -128,10 +136,11 @@ impl Files {
     /// [`FilesError`]; nothing is left behind.
     pub fn protect(writes: &Writes, own: &[PathBuf]) -> Result<Self, FilesError> {
         let keep = writes.keep.as_deref().map(place_to_keep).transpose()?;
+        let chosen = writes.real.iter().map(|path| place_to_write(path)).collect::<Result<Vec<_>, _>>()?;
         let folder = Folder::new()?;
         let current = env::current_dir().map_err(FilesError::Current)?;
-        let real: Vec<PathBuf> =
-            own.iter().chain(&writes.real).filter_map(|path| fs::canonicalize(path).ok()).collect();
+        let own = own.iter().filter_map(|path| fs::canonicalize(path).ok());
+        let real: Vec<PathBuf> = own.chain(chosen).collect();
         match holder::make(folder.path(), &real) {
             Ok(made) => {
                 let confinement = Confinement::layer(made.user, made.mounts, &current);
@@ -180,6 +189,15 @@ impl Files {
         drop((confinement, store, folder));
         remarks
     }
+}
+
+/// A folder that the program is to write, which is made if it is not there: downloads may be its first files.
+fn place_to_write(path: &Path) -> Result<PathBuf, FilesError> {
+    let failed = |source| FilesError::Write { path: path.to_owned(), source };
+    if !path.exists() {
+        fs::create_dir_all(path).map_err(failed)?;
+    }
+    fs::canonicalize(path).map_err(failed)
 }
 
 /// Checks that a folder for kept files is empty, or makes it.

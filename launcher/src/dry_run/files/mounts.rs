@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 /// File systems of the kernel: nothing of the user is in them.
-const KERNEL: [&str; 24] = [
+const KERNEL: [&str; 23] = [
     "autofs",
     "binfmt_misc",
     "bpf",
@@ -26,7 +26,6 @@ const KERNEL: [&str; 24] = [
     "nsfs",
     "proc",
     "pstore",
-    "ramfs",
     "resctrl",
     "rpc_pipefs",
     "securityfs",
@@ -53,6 +52,11 @@ impl Mount {
     pub(super) fn holds_files(&self) -> bool {
         let in_memory = || self.kind == "tmpfs" && IN_MEMORY.iter().any(|folder| self.at.starts_with(folder));
         self.is_writable && !KERNEL.contains(&self.kind.as_str()) && !in_memory()
+    }
+
+    /// Whether what is in it ends with a boot.
+    pub(super) fn is_in_memory(&self) -> bool {
+        ["tmpfs", "devtmpfs"].contains(&self.kind.as_str())
     }
 
     fn is_visible(&self) -> bool {
@@ -125,6 +129,8 @@ mod tests {
             ("28 27 0:25 / /data rw shared:7 master:1 - iso9660 /dev/vdb ro", false),
             ("22 27 0:21 / /proc rw - proc proc rw", false),
             ("25 24 0:23 / /dev/shm rw - tmpfs tmpfs rw", false),
+            ("25 24 0:23 / /mnt/r rw - ramfs ramfs rw", true),
+            ("25 24 0:23 / /run/media/a/disk rw - ext4 /dev/sdb rw", true),
             ("25 24 0:23 / /tmp rw - tmpfs tmpfs rw", true),
             ("25 24 0:23 / /mnt/nfs rw - nfs4 server:/home rw", true),
         ] {
