@@ -32,7 +32,7 @@ impl Node {
     }
 
     /// A program that no `radrm-run` has started.
-    fn stranger(&self, arguments: &[&str]) -> (Running, u32) {
+    fn unmanaged(&self, arguments: &[&str]) -> (Running, u32) {
         let mut command = self.rig.bare_command(programs::compile("odd_objects.c", &[]));
         command.args(arguments);
         started(command)
@@ -89,7 +89,7 @@ fn finish(mut running: Running) {
 #[test]
 fn a_pipe_in_the_place_of_a_mapped_file_holds_up_no_audit() {
     let node = Node::new();
-    let (running, pid) = node.stranger(&["pipe", &node.rig.path().join("lib.so").display().to_string()]);
+    let (running, pid) = node.unmanaged(&["pipe", &node.rig.path().join("lib.so").display().to_string()]);
     assert_eq!(node.finding(pid)["reason"], "no-shim");
     finish(running);
 }
@@ -120,7 +120,7 @@ fn library_of_large_tables(place: &Path) -> PathBuf {
 fn tables_that_say_they_are_huge_are_named_and_not_read() {
     let node = Node::new();
     let library = library_of_large_tables(node.rig.path()).display().to_string();
-    let (running, pid) = node.stranger(&["library", &library]);
+    let (running, pid) = node.unmanaged(&["library", &library]);
     let row = node.finding(pid);
     assert_eq!(row["reason"], "unreadable", "{row}");
     assert!(row["explanation"].as_str().is_some_and(|text| text.contains(&library)), "{row}");
@@ -130,7 +130,7 @@ fn tables_that_say_they_are_huge_are_named_and_not_read() {
 #[test]
 fn a_command_line_of_any_length_is_cut() {
     let node = Node::new();
-    let (running, pid) = node.stranger(&["command", &HUGE_MIB.to_string()]);
+    let (running, pid) = node.unmanaged(&["command", &HUGE_MIB.to_string()]);
     let row = node.finding(pid);
     assert!(row["command"].as_str().is_some_and(|text| text.len() <= 64 << 10), "{}", row["reason"]);
     finish(running);
@@ -139,7 +139,7 @@ fn a_command_line_of_any_length_is_cut() {
 #[test]
 fn an_environment_of_any_length_is_cut() {
     let node = Node::new();
-    let (running, pid) = node.stranger(&["variables", &HUGE_MIB.to_string()]);
+    let (running, pid) = node.unmanaged(&["variables", &HUGE_MIB.to_string()]);
     assert_eq!(node.finding(pid)["reason"], "no-shim");
     finish(running);
 }
@@ -189,7 +189,7 @@ fn a_segment_that_names_another_jobs_launcher_takes_over_none_of_its_commands() 
 fn forged_counts_explain_no_process() {
     let node = Node::new();
     let (forger, forgers) = node.job("20GiB");
-    let (stranger, pid) = node.stranger(&["variables", "1"]);
+    let (unmanaged, pid) = node.unmanaged(&["variables", "1"]);
     let (copy, file) = copy_of(&segment_of(forgers), forger.pid());
     // The directory's entries: process id in the lower half of the first word, then the start time.
     let entries = (0..1024_u64).map(|slot| 8192 + slot * 32);
@@ -210,6 +210,6 @@ fn forged_counts_explain_no_process() {
     let row = node.finding(pid);
     assert_eq!((row["reason"].as_str(), row["counted_bytes"].as_u64()), (Some("no-shim"), None), "{row}");
     fs::remove_file(copy).expect("the copy");
-    finish(stranger);
+    finish(unmanaged);
     finish(forger);
 }
