@@ -118,12 +118,13 @@ pub fn ranks(wanted: &Ranks, placed: &[Placed], machine: &Machine, notes: &[Note
     }
 }
 
-/// How the Python side begins its remark that it stopped the program.
-const STOPPED: &str = "stopped after ";
+/// How the Python side begins its remark that it stopped the program: after its steps, or when its time was up.
+const STOPPED: [&str; 2] = ["stopped after ", "stopped when "];
 
-/// Whether the program was stopped after its steps, by the remarks of a run.
+/// Whether the program was stopped before its end, by the remarks of a run.
 pub(crate) fn is_stopped<'a>(remarks: impl IntoIterator<Item = &'a str>) -> bool {
-    remarks.into_iter().any(|remark| remark.starts_with(STOPPED) && remark.ends_with(", as asked"))
+    let says_so = |remark: &str| STOPPED.iter().any(|begin| remark.starts_with(begin));
+    remarks.into_iter().any(|remark| says_so(remark) && remark.ends_with(", as asked"))
 }
 
 /// Whether so much was held that an allocator would have kept more in reserve on a larger card.
@@ -374,6 +375,14 @@ mod tests {
         let figures =
             Framework { phase: phase.to_owned(), is_final, devices: vec![device], ..Framework::default() };
         Note { pid, matter: Matter::Framework(figures), words: String::new() }
+    }
+
+    #[test]
+    fn a_program_was_stopped_by_its_steps_or_by_its_time() {
+        for remark in ["stopped after 3 optimizer steps, as asked", "stopped when its time was up, as asked"] {
+            assert!(is_stopped(["other", remark]), "{remark}");
+        }
+        assert!(!is_stopped(["stopped after an error", "the rest, as asked"]));
     }
 
     #[test]

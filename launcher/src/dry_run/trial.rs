@@ -58,6 +58,8 @@ pub struct Reading<'a> {
     gpus: &'a [Value],
 }
 
+/// The exit code of a program that the Python side stopped when its time was up, as that of `timeout`.
+const OUT_OF_TIME: i32 = 124;
 /// Lines of a failed program that are shown.
 const LAST_LINES: usize = 5;
 /// Characters of each.
@@ -80,12 +82,15 @@ impl Ended {
     #[must_use]
     pub fn evidence(&self) -> Evidence {
         let reading = Reading::of(&self.report);
+        let found = &self.report["dry_run"];
+        let remarks = found["remarks"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let is_stopped = outcome::is_stopped(remarks);
         let failed = match self.ending {
             Ending::Exited(0) => None,
+            Ending::Exited(OUT_OF_TIME) if is_stopped => None,
             Ending::Exited(code) => Some(format!("with exit code {code}")),
             Ending::Killed { signal, .. } => Some(format!("by {}", radrm_base::signal::name(signal))),
         };
-        let found = &self.report["dry_run"];
         Evidence {
             failed,
             refused: reading.refused,
@@ -94,9 +99,7 @@ impl Ended {
             held: reading.of_gpus("held_peak").max().unwrap_or(0),
             upper: found["expected"]["upper"].as_u64(),
             steps: found["steps"].as_u64().unwrap_or(0),
-            is_stopped: outcome::is_stopped(
-                found["remarks"].as_array().into_iter().flatten().filter_map(Value::as_str),
-            ),
+            is_stopped,
         }
     }
 }
