@@ -1,16 +1,30 @@
 //! Segments that their launchers could not remove: these were killed, or left them to processes that have ended since.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::mem::offset_of;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use radrm_os::host;
+use radrm_os::untrusted;
 use radrm_telemetry::SegmentName;
+use radrm_telemetry::layout::Header;
 
 use crate::carriers::{Processes, SegmentOrigin};
 
 /// Removes segments of this user that no launcher holds and no process can join any more. What cannot be removed stays.
 pub fn remove_segments(directories: &[PathBuf]) {
-    let left: Vec<(PathBuf, SegmentName)> = directories.iter().flat_map(|place| unheld(place)).collect();
+    // All processes are seen here.
+    let namespace = if host::is_in_first_pid_namespace() { None } else { host::pid_namespace() };
+    remove_seen_from(namespace, directories);
+}
+
+/// As [`remove_segments`], from a pid namespace that does not see all processes, if it is one.
+fn remove_seen_from(namespace: Option<u64>, directories: &[PathBuf]) {
+    let may_be_seen = |path: &Path| namespace.is_none_or(|own| namespace_of(path).is_none_or(|it| it == own));
+    let mut left: Vec<(PathBuf, SegmentName)> = directories.iter().flat_map(|place| unheld(place)).collect();
+    // Containers may share the directory with others and with the system.
+    left.retain(|(path, _)| may_be_seen(path));
     if left.is_empty() {
         return;
     }
@@ -21,6 +35,13 @@ pub fn remove_segments(directories: &[PathBuf]) {
             let _ = fs::remove_file(&path);
         }
     }
+}
+
+/// The pid namespace that a segment was made in, if it says so.
+fn namespace_of(path: &Path) -> Option<u64> {
+    let mut word = [0; 8];
+    untrusted::open(path).ok()?.read_exact_at(&mut word, offset_of!(Header, namespace) as u64).ok()?;
+    Some(u64::from_ne_bytes(word)).filter(|namespace| *namespace != 0)
 }
 
 /// The segments in a directory of this user that no process holds.
@@ -56,6 +77,20 @@ mod tests {
         fs::rename(file.path(), &path).unwrap();
         file.leave();
         path
+    }
+
+    #[test]
+    fn a_segment_of_another_pid_namespace_stays_where_its_processes_are_not_seen() {
+        let (_place, folder) = folder();
+        let path = left(&folder);
+        let own = host::pid_namespace().unwrap();
+        remove_seen_from(Some(own + 1), std::slice::from_ref(&folder));
+        assert!(path.exists());
+        remove_seen_from(Some(own), std::slice::from_ref(&folder));
+        assert!(!path.exists());
+        let path = left(&folder);
+        remove_seen_from(None, std::slice::from_ref(&folder));
+        assert!(!path.exists());
     }
 
     /// A process with a variable in its environment, once it has become its program.
