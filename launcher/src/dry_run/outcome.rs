@@ -379,7 +379,8 @@ mod tests {
 
     #[test]
     fn a_program_was_stopped_by_its_steps_or_by_its_time() {
-        for remark in ["stopped after 3 optimizer steps, as asked", "stopped when its time was up, as asked"] {
+        for remark in ["stopped after 3 optimizer steps, as asked", "stopped when its time was up, as asked"]
+        {
             assert!(is_stopped(["other", remark]), "{remark}");
         }
         assert!(!is_stopped(["stopped after an error", "the rest, as asked"]));
