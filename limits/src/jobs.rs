@@ -190,7 +190,7 @@ fn open(found: &Found, processes: &OnceCell<Processes>) -> Option<Job> {
         is_launcher(launcher) && is_it() && is_users(launcher, uid) && launcher.has_open_file(file);
     // A number may also have been given to another process since.
     let false_launcher = (!launched && launcher.exists()).then_some(launcher.0);
-    let recorder = found.holder.or(launched.then_some(launcher));
+    let recorder = launched.then_some(launcher).or(found.holder);
     let carriers = match name.filter(|_| !launched) {
         Some(name) => {
             let origin = SegmentOrigin { path: &found.path, name, uid };
@@ -236,6 +236,18 @@ fn is_launcher(process: Process) -> bool {
 /// What stands behind the launcher's own options.
 fn program_of(command: &str) -> String {
     command.split_once(" -- ").map_or(command, |(_, program)| program).to_owned()
+}
+
+/// The segment that a launcher made and holds open. It has those of others open for moments, when it looks at all jobs or
+/// at what killed ones left.
+#[must_use]
+pub fn segment_of(launcher: Process) -> Option<Segment> {
+    let ids = launcher.ids();
+    let made = |segment: &Segment| {
+        let maker = segment.job().map(|job| job.launcher_pid);
+        maker.is_ok_and(|maker| maker == launcher.0 || ids.contains(&maker))
+    };
+    held_by(launcher).filter_map(|found| found.open().ok()).find(made)
 }
 
 /// What may be the segment of this launcher: files that it holds open, and that are its user's.
@@ -329,6 +341,21 @@ mod tests {
         std::os::unix::fs::symlink(file.path(), real.join("segment-1")).unwrap();
         std::os::unix::fs::symlink("/dev/null", real.join("segment-2")).unwrap();
         assert_eq!(named_in(&real).len(), 1, "links in the place of segments");
+    }
+
+    #[test]
+    fn a_segment_that_a_launcher_only_looks_at_is_not_its_own() {
+        use std::os::unix::fs::FileExt;
+        let dir = tempfile::tempdir().unwrap();
+        let theirs = SegmentFile::create_in(&dir.path().join("a"), 7).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(theirs.path()).unwrap();
+        // The launcher's process id stands at this place of the header.
+        file.write_all_at(&1_u64.to_ne_bytes(), 24).unwrap();
+        let own = Process(std::process::id());
+        assert!(held_by(own).count() > 0 && segment_of(own).is_none());
+        let mine = SegmentFile::create_in(&dir.path().join("b"), 8).unwrap();
+        assert_eq!(segment_of(own).unwrap().job().unwrap().job_id, 8);
+        drop((theirs, mine));
     }
 
     #[test]

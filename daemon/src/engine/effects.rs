@@ -408,7 +408,7 @@ impl Processes {
 
 /// The segment that a launcher holds open, and that is its user's.
 pub(crate) fn segment_of(launcher: Process) -> Option<Segment> {
-    jobs::held_by(launcher).find_map(|found| found.open().ok())
+    jobs::segment_of(launcher)
 }
 
 /// The job's folder is its user's, who reads output and profiles there. One that was there may have been left by a
