@@ -7,11 +7,10 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, OpenOptions};
-use std::io::Read;
+use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use radrm_base::machine_file;
@@ -21,7 +20,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::carriers::{Processes, SegmentOrigin};
 use crate::start::LEDGERS_VARIABLE;
-use radrm_os::{Process, paths};
+use radrm_os::{Process, paths, untrusted};
 
 /// A job.
 #[derive(Debug)]
@@ -136,16 +135,12 @@ impl Job {
     }
 }
 
-/// Whether a file is that of an emulated machine. Files of another size are not opened.
+/// Whether a file is that of an emulated machine.
 fn is_machine_file(path: &Path) -> bool {
-    let is_long = |found: fs::Metadata| found.is_file() && found.len() == machine_file::BYTES;
-    if !fs::metadata(path).is_ok_and(is_long) {
-        return false;
-    }
-    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let Ok(file) = untrusted::open(path) else { return false };
     let mut word = [0; 8];
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    file.and_then(|mut file| file.read_exact(&mut word)).is_ok()
+    file.metadata().is_ok_and(|found| found.len() == machine_file::BYTES)
+        && file.read_exact_at(&mut word, 0).is_ok()
         && u64::from_ne_bytes(word) == machine_file::MAGIC
 }
 
@@ -188,8 +183,9 @@ fn open(found: &Found, processes: &OnceCell<Processes>) -> Option<Job> {
     // What a segment says is checked against the kernel: any user can write one.
     let launched =
         is_launcher(launcher) && is_it() && is_users(launcher, uid) && launcher.has_open_file(file);
-    // A number may also have been given to another process since.
-    let false_launcher = (!launched && launcher.exists()).then_some(launcher.0);
+    // Only a launcher can be taken for the segment's. That of a claim in Kubernetes has none, and the number of one in a
+    // container is another process's here.
+    let false_launcher = (!launched && is_launcher(launcher)).then_some(launcher.0);
     let recorder = launched.then_some(launcher).or(found.holder);
     let carriers = match name.filter(|_| !launched) {
         Some(name) => {
@@ -345,7 +341,6 @@ mod tests {
 
     #[test]
     fn a_segment_that_a_launcher_only_looks_at_is_not_its_own() {
-        use std::os::unix::fs::FileExt;
         let dir = tempfile::tempdir().unwrap();
         let theirs = SegmentFile::create_in(&dir.path().join("a"), 7).unwrap();
         let file = fs::OpenOptions::new().write(true).open(theirs.path()).unwrap();
