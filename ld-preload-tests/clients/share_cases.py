@@ -1,6 +1,7 @@
 """Cases of radrm.share that need no second program: share_cases.py CASE..."""
 
 import array
+import collections
 import fcntl
 import gc
 import os
@@ -64,6 +65,62 @@ def what_has_no_form_is_refused_with_its_path():
             loader = Consumer("case")
             error = raises(share.LoaderFailed, lambda: next(iter(loader)))
             assert path in str(error), error
+            loader.close()
+        assert isinstance(running.error, share.NotShareable), running.error
+
+
+class Named(dict):
+    pass
+
+
+class Renamed(collections.UserDict):
+    pass
+
+
+@case
+def dictionaries_keep_their_classes():
+    value = [
+        collections.OrderedDict(b=numpy.zeros(4), a=1),
+        Named(x=numpy.arange(4)),
+        Renamed({"y": numpy.arange(4)}),
+    ]
+    with Running([value], epochs=1, consumers=3):
+        known, unknown, halves = (
+            Consumer("case", types=[Named, Renamed]),
+            Consumer("case"),
+            Consumer("case", types=[Named, Renamed], batch_size=2),
+        )
+        ordered, named, renamed = next(iter(known))
+        assert type(ordered) is collections.OrderedDict and list(ordered) == ["b", "a"] and ordered["a"] == 1
+        assert type(named) is Named and named["x"].tolist() == [0, 1, 2, 3]
+        assert type(renamed) is Renamed and renamed["y"].tolist() == [0, 1, 2, 3]
+        ordered, named, renamed = next(iter(unknown))
+        assert type(ordered) is collections.OrderedDict
+        for got, name in ((named, "Named"), (renamed, "Renamed")):
+            assert isinstance(got, dict) and type(got) is not dict and type(got).__name__ == name, type(got)
+        ordered, named, renamed = next(iter(halves))
+        assert (type(ordered), type(named), type(renamed)) == (collections.OrderedDict, Named, Renamed)
+        assert named["x"].tolist() == renamed["y"].tolist() == [0, 1]
+        del ordered, named, renamed, got
+        for loader in (known, unknown, halves):
+            loader.close()
+
+
+@case
+def what_would_lose_its_type_is_refused():
+    class Text(str):
+        pass
+
+    values = [
+        (numpy.ma.masked_array([1, 2], mask=[0, 1]), "mask"),
+        (numpy.matrix([[1]]), "plain array"),
+        (Text("x"), "plain str"),
+    ]
+    for value, reason in values:
+        with Running([{"x": value}], epochs=1) as running:
+            loader = Consumer("case")
+            error = raises(share.LoaderFailed, lambda: next(iter(loader)))
+            assert "batch['x']" in str(error) and reason in str(error), error
             loader.close()
         assert isinstance(running.error, share.NotShareable), running.error
 
@@ -485,6 +542,21 @@ def tensors_and_loaders_of_pytorch():
                 assert value.dtype == torch.float8_e4m3fn or torch.equal(value.detach(), got)
             assert batch[0].is_contiguous(memory_format=torch.channels_last)
         del batch, got
+    with Running([{"w": torch.nn.Parameter(torch.zeros(2))}], epochs=1) as running:
+        loader = Consumer("case")
+        error = raises(share.LoaderFailed, lambda: next(iter(loader)))
+        assert "batch['w']: torch.nn.parameter.Parameter would become a plain tensor" in str(error), error
+        loader.close()
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(torch.arange(64.0))
+
+    with Running(torch.utils.data.DataLoader(Stream(), batch_size=8), epochs=2):
+        loader = Consumer("case")
+        for _ in range(2):
+            assert [batch.tolist() for batch in loader] == [list(range(8 * n, 8 * n + 8)) for n in range(8)]
+        loader.close()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@
 //! | 11 | dictionary | count (4 bytes), a key node and a value node each |
 //! | 12 | record | 0 for a named tuple or 1 for a data class, its name, count (2 bytes), names of fields, nodes |
 //! | 13 | array | see [`Array`] |
+//! | 14 | dictionary of a class of its own | the class's name, count (4 bytes), a key node and a value node each |
 //!
 //! A name is a length (2 bytes) and UTF-8 that begins with a letter or `_` and goes on with these and digits. No name
 //! leads to code: a record says which fields it has, and the consumer chooses what to make of it.
@@ -215,17 +216,16 @@ impl Reader<'_> {
                     self.node(depth + 1, key)?;
                 }
             }
-            9..=13 if key => return Err(BadDescription::Key),
+            9..=14 if key => return Err(BadDescription::Key),
             9 => {
                 for _ in 0..self.count()? {
                     self.node(depth + 1, false)?;
                 }
             }
-            11 => {
-                for _ in 0..self.count()? {
-                    self.node(depth + 1, true)?;
-                    self.node(depth + 1, false)?;
-                }
+            11 => self.pairs(depth)?,
+            14 => {
+                self.name()?;
+                self.pairs(depth)?;
             }
             12 => self.record(depth)?,
             13 => {
@@ -233,6 +233,14 @@ impl Reader<'_> {
                 (self.found)(&array);
             }
             _ => return Err(BadDescription::Tag(tag)),
+        }
+        Ok(())
+    }
+
+    fn pairs(&mut self, depth: usize) -> Result<(), BadDescription> {
+        for _ in 0..self.count()? {
+            self.node(depth + 1, true)?;
+            self.node(depth + 1, false)?;
         }
         Ok(())
     }

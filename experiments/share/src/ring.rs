@@ -405,6 +405,12 @@ impl Ring {
         let Next::At(next) = member.next else { return None };
         let index = usize::try_from(next.checked_sub(self.first)?).ok()?;
         let entry = *self.entries.get(index)?;
+        let asked = member.slow == Slow::Wait || member.wants > 0;
+        let due = entry.kind == Kind::End || (asked && member.leases.len() < member.window);
+        if !due {
+            return None;
+        }
+        // With the next thing that it gets, not with each batch that it misses: one packet, and one that it reads.
         if member.dropped > 0 {
             return Some(Delivery::Dropped(std::mem::take(&mut member.dropped)));
         }
@@ -414,10 +420,6 @@ impl Ring {
             self.sweep();
             return Some(Delivery::End(position));
         };
-        let asked = member.slow == Slow::Wait || member.wants > 0;
-        if !asked || member.leases.len() >= member.window {
-            return None;
-        }
         // A batch that a member has not passed always has a place.
         let place = place?;
         match place {

@@ -45,6 +45,8 @@ macro_rules! cases {
 cases! {
     structures
     what_has_no_form_is_refused_with_its_path
+    dictionaries_keep_their_classes
+    what_would_lose_its_type_is_refused
     epochs_are_as_of_a_loader
     batches_of_other_sizes
     batches_are_read_in_place

@@ -168,10 +168,12 @@ def _source(loader):
     if isinstance(loader, _Source):
         return loader
     torch = sys.modules.get("torch")
-    # A subclass may make its batches in another way.
-    if torch is not None and type(loader) is torch.utils.data.DataLoader and loader.batch_sampler is not None:
-        return _TorchSource(loader)
-    return _Source(loader)
+    # A subclass may make its batches in another way; an IterableDataset has no sampler, whatever its loader says.
+    if torch is None or type(loader) is not torch.utils.data.DataLoader or loader.batch_sampler is None:
+        return _Source(loader)
+    if isinstance(loader.dataset, torch.utils.data.IterableDataset):
+        return _Source(loader)
+    return _TorchSource(loader)
 
 
 class _Source:

@@ -21,6 +21,10 @@ def _is_array(value):
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
+def _is_mapping(value):
+    return hasattr(value, "keys") and hasattr(value, "values")
+
+
 def _has_samples(value, samples):
     """Whether a value has one entry for each sample."""
     if _is_array(value):
@@ -31,8 +35,8 @@ def _has_samples(value, samples):
 
 def _rebuilt(value, items):
     """A container like `value` with other items."""
-    if isinstance(value, dict):
-        return dict(zip(value, items))
+    if _is_mapping(value):
+        return type(value)(dict(zip(value, items)))
     if dataclasses.is_dataclass(value):
         made = object.__new__(type(value))
         for field, item in zip(dataclasses.fields(value), items):
@@ -45,7 +49,7 @@ def _rebuilt(value, items):
 
 def _items(value):
     """The items of a container; None if the value is none."""
-    if isinstance(value, dict):
+    if _is_mapping(value):
         return list(value.values())
     if dataclasses.is_dataclass(value):
         return [getattr(value, field.name) for field in dataclasses.fields(value)]
@@ -90,7 +94,7 @@ def join(parts, sizes):
             if not (_is_array(first) and all(_same(first, part) for part in parts)):
                 raise NotResizable("a value of the whole batch differs between batches that are to be joined")
         return first
-    if isinstance(first, dict) and any(list(part) != list(first) for part in parts):
+    if _is_mapping(first) and any(list(part) != list(first) for part in parts):
         raise NotResizable("dictionaries with different keys cannot be joined")
     return _rebuilt(first, [join(list(of), sizes) for of in zip(*items)])
 

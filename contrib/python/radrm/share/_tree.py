@@ -3,6 +3,7 @@
 The format is that of experiments/share/src/description.rs, which checks every description before it is read here.
 """
 
+import collections
 import ctypes
 import dataclasses
 import keyword
@@ -125,12 +126,8 @@ class Encoded:
             for number, item in enumerate(value):
                 self._node(item, f"{path}[{number}]", depth + 1)
         elif kind is dict:
-            put(struct.pack("<BI", 11, len(value)))
-            for key, item in value.items():
-                if not _is_key(key):
-                    raise NotShareable(f"{path}: a key of type {type(key).__name__}")
-                self._node(key, f"{path}: key {key!r}", depth + 1)
-                self._node(item, f"{path}[{key!r}]", depth + 1)
+            put(b"\x0b")
+            self._pairs(value, path, depth)
         elif isinstance(value, tuple) and hasattr(value, "_fields"):
             self._record(0, kind.__name__, value._fields, value, path, depth)
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -139,17 +136,29 @@ class Encoded:
         elif not self._array(value, path):
             self._other(value, path, depth)
 
+    def _pairs(self, value, path, depth):
+        self._parts.append(struct.pack("<I", len(value)))
+        for key, item in value.items():
+            if not _is_key(key):
+                raise NotShareable(f"{path}: a key of type {type(key).__name__}")
+            self._node(key, f"{path}: key {key!r}", depth + 1)
+            self._node(item, f"{path}[{key!r}]", depth + 1)
+
     def _other(self, value, path, depth):
-        """What is like one of the kinds: subclasses of dictionaries, of texts, of numbers."""
-        if self._exact:
-            raise NotShareable(f"{path}: {_name_of(value)} would become another type")
+        """A dictionary of a class of its own, such as OrderedDict or BatchEncoding. Everything else is refused."""
+        kind = type(value)
         if hasattr(value, "items") and hasattr(value, "keys"):
-            self._node(dict(value.items()), path, depth)
-        else:
-            for kind in (str, bytes, int, float, list):
-                if isinstance(value, kind):
-                    return self._node(kind(value), path, depth)
-            raise NotShareable(f"{path}: {_name_of(value)} has no form in shared memory; let the loader give tensors instead")
+            if self._exact and kind is not collections.OrderedDict:
+                raise NotShareable(f"{path}: {_name_of(value)} would become another type")
+            name = kind.__name__.encode()
+            self._parts.append(struct.pack("<BH", 14, len(name)) + name)
+            return self._pairs(value, path, depth)
+        for base in (str, bytes, int, float, list):
+            if isinstance(value, base):
+                raise NotShareable(
+                    f"{path}: {_name_of(value)} would become a plain {base.__name__}; let the loader give one instead"
+                )
+        raise NotShareable(f"{path}: {_name_of(value)} has no form in shared memory; let the loader give tensors instead")
 
     def _record(self, kind, name, names, values, path, depth):
         if self._exact:
@@ -174,8 +183,19 @@ class Encoded:
             if type(value) not in kinds or getattr(value, "requires_grad", False):
                 return False
         if torch is not None and isinstance(value, torch.Tensor):
+            if type(value) is not torch.Tensor:
+                raise NotShareable(
+                    f"{path}: {_name_of(value)} would become a plain tensor; let the loader give "
+                    "value.detach().as_subclass(torch.Tensor) instead"
+                )
             self._torch(torch, value, path, _TORCH)
         elif numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+            if isinstance(value, numpy.ma.MaskedArray):
+                raise NotShareable(f"{path}: a masked array would lose its mask; let the loader give its data and its mask instead")
+            if isinstance(value, numpy.ndarray) and type(value) not in (numpy.ndarray, numpy.memmap):
+                raise NotShareable(
+                    f"{path}: {_name_of(value)} would become a plain array; let the loader give numpy.asarray(value) instead"
+                )
             self._numpy(numpy, numpy.asarray(value), path, _NUMPY)
         elif hasattr(value, "__dlpack__"):
             # PyTorch knows more element types, and GPUs.
@@ -320,14 +340,20 @@ class Decoder:
             items, at = self._plans_of(of, at)
             kind = list if tag == 9 else tuple
             return (lambda memory: kind([item(memory) for item in items])), at
-        elif tag == 11:
+        elif tag in (11, 14):
+            kind = dict
+            if tag == 14:
+                name, at = _name(of, at)
+                kind = self._mapping(name)
             (count,), at = struct.unpack_from("<I", of, at), at + 4
             pairs = []
             for _ in range(count):
                 key, at = self._plan(of, at)
                 item, at = self._plan(of, at)
                 pairs.append((key(None), item))
-            return (lambda memory: {key: item(memory) for key, item in pairs}), at
+            if kind is dict:
+                return (lambda memory: {key: item(memory) for key, item in pairs}), at
+            return (lambda memory: kind({key: item(memory) for key, item in pairs})), at
         elif tag == 12:
             return self._record(of, at)
         else:
@@ -356,6 +382,16 @@ class Decoder:
             items.append(item)
         make = self._maker(kind, name, tuple(names))
         return (lambda memory: make([item(memory) for item in items])), at
+
+    def _mapping(self, name):
+        """The class of a dictionary: one that the program named, OrderedDict, or a dict of this name."""
+        own = self._types.get(name)
+        if own is None and name == "OrderedDict":
+            own = collections.OrderedDict
+        if own is None:
+            own = self._made.get(name) or type(name, (dict,), {})
+            self._made[name] = own
+        return own
 
     def _maker(self, kind, name, names):
         """A function from values of fields to a record. Neither __init__ nor __post_init__ of a data class runs: the record
@@ -423,8 +459,6 @@ def _class(kind, name, names):
     if any(keyword.iskeyword(text) for text in (name, *names)) or len(set(names)) != len(names):
         raise ShareError(f"a record {name} with fields that no class can have")
     if kind == 0:
-        import collections
-
         return collections.namedtuple(name, names, rename=True) if names else collections.namedtuple(name, ())
     return dataclasses.make_dataclass(name, names)
 

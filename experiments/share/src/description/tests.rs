@@ -7,7 +7,7 @@ enum Value {
     Plain(Vec<u8>),
     Text(String),
     List(bool, Vec<Value>),
-    Dictionary(Vec<(String, Value)>),
+    Dictionary(Option<String>, Vec<(String, Value)>),
     Record(Vec<String>, Vec<Value>),
     Array(Vec<u64>),
 }
@@ -31,8 +31,14 @@ impl Value {
                 to.extend((items.len() as u32).to_le_bytes());
                 items.iter().for_each(|item| item.write(to, data));
             }
-            Self::Dictionary(items) => {
-                to.push(11);
+            Self::Dictionary(class, items) => {
+                match class {
+                    None => to.push(11),
+                    Some(class) => {
+                        to.push(14);
+                        to.extend(name(class));
+                    }
+                }
                 to.extend((items.len() as u32).to_le_bytes());
                 for (key, item) in items {
                     to.extend(text(key));
@@ -99,7 +105,11 @@ fn value() -> impl Strategy<Value = Value> {
         prop_oneof![
             (any::<bool>(), proptest::collection::vec(inner.clone(), 0..5))
                 .prop_map(|(is_tuple, items)| Value::List(is_tuple, items)),
-            proptest::collection::vec(("[a-z]{1,5}", inner.clone()), 0..4).prop_map(Value::Dictionary),
+            (
+                proptest::option::of("[A-Z][a-z]{0,5}"),
+                proptest::collection::vec(("[a-z]{1,5}", inner.clone()), 0..4)
+            )
+                .prop_map(|(class, items)| Value::Dictionary(class, items)),
             proptest::collection::vec(("[a-z_][a-z0-9_]{0,5}", inner), 0..4).prop_map(|fields| {
                 let (names, items) = fields.into_iter().unzip();
                 Value::Record(names, items)
@@ -237,6 +247,9 @@ fn names_are_identifiers_and_keys_are_hashable() {
     for field in ["", "1st", "a b", "a.b", "a\n", "__import__('os')"] {
         assert_eq!(check(&record(field), (0, 0), |_| {}), Err(BadDescription::Name), "{field}");
     }
+    let own = |class: &str| [&MAGIC[..], &[14], &name(class), &[0; 4]].concat();
+    assert_eq!(check(&own("OrderedDict"), (0, 0), |_| {}), Ok(()));
+    assert_eq!(check(&own("os.system"), (0, 0), |_| {}), Err(BadDescription::Name));
     let dictionary = |key: &[u8]| [&MAGIC[..], &[11, 1, 0, 0, 0], key, &[0]].concat();
     assert_eq!(check(&dictionary(&[10, 1, 0, 0, 0, 2]), (0, 0), |_| {}), Ok(()));
     assert_eq!(check(&dictionary(&[9, 0, 0, 0, 0]), (0, 0), |_| {}), Err(BadDescription::Key));

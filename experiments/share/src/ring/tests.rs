@@ -242,6 +242,7 @@ fn a_slow_member_misses_the_oldest_batches_and_learns_how_many() {
     for _ in 0..10 {
         assert!(matches!(world.publish(), Room::New(_) | Room::Slot(_)));
     }
+    assert_eq!(world.deliver(1), None, "no packet before it asks");
     world.ring.want(1);
     assert_eq!(world.deliver(1), Some(Delivery::Dropped(5)), "five slots hold the newest five");
     assert!(matches!(world.deliver(1), Some(Delivery::Batch { position: Position { index: 5, .. }, .. })));
