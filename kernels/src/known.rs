@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::work::shape::Shape;
+
 /// Launches of one kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Launches {
@@ -63,7 +65,7 @@ pub struct Known {
 
 impl Known {
     /// Adds launches of a kernel.
-    pub fn launched(&mut self, kernel: &'static str, shape: super::work::Shape, launches: u64) {
+    pub fn launched(&mut self, kernel: &'static str, shape: Shape, launches: u64) {
         let entry = self.kernels.entry(kernel).or_default();
         entry.launches += launches;
         entry.blocks += launches * u64::from(shape.blocks);
@@ -71,7 +73,7 @@ impl Known {
     }
 
     /// Adds launches of a kernel as nodes of graphs.
-    pub fn launched_in_graphs(&mut self, kernel: &'static str, shape: super::work::Shape, launches: u64) {
+    pub fn launched_in_graphs(&mut self, kernel: &'static str, shape: Shape, launches: u64) {
         self.launched(kernel, shape, launches);
         let entry = self.kernels.entry(kernel).or_default();
         entry.launches -= launches;
@@ -83,4 +85,9 @@ impl Known {
         self.allocations += 1;
         self.peak_bytes += bytes as u64;
     }
+}
+
+/// Whether device memory reads back as zeros whatever was written: an emulated GPU.
+pub fn is_hollow(values: &[f32]) -> bool {
+    values.iter().all(|v| *v == 0.0)
 }

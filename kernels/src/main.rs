@@ -7,14 +7,15 @@ mod code;
 mod known;
 mod nvrtc;
 mod say;
+mod size;
 mod work;
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-use crate::{known::Checked, nvrtc::Nvrtc, work::PROGRAMS};
+use crate::{known::Checked, nvrtc::Nvrtc, size::Size, work::PROGRAMS};
 
 #[derive(Parser)]
 #[command(
@@ -52,35 +53,6 @@ enum Command {
         #[arg(default_value = "compute_50")]
         target: String,
     },
-}
-
-/// How much a program does.
-#[derive(Args, Clone, Copy)]
-pub struct Size {
-    /// GPU to run on.
-    #[arg(long, default_value_t = 0)]
-    device: usize,
-    /// Memory that a program takes at its most, in MiB, roughly.
-    #[arg(long, default_value_t = 64)]
-    mib: usize,
-    /// Launches, steps or allocations that a program makes.
-    #[arg(long, default_value_t = 100)]
-    rounds: usize,
-    /// Go on for so long instead of --rounds.
-    #[arg(long)]
-    seconds: Option<f64>,
-    /// Blocks of a launch; without it as many as --mib takes, one thread for each element.
-    #[arg(long)]
-    blocks: Option<u32>,
-    /// Threads of a block.
-    #[arg(long, default_value_t = 256)]
-    threads: u32,
-    /// Operations of `spin` for each element: how long it takes.
-    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(4096..))]
-    spins: u32,
-    /// Kernels in the graph of `replay`.
-    #[arg(long, default_value_t = 20)]
-    nodes: usize,
 }
 
 fn main() -> ExitCode {

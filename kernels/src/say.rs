@@ -39,7 +39,7 @@ pub fn in_words(known: &Known) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::Shape;
+    use crate::work::shape::Shape;
 
     #[test]
     fn rates_are_of_the_time_on_the_gpu() {

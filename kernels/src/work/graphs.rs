@@ -6,11 +6,11 @@ use cudarc::driver::{
     sys::{CUgraphInstantiate_flags, CUstreamCaptureMode},
 };
 
-use super::{Shape, is_hollow, repeat};
+use super::{repeat::repeat, shape::Shape};
 use crate::{
-    Size,
     code::Gpu,
-    known::{Checked, Known},
+    known::{Checked, Known, is_hollow},
+    size::Size,
 };
 
 pub fn storm(gpu: &Gpu, size: Size) -> Result<Known> {

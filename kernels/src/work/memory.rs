@@ -3,8 +3,11 @@
 use anyhow::{Result, bail};
 use cudarc::driver::result;
 
-use super::MIB;
-use crate::{Size, code::Gpu, known::Known};
+use crate::{
+    code::Gpu,
+    known::Known,
+    size::{MIB, Size},
+};
 
 /// Blocks that `churn` keeps at a time.
 const KEPT: usize = 16;

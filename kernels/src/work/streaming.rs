@@ -3,11 +3,11 @@
 use anyhow::{Result, ensure};
 use cudarc::driver::{CudaSlice, PushKernelArg as _};
 
-use super::{MIB, Shape, is_hollow, repeat};
+use super::{repeat::repeat, shape::Shape};
 use crate::{
-    Size,
     code::Gpu,
-    known::{Checked, Known},
+    known::{Checked, Known, is_hollow},
+    size::{MIB, Size},
 };
 
 /// What `square` begins with.
