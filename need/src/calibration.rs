@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use radrm_estimator::calibrate::Adaptive;
 use radrm_estimator::memory::DryRuns;
 
-use super::combined::Trained;
 use super::statements::Statements;
-use super::{DryRun, Need, Said, Source};
+use super::{DryRun, Need, Said, Source, Trained};
 use radrm_base::UserId;
 use radrm_base::{Bytes, Permille};
 

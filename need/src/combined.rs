@@ -1,27 +1,9 @@
 //! Own runs at other batch sizes and a dry run, combined by a memory model of the estimator.
 
-use std::sync::Arc;
+use radrm_estimator::memory::{Known, Point, Source as By};
 
-use radrm_estimator::memory::{Known, MemoryModel, Point, Source as By};
-
-use super::{Estimator, Features, Need, Said, Source, history};
+use super::{Estimator, Features, Need, Said, Source, Trained, history};
 use radrm_base::{Bytes, Permille};
-
-/// A memory model: the site's trained one, or the one that ships.
-#[derive(Clone, Debug, Default)]
-pub struct Trained(Option<Arc<MemoryModel>>);
-
-impl Trained {
-    /// This model.
-    #[must_use]
-    pub fn new(model: MemoryModel) -> Self {
-        Self(Some(Arc::new(model)))
-    }
-
-    pub(super) fn get(&self) -> &MemoryModel {
-        self.0.as_deref().unwrap_or_else(|| MemoryModel::shipped())
-    }
-}
 
 /// Estimates by a memory model.
 #[derive(Clone, Debug, Default)]

@@ -1,9 +1,8 @@
 //! What the user says.
 
-use radrm_base::{Bytes, Millis, Permille};
-use serde::{Deserialize, Serialize};
+use radrm_base::Millis;
 
-use super::{Estimator, Features, Known, Need, Source};
+use super::{Estimator, Features, Known, Need, Source, UserEstimate};
 
 /// The user declares it: a limit holds the job to it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,30 +20,6 @@ impl Estimator for Declared {
 
     fn run_time(&self, job: &Features<'_>) -> Option<Known<Millis>> {
         job.declared_time.map(|value| Known { value, source: Source::Declared })
-    }
-}
-
-/// The user's estimate, which counts until a run was measured.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UserEstimate {
-    /// The figure to expect.
-    pub bytes: Bytes,
-    /// What is reserved.
-    pub upper: Bytes,
-    /// How often runs stay at or under `upper`, where that was measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub confidence: Option<Permille>,
-    /// Source of the figure in the user's own dataset; `None`: the user's word.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<Source>,
-}
-
-impl UserEstimate {
-    /// A need that was resolved from the user's own dataset, for a daemon that has not seen its runs.
-    #[must_use]
-    pub fn of_own(need: &Need) -> Self {
-        let Need { bytes, upper, confidence, source, .. } = need.clone();
-        Self { bytes, upper, confidence, source: Some(source) }
     }
 }
 

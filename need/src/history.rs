@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use radrm_base::{HostUse, PastRun};
 
+use super::resolved::EQUAL;
 use super::{Estimator, Features, Known, Need, Source};
 use radrm_base::Activity;
 use radrm_base::{Bytes, Millis, Permille};
@@ -13,9 +14,6 @@ pub const MAX_RUNS: usize = 64;
 
 /// Runs of each batch size that are read.
 const MAX_OF_SIZE: usize = 8;
-
-/// How often a run needs no more than an equal one.
-pub(super) const EQUAL: Permille = Permille(990);
 
 /// Added to what a run had that ran out of memory.
 const MARGIN: Permille = Permille(80);

@@ -2,8 +2,7 @@
 
 use radrm_estimator::memory::Network;
 
-use super::combined::Trained;
-use super::{Estimator, Features, Need, Source};
+use super::{Estimator, Features, Need, Source, Trained};
 use radrm_base::{Bytes, Permille};
 
 /// Estimates from the summary of a network; only of networks within the range of those that were measured.

@@ -1,4 +1,6 @@
-use radrm_base::ProgramKind;
+use std::collections::BTreeMap;
+
+use radrm_base::{Activity, Bytes, HostUse, Millis, PastRun, Permille, ProgramKind, UserId};
 
 use super::*;
 

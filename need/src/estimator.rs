@@ -1,0 +1,60 @@
+//! What estimators are asked, and what they answer.
+
+use std::collections::BTreeMap;
+
+use radrm_base::{Activity, Bytes, HostUse, Millis, PastRun, UserId};
+
+use super::{Calibration, DryRun, Known, ModelSummary, Need, UserEstimate};
+
+/// What is known of a job before it runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Features<'a> {
+    /// GPU memory that the user declares, and its upper bound.
+    pub declared: Option<Bytes>,
+    /// See `declared`; alone it is both.
+    pub declared_upper: Option<Bytes>,
+    /// Run time that the user declares.
+    pub declared_time: Option<Millis>,
+    /// Earlier runs of the same program, the newest first. At most [`super::MAX_RUNS`] are read.
+    pub runs: &'a [PastRun],
+    /// A dry run of it.
+    pub dry_run: Option<&'a DryRun>,
+    /// An estimate of the user.
+    pub estimate: Option<&'a UserEstimate>,
+    /// Estimates in the job's file, by name of the estimator.
+    pub file: Option<&'a BTreeMap<String, Bytes>>,
+    /// The summary of the model that it trains.
+    pub summary: Option<&'a ModelSummary>,
+    /// Samples in a batch, on each GPU.
+    pub batch: Option<u32>,
+    /// Whose it is.
+    pub user: Option<UserId>,
+    /// How earlier bounds held where the job will run.
+    pub calibration: Option<&'a Calibration>,
+}
+
+/// Something that estimates.
+pub trait Estimator {
+    /// Its name in reports.
+    fn name(&self) -> &'static str;
+
+    /// GPU memory, or `None` if it has no answer for such a job.
+    fn memory(&self, _: &Features<'_>) -> Option<Need> {
+        None
+    }
+
+    /// What the job does to a GPU alone.
+    fn activity(&self, _: &Features<'_>) -> Option<Known<Activity>> {
+        None
+    }
+
+    /// How long the job runs.
+    fn run_time(&self, _: &Features<'_>) -> Option<Known<Millis>> {
+        None
+    }
+
+    /// What the job takes of its host.
+    fn host(&self, _: &Features<'_>) -> Option<Known<HostUse>> {
+        None
+    }
+}

@@ -1,0 +1,114 @@
+//! What is resolved of a job.
+
+use std::fmt;
+
+use radrm_base::{Activity, Bytes, HostUse, Millis, Permille};
+use serde::{Deserialize, Serialize};
+
+use super::Source;
+
+/// How often a run needs no more than an equal one.
+pub(super) const EQUAL: Permille = Permille(990);
+
+/// GPU memory that a job needs on each of its devices.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Need {
+    /// The figure to expect.
+    pub bytes: Bytes,
+    /// The bound; it is reserved for the job.
+    pub upper: Bytes,
+    /// How often runs stay at or under the bound, where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidence: Option<Permille>,
+    /// What it is concluded from.
+    pub source: Source,
+    /// The bound is enforced as the job's limit. An estimate that no run confirmed is not: a limit at a figure that is
+    /// too low breaks a program that would have fitted.
+    pub enforce: bool,
+}
+
+impl Need {
+    /// A need from a source, which decides whether the bound is enforced.
+    #[must_use]
+    pub fn new(bytes: Bytes, upper: Bytes, confidence: Option<Permille>, source: Source) -> Self {
+        let enforce = source.is_confirmed();
+        Self { bytes, upper: upper.max(bytes), confidence, source, enforce }
+    }
+
+    /// As the user declares it.
+    #[must_use]
+    pub fn declared(bytes: Bytes) -> Self {
+        Self::new(bytes, bytes, None, Source::Declared)
+    }
+
+    /// The peak of an equal run.
+    #[must_use]
+    pub fn measured(peak: Bytes) -> Self {
+        Self::new(peak, peak, Some(EQUAL), Source::EqualRuns { runs: 1 })
+    }
+
+    /// Whether a job would be treated alike with both: they may come from other runs.
+    #[must_use]
+    pub fn is_alike(&self, other: &Self) -> bool {
+        let of = |need: &Self| (need.bytes, need.upper, need.enforce, need.is_measured());
+        of(self) == of(other)
+    }
+
+    /// What is reserved for it on each device, the largest of which has so much. A measured need gets slack, because no
+    /// two runs are alike to the byte; but no slack may make a job impossible that ran on such a device before.
+    #[must_use]
+    pub fn reserved(&self, slack: Permille, largest: Bytes) -> Bytes {
+        match self.is_measured() {
+            true => self.upper.plus(self.upper.part(slack)).min(largest.max(self.upper)),
+            false => self.upper,
+        }
+    }
+
+    /// Whether equal runs were measured and none needed more: no guess, so it is not cut to the largest device.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        matches!(self.source, Source::EqualRuns { .. })
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes, upper, confidence, source, .. } = self;
+        let verb = if *source == Source::Declared { "requested" } else { "needs" };
+        write!(f, "{verb} {bytes} on each GPU")?;
+        if upper > bytes {
+            write!(f, ", at most {upper}")?;
+        }
+        if let Some(confidence) = confidence.filter(|_| !self.is_measured()) {
+            write!(f, " ({confidence} confidence)")?;
+        }
+        if *source == Source::Declared { Ok(()) } else { write!(f, ": {source}") }
+    }
+}
+
+/// A figure other than memory, and what it is concluded from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known<T> {
+    /// The figure.
+    pub value: T,
+    /// What it is concluded from.
+    pub source: Source,
+}
+
+/// All that is resolved of a job. `None` is unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Needs {
+    /// GPU memory on each device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Need>,
+    /// What it does to a GPU when it is alone there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activity: Option<Known<Activity>>,
+    /// How long it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_time: Option<Known<Millis>>,
+    /// What it takes of its host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<Known<HostUse>>,
+}
