@@ -7,7 +7,7 @@ use anyhow::Result;
 use flate2::write::GzEncoder;
 use flate2::{Compression, GzBuilder};
 
-use super::Release;
+use super::release::Release;
 use super::tree::Entry;
 
 /// A file of an archive.

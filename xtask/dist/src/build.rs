@@ -10,7 +10,7 @@ use xtask::glibc;
 use xtask::shell;
 use xtask::venv::{self, Environment};
 
-use super::Flags;
+use super::flags::Flags;
 use super::tree::{LIBRARIES, PROGRAMS};
 
 /// The linker for older C libraries.

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::archive::{File, tar_gz};
+use super::release::{DESCRIPTION, Release, SUMMARY, scripts};
 use super::tree::{Entry, Part};
-use super::{DESCRIPTION, Release, SUMMARY, scripts};
 
 /// What the other packages have elsewhere: where Debian's zsh and Debian's Python look for what packages install.
 const PLACES: [(&str, &str); 2] = [

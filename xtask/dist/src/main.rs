@@ -16,7 +16,9 @@
 mod archive;
 mod build;
 mod deb;
+mod flags;
 mod links;
+mod release;
 mod rpm;
 mod sbom;
 mod tree;
@@ -31,62 +33,10 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use sha2::{Digest, Sha256};
 
+use flags::Flags;
+use release::Release;
 use xtask::files::files_below;
 use xtask::shell;
-
-/// Packages in one line.
-const SUMMARY: &str = "GPU memory of any program: recorded, limited, scheduled";
-
-/// Packages in a paragraph.
-const DESCRIPTION: &str = "\
-radrm-run shows what a program does with GPU memory and keeps it inside a
-limit; radrmd places jobs of several users on the GPUs of a machine.";
-
-/// Shell scripts of the system's packages: the package manager runs them as root.
-mod scripts {
-    /// After an installation or upgrade.
-    pub const INSTALLED: &str = include_str!("../../data/package/postinst");
-    /// Before a removal.
-    pub const REMOVING: &str = include_str!("../../data/package/prerm");
-    /// After a removal.
-    pub const REMOVED: &str = include_str!("../../data/package/postrm");
-}
-
-/// Make packages in target/dist: a tarball, a wheel, a .deb, an .rpm, checksums.
-#[derive(clap::Parser)]
-#[command(name = "cargo xtask dist")]
-pub struct Flags {
-    /// The oldest glibc that the packages run on.
-    #[arg(long, default_value = "2.28")]
-    glibc: String,
-    /// Pack what an ordinary build in target/release or, with --debug, in target/debug holds, for this machine's glibc.
-    #[arg(long)]
-    native: bool,
-    /// With --native: the debug build.
-    #[arg(long, requires = "native")]
-    debug: bool,
-    /// An empty or new folder for the packages instead of target/dist.
-    #[arg(long, value_name = "FOLDER")]
-    out: Option<PathBuf>,
-    /// Install each package into a small Debian (as root, with mmdebstrap), use it, and remove it again; boot one with
-    /// systemd, where units start and users log in.
-    #[arg(long = "try")]
-    trial: bool,
-}
-
-/// What all packages are made of.
-pub struct Release {
-    /// Version of the workspace.
-    pub version: String,
-    /// The oldest glibc, major and minor.
-    pub glibc: (u32, u32),
-    /// Seconds since 1970: the time of the commit, which stands in for that of every file.
-    pub time: u64,
-    /// How hard archives are compressed, from 1 to 9.
-    pub compression: u32,
-    /// What is installed.
-    pub tree: Vec<tree::Entry>,
-}
 
 fn main() -> ExitCode {
     xtask::exit_code(run(&Flags::parse()))

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use rpm::{BuildConfig, CompressionWithLevel, Dependency, FileOptions, PackageBuilder};
 
+use super::release::{DESCRIPTION, Release, SUMMARY, scripts};
 use super::tree::{Entry, Part};
-use super::{DESCRIPTION, Release, SUMMARY, scripts};
 
 /// Folders that hold nothing of other packages: a removal takes them along.
 fn own_folders(tree: &[Entry]) -> BTreeSet<PathBuf> {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use xtask::shell;
 
-use super::Release;
+use super::release::Release;
 use super::tree::LIBRARIES;
 
 /// Writes `radrm-VERSION.cdx.json`: every crate that the shipped programs and libraries depend on, with its version and

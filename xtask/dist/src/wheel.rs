@@ -9,8 +9,9 @@ use anyhow::Result;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
+use super::links;
+use super::release::{Release, SUMMARY};
 use super::tree::{Part, README};
-use super::{Release, SUMMARY, links};
 
 /// Writes `radrm-VERSION-py3-none-manylinux_A_B_x86_64.whl`.
 ///
