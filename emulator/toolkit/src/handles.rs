@@ -8,7 +8,8 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use radrm_cuda_abi::{CUDA_ERROR_INVALID_HANDLE, CUdeviceptr};
 use radrm_emulator_ffi::{Answer, In, Out};
 
-use crate::{driver, runtime};
+use crate::runtime;
+use radrm_cuda_client as driver;
 
 /// Objects of one kind by handle. Handles are numbers that no address has, so that a stale or foreign
 /// one is told instead of followed.

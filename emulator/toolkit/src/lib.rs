@@ -10,7 +10,6 @@
 //!
 //! | module | is |
 //! |---|---|
-//! | [`driver`] | the driver's entry points |
 //! | [`runtime`] | the CUDA runtime |
 //! | [`notes`] | what the run has to know about the figures' trust |
 //! | [`calls`] | calls for which libraries launch kernels of their own |
@@ -23,7 +22,6 @@
 pub mod blas;
 pub mod calls;
 pub mod dnn;
-pub mod driver;
 pub mod fft;
 pub mod handles;
 pub mod nccl;

@@ -26,12 +26,13 @@ use radrm_emulator_ffi::{Answer, In, Out};
 
 use crate::handles::library;
 use crate::runtime::known::{self, LARGEST, Origin};
-use crate::{driver, notes, runtime};
+use crate::{notes, runtime};
 use communicator::{
     COLLECTIVES, COMMUNICATORS, Communicator, Content, REMOTE, broken, count, create, exchange, join,
     peer_of, split,
 };
 use members::Members;
+use radrm_cuda_client as driver;
 use reduce::element;
 use region::{LARGEST_TO_ONE, Region};
 

@@ -8,7 +8,7 @@ use radrm_emulator_ffi::{Answer, In, Out};
 
 use super::memory::Extent;
 use super::runtime;
-use crate::driver;
+use radrm_cuda_client as driver;
 
 /// cudaErrorInvalidChannelDescriptor.
 const INVALID_CHANNELS: CUresult = CUresult(20);

@@ -14,9 +14,9 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock};
 use radrm_cuda_abi::*;
 use radrm_emulator_ffi::{Answer, Out};
 
-use super::launch::Dim3;
+use super::dim3::Dim3;
 use super::runtime;
-use crate::driver;
+use radrm_cuda_client as driver;
 
 /// A fat binary that the program brought. It lives as long as the process: kernels point to it.
 pub struct FatBinary {

@@ -7,7 +7,7 @@ use radrm_emulator_ffi::{Answer, In};
 
 use super::memory::{Extent, PitchedPtr};
 use super::{array, counts, device, known, memory, runtime};
-use crate::driver;
+use radrm_cuda_client as driver;
 
 const HOST_TO_HOST: c_uint = 0;
 const HOST_TO_DEVICE: c_uint = 1;

@@ -9,7 +9,7 @@ use radrm_emulator_ffi::{Answer, In};
 use super::copy::{Copy3D, Position, box_of};
 use super::memory::{Extent, PitchedPtr};
 use super::{array, device, runtime};
-use crate::driver;
+use radrm_cuda_client as driver;
 
 /// `CU_MEMORYTYPE_ARRAY`, and memory that the driver finds out about by its address.
 const ARRAY: u32 = 3;
@@ -224,14 +224,14 @@ runtime! {
     with_context radrm_cudaMemcpy3DPeer(copy: In<Copy3DPeer>) {
         let copy = peer_box(&copy.get()?)?;
         // SAFETY: as the caller promises.
-        unsafe { driver::cuMemcpy3DPeer(&raw const copy) }
+        unsafe { driver::cuMemcpy3DPeer((&raw const copy).cast()) }
     }
 
     /// Copies a box between devices in stream order.
     with_context radrm_cudaMemcpy3DPeerAsync(copy: In<Copy3DPeer>, stream: CUstream) {
         let copy = peer_box(&copy.get()?)?;
         // SAFETY: as the caller promises.
-        unsafe { driver::cuMemcpy3DPeerAsync(&raw const copy, stream) }
+        unsafe { driver::cuMemcpy3DPeerAsync((&raw const copy).cast(), stream) }
     }
 
     /// Sets bytes in a box.

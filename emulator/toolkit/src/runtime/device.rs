@@ -10,7 +10,7 @@ use radrm_cuda_abi::*;
 use radrm_emulator_ffi::{Answer, In, Out};
 
 use super::runtime;
-use crate::driver;
+use radrm_cuda_client as driver;
 
 const PROPERTIES: &str = include_str!("../../data/device_properties.tsv");
 /// `cudaDeviceProp` of CUDA 12 and 13: where its members are.
@@ -125,7 +125,7 @@ fn existing(device: CUdevice) -> Answer<CUdevice> {
 pub(crate) fn attribute(device: CUdevice, attribute: c_int) -> Answer<c_int> {
     let mut value = 0;
     // SAFETY: a place for the value.
-    unsafe { driver::cuDeviceGetAttribute(&raw mut value, attribute, device)? };
+    unsafe { driver::cuDeviceGetAttribute(&raw mut value, attribute.cast_unsigned(), device)? };
     Ok(value)
 }
 
@@ -250,7 +250,7 @@ runtime! {
     bare radrm_cudaDeviceGetP2PAttribute(value: *mut c_int, id: c_int, device: c_int, peer: c_int) {
         existing(device)?;
         // SAFETY: as the caller promises.
-        unsafe { driver::cuDeviceGetP2PAttribute(value, id, device, existing(peer)?) }
+        unsafe { driver::cuDeviceGetP2PAttribute(value, id.cast_unsigned(), device, existing(peer)?) }
     }
 
     /// Lets the thread's device reach another one's memory.
@@ -301,7 +301,7 @@ runtime! {
     /// Preference between cache and shared memory.
     with_context radrm_cudaDeviceGetCacheConfig(config: *mut c_uint) {
         // SAFETY: as the caller promises.
-        unsafe { driver::cuCtxGetCacheConfig(config) }
+        unsafe { driver::cuCtxGetCacheConfig(config.cast()) }
     }
 
     /// Sets that preference.
@@ -394,7 +394,8 @@ fn entry_point(
     start()?;
     let mut found = 0;
     // SAFETY: a C string and places for the results.
-    let answer = unsafe { driver::cuGetProcAddress_v2(name, address, version, flags, &raw mut found) };
+    let answer =
+        unsafe { driver::cuGetProcAddress_v2(name, address, version, flags, (&raw mut found).cast()) };
     if answer.is_err() {
         // SAFETY: not null, and then a place for the address.
         unsafe { address.write(null_mut()) };

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use radrm_cuda_abi::{CUDA_ERROR_NOT_READY, CUresult};
 use radrm_emulator_ffi::Answer;
 
-use crate::driver;
+use radrm_cuda_client as driver;
 
 const TABLE: &str = include_str!("../../data/errors.tsv");
 

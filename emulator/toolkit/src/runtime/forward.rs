@@ -6,6 +6,6 @@ use core::ffi::{c_int, c_void};
 use radrm_cuda_abi::CUresult;
 
 use super::call;
-use crate::driver::{Entry, checked};
+use radrm_cuda_client::{Entry, checked};
 
 include!(concat!(env!("OUT_DIR"), "/forwards.rs"));

@@ -8,9 +8,9 @@ use radrm_emulator_ffi::{Answer, In, Out};
 
 use super::code::{host_function, kernel};
 use super::copy::{Copy3D, box_of, row_of};
-use super::launch::Dim3;
+use super::dim3::Dim3;
 use super::runtime;
-use crate::driver;
+use radrm_cuda_client as driver;
 
 /// `cudaKernelNodeParams`.
 #[repr(C)]
@@ -184,7 +184,7 @@ runtime! {
         out: *mut u64, graph: CUgraph, value: c_uint, flags: c_uint,
     ) {
         // SAFETY: as the caller promises.
-        unsafe { driver::cuGraphConditionalHandleCreate(out, graph, thread_context()?, value, flags) }
+        unsafe { driver::cuGraphConditionalHandleCreate(out.cast(), graph, thread_context()?, value, flags) }
     }
 }
 

@@ -8,20 +8,9 @@ use radrm_cuda_abi::*;
 use radrm_emulator_ffi::{Answer, In, Out};
 
 use super::code::kernel;
+pub use super::dim3::Dim3;
 use super::{device, runtime};
-use crate::driver;
-
-/// `dim3`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dim3 {
-    /// Extent in x.
-    pub x: c_uint,
-    /// Extent in y.
-    pub y: c_uint,
-    /// Extent in z.
-    pub z: c_uint,
-}
+use radrm_cuda_client as driver;
 
 /// `cudaLaunchConfig_t`.
 #[repr(C)]

@@ -7,7 +7,7 @@ use radrm_cuda_abi::*;
 use radrm_emulator_ffi::{Answer, Out};
 
 use super::{device, runtime};
-use crate::driver;
+use radrm_cuda_client as driver;
 
 /// `cudaPitchedPtr`.
 #[repr(C)]

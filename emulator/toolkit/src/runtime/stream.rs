@@ -5,7 +5,7 @@ use core::ffi::{c_uint, c_void};
 use radrm_cuda_abi::*;
 
 use super::runtime;
-use crate::driver;
+use radrm_cuda_client as driver;
 
 runtime! {
     /// Makes a stream.
@@ -35,6 +35,6 @@ runtime! {
     /// Calls a function of the host in stream order.
     with_context radrm_cudaLaunchHostFunc(stream: CUstream, function: *const c_void, data: *mut c_void) {
         // SAFETY: as the caller promises.
-        unsafe { driver::cuLaunchHostFunc(stream, function, data) }
+        unsafe { driver::cuLaunchHostFunc(stream, function.cast_mut(), data) }
     }
 }

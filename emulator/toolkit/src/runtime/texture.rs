@@ -7,7 +7,7 @@ use radrm_emulator_ffi::{Answer, In, Out};
 
 use super::array::Channels;
 use super::runtime;
-use crate::driver;
+use radrm_cuda_client as driver;
 
 /// `cudaResourceDesc`, as far as CUDA 12 has it; what CUDA 13 has behind it must be zero.
 #[repr(C)]
