@@ -43,6 +43,11 @@ pub(crate) enum ContainerError {
     Runtime { runtime: OsString, source: io::Error },
 }
 
+impl crate::error::CommandError for ContainerError {
+    /// The runtime was not started: as that of `radrm-run`.
+    const EXIT_CODE: u8 = 125;
+}
+
 /// Changes the bundle and becomes the runtime.
 ///
 /// # Errors

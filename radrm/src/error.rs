@@ -24,19 +24,17 @@ use radrm_sweep::SweepError;
 use radrm_text::usage::{self, Instead};
 use thiserror::Error;
 
-use crate::calibrate::CalibrateError;
-use crate::client::dry_run::TrialError;
-use crate::container::ContainerError;
-use crate::demo::DemoError;
-use crate::explore::ExploreError;
-use crate::live::LiveError;
-use crate::quota::QuotaError;
-use crate::replay::ReplayError;
-use crate::share::ShareError;
-use crate::slurm::SlurmError;
+/// Error of one command, which is a [`Failure`] by its sentence and its exit code.
+pub(crate) trait CommandError: std::error::Error {
+    /// Exit code of the program.
+    const EXIT_CODE: u8 = 1;
+}
 
-/// The exit code where a program was not started, as that of `radrm-run`.
-const NOT_STARTED: u8 = 125;
+impl<E: CommandError> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Command { sentence: error.to_string(), exit_code: E::EXIT_CODE }
+    }
+}
 
 /// Why a command failed, as one sentence.
 #[derive(Debug, Error)]
@@ -62,10 +60,6 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Machine(#[from] MachineError),
     #[error(transparent)]
-    Quota(#[from] QuotaError),
-    #[error(transparent)]
-    Replay(#[from] ReplayError),
-    #[error(transparent)]
     Protocol(#[from] ProtocolError),
     #[error("--model-summary: {0}")]
     ModelSummary(Box<Self>),
@@ -73,14 +67,6 @@ pub(crate) enum Failure {
     OutputNotKept(String),
     #[error("job {job} has {}", if *.has_started { "written nothing" } else { "not started" })]
     NoOutput { job: JobRef, has_started: bool },
-    #[error(transparent)]
-    Calibrate(#[from] CalibrateError),
-    #[error(transparent)]
-    Demo(#[from] DemoError),
-    #[error(transparent)]
-    Trial(#[from] TrialError),
-    #[error(transparent)]
-    Live(#[from] LiveError),
     #[error("the dataset has no run {0}; `radrm dataset list` shows those that there are")]
     NoRun(i64),
     #[error("run {0} has no profile; `radrm-run` writes one unless `--no-profile` is given")]
@@ -90,14 +76,6 @@ pub(crate) enum Failure {
     #[error("the dataset has no run with a profile: name one with --run")]
     NoRecordedRun,
     #[error(transparent)]
-    Slurm(#[from] SlurmError),
-    #[error(transparent)]
-    Container(#[from] ContainerError),
-    #[error(transparent)]
-    Explore(#[from] ExploreError),
-    #[error(transparent)]
-    Share(#[from] ShareError),
-    #[error(transparent)]
     Sweep(#[from] SweepError),
     #[error(transparent)]
     Web(#[from] WebError),
@@ -105,6 +83,8 @@ pub(crate) enum Failure {
     Table(#[from] TableError),
     #[error("{}", match .0 { Instead::Wrong(text) | Instead::Print(text) => text })]
     Line(Instead),
+    #[error("{sentence}")]
+    Command { sentence: String, exit_code: u8 },
     #[error("no JSON can be made: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -250,7 +230,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Line(_) => usage::WRONG,
-            Self::Container(_) => NOT_STARTED,
+            Self::Command { exit_code, .. } => *exit_code,
             _ => 1,
         }
     }

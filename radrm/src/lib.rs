@@ -17,6 +17,7 @@ mod fence;
 mod generate;
 mod import_ncu;
 mod live;
+mod output;
 pub mod overview;
 mod quota;
 mod replay;
@@ -28,13 +29,12 @@ mod train;
 
 use std::process::ExitCode;
 
-use radrm_text::output::{self, Delivery};
+use radrm_text::output::say;
 
 pub use client::node_need::need_by_node;
-use error::Failure;
-
-/// The program's name in messages.
-pub const NAME: &str = "radrm";
+pub(crate) use error::Failure;
+pub use output::NAME;
+pub(crate) use output::{deliver, print, print_json};
 
 /// Does what the command line asks for, and gives the exit code. `help` names the command that explains the line.
 #[must_use]
@@ -47,7 +47,7 @@ pub fn run(flags: cli::Flags, help: impl Fn() -> String) -> ExitCode {
             } else {
                 String::new()
             };
-            output::say(NAME, &format!("{failure}{more}"));
+            say(NAME, &format!("{failure}{more}"));
             ExitCode::from(failure.exit_code())
         }
     }
@@ -89,19 +89,4 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         Command::Machines { json } => show::machines::list(json),
     };
     done.map(|()| 0)
-}
-
-/// Prints to standard output; a reader who stopped reading is no error.
-fn print(text: &str) -> Result<(), Failure> {
-    deliver(text).map(|_| ())
-}
-
-/// Prints a part, and returns whether the reader is still there.
-fn deliver(text: &str) -> Result<Delivery, Failure> {
-    output::to_stdout(text).map_err(Failure::Output)
-}
-
-/// Prints a value as JSON.
-fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    print(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }

@@ -25,3 +25,5 @@ pub(crate) enum CalibrateError {
     )]
     Drift(f64, f64),
 }
+
+impl crate::error::CommandError for CalibrateError {}

@@ -25,6 +25,8 @@ pub(crate) enum TrialError {
     NoFigure(#[from] NoFigure),
 }
 
+impl crate::error::CommandError for TrialError {}
+
 /// Runs it for so many steps.
 pub(crate) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> Result<DryRun, TrialError> {
     let cannot = |what| move |source| TrialError::Io { what, source };

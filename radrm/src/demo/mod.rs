@@ -28,6 +28,8 @@ pub(crate) enum DemoError {
     Start { program: String, error: io::Error },
 }
 
+impl crate::error::CommandError for DemoError {}
+
 /// Which program of the demonstration this process is.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 pub(crate) enum Part {

@@ -17,3 +17,5 @@ pub(crate) enum ExploreError {
     #[error("signals cannot be taken: {}", reason(.0))]
     Signals(#[source] io::Error),
 }
+
+impl crate::error::CommandError for ExploreError {}

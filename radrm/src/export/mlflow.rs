@@ -5,7 +5,8 @@ use radrm_export::Credentials;
 use radrm_export::mlflow::{Artifact, Sent, Server};
 use radrm_text::clean;
 
-use super::{Chosen, Files, Read, send_all, variable};
+use super::chosen::{Chosen, Files, Read};
+use super::send::{send_all, variable};
 use crate::Failure;
 use crate::error::UsageError;
 

@@ -4,7 +4,8 @@ use clap::Args;
 use radrm_export::otlp::Receiver;
 use radrm_text::clean;
 
-use super::{Files, send_all, variable};
+use super::chosen::Files;
+use super::send::{send_all, variable};
 use crate::Failure;
 use crate::error::UsageError;
 

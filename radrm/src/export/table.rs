@@ -8,7 +8,7 @@ use radrm_export::table::{Table, TableError};
 use radrm_launcher::report_file;
 use radrm_text::output::bytes_to_stdout;
 
-use super::Files;
+use super::chosen::Files;
 use crate::error::UsageError;
 use crate::{Failure, print};
 

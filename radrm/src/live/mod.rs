@@ -37,6 +37,8 @@ pub(crate) enum LiveError {
     Ended(String),
 }
 
+impl crate::error::CommandError for LiveError {}
+
 /// What `radrm top` was asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {

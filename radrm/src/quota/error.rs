@@ -48,3 +48,5 @@ pub(crate) enum QuotaError {
     #[error(transparent)]
     Limit(#[from] LimitError),
 }
+
+impl crate::error::CommandError for QuotaError {}

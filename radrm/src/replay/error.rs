@@ -30,3 +30,5 @@ pub(crate) enum ReplayError {
     #[error("{}: line {line}: other decisions come out than were taken", log.display())]
     Differs { log: PathBuf, line: u64 },
 }
+
+impl crate::error::CommandError for ReplayError {}

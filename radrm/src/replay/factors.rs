@@ -6,7 +6,8 @@ use radrm_scheduler_core::Policy;
 use radrm_scheduler_core::replay::Metrics;
 use radrm_text::{Table, left, right};
 
-use super::{Flags, Outcome, Traced, show};
+use super::outcome::{Outcome, Traced};
+use super::{Flags, show};
 
 /// Makespan and mean completion of one outcome, means over seeds.
 fn figures(outcome: &Outcome) -> [f64; 2] {

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use radrm_analyzer::escaped;
 use radrm_scheduler_core::replay::TraceJob;
 
+use super::Flags;
+use super::outcome::{Outcome, Traced};
 use super::show::{cell, interval};
-use super::{Flags, Outcome, Traced};
 
 const WIDTH: f64 = 1100.0;
 const LEFT: f64 = 60.0;

@@ -213,7 +213,7 @@ mod tests {
         let read = |name: &str| trace(Path::new(name), &order(name), &Profiles::default(), 4);
         assert_eq!(read("synthetic:3").unwrap().len(), 3);
         assert!(read("none.csv").unwrap_err().to_string().contains("none.csv: No such file"));
-        let words = super::super::conditions(&order("synthetic:3"), 4, 4);
+        let words = super::super::outcome::conditions(&order("synthetic:3"), 4, 4);
         assert!(words.ends_with("needs measured, without chance"), "{words}");
     }
 

@@ -6,6 +6,7 @@ mod events;
 mod factors;
 mod html;
 pub(crate) mod input;
+mod outcome;
 mod show;
 
 use std::io::IsTerminal;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use radrm_launcher::report_file;
 use radrm_scheduler_core::replay::{
-    Bounds, Cluster, Metrics, Mode, Model, Options, Report, Source, TraceJob, Watch, bounds, replay,
+    Cluster, Metrics, Model, Options, Report, Source, TraceJob, Watch, bounds, replay,
 };
 use radrm_scheduler_core::{Memory, Policy, Settings};
 
@@ -24,26 +25,7 @@ use crate::{Failure, print};
 
 pub(crate) use cli::Flags;
 pub(crate) use error::ReplayError;
-
-/// One trace under one policy.
-struct Outcome {
-    /// Which trace: its name may be given twice.
-    trace: usize,
-    /// On the slowdowns of the truth.
-    factor: f64,
-    policy: Policy,
-    /// One for each seed.
-    metrics: Vec<Metrics>,
-    /// The first replay, for the picture.
-    first: Report,
-}
-
-/// One trace.
-struct Traced {
-    name: String,
-    jobs: Vec<TraceJob>,
-    bounds: Bounds,
-}
+use outcome::{Outcome, Traced};
 
 /// Replays, and prints the metrics.
 pub(crate) fn run(order: &Flags) -> Result<(), Failure> {
@@ -210,29 +192,4 @@ impl Watch for Shown<'_> {
     fn ended(&mut self, jobs: usize) {
         self.bar.set_position(self.before + jobs as u64);
     }
-}
-
-/// Words for how a replay was made, for the head of table and page.
-fn conditions(order: &Flags, devices: usize, gpus: usize) -> String {
-    let needs = match &order.estimator {
-        Source::Measured => "needs measured",
-        Source::Unknown => "needs unknown",
-        Source::History => "needs from runs that ended before",
-        Source::Learned => "needs from the learned model",
-        Source::DryRun => "needs from dry runs",
-        Source::Combined => "needs as radrmd resolves them",
-        Source::Column(name) => return format!("{gpus} GPUs ({}), needs from {name}", order.gpus),
-    };
-    let mode = match order.mode {
-        Mode::Mps => "MPS",
-        Mode::Streams => "time slices",
-        Mode::Mig => "MIG",
-    };
-    let instances = if devices > gpus { format!(", {} instances", devices - gpus) } else { String::new() };
-    let chance = match order.seeds {
-        0 => "without chance".to_owned(),
-        1 => "1 seed".to_owned(),
-        seeds => format!("{seeds} seeds"),
-    };
-    format!("{gpus} GPUs ({}{instances}), {mode}, {needs}, {chance}", order.gpus)
 }

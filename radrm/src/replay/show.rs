@@ -4,7 +4,8 @@ use radrm_scheduler_core::replay::{Interval, Metrics, Model};
 use radrm_text::{Table, clean, left, right};
 use serde_json::json;
 
-use super::{Flags, Outcome, Traced, conditions};
+use super::Flags;
+use super::outcome::{Outcome, Traced, conditions};
 
 /// A column: its head, what it shows, and with how many digits.
 type Column = (&'static str, fn(&Metrics) -> f64, usize);

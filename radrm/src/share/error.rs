@@ -14,3 +14,5 @@ pub(crate) enum ShareError {
     #[error("{program} cannot be started: {}", reason(source))]
     Start { program: String, source: io::Error },
 }
+
+impl crate::error::CommandError for ShareError {}

@@ -29,3 +29,5 @@ pub enum SlurmError {
     #[error("job {job} is {state}")]
     NotRunning { job: u32, state: String },
 }
+
+impl crate::error::CommandError for SlurmError {}

@@ -1,0 +1,51 @@
+//! What came out of a trace under a policy, and under which conditions.
+
+use radrm_scheduler_core::Policy;
+use radrm_scheduler_core::replay::{Bounds, Metrics, Mode, Report, Source, TraceJob};
+
+use super::cli::Flags;
+
+/// One trace under one policy.
+pub(super) struct Outcome {
+    /// Which trace: its name may be given twice.
+    pub(super) trace: usize,
+    /// On the slowdowns of the truth.
+    pub(super) factor: f64,
+    pub(super) policy: Policy,
+    /// One for each seed.
+    pub(super) metrics: Vec<Metrics>,
+    /// The first replay, for the picture.
+    pub(super) first: Report,
+}
+
+/// One trace.
+pub(super) struct Traced {
+    pub(super) name: String,
+    pub(super) jobs: Vec<TraceJob>,
+    pub(super) bounds: Bounds,
+}
+
+/// Words for how a replay was made, for the head of table and page.
+pub(super) fn conditions(order: &Flags, devices: usize, gpus: usize) -> String {
+    let needs = match &order.estimator {
+        Source::Measured => "needs measured",
+        Source::Unknown => "needs unknown",
+        Source::History => "needs from runs that ended before",
+        Source::Learned => "needs from the learned model",
+        Source::DryRun => "needs from dry runs",
+        Source::Combined => "needs as radrmd resolves them",
+        Source::Column(name) => return format!("{gpus} GPUs ({}), needs from {name}", order.gpus),
+    };
+    let mode = match order.mode {
+        Mode::Mps => "MPS",
+        Mode::Streams => "time slices",
+        Mode::Mig => "MIG",
+    };
+    let instances = if devices > gpus { format!(", {} instances", devices - gpus) } else { String::new() };
+    let chance = match order.seeds {
+        0 => "without chance".to_owned(),
+        1 => "1 seed".to_owned(),
+        seeds => format!("{seeds} seeds"),
+    };
+    format!("{gpus} GPUs ({}{instances}), {mode}, {needs}, {chance}", order.gpus)
+}
