@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::checks::At;
+use super::raw::{Raw, Search};
 use super::settings::RESERVED;
-use super::{At, Raw, Search, Values};
+use super::values::Values;
 use crate::error::Wrong;
 use crate::expand::{Axis, MAX_RUNS, combinations, samples};
 

@@ -5,8 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::axes;
+use super::checks::{At, check_count, count, is_name};
+use super::raw::Raw;
+use super::recipe::Recipe;
 use super::settings::{RawSettings, Settings};
-use super::{At, Raw, Recipe, Values, axes, group_name};
+use super::values::{Values, group_name};
 use crate::error::Wrong;
 use crate::expand::Axis;
 use crate::plan::Group;
@@ -66,7 +70,7 @@ pub(super) fn groups(
             .name
             .as_ref()
             .map_or_else(|| format!("group-{}", number + 1), |name| name.get_ref().clone());
-        if !super::is_name(&name) {
+        if !is_name(&name) {
             return Err((at, Wrong::Name));
         }
         if !names.insert(name.clone()) {
@@ -85,12 +89,12 @@ pub(super) fn groups(
         let open = axes::rest(all, &stated).map_err(|(_, wrong)| (at, wrong))?;
         let mut copies = 0_u64;
         for member in &group.members {
-            copies += u64::from(super::count(member.get_ref().copies.as_ref())?);
+            copies += u64::from(count(member.get_ref().copies.as_ref())?);
         }
         // Before they are made: copies, combinations and repetitions multiply.
         let all = copies.saturating_mul(open.len() as u64).saturating_mul(u64::from(repetitions));
         expected = expected.saturating_add(all);
-        super::check_count(expected, at)?;
+        check_count(expected, at)?;
         for values in &open {
             let mut runs = Vec::new();
             for (member, raw) in group.members.iter().enumerate() {
@@ -104,7 +108,7 @@ pub(super) fn groups(
                     values.insert(name.clone(), axes::text(value).map_err(|wrong| (at, wrong))?);
                 }
                 let settings = settings.with(&raw.settings())?;
-                for _ in 0..super::count(raw.copies.as_ref())? {
+                for _ in 0..count(raw.copies.as_ref())? {
                     runs.push(recipe.run(&values, &settings, repetition));
                 }
             }

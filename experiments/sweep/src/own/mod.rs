@@ -1,77 +1,24 @@
 //! Our own files: a command with axes, repetitions, groups and limits, in TOML.
 
 mod axes;
+mod checks;
 mod groups;
+mod raw;
+mod recipe;
 mod settings;
 mod template;
+mod values;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Deserialize;
-use toml::Spanned;
-
 use crate::error::{Place, Wrong};
-use crate::expand::MAX_RUNS;
-use crate::plan::{Group, Plan, Run};
-use axes::RawAxis;
-use groups::RawGroup;
+use crate::plan::{Group, Plan};
+use checks::{At, check_count, count, is_name};
+use raw::Raw;
+use recipe::Recipe;
 use settings::{RawSettings, Settings};
-use template::{Command, RawCommand, Template};
-
-/// What is wrong, and at which byte.
-type At = (usize, Wrong);
-
-/// How combinations are chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Search {
-    /// All.
-    #[default]
-    Grid,
-    /// Some, at random.
-    Random,
-}
-
-/// The file as written.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Raw {
-    name: Option<Spanned<String>>,
-    command: Spanned<RawCommand>,
-    directory: Option<String>,
-    emulate: Option<String>,
-    search: Option<Search>,
-    samples: Option<Spanned<u64>>,
-    seed: Option<Spanned<u64>>,
-    repetitions: Option<Spanned<u32>>,
-    /// Copies of each combination that start together.
-    together: Option<Spanned<u32>>,
-    /// Each configuration of a group runs alone, too.
-    #[serde(default)]
-    solo: bool,
-    #[serde(default)]
-    axes: BTreeMap<String, Spanned<RawAxis>>,
-    #[serde(default)]
-    environment: BTreeMap<String, Spanned<String>>,
-    #[serde(default)]
-    group: Vec<Spanned<RawGroup>>,
-    timeout: Option<Spanned<String>>,
-    mem_limit: Option<Spanned<String>>,
-    sm_limit: Option<Spanned<String>>,
-    devices: Option<Spanned<Vec<toml::Value>>>,
-    collocation: Option<Spanned<String>>,
-}
-
-/// What every run is made from.
-struct Recipe {
-    command: Command,
-    environment: Vec<(String, Template)>,
-    directory: std::path::PathBuf,
-}
-
-/// Values of the axes, by name.
-type Values = BTreeMap<String, String>;
+use template::{Command, Template};
+use values::group_name;
 
 /// Reads a file; relative directories are below `beside`.
 ///
@@ -142,28 +89,6 @@ fn plan(raw: Raw, name: &str, beside: &Path) -> Result<Plan, At> {
     Ok(Plan { name, groups, emulate: raw.emulate, remarks: Vec::new() })
 }
 
-/// A name that is part of a file's name.
-fn is_name(text: &str) -> bool {
-    !text.is_empty()
-        && text.len() <= 64
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
-}
-
-fn check_count(runs: u64, at: usize) -> Result<(), At> {
-    if runs > MAX_RUNS { Err((at, Wrong::TooMany(MAX_RUNS))) } else { Ok(()) }
-}
-
-fn count(stated: Option<&Spanned<u32>>) -> Result<u32, At> {
-    match stated {
-        Some(count) if *count.get_ref() == 0 => Err((count.span().start, Wrong::Zero)),
-        Some(count) => {
-            check_count((*count.get_ref()).into(), count.span().start)?;
-            Ok(*count.get_ref())
-        }
-        None => Ok(1),
-    }
-}
-
 /// Every placeholder names an axis, and every axis stands in a placeholder.
 fn check_placeholders(raw: &Raw, recipe: &Recipe) -> Result<(), At> {
     let members = raw.group.iter().flat_map(|group| group.get_ref().members.iter());
@@ -184,46 +109,6 @@ fn check_placeholders(raw: &Raw, recipe: &Recipe) -> Result<(), At> {
     match stated.iter().find(|(name, _)| !used().any(|used| used == *name)) {
         Some((name, at)) => Err((*at, Wrong::Unused((*name).to_owned()))),
         None => Ok(()),
-    }
-}
-
-/// `batch=16 lr=0.1`.
-fn shown(values: &Values) -> String {
-    values.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
-}
-
-fn group_name(name: &str, values: &Values) -> String {
-    let parts = [name, &shown(values)];
-    parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(" ")
-}
-
-impl Recipe {
-    fn run(&self, values: &Values, settings: &Settings, repetition: u32) -> Run {
-        let environment = self.environment.iter().map(|(name, value)| (name.clone(), value.fill(values)));
-        let mut configuration = shown(values);
-        for part in settings.distinguishing() {
-            configuration.push(' ');
-            configuration.push_str(&part);
-        }
-        let configuration = match configuration.trim() {
-            "" => self.command.fill(values).join(" "),
-            other => other.to_owned(),
-        };
-        Run {
-            name: configuration.clone(),
-            configuration,
-            parameters: values.clone(),
-            repetition,
-            command: self.command.fill(values),
-            directory: self.directory.clone(),
-            environment: environment.collect(),
-            devices: settings.devices.clone(),
-            collocation: settings.collocation.clone(),
-            mem_limit: settings.mem_limit.clone(),
-            sm_limit: settings.sm_limit.clone(),
-            timeout_ms: settings.timeout_ms,
-            ..Run::default()
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use radrm_limits::requested::RequestedLimits;
 use radrm_protocol::span;
 use toml::Spanned;
 
-use super::At;
+use super::checks::At;
 use crate::error::Wrong;
 use crate::plan::Collocation;
 

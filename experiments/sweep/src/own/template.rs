@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{At, Values};
+use super::checks::At;
+use super::values::Values;
 use crate::error::Wrong;
 
 /// A command as written: one text as a shell splits it, or its words.
