@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use super::{Batch, Figures, Plan, Setup, paced};
+use super::batch::Batch;
+use super::{Figures, Plan, Setup, paced};
 use crate::{child, programs, rig::Rig};
 
 /// Calls that are measured, as `bench_client.c` names them.
@@ -91,16 +92,9 @@ pub fn run(
         let mut cells = line.split('\t');
         let mut cell = || cells.next().with_context(|| format!("the client said {line:?}"));
         let (call, live, threads) = (cell()?, cell()?.parse()?, cell()?.parse()?);
-        take(call, live, threads, cells.map(batch).collect::<Result<_>>()?);
+        take(call, live, threads, cells.map(Batch::parse).collect::<Result<_>>()?);
     }
     Ok(())
-}
-
-/// A batch as the client prints it.
-pub fn batch(cell: &str) -> Result<Batch> {
-    let numbers: Vec<f64> = cell.split(':').map(str::parse).collect::<Result<_, _>>()?;
-    let [before, nanos, after] = numbers[..] else { bail!("the client said {cell:?}") };
-    Ok(Batch { before, nanos, after })
 }
 
 /// Counts instructions per call with callgrind: the difference of two runs, so that start-up and

@@ -2,18 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Key, Pair, Processes, Samples, median};
-
-/// A batch of calls: nanoseconds per call, and per round of the yardstick before and after it.
-#[derive(Clone, Copy, Debug)]
-pub struct Batch {
-    /// The yardstick before.
-    pub before: f64,
-    /// Per call.
-    pub nanos: f64,
-    /// The yardstick after.
-    pub after: f64,
-}
+use super::batch::{Batch, Pair};
+use super::figures::{Key, Processes, Samples, median};
 
 /// Up to so much more than the best of all yardsticks, the core is whole: clocks vary by a few per cent.
 const WHOLE: f64 = 1.1;

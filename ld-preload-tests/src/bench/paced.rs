@@ -7,7 +7,8 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Batch, Figures, Plan, Setup, calls};
+use super::batch::{Batch, Pair};
+use super::{Figures, Plan, Setup, calls};
 use crate::{child, rig::Rig};
 
 /// What a call for an event takes in the instant driver, ns. CUDA drivers take 0.5 to 1.5 us for one.
@@ -16,27 +17,6 @@ pub const EVENT_NS: u64 = 1000;
 pub const LAUNCHES: u64 = 2000;
 /// Modes of `--kernels` that are measured.
 pub const MODES: [&str; 2] = ["count", "sample"];
-
-/// A batch past the shim, and its neighbour through it.
-#[derive(Clone, Copy, Debug)]
-pub struct Pair {
-    /// By the driver's own function.
-    pub past: Batch,
-    /// As the program sees it.
-    pub through: Batch,
-}
-
-impl Pair {
-    /// Share of the loop's time that is added.
-    pub fn added(&self) -> f64 {
-        self.through.nanos / self.past.nanos - 1.0
-    }
-
-    /// The yardsticks around both.
-    pub fn yardsticks(&self) -> [f64; 4] {
-        [self.past.before, self.past.after, self.through.before, self.through.after]
-    }
-}
 
 /// Runs the loop in all set-ups in turn.
 pub fn time(plan: &Plan, round: usize, figures: &mut Figures) -> Result<()> {
@@ -58,7 +38,7 @@ fn pairs(said: &str) -> Result<Vec<Pair>> {
     let [past, through] = said.lines().collect::<Vec<_>>()[..] else { bail!("not two lines") };
     let batches = |line: &str, way| {
         ensure!(line.starts_with(way), "not {way}");
-        line.split('\t').skip(3).map(calls::batch).collect::<Result<Vec<_>>>()
+        line.split('\t').skip(3).map(Batch::parse).collect::<Result<Vec<_>>>()
     };
     let (past, through) = (batches(past, "past")?, batches(through, "through")?);
     ensure!(past.len() == through.len() && !past.is_empty(), "batches without neighbours");

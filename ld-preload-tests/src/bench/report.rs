@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::batch::Pair;
 use super::cores::pairs_by_core;
-use super::paced::{self, Pair};
+use super::paced;
 use super::processes::WATCHED;
 use super::{Figures, Plan, Samples, Setup, median};
 use crate::measured::{commit, date, machine};
