@@ -1,4 +1,4 @@
-//! Which crate may use which: the map of the workspace as data.
+//! The map of which crate may use which, as data, compared with what `cargo metadata` knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use xtask::shell;
 
-use super::Finding;
+use super::finding::Finding;
 
 /// Normal dependencies inside the workspace: `crate: may use...`. A crate that is not listed here
 /// must be added, so that no crate joins the map unnoticed.
@@ -59,7 +59,7 @@ impl Kind {
     }
 }
 
-/// Finds edges that the map does not have.
+/// Finds edges that the map does not have, and those that only the map has.
 pub fn check() -> Result<Vec<Finding>> {
     // For this platform: what only other systems or the model checker need is left out.
     let host = shell::read(shell::command("rustc").args(["--print", "host-tuple"]))?;
@@ -113,7 +113,14 @@ impl Graph {
                     findings.push(format!("{member} must not use {used}"));
                 }
             }
+            for stale in
+                may.iter().filter(|used| !self.uses.get(member).is_some_and(|uses| uses.contains(*used)))
+            {
+                findings.push(format!("{member} does not use {stale}: remove it from xtask/data/edges.txt"));
+            }
         }
+        let gone = allowed.keys().filter(|name| !self.members.contains(*name));
+        findings.extend(gone.map(|name| format!("{name} is no crate: remove it from xtask/data/edges.txt")));
         findings
     }
 }
@@ -140,6 +147,18 @@ mod tests {
         assert_eq!(real.compare(&parse("a: b\nb:\nc:")), ["a must not use c"]);
         assert_eq!(real.compare(&parse("a: *\nb:\nc:")), Vec::<String>::new());
         assert_eq!(real.compare(&parse("a: *\nb:")), ["c does not stand in xtask/data/edges.txt"]);
+    }
+
+    #[test]
+    fn an_edge_that_only_the_map_has_is_found() {
+        let real = graph("a: b\nb:", &["a", "b"]);
+        assert_eq!(
+            real.compare(&parse("a: b\nb: a\nd: a")),
+            [
+                "b does not use a: remove it from xtask/data/edges.txt",
+                "d is no crate: remove it from xtask/data/edges.txt"
+            ]
+        );
     }
 
     #[test]

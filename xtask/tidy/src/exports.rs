@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use radrm_cuda_abi::table::{self, Need, Row};
 use xtask::shell;
 
-use super::Finding;
+use super::finding::Finding;
 
 /// What the shim exports besides driver entry points.
 const BESIDES: [&str; 12] = [

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use xtask::gpu::figures;
 
-use super::Finding;
+use super::finding::Finding;
 
 /// Finds a README that tells something else than the kept results.
 pub fn check(root: &Path) -> Result<Option<Finding>> {

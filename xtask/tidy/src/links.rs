@@ -8,7 +8,7 @@ use anyhow::Result;
 use xtask::files::files_below;
 use xtask_docs::GENERATED;
 
-use super::Finding;
+use super::finding::Finding;
 
 /// Documents beside the pages of the book.
 const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];

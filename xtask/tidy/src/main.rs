@@ -4,17 +4,20 @@ mod cycles;
 mod edges;
 mod exports;
 mod figures;
+mod finding;
 mod links;
 mod modules;
 mod panics;
 mod places;
+mod unused;
 mod words;
 
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use xtask::{glibc, shell, sources};
+use finding::Finding;
+use xtask::{glibc, shell};
 
 /// Check the conventions that no compiler checks.
 #[derive(clap::Parser)]
@@ -35,9 +38,6 @@ struct Flags {
     no_clippy: bool,
 }
 
-/// Something that breaks a convention: one line, with the place.
-type Finding = String;
-
 fn main() -> ExitCode {
     xtask::exit_code(run(&Flags::parse()))
 }
@@ -54,6 +54,7 @@ fn run(flags: &Flags) -> Result<()> {
     let mut findings: Vec<Finding> = Vec::new();
     findings.extend(cycles::check(&root)?);
     findings.extend(edges::check()?);
+    findings.extend(unused::check(&root)?);
     findings.extend(panics::check(&root)?);
     findings.extend(links::check(&root)?);
     findings.extend(places::check(&root)?);

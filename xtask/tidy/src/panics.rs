@@ -12,8 +12,9 @@ use anyhow::{Context, Result};
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
+use super::finding::Finding;
 use super::modules::is_for_tests;
-use super::{Finding, sources};
+use xtask::sources;
 
 /// What of telemetry runs in a launcher or a reader, never in the program that is watched.
 const NOT_WRITER: [&str; 7] = [

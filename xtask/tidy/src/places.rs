@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::Finding;
+use super::finding::Finding;
 
 const MAP: &str = "ARCHITECTURE.md";
 const DOCUMENTS: [&str; 2] = [MAP, "CONTRIBUTING.md"];

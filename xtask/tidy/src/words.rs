@@ -9,7 +9,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Finding, sources};
+use super::finding::Finding;
+use xtask::sources;
 
 const FOLDER: &str = "xtask/data/words/";
 const ENDINGS: [&str; 9] = [".rs", ".md", ".py", ".txt", ".toml", ".c", ".h", ".html", ".snap"];

@@ -1,0 +1,4 @@
+//! What a check reports.
+
+/// Something that breaks a convention: one line, with the place.
+pub type Finding = String;
