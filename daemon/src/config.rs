@@ -32,6 +32,8 @@ pub(crate) struct Config {
     pub(crate) metrics: String,
     /// Whether `/metrics` has figures of single jobs, with their users' names.
     pub(crate) metrics_per_job: bool,
+    /// Whether `/metrics` shows figures of single jobs only to root, system accounts and the daemon's own user.
+    pub(crate) privacy: bool,
     /// Further names under which `/metrics` shows figures of GPUs.
     pub(crate) metrics_names: Vec<Names>,
     /// Members may see, cancel and hold the jobs of all users.
@@ -126,6 +128,7 @@ impl Default for Config {
             state: own_state(),
             metrics: "127.0.0.1:9835".to_owned(),
             metrics_per_job: true,
+            privacy: true,
             metrics_names: Vec::new(),
             admin_group: "radrm-admin".to_owned(),
             user_priority: 0,
@@ -215,6 +218,7 @@ impl Config {
         self.hooks = new.hooks;
         self.dry_run = new.dry_run;
         self.metrics_per_job = new.metrics_per_job;
+        self.privacy = new.privacy;
         self.metrics_names = new.metrics_names;
         let fixed = [
             ("socket", self.socket != new.socket),

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use radrm_http::{Answer, Bounds, Request, Server};
+use radrm_http::{Answer, Bounds, Request, Server, clients};
 use radrm_text::output;
 
 use super::message::Message;
@@ -14,8 +14,17 @@ use super::metrics;
 
 const SERVER: Server = Server {
     name: "metrics",
-    bounds: Bounds { clients: 8, request: 16 << 10, timeout: Duration::from_secs(10), stack: STACK },
+    bounds: Bounds {
+        clients: clients::Bounds { all: 256, of_user: 32, reserved: 32 },
+        request: 16 << 10,
+        timeout: Duration::from_secs(5),
+        stack: STACK,
+    },
+    // Prometheus and its agents run as root or by a system account.
+    is_privileged: |uid| uid <= LAST_SYSTEM_ACCOUNT || uid == rustix::process::geteuid().as_raw(),
 };
+/// `SYS_UID_MAX` of shadow-utils' login.defs.
+const LAST_SYSTEM_ACCOUNT: u32 = 999;
 /// An address that is taken for longer than this is reported.
 const TAKEN: Duration = Duration::from_secs(2);
 const STACK: usize = 256 << 10;
@@ -54,7 +63,12 @@ fn answer(request: &Request, to: &Sender<Message>) -> Answer {
     let (reply, figures) = channel();
     let _ = to.send(Message::Metrics(reply));
     match figures.recv() {
-        Ok(figures) => Answer::new("200 OK", metrics::CONTENT_TYPE, metrics::text(figures)),
+        Ok(mut figures) => {
+            if figures.is_private && !request.is_privileged {
+                figures.job_memory = None;
+            }
+            Answer::new("200 OK", metrics::CONTENT_TYPE, metrics::text(figures))
+        }
         Err(_) => Answer::text("503 Service Unavailable", "radrmd is ending"),
     }
 }
@@ -62,6 +76,26 @@ fn answer(request: &Request, to: &Sender<Message>) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_of_jobs_are_for_privileged_users_unless_privacy_is_off() {
+        let (to, messages) = channel();
+        let shows_jobs = |is_privileged: bool, is_private: bool| {
+            let request = Request { is_privileged, ..Request::new("GET", "/metrics") };
+            let of_job = metrics::JobMemory { job: 7, user: "ann".into(), ..Default::default() };
+            let figures =
+                metrics::Figures { job_memory: Some(vec![of_job]), is_private, ..Default::default() };
+            thread::scope(|scope| {
+                scope.spawn(|| match messages.recv() {
+                    Ok(Message::Metrics(reply)) => reply.send(figures).unwrap(),
+                    other => panic!("{other:?}"),
+                });
+                String::from_utf8(answer(&request, &to).body).unwrap().contains("ann")
+            })
+        };
+        assert!(shows_jobs(true, true) && shows_jobs(true, false) && shows_jobs(false, false));
+        assert!(!shows_jobs(false, true));
+    }
 
     #[test]
     fn only_metrics_is_served() {

@@ -55,6 +55,8 @@ pub(crate) struct Figures {
     pub(crate) waiting: Spans,
     pub(crate) execution: Spans,
     pub(crate) gpus: Vec<GpuRow>,
+    /// Whether figures of single jobs are for root, system accounts and the daemon's own user only.
+    pub(crate) is_private: bool,
     /// `None` where the configuration withholds it.
     pub(crate) job_memory: Option<Vec<JobMemory>>,
     pub(crate) host: String,

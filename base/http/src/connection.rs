@@ -2,11 +2,10 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::clients::{self, Room, Until, User};
 use crate::{Answer, Request};
 
 const MAX_HEADERS: usize = 64;
@@ -18,8 +17,8 @@ const PART: usize = 64 << 10;
 /// How much a server does for its clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Clients at once; further ones are disconnected.
-    pub clients: usize,
+    /// Clients at once, by user; further ones are disconnected.
+    pub clients: clients::Bounds,
     /// Bytes of a request with its headers.
     pub request: usize,
     /// For a request to arrive, and again for its answer to be taken.
@@ -35,15 +34,8 @@ pub struct Server {
     pub name: &'static str,
     /// Its bounds.
     pub bounds: Bounds,
-}
-
-/// Counts a client until it is gone, also where its thread panics.
-struct Client(Arc<AtomicUsize>);
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    /// Whether the reserved room is for this user too.
+    pub is_privileged: fn(uid: u32) -> bool,
 }
 
 impl Server {
@@ -52,22 +44,21 @@ impl Server {
     where
         F: Fn(&Request) -> Answer + Clone + Send + 'static,
     {
-        let clients = Arc::new(AtomicUsize::new(0));
+        let room = Room::new(self.bounds.clients);
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
                 thread::sleep(RETRY_INTERVAL);
                 continue;
             };
-            let before = clients.fetch_add(1, Ordering::Relaxed);
-            let client = Client(Arc::clone(&clients));
-            if before >= self.bounds.clients {
-                continue;
-            }
+            let uid = clients::owner(&stream);
+            let user = User { uid, is_privileged: uid.is_some_and(self.is_privileged) };
+            // Also counted until it is gone where its thread panics.
+            let Ok(client) = room.take(user, 1) else { continue };
             let (server, answer) = (*self, answer.clone());
             // Without a thread the closure is dropped, and with it the connection and its count.
             let _ = thread::Builder::new().name(self.name.into()).stack_size(self.bounds.stack).spawn(
                 move || {
-                    let _ = server.answer(&stream, &answer);
+                    let _ = server.answer(&stream, user.is_privileged, &answer);
                     drop(client);
                 },
             );
@@ -78,12 +69,17 @@ impl Server {
     ///
     /// # Errors
     /// The request does not arrive in time, or its answer is not taken in time.
-    pub fn answer(&self, stream: &TcpStream, answer: &impl Fn(&Request) -> Answer) -> io::Result<()> {
+    fn answer(
+        &self,
+        stream: &TcpStream,
+        is_privileged: bool,
+        answer: &impl Fn(&Request) -> Answer,
+    ) -> io::Result<()> {
         let answer = match self.request(stream)? {
-            Ok(request) => answer(&request),
+            Ok(request) => answer(&Request { is_privileged, ..request }),
             Err(status) => Answer::text(status, "this is no request that is answered here"),
         };
-        let mut until = Until::new(stream, self.bounds.timeout);
+        let mut until = Until::new(stream, self.bounds.timeout)?;
         until.write_all(answer.head().as_bytes())?;
         answer.body.chunks(PART).try_for_each(|part| until.write_all(part))?;
         stream.shutdown(Shutdown::Write)
@@ -91,7 +87,7 @@ impl Server {
 
     /// Reads a request with its headers, or the status that answers what is none.
     fn request(&self, stream: &TcpStream) -> io::Result<Result<Request, &'static str>> {
-        let mut until = Until::new(stream, self.bounds.timeout);
+        let mut until = Until::new(stream, self.bounds.timeout)?;
         let (mut request, mut part) = (Vec::new(), [0; 1024]);
         loop {
             let count = until.read(&mut part)?;
@@ -112,46 +108,12 @@ impl Server {
                     return Ok(Ok(Request {
                         method: parsed.method.unwrap_or_default().to_owned(),
                         target: parsed.path.unwrap_or_default().to_owned(),
+                        is_privileged: false,
                         headers: headers.map(|of| (of.name.to_owned(), of.value.to_vec())).collect(),
                     }));
                 }
             }
         }
-    }
-}
-
-/// A stream on which all reading or writing ends at one moment: a byte now and then does not extend it.
-struct Until<'a> {
-    stream: &'a TcpStream,
-    deadline: Instant,
-}
-
-impl<'a> Until<'a> {
-    fn new(stream: &'a TcpStream, timeout: Duration) -> Self {
-        Self { stream, deadline: Instant::now() + timeout }
-    }
-
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
-    }
-}
-
-impl Read for Until<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(buffer)
-    }
-}
-
-impl Write for Until<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
     }
 }
 
@@ -161,8 +123,16 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: Bounds =
-        Bounds { clients: 8, request: 16 << 10, timeout: Duration::from_secs(10), stack: 256 << 10 };
+    const BOUNDS: Bounds = Bounds {
+        clients: clients::Bounds { all: 8, of_user: 8, reserved: 0 },
+        request: 16 << 10,
+        timeout: Duration::from_secs(10),
+        stack: 256 << 10,
+    };
+
+    fn server(bounds: Bounds) -> Server {
+        Server { name: "test", bounds, is_privileged: |_| false }
+    }
 
     fn echo(request: &Request) -> Answer {
         Answer::text("200 OK", &format!("{} {}", request.method, request.target))
@@ -178,9 +148,9 @@ mod tests {
             let mut text = String::new();
             stream.read_to_string(&mut text).map(|_| text)
         });
-        let server = Server { name: "test", bounds: Bounds { timeout, ..BOUNDS } };
+        let server = server(Bounds { timeout, ..BOUNDS });
         let stream = listener.accept().unwrap().0;
-        let _ = server.answer(&stream, &echo);
+        let _ = server.answer(&stream, false, &echo);
         drop(stream);
         client.join().unwrap()
     }
@@ -252,7 +222,8 @@ mod tests {
     fn an_answer_that_panics_and_clients_too_many_end_connections_only() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let server = Server { name: "test", bounds: Bounds { clients: 2, ..BOUNDS } };
+        let clients = clients::Bounds { all: 4, of_user: 2, reserved: 0 };
+        let server = server(Bounds { clients, ..BOUNDS });
         thread::spawn(move || {
             server.serve(&listener, |request| match request.path() {
                 "/panic" => std::panic::resume_unwind(Box::new("meant")),

@@ -1,9 +1,10 @@
-//! Servers of HTTP for a few clients: requests without a body, one answer a connection.
+//! Servers for clients of this machine: room by user, deadlines, and HTTP with one answer a connection.
 //!
 //! `httparse` reads requests. The bounds are here: clients at once, bytes and headers of a request, and one deadline each
 //! for a whole request and for its answer. A client that is slow, or sends what is no request, loses its connection; the
-//! server goes on.
+//! server goes on. Servers of other protocols use [`clients`] alone.
 
+pub mod clients;
 mod connection;
 mod message;
 

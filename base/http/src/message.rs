@@ -7,6 +7,8 @@ pub struct Request {
     pub method: String,
     /// What is asked for, as it was sent: neither decoded nor normalized.
     pub target: String,
+    /// Whether the client's user is one of those for whom the server reserves room.
+    pub is_privileged: bool,
     /// Names and values of headers in their order; not all values are text.
     pub(crate) headers: Vec<(String, Vec<u8>)>,
 }
@@ -26,7 +28,7 @@ impl Request {
     /// One without headers.
     #[must_use]
     pub fn new(method: &str, target: &str) -> Self {
-        Self { method: method.into(), target: target.into(), headers: Vec::new() }
+        Self { method: method.into(), target: target.into(), ..Self::default() }
     }
 
     /// The same with a header more.

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::http;
@@ -11,6 +12,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use prost::Message;
+use radrm_http::clients::{Bounds, Room, User};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc::UnboundedSender;
 use tonic::server::{Grpc, UnaryService};
@@ -23,6 +25,13 @@ use crate::messages::{
     REGISTRATION, RegistrationStatus, RegistrationStatusResponse,
 };
 use crate::plugin::Plugin;
+
+/// Connections of a socket at once; the kubelet has one.
+const CONNECTIONS: Bounds = Bounds { all: 32, of_user: 32, reserved: 0 };
+/// Calls of a connection at once.
+const MAX_CALLS: u32 = 64;
+/// Time between two checks that the other side is there, and for its answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// What answers, for both sockets.
 #[derive(Clone, Debug)]
@@ -55,20 +64,26 @@ pub enum Socket {
 
 /// Answers on a socket as long as the process lives.
 pub async fn serve(listener: UnixListener, socket: Socket, services: Services) {
+    let room = Room::new(CONNECTIONS);
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Such as for want of descriptors.
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
+        // Only root reaches the socket.
+        let Ok(connection) = room.take(User { uid: Some(0), is_privileged: true }, 1) else { continue };
         let services = services.clone();
         tokio::spawn(async move {
+            let _connection = connection;
             let answer = service_fn(move |request| {
                 let services = services.clone();
                 async move { Ok::<_, Infallible>(route(socket, services, request).await) }
             });
             let mut builder = http2::Builder::new(TokioExecutor::new());
-            builder.timer(TokioTimer::new());
+            builder.timer(TokioTimer::new()).max_concurrent_streams(MAX_CALLS);
+            // What does not answer is gone.
+            builder.keep_alive_interval(Some(KEEP_ALIVE)).keep_alive_timeout(KEEP_ALIVE);
             // A connection that breaks is the kubelet's to make anew.
             let _ = builder.serve_connection(TokioIo::new(stream), answer).await;
         });

@@ -259,6 +259,7 @@ impl Engine {
             waiting: Spans { sum_ms: counters.waited_ms, count: counters.ended },
             execution: Spans { sum_ms: counters.ran_ms, count: counters.ended },
             gpus: self.node(&Peer::everybody()).gpus,
+            is_private: self.config.privacy,
             job_memory: self.config.metrics_per_job.then(|| self.job_memory()),
             host: radrm_os::host::node_name(),
             names: self.config.metrics_names.clone(),

@@ -233,6 +233,7 @@ impl Watcher {
                 ("radrm_out_of_memory", "Those of them that ran out of GPU memory.", counters.ooms),
             ],
             gpus: self.monitor.rows(&memory),
+            is_private: self.config.privacy,
             job_memory: self.config.metrics_per_job.then_some(memory),
             host: radrm_os::host::node_name(),
             names: self.config.metrics_names.clone(),

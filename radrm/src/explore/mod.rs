@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use clap::Args;
 use radrm_collector::dataset::Dataset;
-use radrm_http::{Bounds, Server};
+use radrm_http::{Bounds, Server, clients};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::show::dataset::{in_file, path};
@@ -28,13 +28,14 @@ use token::Token;
 const SERVER: Server = Server {
     name: "explore",
     bounds: Bounds {
-        // A browser opens six for a page, and some in advance.
-        clients: 64,
+        // A browser opens six for a page, and some in advance. It is the own user's; others have no token.
+        clients: clients::Bounds { all: 96, of_user: 64, reserved: 64 },
         request: 16 << 10,
         timeout: Duration::from_secs(10),
         // Pages of large profiles are rendered on it.
         stack: 8 << 20,
     },
+    is_privileged: |uid| uid == 0 || uid == rustix::process::geteuid().as_raw(),
 };
 
 /// The flags as written.
