@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::Sender;
 
-use radrm_protocol::wire::{Request, Response};
+use radrm_protocol::wire::{JobRow, Request, Response};
 
 use super::dry_run;
 use super::error::DaemonError;
@@ -12,11 +12,24 @@ use super::peer::Peer;
 use super::suspend::Answer;
 use super::watch::Attempt;
 
+/// Which jobs a list has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listing {
+    /// Those of all users, for an administrator.
+    pub(crate) all: bool,
+    /// So many that are over.
+    pub(crate) ended: u32,
+}
+
 /// Message to the engine thread.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A client asks.
     Asked(Peer, Request, Sender<Response>),
+    /// A client lists jobs: their numbers in the order of the list, or why there is no list.
+    Listed(Peer, Listing, Sender<Result<Vec<u64>, Response>>),
+    /// The next rows of such a list; jobs that are gone have none.
+    Rows(Peer, Vec<u64>, Sender<Vec<JobRow>>),
     /// A supervisor is gone.
     SupervisorEnded(Attempt),
     /// A helper that suspends a job or brings it back is gone, with its answer if it gave one.

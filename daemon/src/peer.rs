@@ -17,9 +17,16 @@ pub(crate) struct Peer {
     pub(crate) admin: bool,
 }
 
-impl Peer {
-    /// The process at the other end, when it connected.
-    pub(crate) fn of(stream: &UnixStream, admin_group: &str) -> std::io::Result<Self> {
+/// Numbers of a client's user and group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    pub(crate) uid: u32,
+    gid: u32,
+}
+
+impl Credentials {
+    /// Those of the process at the other end, when it connected.
+    pub(crate) fn of(stream: &UnixStream) -> std::io::Result<Self> {
         let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         let mut length = size_of::<libc::ucred>() as libc::socklen_t;
         // SAFETY: room for the structure, whose size is given.
@@ -35,14 +42,22 @@ impl Peer {
         if done != 0 {
             return Err(std::io::Error::last_os_error());
         }
-        Ok(Self::known(found.uid, found.gid, admin_group))
+        Ok(Self { uid: found.uid, gid: found.gid })
     }
 
-    fn known(uid: u32, gid: u32, admin_group: &str) -> Self {
+    /// Whether this is root or the daemon's own user, who are administrators without a look at accounts.
+    pub(crate) fn is_root_or_own(self) -> bool {
+        self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
+    }
+}
+
+impl Peer {
+    /// The account of a client. What names accounts may be slow.
+    pub(crate) fn of(credentials: Credentials, admin_group: &str) -> Self {
+        let Credentials { uid, gid } = credentials;
         let account = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-        let own = rustix::process::geteuid().as_raw();
-        let admin =
-            uid == 0 || uid == own || account.as_ref().is_some_and(|account| is_member(account, admin_group));
+        let admin = credentials.is_root_or_own()
+            || account.as_ref().is_some_and(|account| is_member(account, admin_group));
         // The group of the account, not one that the client changed to.
         let gid = account.as_ref().map_or(gid, |account| account.gid.as_raw());
         Self { uid, gid, name: account.map(|account| account.name).unwrap_or_default(), admin }
@@ -73,10 +88,10 @@ mod tests {
     #[test]
     fn the_kernel_tells_who_is_there() {
         let (one, _other) = UnixStream::pair().unwrap();
-        let peer = Peer::of(&one, "no-such-group").unwrap();
+        let peer = Peer::of(Credentials::of(&one).unwrap(), "no-such-group");
         assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
         assert!(peer.admin, "the daemon's own user administrates it");
-        let other = Peer::known(54_711, 54_711, "no-such-group");
+        let other = Peer::of(Credentials { uid: 54_711, gid: 54_711 }, "no-such-group");
         assert!(!other.admin && other.may(54_711) && !other.may(54_712));
     }
 }

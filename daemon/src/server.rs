@@ -1,29 +1,40 @@
 //! The socket: a thread for each connection, and the engine behind a channel.
 
 use std::fs;
+use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use radrm_http::clients::{Bounds, Full, Room, Share, Until, User};
 use radrm_protocol::wire::{self, Request, Response};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::error::DaemonError;
-use super::message::Message;
-use super::peer::Peer;
+use super::message::{Listing, Message};
+use super::peer::{Credentials, Peer};
 
-/// Connections at the same time, of all and of one user.
-const MOST: usize = 512;
-const MOST_OF_ONE: usize = 128;
+/// Connections at the same time; the reserve is for root and administrators.
+const CONNECTIONS: Bounds = Bounds { all: 1280, of_user: 96, reserved: 128 };
+/// Bytes of long requests that are read or wait for their answer.
+const LONG_BYTES: Bounds = Bounds { all: 192 << 20, of_user: 32 << 20, reserved: 32 << 20 };
+/// Jobs of a list that are answered at a time: a client that reads slowly holds no more.
+const PAGE: usize = 2 * wire::ROWS;
 /// A client that says nothing for so long has gone.
 const SILENCE: Duration = Duration::from_secs(600);
-/// A client that does not take its answer for so long neither.
-const STUCK: Duration = Duration::from_secs(10);
+/// Time for both sides' first bytes.
+const GREETING: Duration = Duration::from_secs(5);
+/// Time from the first byte of a request to its last.
+const REQUEST: Duration = Duration::from_secs(10);
+/// Time to take an answer other than a list.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Time to take a whole list.
+const LIST: Duration = Duration::from_secs(60);
 /// A socket whose file was removed is made again within this time.
 const SOCKET_CHECK: Duration = Duration::from_secs(2);
 /// Parsing a large submission needs little; many threads wait at once.
@@ -46,7 +57,7 @@ pub(crate) fn listen(path: &Path) -> Result<(UnixListener, fs::File), DaemonErro
     Ok((listener, lock))
 }
 
-fn bind_socket(path: &Path) -> std::io::Result<UnixListener> {
+fn bind_socket(path: &Path) -> io::Result<UnixListener> {
     let _ = fs::remove_file(path);
     let listener = UnixListener::bind(path)?;
     // Every user may ask; who asks is known.
@@ -108,6 +119,15 @@ impl Socket {
     }
 }
 
+/// What the threads of clients share.
+#[derive(Clone)]
+struct Shared {
+    connections: Arc<Room>,
+    long_bytes: Arc<Room>,
+    admin_group: Arc<str>,
+    to: Sender<Message>,
+}
+
 /// Serves clients on threads of their own.
 pub(crate) fn serve(
     listener: UnixListener,
@@ -115,35 +135,30 @@ pub(crate) fn serve(
     admin_group: String,
     to: Sender<Message>,
 ) -> Result<(), DaemonError> {
-    let open: Arc<Mutex<Vec<u32>>> = Arc::default();
     let mut socket = Socket::new(listener, path);
+    let shared = Shared {
+        connections: Room::new(CONNECTIONS),
+        long_bytes: Room::new(LONG_BYTES),
+        admin_group: admin_group.into(),
+        to,
+    };
     let accept = move || {
         loop {
             let Some(stream) = socket.accept() else { continue };
-            let Ok(peer) = Peer::of(&stream, &admin_group) else { continue };
-            {
-                let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
-                let own = open.iter().filter(|uid| **uid == peer.uid).count();
-                if open.len() >= MOST || own >= MOST_OF_ONE {
+            let Ok(credentials) = Credentials::of(&stream) else { continue };
+            let connection = match shared.enter(credentials) {
+                Ok(connection) => connection,
+                Err(full) => {
+                    let _ = turn_away(&stream, full);
                     continue;
                 }
-                open.push(peer.uid);
-            }
-            let (to, done, uid) = (to.clone(), Arc::clone(&open), peer.uid);
-            let leave = move || {
-                let mut open = done.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(at) = open.iter().position(|found| *found == uid) {
-                    open.swap_remove(at);
-                }
             };
-            let left = leave.clone();
-            let started = thread::Builder::new().name("client".into()).stack_size(STACK).spawn(move || {
-                talk(stream, &peer, &to);
-                leave();
+            let shared = shared.clone();
+            // Without a thread the closure is dropped, and with it the connection and its share.
+            let _ = thread::Builder::new().name("client".into()).stack_size(STACK).spawn(move || {
+                let _ = shared.talk(&stream, credentials);
+                drop(connection);
             });
-            if started.is_err() {
-                left();
-            }
         }
     };
     thread::Builder::new()
@@ -154,30 +169,103 @@ pub(crate) fn serve(
         .map_err(DaemonError::NoThread)
 }
 
-fn talk(mut stream: UnixStream, peer: &Peer, to: &Sender<Message>) {
-    let _ = stream.set_read_timeout(Some(SILENCE));
-    let _ = stream.set_write_timeout(Some(STUCK));
-    if wire::greet(&mut stream).is_err() {
-        return;
+/// Says why there is no connection, as far as that takes no time.
+fn turn_away(stream: &UnixStream, full: Full) -> io::Result<()> {
+    let why = match full {
+        Full::OfUser => {
+            format!("you have {} connections to radrmd, the most of one user", CONNECTIONS.of_user)
+        }
+        Full::OfAll => "radrmd has as many connections as it serves; try again".to_owned(),
+    };
+    let mut until = Until::new(stream, Duration::ZERO)?;
+    until.write_all(&wire::HELLO)?;
+    wire::write(&mut until, &Response::Later(why))
+}
+
+impl Shared {
+    /// A share of the connections. Accounts are looked up only where the reserve is needed.
+    fn enter(&self, credentials: Credentials) -> Result<Share, Full> {
+        let take =
+            |is_privileged| self.connections.take(User { uid: Some(credentials.uid), is_privileged }, 1);
+        if credentials.is_root_or_own() {
+            return take(true);
+        }
+        match take(false) {
+            Err(Full::OfAll) if Peer::of(credentials, &self.admin_group).admin => take(true),
+            other => other,
+        }
     }
-    loop {
-        let request: Request = match wire::read(&mut stream) {
-            Ok(Some(request)) => request,
-            Ok(None) => return,
-            Err(error) => {
-                if error.kind() != std::io::ErrorKind::WouldBlock {
-                    let _ = wire::write(&mut stream, &Response::Refused("this is no request".to_owned()));
+
+    fn talk(&self, stream: &UnixStream, credentials: Credentials) -> io::Result<()> {
+        wire::greet(&mut Until::new(stream, GREETING)?).map_err(io::Error::other)?;
+        let peer = Peer::of(credentials, &self.admin_group);
+        loop {
+            Until::new(stream, SILENCE)?.readable()?;
+            let (request, _bytes) = match self.request(stream, &peer) {
+                Ok(Some(request)) => request,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    let why = error.to_string();
+                    let response = match error.kind() {
+                        io::ErrorKind::TimedOut => return Err(error),
+                        io::ErrorKind::QuotaExceeded => Response::Later(why),
+                        _ => Response::Refused(format!("this is no request: {why}")),
+                    };
+                    return respond(stream, response);
                 }
-                return;
+            };
+            match request {
+                Request::Queue { all, ended } => self.list(stream, &peer, Listing { all, ended })?,
+                request => {
+                    let answer = self.ask(|reply| Message::Asked(peer.clone(), request, reply))?;
+                    respond(stream, answer)?;
+                }
             }
-        };
-        let (reply, answer) = channel();
-        if to.send(Message::Asked(peer.clone(), request, reply)).is_err() {
-            return;
-        }
-        let Ok(response) = answer.recv() else { return };
-        if wire::answer(&mut stream, response).is_err() {
-            return;
         }
     }
+
+    /// Reads a request, which has its share of long ones until it is answered.
+    fn request(&self, stream: &UnixStream, peer: &Peer) -> io::Result<Option<(Request, Option<Share>)>> {
+        let Some(length) = wire::read_length(&mut Until::new(stream, REQUEST)?)? else { return Ok(None) };
+        let user = User { uid: Some(peer.uid), is_privileged: peer.admin };
+        let bytes = match length > wire::MAX_SHORT_REQUEST {
+            true => Some(self.long_bytes.wait(user, length, Instant::now() + REQUEST).map_err(|_| {
+                let why = "radrmd reads as many long requests as it has room for; try again";
+                io::Error::new(io::ErrorKind::QuotaExceeded, why)
+            })?),
+            false => None,
+        };
+        let request = wire::read_request(&mut Until::new(stream, REQUEST)?, length)?;
+        Ok(Some((request, bytes)))
+    }
+
+    /// Answers with a list, page by page.
+    fn list(&self, stream: &UnixStream, peer: &Peer, listing: Listing) -> io::Result<()> {
+        let jobs = match self.ask(|reply| Message::Listed(peer.clone(), listing, reply))? {
+            Ok(jobs) => jobs,
+            Err(response) => return respond(stream, response),
+        };
+        let mut until = Until::new(stream, LIST)?;
+        for page in jobs.chunks(PAGE) {
+            let mut rows = self.ask(|reply| Message::Rows(peer.clone(), page.to_vec(), reply))?;
+            while !rows.is_empty() {
+                let rest = rows.split_off(rows.len().min(wire::ROWS));
+                wire::write(&mut until, &Response::Part(rows))?;
+                rows = rest;
+            }
+        }
+        wire::write(&mut until, &Response::Jobs(Vec::new()))
+    }
+
+    /// Asks the engine, and waits for its answer.
+    fn ask<T>(&self, message: impl FnOnce(Sender<T>) -> Message) -> io::Result<T> {
+        let ending = || io::Error::other("radrmd is ending");
+        let (reply, answer) = channel();
+        self.to.send(message(reply)).map_err(|_| ending())?;
+        answer.recv().map_err(|_| ending())
+    }
+}
+
+fn respond(stream: &UnixStream, response: Response) -> io::Result<()> {
+    wire::answer(&mut Until::new(stream, ANSWER)?, response)
 }

@@ -187,6 +187,15 @@ impl Store {
         self.select_of(end, params![uid.map(i64::from), most], of)
     }
 
+    /// Numbers of the newest jobs that are over.
+    pub(crate) fn numbers_of_ended(&self, uid: Option<u32>, most: u32) -> Result<Vec<u64>> {
+        let text = "SELECT id FROM jobs WHERE stage = 'ended' AND (?1 IS NULL OR uid = ?1) \
+                    ORDER BY id DESC LIMIT ?2";
+        let mut statement = self.connection.prepare_cached(text)?;
+        let id = |row: &Row<'_>| row.get::<_, i64>(0).map(i64::unsigned_abs);
+        statement.query_map(params![uid.map(i64::from), most], id)?.collect()
+    }
+
     /// One job.
     pub(crate) fn job(&self, id: u64) -> Result<Option<Entry>> {
         Ok(self.select("WHERE id = ?1", params![int(id)])?.pop())

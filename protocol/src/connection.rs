@@ -47,8 +47,13 @@ impl Connection {
     /// # Errors
     /// The daemon rejects it, or does not answer.
     pub fn ask(&mut self, request: &Request) -> Result<Response, ProtocolError> {
-        wire::write(&mut self.stream, request).map_err(broken)?;
-        self.more()
+        let sent = wire::write(&mut self.stream, request);
+        match (sent, self.more()) {
+            // A daemon that has no room for the connection says so and closes it, whatever is sent.
+            (_, Err(error @ (ProtocolError::Later(_) | ProtocolError::Refused(_)))) => Err(error),
+            (Err(error), _) => Err(broken(error)),
+            (Ok(()), answer) => answer,
+        }
     }
 
     /// What comes next of an answer in parts.

@@ -23,6 +23,13 @@ pub const HELLO: [u8; 8] = *b"RADRMD\0\x03";
 
 /// The longest frame that is read: a command line and an environment are a few MiB at most.
 const LONGEST: u32 = 16 << 20;
+/// Longest request of any kind, bytes. Longer ones carry a job, or name many.
+pub const MAX_SHORT_REQUEST: usize = 64 << 10;
+/// How requests begin that may be longer.
+const LONG_REQUESTS: [&[u8]; 5] =
+    [br#"{"submit":"#, br#"{"submit_together":"#, br#"{"estimate":"#, br#"{"cancel":"#, br#"{"hold":"#];
+/// Most values of a request. Each takes some tens of bytes of memory, and as few as two in the frame.
+const MAX_VALUES: usize = 1 << 19;
 
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -325,7 +332,7 @@ pub struct NodeRow {
 }
 
 /// So many jobs as lists show them fit into one frame, however long their paths are.
-const ROWS: usize = 100;
+pub const ROWS: usize = 100;
 
 /// Writes an answer; jobs in as many frames as they take.
 ///
@@ -359,6 +366,17 @@ pub fn write(stream: &mut impl Write, value: &impl Serialize) -> io::Result<()> 
 /// # Errors
 /// The frame is too long, cut off, or no message.
 pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Option<T>> {
+    let Some(length) = read_length(stream)? else { return Ok(None) };
+    let mut frame = Vec::new();
+    read_body(stream, &mut frame, length)?;
+    Ok(Some(serde_json::from_slice(&frame)?))
+}
+
+/// Reads the length of the next frame, bytes; `None` where the other side has finished.
+///
+/// # Errors
+/// The frame is too long, or its length is cut off.
+pub fn read_length(stream: &mut impl Read) -> io::Result<Option<usize>> {
     let mut length = [0; 4];
     match stream.read_exact(&mut length) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -366,15 +384,39 @@ pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Option<T>
     }
     let length = u32::from_le_bytes(length);
     if length > LONGEST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long"));
+        return Err(invalid("the message is too long"));
     }
-    // Read as it comes: a length alone allocates no memory.
+    Ok(Some(length as usize))
+}
+
+/// Reads a request of this length in bytes.
+///
+/// # Errors
+/// It is cut off, is no request, or is longer than requests of its kind may be.
+pub fn read_request(stream: &mut impl Read, length: usize) -> io::Result<Request> {
     let mut frame = Vec::new();
-    stream.take(length.into()).read_to_end(&mut frame)?;
-    if frame.len() < length as usize {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+    read_body(stream, &mut frame, length.min(MAX_SHORT_REQUEST))?;
+    if length > MAX_SHORT_REQUEST {
+        if !LONG_REQUESTS.iter().any(|beginning| frame.starts_with(beginning)) {
+            return Err(invalid("the request is too long for what it asks"));
+        }
+        read_body(stream, &mut frame, length - MAX_SHORT_REQUEST)?;
     }
-    Ok(Some(serde_json::from_slice(&frame)?))
+    // Also counts commas in texts: a request has fewer.
+    if frame.iter().filter(|byte| **byte == b',').count() > MAX_VALUES {
+        return Err(invalid("the request has too many values"));
+    }
+    Ok(serde_json::from_slice(&frame)?)
+}
+
+/// Appends so many bytes as they come: a length alone allocates no memory.
+fn read_body(stream: &mut impl Read, frame: &mut Vec<u8>, length: usize) -> io::Result<()> {
+    let count = stream.take(length as u64).read_to_end(frame)?;
+    if count < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+}
+
+fn invalid(sentence: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, sentence)
 }
 
 /// Exchanges the first bytes.
@@ -449,5 +491,38 @@ mod tests {
             assert_eq!(read::<Request>(&mut endless).unwrap_err().to_string(), "the message is too long");
         }
         assert!(read::<Request>(&mut &b"\x02\0\0\0{}"[..]).is_err());
+    }
+
+    #[test]
+    fn only_requests_that_carry_or_name_jobs_may_be_long() {
+        let read = |text: &str| read_request(&mut text.as_bytes(), text.len()).map_err(|why| why.to_string());
+        let spaces = " ".repeat(MAX_SHORT_REQUEST);
+        assert_eq!(read(&format!("{}\"nodes\"", &spaces[7..])), Ok(Request::Nodes));
+        let why = "the request is too long for what it asks";
+        assert_eq!(read(&format!("{spaces}\"nodes\"")).unwrap_err(), why);
+        // What follows the beginning is not waited for.
+        let endless = &mut io::repeat(b'x');
+        assert_eq!(read_request(endless, 16 << 20).unwrap_err().to_string(), why);
+        let many = Request::Cancel { jobs: vec![JobRef { job: 1_000_000, index: Some(1000) }; 10_000] };
+        let text = serde_json::to_string(&many).unwrap();
+        assert!(text.len() > MAX_SHORT_REQUEST);
+        assert_eq!(read(&text), Ok(many));
+        for long in [
+            Request::Submit(Box::default()),
+            Request::SubmitTogether(Vec::new()),
+            Request::Estimate(Box::default()),
+            Request::Hold { jobs: Vec::new(), held: true },
+        ] {
+            let text = serde_json::to_string(&long).unwrap();
+            assert!(LONG_REQUESTS.iter().any(|beginning| text.as_bytes().starts_with(beginning)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_request_of_many_small_values_is_rejected_before_they_take_memory() {
+        let words = "\"\",".repeat(MAX_VALUES + 1);
+        let text = format!("{{\"cancel\":{{\"jobs\":[{words}\"\"]}}}}");
+        let why = read_request(&mut text.as_bytes(), text.len()).unwrap_err();
+        assert_eq!(why.to_string(), "the request has too many values");
     }
 }

@@ -289,6 +289,12 @@ impl Engine {
                 let response = self.answer(&peer, &request);
                 replies.push((reply, response));
             }
+            Message::Listed(peer, listing, reply) => {
+                let _ = reply.send(Ok(self.listed(&peer, listing)));
+            }
+            Message::Rows(peer, jobs, reply) => {
+                let _ = reply.send(self.rows(&peer, &jobs));
+            }
             Message::Metrics(reply) => {
                 let _ = reply.send(self.figures());
             }

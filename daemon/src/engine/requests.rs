@@ -7,13 +7,14 @@ use std::sync::mpsc::Sender;
 use radrm_need::Source;
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::spec::Spec;
-use radrm_protocol::wire::{Line, Request, StatsRow};
+use radrm_protocol::wire::{JobRow, Line, Request, StatsRow};
 use radrm_scheduler_core::{Bytes, Event, Impossible, Job, JobId, Reason};
 use radrm_text::output::say;
 
 use super::{Engine, Note, Response, actions, arrays, needs};
 use crate::accounting;
 use crate::error::DaemonError;
+use crate::message::Listing;
 use crate::peer::Peer;
 use crate::store::{self, Entry, Stage};
 
@@ -254,7 +255,10 @@ impl Engine {
         Ok(match request {
             Request::Submit(_) | Request::SubmitTogether(_) => return Err(DaemonError::OutOfOrder),
             Request::Estimate(spec) => self.estimate(peer, spec)?,
-            Request::Queue { all, ended } => self.queue(peer, *all, (*ended).min(MOST_SHOWN)),
+            Request::Queue { all, ended } => {
+                let jobs = self.listed(peer, Listing { all: *all, ended: *ended });
+                Response::Jobs(self.rows(peer, &jobs))
+            }
             Request::Show { job } => self.show(peer, *job)?,
             Request::Cancel { jobs } => {
                 let by = peer.name.clone();
@@ -351,27 +355,37 @@ impl Engine {
         self.core.state.queue().iter().enumerate().map(|(at, job)| (job.0, at)).collect()
     }
 
-    fn queue(&self, peer: &Peer, all: bool, ended: u32) -> Response {
+    /// Numbers of a list's jobs, in its order.
+    pub(super) fn listed(&self, peer: &Peer, Listing { all, ended }: Listing) -> Vec<u64> {
         let everybody = all && peer.admin;
         let mine = |entry: &&Entry| everybody || entry.uid == peer.uid;
-        let mut rows = Vec::new();
-        if ended > 0 {
-            let whose = (!everybody).then_some(peer.uid);
-            rows =
-                self.outbox.store.ended(whose, ended, |entry| self.row_of_list(&entry)).unwrap_or_default();
-            rows.reverse();
-        }
+        let whose = (!everybody).then_some(peer.uid);
+        let mut jobs = match ended.min(MOST_SHOWN) {
+            0 => Vec::new(),
+            most => self.outbox.store.numbers_of_ended(whose, most).unwrap_or_default(),
+        };
+        jobs.reverse();
         let open: Vec<&Entry> = self.jobs.entries.values().filter(mine).collect();
-        rows.extend(
-            open.iter().filter(|entry| entry.stage >= Stage::Starting).map(|entry| self.row_of_list(entry)),
-        );
+        jobs.extend(open.iter().filter(|entry| entry.stage >= Stage::Starting).map(|entry| entry.id));
         // Waiting ones in the order of the queue.
         let order = self.places();
-        let mut waiting: Vec<&Entry> =
-            open.into_iter().filter(|entry| entry.stage == Stage::Waiting).collect();
-        waiting.sort_by_key(|entry| (order.get(&entry.id).copied().unwrap_or(usize::MAX), entry.id));
-        rows.extend(waiting.into_iter().map(|entry| self.row_of_list(entry)));
-        Response::Jobs(rows)
+        let waiting = open.into_iter().filter(|entry| entry.stage == Stage::Waiting);
+        let mut waiting: Vec<u64> = waiting.map(|entry| entry.id).collect();
+        waiting.sort_by_key(|job| (order.get(job).copied().unwrap_or(usize::MAX), *job));
+        jobs.extend(waiting);
+        jobs
+    }
+
+    /// Rows of jobs, by their numbers. What is gone in the meantime has none.
+    pub(super) fn rows(&self, peer: &Peer, jobs: &[u64]) -> Vec<JobRow> {
+        let row = |job: &u64| match self.jobs.entries.get(job) {
+            Some(entry) => peer.may(entry.uid).then(|| self.row_of_list(entry)),
+            None => {
+                let entry = self.outbox.store.job(*job).ok().flatten();
+                entry.filter(|entry| peer.may(entry.uid)).map(|entry| self.row_of_list(&entry))
+            }
+        };
+        jobs.iter().filter_map(row).collect()
     }
 
     fn show(&self, peer: &Peer, named: JobRef) -> Result<Response, DaemonError> {

@@ -74,6 +74,9 @@ pub(crate) fn serve(
     Ok(stopped)
 }
 
+/// Answer to requests of clients.
+const NO_QUEUE: &str = "Slurm places the jobs of this node: submit them by sbatch or `radrm sbatch`, and see them by \
+                        squeue and `radrm top`";
 /// What was seen of a step that runs: bytes on each GPU by UUID, and the most on one GPU.
 #[derive(Clone, Debug, Default)]
 struct Seen {
@@ -145,11 +148,8 @@ impl Watcher {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Asked(_, _, reply) => {
-                let why = "Slurm places the jobs of this node: submit them by sbatch or `radrm sbatch`, and see them by \
-                           squeue and `radrm top`";
-                let _ = reply.send(Response::Refused(why.to_owned()));
-            }
+            Message::Asked(_, _, reply) => _ = reply.send(Response::Refused(NO_QUEUE.to_owned())),
+            Message::Listed(_, _, reply) => _ = reply.send(Err(Response::Refused(NO_QUEUE.to_owned()))),
             Message::Polled(poll) => self.monitor.polled(poll),
             Message::Audited(found) => self.monitor.audited(found).iter().for_each(|words| say(NAME, words)),
             Message::Metrics(reply) => {
