@@ -75,14 +75,14 @@ impl StatusLine {
         }
         let text = fit(text, usize::from(size.ws_col).saturating_sub(1));
         out.push_str(&format!("\x1b7\x1b[{rows};1H\x1b[K\x1b[7m{text}\x1b[0m\x1b8"));
-        output::to_stderr(&out);
+        output::screen_to_stderr(&out);
     }
 }
 
 impl Drop for StatusLine {
     fn drop(&mut self) {
         if let Some(rows) = self.rows {
-            output::to_stderr(&format!("\x1b7\x1b[{rows};1H\x1b[K\x1b[r\x1b8"));
+            output::screen_to_stderr(&format!("\x1b7\x1b[{rows};1H\x1b[K\x1b[r\x1b8"));
         }
     }
 }

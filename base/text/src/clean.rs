@@ -28,6 +28,48 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Text of several lines for a standard stream: line feeds, tabs and sequences that only choose a colour stay, and all
+/// else that [`clean`] escapes is written as in JSON, `\u202e`, so that JSON stays what it was.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let acts = |c: char| is_hidden(c) && c != '\n' && c != '\t';
+    let Some((at, _)) = text.char_indices().find(|(_, c)| acts(*c)) else { return Cow::Borrowed(text) };
+    let mut out = String::with_capacity(text.len() + 16);
+    let (mut rest, mut left) = text.split_at(at);
+    out.push_str(rest);
+    while let Some(c) = left.chars().next() {
+        let length = colour(left).unwrap_or(0);
+        if length > 0 || !acts(c) {
+            (rest, left) = left.split_at(length.max(c.len_utf8()));
+            out.push_str(rest);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+        left = &left[c.len_utf8()..];
+    }
+    Cow::Owned(out)
+}
+
+/// Length of the sequence that the text begins with, if it only chooses a colour or weight that can be read.
+fn colour(text: &str) -> Option<usize> {
+    let codes = text.strip_prefix("\x1b[")?;
+    let codes = &codes[..codes.find(|c: char| c != ';' && !c.is_ascii_digit())?];
+    let is_legible =
+        |code: &str| matches!(code.parse(), Ok(0..=4_u8 | 7 | 22..=24 | 27 | 31..=37 | 39 | 91..=97));
+    let length = "\x1b[".len() + codes.len();
+    (text[length..].starts_with('m') && codes.split(';').all(is_legible)).then_some(length + 1)
+}
+
+/// A cell of a CSV file: cleaned, and marked as text by an apostrophe where a spreadsheet would take it for a formula.
+#[must_use]
+pub fn csv_cell(text: &str) -> Cow<'_, str> {
+    let cell = clean(text);
+    let is_formula = cell.len() > 1 && cell.starts_with(['=', '+', '-', '@']) && cell.parse::<f64>().is_err();
+    if is_formula { Cow::Owned(format!("'{cell}")) } else { cell }
+}
+
 /// The text as [`clean`] gives it, cut to so many columns of a terminal; the mark of the cut is one of them.
 #[must_use]
 pub fn fit(text: &str, columns: usize) -> String {
@@ -88,6 +130,41 @@ mod tests {
     }
 
     #[test]
+    fn printed_text_keeps_lines_and_colours_and_nothing_else_that_acts() {
+        let same = "a\tb\n\x1b[1;31mbad\x1b[0m 学習\n";
+        assert!(matches!(printable(same), Cow::Borrowed(_) | Cow::Owned(_)) && printable(same) == same);
+        for (text, shown) in [
+            ("a\x1b[2Jb", "a\\u001b[2Jb"),
+            ("a\x1b]0;title\x07b", "a\\u001b]0;title\\u0007b"),
+            ("\x1b[8mhidden", "\\u001b[8mhidden"),
+            ("\x1b[38;5;0mhidden", "\\u001b[38;5;0mhidden"),
+            ("\x1b[1", "\\u001b[1"),
+            ("over\rwritten\u{9b}2J", "over\\u000dwritten\\u009b2J"),
+            ("\u{202e}gpj \u{e0041}", "\\u202egpj \\udb40\\udc41"),
+        ] {
+            assert_eq!(printable(text), shown, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_is_no_formula() {
+        for (text, cell) in [
+            ("=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("+1+1", "'+1+1"),
+            ("-2+3", "'-2+3"),
+            ("-0.5", "-0.5"),
+            ("+1e-3", "+1e-3"),
+            ("-", "-"),
+            ("a=b", "a=b"),
+            ("a\r\n=b", "a\\r\\n=b"),
+            ("\t=b", "\\t=b"),
+        ] {
+            assert_eq!(csv_cell(text), cell);
+        }
+    }
+
+    #[test]
     fn a_cut_counts_columns_of_the_terminal() {
         assert_eq!(fit("abcdef", 6), "abcdef");
         assert_eq!(fit("abcdef", 4), "abc…");
@@ -104,6 +181,9 @@ mod tests {
             prop_assert!(!shown.chars().any(is_hidden), "{shown:?}");
             prop_assert!(!shown.chars().any(char::is_control));
             prop_assert_eq!(&clean(&shown), &shown);
+            prop_assert_eq!(&printable(&shown), &shown);
+            let printed = printable(&text);
+            prop_assert_eq!(&printable(&printed), &printed);
             let fitted = fit(&text, columns);
             prop_assert!(fitted.width() <= columns);
             prop_assert!(shown.starts_with(fitted.trim_end_matches('…')) || shown == fitted);

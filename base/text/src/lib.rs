@@ -8,7 +8,7 @@ mod table;
 pub mod usage;
 mod wrap;
 
-pub use clean::{clean, fit};
+pub use clean::{clean, csv_cell, fit, printable};
 pub use paint::Paint;
 pub use table::{Column, Table, left, right};
 pub use wrap::wrapped;

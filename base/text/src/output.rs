@@ -3,8 +3,11 @@
 //! A closed or broken standard stream never changes how a program ends: what
 //! cannot be written is dropped.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::OnceLock;
+
+use crate::printable;
 
 /// Whether a text reached its reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,8 +18,14 @@ pub enum Delivery {
     Closed,
 }
 
-/// Writes `text` to standard error; a stream that is closed or broken is no error.
+/// Writes `text` to standard error, [`printable`]; a stream that is closed or broken is no error.
 pub fn to_stderr(text: &str) -> Delivery {
+    screen_to_stderr(&printable(text))
+}
+
+/// As [`to_stderr`], with the sequences of a program that draws: no text of others is in it that did not pass
+/// [`crate::fit`] or [`crate::clean`].
+pub fn screen_to_stderr(text: &str) -> Delivery {
     // One locked handle, no buffer: what is written here stands even if the
     // process is killed right after.
     let mut err = io::stderr().lock();
@@ -26,12 +35,31 @@ pub fn to_stderr(text: &str) -> Delivery {
     }
 }
 
-/// Writes `text` to standard output.
+/// Writes `text` to standard output, [`printable`].
 ///
 /// # Errors
 /// Everything but a broken pipe, which is a reader who has seen enough.
 pub fn to_stdout(text: &str) -> io::Result<Delivery> {
+    bytes_to_stdout(printable(text).as_bytes())
+}
+
+/// As [`to_stdout`], with the sequences of a program that draws: no text of others is in it that did not pass
+/// [`crate::fit`] or [`crate::clean`].
+///
+/// # Errors
+/// As for [`to_stdout`].
+pub fn screen_to_stdout(text: &str) -> io::Result<Delivery> {
     bytes_to_stdout(text.as_bytes())
+}
+
+/// Draws the first `most` lines of a text over the last ones, line by line so that nothing flickers, and removes what is
+/// left of them.
+///
+/// # Errors
+/// As for [`to_stdout`].
+pub fn redraw(text: &str, most: usize) -> io::Result<Delivery> {
+    let lines: Vec<_> = text.lines().take(most).map(printable).collect();
+    screen_to_stdout(&format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\n")))
 }
 
 /// Writes what is no text to standard output.
@@ -70,7 +98,12 @@ pub fn log(priority: Priority, program: &str, line: &str) {
         true => format!("<{}>", priority as u8),
         false => String::new(),
     };
-    to_stderr(&format!("{mark}{program}: {line}\n"));
+    let mut text = format!("{mark}{program}: ");
+    for (at, part) in line.split('\n').enumerate() {
+        // A further line stands back, so that a text of others is no message of its own.
+        let _ = write!(text, "{}{part}\n", if at > 0 { "  " } else { "" });
+    }
+    to_stderr(&text);
 }
 
 /// Whether standard error is the stream that `JOURNAL_STREAM` names by device and inode, see systemd.exec(5). Children

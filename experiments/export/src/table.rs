@@ -8,6 +8,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
+use radrm_text::csv_cell;
 use thiserror::Error;
 
 use crate::figure::Extent;
@@ -116,7 +117,7 @@ impl Table {
     /// A line cannot be made.
     pub fn csv(&self) -> Result<Vec<u8>, TableError> {
         let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.write_record(self.0.iter().map(|column| &column.name))?;
+        writer.write_record(self.0.iter().map(|column| csv_cell(&column.name).into_owned()))?;
         for row in 0..self.rows() {
             writer.write_record(self.0.iter().map(|column| column.cells.shown(row)))?;
         }
@@ -173,7 +174,7 @@ impl Cells {
             cells.get(row).and_then(Option::as_ref).map(show).unwrap_or_default()
         }
         match self {
-            Self::Text(cells) => of(cells, row, String::clone),
+            Self::Text(cells) => of(cells, row, |text| csv_cell(text).into_owned()),
             Self::Time(cells) => of(cells, row, |ms| {
                 let seconds = radrm_base::calendar::utc(ms.saturating_mul(1_000_000));
                 format!("{}.{:03}Z", seconds.replace(' ', "T"), ms % 1000)

@@ -222,7 +222,9 @@ pub fn slowdowns(all: &[Configuration]) -> Slowdowns {
 /// Rows of different lengths.
 pub fn csv_text(rows: &[Vec<String>]) -> Result<String, SweepError> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    rows.iter().try_for_each(|row| writer.write_record(row))?;
+    rows.iter().try_for_each(|row| {
+        writer.write_record(row.iter().map(|cell| radrm_text::csv_cell(cell).into_owned()))
+    })?;
     let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

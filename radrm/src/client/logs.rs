@@ -1,7 +1,7 @@
 //! `radrm logs`: the job's own files, read as the user that asks.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::thread;
@@ -12,6 +12,7 @@ use radrm_protocol::connection::Connection;
 use radrm_protocol::connection::odd;
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::wire::{JobRow, Request, Response};
+use radrm_text::output::{self, Delivery};
 
 use crate::Failure;
 use crate::error::FileProblem;
@@ -27,6 +28,9 @@ pub struct Flags {
     /// Standard error, if the job writes it to another file
     #[arg(short, long)]
     error: bool,
+    /// Print control characters as the job wrote them; where standard output is no terminal they always are
+    #[arg(long)]
+    raw: bool,
     /// Number of the job, or of one of an array (12_3)
     job: JobRef,
 }
@@ -38,6 +42,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
         _ => row.output.clone(),
     };
     let mut file = None;
+    let mut shown = Shown::new(flags.raw);
     loop {
         // Asked before the last reading: what was written before the end is read after it.
         let over = row.end.is_some();
@@ -54,7 +59,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
             }
         }
         if let Some(file) = &mut file
-            && !copy(file, Path::new(&path))?
+            && !copy(file, Path::new(&path), &mut shown)?
         {
             return Ok(());
         }
@@ -79,18 +84,50 @@ fn open(path: &str) -> std::io::Result<File> {
 }
 
 /// Copies what is there; false if the reader is gone.
-fn copy(file: &mut File, path: &Path) -> Result<bool, Failure> {
+fn copy(file: &mut File, path: &Path, shown: &mut Shown) -> Result<bool, Failure> {
     let mut buffer = [0; 16 << 10];
-    let mut out = std::io::stdout().lock();
     loop {
         let count = file.read(&mut buffer).map_err(|error| FileProblem::Io(error).of(path))?;
-        let done = if count == 0 { out.flush() } else { out.write_all(&buffer[..count]) };
-        match done {
-            Ok(()) if count == 0 => return Ok(true),
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(false),
-            Err(error) => return Err(Failure::Output(error)),
+        if count == 0 {
+            return Ok(true);
         }
+        if shown.write(&buffer[..count]).map_err(Failure::Output)? == Delivery::Closed {
+            return Ok(false);
+        }
+    }
+}
+
+/// What is shown of an output: all of it, or on a terminal its text, where no character acts on the terminal.
+struct Shown {
+    is_text: bool,
+    /// The beginning of a character whose end is not read yet.
+    rest: Vec<u8>,
+}
+
+impl Shown {
+    fn new(is_raw: bool) -> Self {
+        Self { is_text: !is_raw && std::io::stdout().is_terminal(), rest: Vec::new() }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<Delivery> {
+        match self.is_text {
+            true => output::to_stdout(&self.text(bytes)),
+            false => output::bytes_to_stdout(bytes),
+        }
+    }
+
+    /// The text of further bytes. A return to the beginning of the line, as progress bars make it, becomes a new line.
+    fn text(&mut self, bytes: &[u8]) -> String {
+        self.rest.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&self.rest) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            // Returns followed by a line feed are one line's end.
+            _ if self.rest.ends_with(b"\r") => self.rest.len() - 1,
+            _ => self.rest.len(),
+        };
+        let rest = self.rest.split_off(whole);
+        let text = String::from_utf8_lossy(&std::mem::replace(&mut self.rest, rest)).into_owned();
+        text.replace("\r\n", "\n").replace('\r', "\n")
     }
 }
 
@@ -99,6 +136,14 @@ mod tests {
     use super::*;
     use radrm_protocol::wire;
     use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn parts_of_output_are_whole_characters_and_lines() {
+        let mut shown = Shown { is_text: true, rest: Vec::new() };
+        let parts: [&[u8]; 5] = [b"10 %\r20 %\r", b"\na\xc3", b"\xa9\xff", b"\xe2\x80", b"\xae\n"];
+        let text: Vec<String> = parts.iter().map(|part| shown.text(part)).collect();
+        assert_eq!(text, ["10 %\n20 %", "\na", "\u{e9}\u{fffd}", "", "\u{202e}\n"]);
+    }
 
     #[test]
     fn output_that_is_no_regular_file_is_not_read() {
@@ -117,7 +162,8 @@ mod tests {
                 wire::answer(&mut stream, Response::Job(Box::new(row), Vec::new())).unwrap();
             });
             let mut connection = Connection::open(Some(&socket)).unwrap();
-            let why = run(&Flags { follow: true, error: false, job: 1.into() }, &mut connection).unwrap_err();
+            let why = run(&Flags { follow: true, error: false, raw: false, job: 1.into() }, &mut connection)
+                .unwrap_err();
             let why = why.to_string();
             assert!(why.contains(&output) && why.contains("no regular file"), "{why}");
             daemon.join().unwrap();

@@ -75,11 +75,8 @@ fn node(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
         if once {
             return print(&picture);
         }
-        // Over the old picture line by line, and what is left of it away: nothing flickers.
         let tall = rustix::termios::tcgetwinsize(&out).map_or(24, |size| usize::from(size.ws_row).max(4));
-        let lines: Vec<&str> = picture.lines().take(tall - 1).collect();
-        let frame = format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\n"));
-        match output::to_stdout(&frame) {
+        match output::redraw(&picture, tall - 1) {
             Ok(Delivery::Complete) => {}
             Ok(Delivery::Closed) => return Ok(()),
             Err(error) => return Err(Failure::Output(error)),

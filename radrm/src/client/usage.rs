@@ -73,7 +73,7 @@ fn csv(rows: &[UsageRow]) -> String {
     };
     let line = |row: &UsageRow| {
         let UsageRow { user, uid, gpu_hours, weighted_gpu_hours, jobs, attempts, out_of_memory } = row;
-        let user = quoted(user);
+        let user = quoted(&radrm_text::csv_cell(user));
         format!("{user},{uid},{gpu_hours:.6},{weighted_gpu_hours:.6},{jobs},{attempts},{out_of_memory}\n")
     };
     let head = "user,uid,gpu_hours,weighted_gpu_hours,jobs,attempts,out_of_memory\n".to_owned();

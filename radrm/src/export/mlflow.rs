@@ -60,12 +60,14 @@ fn send(server: &Server, chosen: &Chosen, no_files: bool) -> Result<String, Fail
     let files = [Artifact::File(&chosen.path), Artifact::Text("report.html", &page)];
     let sent = server.send(&run, if no_files { &[] } else { &files })?;
     let name = clean(&run.name).into_owned();
+    // The server chose the run's id, which is in it.
+    let shown = |url: String| clean(&url).into_owned();
     Ok(match sent {
-        Sent::New { url, without_files: None } => format!("{name}: {url}\n"),
+        Sent::New { url, without_files: None } => format!("{name}: {}\n", shown(url)),
         Sent::New { url, without_files: Some(why) } => {
-            format!("{name}: {url} (without its files: {})\n", clean(&why))
+            format!("{name}: {} (without its files: {})\n", shown(url), clean(&why))
         }
-        Sent::Already { url } => format!("{name}: {url} (was there)\n"),
+        Sent::Already { url } => format!("{name}: {} (was there)\n", shown(url)),
     })
 }
 

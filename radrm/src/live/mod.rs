@@ -78,7 +78,7 @@ pub(crate) fn run(asked: &Asked<'_>) -> Result<(), Failure> {
     loop {
         let (columns, lines) = screen.size();
         let picture = view::screen(&readings, &interface, host, columns, lines);
-        if matches!(output::to_stdout(&picture), Ok(Delivery::Closed) | Err(_)) {
+        if matches!(output::screen_to_stdout(&picture), Ok(Delivery::Closed) | Err(_)) {
             return Ok(());
         }
         for key in screen.keys(next.saturating_duration_since(Instant::now())).map_err(Failure::Output)? {

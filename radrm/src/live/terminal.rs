@@ -40,7 +40,7 @@ impl Screen {
             unsafe { libc::signal(signal, handler as *const () as libc::sighandler_t) };
         }
         let screen = Self { before };
-        output::to_stdout("\x1b[?1049h\x1b[?25l\x1b[2J")?;
+        output::screen_to_stdout("\x1b[?1049h\x1b[?25l\x1b[2J")?;
         Ok(screen)
     }
 
@@ -81,7 +81,7 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         // The terminal may be gone, and then nothing has to be put back.
-        let _ = output::to_stdout("\x1b[?25h\x1b[?1049l");
+        let _ = output::screen_to_stdout("\x1b[?25h\x1b[?1049l");
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }
 }

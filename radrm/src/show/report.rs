@@ -10,11 +10,11 @@ use radrm_analyzer::{Summary, TextOptions};
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
 use radrm_profile::model::Profile;
-use radrm_text::output::{Delivery, width};
+use radrm_text::output::{self, Delivery, width};
 
 use super::stacks::StacksFlags;
 use crate::error::{FileProblem, UsageError};
-use crate::{Failure, deliver, print};
+use crate::{Failure, print};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Flags {
@@ -106,15 +106,14 @@ fn follow(flags: &Flags) -> Result<(), Failure> {
     loop {
         let (text, is_running) = shown(flags)?;
         if !is_running {
-            let before = if out.is_terminal() { "\x1b[H\x1b[J" } else { "" };
-            return print(&format!("{before}{text}"));
+            if out.is_terminal() {
+                output::screen_to_stdout("\x1b[H\x1b[J").map_err(Failure::Output)?;
+            }
+            return print(&text);
         }
         if out.is_terminal() {
             let tall = rustix::termios::tcgetwinsize(&out).map_or(24, |size| usize::from(size.ws_row).max(4));
-            let lines: Vec<&str> = text.lines().take(tall - 1).collect();
-            // Over the old report line by line, and what is left of it away: nothing flickers.
-            let frame = format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\n"));
-            if deliver(&frame)? == Delivery::Closed {
+            if output::redraw(&text, tall - 1).map_err(Failure::Output)? == Delivery::Closed {
                 return Ok(());
             }
         }
