@@ -99,6 +99,23 @@ fn a_damaged_dataset_is_reported_and_left_alone() {
 }
 
 #[test]
+fn a_dataset_with_foreign_code_is_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    for code in [
+        "DROP TABLE runs; CREATE VIEW runs AS WITH RECURSIVE x(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM x) \
+         SELECT a AS id FROM x",
+        "CREATE TRIGGER mine AFTER INSERT ON runs BEGIN DELETE FROM runs; END",
+    ] {
+        let path = dir.path().join("runs.db");
+        drop(Dataset::open(&path).unwrap());
+        rusqlite::Connection::open(&path).unwrap().execute_batch(code).unwrap();
+        let why = Dataset::open_existing(&path).unwrap_err().to_string();
+        assert!(why.contains("foreign view or trigger"), "{why}");
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
 fn every_column_is_documented_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let file = rusqlite::Connection::open(dataset(&dir)).unwrap();

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use radrm_os::untrusted;
 use radrm_scheduler_core::{Bytes, Millis};
+use rustix::fs::{FileType, Mode, OFlags};
 use thiserror::Error;
 
 use crate::Failure;
@@ -45,14 +46,29 @@ pub(super) fn time(ms: u64) -> String {
     Millis(ms).to_string()
 }
 
+/// Opens a file that the user names: a regular file, or a pipe of a shell such as `<(zcat FILE)`. A pipe that has a name
+/// is not opened: it may have no writer, and opening it would wait.
+pub(crate) fn open_named(path: &Path) -> Result<File, FileProblem> {
+    /// `PIPEFS_MAGIC`: where pipes without a name are.
+    const PIPES: i64 = 0x5049_5045;
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(io_error)?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&found).map_err(io_error)?.st_mode) {
+        FileType::RegularFile => Ok(untrusted::open_found(&found)?),
+        FileType::Fifo if rustix::fs::fstatfs(&found).map_err(io_error)?.f_type as i64 == PIPES => {
+            Ok(File::open(path)?)
+        }
+        _ => Err(FileProblem::Irregular),
+    }
+}
+
+fn io_error(error: rustix::io::Errno) -> FileProblem {
+    FileProblem::Io(error.into())
+}
+
 /// The text of a file that the user names: a regular file, or a pipe of a shell, of at most `most` bytes.
 pub(crate) fn of_file(path: &Path, most: u64) -> Result<String, Failure> {
     let read = || {
-        let file = File::open(path)?;
-        let kind = file.metadata()?.file_type();
-        if !kind.is_file() && !kind.is_fifo() {
-            return Err(FileProblem::Irregular);
-        }
+        let file = open_named(path)?;
         let mut text = String::new();
         match file.take(most + 1).read_to_string(&mut text)? as u64 > most {
             true => Err(FileProblem::TooLarge(Bytes(most))),
@@ -76,6 +92,22 @@ mod tests {
         assert!(why(&path, 4).ends_with("a: more than 4 B"));
         assert!(why(Path::new("/dev/zero"), 5).ends_with("/dev/zero: not a regular file"));
         assert!(of_file(dir.path(), 5).is_err());
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(of_file(&link, 5).unwrap(), "12345");
+    }
+
+    #[test]
+    fn a_pipe_of_a_shell_is_read_and_one_with_a_name_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let named = dir.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &named, Mode::RUSR | Mode::WUSR).unwrap();
+        assert!(of_file(&named, 5).unwrap_err().to_string().ends_with("fifo: not a regular file"));
+        let (read, mut write) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut write, b"12345").unwrap();
+        drop(write);
+        let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&read));
+        assert_eq!(of_file(Path::new(&path), 5).unwrap(), "12345");
     }
 
     #[test]

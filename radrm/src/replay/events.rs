@@ -1,8 +1,7 @@
 //! `radrm replay --events`: a daemon's own events again, and whether it decides the same.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use radrm_scheduler_core::replay::events::{Again, Difference, Entry, Fed};
@@ -10,8 +9,12 @@ use radrm_scheduler_core::{Action, Decision, Millis};
 use serde::Serialize;
 
 use super::ReplayError;
+use crate::client::text::open_named;
 use crate::error::FileProblem;
 use crate::{Failure, print, print_json};
+
+/// An event is an array of some thousand jobs at most.
+const LONGEST_LINE: u64 = 64 << 20;
 
 /// What came of a log.
 #[derive(Debug, Default, Serialize)]
@@ -43,7 +46,7 @@ struct Where {
 
 /// Feeds the events of the file again, and says whether the decisions are the same.
 pub(super) fn run(path: &Path, json: bool) -> Result<(), Failure> {
-    let file = File::open(path).map_err(|error| FileProblem::Io(error).of(path))?;
+    let file = open_named(path).map_err(|problem| problem.of(path))?;
     let outcome = check(path, BufReader::new(file))?;
     if json {
         print_json(&outcome)?
@@ -65,10 +68,14 @@ fn check(path: &Path, mut lines: impl BufRead) -> Result<Outcome, Failure> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        if lines.read_until(b'\n', &mut line).map_err(|error| FileProblem::Io(error).of(path))? == 0 {
+        let mut part = (&mut lines).take(LONGEST_LINE);
+        if part.read_until(b'\n', &mut line).map_err(|error| FileProblem::Io(error).of(path))? == 0 {
             break;
         }
         number += 1;
+        if line.len() as u64 == LONGEST_LINE {
+            return Err(no_event((number, "the line is too long".to_owned())).into());
+        }
         if line.trim_ascii().is_empty() {
             continue;
         }

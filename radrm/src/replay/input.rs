@@ -1,6 +1,5 @@
 //! Files a replay reads.
 
-use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
 
@@ -12,10 +11,11 @@ use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId};
 
 use super::{Flags, cli};
 use crate::Failure;
+use crate::client::text::open_named;
 use crate::error::{FileProblem, UsageError};
 
-/// A replay reads no more of a file than this: the largest published traces have some hundred MB.
-const MOST: u64 = 4 << 30;
+/// Most bytes of a file, also unpacked: the largest published traces have some hundred MB.
+const MOST: u64 = 1 << 30;
 
 /// What a gzip file begins with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -23,14 +23,16 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// A file's text, unpacked where its first bytes are those of gzip.
 pub(crate) fn text(path: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(MOST).read_to_end(&mut bytes))
-        .map_err(|error| FileProblem::Io(error).of(path))?;
+    let file = open_named(path).map_err(|problem| problem.of(path))?;
+    file.take(MOST + 1).read_to_end(&mut bytes).map_err(|error| FileProblem::Io(error).of(path))?;
     if bytes.starts_with(&GZIP) {
         let mut plain = Vec::new();
-        let mut unpacked = MultiGzDecoder::new(&bytes[..]).take(MOST);
+        let mut unpacked = MultiGzDecoder::new(&bytes[..]).take(MOST + 1);
         unpacked.read_to_end(&mut plain).map_err(|error| FileProblem::Gzip(error).of(path))?;
         bytes = plain;
+    }
+    if bytes.len() as u64 > MOST {
+        return Err(FileProblem::TooLarge(Bytes(MOST)).of(path));
     }
     String::from_utf8(bytes).map_err(|_| FileProblem::NotText.of(path))
 }
@@ -38,7 +40,7 @@ pub(crate) fn text(path: &Path) -> Result<String, Failure> {
 /// The beginning of a file's text, also of a gzipped one; nothing if it cannot be read.
 pub(crate) fn beginning(path: &Path) -> String {
     const LENGTH: u64 = 256;
-    let Ok(mut file) = File::open(path) else { return String::new() };
+    let Ok(mut file) = open_named(path) else { return String::new() };
     let (mut start, mut text) = ([0; 2], Vec::new());
     let packed = file.read_exact(&mut start).is_ok() && start == GZIP;
     let read = file.rewind().and_then(|()| match packed {
