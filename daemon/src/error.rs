@@ -99,8 +99,8 @@ pub(crate) enum DaemonError {
     NoAccount(u32),
     #[error("the commands and environments of your jobs have {bytes} already, and {most} is the most")]
     NoRoom { bytes: Bytes, most: Bytes },
-    #[error("the job {reason}{}", why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
-    Impossible { reason: Box<Reason>, why: Option<String> },
+    #[error("the job {0}")]
+    Impossible(Box<Reason>),
     #[error("the array's {jobs} jobs are too many: {reason}")]
     LargeArray { jobs: u32, reason: Box<Reason> },
     #[error("{0}")]

@@ -92,6 +92,12 @@ impl Gpus {
         }
     }
 
+    /// For a job that needs one where there is none, as one sentence.
+    pub(crate) fn waiting_for_one(&self) -> Option<String> {
+        let why = self.trouble.as_ref().filter(|_| self.list.is_empty())?;
+        Some(format!("this node has no GPU ({why}): the job waits until radrmd finds one"))
+    }
+
     fn emulate(wanted: &str, file: &Path, boot_is_new: bool) -> Result<Self, DaemonError> {
         let failed = |why: &dyn std::fmt::Display| DaemonError::Emulation(why.to_string());
         let spec = MachineSpec::parse(wanted).map_err(|error| failed(&error))?;

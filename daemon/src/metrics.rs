@@ -60,6 +60,8 @@ pub(crate) struct Figures {
     /// `None` where the configuration withholds it.
     pub(crate) job_memory: Option<Vec<JobMemory>>,
     pub(crate) host: String,
+    /// What is emulated in place of GPUs, if it is.
+    pub(crate) emulated: Option<String>,
     pub(crate) names: Vec<Names>,
 }
 
@@ -185,17 +187,17 @@ const OF_GPU: &[OfGpu] = &[
 
 impl OfGpu {
     /// The labels that the names' dashboards expect.
-    fn labels(&self, gpu: &GpuRow, host: &str) -> Vec<(&'static str, String)> {
+    fn labels(&self, gpu: &GpuRow, figures: &Figures) -> Vec<(&'static str, String)> {
         let GpuRow { index, uuid, model, .. } = gpu;
         let index = index.to_string();
-        match self.names {
+        let mut labels = match self.names {
             None => vec![("gpu", index), ("uuid", uuid.clone()), ("model", model.clone())],
             Some(Names::Dcgm) => vec![
                 ("device", format!("nvidia{index}")),
                 ("gpu", index),
                 ("UUID", uuid.clone()),
                 ("modelName", model.clone()),
-                ("Hostname", host.to_owned()),
+                ("Hostname", figures.host.clone()),
             ],
             Some(Names::OpenTelemetry) => vec![
                 ("hw_id", uuid.clone()),
@@ -204,7 +206,9 @@ impl OfGpu {
                 ("hw_vendor", "NVIDIA".to_owned()),
                 ("hw_type", "gpu".to_owned()),
             ],
-        }
+        };
+        labels.extend(figures.emulated_label());
+        labels
     }
 
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>, figures: &Figures) -> fmt::Result {
@@ -212,7 +216,7 @@ impl OfGpu {
         let mut family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
         for gpu in &figures.gpus {
             let Some(value) = (self.value)(gpu) else { continue };
-            let labels = self.labels(gpu, &figures.host);
+            let labels = self.labels(gpu, figures);
             let series = family.encode_family(&labels)?;
             match value {
                 Value::Real(value) if self.counts => ConstCounter::new(value).encode(series)?,
@@ -221,6 +225,13 @@ impl OfGpu {
             }
         }
         Ok(())
+    }
+}
+
+impl Figures {
+    /// Marks series of emulated GPUs and of jobs on them; series of real ones do not have it.
+    fn emulated_label(&self) -> Option<(&'static str, String)> {
+        Some(("emulated", self.emulated.clone()?))
     }
 }
 
@@ -272,12 +283,15 @@ impl Collector for Figures {
         let mut memory =
             encoder.encode_descriptor("radrm_job_gpu_memory_bytes", help, None, MetricType::Gauge)?;
         for JobMemory { gpu, uuid, job, user, bytes } in jobs {
-            let labels = [
+            let labels: Vec<(&str, String)> = [
                 ("gpu", gpu.map(|gpu| gpu.to_string()).unwrap_or_default()),
                 ("uuid", uuid.clone()),
                 ("job", job.to_string()),
                 ("user", user.clone()),
-            ];
+            ]
+            .into_iter()
+            .chain(self.emulated_label())
+            .collect();
             ConstGauge::new(*bytes).encode(memory.encode_family(&labels)?)?;
         }
         Ok(())
@@ -345,6 +359,18 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
         assert!(!text.contains("radrm_gpu_power_watts{") && !text.contains("DCGM_") && !text.contains("hw_"));
+    }
+
+    #[test]
+    fn series_of_emulated_gpus_are_labelled() {
+        let figures =
+            Figures { emulated: Some("1xT4".to_owned()), ..figures(&[Names::Dcgm, Names::OpenTelemetry]) };
+        let text = text(figures);
+        let series = |line: &&str| {
+            ["radrm_gpu_", "radrm_job_gpu_", "DCGM_", "hw_"].iter().any(|name| line.starts_with(name))
+        };
+        let all: Vec<&str> = text.lines().filter(series).collect();
+        assert!(all.len() > 20 && all.iter().all(|line| line.contains(",emulated=\"1xT4\"}")), "{text}");
     }
 
     #[test]

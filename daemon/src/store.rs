@@ -65,6 +65,8 @@ pub(crate) struct Entry {
     pub(crate) floor: u64,
     /// UUIDs of the devices of this attempt.
     pub(crate) devices: Vec<String>,
+    /// What was emulated in place of these, if it was.
+    pub(crate) emulated: Option<String>,
     pub(crate) reserved: Option<u64>,
     pub(crate) limit: Option<u64>,
     pub(crate) submitted_ms: u64,
@@ -310,7 +312,7 @@ impl Store {
 
 const COLUMNS: &str = "id, uid, gid, user, spec, stage, held, cancelled, attempt, ooms, floor, devices, \
     reserved, mem_limit, submitted_ms, first_start_ms, started_ms, ended_ms, ran_ms, peak, boot, verdict, why, \
-    suspension, lined_up_ms, activity, leaving, needs, octet_length(spec) + octet_length(environment)";
+    suspension, lined_up_ms, activity, leaving, needs, emulated, octet_length(spec) + octet_length(environment)";
 
 fn entry(row: &Row<'_>) -> Result<Entry> {
     let number = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
@@ -348,7 +350,8 @@ fn entry(row: &Row<'_>) -> Result<Entry> {
         activity: from_json(row.get(25)?),
         leaving: from_json(row.get(26)?),
         needs: from_json(row.get(27)?),
-        bytes: number(28)?,
+        emulated: row.get(28)?,
+        bytes: number(29)?,
     })
 }
 
@@ -392,7 +395,8 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         "UPDATE jobs SET stage = ?2, held = ?3, cancelled = ?4, attempt = ?5, ooms = ?6, floor = ?7,
              devices = ?8, reserved = ?9, mem_limit = ?10, first_start_ms = ?11, started_ms = ?12,
              ended_ms = ?13, ran_ms = ?14, peak = ?15, boot = ?16, verdict = ?17, why = ?18, suspension = ?19,
-             lined_up_ms = ?20, activity = ?21, leaving = ?22, needs = ?23 WHERE id = ?1",
+             lined_up_ms = ?20, activity = ?21, leaving = ?22, needs = ?23, emulated = ?24
+             WHERE id = ?1",
     )?
     .execute(params![
         int(entry.id),
@@ -418,6 +422,7 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         entry.activity.as_ref().map(json),
         entry.leaving.as_ref().map(json),
         entry.needs.as_ref().map(json),
+        entry.emulated,
     ])?;
     match entry.stage {
         Stage::Ended => spec::shorten(tx, entry),

@@ -286,7 +286,8 @@ pub enum Wait {
     NoDevice,
     /// Only devices that are lost could hold it.
     Lost,
-    /// It was admitted before a restart, and no device that is there since could hold it: one may be missing.
+    /// The node has no device yet, or the job was admitted before a restart and no device that is there since could hold
+    /// it: one may be missing.
     Missing {
         /// What is missing.
         why: Impossible,

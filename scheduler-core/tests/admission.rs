@@ -93,7 +93,7 @@ proptest! {
     #[test]
     fn an_empty_node_starts_exactly_what_is_admitted(settings in settings(), devices in devices(), job in job()) {
         let state = state(&settings, &devices);
-        let admission = state.admission(&job, 0);
+        let (admission, gpus) = (state.admission(&job, 0), job.gpus);
         let decisions = state.clone().step(Millis(1), Event::Submitted { job: Box::new(job) });
         match admission {
             Ok(oversized) => {
@@ -101,7 +101,8 @@ proptest! {
                     Action::Start { reserved, .. } => Some(reserved),
                     _ => None,
                 });
-                prop_assert!(start.is_some(), "admitted and not started: {:?}", decisions);
+                let lacks_all = devices.is_empty() && gpus > 0;
+                prop_assert!(start.is_some() || lacks_all, "admitted and not started: {:?}", decisions);
                 prop_assert!(oversized.is_none() || start == Some(None), "oversized jobs get whole devices");
             }
             Err(reason) => {
@@ -124,7 +125,7 @@ proptest! {
         }
         prop_assert_eq!(&before, &state.admission(&job, 0));
         let decisions = state.step(Millis(2), Event::Submitted { job: Box::new(job) });
-        if before.is_err() || is_started(&decisions) {
+        if before.is_err() || is_started(&decisions) || devices.is_empty() {
             return Ok(());
         }
         let view = state.job(JobId(1)).expect("it waits");
@@ -139,6 +140,17 @@ proptest! {
         }
         prop_assert!(started, "all devices are back: {:?}", state.job(JobId(1)));
     }
+}
+
+#[test]
+fn a_job_waits_on_a_node_without_gpus_and_starts_on_the_first() {
+    let mut state = state(&with(Policy::FirstFit), &[]);
+    assert_eq!(state.admission(&gib(1, 1), 0), Ok(None));
+    assert_eq!(state.step(Millis(1), Event::Submitted { job: Box::new(gib(1, 1)) }), []);
+    let wait = state.job(JobId(1)).unwrap().wait.unwrap();
+    assert!(wait.to_string().starts_with("this node has no GPU for jobs"), "{wait}");
+    let device = device(0, 0, 40, None);
+    assert!(started(&state.step(Millis(2), Event::DeviceAdded { device }), 1).is_some());
 }
 
 #[test]

@@ -48,14 +48,18 @@ impl Engine {
             Action::Start { job, attempt, devices, limit, reserved } => {
                 let devices: Vec<String> = devices.iter().map(|device| self.node.uuid(*device)).collect();
                 let boot = self.boot.clone();
+                let emulated = self.node.gpus.emulated.clone().filter(|_| !devices.is_empty());
+                let label =
+                    emulated.as_ref().map_or_else(String::new, |spec| format!(" (emulated GPUs: {spec})"));
                 let Some(entry) = self.jobs.entries.get_mut(&job.0) else { return };
                 entry.stage = Stage::Starting;
                 (entry.attempt, entry.boot, entry.devices) = (attempt, boot, devices);
+                entry.emulated = emulated;
                 entry.limit = limit.map(|bytes| bytes.0);
                 entry.reserved = reserved.map(|bytes| bytes.0);
                 entry.started_ms = None;
                 entry.suspension = Suspension::default();
-                self.say(job.0, format!("attempt {attempt}: {reason}"));
+                self.say(job.0, format!("attempt {attempt}: {reason}{label}"));
                 self.outbox.effect(Effect::Start((job.0, attempt)));
             }
             Action::SetAside { job, .. } => self.say(job.0, reason.to_string()),

@@ -8,7 +8,7 @@ use radrm_need::Source;
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{JobRow, Line, Request, StatsRow};
-use radrm_scheduler_core::{Bytes, Event, Impossible, Job, JobId, Reason};
+use radrm_scheduler_core::{Bytes, Event, Job, JobId, Reason};
 use radrm_text::output::say;
 
 use super::{Engine, Note, Response, actions, arrays, needs};
@@ -176,7 +176,8 @@ impl Engine {
         let job = Job { by_admin: peer.admin, ..needs::job(&entry) };
         match self.core.state.admission(&job, before.saturating_add(jobs - 1)) {
             Ok(oversized) => {
-                let remarks = oversized.iter().map(ToString::to_string).collect();
+                let no_gpu = (entry.spec.gpus > 0).then(|| self.node.gpus.waiting_for_one()).flatten();
+                let remarks = oversized.iter().map(ToString::to_string).chain(no_gpu).collect();
                 Ok(Part { entries: arrays::split(entry), environment, remarks })
             }
             Err(reason) => Err(self.not_admitted(Box::new(reason), jobs)),
@@ -185,10 +186,7 @@ impl Engine {
 
     fn not_admitted(&self, reason: Box<Reason>, jobs: u32) -> DaemonError {
         match *reason {
-            Reason::Impossible { why: Impossible::NoGpu } => {
-                DaemonError::Impossible { reason, why: self.node.gpus.trouble.clone() }
-            }
-            Reason::Impossible { .. } => DaemonError::Impossible { reason, why: None },
+            Reason::Impossible { .. } => DaemonError::Impossible(reason),
             _ if jobs > 1 => DaemonError::LargeArray { jobs, reason },
             _ => DaemonError::NotAdmitted(reason),
         }

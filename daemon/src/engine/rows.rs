@@ -154,7 +154,11 @@ impl Engine {
             priority: entry.spec.priority,
             gpus: entry.spec.gpus,
             devices: entry.devices.clone(),
-            emulated: self.node.gpus.emulated.clone().filter(|_| entry.spec.gpus > 0),
+            emulated: match entry.attempt {
+                0 => self.node.gpus.emulated.clone().filter(|_| entry.spec.gpus > 0),
+                // What it ran on stays what it was when the node has other GPUs.
+                _ => entry.emulated.clone(),
+            },
             reserved: view.as_ref().and_then(|view| view.reserved).map(|bytes| bytes.0),
             used,
             peak,
@@ -262,6 +266,7 @@ impl Engine {
             is_private: self.config.privacy,
             job_memory: self.config.metrics_per_job.then(|| self.job_memory()),
             host: radrm_os::host::node_name(),
+            emulated: self.node.gpus.emulated.clone(),
             names: self.config.metrics_names.clone(),
         }
     }

@@ -26,8 +26,12 @@ fn no_gpu_is_emulated_unless_asked_by_name() {
     assert_eq!((gpus(&daemon), &node["emulated"]), (0, &Value::Null), "{node}");
     assert!(node["issues"].to_string().contains("NVML"), "{node}");
     assert!(daemon.log().contains("no GPU: "), "{}", daemon.log());
-    let said = daemon.refused(&["submit", "--gpu-mem", "1GiB", "--", "true"]);
-    assert!(said.contains("no GPU") && said.contains("NVML"), "{said}");
+    let waiting = daemon.submit(&["--gpu-mem", "1GiB"], &["true"]);
+    assert_eq!(daemon.state(waiting), "waiting");
+    let shown = daemon.ok(&["show", &waiting.to_string()]);
+    assert!(shown.contains("this node has no GPU (") && shown.contains("NVML"), "{shown}");
+    let why = daemon.ok(&["queue", "--why"]);
+    assert!(why.contains("this node has no GPU for jobs"), "{why}");
     let job = daemon.submit(&["--gpus", "0"], &["sh", "-c", "test -z \"$RADRM_EMULATED_MACHINE\""]);
     assert_eq!(daemon.end(job)["exit_code"], 0);
     assert_eq!(daemon.show(job)["job"]["emulated"], Value::Null);
@@ -38,7 +42,22 @@ fn a_job_on_emulated_gpus_is_labelled() {
     let daemon = Daemon::new("emulate = \"1xA100-40GB\"\n");
     let job = daemon.submit(&["--gpu-mem", "1GiB"], &["true"]);
     assert_eq!(daemon.end(job)["emulated"], "1xA100-40GB");
-    assert!(daemon.ok(&["show", &job.to_string()]).contains("emulated     1xA100-40GB"));
+    let shown = daemon.ok(&["show", &job.to_string()]);
+    assert!(shown.contains("emulated     1xA100-40GB"), "{shown}");
+    assert!(shown.contains("(emulated GPUs: 1xA100-40GB)"), "in its history: {shown}");
+}
+
+#[test]
+fn what_a_job_was_emulated_on_is_shown_after_the_node_has_changed() {
+    let mut daemon = Daemon::new("emulate = \"1xA100-40GB\"\n");
+    let job = daemon.submit(&["--gpu-mem", "1GiB"], &["true"]);
+    daemon.end(job);
+    daemon.kill();
+    let config = fs::read_to_string(daemon.path("config.toml")).expect("file");
+    fs::write(daemon.path("config.toml"), config.replace("1xA100-40GB", "")).expect("file");
+    daemon.start();
+    assert_eq!(node(&daemon)["emulated"], Value::Null);
+    assert_eq!(daemon.show(job)["job"]["emulated"], "1xA100-40GB");
 }
 
 #[test]
@@ -57,6 +76,8 @@ fn gpus_that_appear_later_are_taken_and_jobs_kept() {
     let running = daemon.submit(&["--gpus", "0"], &["sh", "-c", "until test -e go; do sleep 0.1; done"]);
     daemon.until_state(running, "running");
     assert_eq!(gpus(&daemon), 0);
+    let waiting = daemon.submit(&["--gpu-mem", "1GiB"], &["true"]);
+    assert_eq!(daemon.state(waiting), "waiting");
     let pid = daemon.pid();
     let library = artifacts::file("libradrm_emulated_nvml.so");
     symlink(library, daemon.path("lib/libnvidia-ml.so.1")).expect("a driver");
@@ -67,6 +88,7 @@ fn gpus_that_appear_later_are_taken_and_jobs_kept() {
         node["gpus"].as_array().is_some_and(|gpus| gpus.len() == 2)
     });
     assert_eq!((daemon.pid(), daemon.state(running).as_str()), (pid, "running"));
+    assert_eq!(daemon.end(waiting)["exit_code"], 0, "it waited for a GPU");
     let job = daemon.submit(&["--gpu-mem", "1GiB"], &["true"]);
     assert_eq!(daemon.end(job)["exit_code"], 0);
     fs::write(daemon.path("go"), "").expect("file");

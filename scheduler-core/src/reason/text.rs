@@ -135,6 +135,9 @@ impl fmt::Display for Wait {
             Self::Array { at_once } => write!(f, "its array may have {at_once} jobs at once"),
             Self::NoDevice => f.write_str("no device that it could use takes jobs"),
             Self::Lost => f.write_str("a GPU that it needs is lost for now"),
+            Self::Missing { why: Impossible::NoGpu } => {
+                f.write_str("this node has no GPU for jobs; `radrm nodes` says why, and radrmd waits for one")
+            }
             Self::Missing { why } => {
                 write!(f, "a GPU that it needs may be missing since the daemon was started: {why}")
             }

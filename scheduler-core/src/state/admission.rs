@@ -56,6 +56,8 @@ impl State {
         }
         let record = Record::new(job.clone());
         match self.impossible(&record) {
+            // The node's GPUs may appear later, for instance once its driver is loaded.
+            Some(Impossible::NoGpu) => Ok(None),
             Some(why) => Err(Reason::Impossible { why }),
             None => Ok(self.oversized(&record)),
         }
@@ -95,10 +97,13 @@ impl State {
     }
 
     /// A job that was not there. One that was admitted before this state began, and is impossible now, may lack a device
-    /// that was lost meanwhile.
+    /// that was lost meanwhile. On a node without any, each job lacks one.
     pub(super) fn insert(&mut self, mut record: Record) {
         self.targets |= !record.job.target.is_none();
-        record.lacks_device = record.job.admitted && self.impossible(&record).is_some();
+        record.lacks_device = match self.impossible(&record) {
+            Some(why) => record.job.admitted || why == Impossible::NoGpu,
+            None => false,
+        };
         *self.users.entry(record.job.user).or_default() += 1;
         let id = record.job.id;
         self.jobs.insert(id, record);
@@ -173,7 +178,8 @@ impl State {
     pub fn admission_together(&self, jobs: &[Job]) -> Result<(), Impossible> {
         let records: Vec<Record> = jobs.iter().cloned().map(Record::new).collect();
         let ask = self.joint_ask(&records.iter().collect::<Vec<_>>());
-        ask.and_then(|ask| self.lacks_for(ask, Counted::All)).map_or(Ok(()), Err)
+        let missing = ask.and_then(|ask| self.lacks_for(ask, Counted::All));
+        missing.filter(|why| *why != Impossible::NoGpu).map_or(Ok(()), Err)
     }
 
     fn lacks_for(&self, ask: Ask, counted: Counted) -> Option<Impossible> {
