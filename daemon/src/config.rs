@@ -59,6 +59,8 @@ pub(crate) struct Config {
     pub(crate) host_memory: u64,
     /// Memory of each GPU that jobs never get, MiB.
     pub(crate) gpu_reserve_mib: u64,
+    /// How `CUDA_VISIBLE_DEVICES` of jobs names GPUs.
+    pub(crate) visible_devices: VisibleDevices,
     /// What is recorded of jobs' kernel launches, as `radrm-run --kernels` takes it; `""` leaves it to the job.
     pub(crate) kernels: String,
     /// The log of all events and decisions of the scheduler; `""`: none.
@@ -76,6 +78,18 @@ pub(crate) struct Config {
     pub(crate) dry_run: DryRuns,
     /// Whether Slurm places the jobs.
     pub(crate) slurm: SlurmSettings,
+}
+
+/// How GPUs are named to jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum VisibleDevices {
+    /// By number in the order of their PCI buses, as `nvidia-smi` has them. By UUID on nodes with MIG instances, while a GPU
+    /// is lost, and under MPS.
+    #[default]
+    Index,
+    /// By UUID.
+    Uuid,
 }
 
 /// How needs are estimated.
@@ -141,6 +155,7 @@ impl Default for Config {
             cpus: 0,
             host_memory: 0,
             gpu_reserve_mib: 0,
+            visible_devices: VisibleDevices::default(),
             kernels: String::new(),
             events: PathBuf::new(),
             hooks: Hooks::default(),
@@ -214,6 +229,7 @@ impl Config {
         self.bytes_per_user = new.bytes_per_user;
         self.keep_days = new.keep_days;
         self.kernels = new.kernels;
+        self.visible_devices = new.visible_devices;
         self.suspend = new.suspend;
         self.hooks = new.hooks;
         self.dry_run = new.dry_run;

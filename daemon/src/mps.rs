@@ -38,8 +38,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Variables of a job that are not for the helper.
-const NOT_FOR_HELPER: [&str; 5] =
-    ["CUDA_VISIBLE_DEVICES", "RADRM_JOB", "RADRM_ATTEMPT", "RADRM_KERNELS", "RADRM_LOADER"];
+const NOT_FOR_HELPER: [&str; 6] = [
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "RADRM_JOB",
+    "RADRM_ATTEMPT",
+    "RADRM_KERNELS",
+    "RADRM_LOADER",
+];
 
 /// What a helper runs, from what a job of the user gets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

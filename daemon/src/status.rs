@@ -47,6 +47,12 @@ pub(crate) struct End {
     /// What refused the request was a limit of its user or group: which, as a sentence's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) limited: Option<String>,
+    /// It requested memory of a GPU that is not its own: which, as a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) elsewhere: Option<String>,
+    /// Requests for GPU memory that were refused, and the last of them, as a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<(u64, String)>,
     /// The kernel ended a process of it because its control group reached this limit on host memory, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) host_oom: Option<u64>,

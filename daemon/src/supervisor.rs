@@ -91,8 +91,9 @@ pub(crate) struct Order {
 pub(crate) struct Fence {
     /// UUIDs of the job's GPUs; of others it gets nothing.
     pub(crate) devices: Vec<String>,
-    /// The quota on each of them, bytes. All of it is reserved for the job, and so guaranteed.
-    pub(crate) limit: u64,
+    /// The quota on each of them, bytes. All of it is reserved for the job, and so guaranteed. `None`: they are the job's as
+    /// a whole.
+    pub(crate) limit: Option<u64>,
 }
 
 impl Fence {
@@ -100,7 +101,7 @@ impl Fence {
     fn raise(&self, node: &Node, group: &Group) {
         let Ok(inventory) = node.machine.inventory() else { return };
         let limits = cgroup::limited(&inventory).filter_map(|gpu| match self.devices.contains(&gpu.uuid) {
-            true => GroupLimit::behind(gpu, self.limit, self.limit),
+            true => self.limit.and_then(|limit| GroupLimit::behind(gpu, limit, limit)),
             false => GroupLimit::behind(gpu, 0, 0),
         });
         let _ = cgroup::set(&node.source, group.directory(), &limits.collect::<Vec<_>>());
@@ -223,8 +224,8 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
     };
     end.host_oom = order.group.as_ref().is_some_and(Group::has_killed).then_some(order.host_memory).flatten();
     if let Some(Measured { footprint, peaks, unseen, record }) = outcome::of_profile(&order.profile) {
-        let Footprint { peak, oom, oom_request, limited } = footprint;
-        end = End { peak, peaks, record: Some(Box::new(record)), ..end };
+        let Footprint { peak, oom, oom_request, limited, elsewhere, refused } = footprint;
+        end = End { peak, peaks, record: Some(Box::new(record)), elsewhere, refused, ..end };
         if matches!(end.outcome(), Outcome::HostOutOfMemory { .. }) {
             return Ok(end);
         }

@@ -138,6 +138,9 @@ struct Flags {
     /// CUDA_ERROR_OUT_OF_MEMORY. `radrm quota` shows and changes limits while the job runs.
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true, help_heading = LIMITS, value_parser = RequestedLimits::parse)]
     mem_limit: Option<RequestedLimits>,
+    /// The job's GPUs, by UUID and with commas between them, or `none`: it gets no memory of any other
+    #[arg(long, value_name = "GPUS", hide = true, value_parser = RequestedLimits::only_on)]
+    only_gpus: Option<RequestedLimits>,
     /// Limit the share of each GPU: of its multiprocessors under MPS, else of its time
     ///
     /// Without MPS the launches of the job wait for their time slices.
@@ -249,6 +252,8 @@ pub struct Plan {
     pub emulate: Option<Emulate>,
     /// Limits on GPU memory for the whole job.
     pub mem_limit: Option<RequestedLimits>,
+    /// The job gets no memory of other GPUs.
+    pub only_gpus: Option<RequestedLimits>,
     /// Use the Multi-Process Service, perhaps with a share of the SMs for each process.
     pub mps: Option<Option<Percentage>>,
     /// The share of the GPUs that the job may use, by MPS where that runs, else by a launch budget.
@@ -355,6 +360,7 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         },
         emulate: emulated.then_some(Emulate { spec, machine: flags.machine, faults: flags.faults }),
         mem_limit: flags.mem_limit,
+        only_gpus: flags.only_gpus,
         mps: flags.mps,
         sm_limit: flags.sm_limit,
         measured_share: flags.measured_share,

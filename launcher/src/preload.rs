@@ -40,13 +40,15 @@ impl Preload {
         self.visibility.reason()
     }
 
-    /// Whether the shim can keep a limit.
+    /// Whether the shim can keep a limit. `reaches_all`: it has to be in the program itself, and not only in what that
+    /// starts.
     ///
     /// # Errors
     /// It cannot reach the program.
     pub(crate) fn keeps(
         &self,
         what: &'static str,
+        reaches_all: bool,
         word: &OsStr,
         environment: &Environment,
     ) -> Result<(), LaunchError> {
@@ -54,7 +56,7 @@ impl Preload {
             "RADRM_DISABLE is set".to_owned()
         } else if let Err(reason) = &self.shim {
             reason.to_string()
-        } else if let Some(reason) = self.visibility.reason() {
+        } else if let Some(reason) = self.visibility.reason().filter(|_| reaches_all) {
             format!("it {reason}")
         } else {
             return Ok(());

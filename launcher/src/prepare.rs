@@ -97,6 +97,10 @@ impl<'a> Prepared<'a> {
             // The limits of a step are its administrator's as often as its user's: a variable may tighten them.
             let stated = Stated { memory: plan.mem_limit.is_some() && plan.steps.is_none(), share };
             let limits = limits.with_variables(&environment, stated)?;
+            let limits = match &plan.only_gpus {
+                Some(own) => limits.only_on(own)?,
+                None => limits,
+            };
             Some(match &plan.steps {
                 Some(request) => limits.among_steps(request)?,
                 None => limits,
@@ -135,7 +139,9 @@ impl<'a> Prepared<'a> {
             remarks,
         };
         if let Some(what) = prepared.limited() {
-            prepared.preload.keeps(what, &plan.command[0], &prepared.environment)?;
+            let reaches_all =
+                !prepared.limits().is_some_and(Limits::is_fence_only) || prepared.budget.is_some();
+            prepared.preload.keeps(what, reaches_all, &plan.command[0], &prepared.environment)?;
         }
         if outer_ended {
             remarks.one("the job that this session was part of has ended: this is a job of its own");
@@ -160,6 +166,7 @@ impl<'a> Prepared<'a> {
     /// What the shim has to keep, in words.
     pub(crate) fn limited(&self) -> Option<&'static str> {
         match (self.limits(), self.budget) {
+            (Some(limits), None) if limits.is_fence_only() => Some("the fence around its GPUs"),
             (Some(_), _) => Some("a limit on GPU memory"),
             (None, Some(_)) => Some("a share of the GPUs"),
             (None, None) => None,

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use radrm_telemetry::ledger::Amount;
+use radrm_os::nvml::uuid_bytes;
+use radrm_telemetry::ledger::{Amount, Limit};
 
 use super::amount;
 use crate::LimitError;
@@ -68,6 +69,32 @@ impl RequestedLimits {
         Ok(Self(limits))
     }
 
+    /// Reads a list of GPUs, and leaves a job these only: no limit on them, and nothing of any other. `none` is no GPU.
+    ///
+    /// # Errors
+    /// A part is no name of a GPU.
+    pub fn only_on(gpus: &str) -> Result<Self, LimitError> {
+        let named = gpus.split(',').filter(|_| gpus != "none");
+        let own =
+            named.map(|gpu| Ok(RequestedLimit { gpu: Some(name(gpu.trim())?), amount: Amount::Unlimited }));
+        let others = RequestedLimit { gpu: None, amount: Amount::Bytes(0) };
+        own.chain([Ok(others)]).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The limits, where each GPU is named by its whole UUID.
+    #[must_use]
+    pub fn without_lookup(&self) -> Option<Vec<Limit>> {
+        let limit = |limit: &RequestedLimit| {
+            let gpu = match &limit.gpu {
+                None => None,
+                Some(Name::Uuid(text)) => Some(uuid_bytes(text)?),
+                Some(Name::Index(_)) => return None,
+            };
+            Some(Limit { gpu, amount: limit.amount })
+        };
+        self.0.iter().map(limit).collect()
+    }
+
     /// Whether a GPU is named.
     #[must_use]
     pub fn names_gpus(&self) -> bool {
@@ -116,6 +143,18 @@ mod tests {
             assert_eq!(RequestedLimits::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(RequestedLimits::parse(" 0 = 10 GiB , 5GB ").unwrap().to_string(), "0=10GiB,5GB");
+    }
+
+    #[test]
+    fn a_list_of_gpus_leaves_nothing_of_any_other() {
+        let only = |text: &str| RequestedLimits::only_on(text).map(|limits| limits.to_string());
+        assert_eq!(only("GPU-8f3a,MIG-12").unwrap(), "GPU-8f3a=none,MIG-12=none,0");
+        assert_eq!(only("none").unwrap(), "0");
+        assert!(only("").is_err() && only("x").is_err());
+        let looked_up =
+            |text: &str| RequestedLimits::only_on(text).unwrap().without_lookup().map(|all| all.len());
+        assert_eq!(looked_up("GPU-8f3a0000-1111-2222-3333-4444555566ff"), Some(2));
+        assert_eq!((looked_up("GPU-8f3a"), looked_up("0"), looked_up("none")), (None, None, Some(1)));
     }
 
     #[test]

@@ -48,6 +48,10 @@ pub struct Limits {
     steps_of: Option<String>,
     /// What the environment adds.
     pub from_variables: FromVariables,
+    /// The job has no limit but [`Limits::only_on`].
+    is_fence_only: bool,
+    /// It has nothing on some GPUs because they are others'.
+    is_fenced: bool,
 }
 
 /// Limits that hold. The ledgers live in files; with this goes what has to be given up at the end.
@@ -113,7 +117,17 @@ impl Limits {
         let mut scopes = scopes::gather(asked, &files, &person, &|| machine.inventory())?;
         overrides::apply(&ledgers, &mut scopes, &person, &|| machine.inventory())?;
         let from_variables = FromVariables::default();
-        Ok(Self { scopes, person, machine, ledgers, steps_of: None, from_variables })
+        let (is_fence_only, is_fenced) = (false, false);
+        Ok(Self {
+            scopes,
+            person,
+            machine,
+            ledgers,
+            steps_of: None,
+            from_variables,
+            is_fence_only,
+            is_fenced,
+        })
     }
 
     /// Tightens the job's limits by those that other tools state in its environment, where the configuration permits it.
@@ -124,6 +138,33 @@ impl Limits {
         let gpus = || self.machine.inventory();
         self.from_variables = variables::tighten(environment, stated, &mut self.scopes, &gpus)?;
         Ok(self)
+    }
+
+    /// Leaves the job its own GPUs only ([`RequestedLimits::only_on`]), with the limits that it has there.
+    ///
+    /// # Errors
+    /// A GPU cannot be found.
+    pub fn only_on(mut self, own: &RequestedLimits) -> Result<Self, LimitError> {
+        let gpus = || self.machine.inventory();
+        // Whole identifiers need no NVML, which may not be found in a job's environment.
+        let fence = own.without_lookup().map_or_else(|| resolve(own, &gpus), Ok)?;
+        self.is_fence_only = !self.scopes.any();
+        self.is_fenced = true;
+        let before = self.scopes.job.take().unwrap_or_default();
+        let of_gpu =
+            |limit: &Limit, amount| if limit.gpu.is_some() { Limit { amount, ..*limit } } else { *limit };
+        self.scopes.job = Some(match before.as_slice() {
+            [] => fence,
+            [Limit { gpu: None, amount }] => fence.iter().map(|limit| of_gpu(limit, *amount)).collect(),
+            before => stricter(before, &fence, &gpus)?,
+        });
+        Ok(self)
+    }
+
+    /// Whether a program without the shim may run: no amount has to be counted.
+    #[must_use]
+    pub fn is_fence_only(&self) -> bool {
+        self.is_fence_only
     }
 
     /// Adds what a step of a job may take, and all its steps together.
@@ -358,7 +399,8 @@ impl Limits {
         let inventory = self.machine.inventory().ok()?;
         inventory.usable().find_map(|gpu| {
             let (needs, limit) = (known.get(&gpu.name, &inventory.driver)?, self.least(gpu));
-            (needs > limit).then(|| {
+            let is_others = self.is_fenced && limit == 0;
+            (needs > limit && !is_others).then(|| {
                 format!(
                     "no program can use {}: the driver itself takes {} for each, and the limit is {}",
                     gpu.uuid,

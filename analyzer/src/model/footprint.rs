@@ -1,6 +1,6 @@
 //! What a run needed of a GPU's memory, or at least, as later runs are planned by it.
 
-use super::{FailureSummary, PostmortemSummary, Summary};
+use super::{FailureSummary, PostmortemSummary, QuotaSummary, Summary};
 
 /// Device memory that a run needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +13,16 @@ pub struct Footprint {
     pub oom_request: Option<u64>,
     /// The limit of the job's user or group that refused it, as a sentence's end.
     pub limited: Option<String>,
+    /// Requests for memory of a GPU that is not the job's, which were refused: the last, as a sentence. Nothing that the
+    /// job needs follows from them.
+    pub elsewhere: Option<String>,
+    /// Requests that were refused on the job's own GPUs, and the last of them as a sentence.
+    pub refused: Option<(u64, String)>,
+}
+
+/// Whether a limit leaves nothing: the GPU is not one of the job's.
+fn is_elsewhere(quota: Option<&QuotaSummary>) -> bool {
+    quota.is_some_and(|quota| quota.scope == "job" && quota.limit_bytes.0 == 0)
 }
 
 /// The footprint of the run that a summary is of.
@@ -33,7 +43,26 @@ pub fn footprint(summary: &Summary) -> Footprint {
         })
         .collect();
     // What was asked for earlier, and done without, is not what it needs.
-    let standing: Vec<_> = summary.failed_requests.iter().filter(|request| request.stands).collect();
+    let lacks = summary.failed_requests.iter().filter(|request| request.out_of_memory);
+    let (others, own_gpus): (Vec<_>, Vec<_>) =
+        lacks.partition(|request| is_elsewhere(request.quota.as_ref()));
+    let elsewhere = others.last().map(|request| {
+        let gpu = summary.gpus.iter().find(|gpu| gpu.index == request.gpu);
+        let gpu = gpu.map_or_else(|| request.gpu.to_string(), |gpu| gpu.uuid.clone());
+        format!(
+            "process {} requested memory of GPU {gpu}, which is not one of this job's, and got none: check \
+             CUDA_VISIBLE_DEVICES in the program",
+            request.pid
+        )
+    });
+    let refused = own_gpus.last().map(|last| {
+        let count = summary.failed_requests_total.saturating_sub(others.len() as u64).max(1);
+        let by = last.quota.map_or("by the GPU".to_owned(), |quota| {
+            format!("by the {}'s quota of {}", quota.scope, quota.limit_bytes)
+        });
+        (count, format!("{} on GPU {}, {by}", last.size_bytes, last.gpu))
+    });
+    let standing: Vec<_> = own_gpus.into_iter().filter(|request| request.stands).collect();
     let alike: Vec<_> = summary
         .postmortems
         .iter()
@@ -50,7 +79,8 @@ pub fn footprint(summary: &Summary) -> Footprint {
         (held.saturating_add(refusal.size_bytes.0), refusal.size_bytes.0)
     };
     let limited = limit(&alike, |refusal| own(refusal).0).filter(|_| summary.outcome.out_of_memory);
-    let oom = summary.outcome.out_of_memory.then(|| {
+    let is_own = summary.outcome.out_of_memory && (!standing.is_empty() || elsewhere.is_none());
+    let oom = is_own.then(|| {
         let plain = standing.iter().map(|request| {
             // Of a lone request it is not known what was held then: at most the peak.
             let most = held.iter().find(|(gpu, _)| *gpu == request.gpu).map_or(0, |(_, held)| *held);
@@ -65,6 +95,8 @@ pub fn footprint(summary: &Summary) -> Footprint {
         oom: oom.map(|(needed, _)| needed),
         oom_request: oom.map(|(_, request)| request).filter(|bytes| *bytes > 0),
         limited,
+        elsewhere,
+        refused,
     }
 }
 

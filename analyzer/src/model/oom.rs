@@ -349,6 +349,9 @@ fn why(it: &Postmortem, is_injected: bool) -> String {
     let size = it.request.size;
     let of = it.request.total.map_or(String::new(), |total| format!(" of {total}"));
     match (&it.cause, it.request.free) {
+        (Cause::Quota(quota), _) if quota.scope == Scope::Job && quota.limit == Bytes::ZERO => {
+            format!("the GPU is not one of the job's: {size} requested")
+        }
         (Cause::Quota(quota), _) => {
             let whose = match quota.scope {
                 Scope::Job => "job's",

@@ -63,6 +63,9 @@ pub(crate) fn failure_text(failure: &FailureSummary, with_pid: bool) -> String {
     };
     let pid = if with_pid { format!(" · pid {}", failure.pid) } else { String::new() };
     let free = match (failure.quota, failure.free_bytes, failure.device_total_bytes) {
+        (Some(quota), ..) if quota.scope == "job" && quota.limit_bytes.0 == 0 => {
+            " · refused: the GPU is not one of the job's".to_owned()
+        }
         (Some(quota), free, _) => {
             let free = free.map_or(String::new(), |free| format!(" (GPU had {free} free)"));
             format!(" · refused by the {}'s quota of {}{free}", quota.scope, quota.limit_bytes)

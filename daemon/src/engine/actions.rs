@@ -7,6 +7,7 @@ use radrm_scheduler_core::{Action, Event, JobId, Outcome, Reason, Signal, Verdic
 use super::effects::Owner;
 use super::{Committed, Effect, Engine, Live, arrays, epilog, loaders};
 use crate::accounting::{self, GpuTime};
+use crate::config::VisibleDevices;
 use crate::error::DaemonError;
 use crate::store::{Entry, Stage};
 use crate::supervisor::{self, Fence, Order, User};
@@ -184,12 +185,19 @@ impl Engine {
     pub(super) fn order(&self, (job, attempt): Attempt) -> Result<(Owner, Order), DaemonError> {
         let entry = self.jobs.entries.get(&job).ok_or(DaemonError::JobGone)?;
         let mut environment = self.outbox.store.environment(job).map_err(DaemonError::QueueRead)?;
-        let own = ["CUDA_VISIBLE_DEVICES", "RADRM_JOB", "RADRM_ATTEMPT", "RADRM_SEGMENT", "RADRM_QUOTA"];
+        let own = [
+            "CUDA_VISIBLE_DEVICES",
+            "CUDA_DEVICE_ORDER",
+            "RADRM_JOB",
+            "RADRM_ATTEMPT",
+            "RADRM_SEGMENT",
+            "RADRM_QUOTA",
+        ];
         let is_own = |name: &str| own.contains(&name) || arrays::VARIABLES.contains(&name);
         let loader = entry.spec.loader.as_ref();
         let is_own = |name: &str| is_own(name) || (loader.is_some() && name == loaders::VARIABLE);
         environment.retain(|line| !is_own(line.split('=').next().unwrap_or_default()));
-        environment.push(format!("CUDA_VISIBLE_DEVICES={}", entry.devices.join(",")));
+        environment.extend(self.visible(entry));
         environment.extend(supervisor::marks(job, attempt));
         environment.extend(arrays::marks(entry));
         environment.extend(loader.map(|loader| format!("{}={}", loaders::VARIABLE, loader.name)));
@@ -202,6 +210,9 @@ impl Engine {
         if let Some(machine) = &self.node.gpus.machine {
             argv.extend(["--machine".to_owned(), machine.display().to_string()]);
         }
+        // Whatever the program does to CUDA_VISIBLE_DEVICES.
+        let own = if entry.devices.is_empty() { "none".to_owned() } else { entry.devices.join(",") };
+        argv.extend(["--only-gpus".to_owned(), own]);
         if let Some(limit) = entry.limit {
             argv.extend(["--mem-limit".to_owned(), format!("{limit}B")]);
         }
@@ -235,12 +246,27 @@ impl Engine {
             barrier: self.barrier(entry),
             mps: None,
             host_memory: Some(entry.spec.host_memory).filter(|bytes| *bytes > 0),
-            fence: entry
-                .limit
-                .filter(|_| self.node.gpus.has_fence())
-                .map(|limit| Fence { devices: entry.devices.clone(), limit }),
+            fence: self
+                .node
+                .gpus
+                .has_fence()
+                .then(|| Fence { devices: entry.devices.clone(), limit: entry.limit }),
         };
         Ok((Owner { uid: entry.uid, gid: entry.gid }, order))
+    }
+
+    /// By which variables an attempt's programs see its GPUs. Numbers are what most programs read; they are only used
+    /// where they cannot mean another GPU.
+    fn visible(&self, entry: &Entry) -> [String; 2] {
+        let list = &self.node.gpus.list;
+        let is_numbered =
+            list.iter().all(|gpu| gpu.index.is_some() && !gpu.divided && !self.node.is_lost(&gpu.uuid));
+        let by_number =
+            is_numbered && !entry.spec.mps && self.config.visible_devices == VisibleDevices::Index;
+        let number = |uuid: &String| list.iter().position(|gpu| gpu.uuid == *uuid).map(|at| at.to_string());
+        let numbers: Option<Vec<String>> = entry.devices.iter().map(number).collect();
+        let names = numbers.filter(|_| by_number).unwrap_or_else(|| entry.devices.clone());
+        [format!("CUDA_VISIBLE_DEVICES={}", names.join(",")), "CUDA_DEVICE_ORDER=PCI_BUS_ID".to_owned()]
     }
 
     /// Sends a signal to a job, wherever it is on its way.

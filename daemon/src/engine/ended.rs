@@ -135,6 +135,16 @@ impl Engine {
 
     /// Adds to the job's history what its end does not say by itself.
     fn say_end(&mut self, job: u64, end: &End) {
+        if let Some(sentence) = &end.elsewhere {
+            self.say(job, sentence.clone());
+        }
+        if let Some((count, last)) = end.refused.as_ref().filter(|_| end.code == Some(0)) {
+            let requests = if *count == 1 { "a request".to_owned() } else { format!("{count} requests") };
+            self.say(
+                job,
+                format!("ended with 0 after {requests} for GPU memory had been refused: the last was {last}"),
+            );
+        }
         if let Some(limit) = &end.limited {
             self.say(job, format!("a request for GPU memory was stopped by {limit}"));
         }

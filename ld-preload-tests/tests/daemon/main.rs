@@ -20,6 +20,7 @@ mod live_trace;
 mod load;
 mod mps;
 mod one_need;
+mod own_gpus;
 mod restart;
 mod room;
 mod suspend;

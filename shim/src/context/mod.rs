@@ -36,6 +36,9 @@ pub(crate) unsafe fn created(
     context: *mut CUcontext,
     device: CUdevice,
 ) -> CUresult {
+    if let Some(refused) = memory::context::refused(cx, device) {
+        return refused;
+    }
     let result = call();
     if result.is_ok() && !context.is_null() {
         // SAFETY: the driver has written there.
@@ -79,6 +82,9 @@ pub(crate) unsafe fn primary_retained(
     context: *mut CUcontext,
     device: CUdevice,
 ) -> CUresult {
+    if let Some(refused) = memory::context::refused(cx, device) {
+        return refused;
+    }
     let result = call();
     if result.is_ok() && !context.is_null() {
         // SAFETY: the driver has written there.

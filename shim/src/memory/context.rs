@@ -8,8 +8,21 @@
 
 use radrm_cuda_abi::*;
 
-use super::{graph, ledger, place, pool};
+use super::{claim, gpu, graph, ledger, place, pool};
 use crate::cx::Cx;
+use crate::telemetry::Kind;
+
+/// The answer for a context on a GPU of which the job may have nothing: the context itself would take memory there.
+/// `None`: the driver decides.
+pub(crate) fn refused(cx: &Cx<'_>, device: CUdevice) -> Option<CUresult> {
+    let quota = &cx.page.quota;
+    if !quota.is_on() {
+        return None;
+    }
+    let gpu = gpu::of_device(cx, device)?;
+    let refusal = quota.refusal(gpu);
+    (refusal.limit == 0).then(|| claim::refuse(cx, gpu, Kind::Device, 0, refusal))
+}
 
 /// After a context was destroyed: the driver has freed every allocation of it.
 pub(crate) fn destroyed(cx: &Cx<'_>, context: CUcontext) {

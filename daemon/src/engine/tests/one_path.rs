@@ -118,8 +118,9 @@ impl Programs for Machine {
             let mut lines = order.environment.iter();
             lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap().to_owned()
         };
-        let visible = value("CUDA_VISIBLE_DEVICES");
-        let devices = visible.split(',').filter(|uuid| !uuid.is_empty()).map(String::from).collect();
+        let own = order.argv.iter().position(|word| word == "--only-gpus").unwrap();
+        let devices =
+            order.argv[own + 1].split(',').filter(|uuid| *uuid != "none").map(String::from).collect();
         let limit = order.argv.iter().position(|word| word == "--mem-limit");
         let limit = limit.map_or(u64::MAX, |at| order.argv[at + 1].trim_end_matches('B').parse().unwrap());
         let index = value("INDEX").parse().unwrap();
