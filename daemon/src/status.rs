@@ -22,6 +22,7 @@ const SIZE: usize = 16 << 10;
 /// Where each record begins.
 const SUPERVISOR_AT: u64 = 0;
 const PROGRAM_AT: u64 = 256;
+const STOP_AT: u64 = 448;
 const END_AT: u64 = 512;
 /// Behind the room that is taken beforehand: a full disk loses the dataset's row, and no exit code.
 const RUN_AT: u64 = SIZE as u64;
@@ -143,6 +144,21 @@ pub(crate) fn put_program(file: &File, process: ProcessIdentity) -> io::Result<(
     put(file, PROGRAM_AT, &Program { process, at_ms: super::time::now().0 })
 }
 
+/// The daemon asks the job to stop: its processes have the time that this gives them, and the daemon ends it. Written to
+/// the file of a supervisor, before the first process of the job gets the signal.
+///
+/// # Errors
+/// The file's. Without the record the job ends with its first process.
+pub(crate) fn put_stop(path: &Path, signal: i32) -> io::Result<()> {
+    put(&File::options().write(true).open(path)?, STOP_AT, &signal)
+}
+
+/// Whether the daemon has asked the job to stop.
+pub(crate) fn is_stopping(file: &File) -> bool {
+    let mut word = [0; 1];
+    matches!(file.read_at(&mut word, STOP_AT), Ok(1)) && word != [0]
+}
+
 /// It is over. An end with too many GPUs for its room is written without their peaks.
 pub(crate) fn put_end(file: &File, end: &End) -> io::Result<()> {
     if let Some(record) = &end.record {
@@ -240,6 +256,9 @@ mod tests {
         put_program(&file, who).unwrap();
         let began_ms = status().began_ms;
         assert!(began_ms > 0);
+        assert!(!is_stopping(&file));
+        put_stop(&path, libc::SIGUSR1).unwrap();
+        assert!(is_stopping(&file));
         assert_eq!(status(), Status { supervisor: Some(who), program: Some(who), began_ms, end: None });
         let end = End { code: Some(3), oom: Some(77), at_ms: 5, ..End::default() };
         put_end(&file, &end).unwrap();

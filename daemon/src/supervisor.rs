@@ -39,6 +39,9 @@ use super::time;
 /// The word on the command line that makes `radrmd` a supervisor.
 pub(crate) const WORD: &str = "--keep-one-job";
 
+/// Between two looks at what is left of a job.
+const INTERVAL: Duration = Duration::from_millis(20);
+
 /// What processes that a job left behind get between SIGTERM and SIGKILL.
 const LEFT_BEHIND: Duration = Duration::from_secs(2);
 
@@ -84,6 +87,9 @@ pub(crate) struct Order {
     pub(crate) host_memory: Option<u64>,
     /// What the driver lets the group have of GPUs, if it can.
     pub(crate) fence: Option<Fence>,
+    /// The time in which its processes end that the daemon asked to stop, ms: the daemon kills them then. Beyond it they are
+    /// ended here, as there may be no daemon.
+    pub(crate) grace_ms: u64,
 }
 
 /// Limits on GPU memory that the driver keeps for a control group.
@@ -215,6 +221,10 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
     }
     let child = start(order, file, &output, error.as_ref().unwrap_or(&output), entrance.as_ref())?;
     let ending = wait_for(child);
+    if status::is_stopping(file) {
+        // Each of them has the signal, and may be at its checkpoint: another one would come on top.
+        await_descendants(Duration::from_millis(order.grace_ms));
+    }
     end_descendants();
     leftovers::remove_segments(&segments(order));
     let log = error.unwrap_or(output);
@@ -395,6 +405,20 @@ fn wait_for(child: libc::pid_t) -> Result<i32, i32> {
     }
 }
 
+/// Waits until the job has left nothing running, but no longer than so.
+fn await_descendants(at_most: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < at_most {
+        let mut status = 0;
+        // SAFETY: room for a status.
+        match unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) } {
+            0 => std::thread::sleep(INTERVAL),
+            got if got < 0 => return,
+            _ => {}
+        }
+    }
+}
+
 /// Ends what the job left running: all of it is below this process.
 fn end_descendants() {
     let begun = Instant::now();
@@ -417,7 +441,7 @@ fn end_descendants() {
                 held.signal(signal);
             }
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(INTERVAL);
     }
 }
 

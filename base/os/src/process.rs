@@ -207,6 +207,13 @@ impl Process {
         self.status().map_or(0, |status| status.shdpnd)
     }
 
+    /// Whether it has a handler for this signal.
+    #[must_use]
+    pub fn catches(self, signal: i32) -> bool {
+        let bit = u32::try_from(signal - 1).ok().and_then(|at| 1_u64.checked_shl(at)).unwrap_or(0);
+        self.status().is_some_and(|status| status.sigcgt & bit != 0)
+    }
+
     /// Resident memory in bytes, each page divided by the number of processes that have it; `None` if this user
     /// may not read it.
     #[must_use]

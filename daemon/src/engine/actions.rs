@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use radrm_scheduler_core::{Action, Event, JobId, Outcome, Reason, Signal, Verdict};
+use radrm_scheduler_core::{Action, Event, JobId, Millis, Outcome, Reason, Signal, Verdict};
 
 use super::effects::Owner;
 use super::{Committed, Effect, Engine, Live, arrays, epilog, loaders};
@@ -246,6 +246,7 @@ impl Engine {
             barrier: self.barrier(entry),
             mps: None,
             host_memory: Some(entry.spec.host_memory).filter(|bytes| *bytes > 0),
+            grace_ms: self.time_to_stop(entry),
             fence: self
                 .node
                 .gpus
@@ -253,6 +254,16 @@ impl Engine {
                 .then(|| Fence { devices: entry.devices.clone(), limit: entry.limit }),
         };
         Ok((Owner { uid: entry.uid, gid: entry.gid }, order))
+    }
+
+    /// The longest time between the first signal to a job and its kill, ms.
+    fn time_to_stop(&self, entry: &Entry) -> u64 {
+        let job = entry.spec.job(entry.id, entry.uid, Millis(entry.submitted_ms));
+        let checkpoint = job.preemption.checkpoint_signal.map_or(Millis::ZERO, |_| job.preemption.grace);
+        checkpoint
+            .plus(self.config.scheduler.eviction.kill_after)
+            .0
+            .saturating_add(KILL_INTERVAL.as_millis() as u64)
     }
 
     /// By which variables an attempt's programs see its GPUs. Numbers are what most programs read; they are only used
@@ -287,17 +298,18 @@ impl Engine {
             Signal::Terminate => libc::SIGTERM,
             Signal::Kill => libc::SIGKILL,
         };
+        let attempt = (job, self.jobs.entries.get(&job).map_or(0, |entry| entry.attempt));
         let effects = &mut self.effects;
         let supervisor = live.supervisor.filter(|who| effects.lives(*who));
         let has_program = live.program.is_some();
         let program = live.program.filter(|who| effects.lives(*who));
         match (signal, supervisor, program) {
             (Signal::Kill, Some(supervisor), launcher) => effects.kill_below(supervisor, launcher),
-            // The launcher's group, as a terminal would: the launcher itself passes it on or waits.
-            (_, _, Some(program)) => effects.signal_group(program, number),
             // Its program is about to be there: the same signal again when it is.
-            (_, Some(_), None) => live.observed.owed = Some(number),
-            _ => {}
+            (_, Some(_), None) if !has_program => live.observed.owed = Some(number),
+            (_, None, None) => {}
+            // Also of one whose first process has ended by an earlier signal.
+            (_, supervisor, program) => effects.signal_job(attempt, supervisor, program, number),
         }
         if !has_program {
             self.give_up_together(job);

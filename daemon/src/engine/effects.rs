@@ -71,8 +71,15 @@ pub(super) trait Effects {
     /// Whether this process certainly lives.
     fn lives(&self, who: ProcessIdentity) -> bool;
 
-    /// Sends a signal to the group of a program that was just seen to live.
-    fn signal_group(&mut self, program: ProcessIdentity, number: i32);
+    /// Asks an attempt to stop: each of its processes gets the signal once. Those outside of the program's process group
+    /// get it as well if they have a handler for it, and SIGTERM in any case.
+    fn signal_job(
+        &mut self,
+        attempt: Attempt,
+        supervisor: Option<ProcessIdentity>,
+        program: Option<ProcessIdentity>,
+        number: i32,
+    );
 
     /// Kills everything below a supervisor but, at first, the launcher: that completes the profile.
     fn kill_below(&mut self, supervisor: ProcessIdentity, launcher: Option<ProcessIdentity>);
@@ -247,8 +254,27 @@ impl Effects for Processes {
         who.lives()
     }
 
-    fn signal_group(&mut self, program: ProcessIdentity, number: i32) {
-        radrm_attempt::signal_group(program, number);
+    fn signal_job(
+        &mut self,
+        attempt: Attempt,
+        supervisor: Option<ProcessIdentity>,
+        program: Option<ProcessIdentity>,
+        number: i32,
+    ) {
+        // Before: the first process may end by it at once, and the others are then waited for.
+        let _ = status::put_stop(&self.paths.status(attempt), number);
+        let all = supervisor.map(|supervisor| below(supervisor.pid)).unwrap_or_default();
+        // As a terminal would: the launcher in the group passes nothing on.
+        let group = program.filter(|program| radrm_attempt::signal_group(*program, number));
+        let is_outside = |who: &ProcessIdentity| {
+            let stat = Process(who.pid).stat();
+            stat.is_some_and(|stat| group.is_none_or(|leader| stat.group != leader.pid))
+        };
+        let is_for = |who: &ProcessIdentity| number == libc::SIGTERM || Process(who.pid).catches(number);
+        let outside = all.into_iter().filter(|who| is_outside(who) && is_for(who));
+        for held in outside.filter_map(HeldProcess::of) {
+            held.signal(number);
+        }
     }
 
     fn kill_below(&mut self, supervisor: ProcessIdentity, launcher: Option<ProcessIdentity>) {

@@ -98,7 +98,7 @@ impl Engine {
             if let Some(owed) = live.observed.owed.take()
                 && self.effects.lives(program)
             {
-                self.effects.signal_group(program, owed);
+                self.effects.signal_job((job, attempt), live.supervisor, Some(program), owed);
             }
             self.started(job, attempt, status.began_ms);
         }

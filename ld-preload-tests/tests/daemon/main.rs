@@ -5,6 +5,7 @@ mod background;
 mod bounds;
 mod disk;
 mod early;
+mod ends;
 mod fence;
 mod gpus;
 mod harm;

@@ -217,8 +217,16 @@ impl<P: Programs> Effects for Recorder<P> {
         })
     }
 
-    fn signal_group(&mut self, program: ProcessIdentity, number: i32) {
-        self.act(|world| world.signal(program, number));
+    fn signal_job(
+        &mut self,
+        _: Attempt,
+        _: Option<ProcessIdentity>,
+        program: Option<ProcessIdentity>,
+        number: i32,
+    ) {
+        if let Some(program) = program {
+            self.act(|world| world.signal(program, number));
+        }
     }
 
     fn kill_below(&mut self, supervisor: ProcessIdentity, _: Option<ProcessIdentity>) {
