@@ -17,6 +17,7 @@ use radrm_protocol::wire::GpuRow;
 use radrm_scheduler_core::Permille;
 
 use super::config::Config;
+use super::device_filter;
 use super::error::DaemonError;
 use super::message::Message;
 
@@ -29,6 +30,8 @@ pub(crate) struct Gpus {
     /// What is emulated, in words.
     pub(crate) emulated: Option<String>,
     pub(crate) list: Vec<Gpu>,
+    /// Minor numbers of GPUs' device files, by UUID, where the kernel can hide these from jobs.
+    pub(crate) files: Vec<(String, u32)>,
     /// Version of the kernel driver; empty if there is none.
     pub(crate) driver: String,
     /// Why there are none.
@@ -43,6 +46,7 @@ impl Gpus {
             machine: None,
             emulated: None,
             list: Vec::new(),
+            files: Vec::new(),
             driver: String::new(),
             trouble: None,
         }
@@ -60,6 +64,7 @@ impl Gpus {
                     machine: None,
                     emulated: None,
                     list: found.gpus,
+                    files: hideable(),
                     driver: found.driver,
                     trouble: None,
                 });
@@ -92,6 +97,17 @@ impl Gpus {
         }
     }
 
+    /// Minor numbers of the files of GPUs that a job with these devices does not have.
+    pub(crate) fn hidden_from(&self, devices: &[String]) -> Vec<u32> {
+        // Instances follow their GPU, whose file they need.
+        let gpu_of = |uuid: &String| {
+            let at = self.list.iter().position(|gpu| gpu.uuid == *uuid)?;
+            self.list[..=at].iter().rfind(|gpu| gpu.index.is_some()).map(|gpu| &gpu.uuid)
+        };
+        let own: Vec<&String> = devices.iter().filter_map(gpu_of).chain(devices).collect();
+        self.files.iter().filter(|(uuid, _)| !own.contains(&uuid)).map(|(_, minor)| *minor).collect()
+    }
+
     /// For a job that needs one where there is none, as one sentence.
     pub(crate) fn waiting_for_one(&self) -> Option<String> {
         let why = self.trouble.as_ref().filter(|_| self.list.is_empty())?;
@@ -118,8 +134,13 @@ impl Gpus {
         let source = NvmlSource::Library(libraries::find(libraries::EMULATED_NVML)?);
         let Inventory { gpus: list, driver, .. } = inventory(&source).map_err(DaemonError::EmulatedNvml)?;
         let emulated = Some(wanted.to_owned());
-        Ok(Self { source, machine: Some(file.to_owned()), emulated, list, driver, trouble: None })
+        let files = hideable();
+        Ok(Self { source, machine: Some(file.to_owned()), emulated, list, files, driver, trouble: None })
     }
+}
+
+fn hideable() -> Vec<(String, u32)> {
+    if device_filter::is_possible() { device_filter::minors() } else { Vec::new() }
 }
 
 fn inventory(source: &NvmlSource) -> Result<Inventory, NvmlError> {

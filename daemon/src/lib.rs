@@ -10,6 +10,7 @@
 //! | `accounting` | GPU time of users |
 //! | `supervisor`, `status`, `outcome` | the small process that keeps one attempt, and what it writes down |
 //! | `descriptors` | how many files may be open, here and in jobs |
+//! | `device_filter` | which device files of GPUs jobs can open |
 //! | `watch`, `gpus` | threads that wait for supervisors and poll GPUs |
 //! | `pace`, `load` | how fast a job is beside others, and what it does to a GPU alone |
 //! | `launch_slots` | which job may launch when |
@@ -25,6 +26,7 @@ mod accounting;
 mod check;
 mod config;
 mod descriptors;
+mod device_filter;
 mod dry_run;
 mod engine;
 mod error;

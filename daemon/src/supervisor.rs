@@ -29,6 +29,7 @@ use radrm_telemetry::SegmentFile;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
+use super::device_filter;
 use super::error::DaemonError;
 use super::hooks::Call;
 use super::mps::Ready;
@@ -87,6 +88,8 @@ pub(crate) struct Order {
     pub(crate) host_memory: Option<u64>,
     /// What the driver lets the group have of GPUs, if it can.
     pub(crate) fence: Option<Fence>,
+    /// Minor numbers of the device files of other GPUs, which the group cannot open.
+    pub(crate) hidden: Vec<u32>,
     /// The time in which its processes end that the daemon asked to stop, ms: the daemon kills them then. Beyond it they are
     /// ended here, as there may be no daemon.
     pub(crate) grace_ms: u64,
@@ -202,6 +205,10 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
         if let (Some(fence), Some(group)) = (&order.fence, &order.group) {
             fence.raise(&node, group);
         }
+    }
+    if let Some(group) = order.group.as_ref().filter(|_| !order.hidden.is_empty()) {
+        // Where it fails the quota holds without.
+        let _ = device_filter::hide(group.directory(), &order.hidden);
     }
     become_user(order.user.as_ref())?;
     // SAFETY: a plain system call that cannot fail.

@@ -297,6 +297,15 @@ pub struct HostLimits {
     pub why: Option<String>,
 }
 
+/// What keeps jobs from other GPUs than theirs, beside the shim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuFence {
+    /// The driver limits the control groups of jobs.
+    pub driver: bool,
+    /// Jobs cannot open the device files of other GPUs.
+    pub files: bool,
+}
+
 /// The machine as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeRow {
@@ -325,6 +334,9 @@ pub struct NodeRow {
     /// Whether jobs are held to `--cpus` and `--mem`.
     #[serde(default)]
     pub host_limits: HostLimits,
+    /// What keeps jobs from other GPUs than theirs, beside the shim.
+    #[serde(default)]
+    pub gpu_fence: GpuFence,
     /// Processes that take GPU memory past the shim.
     pub audit: Vec<String>,
     /// What the daemon cannot do at the moment.

@@ -169,7 +169,8 @@ impl Engine {
         }
         let need = self.jobs.entries.get(&attempt.0).map(|entry| entry.spec.host()).unwrap_or_default();
         self.serve_mps(attempt.0, &mut order)?;
-        order.group = self.effects.limit_host(attempt, need, order.fence.is_some())?;
+        order.group =
+            self.effects.limit_host(attempt, need, order.fence.is_some() || !order.hidden.is_empty())?;
         let supervisor = self.effects.start(attempt, owner, &order)?;
         if let Some(part) = part {
             self.remark(attempt.0, part.sentence());
@@ -246,6 +247,7 @@ impl Engine {
             barrier: self.barrier(entry),
             mps: None,
             host_memory: Some(entry.spec.host_memory).filter(|bytes| *bytes > 0),
+            hidden: self.node.gpus.hidden_from(&entry.devices),
             grace_ms: self.time_to_stop(entry),
             fence: self
                 .node

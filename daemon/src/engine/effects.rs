@@ -118,6 +118,9 @@ pub(super) trait Effects {
     /// Whether jobs are held to `--cpus` and `--mem` here.
     fn host_limits(&self) -> HostLimits;
 
+    /// Whether attempts have control groups of their own.
+    fn has_groups(&self) -> bool;
+
     /// Starts the helper that dry-runs a job, and reports its answer.
     ///
     /// # Errors
@@ -338,6 +341,10 @@ impl Effects for Processes {
             },
             Err(why) => HostLimits { why: Some(why.to_string()), ..HostLimits::default() },
         }
+    }
+
+    fn has_groups(&self) -> bool {
+        self.groups.is_ok()
     }
 
     fn start_dry_run(&mut self, job: u64, order: &dry_run::Order) -> Result<(), DaemonError> {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use radrm_base::signal;
-use radrm_protocol::wire::{Asked, GpuRow, JobRow, NodeRow};
+use radrm_protocol::wire::{Asked, GpuFence, GpuRow, JobRow, NodeRow};
 use radrm_scheduler_core::{Evidence, JobId, JobState, JobView, Outcome, Permille, Phase, Reason, Verdict};
 
 use super::Engine;
@@ -238,6 +238,14 @@ impl Engine {
             suspended: count(|state| state == JobState::Suspended),
             suspended_bytes: self.jobs.suspended_bytes(),
             gpus,
+            gpu_fence: {
+                let has_groups = self.effects.has_groups();
+                let gpus = &self.node.gpus;
+                GpuFence {
+                    driver: has_groups && gpus.has_fence(),
+                    files: has_groups && !gpus.files.is_empty(),
+                }
+            },
             host_limits: self.effects.host_limits(),
             audit: audit.map(|found| found.words.clone()).collect(),
             issues: self.health.issues().chain(&self.node.gpus.trouble).cloned().collect(),

@@ -65,3 +65,57 @@ fn the_driver_holds_jobs_to_their_limits_whatever_they_load() {
     daemon.end(running);
     daemon.until("its group goes", |_| !own.exists());
 }
+
+#[test]
+fn the_kernel_hides_the_device_files_of_other_gpus_from_jobs() {
+    let Some(group) = ControlGroup::new(&format!("radrm-test-files-{}", std::process::id())) else { return };
+    if !delegate(&group) {
+        eprintln!("skipped: no control group can be delegated here");
+        return;
+    }
+    // What the driver says of its GPUs: two, with the identifiers of the emulated ones.
+    let mut daemon = Daemon::new("emulate = \"2xA100-40GB\"\n");
+    let node: Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
+    let uuids: Vec<&str> =
+        node["gpus"].as_array().expect("GPUs").iter().filter_map(|gpu| gpu["uuid"].as_str()).collect();
+    for (minor, uuid) in uuids.iter().enumerate() {
+        let folder = daemon.path(&format!("driver/nvidia/gpus/0000:0{minor}:00.0"));
+        std::fs::create_dir_all(&folder).expect("folder");
+        let text = format!("Model: \t A100\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n");
+        std::fs::write(folder.join("information"), text).expect("file");
+        let (path, made) = (daemon.path(&format!("nvidia{minor}")), minor.to_string());
+        let done =
+            std::process::Command::new("mknod").arg(path).args(["-m", "666", "c", "195", &made]).status();
+        assert!(done.is_ok_and(|status| status.success()), "mknod");
+    }
+    let path = group.path().display();
+    daemon.behind(&format!(
+        "mount --bind $PLACE/driver /proc/driver; group={path}; test -d $group/daemon && group=$group/daemon; \
+         echo 0 > $group/cgroup.procs"
+    ));
+    daemon.kill();
+    daemon.start();
+    let shown = daemon.ok(&["nodes"]);
+    if !shown.contains("the kernel (device files)") {
+        eprintln!("skipped: the kernel takes no filter on control groups here: {shown}");
+        return;
+    }
+    let script =
+        "for gpu in 0 1; do cat nvidia$gpu 2>&1 | grep -q 'Operation not permitted' && echo $gpu; done; true";
+    for (options, hidden) in [(&["--gpu-mem", "1GiB"][..], 1), (&["--gpus", "0"], 2), (&["--gpus", "2"], 0)] {
+        let job = daemon.submit(options, &["/bin/sh", "-c", script]);
+        let end = daemon.end(job);
+        let own: Vec<usize> = uuids
+            .iter()
+            .enumerate()
+            .filter(|(_, uuid)| {
+                end["devices"].as_array().is_some_and(|devices| devices.iter().any(|own| own == **uuid))
+            })
+            .map(|(at, _)| at)
+            .collect();
+        let log = daemon.ok(&["logs", &job.to_string()]);
+        let denied: Vec<usize> = log.lines().filter_map(|line| line.parse().ok()).collect();
+        assert_eq!(denied.len(), hidden, "{options:?}: {log}");
+        assert!(denied.iter().all(|gpu| !own.contains(gpu)), "{options:?}: {log}");
+    }
+}

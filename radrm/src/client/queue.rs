@@ -199,6 +199,10 @@ pub(super) fn node_text(node: &NodeRow) -> String {
     });
     let why = why.as_ref().map(|why| format!(" ({})", clean(why))).unwrap_or_default();
     let _ = writeln!(text, "{}{why}", held.join(", "));
+    let fences = [(node.gpu_fence.driver, "the driver"), (node.gpu_fence.files, "the kernel (device files)")];
+    let fences = fences.into_iter().filter_map(|(holds, name)| holds.then_some(name));
+    let fences: Vec<&str> = ["the shim"].into_iter().chain(fences).collect();
+    let _ = writeln!(text, "jobs are kept to their own GPUs by {}", fences.join(", "));
     let mut table = Table::new([
         left("GPU"),
         left("MODEL"),

@@ -261,6 +261,10 @@ impl<P: Programs> Effects for Recorder<P> {
         HostLimits::default()
     }
 
+    fn has_groups(&self) -> bool {
+        false
+    }
+
     fn start_dry_run(&mut self, job: u64, order: &dry_run::Order) -> Result<(), DaemonError> {
         if self.0.borrow().refuses_dry_runs {
             return Err(DaemonError::JobGone);
