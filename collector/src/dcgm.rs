@@ -41,7 +41,8 @@ impl DcgmSource {
 
 /// Why DCGM measures nothing.
 #[derive(Debug, Error)]
-pub(crate) enum DcgmError {
+#[allow(missing_docs, reason = "each variant states its sentence")]
+pub enum DcgmError {
     #[error("DCGM is not asked")]
     Off,
     #[error("there is no dcgmi")]
@@ -119,6 +120,53 @@ impl Dcgm {
         }
         self.has_said |= !readings.is_empty();
         (readings, ended.filter(|_| !self.has_said))
+    }
+}
+
+/// SM activity, SM occupancy and DRAM activity, parts of 1; `None`: not measured.
+pub type Activities = [Option<f64>; 3];
+
+/// DCGM for a monitor of all GPUs of a node.
+pub struct NodeDcgm {
+    dcgm: Dcgm,
+    uuids: Vec<String>,
+}
+
+impl NodeDcgm {
+    /// Starts the tool for GPUs, each by its number for the driver's tools and its UUID.
+    ///
+    /// # Errors
+    /// Why nothing is measured.
+    pub fn start(source: &DcgmSource, gpus: &[(u32, String)]) -> Result<Self, DcgmError> {
+        let index = |at: usize| GpuIndex(u8::try_from(at).unwrap_or(u8::MAX));
+        let numbers = gpus.iter().enumerate().map(|(at, (number, _))| (*number, index(at))).collect();
+        let dcgm = Dcgm::start(source, numbers, || Nanos(radrm_telemetry::monotonic_ns()))?;
+        Ok(Self { dcgm, uuids: gpus.iter().map(|(_, uuid)| uuid.clone()).collect() })
+    }
+
+    /// Means of what was measured since the last call, by UUID; those of which nothing was are left out.
+    ///
+    /// # Errors
+    /// The tool has ended before it measured anything: its own words.
+    pub fn read(&mut self) -> Result<Vec<(String, Activities)>, String> {
+        let (readings, ended) = self.dcgm.readings();
+        if let Some(why) = ended {
+            return Err(why);
+        }
+        let mean = |gpu: usize, part: fn(&Metered) -> Option<f64>| {
+            let own = readings.iter().filter(|reading| usize::from(reading.gpu.0) == gpu);
+            let values: Vec<f64> = own.filter_map(|reading| part(&reading.metered)).collect();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64 / 100.0)
+        };
+        let of = |gpu: usize| -> Activities {
+            [
+                mean(gpu, |all| all.sm_active),
+                mean(gpu, |all| all.sm_occupancy),
+                mean(gpu, |all| all.dram_active),
+            ]
+        };
+        let all = self.uuids.iter().enumerate().map(|(gpu, uuid)| (uuid.clone(), of(gpu)));
+        Ok(all.filter(|(_, activities)| activities[0].is_some()).collect())
     }
 }
 

@@ -61,7 +61,8 @@ pub(crate) struct Config {
     pub(crate) gpu_reserve_mib: u64,
     /// How `CUDA_VISIBLE_DEVICES` of jobs names GPUs.
     pub(crate) visible_devices: VisibleDevices,
-    /// What is recorded of jobs' kernel launches, as `radrm-run --kernels` takes it; `""` leaves it to the job.
+    /// What is recorded of jobs' kernel launches, as `radrm-run --kernels` takes it, unless a job has `RADRM_KERNELS`; `""`: no
+    /// more than counts.
     pub(crate) kernels: String,
     /// The log of all events and decisions of the scheduler; `""`: none.
     pub(crate) events: PathBuf,
@@ -156,7 +157,7 @@ impl Default for Config {
             host_memory: 0,
             gpu_reserve_mib: 0,
             visible_devices: VisibleDevices::default(),
-            kernels: String::new(),
+            kernels: "sample".to_owned(),
             events: PathBuf::new(),
             hooks: Hooks::default(),
             suspend: Suspend::default(),

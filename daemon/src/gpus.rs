@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use radrm_collector::{Activities, DcgmSource, NodeDcgm};
 use radrm_emulator_machine::{ENV_MACHINE, Machine, MachineSpec};
 use radrm_limits::audit;
 use radrm_limits::audit::judge::Expected;
@@ -150,7 +151,7 @@ fn inventory(source: &NvmlSource) -> Result<Inventory, NvmlError> {
 /// The part of a GPU's row that is known of every GPU, also of one that is lost and has no sample. `at`: its place in the
 /// list, for GPUs without a number.
 pub(crate) fn row(gpu: &Gpu, at: usize, sample: Option<&Sample>) -> GpuRow {
-    let part = |at: usize| Some(Permille::from_fraction(sample?.activity?[at]).0);
+    let part = |at: usize| Some(Permille::from_fraction(sample?.activity[at]?).0);
     GpuRow {
         index: gpu.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(u32::MAX)),
         uuid: gpu.uuid.clone(),
@@ -176,8 +177,8 @@ pub(crate) struct Sample {
     pub(crate) processes: Vec<(u32, u64)>,
     /// Per cent of the time in which any kernel ran.
     pub(crate) utilization: Option<u32>,
-    /// SM activity, SM occupancy and DRAM activity, as fractions.
-    pub(crate) activity: Option<[f64; 3]>,
+    /// SM activity, SM occupancy and DRAM activity.
+    pub(crate) activity: Activities,
     pub(crate) power_mw: Option<u32>,
     /// Since the driver was loaded, mJ.
     pub(crate) energy_mj: Option<u64>,
@@ -200,6 +201,8 @@ pub(crate) struct Poll {
     pub(crate) begun: Instant,
     /// Of those that answer; of none where only the losses were asked for.
     pub(crate) samples: Vec<Sample>,
+    /// Why DCGM does not measure GPUs that have no GPM.
+    pub(crate) unmetered: Option<String>,
     /// UUIDs of those that are gone: off the bus, or an instance that was taken away. One that merely does
     /// not answer is in neither list.
     pub(crate) lost: Vec<String>,
@@ -208,6 +211,8 @@ pub(crate) struct Poll {
 /// A GPU that is back is seen by an NVML that was opened after that; it is opened anew so often while one
 /// is lost, or while it cannot be opened at all.
 const REOPEN: Duration = Duration::from_secs(5);
+/// DCGM that could not be used is tried again after this.
+const DCGM_RETRY: Duration = Duration::from_secs(60);
 
 /// Polls all GPUs at intervals, until no receiver is left.
 pub(crate) fn watch(
@@ -262,8 +267,9 @@ fn poll_with(
 ) -> Option<()> {
     let opened = Instant::now();
     let mut monitors: HashMap<String, Monitor<'_>> = HashMap::new();
+    let mut meter = NodeMeter::new(nvml, gpus);
     loop {
-        let mut poll = Poll { begun: Instant::now(), samples: Vec::new(), lost: Vec::new() };
+        let mut poll = Poll { begun: Instant::now(), samples: Vec::new(), lost: Vec::new(), unmetered: None };
         for gpu in &gpus.list {
             match sample(nvml, &gpu.uuid, &mut monitors) {
                 Ok(sample) => poll.samples.push(sample),
@@ -271,6 +277,7 @@ fn poll_with(
                 Err(_) => {}
             }
         }
+        poll.unmetered = meter.add_to(&mut poll.samples);
         let lost = !poll.lost.is_empty();
         to.send(Message::Polled(poll)).ok()?;
         if let Some(gap) = audit
@@ -301,7 +308,57 @@ fn losses(nvml: &Nvml, gpus: &Gpus) -> Poll {
         asked.is_err_and(|error| error.means_lost())
     };
     let lost = gpus.list.iter().filter(gone).map(|gpu| gpu.uuid.clone()).collect();
-    Poll { begun, samples: Vec::new(), lost }
+    Poll { begun, samples: Vec::new(), lost, unmetered: None }
+}
+
+/// DCGM, for the GPUs that have no performance monitor of NVML's.
+struct NodeMeter {
+    gpus: Vec<(u32, String)>,
+    source: DcgmSource,
+    running: Option<NodeDcgm>,
+    /// Why it measures nothing, and since when.
+    failed: Option<(String, Instant)>,
+}
+
+impl NodeMeter {
+    fn new(nvml: &Nvml, gpus: &Gpus) -> Self {
+        let has_gpm = |uuid: &str| nvml.device(uuid).is_ok_and(|device| device.monitor().is_ok());
+        let unmetered = gpus.list.iter().filter(|gpu| !has_gpm(&gpu.uuid));
+        let unmetered = unmetered.filter_map(|gpu| Some((gpu.index?, gpu.uuid.clone()))).collect();
+        // The system's DCGM knows nothing of emulated GPUs.
+        let source = if gpus.emulated.is_some() { DcgmSource::Off } else { DcgmSource::System };
+        Self { gpus: unmetered, source, running: None, failed: None }
+    }
+
+    /// Adds what it measured; returns why it measures nothing.
+    fn add_to(&mut self, samples: &mut [Sample]) -> Option<String> {
+        if self.gpus.is_empty() || self.source == DcgmSource::Off {
+            return None;
+        }
+        let is_due = self.failed.as_ref().is_none_or(|(_, since)| since.elapsed() > DCGM_RETRY);
+        if self.running.is_none() && is_due {
+            match NodeDcgm::start(&self.source, &self.gpus) {
+                Ok(dcgm) => self.running = Some(dcgm),
+                Err(why) => self.failed = Some((why.to_string(), Instant::now())),
+            }
+        }
+        match self.running.as_mut().map(NodeDcgm::read) {
+            Some(Ok(measured)) => {
+                self.failed = None;
+                for (uuid, activity) in measured {
+                    if let Some(sample) = samples.iter_mut().find(|sample| sample.uuid == uuid) {
+                        sample.activity = activity;
+                    }
+                }
+            }
+            Some(Err(why)) => {
+                self.failed = Some((why, Instant::now()));
+                self.running = None;
+            }
+            None => {}
+        }
+        self.failed.as_ref().map(|(why, _)| why.clone())
+    }
 }
 
 fn sample<'a>(
@@ -317,9 +374,9 @@ fn sample<'a>(
         monitors.insert(uuid.to_owned(), monitor);
     }
     let metrics = monitors.get_mut(uuid).and_then(|monitor| monitor.read(&device).ok().flatten());
-    let activity = metrics.and_then(|metrics| {
-        let parts = [metrics.sm_active?, metrics.sm_occupancy?, metrics.dram_active?];
-        Some(parts.map(|percent| percent / 100.0))
+    let activity = metrics.map_or([None; 3], |metrics| {
+        let parts = [metrics.sm_active, metrics.sm_occupancy, metrics.dram_active];
+        parts.map(|percent| percent.map(|percent| percent / 100.0))
     });
     let processes = device.processes().unwrap_or_default();
     Ok(Sample {

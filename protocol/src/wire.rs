@@ -337,6 +337,9 @@ pub struct NodeRow {
     /// What keeps jobs from other GPUs than theirs, beside the shim.
     #[serde(default)]
     pub gpu_fence: GpuFence,
+    /// Why DCGM does not measure GPUs that have no GPM.
+    #[serde(default)]
+    pub unmetered: Option<String>,
     /// Processes that take GPU memory past the shim.
     pub audit: Vec<String>,
     /// What the daemon cannot do at the moment.

@@ -6,7 +6,7 @@ use radrm_base::HostUse;
 use serde::{Deserialize, Serialize};
 
 use crate::interference::Activity;
-use crate::units::{Bytes, Permille};
+use crate::units::{Bytes, Millis, Permille};
 
 /// A device: a GPU or a MIG instance, by a number that the caller gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -53,17 +53,45 @@ pub struct Device {
     pub shared: bool,
 }
 
-/// What a monitor saw of a device: means over its window, except for memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What a monitor saw of a device: means over its window, except for memory. Activities are `None` where nothing measures
+/// them: a utilisation, which counts the time in which any kernel ran, is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// Memory in use by anybody, now.
     pub used: Bytes,
     /// SM activity.
-    pub smact: Permille,
+    pub smact: Option<Permille>,
+    /// The highest sample of SM activity in the window.
+    #[serde(default)]
+    pub peak: Option<Permille>,
+    /// How long the device has been observed since its jobs changed, no longer than the window.
+    #[serde(default = "whole_window")]
+    pub window: Millis,
     /// SM occupancy.
-    pub smocc: Permille,
+    pub smocc: Option<Permille>,
     /// DRAM activity.
-    pub drama: Permille,
+    pub drama: Option<Permille>,
+}
+
+/// Logs without it have means over whole windows.
+fn whole_window() -> Millis {
+    Millis::MAX
+}
+
+/// An idle device.
+impl Default for Observation {
+    fn default() -> Self {
+        let idle = Some(Permille::ZERO);
+        Self { used: Bytes::ZERO, smact: idle, peak: idle, window: whole_window(), smocc: idle, drama: idle }
+    }
+}
+
+impl Observation {
+    /// A device of which nothing but its memory is measured.
+    #[must_use]
+    pub const fn unmeasured(used: Bytes) -> Self {
+        Self { used, smact: None, peak: None, window: Millis::ZERO, smocc: None, drama: None }
+    }
 }
 
 /// What a monitor saw of one job on one of its devices.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use radrm_base::HostUse;
 
-use crate::device::{Device, DeviceId};
+use crate::device::{Device, DeviceId, Observation};
 use crate::host::HostEffect;
 use crate::interference::{Activity, Companies, Predictor, Program, Resident as Neighbour};
 use crate::job::{HostNeed, JobId};
 use crate::policy::{Candidate, Company, DeviceUse, Fit, Progress};
 use crate::reason::Wait;
-use crate::settings::{Memory, Settings};
+use crate::settings::{Hot, Memory, Preconditions, Settings};
 use crate::units::{Bytes, Millis, Permille};
 
 /// A job on a device.
@@ -46,7 +46,7 @@ pub(crate) struct Dev {
     /// MIG instances it is divided into.
     pub(crate) instances: u32,
     pub(crate) residents: Vec<Resident>,
-    pub(crate) seen: crate::device::Observation,
+    pub(crate) seen: Observation,
     /// Memory that unmanaged processes use.
     pub(crate) foreign: Bytes,
     /// It takes no other job before this.
@@ -214,13 +214,35 @@ pub(crate) fn admits(
             return Err(Wait::Memory { need, free });
         }
     }
-    if let Some(limit) = conditions.smact
-        && dev.seen.smact > limit
-        && conditions.hot.is_none_or(|hot| dev.seen.smocc >= hot.smocc || dev.seen.drama >= hot.drama)
-    {
-        return Err(Wait::Busy { smact: dev.seen.smact, limit });
+    match conditions.smact {
+        // What was seen is of the time before.
+        Some(_) if dev.residents.iter().any(|resident| resident.launching) => Err(Wait::Settling),
+        Some(limit) => is_calm(conditions, &dev.seen, limit).map(|()| progress),
+        None => Ok(progress),
     }
-    Ok(progress)
+}
+
+/// The part of a window without which nothing is known of a device.
+const LEAST_PART: u64 = 9;
+
+/// Whether a device with jobs is calm enough for another one: by the mean of its window, and before that is over by its
+/// highest sample.
+fn is_calm(conditions: &Preconditions, seen: &Observation, limit: Permille) -> Result<(), Wait> {
+    let Some(mean) = seen.smact else { return Err(Wait::Unmeasured) };
+    if seen.window.0 < conditions.window.0 / LEAST_PART {
+        return Err(Wait::Settling);
+    }
+    let decisive = match seen.window < conditions.window {
+        true => seen.peak.unwrap_or(mean).max(mean),
+        false => mean,
+    };
+    // What is not measured does not make a busy device a cool one.
+    let reaches = |part: Option<Permille>, hot: Permille| part.is_none_or(|part| part >= hot);
+    let is_hot = |hot: Hot| reaches(seen.smocc, hot.smocc) || reaches(seen.drama, hot.drama);
+    match decisive > limit && conditions.hot.is_none_or(is_hot) {
+        true => Err(Wait::Busy { smact: decisive, limit }),
+        false => Ok(()),
+    }
 }
 
 /// How good a place is that would do. `turn` is the device's distance from the one whose turn it is.
@@ -239,7 +261,12 @@ pub(crate) fn rank(
     let candidate = Candidate {
         id: i64::from(dev.spec.id.0),
         jobs: dev.residents.len(),
-        smact: dev.seen.smact,
+        // What a monitor saw last of a device without jobs was of jobs that have left.
+        smact: if dev.residents.is_empty() {
+            dev.seen.smact.or(Some(Permille::ZERO))
+        } else {
+            dev.seen.smact
+        },
         free,
         left: free.minus(ask.claim.unwrap_or(Bytes::ZERO)),
         progress,

@@ -211,6 +211,8 @@ pub enum Score {
         /// How much.
         smact: Permille,
     },
+    /// SM activity there is not measured.
+    Unmeasured,
     /// Predicted progress.
     Progress {
         /// What the devices would get done more per second, in thousandths of a lone job.
@@ -311,6 +313,8 @@ pub enum Wait {
         /// Allowed.
         limit: Permille,
     },
+    /// The precondition is on SM activity, and nothing measures that of devices that would do.
+    Unmeasured,
     /// Shares declared on devices leave too little.
     Share {
         /// Asked for.

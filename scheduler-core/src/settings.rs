@@ -27,6 +27,9 @@ pub enum Memory {
 pub struct Preconditions {
     /// Its SM activity is at or under this.
     pub smact: Option<Permille>,
+    /// That is the mean over this time of samples; until a device was observed so long with the jobs that it has, its highest
+    /// sample decides.
+    pub window: Millis,
     /// With this, a device over `smact` still takes jobs unless its SM occupancy or its DRAM
     /// activity is also at or over these.
     pub hot: Option<Hot>,
@@ -53,6 +56,7 @@ impl Default for Preconditions {
     fn default() -> Self {
         Self {
             smact: None,
+            window: Millis::from_secs(90),
             hot: None,
             min_free: Bytes::from_gib(5),
             margin: Bytes::ZERO,
@@ -357,6 +361,7 @@ impl Settings {
             memory: Memory::Observed,
             preconditions: Preconditions {
                 smact: Some(Permille(800)),
+                window: Millis::from_secs(90),
                 hot: None,
                 min_free: Bytes::from_gib(5),
                 margin: Bytes::from_gib(2),

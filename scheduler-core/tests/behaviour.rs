@@ -32,7 +32,7 @@ fn utilisation_policies_follow_what_the_monitor_sees() {
     for (policy, expected) in [(Policy::Lug, 2), (Policy::Mug, 1)] {
         let mut node = Node::new(3, Settings { memory: Memory::Observed, ..with(policy) });
         for (device, smact) in [(0, 300), (1, 700), (2, 100)] {
-            let seen = Observation { smact: Permille(smact), ..Observation::default() };
+            let seen = Observation { smact: Some(Permille(smact)), ..Observation::default() };
             node.step(Event::DeviceObserved { device: DeviceId(device), seen });
         }
         assert_eq!(started(&node.run(gib(1, 1)), 1).unwrap().1, [expected], "{policy}");
@@ -49,7 +49,7 @@ fn a_busy_device_takes_no_more_jobs_unless_it_is_not_hot() {
         let (smact, smocc) = (Permille(900), Permille(smocc));
         node.step(Event::DeviceObserved {
             device: DeviceId(0),
-            seen: Observation { smact, smocc, ..Observation::default() },
+            seen: Observation { smact: Some(smact), smocc: Some(smocc), ..Observation::default() },
         });
         started(&node.submit(gib(2, 5)), 2).is_some()
     };

@@ -540,7 +540,8 @@ impl World {
             21 => {
                 let used = if self.faults { Bytes::from_gib(self.rng.below(41)) } else { Bytes::ZERO };
                 let smact = Permille(self.rng.below(1000) as u32);
-                let seen = Observation { used, smact, smocc: smact, drama: smact };
+                let smact = Some(smact);
+                let seen = Observation { used, smact, smocc: smact, drama: smact, ..Observation::default() };
                 let device = DeviceId(self.rng.below(9) as u32);
                 self.step(Event::DeviceObserved { device, seen })
             }

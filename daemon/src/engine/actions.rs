@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use radrm_scheduler_core::{Action, Event, JobId, Millis, Outcome, Reason, Signal, Verdict};
+use radrm_scheduler_core::{
+    Action, Bytes, Event, JobId, Millis, Observation, Outcome, Reason, Signal, Verdict,
+};
 
 use super::effects::Owner;
 use super::{Committed, Effect, Engine, Live, arrays, epilog, loaders};
@@ -224,7 +226,7 @@ impl Engine {
         if entry.spec.fixed_shapes || self.config.estimator.mark_steps {
             argv.push("--mark-steps".to_owned());
         }
-        if !self.config.kernels.is_empty() {
+        if !self.config.kernels.is_empty() && !times_launches {
             argv.extend(["--kernels".to_owned(), self.config.kernels.clone()]);
         } else if entry.spec.target.latency.is_some() && !times_launches {
             // What is observed of a program that marks no steps.
@@ -346,6 +348,14 @@ impl Engine {
         }
         self.touch(job);
         self.step(Event::Started { job: JobId(job), attempt });
+        // What was measured of its GPUs is of the time before it was there.
+        for uuid in self.jobs.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default() {
+            let used = self.node.samples.iter().find(|sample| sample.uuid == uuid).map(|sample| sample.used);
+            if let (Some(device), Some(used)) = (self.node.device(&uuid), used) {
+                let seen = Observation::unmeasured(Bytes(used));
+                self.step(Event::DeviceObserved { device, seen });
+            }
+        }
     }
 }
 

@@ -165,7 +165,15 @@ impl Engine {
         self.report_unknown();
         self.count_loads(&poll.samples);
         self.node.polled = Some(poll.begun);
-        for (device, seen) in self.node.observe(poll.samples) {
+        self.node.unmetered = poll.unmetered;
+        let mut samples = poll.samples;
+        self.by_launches(&mut samples);
+        let mut jobs: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for entry in self.jobs.on_gpus() {
+            entry.devices.iter().for_each(|uuid| jobs.entry(uuid.clone()).or_default().push(entry.id));
+        }
+        let window = self.config.scheduler.preconditions.window;
+        for (device, seen) in self.node.observe(samples, &jobs, Duration::from_millis(window.0)) {
             self.step(Event::DeviceObserved { device, seen });
         }
     }

@@ -73,10 +73,33 @@ impl Engine {
             let Some(live) = self.jobs.live.get_mut(&job) else { continue };
             for uuid in &entry.devices {
                 let sample = samples.iter().find(|sample| sample.uuid == *uuid);
-                if let Some(parts) = sample.and_then(|sample| sample.activity) {
-                    live.observed.loads.entry(uuid.clone()).or_default().count(now, parts);
+                if let Some([Some(smact), Some(smocc), Some(drama)]) = sample.map(|sample| sample.activity) {
+                    live.observed.loads.entry(uuid.clone()).or_default().count(now, [smact, smocc, drama]);
                 }
             }
+        }
+    }
+
+    /// What the jobs on each GPU do to it by their timed launches, for GPUs that nothing else measures: the sum of what each
+    /// was seen to do alone. `None` parts where that is not known of all of them, or others use the GPU too.
+    pub(super) fn by_launches(&self, samples: &mut [Sample]) {
+        let on_gpus = self.jobs.on_gpus();
+        for sample in samples.iter_mut().filter(|sample| sample.activity[0].is_none()) {
+            let jobs: Vec<&&Entry> =
+                on_gpus.iter().filter(|entry| entry.devices.contains(&sample.uuid)).collect();
+            let is_shared = self.node.unmanaged.iter().any(|found| found.gpu == sample.uuid);
+            if jobs.is_empty() || is_shared {
+                continue;
+            }
+            let measured = |entry: &&&Entry| {
+                let load = self.jobs.live.get(&entry.id)?.observed.loads.get(&sample.uuid)?;
+                let (smact, smocc, drama) = load.measured()?;
+                Some([Some(smact), Some(smocc), drama])
+            };
+            let all: Option<Vec<[Option<f64>; 3]>> = jobs.iter().map(measured).collect();
+            let Some(all) = all else { continue };
+            let sum = |at: usize| all.iter().map(|parts| parts[at]).sum::<Option<f64>>();
+            sample.activity = [0, 1, 2].map(|at| sum(at).map(|sum| sum.min(1.0)));
         }
     }
 

@@ -4,11 +4,12 @@
 //! GPUs counts only once a poll of the GPUs that began later says that they are there: then it is the job's own, else
 //! it is the GPU's and the job goes back to the queue.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use radrm_scheduler_core::{Bytes, Device, DeviceId, NodeId, Observation, Permille};
+use radrm_collector::Activities;
+use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId, Observation, Permille};
 
 use super::jobs::Over;
 use crate::gpus::{Gpus, Poll, Sample, Unmanaged};
@@ -53,8 +54,54 @@ pub(super) struct NodeMonitor {
     energy: BTreeMap<String, u64>,
     /// Processes without the shim.
     pub(super) unmanaged: Vec<Unmanaged>,
+    /// Why DCGM does not measure GPUs that have no GPM.
+    pub(super) unmetered: Option<String>,
+    /// SM activity of each GPU of late.
+    windows: BTreeMap<String, Window>,
     /// Asks for a poll.
     ask: Sender<()>,
+}
+
+/// Samples of a GPU's activity since its jobs changed, or of the last window.
+#[derive(Debug, Default)]
+struct Window {
+    jobs: Vec<u64>,
+    begun: Option<Instant>,
+    samples: VecDeque<(Instant, Activities)>,
+}
+
+impl Window {
+    /// Adds a sample; returns what is seen over the window.
+    fn observe(&mut self, sample: &Sample, now: Instant, jobs: &[u64], window: Duration) -> Observation {
+        let used = Bytes(sample.used);
+        if self.jobs != jobs || sample.activity[0].is_none() {
+            self.jobs = jobs.to_vec();
+            self.samples.clear();
+            self.begun = None;
+        }
+        if sample.activity[0].is_none() {
+            return Observation::unmeasured(used);
+        }
+        let begun = *self.begun.get_or_insert(now);
+        self.samples.push_back((now, sample.activity));
+        while self.samples.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > window) {
+            self.samples.pop_front();
+        }
+        let values = |at: usize| self.samples.iter().filter_map(move |(_, parts)| parts[at]);
+        let mean = |at: usize| {
+            let (sum, count) = values(at).fold((0.0, 0_u32), |(sum, count), part| (sum + part, count + 1));
+            (count > 0).then(|| Permille::from_fraction(sum / f64::from(count)))
+        };
+        let span = now.saturating_duration_since(begun).min(window);
+        Observation {
+            used,
+            smact: mean(0),
+            peak: values(0).reduce(f64::max).map(Permille::from_fraction),
+            window: Millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)),
+            smocc: mean(1),
+            drama: mean(2),
+        }
+    }
 }
 
 impl Doubtful {
@@ -79,6 +126,8 @@ impl NodeMonitor {
             watched: BTreeMap::new(),
             energy: BTreeMap::new(),
             unmanaged: Vec::new(),
+            unmetered: None,
+            windows: BTreeMap::new(),
             ask,
         }
     }
@@ -161,21 +210,21 @@ impl NodeMonitor {
         changes
     }
 
-    /// What a poll says of each GPU. The figures are added to those of the statistics.
-    pub(super) fn observe(&mut self, samples: Vec<Sample>) -> Vec<(DeviceId, Observation)> {
+    /// What polls say of each GPU over a window. `jobs`: those on each, by UUID; a window begins anew when they change. The
+    /// figures are added to those of the statistics.
+    pub(super) fn observe(
+        &mut self,
+        samples: Vec<Sample>,
+        jobs: &BTreeMap<String, Vec<u64>>,
+        window: Duration,
+    ) -> Vec<(DeviceId, Observation)> {
+        let now = self.polled.unwrap_or_else(Instant::now);
         let mut seen = Vec::new();
         for sample in &samples {
             let Some(device) = self.device(&sample.uuid) else { continue };
-            let part = |at: usize| sample.activity.map(|parts| Permille::from_fraction(parts[at]));
-            // Without performance counters the time in which any kernel ran is the nearest there is.
-            let busy = sample.utilization.map(Permille::from_percent).unwrap_or_default();
-            let observation = Observation {
-                used: Bytes(sample.used),
-                smact: part(0).unwrap_or(busy),
-                smocc: part(1).unwrap_or_default(),
-                drama: part(2).unwrap_or_default(),
-            };
-            seen.push((device, observation));
+            let own = jobs.get(&sample.uuid).map_or(&[][..], Vec::as_slice);
+            let of_gpu = self.windows.entry(sample.uuid.clone()).or_default();
+            seen.push((device, of_gpu.observe(sample, now, own, window)));
             self.add(sample);
         }
         self.samples = samples;
@@ -190,8 +239,8 @@ impl NodeMonitor {
             // Their kernels take modelled time, which is not the time between two polls.
             return;
         }
-        if let Some(parts) = sample.activity {
-            figures.smact += parts[0];
+        if let Some(smact) = sample.activity[0] {
+            figures.smact += smact;
             figures.smact_samples += 1;
         }
         if let Some(power) = sample.power_mw {
@@ -279,6 +328,7 @@ mod tests {
         Poll {
             begun,
             samples: there.iter().map(|uuid| sample(uuid)).collect(),
+            unmetered: None,
             lost: lost.iter().map(|uuid| (*uuid).to_owned()).collect(),
         }
     }
@@ -331,15 +381,42 @@ mod tests {
     }
 
     #[test]
+    fn a_utilisation_is_no_sm_activity() {
+        let (mut monitor, _asked) = monitor(vec![gpu("A", Some(0))]);
+        let busy = Sample { utilization: Some(98), ..sample("A") };
+        let seen = monitor.observe(vec![busy], &BTreeMap::new(), Duration::from_secs(90));
+        assert_eq!(seen, [(DeviceId(0), Observation::unmeasured(Bytes(GIB)))]);
+    }
+
+    #[test]
+    fn a_window_has_mean_and_peak_and_begins_anew_with_other_jobs() {
+        let (mut window, begin) = (Window::default(), Instant::now());
+        let at = |window: &mut Window, second: u64, smact: f64, jobs: &[u64]| {
+            let sample = Sample { activity: [Some(smact), None, Some(0.1)], ..sample("A") };
+            let seen =
+                window.observe(&sample, begin + Duration::from_secs(second), jobs, Duration::from_secs(90));
+            (seen.smact.map(|part| part.0), seen.peak.map(|part| part.0), seen.window.0 / 1000)
+        };
+        for second in 0..200 {
+            at(&mut window, second, 0.9, &[1, 2]);
+        }
+        assert_eq!(at(&mut window, 200, 0.0, &[1, 2]), (Some(890), Some(900), 90), "one odd sample");
+        assert_eq!(at(&mut window, 201, 0.2, &[2]), (Some(200), Some(200), 0));
+        assert_eq!(at(&mut window, 202, 0.4, &[2]), (Some(300), Some(400), 1));
+    }
+
+    #[test]
     fn emulated_gpus_have_no_activity_over_time() {
         let (mut monitor, _asked) = monitor(vec![gpu("A", Some(0))]);
-        let busy = || Sample { activity: Some([0.5, 0.4, 0.3]), ..sample("A") };
-        let seen = monitor.observe(vec![busy(), sample("unknown")]);
+        let busy = || Sample { activity: [Some(0.5), Some(0.4), Some(0.3)], ..sample("A") };
+        let observe =
+            |monitor: &mut NodeMonitor, samples| monitor.observe(samples, &BTreeMap::new(), Duration::ZERO);
+        let seen = observe(&mut monitor, vec![busy(), sample("unknown")]);
         assert_eq!(seen.len(), 1);
-        assert_eq!((seen[0].1.smact, seen[0].1.used), (Permille(500), Bytes(GIB)));
+        assert_eq!((seen[0].1.smact, seen[0].1.used), (Some(Permille(500)), Bytes(GIB)));
         assert_eq!(monitor.take_figures()["A"].smact_samples, 1);
         monitor.gpus.emulated = Some("1xG".into());
-        let _ = monitor.observe(vec![busy()]);
+        let _ = observe(&mut monitor, vec![busy()]);
         let figures = monitor.take_figures();
         assert_eq!((figures["A"].samples, figures["A"].smact_samples), (1, 0));
         assert!(monitor.take_figures().is_empty(), "taken once");

@@ -15,7 +15,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Node, NodeId, Outcome, UserId, UserLimits};
+use radrm_scheduler_core::{
+    Bytes, Event, Job, JobId, Millis, Node, NodeId, Observation, Outcome, UserId, UserLimits,
+};
 
 use super::jobs::Seen;
 use super::{Engine, Live, needs};
@@ -153,9 +155,12 @@ impl Engine {
             bytes => bytes,
         };
         let node = Node { id: NodeId(0), cpu_milli: cpus * 1000, memory: Bytes(memory) };
-        let devices = self.node.descriptions().into_iter().map(|device| Event::DeviceAdded { device });
-        for event in [Event::NodeAdded { node }].into_iter().chain(devices) {
-            self.step(event);
+        self.step(Event::NodeAdded { node });
+        for device in self.node.descriptions() {
+            let id = device.id;
+            self.step(Event::DeviceAdded { device });
+            // Until the first poll shows more.
+            self.step(Event::DeviceObserved { device: id, seen: Observation::unmeasured(Bytes::ZERO) });
         }
         self.set_user_limits();
         // Until an administrator takes it back, whatever becomes of the daemon.

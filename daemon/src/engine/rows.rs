@@ -246,6 +246,7 @@ impl Engine {
                     files: has_groups && !gpus.files.is_empty(),
                 }
             },
+            unmetered: self.node.unmetered.clone(),
             host_limits: self.effects.host_limits(),
             audit: audit.map(|found| found.words.clone()).collect(),
             issues: self.health.issues().chain(&self.node.gpus.trouble).cloned().collect(),

@@ -19,6 +19,7 @@ mod kills;
 mod known;
 mod live_trace;
 mod load;
+mod metric;
 mod mps;
 mod one_need;
 mod own_gpus;

@@ -211,15 +211,13 @@ pub(super) fn node_text(node: &NodeRow) -> String {
         right("RESERVED"),
         right("UNMANAGED"),
         right("SMACT"),
+        right("UTIL"),
         left("STATE"),
         left("JOBS"),
     ]);
     for gpu in &node.gpus {
-        let busy = match (gpu.smact, gpu.utilization) {
-            (Some(parts), _) => format!("{}%", parts / 10),
-            (None, Some(percent)) => format!("{percent}%*"),
-            _ => "-".to_owned(),
-        };
+        let percent = |part: Option<f64>| part.map_or("-".to_owned(), |part| format!("{part}%"));
+        let smact = percent(gpu.smact.map(|parts| f64::from(parts) / 10.0));
         let state = match gpu {
             gpu if gpu.lost => "gone".to_owned(),
             gpu if gpu.drained => "drained".to_owned(),
@@ -237,14 +235,19 @@ pub(super) fn node_text(node: &NodeRow) -> String {
             bytes(gpu.used),
             bytes(gpu.reserved),
             bytes(gpu.foreign),
-            busy,
+            smact,
+            percent(gpu.utilization.map(f64::from)),
             state,
             format!("{}{others}", jobs.join(" ")),
         ]);
     }
     text.push_str(&table.to_string());
-    if node.gpus.iter().any(|gpu| gpu.smact.is_none() && gpu.utilization.is_some()) {
-        text.push_str("* no SM activity is reported: the part of the time in which any kernel ran\n");
+    if let Some(why) = &node.unmetered {
+        let _ = writeln!(
+            text,
+            "GPUs without GPM are measured by timed launches of jobs only, as DCGM does not: {}",
+            fit(why, 200)
+        );
     }
     for sentence in node.issues.iter().chain(&node.audit) {
         text.push_str(&format!("! {}\n", fit(sentence, 400)));

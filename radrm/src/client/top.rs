@@ -133,10 +133,9 @@ fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String 
     text.lines().map(|line| format!("{}\n", fit(line, wide))).collect()
 }
 
-/// SM activity, or the nearest there is.
+/// SM activity. A utilisation is none.
 fn busy(gpu: &GpuRow) -> Option<f64> {
-    let busy = gpu.smact.map(|parts| f64::from(parts) / 1000.0);
-    busy.or(gpu.utilization.map(|percent| f64::from(percent) / 100.0))
+    gpu.smact.map(|parts| f64::from(parts) / 1000.0)
 }
 
 /// Jobs on a GPU, by number where they may be seen.
@@ -208,8 +207,8 @@ mod tests {
         assert_eq!(memory_bar(&GpuRow::default(), 4), "[    ]");
         assert_eq!(plain_bar(0.5, 4), "[██  ]");
         let mut seen = Past::default();
-        for percent in [0, 100, 50] {
-            let gpu = GpuRow { utilization: Some(percent), ..GpuRow::default() };
+        for permille in [0, 1000, 500] {
+            let gpu = GpuRow { smact: Some(permille), ..GpuRow::default() };
             seen.add(&NodeRow { gpus: vec![gpu], ..NodeRow::default() });
         }
         assert_eq!((seen.line("", 8), seen.line("", 2)), ("▁█▅".into(), "█▅".into()));

@@ -1,14 +1,15 @@
 //! `lug`: least utilised GPU first. Among equally busy devices, which idle ones are, the one with fewer jobs.
 
 use super::{Candidate, DecidedBy, Fit, Rules};
-use crate::reason::Score;
 
 pub(super) struct Lug;
 
 impl Rules for Lug {
     fn rank(&self, place: &Candidate) -> Fit {
         let jobs = i64::try_from(place.jobs).unwrap_or(0);
-        Fit { rank: (i64::from(place.smact.0), jobs, place.id), score: Score::Busy { smact: place.smact } }
+        // One that is not measured may be the busiest.
+        let activity = place.smact.map_or(i64::MAX, |smact| i64::from(smact.0));
+        Fit { rank: (activity, jobs, place.id), score: place.activity() }
     }
 
     fn decided_by(&self) -> DecidedBy {

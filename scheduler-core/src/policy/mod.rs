@@ -110,8 +110,8 @@ pub(crate) struct Candidate {
     pub(crate) id: i64,
     /// Jobs that it has.
     pub(crate) jobs: usize,
-    /// Its SM activity as the monitor sees it.
-    pub(crate) smact: Permille,
+    /// Its SM activity as the monitor sees it; `None`: nothing measures it.
+    pub(crate) smact: Option<Permille>,
     /// Its free memory, by the way in which memory is known.
     pub(crate) free: Bytes,
     /// What the job would leave of that.
@@ -129,6 +129,11 @@ impl Candidate {
     fn by_gain(&self) -> Fit {
         let score = if self.jobs == 0 { Score::Idle } else { self.progress.score() };
         Fit { rank: (-i64::from(self.progress.gain), self.id, 0), score }
+    }
+
+    /// The SM activity there, as a reason.
+    fn activity(&self) -> Score {
+        self.smact.map_or(Score::Unmeasured, |smact| Score::Busy { smact })
     }
 
     /// The device with most SM activity left beside its jobs: the gain is what is left, in thousandths.

@@ -91,6 +91,7 @@ impl fmt::Display for Score {
             Self::Left { bytes } => write!(f, "{bytes} stay free"),
             Self::Free { bytes } => write!(f, "{bytes} are free"),
             Self::Busy { smact } => write!(f, "{smact} SM activity there"),
+            Self::Unmeasured => f.write_str("SM activity there is not measured"),
             Self::Progress { gain, speed, slowest } => write!(
                 f,
                 "adds {gain} of a GPU's work; predicted speed {speed}, the slowest neighbour's {slowest}"
@@ -146,6 +147,10 @@ impl fmt::Display for Wait {
             Self::Busy { smact, limit } => {
                 write!(f, "the least busy device has {smact} SM activity, and {limit} are allowed")
             }
+            Self::Unmeasured => f.write_str(
+                "preconditions.smact needs the SM activity of devices with jobs, and it is not measured: by GPM, DCGM or \
+                 timed launches",
+            ),
             Self::Share { need, left } => {
                 write!(f, "asks for {need} of a device, and at most {left} are left")
             }

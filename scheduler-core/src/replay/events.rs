@@ -155,7 +155,8 @@ mod tests {
             reason: Reason::MoreImportant { job: id(9) },
             slot_over: true,
         };
-        let seen = Observation { used: Bytes::from_gib(7), smact: Permille(500), ..Observation::default() };
+        let seen =
+            Observation { used: Bytes::from_gib(7), smact: Some(Permille(500)), ..Observation::default() };
         let of_sharer = Activity { smact: Permille(700), smocc: Permille(300), drama: Permille(200) };
         let activity = Some(of_sharer);
         let host_use = Some(HostUse { cpu_milli: 1500, threads: 2, resident: Bytes::from_gib(1) });

@@ -163,11 +163,19 @@ impl State {
             // Where needs are not added up, what is beyond them says nothing of unmanaged processes.
             foreign = foreign.min(dev.foreign);
         }
+        let fell = |now: Option<Permille>, before: Option<Permille>| {
+            now.is_some() && before.is_none_or(|before| now < Some(before))
+        };
+        let window = self.settings.preconditions.window;
         let better = foreign < dev.foreign
             || (self.settings.memory == Memory::Observed && seen.used < before.used)
-            || seen.smact < before.smact
-            || seen.smocc < before.smocc
-            || seen.drama < before.drama;
+            || (self.settings.preconditions.smact.is_some()
+                && before.window < window
+                && seen.window > before.window)
+            || fell(seen.smact, before.smact)
+            || fell(seen.peak, before.peak)
+            || fell(seen.smocc, before.smocc)
+            || fell(seen.drama, before.drama);
         dev.foreign = foreign;
         if better {
             self.changed(at);

@@ -4,7 +4,7 @@ use radrm_base::HostUse;
 
 use super::{State, Timer};
 use crate::action::{Action, Decision, Signal, Verdict};
-use crate::device::DeviceId;
+use crate::device::{DeviceId, Observation};
 use crate::job::{Job, JobId, SuspendRefusal};
 use crate::leaving::{After, Leaving};
 use crate::outcome::{Evidence, Outcome};
@@ -168,8 +168,7 @@ impl State {
             self.devices[at].residents.retain(|resident| resident.job != id);
             if self.devices[at].residents.is_empty() {
                 // What the monitor saw was this job; the next poll shows the rest.
-                self.devices[at].seen.smact = crate::units::Permille::ZERO;
-                self.devices[at].seen.used = Bytes::ZERO;
+                self.devices[at].seen = Observation::default();
             }
             self.changed(at);
         }

@@ -476,6 +476,7 @@ fn closer(a: Wait, b: Wait) -> Wait {
         Wait::Slowdown { gain } => (7, i128::from(gain.0)),
         Wait::Protected { low, .. } => (7, i128::from(low.0)),
         Wait::Busy { smact, .. } => (6, -i128::from(smact.0)),
+        Wait::Unmeasured => (6, i128::MIN),
         Wait::Settling => (5, 0),
         Wait::Memory { free, .. } => (4, i128::from(free.0)),
         Wait::Share { left, .. } => (3, i128::from(left.0)),

@@ -74,13 +74,14 @@ impl State {
             .max_by_key(|record| record.importance());
         let least = running.iter().min_by_key(|record| record.importance());
         let Some(least) = least else { return };
-        let busy = settings.smact.filter(|limit| dev.seen.smact > *limit);
+        let busy =
+            settings.smact.and_then(|limit| Some((limit, dev.seen.smact.filter(|smact| *smact > limit)?)));
         let reason = match (suffers, busy) {
             (Some(record), _) if record.job.priority > least.job.priority => {
                 let speed = record.speed.unwrap_or(Permille::WHOLE);
                 Some(Reason::SlowsNeighbour { job: record.job.id, speed })
             }
-            (_, Some(limit)) => Some(Reason::TooBusy { device: dev.spec.id, smact: dev.seen.smact, limit }),
+            (_, Some((limit, smact))) => Some(Reason::TooBusy { device: dev.spec.id, smact, limit }),
             _ => None,
         };
         let all: Vec<JobId> = running.iter().map(|record| record.job.id).collect();

@@ -27,7 +27,9 @@ impl Sim<'_> {
                 std::mem::take(&mut gpu.window).map(|sum| sum / window)
             };
             let [smact, smocc, drama] = mean.map(Permille::from_fraction);
-            gpu.observed = Observation { used: gpu.used, smact, smocc, drama };
+            // A mean over the whole window of the published monitor.
+            let [smact, smocc, drama] = [smact, smocc, drama].map(Some);
+            gpu.observed = Observation { used: gpu.used, smact, smocc, drama, ..Observation::default() };
             self.report_device(at);
         }
     }
