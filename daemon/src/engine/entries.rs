@@ -1,9 +1,16 @@
 //! The jobs that are not over, and what those of each user take on disk.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 
+use radrm_collector::dataset::ProgramKey;
+use radrm_protocol::spec::Spec;
+
 use crate::store::Entry;
+
+/// Jobs of one program of a user that are resolved alike, by what their needs follow from.
+type Alike = BTreeMap<u64, BTreeSet<u64>>;
 
 /// By number.
 #[derive(Debug, Default)]
@@ -11,6 +18,21 @@ pub(super) struct Entries {
     all: BTreeMap<u64, Entry>,
     /// Jobs of each user, and their bytes on disk.
     users: HashMap<u32, (u32, u64)>,
+    /// Jobs by user and program.
+    programs: HashMap<(u32, String), Alike>,
+    /// Where each job stands there.
+    places: HashMap<u64, ((u32, String), u64)>,
+}
+
+/// What the needs of a job follow from, beside the runs of its program, and those that it has.
+fn place(entry: &Entry) -> ((u32, String), u64) {
+    let key = super::needs::program(&entry.spec).as_str().to_owned();
+    // Jobs of an array differ in their place only.
+    let spec = Spec { task: None, array: None, name: String::new(), ..entry.spec.clone() };
+    let mut hasher = DefaultHasher::new();
+    let texts = [serde_json::to_string(&spec), serde_json::to_string(&entry.needs)];
+    texts.into_iter().for_each(|text| text.unwrap_or_default().hash(&mut hasher));
+    ((entry.uid, key), hasher.finish())
 }
 
 impl Deref for Entries {
@@ -32,10 +54,39 @@ impl Entries {
         let (jobs, bytes) = self.users.entry(entry.uid).or_default();
         (*jobs, *bytes) = (*jobs + 1, *bytes + entry.bytes);
         self.all.insert(id, entry);
+        self.sort_in(id);
+    }
+
+    /// Takes note of changed needs of a job.
+    pub(super) fn sort_in(&mut self, id: u64) {
+        self.take_out(id);
+        let Some(place) = self.all.get(&id).map(place) else { return };
+        self.programs.entry(place.0.clone()).or_default().entry(place.1).or_default().insert(id);
+        self.places.insert(id, place);
+    }
+
+    fn take_out(&mut self, id: u64) {
+        let Some((program, hash)) = self.places.remove(&id) else { return };
+        let Some(alike) = self.programs.get_mut(&program) else { return };
+        if let Some(jobs) = alike.get_mut(&hash) {
+            jobs.remove(&id);
+            if jobs.is_empty() {
+                alike.remove(&hash);
+            }
+        }
+        if alike.is_empty() {
+            self.programs.remove(&program);
+        }
+    }
+
+    /// Jobs of a user's program, those together that are resolved alike.
+    pub(super) fn alike(&self, uid: u32, program: &ProgramKey) -> impl Iterator<Item = &BTreeSet<u64>> {
+        self.programs.get(&(uid, program.as_str().to_owned())).into_iter().flat_map(BTreeMap::values)
     }
 
     pub(super) fn remove(&mut self, id: &u64) {
         let Some(entry) = self.all.remove(id) else { return };
+        self.take_out(*id);
         let Some((jobs, bytes)) = self.users.get_mut(&entry.uid) else { return };
         (*jobs, *bytes) = (*jobs - 1, *bytes - entry.bytes);
         if *jobs == 0 {
@@ -65,5 +116,28 @@ mod tests {
         assert_eq!([7, 8, 9].map(|uid| entries.bytes_of(uid)), [50, 0, 0]);
         assert_eq!(entries.users.len(), 2, "a user without jobs is forgotten");
         assert_eq!(entries.len(), 3);
+    }
+
+    #[test]
+    fn jobs_of_a_program_are_together_as_long_as_their_needs_are_alike() {
+        let mut entries = Entries::default();
+        let spec = |mem| Spec { command: vec!["p".to_owned()], gpus: 1, mem, ..Spec::default() };
+        let entry = |uid, mem| Entry { uid, spec: spec(mem), ..Entry::default() };
+        for (id, uid, mem) in [(1, 7, None), (2, 7, None), (3, 7, Some(5)), (4, 8, None)] {
+            entries.insert(id, entry(uid, mem));
+        }
+        let key = super::super::needs::program(&spec(None));
+        let groups = |entries: &Entries| {
+            let mut groups: Vec<Vec<u64>> =
+                entries.alike(7, &key).map(|ids| ids.iter().copied().collect()).collect();
+            groups.sort();
+            groups
+        };
+        assert_eq!(groups(&entries), [vec![1, 2], vec![3]]);
+        entries.get_mut(&2).unwrap().needs = Some(radrm_scheduler_core::Needs::default());
+        entries.sort_in(2);
+        assert_eq!(groups(&entries), [vec![1], vec![2], vec![3]]);
+        [1, 2, 3, 4].iter().for_each(|id| entries.remove(id));
+        assert!(entries.programs.is_empty() && entries.places.is_empty());
     }
 }

@@ -44,13 +44,13 @@ mod tests;
 mod timers;
 mod together;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use radrm_need::{Calibration, NeedResolver};
 use radrm_protocol::wire::{Request, Response};
-use radrm_scheduler_core::{Decision, Event};
+use radrm_scheduler_core::{Decision, Event, Needs};
 use radrm_text::output::say;
 
 use self::core::Core;
@@ -146,6 +146,8 @@ pub(crate) struct Engine {
     recovering: bool,
     /// Folders of old jobs are being removed.
     cleaning: bool,
+    /// Waiting jobs with needs that they have not learned yet.
+    unlearned: VecDeque<(u64, Needs)>,
 }
 
 impl Engine {
@@ -210,6 +212,7 @@ impl Engine {
             epilogs: BTreeMap::new(),
             recovering: true,
             cleaning: false,
+            unlearned: VecDeque::new(),
             config,
         };
         engine.recall_sharing();
@@ -266,6 +269,7 @@ impl Engine {
         }
         self.submit(new, &mut replies);
         inbox.answer(|question| self.question(question, &mut replies));
+        self.learn_some();
         self.poll();
         self.observe_targets();
         self.tend_dry_runs();
@@ -362,6 +366,9 @@ impl Engine {
 
     /// How long nothing has to be done.
     fn patience(&self) -> Duration {
+        if !self.unlearned.is_empty() {
+            return Duration::ZERO;
+        }
         let now = self.effects.now();
         let mut patience = self.timers.left(Timer::Poll, now.mono);
         if self.has_targets() {

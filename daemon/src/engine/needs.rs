@@ -10,6 +10,9 @@ use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Needs, UserId};
 use super::Engine;
 use crate::store::{Entry, Stage};
 
+/// As many waiting jobs learn from a run before clients are answered again.
+const AT_ONCE: usize = 64;
+
 /// What it runs, without the batch size: equal for runs that differ in that only.
 pub(super) fn program(spec: &Spec) -> ProgramKey {
     ProgramKey::of(&spec.command, &spec.cwd, spec.gpus.into())
@@ -86,22 +89,37 @@ impl Engine {
     }
 
     /// Waiting jobs that are the same program as one that just ended, and for the model of GPU on which it ran, learn
-    /// from its run.
+    /// from its run. Of jobs that are resolved alike one is looked at: as long as it learns nothing, nor do the others.
     pub(super) fn update_waiting(&mut self, ended: &Entry) {
-        let (uid, gpus) = (ended.uid, ended.spec.gpus);
         let (key, model) = (program(&ended.spec), self.node.model(ended));
-        let equal = self.jobs.entries.values().filter(|entry| {
+        let runs = self.outbox.past_runs(ended.uid, &key, &model);
+        let is_one = |entry: &&Entry| {
             entry.stage == Stage::Waiting
                 && entry.id != ended.id
-                && entry.uid == uid
-                && entry.spec.gpus == gpus
-                && entry.spec.command.first() == ended.spec.command.first()
                 && self.model_of(&entry.spec).as_ref() == Some(&model)
-                && program(&entry.spec) == key
-        });
-        let news: Vec<(u64, Needs)> = equal.map(|entry| (entry.id, self.needs_of(entry))).collect();
-        for (id, needs) in news {
-            self.learn(id, needs);
+        };
+        let mut news = Vec::new();
+        for alike in self.jobs.entries.alike(ended.uid, &key) {
+            let mut entries = alike.iter().filter_map(|id| self.jobs.entries.get(id));
+            let Some(first) = entries.find(is_one) else { continue };
+            let needs = self.resolver.resolve(&self.features(ended.uid, &first.spec, &runs));
+            let before = self.core.state.job(JobId(first.id)).map(|view| view.job);
+            if before.is_some_and(|before| !Event::needs_known(&before, &needs).is_empty()) {
+                let learns = [first].into_iter().chain(entries.filter(is_one));
+                news.extend(learns.map(|entry| (entry.id, needs.clone())));
+            }
+        }
+        self.unlearned.extend(news);
+        self.learn_some();
+    }
+
+    /// The next of those learn that have to. Clients are answered in between.
+    pub(super) fn learn_some(&mut self) {
+        for _ in 0..AT_ONCE {
+            let Some((id, needs)) = self.unlearned.pop_front() else { return };
+            if self.jobs.entries.get(&id).is_some_and(|entry| entry.stage == Stage::Waiting) {
+                self.learn(id, needs);
+            }
         }
     }
 
@@ -116,6 +134,7 @@ impl Engine {
         let need = need.filter(|need| before.need.as_ref().is_none_or(|before| !before.is_alike(need)));
         let need = need.map(ToString::to_string);
         entry.needs = Some(needs);
+        self.jobs.entries.sort_in(id);
         need.into_iter().for_each(|need| self.say(id, need));
         self.touch(id);
         news.into_iter().for_each(|event| self.step(event));

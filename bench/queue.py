@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""How quick radrmd answers beside a queue of equal jobs.
+
+usage: bench/queue.py FOLDER_OF_PROGRAMS [JOBS...]     (100 1000 10000 by default)
+
+One array of equal jobs waits for 8 emulated GPUs. For 30 s a client asks for the queue, shows the last job and submits a
+job without a GPU, in turns. Prints a row for each size: times of the requests (median and longest), jobs that ended, and
+the part of a core that radrmd took.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SECONDS = 30
+
+
+def measure(folder, jobs):
+    place = tempfile.mkdtemp()
+    socket = os.path.join(place, "socket")
+    environment = dict(os.environ, RADRM_SOCKET=socket)
+    daemon = subprocess.Popen(
+        [os.path.join(folder, "radrmd"), "--emulate", "8xA100-40GB", "--socket", socket, "--state", os.path.join(place, "state"),
+         "--no-metrics"], stderr=subprocess.DEVNULL)
+
+    def radrm(*words):
+        begun = time.monotonic()
+        done = subprocess.run([os.path.join(folder, "radrm"), *words], env=environment, cwd=place, capture_output=True, text=True)
+        return time.monotonic() - begun, done
+
+    def cpu():
+        with open(f"/proc/{daemon.pid}/stat") as file:
+            words = file.read().rsplit(")", 1)[1].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    try:
+        while radrm("queue")[1].returncode != 0:
+            time.sleep(0.05)
+        took, done = radrm("submit", "-q", "--gpu-mem", "4GiB", "--time", "1m", "--array", f"0-{jobs - 1}", "--", "sleep", "5")
+        first = int(done.stdout)
+        times = {"queue": [], "show": [], "submit": []}
+        begun, used = time.monotonic(), cpu()
+        while time.monotonic() - begun < SECONDS:
+            times["queue"].append(radrm("queue")[0])
+            times["show"].append(radrm("show", str(first + jobs - 1))[0])
+            times["submit"].append(radrm("submit", "-q", "--gpus", "0", "--", "true")[0])
+            time.sleep(0.3)
+        used, passed = cpu() - used, time.monotonic() - begun
+        ended = json.loads(radrm("stats", "--json")[1].stdout)["succeeded"] - len(times["submit"])
+        cells = [f"{statistics.median(all) * 1e3:.0f} / {max(all) * 1e3:.0f}" for all in times.values()]
+        print(f"| {jobs} | {took * 1e3:.0f} | {' | '.join(cells)} | {ended} | {used / passed * 100:.0f} % |", flush=True)
+    finally:
+        radrm("cancel", str(first))
+        daemon.terminate()
+        daemon.wait()
+
+
+print("| jobs | submission, ms | queue, ms | show, ms | submit, ms | ended in 30 s | radrmd, of a core |")
+print("|--:|--:|--:|--:|--:|--:|--:|")
+for number in map(int, sys.argv[2:] or [100, 1000, 10000]):
+    measure(sys.argv[1], number)
