@@ -19,7 +19,8 @@ pub use model::{
     EstimateSummary, FailureSummary, Feature, Footprint, FrameworkSummary, GpuSummary, GpuTime, HostSummary,
     JobSummary, KernelSummary, KindSummary, LeftOver, LimitInForce, LimitSpan, LimitSummary, LoadSummary,
     NvmlSummary, OpenRangeSummary, OutcomeSummary, ProcessGpuSummary, ProcessSummary, RangeGpuSummary,
-    RangeSummary, RangesSummary, SCHEMA, StacksSummary, StepsSummary, Summary, findings, footprint,
+    RangeSummary, RangesSummary, RefusedRequests, SCHEMA, StacksSummary, StepsSummary, Summary, findings,
+    footprint,
 };
 pub use view::sheet;
 pub use view::stacks::{folded, heap_profile, pprof, speedscope};

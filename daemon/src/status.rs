@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use radrm_analyzer::RefusedRequests;
 use radrm_attempt::lock;
 use radrm_collector::dataset::GpuPeak;
 use radrm_os::ProcessIdentity;
@@ -51,9 +52,9 @@ pub(crate) struct End {
     /// It requested memory of a GPU that is not its own: which, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) elsewhere: Option<String>,
-    /// Requests for GPU memory that were refused, and the last of them, as a sentence.
+    /// Requests for GPU memory that were refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) refused: Option<(u64, String)>,
+    pub(crate) refused: Option<RefusedRequests>,
     /// The kernel ended a process of it because its control group reached this limit on host memory, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) host_oom: Option<u64>,

@@ -78,6 +78,8 @@ pub(crate) struct Entry {
     /// Time of the attempts that are over.
     pub(crate) ran_ms: u64,
     pub(crate) peak: Option<u64>,
+    /// Requests for GPU memory that its last attempt was refused.
+    pub(crate) refused: u64,
     /// What it was seen to do to a GPU when it was alone there.
     pub(crate) activity: Option<Activity>,
     /// The boot in which the attempt was started.
@@ -261,7 +263,8 @@ impl Store {
                     coalesce(max(ended_ms) - min(submitted_ms), 0),
                     coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ended_ms - submitted_ms - ran_ms END), 0),
                     coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ran_ms END), 0),
-                    coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ended_ms - submitted_ms END), 0)
+                    coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ended_ms - submitted_ms END), 0),
+                    coalesce(sum(verdict LIKE '%\"exited\"%' AND verdict LIKE '%\"code\":0}%' AND refused > 0), 0)
              FROM jobs WHERE stage = 'ended' AND submitted_ms >= ?2 AND (?1 IS NULL OR uid = ?1)",
             params![uid, int(since_ms)],
             |row| {
@@ -276,6 +279,7 @@ impl Store {
                     mean_wait_ms: row.get(5)?,
                     mean_execution_ms: row.get(6)?,
                     mean_completion_ms: row.get(7)?,
+                    refused: count(8)?,
                     gpus: Vec::new(),
                     emulated: None,
                 })
@@ -312,7 +316,7 @@ impl Store {
 
 const COLUMNS: &str = "id, uid, gid, user, spec, stage, held, cancelled, attempt, ooms, floor, devices, \
     reserved, mem_limit, submitted_ms, first_start_ms, started_ms, ended_ms, ran_ms, peak, boot, verdict, why, \
-    suspension, lined_up_ms, activity, leaving, needs, emulated, octet_length(spec) + octet_length(environment)";
+    suspension, lined_up_ms, activity, leaving, needs, emulated, refused, octet_length(spec) + octet_length(environment)";
 
 fn entry(row: &Row<'_>) -> Result<Entry> {
     let number = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
@@ -351,7 +355,8 @@ fn entry(row: &Row<'_>) -> Result<Entry> {
         leaving: from_json(row.get(26)?),
         needs: from_json(row.get(27)?),
         emulated: row.get(28)?,
-        bytes: number(29)?,
+        refused: number(29)?,
+        bytes: number(30)?,
     })
 }
 
@@ -395,7 +400,7 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         "UPDATE jobs SET stage = ?2, held = ?3, cancelled = ?4, attempt = ?5, ooms = ?6, floor = ?7,
              devices = ?8, reserved = ?9, mem_limit = ?10, first_start_ms = ?11, started_ms = ?12,
              ended_ms = ?13, ran_ms = ?14, peak = ?15, boot = ?16, verdict = ?17, why = ?18, suspension = ?19,
-             lined_up_ms = ?20, activity = ?21, leaving = ?22, needs = ?23, emulated = ?24
+             lined_up_ms = ?20, activity = ?21, leaving = ?22, needs = ?23, emulated = ?24, refused = ?25
              WHERE id = ?1",
     )?
     .execute(params![
@@ -423,6 +428,7 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         entry.leaving.as_ref().map(json),
         entry.needs.as_ref().map(json),
         entry.emulated,
+        int(entry.refused),
     ])?;
     match entry.stage {
         Stage::Ended => spec::shorten(tx, entry),

@@ -97,6 +97,9 @@ asked! {
     /// Attempts if it runs out of GPU memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     attempts: Option<u32>, "--attempts", |spec, _| spec.attempts, |asked| asked.attempts.map(Count);
+    /// Exit code 0 after a refused request for GPU memory counts as out of memory.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    oom_fails: bool, "--oom-fails", |spec, _| spec.oom_fails, |asked| asked.oom_fails.then_some(Switch);
     /// It may be stopped for others and run again later.
     preemptible: bool, "--preemptible",
         |spec, _| spec.preemptible, |asked| asked.preemptible.then_some(Switch);

@@ -102,6 +102,9 @@ pub struct Spec {
     /// Attempts if it runs out of GPU memory, at most those of the daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
+    /// Exit code 0 after a refused request for GPU memory, without one that was granted later, counts as out of memory.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub oom_fails: bool,
     /// The loader that it shares with other jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loader: Option<Loader>,

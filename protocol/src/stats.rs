@@ -11,6 +11,9 @@ pub struct StatsRow {
     pub jobs: u64,
     /// Those that ended well.
     pub succeeded: u64,
+    /// Those among them that had requests for GPU memory refused.
+    #[serde(default)]
+    pub refused: u64,
     /// Those that failed.
     pub failed: u64,
     /// Those that were cancelled.

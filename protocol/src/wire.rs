@@ -166,6 +166,9 @@ pub struct JobRow {
     pub attempts: u32,
     /// Attempts that ran out of GPU memory.
     pub ooms: u32,
+    /// Requests for GPU memory that its last attempt was refused.
+    #[serde(default)]
+    pub refused: u64,
     /// When it was submitted, ms since 1970.
     pub submitted_ms: u64,
     /// When its last attempt started, ms since 1970.

@@ -1,5 +1,7 @@
 //! What a run needed of a GPU's memory, or at least, as later runs are planned by it.
 
+use serde::{Deserialize, Serialize};
+
 use super::{FailureSummary, PostmortemSummary, QuotaSummary, Summary};
 
 /// Device memory that a run needed.
@@ -16,8 +18,21 @@ pub struct Footprint {
     /// Requests for memory of a GPU that is not the job's, which were refused: the last, as a sentence. Nothing that the
     /// job needs follows from them.
     pub elsewhere: Option<String>,
-    /// Requests that were refused on the job's own GPUs, and the last of them as a sentence.
-    pub refused: Option<(u64, String)>,
+    /// Requests that were refused on the job's own GPUs.
+    pub refused: Option<RefusedRequests>,
+}
+
+/// Requests for memory of a job's own GPUs that were refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedRequests {
+    /// How many.
+    pub count: u64,
+    /// The last, as a sentence's end.
+    pub last: String,
+    /// Held and requested, bytes, where a process was granted nothing more after its last one.
+    pub needed: Option<u64>,
+    /// The part of that which was requested, bytes.
+    pub request: Option<u64>,
 }
 
 /// Whether a limit leaves nothing: the GPU is not one of the job's.
@@ -60,7 +75,8 @@ pub fn footprint(summary: &Summary) -> Footprint {
         let by = last.quota.map_or("by the GPU".to_owned(), |quota| {
             format!("by the {}'s quota of {}", quota.scope, quota.limit_bytes)
         });
-        (count, format!("{} on GPU {}, {by}", last.size_bytes, last.gpu))
+        let last = format!("{} on GPU {}, {by}", last.size_bytes, last.gpu);
+        RefusedRequests { count, last, ..RefusedRequests::default() }
     });
     let standing: Vec<_> = own_gpus.into_iter().filter(|request| request.stands).collect();
     let alike: Vec<_> = summary
@@ -80,14 +96,18 @@ pub fn footprint(summary: &Summary) -> Footprint {
     };
     let limited = limit(&alike, |refusal| own(refusal).0).filter(|_| summary.outcome.out_of_memory);
     let is_own = summary.outcome.out_of_memory && (!standing.is_empty() || elsewhere.is_none());
-    let oom = is_own.then(|| {
-        let plain = standing.iter().map(|request| {
-            // Of a lone request it is not known what was held then: at most the peak.
-            let most = held.iter().find(|(gpu, _)| *gpu == request.gpu).map_or(0, |(_, held)| *held);
-            (most.saturating_add(request.size_bytes.0), request.size_bytes.0)
-        });
-        let known = alike.iter().map(|refusal| own(refusal));
-        known.max().or_else(|| plain.max()).unwrap_or_default()
+    let plain = standing.iter().map(|request| {
+        // Of a lone request it is not known what was held then: at most the peak.
+        let most = held.iter().find(|(gpu, _)| *gpu == request.gpu).map_or(0, |(_, held)| *held);
+        (most.saturating_add(request.size_bytes.0), request.size_bytes.0)
+    });
+    let known = alike.iter().map(|refusal| own(refusal));
+    let needed = known.max().or_else(|| plain.max());
+    let oom = is_own.then(|| needed.unwrap_or_default());
+    let refused = refused.map(|refused| RefusedRequests {
+        needed: needed.map(|(needed, _)| needed),
+        request: needed.map(|(_, request)| request),
+        ..refused
     });
     let peak = held.iter().map(|(_, held)| *held).max().filter(|peak| *peak > 0);
     Footprint {

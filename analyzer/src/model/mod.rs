@@ -27,7 +27,7 @@ mod window;
 
 pub use features::Feature;
 pub use findings::findings;
-pub use footprint::{Footprint, footprint};
+pub use footprint::{Footprint, RefusedRequests, footprint};
 pub use gpu::{Beside, EstimateSummary, GpuSummary, KindSummary, LeftOver, NvmlSummary};
 pub use kernels::{CopySummary, GpuTime, KernelSummary};
 pub use limits::LimitSummary;

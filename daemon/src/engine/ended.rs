@@ -11,6 +11,9 @@ use crate::status::{End, Status};
 use crate::suspend::Step;
 use crate::watch::Attempt;
 
+/// Exit code of a job with `--oom-fails` whose program ended with 0 after a refused request.
+const REFUSED: i32 = 1;
+
 impl Engine {
     /// An attempt has ended: its supervisor reported how.
     pub(super) fn supervisor_ended(&mut self, attempt: Attempt) {
@@ -78,9 +81,15 @@ impl Engine {
             // Nothing of it ran.
             None => End { lost: true, ..End::default() },
         });
+        let entry = self.jobs.entries.get(&job);
+        if let Some(refused) = end.refused.as_ref().filter(|_| end.code == Some(0))
+            && let Some(needed) = refused.needed
+            && entry.is_some_and(|entry| entry.spec.oom_fails)
+        {
+            (end.code, end.oom, end.oom_request) = (Some(REFUSED), Some(needed), refused.request);
+        }
         if end.from_log && end.oom == Some(0) {
             // How much it was is not known: as much as it could have.
-            let entry = self.jobs.entries.get(&job);
             let first = entry.and_then(|entry| entry.devices.first());
             let total = self.node.gpus.list.iter().find(|gpu| Some(&gpu.uuid) == first).map(|gpu| gpu.total);
             end.oom = entry.and_then(|entry| entry.limit).or(total);
@@ -99,6 +108,7 @@ impl Engine {
         end.lost |= suspension.step == Step::Lost;
         ran_ms += suspension.ran_ms;
         entry.peak = end.peak.max(entry.peak);
+        entry.refused = end.refused.as_ref().map_or(0, |refused| refused.count);
         // One that ran out of memory says what does not suffice, if the shim saw it.
         let lacked = matches!(end.outcome(), Outcome::OutOfMemory { evidence: Evidence::Shim, .. });
         let seen = match end.code {
@@ -138,11 +148,17 @@ impl Engine {
         if let Some(sentence) = &end.elsewhere {
             self.say(job, sentence.clone());
         }
-        if let Some((count, last)) = end.refused.as_ref().filter(|_| end.code == Some(0)) {
-            let requests = if *count == 1 { "a request".to_owned() } else { format!("{count} requests") };
+        if let Some(refused) = &end.refused
+            && (end.code == Some(0) || end.code == Some(REFUSED))
+        {
+            let (count, last) = (refused.count, &refused.last);
+            let requests = if count == 1 { "a request".to_owned() } else { format!("{count} requests") };
+            let then = if end.code == Some(0) { "" } else { ", which counts as out of memory (--oom-fails)" };
             self.say(
                 job,
-                format!("ended with 0 after {requests} for GPU memory had been refused: the last was {last}"),
+                format!(
+                    "ended with 0 after {requests} for GPU memory had been refused: the last was {last}{then}"
+                ),
             );
         }
         if let Some(limit) = &end.limited {

@@ -164,6 +164,7 @@ impl Engine {
             peak,
             attempts: entry.attempt,
             ooms: entry.ooms,
+            refused: entry.refused,
             submitted_ms: entry.submitted_ms,
             started_ms: entry.first_start_ms,
             ended_ms: entry.ended_ms,

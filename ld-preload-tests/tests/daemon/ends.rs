@@ -92,3 +92,28 @@ fn what_a_stopped_job_leaves_running_is_killed_when_its_grace_is_over() {
     daemon.ok(&["cancel", &job.to_string()]);
     assert_eq!(daemon.end(job)["end"], "cancelled");
 }
+
+#[test]
+fn a_refused_request_of_a_job_that_ends_with_0_is_shown_and_fails_it_where_asked() {
+    let daemon = daemon("");
+    let program = radrm_preload_tests::programs::compile("every_gpu.c", &[]).display().to_string();
+    std::fs::write(daemon.path("go"), "").expect("file");
+    let script = format!("{program} keep 3000 go; true");
+    let submit = |options: &[&str]| {
+        daemon.submit(
+            &[&["--gpu-mem", "1GiB", "--attempts", "1"], options].concat(),
+            &["/bin/sh", "-c", &script],
+        )
+    };
+    let job = submit(&[]);
+    let end = daemon.end(job);
+    assert_eq!((&end["exit_code"], &end["refused"]), (&0.into(), &1.into()), "{end}");
+    let shown = daemon.ok(&["show", &job.to_string()]);
+    assert!(
+        shown.contains("ended with 0 after a request for GPU memory had been refused: the last was 2.93 GiB"),
+        "{shown}"
+    );
+    assert!(daemon.ok(&["stats"]).contains("1 (1 after a refused request for GPU memory)"));
+    let end = daemon.end(submit(&["--oom-fails"]));
+    assert_eq!((&end["exit_code"], &end["ooms"]), (&1.into(), &1.into()), "{end}");
+}

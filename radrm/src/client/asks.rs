@@ -84,6 +84,9 @@ pub struct Asks {
     /// Attempts if it runs out of GPU memory, each with more of it [default and most: the daemon's, 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     attempts: Option<u32>,
+    /// Exit code 0 after a refused request for GPU memory, with none granted later, counts as out of memory
+    #[arg(long)]
+    oom_fails: bool,
     /// It may be stopped for others, and is run again
     #[arg(long)]
     preemptible: bool,
@@ -179,6 +182,7 @@ impl Asks {
         spec.cpu_milli = self.cpus.unwrap_or(spec.cpu_milli);
         spec.host_memory = self.mem.unwrap_or(spec.host_memory);
         spec.attempts = self.attempts.or(spec.attempts);
+        spec.oom_fails |= self.oom_fails;
         spec.preemptible |= self.preemptible;
         spec.checkpoint_signal = self.checkpoint_signal.or(spec.checkpoint_signal);
         set(&mut spec.grace_ms, self.grace);

@@ -114,6 +114,9 @@ pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Resu
     put("host", host(&row));
     put("priority", row.priority.to_string());
     put("attempts", format!("{}, {} of them out of GPU memory", row.attempts, row.ooms));
+    let refused =
+        (row.refused > 0).then(|| format!("{} requests for GPU memory in the last attempt", row.refused));
+    put("refused", refused.unwrap_or_default());
     put("time", time(row.ran_ms));
     put("time limit", row.time_limit_ms.map(time).unwrap_or_default());
     put("exit code", row.exit_code.map(|code| code.to_string()).unwrap_or_default());

@@ -33,9 +33,13 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
         return print_json(&stats);
     }
     let mut text = String::new();
+    let succeeded = match stats.refused {
+        0 => stats.succeeded.to_string(),
+        refused => format!("{} ({refused} after a refused request for GPU memory)", stats.succeeded),
+    };
     for (name, value) in [
         ("jobs that are over", stats.jobs.to_string()),
-        ("  succeeded", stats.succeeded.to_string()),
+        ("  succeeded", succeeded),
         ("  failed", stats.failed.to_string()),
         ("  cancelled", stats.cancelled.to_string()),
         ("out-of-memory crashes", stats.ooms.to_string()),
