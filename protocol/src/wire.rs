@@ -287,6 +287,32 @@ pub struct GpuRow {
     pub job_count: u32,
     /// It is kept free for this job.
     pub kept_for: Option<u64>,
+    /// Processes outside of jobs that hold its memory, those with most first.
+    #[serde(default)]
+    pub outside: Vec<OutsideProcess>,
+}
+
+/// A process outside of jobs that holds memory of a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutsideProcess {
+    /// Process id.
+    pub pid: u32,
+    /// Name of its user, or the number.
+    pub user: String,
+    /// Name of its program.
+    pub program: String,
+    /// Memory, bytes.
+    pub bytes: u64,
+    /// It runs under a `radrm-run` that was started by hand, whose limits hold.
+    pub is_limited: bool,
+}
+
+impl std::fmt::Display for OutsideProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { pid, user, program, bytes, is_limited } = self;
+        let under = if *is_limited { ", under its own radrm-run" } else { "" };
+        write!(f, "process {pid} ({program}) of {user} holds {}{under}", radrm_scheduler_core::Bytes(*bytes))
+    }
 }
 
 /// Whether the node holds jobs to the CPUs and host memory that they ask for, or only reserves those.

@@ -168,6 +168,7 @@ impl Engine {
         self.node.unmetered = poll.unmetered;
         let mut samples = poll.samples;
         self.by_launches(&mut samples);
+        self.note_outside(&samples);
         let mut jobs: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for entry in self.jobs.on_gpus() {
             entry.devices.iter().for_each(|uuid| jobs.entry(uuid.clone()).or_default().push(entry.id));
@@ -236,7 +237,7 @@ impl Observed {
     }
 
     /// The job's living processes.
-    fn pids(&self) -> Vec<u32> {
+    pub(super) fn pids(&self) -> Vec<u32> {
         let slots = self.segment.as_ref().and_then(|segment| segment.slots().ok()).unwrap_or_default();
         slots.iter().filter(|slot| slot.liveness == Liveness::Running).filter_map(|slot| slot.pid).collect()
     }

@@ -30,6 +30,7 @@ mod mps;
 mod mps_share;
 mod needs;
 mod outbox;
+mod outside;
 mod paths;
 mod recover;
 mod requests;

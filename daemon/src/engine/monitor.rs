@@ -14,6 +14,7 @@ use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId, Observation,
 use super::jobs::Over;
 use crate::gpus::{Gpus, Poll, Sample, Unmanaged};
 use crate::store::{Entry, Watched};
+use radrm_protocol::wire::OutsideProcess;
 
 /// A failure is the job's own after this time: the thread that polls may hang in a broken driver.
 pub(super) const MAX_DOUBT: Duration = Duration::from_secs(10);
@@ -54,6 +55,10 @@ pub(super) struct NodeMonitor {
     energy: BTreeMap<String, u64>,
     /// Processes without the shim.
     pub(super) unmanaged: Vec<Unmanaged>,
+    /// Processes outside of jobs, by the GPU of which they hold memory.
+    pub(super) outside: BTreeMap<String, Vec<OutsideProcess>>,
+    /// Names of their users.
+    pub(super) user_names: BTreeMap<u32, String>,
     /// Why DCGM does not measure GPUs that have no GPM.
     pub(super) unmetered: Option<String>,
     /// SM activity of each GPU of late.
@@ -126,6 +131,8 @@ impl NodeMonitor {
             watched: BTreeMap::new(),
             energy: BTreeMap::new(),
             unmanaged: Vec::new(),
+            outside: BTreeMap::new(),
+            user_names: BTreeMap::new(),
             unmetered: None,
             windows: BTreeMap::new(),
             ask,
@@ -267,6 +274,11 @@ impl NodeMonitor {
         }
         self.doubtful.push(Doubtful { over, since: now });
         None
+    }
+
+    /// Processes of attempts that are over and may be on a GPU still.
+    pub(super) fn leaving_processes(&self) -> impl Iterator<Item = u32> {
+        self.doubtful.iter().flat_map(|doubtful| doubtful.over.killed.iter().copied())
     }
 
     pub(super) fn has_doubts(&self) -> bool {

@@ -131,7 +131,7 @@ impl Engine {
         let suspended = entry.stage == Stage::Running && entry.suspension.step == Step::Suspended;
         let wait = view.as_ref().and_then(|view| view.wait.as_ref());
         let why = match wait {
-            Some(wait) if entry.stage == Stage::Waiting || suspended => wait.to_string(),
+            Some(wait) if entry.stage == Stage::Waiting || suspended => self.why_it_waits(wait),
             _ => view.as_ref().and_then(held_or_standing).unwrap_or_else(|| entry.why.clone()),
         };
         let used = live.map_or(0, |live| live.observed.used.values().sum());
@@ -211,6 +211,7 @@ impl Engine {
                 jobs: view.jobs.iter().map(|job| job.0).filter(shown).collect(),
                 job_count: u32::try_from(view.jobs.len()).unwrap_or(u32::MAX),
                 kept_for: view.kept_for.map(|job| job.0).filter(shown),
+                outside: self.node.outside.get(&gpu.uuid).cloned().unwrap_or_default(),
                 ..row(gpu, view.device.id.0 as usize, sample)
             })
         });

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
 
 use radrm_emulator_machine::{Machine, MachineSpec};
-use radrm_preload_tests::artifacts;
 use radrm_preload_tests::node::Daemon;
+use radrm_preload_tests::{artifacts, programs};
 use serde_json::Value;
 
 /// Names the emulated machine to the emulated NVML, which stands in for the system's here.
@@ -93,4 +94,31 @@ fn gpus_that_appear_later_are_taken_and_jobs_kept() {
     assert_eq!(daemon.end(job)["exit_code"], 0);
     fs::write(daemon.path("go"), "").expect("file");
     assert_eq!(daemon.end(running)["exit_code"], 0);
+}
+
+#[test]
+fn who_holds_memory_outside_of_jobs_is_named_within_a_poll() {
+    let daemon = Daemon::new("emulate = \"1xA100-40GB\"\n");
+    let program = programs::compile("every_gpu.c", &[]);
+    let mut outside = Command::new(artifacts::file("radrm-run"));
+    outside
+        .args(["--quiet", "--no-profile", "--no-dataset", "--machine"])
+        .arg(daemon.path("state/machine"))
+        .arg("--");
+    outside.arg(program).args(["keep", "30000"]).arg(daemon.path("go")).stdout(Stdio::null());
+    outside.env("RADRM_LIB_DIR", artifacts::directory());
+    let mut outside = outside.spawn().expect("radrm-run");
+    daemon.until("it is named", |daemon| {
+        node(daemon)["gpus"][0]["outside"].as_array().is_some_and(|all| all.len() == 1)
+    });
+    let shown = daemon.ok(&["nodes"]);
+    let held = "(every_gpu";
+    assert!(shown.contains("outside of jobs, on GPU 0: process ") && shown.contains(held), "{shown}");
+    assert!(shown.contains("under its own radrm-run"), "{shown}");
+    let job = daemon.submit(&["--gpu-mem", "20GiB"], &["true"]);
+    let why = daemon.show(job)["job"]["why"].as_str().expect("why").to_owned();
+    assert!(why.contains("needs 20.0 GiB") && why.contains(held), "{why}");
+    fs::write(daemon.path("go"), "").expect("file");
+    outside.wait().expect("it ends");
+    assert_eq!(daemon.end(job)["exit_code"], 0);
 }

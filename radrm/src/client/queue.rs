@@ -252,6 +252,12 @@ pub(super) fn node_text(node: &NodeRow) -> String {
             fit(why, 200)
         );
     }
+    for gpu in &node.gpus {
+        for process in &gpu.outside {
+            let _ =
+                writeln!(text, "outside of jobs, on GPU {}: {}", gpu.index, fit(&process.to_string(), 200));
+        }
+    }
     for sentence in node.issues.iter().chain(&node.audit) {
         text.push_str(&format!("! {}\n", fit(sentence, 400)));
     }

@@ -1,0 +1,68 @@
+//! Processes outside of jobs that hold memory of GPUs, as each poll lists them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use radrm_limits::scopes::user_name;
+use radrm_os::Process;
+use radrm_protocol::wire::OutsideProcess;
+use radrm_scheduler_core::Wait;
+
+use super::Engine;
+use crate::gpus::Sample;
+
+/// A process has no more ancestors than this.
+const MAX_DEPTH: usize = 64;
+
+impl Engine {
+    /// Takes note of the processes that are of no job.
+    pub(super) fn note_outside(&mut self, samples: &[Sample]) {
+        let mut supervisors = BTreeSet::new();
+        let mut own = BTreeSet::new();
+        for live in self.jobs.live.values() {
+            supervisors.extend(live.supervisor.map(|who| who.pid));
+            own.extend(live.observed.pids());
+        }
+        // A job that is over may be about to leave.
+        own.extend(self.node.leaving_processes());
+        let is_own = |pid: u32| {
+            let ancestors = std::iter::successors(Some(Process(pid)), |process| process.parent());
+            own.contains(&pid) || ancestors.take(MAX_DEPTH).any(|process| supervisors.contains(&process.0))
+        };
+        let mut all: BTreeMap<String, Vec<OutsideProcess>> = BTreeMap::new();
+        for sample in samples {
+            let outside = sample.processes.iter().filter(|(pid, bytes)| *bytes > 0 && !is_own(*pid));
+            let names = &mut self.node.user_names;
+            let mut outside: Vec<OutsideProcess> =
+                outside.filter_map(|(pid, bytes)| describe(*pid, *bytes, names)).collect();
+            outside.sort_by_key(|process| std::cmp::Reverse(process.bytes));
+            if !outside.is_empty() {
+                all.insert(sample.uuid.clone(), outside);
+            }
+        }
+        self.node.outside = all;
+    }
+
+    /// What a job waits for, with the processes outside of jobs that have memory of the GPUs.
+    pub(super) fn why_it_waits(&self, wait: &Wait) -> String {
+        let outside = match wait {
+            Wait::Memory { .. } | Wait::Reserved { .. } => &self.node.outside,
+            _ => return wait.to_string(),
+        };
+        let of_gpu = |(uuid, processes): (&String, &Vec<OutsideProcess>)| {
+            let number = self.node.device(uuid).map_or_else(|| uuid.clone(), |device| device.to_string());
+            processes.first().map(|process| format!("; outside of jobs, on GPU {number}: {process}"))
+        };
+        let words: Vec<String> = outside.iter().filter_map(of_gpu).collect();
+        format!("{wait}{}", words.concat())
+    }
+}
+
+/// `None`: it is gone. To look up a name may take a question to a server, so names are kept.
+fn describe(pid: u32, bytes: u64, names: &mut BTreeMap<u32, String>) -> Option<OutsideProcess> {
+    let process = Process(pid);
+    let uid = process.uid()?;
+    let ancestors = std::iter::successors(process.parent(), |process| process.parent());
+    let is_limited = ancestors.take(MAX_DEPTH).any(|process| process.name() == "radrm-run");
+    let user = names.entry(uid).or_insert_with(|| user_name(uid).unwrap_or_else(|| uid.to_string())).clone();
+    Some(OutsideProcess { pid, user, program: process.name(), bytes, is_limited })
+}
