@@ -311,7 +311,7 @@ impl Default for Settings {
             preconditions: Preconditions::default(),
             slack: Permille(20),
             unknown: Unknown::Exclusive,
-            learn_after: Some(Millis::from_mins(10)),
+            learn_after: Some(Millis::from_mins(2)),
             early_bounds: true,
             order: Order::default(),
             recovery: Recovery::default(),

@@ -246,7 +246,7 @@ mod tests {
             "- `\"opentelemetry\"`: ",
             "| `ladder` | list; each text, one of those below | `[\"more\", \"emptier\", \"exclusive\"]` |",
             "| `exponent` | whole number | `6` |",
-            "| `learn_after` | ms, whole number | `600000` (10 min) |",
+            "| `learn_after` | ms, whole number | `120000` (2 min) |",
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
