@@ -76,7 +76,7 @@ fn dcgm_decides_on_a_gpu_without_gpm() {
 
 #[test]
 fn one_odd_sample_starts_no_job_on_a_busy_gpu() {
-    let daemon = node(800, true);
+    let daemon = node(500, true);
     let first = submit(&daemon);
     daemon.until_state(first, "running");
     set(&daemon, "0.95");
