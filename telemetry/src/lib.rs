@@ -19,6 +19,7 @@ mod event;
 mod failures;
 pub mod gate;
 mod gpu_index;
+mod guard;
 mod join;
 mod join_failure;
 pub mod kernels;
@@ -60,11 +61,11 @@ pub use notices::{NoticeBoard, post};
 pub use radrm_base::{KIND_COUNT, Kind};
 pub use ranges::{NameId, RangeRecord, RangeText};
 pub use reader::{
-    Account, Candidate, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later, LeftOut,
-    LiveBlock, Liveness, OpenRange, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot, QuotaFigures,
-    RangeGpu, RangeName, RangeReader, RangeSnapshot, RefusalSnapshot, RingReader, SampleReader, Segment,
-    SegmentError, SiteSnapshot, SlotInfo, StackCode, StackModule, StackSnapshot, Throttled, TimelinePoint,
-    Uses,
+    Account, Answers, Candidate, Copies, GpuInfo, Holder, JobInfo, KernelSnapshot, KindFigures, Later,
+    LeftOut, LiveBlock, Liveness, OpenRange, OtherProcess, Overhead, Peak, Postmortem, ProcessSnapshot,
+    QuotaFigures, RangeGpu, RangeName, RangeReader, RangeSnapshot, RefusalSnapshot, RingReader, SampleReader,
+    Segment, SegmentError, SiteSnapshot, SlotInfo, StackCode, StackModule, StackSnapshot, Throttled,
+    TimelinePoint, Uses,
 };
 pub use samples::LaunchSample;
 pub use segment::{CreateError, SegmentFile, SegmentName};

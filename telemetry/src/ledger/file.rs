@@ -2,7 +2,8 @@
 
 use super::home::Home;
 use super::layout::*;
-use super::{Amount, Limit, Place, join, settle_limit};
+use super::{Amount, Limit, Place, settle_limit};
+use crate::guard;
 use crate::layout::GPUS;
 use crate::sync::Ordering::{Relaxed, Release};
 use crate::sys;
@@ -142,18 +143,26 @@ pub(crate) fn set_context(area: &LedgerArea, gpu: Option<&[u8; 16]>, bytes: u64)
     }
 }
 
-/// Maps a ledger that is there.
+/// Maps a ledger that is there, guarded against its owner's shortening it. It is checked before it is mapped.
 pub(super) fn map(path: &Path, place: Place) -> Result<(&'static LedgerArea, Home), LedgerError> {
     let foreign = || LedgerError::Foreign(path.to_owned());
+    let io = |errno: rustix::io::Errno| LedgerError::Io(path.to_owned(), errno.into());
     let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| foreign())?;
-    let found = join::open(&c_path, place).map_err(|error| match error {
-        crate::JoinError::Open(errno) | crate::JoinError::Map(errno) => {
-            LedgerError::Io(path.to_owned(), std::io::Error::from_raw_os_error(errno))
-        }
-        _ => foreign(),
-    })?;
-    // SAFETY: `open` checks that the file holds all of it, and the mapping is never removed; atomics only.
-    found.map(|(area, home)| (unsafe { area.as_ref() }, home)).ok_or_else(foreign)
+    let file = File::from(sys::open_rw(&c_path).map_err(io)?);
+    let bytes = rustix::fs::fstat(&file).map_err(io)?.st_size as u64;
+    let mut words = [[0; 8]; 2];
+    let is_read = file.read_exact_at(words.as_flattened_mut(), place.offset()).is_ok();
+    if !is_read
+        || bytes < place.offset() + LEDGER_BYTES
+        || words.map(u64::from_ne_bytes) != [LEDGER_MAGIC, LEDGER_VERSION]
+    {
+        return Err(foreign());
+    }
+    let area = sys::map_shared(&file, place.offset(), LEDGER_BYTES as usize).map_err(io)?;
+    guard::protect(area, LEDGER_BYTES as usize);
+    let home = Home::new(&c_path, place).map_err(io)?;
+    // SAFETY: as long as a ledger, and never removed; what is cut off reads as zeros; atomics only.
+    Ok((unsafe { area.cast::<LedgerArea>().as_ref() }, home))
 }
 
 #[cfg(all(test, not(loom)))]

@@ -4,12 +4,13 @@ use super::home::Home;
 use super::layout::*;
 use super::living::Living;
 use super::{Amount, LedgerError, Limit, Place, file, settle_limit, words};
+use crate::guard;
 use crate::layout::SlotState;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::path::Path;
 
-/// A ledger, mapped for as long as the process lives.
+/// A ledger, mapped for as long as the process lives. Its owner may shorten the file: what is cut off reads as zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerView {
     area: &'static LedgerArea,
@@ -68,120 +69,139 @@ impl LedgerView {
 
     /// The GPUs, with what living members hold of them. Gives back what dead ones held.
     pub fn gpus(&self) -> Vec<GpuUse> {
-        let cells = self.gpu_cells();
-        cells
-            .map(|(number, cell)| {
-                if let Some(row) = super::LedgerRow::from_number(number) {
-                    super::sweep(self.area, self.home, row, None);
-                }
-                let limit = cell.limit.load(Relaxed);
-                GpuUse {
-                    uuid: uuid_of(&cell.uuid),
-                    total_bytes: cell.total_bytes.load(Relaxed),
-                    amount: self.area.amount_of(cell),
-                    limit: (limit != u64::MAX).then_some(limit),
-                    used: self.area.words(number).map_or(0, |words| words.sum()),
-                    refused: cell.refused.load(Relaxed),
-                    context: self.area.context_of(cell),
-                }
-            })
-            .collect()
+        guard::touch(|| {
+            let cells = self.gpu_cells();
+            cells
+                .map(|(number, cell)| {
+                    if let Some(row) = super::LedgerRow::from_number(number) {
+                        super::sweep(self.area, self.home, row, None);
+                    }
+                    let limit = cell.limit.load(Relaxed);
+                    GpuUse {
+                        uuid: uuid_of(&cell.uuid),
+                        total_bytes: cell.total_bytes.load(Relaxed),
+                        amount: self.area.amount_of(cell),
+                        limit: (limit != u64::MAX).then_some(limit),
+                        used: self.area.words(number).map_or(0, |words| words.sum()),
+                        refused: cell.refused.load(Relaxed),
+                        context: self.area.context_of(cell),
+                    }
+                })
+                .collect()
+        })
     }
 
     /// The limit of each GPU that is known here, by the driver's uuid, bytes; `None` where there is none. Cheap, for polls.
     pub fn limits(&self) -> Vec<([u8; 16], Option<u64>)> {
-        let limit = |cell: &LedgerGpu| Some(cell.limit.load(Relaxed)).filter(|limit| *limit != u64::MAX);
-        self.gpu_cells().map(|(_, cell)| (uuid_of(&cell.uuid), limit(cell))).collect()
+        guard::touch(|| {
+            let limit = |cell: &LedgerGpu| Some(cell.limit.load(Relaxed)).filter(|limit| *limit != u64::MAX);
+            self.gpu_cells().map(|(_, cell)| (uuid_of(&cell.uuid), limit(cell))).collect()
+        })
     }
 
     /// The limit of GPUs that have none of their own.
     pub fn general(&self) -> Amount {
-        self.area.general_amount()
+        guard::touch(|| self.area.general_amount())
     }
 
     /// The living members.
     pub fn members(&self) -> Vec<MemberUse> {
-        let living = Living::of(self.home);
-        let members = self.area.used_members();
-        members
-            .filter_map(|(number, member)| {
-                let state = SlotState(member.state.load(Acquire));
-                if state.state() != SlotState::LIVE || living.dead(number, member).is_some() {
-                    return None;
-                }
-                let of = |rows: &[Row]| {
-                    let word =
-                        |gpu: usize| rows.get(gpu).and_then(|row| row.get(number)).map(|w| w.load(Relaxed));
-                    let own = |word: &u64| words::is_of(*word, state.generation());
-                    self.gpu_cells()
-                        .map(|(gpu, _)| word(gpu).filter(own).map_or(0, words::bytes_of))
-                        .collect()
-                };
-                Some(MemberUse {
-                    number,
-                    pid: state.pid(),
-                    is_here: living.is_here(member.namespace.load(Relaxed)),
-                    start: member.start.load(Relaxed),
-                    bytes: of(&self.area.reserved),
-                    overhead: of(&self.area.overhead),
+        guard::touch(|| {
+            let living = Living::of(self.home);
+            let members = self.area.used_members();
+            members
+                .filter_map(|(number, member)| {
+                    let state = SlotState(member.state.load(Acquire));
+                    if state.state() != SlotState::LIVE || living.dead(number, member).is_some() {
+                        return None;
+                    }
+                    let of = |rows: &[Row]| {
+                        let word = |gpu: usize| {
+                            rows.get(gpu).and_then(|row| row.get(number)).map(|w| w.load(Relaxed))
+                        };
+                        let own = |word: &u64| words::is_of(*word, state.generation());
+                        self.gpu_cells()
+                            .map(|(gpu, _)| word(gpu).filter(own).map_or(0, words::bytes_of))
+                            .collect()
+                    };
+                    Some(MemberUse {
+                        number,
+                        pid: state.pid(),
+                        is_here: living.is_here(member.namespace.load(Relaxed)),
+                        start: member.start.load(Relaxed),
+                        bytes: of(&self.area.reserved),
+                        overhead: of(&self.area.overhead),
+                    })
                 })
-            })
-            .collect()
+                .collect()
+        })
     }
 
     /// Changes one limit. It holds for every request from now on; what is held already stays.
     /// A general limit applies to every GPU that has none of its own. False: more GPUs than a ledger holds.
     pub fn set_limit(&self, limit: &Limit) -> bool {
-        match &limit.gpu {
-            Some(uuid) => {
-                let Some(cell) = super::enter(self.area, uuid, 0).and_then(|at| self.area.gpus.get(at))
-                else {
-                    return false;
-                };
-                cell.amount.store(limit.amount.to_word(), Release);
-                settle_limit(self.area, cell);
-            }
-            None => {
-                self.area.header.amount.store(limit.amount.to_word(), Release);
-                for cell in &self.area.gpus {
+        guard::touch(|| {
+            match &limit.gpu {
+                Some(uuid) => {
+                    let Some(cell) = super::enter(self.area, uuid, 0).and_then(|at| self.area.gpus.get(at))
+                    else {
+                        return false;
+                    };
+                    cell.amount.store(limit.amount.to_word(), Release);
                     settle_limit(self.area, cell);
                 }
+                None => {
+                    self.area.header.amount.store(limit.amount.to_word(), Release);
+                    for cell in &self.area.gpus {
+                        settle_limit(self.area, cell);
+                    }
+                }
             }
-        }
-        true
+            true
+        })
     }
 
     /// Makes these the limits, and all of them: what was set before and is not named is gone.
     pub fn set_limits(&self, limits: &[Limit]) {
-        file::set_limits(self.area, limits);
+        guard::touch(|| {
+            file::set_limits(self.area, limits);
+        })
     }
 
     /// Marks the limits as set by hand by the ledger's user.
     pub fn set_by_hand(&self, by_hand: bool) {
-        self.area.header.by_hand.store(by_hand.into(), Release);
+        guard::touch(|| {
+            self.area.header.by_hand.store(by_hand.into(), Release);
+        })
     }
 
     /// Says what a context is taken to need: on one GPU, or where nothing else is known.
     pub fn set_context(&self, gpu: Option<&[u8; 16]>, bytes: u64) {
-        file::set_context(self.area, gpu, bytes);
+        guard::touch(|| {
+            file::set_context(self.area, gpu, bytes);
+        })
     }
 
     /// Says what the driver itself was measured to take for a member on a GPU (a number in the order of
     /// [`LedgerView::gpus`]), and charges it at once.
     pub fn set_overhead(&self, member: &MemberUse, gpu: usize, bytes: u64) {
-        let Some(cell) = self.area.members.get(member.number) else { return };
-        let state = SlotState(cell.state.load(Acquire));
-        let Some((row, _)) = self.gpu_cells().nth(gpu) else { return };
-        let word = self.area.overhead.get(row).and_then(|row| row.get(member.number));
-        if let Some(word) = word.filter(|_| state.pid() == member.pid && state.state() == SlotState::LIVE) {
-            let seen = word.load(Relaxed);
-            if words::is_of(seen, state.generation()) {
-                let measured = words::empty(state.generation()) | words::bytes_of(bytes.min(words::LARGEST));
-                // One that joined in this place meanwhile has another generation.
-                let _ = word.compare_exchange(seen, measured, AcqRel, Relaxed);
-                super::settle_overhead(self.area, row, member.number, state.generation());
+        guard::touch(|| {
+            let Some(cell) = self.area.members.get(member.number) else { return };
+            let state = SlotState(cell.state.load(Acquire));
+            let Some((row, _)) = self.gpu_cells().nth(gpu) else { return };
+            let word = self.area.overhead.get(row).and_then(|row| row.get(member.number));
+            if let Some(word) = word.filter(|_| state.pid() == member.pid && state.state() == SlotState::LIVE)
+            {
+                let seen = word.load(Relaxed);
+                if words::is_of(seen, state.generation()) {
+                    let measured =
+                        words::empty(state.generation()) | words::bytes_of(bytes.min(words::LARGEST));
+                    // One that joined in this place meanwhile has another generation.
+                    let _ = word.compare_exchange(seen, measured, AcqRel, Relaxed);
+                    super::settle_overhead(self.area, row, member.number, state.generation());
+                }
             }
-        }
+        })
     }
 }
 

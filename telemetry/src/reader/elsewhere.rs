@@ -10,7 +10,7 @@ use crate::process::{self, Stat};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// More are not remembered: a segment is not trusted.
@@ -22,9 +22,23 @@ const SEARCHES: u32 = 64;
 /// A slot and the generation of its process.
 type Key = (usize, u32);
 
+/// Which processes live, asked once for all segments that are looked at together: what they say of their processes is not
+/// trusted, and a thousand slots may name one process.
+#[derive(Clone, Debug, Default)]
+pub struct Answers(Arc<Mutex<HashMap<(u32, u64), bool>>>);
+
+impl Answers {
+    fn is_running(&self, pid: u32, start: u64) -> bool {
+        let Ok(mut known) = self.0.lock() else { return process::is_running(pid, start) };
+        *known.entry((pid, start)).or_insert_with(|| process::is_running(pid, start))
+    }
+}
+
 /// What the reader of a segment sees of its processes.
 #[derive(Debug)]
 pub(super) struct Sight {
+    /// `None`: asked anew each time.
+    answers: Option<Answers>,
     pids: PidView,
     /// Pid namespace of the launcher; 0: not known.
     launchers: u64,
@@ -44,7 +58,12 @@ pub(super) struct Whereabouts {
 
 impl Sight {
     pub fn of(launchers: u64) -> Self {
-        Self { pids: PidView::now(), launchers, known: Mutex::default() }
+        Self { answers: None, pids: PidView::now(), launchers, known: Mutex::default() }
+    }
+
+    /// Takes from here on what is known of processes.
+    pub fn share(&mut self, answers: &Answers) {
+        self.answers = Some(answers.clone());
     }
 
     /// The same, with nothing found yet.
@@ -65,7 +84,10 @@ impl Sight {
             return lock::is_held(file, entry_at(it.key.0)) != Ok(false);
         }
         match self.pid(it, true) {
-            Some(pid) => process::is_running(pid, it.start),
+            Some(pid) => match &self.answers {
+                Some(answers) => answers.is_running(pid, it.start),
+                None => process::is_running(pid, it.start),
+            },
             None => it.namespace.inode().is_some(),
         }
     }

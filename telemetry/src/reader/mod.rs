@@ -16,6 +16,7 @@ mod timeline;
 mod uses;
 
 pub use candidate::Candidate;
+pub use elsewhere::Answers;
 pub use overheads::Overhead;
 pub use postmortem::{Holder, Later, LeftOut, OtherProcess, Postmortem};
 pub use quotas::QuotaFigures;

@@ -18,6 +18,12 @@ pub struct QuotaFigures {
 }
 
 impl Segment {
+    /// Whether the job has limits on memory; not if the file cannot be read.
+    #[must_use]
+    pub fn has_limits(&self) -> bool {
+        self.word(LEDGER_AT) == Some(LEDGER_MAGIC)
+    }
+
     /// The job's limits on the GPUs that its processes have seen; none without a quota.
     ///
     /// # Errors

@@ -177,6 +177,19 @@ impl Segment {
         }
     }
 
+    /// Takes from here on `answers` to whether processes live: those of one moment, for a look at many segments.
+    #[must_use]
+    pub fn sharing(mut self, answers: &super::Answers) -> Self {
+        self.sight.share(answers);
+        self
+    }
+
+    /// Whether the file has all its bytes; not if a process of the job has shortened it.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.file.metadata().is_ok_and(|found| found.len() == TOTAL_BYTES)
+    }
+
     pub(super) fn words(&self, at: u64, bytes: u64) -> Result<Words, SegmentError> {
         Ok(Words::read(&self.file, at, bytes)?)
     }

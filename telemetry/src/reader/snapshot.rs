@@ -15,6 +15,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::mem::offset_of;
 
+/// Bytes of tables that are read for one look at a job: 300 processes that launch 400 kernels from 4 threads take half of
+/// it.
+const MAX_READ: u64 = 256 << 20;
+/// Bytes that such a look may keep of names.
+const MAX_KEPT: usize = 32 << 20;
+
 /// Figures of one kind of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindFigures {
@@ -180,7 +186,9 @@ impl Segment {
     ///
     /// If the directory cannot be read.
     pub fn processes(&self) -> Result<Vec<ProcessSnapshot>, SegmentError> {
-        Ok(self.slots()?.iter().filter_map(|slot| self.process(slot).ok().flatten()).collect())
+        let mut budget = Budget::default();
+        let mut of = |slot: &SlotInfo| self.process_within(slot, &mut budget).ok().flatten();
+        Ok(self.slots()?.iter().filter_map(&mut of).collect())
     }
 
     /// One process. `None` if its slot has gone to another process meanwhile.
@@ -189,14 +197,22 @@ impl Segment {
     ///
     /// If the file cannot be read.
     pub fn process(&self, slot: &SlotInfo) -> Result<Option<ProcessSnapshot>, SegmentError> {
-        if slot.slot >= SLOTS {
+        self.process_within(slot, &mut Budget::default())
+    }
+
+    fn process_within(
+        &self,
+        slot: &SlotInfo,
+        budget: &mut Budget,
+    ) -> Result<Option<ProcessSnapshot>, SegmentError> {
+        if slot.slot >= SLOTS || !budget.read(BASE_BYTES) {
             return Ok(None);
         }
         let at = slot_at(slot.slot);
         let base = self.words(at, BASE_BYTES)?;
         let head = |offset: usize| base.at(offset);
-        let Lanes { mut kernels, graphs, counts } = self.lanes(at, &base)?;
-        self.name_kernels(at, &base, &mut kernels)?;
+        let Lanes { mut kernels, graphs, counts } = self.lanes(at, &base, budget)?;
+        self.name_kernels(at, &base, &mut kernels, budget)?;
         self.time_kernels(at, &base, &mut kernels)?;
         let (first_failures, last_failures) = failures(&base);
         let exe_len = (head(offset_of!(SlotHead, exe_len)) as usize).min(TEXT_BYTES);
@@ -217,8 +233,9 @@ impl Segment {
             cmdline: if cmdline.is_empty() {
                 Vec::new()
             } else {
-                cmdline
-                    .split(|byte| *byte == 0)
+                let words = cmdline.split(|byte| *byte == 0);
+                words
+                    .take_while(|_| budget.keep(size_of::<String>()))
                     .map(|arg| String::from_utf8_lossy(arg).into_owned())
                     .collect()
             },
@@ -289,7 +306,7 @@ impl Segment {
     }
 
     /// Sums the lanes.
-    fn lanes(&self, at: u64, base: &Words) -> Result<Lanes, SegmentError> {
+    fn lanes(&self, at: u64, base: &Words, budget: &mut Budget) -> Result<Lanes, SegmentError> {
         let mut sums = Lanes::default();
         let Lanes { kernels, graphs, counts } = &mut sums;
         for lane in 0..=LANES {
@@ -297,8 +314,11 @@ impl Segment {
             if rows == 0 {
                 continue;
             }
-            let at = at + LANES_AT + lane as u64 * LANE_BYTES;
-            let words = self.words(at, LANE_COUNTS_BYTES + rows * 64)?;
+            let (at, bytes) = (at + LANES_AT + lane as u64 * LANE_BYTES, LANE_COUNTS_BYTES + rows * 64);
+            if !budget.read(bytes) {
+                break;
+            }
+            let words = self.words(at, bytes)?;
             for (gpu, of_gpu) in counts.iter_mut().enumerate() {
                 for (kind, sum) in of_gpu.iter_mut().enumerate() {
                     let [allocs, frees] = words.array((gpu * COUNTED_KINDS + kind) * size_of::<KindCounts>());
@@ -337,6 +357,7 @@ impl Segment {
         at: u64,
         base: &Words,
         kernels: &mut BTreeMap<u16, KernelSnapshot>,
+        budget: &mut Budget,
     ) -> Result<(), SegmentError> {
         for (id, kernel) in kernels.iter_mut() {
             kernel.id = *id;
@@ -346,8 +367,11 @@ impl Segment {
         }
         let pieces = base.at(offset_of!(SlotHead, kernel_pages)).min(1 + KERNELS_BYTES / HASHES_BYTES);
         let Some(bytes) = pieces.checked_sub(1).map(|pieces| pieces * HASHES_BYTES) else { return Ok(()) };
-        let words = self.words(at + KERNELS_AT, bytes)?;
         let used = base.at(offset_of!(SlotHead, names_used)).min(NAMES_BYTES).next_multiple_of(8);
+        if !budget.read(bytes + used) {
+            return Ok(());
+        }
+        let words = self.words(at + KERNELS_AT, bytes)?;
         let names = self.words(at + NAMES_AT, used)?;
         for id in 1..(bytes / 64) as usize {
             let at = id * 64;
@@ -357,6 +381,9 @@ impl Segment {
             let length = words.at(at + offset_of!(KernelCell, name_len));
             let kept = (length & (TRUNCATED - 1)).min(KERNEL_NAME_BYTES as u64) as usize;
             let name_at = words.at(at + offset_of!(KernelCell, name_at)).min(NAMES_BYTES) as usize;
+            if !budget.keep(size_of::<KernelSnapshot>() + kept) {
+                break;
+            }
             let kernel = kernels.entry(id as u16).or_default();
             kernel.id = id as u16;
             kernel.name = String::from_utf8_lossy(&names.bytes(name_at, kept)).into_owned();
@@ -436,6 +463,35 @@ impl Segment {
             }
         }
         Ok(())
+    }
+}
+
+/// What one look at a job may take. Its processes write its segment, and one of them could write that there are 1,024
+/// with all tables full; what is left out is that of the last slots.
+struct Budget {
+    read: u64,
+    kept: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { read: MAX_READ, kept: MAX_KEPT }
+    }
+}
+
+impl Budget {
+    /// Whether so many bytes more may be read.
+    fn read(&mut self, bytes: u64) -> bool {
+        let left = self.read.checked_sub(bytes);
+        self.read = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    /// Whether so many bytes more may be kept.
+    fn keep(&mut self, bytes: usize) -> bool {
+        let left = self.kept.checked_sub(bytes);
+        self.kept = left.unwrap_or(0);
+        left.is_some()
     }
 }
 
