@@ -5,10 +5,12 @@
 //! allocates nothing.
 
 pub mod host;
+mod mapped;
 pub mod nvml;
 pub mod pidfd;
 mod process;
 pub mod time;
 pub mod untrusted;
 
+pub use mapped::{Mapped, TimeByUser};
 pub use process::{Environment, Mapping, Process, ProcessIdentity, Stat, paths, word_in};

@@ -1,5 +1,6 @@
 //! Processes as `/proc` shows them.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
@@ -321,6 +322,16 @@ impl Process {
             device == id.0 || self.id_of(mapping) == Some(id)
         };
         Some(mappings.iter().filter(|mapping| mapping.file.2 == id.1).any(is_it))
+    }
+
+    /// The inodes of the files that it has mapped; `None` if it is about to end, or this user may not read it.
+    pub(crate) fn mapped_inodes(self) -> Option<HashSet<u64>> {
+        let bytes = untrusted::read(&self.path("maps"), MAX_MAPS).ok().filter(|bytes| !bytes.is_empty())?;
+        let inode = |line: &[u8]| {
+            let word = line.split(|byte| *byte == b' ').nth(4)?;
+            std::str::from_utf8(word).ok()?.parse().ok().filter(|inode| *inode != 0)
+        };
+        Some(bytes.split(|byte| *byte == b'\n').filter_map(inode).collect())
     }
 
     fn id_of(self, mapping: &Mapping) -> Option<(u64, u64)> {
