@@ -69,6 +69,21 @@ impl JobWatch {
         self.watch.outside(found);
     }
 
+    /// Adds a sentence for the reader of the profile.
+    pub fn note(&mut self, sentence: String) {
+        self.watch.note(sentence);
+    }
+
+    /// Notes that the program has ended: processes that it left may be recorded further.
+    pub fn program_ended(&mut self) {
+        self.watch.program_ended();
+    }
+
+    /// Records how the program has ended, before processes that it left are recorded further.
+    pub fn goes_on(&mut self, exit: Exit) {
+        self.watch.goes_on(exit);
+    }
+
     /// Ends all threads of the watch, and records how the program has ended: then this process may be forked. Takes at
     /// most about a second.
     pub fn pause(&mut self, exit: Exit) {

@@ -5,17 +5,21 @@ use radrm_profile::model::{Job, Profile};
 use radrm_profile::{Record, WriteError, Writer, name};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Where the profile is written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum ProfileFile {
     /// `PROGRAM.PID.radrm` in the working directory; no file is replaced.
     #[default]
     Default,
     /// At this path; a file that is there is replaced.
     At(PathBuf),
+    /// In this file, which has this path or had it when it was opened.
+    Open(PathBuf, Arc<File>),
     /// Not at all.
     None,
 }
@@ -53,6 +57,11 @@ impl Output {
             ProfileFile::At(path) => Writer::create(path, &job)
                 .map(Some)
                 .map_err(|error| OutputError::Unwritable { path: path.clone(), error }),
+            ProfileFile::Open(path, file) => {
+                let begun = file.try_clone().map_err(WriteError::from);
+                let begun = begun.and_then(|file| Writer::over(file, path, &job));
+                begun.map(Some).map_err(|error| OutputError::Unwritable { path: path.clone(), error })
+            }
             ProfileFile::Default => free_name(&job).map(Some),
         };
         let (writer, warning) = match writer {

@@ -14,7 +14,11 @@ impl Profile {
             Record::Samples(samples) => self.samples.extend(samples),
             Record::ProgramDigest(digest) => self.job.program_sha256 = Some(digest),
             Record::Note(text) => self.notes.push(Note::Collector(text)),
-            Record::Outcome(outcome) => self.outcome = Some(outcome),
+            Record::Outcome(outcome) => {
+                // One that came before is the end of the program, after which its job went on.
+                let earlier = self.outcome.replace(outcome).map(|earlier| earlier.duration);
+                self.program_ended = self.program_ended.or(earlier);
+            }
             Record::Unseen(text) => self.unseen.push(text),
             Record::Postmortem(postmortem) => self.apply_postmortem(*postmortem),
             Record::Activity(spans) => self.activity.extend(spans),

@@ -7,7 +7,7 @@ use crate::model::Job;
 use crate::record::Record;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The mode of a new profile: it holds the command line and a part of the environment.
@@ -36,9 +36,26 @@ impl Writer {
         Writer::begin(file, path, job)
     }
 
-    /// Opens a profile that has ended, to append what was found out about it later.
+    /// Begins a profile in a file that is open already, whatever has its path by now. What it holds is replaced.
+    pub fn over(mut file: File, path: &Path, job: &Job) -> Result<Writer, WriteError> {
+        use io::Seek;
+        if file.metadata()?.is_file() {
+            file.set_len(0)?;
+            file.rewind()?;
+        }
+        Writer::begin(file, path, job)
+    }
+
+    /// Opens a profile that has ended, to append what was found out about it later. A file that is no profile is left alone:
+    /// another user of the directory may have put it, or a link, in the profile's place.
     pub fn reopen(path: &Path) -> Result<Writer, WriteError> {
-        let file = OpenOptions::new().append(true).open(path)?;
+        let mut head = frame::head();
+        let is_profile = OpenOptions::new().read(true).append(true).open(path).and_then(|file| {
+            let expected = head;
+            file.read_exact_at(&mut head, 0)?;
+            if head == expected { Ok(file) } else { Err(io::ErrorKind::InvalidData.into()) }
+        });
+        let file = is_profile?;
         let written = file.metadata()?.len();
         Ok(Writer { file, path: path.to_owned(), written })
     }

@@ -129,6 +129,7 @@ fn outcome(profile: &Profile, without_end: &'static str) -> OutcomeSummary {
     let mut summary =
         OutcomeSummary { status: without_end, duration_ns: profile.duration(), ..OutcomeSummary::default() };
     let Some(outcome) = &profile.outcome else { return summary };
+    summary.program_duration_ns = profile.program_ended.filter(|ended| *ended < outcome.duration);
     summary.success = outcome.exit.success();
     match outcome.exit {
         Exit::Code(code) => {

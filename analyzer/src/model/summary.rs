@@ -222,6 +222,8 @@ pub struct OutcomeSummary {
     pub reason: Option<String>,
     /// How long the job took; without an end, how far the profile reaches.
     pub duration_ns: Nanos,
+    /// How long the program itself took, where processes that it left ran on; else null.
+    pub program_duration_ns: Option<Nanos>,
 }
 
 /// A refused memory request.

@@ -18,18 +18,23 @@ pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
 
 /// How the job ended, as a phrase.
 pub(crate) fn outcome_text(o: &OutcomeSummary) -> String {
+    let took = o.program_duration_ns.unwrap_or(o.duration_ns);
     let text = match o.status {
-        "exited" => format!("exit code {} after {}", o.exit_code.unwrap_or(0), o.duration_ns),
-        "signaled" => format!("killed by {} after {}", signal_text(o.signal.unwrap_or(0)), o.duration_ns),
+        "exited" => format!("exit code {} after {took}", o.exit_code.unwrap_or(0)),
+        "signaled" => format!("killed by {} after {took}", signal_text(o.signal.unwrap_or(0))),
         "not_started" => "could not be started".to_owned(),
         "running" => format!("running for {}", o.duration_ns),
         "unfinished" => format!("no end recorded, figures up to {}", o.duration_ns),
         _ => format!("ended after {}, exit code unknown", o.duration_ns),
     };
-    match (&o.reason, o.out_of_memory) {
+    let text = match (&o.reason, o.out_of_memory) {
         (_, true) => format!("{text}: out of GPU memory"),
         (Some(reason), _) => format!("{text}: {reason}"),
         _ => text,
+    };
+    match o.program_duration_ns {
+        Some(_) => format!("{text}; processes that it left ran until {}", o.duration_ns),
+        None => text,
     }
 }
 

@@ -160,6 +160,10 @@ pub(crate) struct Watch<S> {
     next_state: Nanos,
     /// States so far were written up to here.
     started: Nanos,
+    /// When the program had ended, if the caller said so.
+    program_ended: Option<Nanos>,
+    /// Another process goes on with the job.
+    is_paused: bool,
 }
 
 /// Samples in a row in which NVML listed processes, but none of ours.
@@ -227,6 +231,8 @@ impl<S: Source> Watch<S> {
             last_poll: Nanos::ZERO,
             next_state: now + Nanos::from_millis(100),
             started: now,
+            program_ended: None,
+            is_paused: false,
         };
         for clause in &options.unseen {
             watch.write(Record::Unseen(clause.clone()));
@@ -261,13 +267,26 @@ impl<S: Source> Watch<S> {
         if let Some(digest) = self.digest.wait(PATIENCE) {
             self.write(Record::ProgramDigest(digest));
         }
+        self.goes_on(exit);
+        self.is_paused = true;
+    }
+
+    /// Notes that the program has ended.
+    pub(crate) fn program_ended(&mut self) {
         let now = self.source.now();
-        let outcome = Outcome { exit, duration: now, reason: self.reason(exit) };
+        self.program_ended.get_or_insert(now);
+    }
+
+    /// Records how the program has ended, with the time of its end: a later outcome is that of its job.
+    pub(crate) fn goes_on(&mut self, exit: Exit) {
+        let duration = self.program_ended.unwrap_or_else(|| self.source.now());
+        let outcome = Outcome { exit, duration, reason: self.reason(exit) };
         self.write(Record::Outcome(outcome));
     }
 
     /// Goes on after [`Watch::pause`], in this process or in a child.
     pub(crate) fn resume(&mut self) {
+        self.is_paused = false;
         self.sampler = Sampler::start(&self.nvml, self.source.origin_mono_ns());
         for gpu in &self.output.profile.gpus {
             self.sampler.watch(gpu);
@@ -320,7 +339,9 @@ impl<S: Source> Watch<S> {
             self.write(Record::ProgramDigest(digest));
         }
         self.note_lost_notices();
-        let outcome = Outcome { exit, duration: now, reason: self.reason(exit) };
+        // Another process records what goes on: what this one reports ends with the program.
+        let duration = self.program_ended.filter(|_| self.is_paused).unwrap_or(now);
+        let outcome = Outcome { exit, duration, reason: self.reason(exit) };
         self.write(Record::Outcome(outcome));
         let (profile, path, failure) = self.output.finish();
         self.failures.extend(failure);
@@ -466,7 +487,7 @@ impl<S: Source> Watch<S> {
     }
 
     /// Says a sentence to the user and to the profile's readers.
-    fn note(&mut self, sentence: String) {
+    pub(crate) fn note(&mut self, sentence: String) {
         self.warnings.push(sentence.clone());
         self.write(Record::Note(sentence));
     }

@@ -48,6 +48,8 @@ pub struct Profile {
     pub state_before: Nanos,
     /// How the job ended; `None` while it runs or if its watcher died.
     pub outcome: Option<Outcome>,
+    /// End of the program, from its start, where processes that it left were recorded further.
+    pub program_ended: Option<Nanos>,
     /// Refused requests with what stood around them, in the order in which they
     /// were seen.
     pub postmortems: Vec<Postmortem>,
@@ -98,6 +100,7 @@ impl Profile {
             last_state: Nanos::ZERO,
             state_before: Nanos::ZERO,
             outcome: None,
+            program_ended: None,
             postmortems: Vec::new(),
             dry_run: None,
             fits: Vec::new(),
