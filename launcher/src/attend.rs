@@ -81,7 +81,8 @@ impl Armed<'_> {
         // What those that were killed could still have joined goes with them.
         drop(channel);
         match prepared.emulated.take() {
-            Some(emulated) if emulated.is_used() => drop(emulated.keep()),
+            // The processes are another program's children.
+            Some(emulated) if emulated.is_used(0) => drop(emulated.keep()),
             other => drop(other),
         }
         ending

@@ -144,8 +144,8 @@ impl Emulated {
 
     /// Whether processes use its folder.
     #[must_use]
-    pub fn is_used(&self) -> bool {
-        Processes::now().use_folder(self.directory.path())
+    pub fn is_used(&self, owner: u32) -> bool {
+        Processes::now().use_folder(self.directory.path(), owner)
     }
 
     /// Leaves everything in place for processes that are still running; says where.

@@ -34,19 +34,19 @@ pub fn sweep(directory: &Path) {
     let namespace = namespace();
     // SAFETY: always works.
     let user = unsafe { libc::geteuid() };
-    let dead = |path: &PathBuf| {
+    let dead = |path: PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let owner = owner(&name, &namespace);
-        owner.is_some_and(|pid| !Process(pid).exists())
-            && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == user)
+        let owner = owner(&name, &namespace).filter(|pid| !Process(*pid).exists())?;
+        let is_own = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir() && meta.uid() == user);
+        is_own.then_some((path, owner))
     };
-    let left: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(dead).collect();
+    let left: Vec<(PathBuf, u32)> = entries.flatten().filter_map(|entry| dead(entry.path())).collect();
     if left.is_empty() {
         return;
     }
     let processes = Processes::now();
-    for path in left {
-        if !processes.use_folder(&path) {
+    for (path, owner) in left {
+        if !processes.use_folder(&path, owner) {
             // Another one may be at it too, or it may be protected: it stays for the next time.
             make_removable(&path);
             let _ = fs::remove_dir_all(&path);

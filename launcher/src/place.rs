@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use radrm_base::reason;
 use radrm_profile::frame::MAGIC;
@@ -35,7 +36,7 @@ pub struct Named {
     /// It was not there before, and nothing was started yet that writes it.
     undo: bool,
     /// Locked for as long as this run may write it.
-    held: File,
+    held: Arc<File>,
 }
 
 impl Named {
@@ -43,6 +44,12 @@ impl Named {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The same, open: whatever has the path by now.
+    #[must_use]
+    pub fn file(&self) -> &Arc<File> {
+        &self.held
     }
 }
 
@@ -104,7 +111,7 @@ pub fn prepare(wanted: &ProfileTo) -> Result<Place, PlaceError> {
                 .map_err(|source| PlaceError::Unwritable { path: path.clone(), source })?;
             // Before the file is this run's to take away: another run may have made it just now.
             protect(&path, &held)?;
-            Ok(Place::File(Named { path, undo: !there, held }))
+            Ok(Place::File(Named { path, undo: !there, held: Arc::new(held) }))
         }
         ProfileTo::Default => Ok(Place::Usual),
     }
@@ -150,10 +157,12 @@ impl Place {
 }
 
 /// A new file for a profile of the usual name.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub struct Claimed {
-    /// The file, empty.
+    /// The file's path.
     pub path: PathBuf,
+    /// The file, empty. Who may write the directory may put another one in its place.
+    pub file: Arc<File>,
     /// Why it is not in the current directory.
     pub elsewhere: Option<String>,
 }
@@ -165,25 +174,25 @@ pub struct Claimed {
 /// Neither can be written.
 pub fn claim(name: &str) -> Result<Claimed, PlaceError> {
     let here = match env::current_dir().and_then(|directory| claim_in(&directory, name)) {
-        Ok(path) => return Ok(Claimed { path, elsewhere: None }),
+        Ok((path, file)) => return Ok(Claimed { path, file, elsewhere: None }),
         Err(error) => error,
     };
     let elsewhere = fallback().and_then(|directory| {
         fs::create_dir_all(&directory).ok()?;
         claim_in(&directory, name).ok()
     });
-    let Some(path) = elsewhere else { return Err(PlaceError::Nowhere(here)) };
-    Ok(Claimed { path, elsewhere: Some(reason(&here)) })
+    let Some((path, file)) = elsewhere else { return Err(PlaceError::Nowhere(here)) };
+    Ok(Claimed { path, file, elsewhere: Some(reason(&here)) })
 }
 
 /// Makes `stem.radrm`, or if that is taken `stem.2.radrm` and so on.
-fn claim_in(directory: &Path, name: &str) -> io::Result<PathBuf> {
+fn claim_in(directory: &Path, name: &str) -> io::Result<(PathBuf, Arc<File>)> {
     let stem = name.strip_suffix(".radrm").unwrap_or(name);
     let numbered = (2..10_000).map(|number| format!("{stem}.{number}.radrm"));
     for name in std::iter::once(name.to_owned()).chain(numbered) {
         let path = directory.join(name);
         match OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&path) {
-            Ok(_) => return Ok(path),
+            Ok(file) => return Ok((path, Arc::new(file))),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
@@ -191,20 +200,28 @@ fn claim_in(directory: &Path, name: &str) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Gives a profile the mode that the user asked for, whatever the umask.
+/// Gives a file the mode that the user asked for, whatever the umask.
 ///
 /// # Errors
 /// [`PlaceError::Mode`].
 pub fn set_mode(path: &Path, mode: u32) -> Result<(), PlaceError> {
+    match File::open(path) {
+        Ok(file) => set_mode_of(path, &file, mode),
+        Err(source) => Err(PlaceError::Mode { path: path.to_owned(), mode, source }),
+    }
+}
+
+/// The same of a file that is open, whatever has its path by now.
+///
+/// # Errors
+/// [`PlaceError::Mode`].
+pub fn set_mode_of(path: &Path, file: &File, mode: u32) -> Result<(), PlaceError> {
     // Devices and pipes keep theirs.
-    if !fs::metadata(path).is_ok_and(|meta| meta.is_file()) {
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
         return Ok(());
     }
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|source| PlaceError::Mode {
-        path: path.to_owned(),
-        mode,
-        source,
-    })
+    let set = file.set_permissions(fs::Permissions::from_mode(mode));
+    set.map_err(|source| PlaceError::Mode { path: path.to_owned(), mode, source })
 }
 
 /// `$XDG_DATA_HOME/radrm/profiles`.
@@ -247,14 +264,14 @@ mod tests {
         let (named, old) = (dir.path().join("named"), dir.path().join("old"));
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         let _named = prepare(&ProfileTo::File(named.clone())).unwrap();
-        let usual = claim_in(dir.path(), "p.7.radrm").unwrap();
+        let (usual, file) = claim_in(dir.path(), "p.7.radrm").unwrap();
         assert_eq!((mode(&named), mode(&usual)), (0o600, 0o600));
         // The mode of a file that is there was decided by its owner.
         fs::write(&old, "").unwrap();
         fs::set_permissions(&old, fs::Permissions::from_mode(0o640)).unwrap();
         prepare(&ProfileTo::File(old.clone())).unwrap();
         assert_eq!(mode(&old), 0o640);
-        set_mode(&usual, 0o664).unwrap();
+        set_mode_of(&usual, &file, 0o664).unwrap();
         assert_eq!(mode(&usual), 0o664);
         let null = mode(Path::new("/dev/null"));
         set_mode(Path::new("/dev/null"), 0o600).unwrap();
@@ -306,7 +323,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("p.7.radrm"), "old").unwrap();
         std::os::unix::fs::symlink("/nowhere", dir.path().join("p.7.2.radrm")).unwrap();
-        assert_eq!(claim_in(dir.path(), "p.7.radrm").unwrap(), dir.path().join("p.7.3.radrm"));
+        assert_eq!(claim_in(dir.path(), "p.7.radrm").unwrap().0, dir.path().join("p.7.3.radrm"));
         assert_eq!(fs::read(dir.path().join("p.7.radrm")).unwrap(), b"old");
         assert!(claim_in(&dir.path().join("none"), "p.7.radrm").is_err());
     }

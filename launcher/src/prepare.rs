@@ -63,6 +63,7 @@ impl<'a> Prepared<'a> {
         let argv = argv.map_err(|_| LaunchError::ZeroByte)?;
         let mut environment = Environment::inherited();
         let outer_ended = outer::leave_if_ended(&mut environment);
+        let rejoined = outer::rejoin(&mut environment);
         // A file of that name here is another one than in a container.
         let program = (!plan.in_container)
             .then(|| target::find(&plan.command[0], env::var_os("PATH").as_deref()))
@@ -145,6 +146,9 @@ impl<'a> Prepared<'a> {
         }
         if outer_ended {
             remarks.one("the job that this session was part of has ended: this is a job of its own");
+        }
+        if rejoined {
+            remarks.one("this session is part of a job with a limit, which RADRM_SEGMENT no longer named: it holds here too");
         }
         if let Some(limits) = &prepared.node {
             let FromVariables { taken, ignored, .. } = limits.from_variables.clone();

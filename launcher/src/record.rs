@@ -39,7 +39,10 @@ impl<'a> Running<'a> {
     pub fn wait(self) -> Finished<'a> {
         let Self { prepared, inherited, mut supervisor, mut recording, dry_run, tensors, mps, fence } = self;
         let ended = supervisor.wait(&mut recording);
-        if prepared.plan.wait_all && !supervisor.wait_for_all(&mut recording) {
+        if let Some(recording) = &mut recording {
+            recording.program_ended();
+        }
+        if prepared.plan.wait_all && !supervisor.wait_for_all(ended.ending, &mut recording) {
             prepared.remarks.one("not waiting any longer for what the program left running");
         }
         supervisor.drain();
@@ -114,7 +117,9 @@ impl Finished<'_> {
     /// Takes the emulated machine's folder away, unless processes use it.
     fn leave_machine(&mut self) {
         let Some(emulated) = self.prepared.emulated.take() else { return };
-        if emulated.is_used() {
+        // Processes in a container are no children of this one.
+        let owner = if self.prepared.plan.in_container { 0 } else { std::process::id() };
+        if emulated.is_used(owner) {
             let kept = emulated.keep();
             let sentence = format!("processes still use the emulated machine: {} stays", kept.display());
             self.prepared.remarks.one(&sentence);
@@ -170,9 +175,6 @@ impl Prepared<'_> {
             _ => (format!("{count} processes of the job still run"), "they end"),
         };
         let mut clauses = Vec::new();
-        if !matches!(self.plan.report, ReportTo::Nowhere) {
-            clauses.push("the report is of this moment".to_owned());
-        }
         if self.limited().is_some() && !recording.can_outlive() {
             clauses.push(
                 "those that have not used a GPU yet get no GPU memory, since no directory in memory can be written \
@@ -185,12 +187,18 @@ impl Prepared<'_> {
         if has_recorder && is_recorded && !self.is_final() {
             clauses.push("the recording goes on".to_owned());
         }
-        let wait = if self.plan.supervised { "" } else { "; --wait-all waits for them" };
-        let wait = if count == 1 { wait.replace("them", "it") } else { wait.to_owned() };
+        let mut also = Vec::new();
+        if !matches!(self.plan.report, ReportTo::Nowhere) {
+            also.push("the report ends with the program");
+        }
+        if !self.plan.supervised {
+            also.push(if count == 1 { "--wait-all waits for it" } else { "--wait-all waits for them" });
+        }
+        let also = also.iter().map(|clause| format!("; {clause}")).collect::<String>();
         match clauses.pop() {
-            None => format!("{processes}{wait}"),
-            Some(last) if clauses.is_empty() => format!("{processes}: {last} until {they}{wait}"),
-            Some(last) => format!("{processes}: {} and {last} until {they}{wait}", clauses.join(", ")),
+            None => format!("{processes}{also}"),
+            Some(last) if clauses.is_empty() => format!("{processes}: {last} until {they}{also}"),
+            Some(last) => format!("{processes}: {} and {last} until {they}{also}", clauses.join(", ")),
         }
     }
 

@@ -184,6 +184,8 @@ pub struct Recording {
     status_line: Option<StatusLine>,
     dry_run: Option<Found>,
     tensors: Option<TensorRecording>,
+    /// The segment was shortened.
+    is_cut: bool,
     // Last, so that the segment's file goes when it has no reader any more.
     channel: Channel,
 }
@@ -252,15 +254,15 @@ impl Recording {
         let (mut warnings, mut failures) = (Vec::new(), Vec::new());
         let profile = match place {
             Place::Nowhere => ProfileFile::None,
-            Place::File(named) => ProfileFile::At(named.path().to_owned()),
+            Place::File(named) => ProfileFile::Open(named.path().to_owned(), named.file().clone()),
             Place::Usual => {
                 // The number that `radrm quota show` has for the job, and a shell for its background job.
                 match place::claim(&radrm_profile::name::file_name(name, own_pid().unsigned_abs())) {
-                    Ok(Claimed { path, elsewhere }) => {
+                    Ok(Claimed { path, file, elsewhere }) => {
                         warnings.extend(elsewhere.map(|reason| {
                         format!("the current directory cannot be written ({reason}), so the profile is elsewhere")
                     }));
-                        ProfileFile::At(path)
+                        ProfileFile::Open(path, file)
                     }
                     Err(error) => {
                         failures.push(error.to_string());
@@ -269,8 +271,8 @@ impl Recording {
                 }
             }
         };
-        if let (ProfileFile::At(path), Some(mode)) = (&profile, start.profile_mode) {
-            failures.extend(place::set_mode(path, mode).err().map(|error| error.to_string()));
+        if let (ProfileFile::Open(path, file), Some(mode)) = (&profile, start.profile_mode) {
+            failures.extend(place::set_mode_of(path, file, mode).err().map(|error| error.to_string()));
         }
         let entry_name = radrm_cuda_abi::table::symbol;
         let gpu_clock = match (start.dry, job.emulated.is_some()) {
@@ -313,6 +315,7 @@ impl Recording {
             status_line: None,
             dry_run: None,
             tensors: None,
+            is_cut: false,
             channel,
         };
         recording.begin_audit();
@@ -416,6 +419,7 @@ impl Recording {
         if let (Some(check), Some(segment)) = (&mut self.clients, &self.segment) {
             self.warnings.extend(check.poll(segment));
         }
+        self.check_segment();
         let measured = self.watch.take_measured();
         if let (Some(charge), Some(segment)) = (&mut self.charge, &self.segment) {
             charge.take(&measured, segment);
@@ -427,6 +431,21 @@ impl Recording {
             line.poll(segment);
         }
         gap
+    }
+
+    /// Notes once that a process of the job has shortened the segment: what it held is in no figure.
+    fn check_segment(&mut self) {
+        if self.is_cut || self.segment.as_ref().is_none_or(Segment::is_whole) {
+            return;
+        }
+        self.is_cut = true;
+        let sentence = "a process of the job has shortened its segment: what was not read before is lost";
+        self.watch.note(sentence.to_owned());
+    }
+
+    /// Notes that the program has ended.
+    pub fn program_ended(&mut self) {
+        self.watch.program_ended();
     }
 
     /// Takes what the kernel says of the program at its end.
@@ -462,6 +481,7 @@ impl Recording {
     ) -> Channel {
         // The report is printed to the same terminal.
         self.status_line = None;
+        self.check_segment();
         self.warnings.extend(self.watch.take_warnings());
         if let Some(charge) = &self.charge {
             charge.save();
@@ -498,6 +518,12 @@ impl Observer for Option<Recording> {
     fn poll(&mut self) -> Duration {
         // Without a recording only signals and the end matter, and these wake by themselves.
         self.as_mut().map_or(Duration::from_secs(3600), Recording::poll)
+    }
+
+    fn goes_on(&mut self, ending: Ending) {
+        if let Some(recording) = self {
+            recording.watch.goes_on(exit(ending));
+        }
     }
 
     fn descendant_ended(&mut self, pid: libc::pid_t, ending: Ending) {

@@ -43,6 +43,9 @@ pub trait Observer {
     /// Called when the time has come; says after how long it wants to be called again.
     fn poll(&mut self) -> Duration;
 
+    /// The program has ended so, and what it started is waited for.
+    fn goes_on(&mut self, ending: Ending);
+
     /// A descendant other than the program has ended.
     fn descendant_ended(&mut self, pid: libc::pid_t, ending: Ending);
 }
@@ -139,11 +142,15 @@ impl Supervisor {
 
     /// Waits until no descendant is left, for a process that adopts orphans. A signal that would
     /// end this process ends the wait. `false` if descendants are left.
-    pub fn wait_for_all(&mut self, observer: &mut dyn Observer) -> bool {
+    pub fn wait_for_all(&mut self, ending: Ending, observer: &mut dyn Observer) -> bool {
         let mut next_poll = Instant::now();
+        let mut goes_on = false;
         loop {
             if !reap_adopted(observer) {
                 return true;
+            }
+            if !std::mem::replace(&mut goes_on, true) {
+                observer.goes_on(ending);
             }
             let now = Instant::now();
             if now >= next_poll {

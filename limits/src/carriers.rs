@@ -5,15 +5,15 @@
 //! cannot be read: what is unclear of them is decided by their ancestors, and where these are gone too they count. So a
 //! segment may stay longer than it is needed, and never goes too early.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use radrm_os::{Process, ProcessIdentity, Stat};
-use radrm_telemetry::{Liveness, Segment, SegmentName};
+use radrm_os::{Process, ProcessIdentity, Stat, TimeByUser};
+use radrm_telemetry::{Answers, Liveness, Segment, SegmentName};
 
 use crate::program::libraries;
 
@@ -28,6 +28,8 @@ const MAX_SEARCHES: usize = 100;
 const MAX_STARTS: u64 = 50_000;
 /// Looks at a process that becomes other programs meanwhile.
 const MAX_LOOKS: usize = 50;
+/// Processor time that the processes of one user may take in one search: a thousand usual ones take a tenth of it.
+const MAX_TIME: Duration = Duration::from_millis(500);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// A segment, and who made it.
@@ -82,6 +84,8 @@ enum Carried {
 /// compared with them.
 #[derive(Debug)]
 pub struct Processes {
+    answers: Answers,
+    time: RefCell<TimeByUser>,
     all: Vec<Entry>,
     by_pid: HashMap<u32, usize>,
 }
@@ -136,8 +140,13 @@ impl Entry {
         session != 0 && unsafe { libc::getsid(self.process.0.cast_signed()) } == session.cast_signed()
     }
 
-    fn carried(&self, stat: &Stat) -> &Carried {
-        self.carried.get_or_init(|| carried(self.process, stat))
+    /// What it has of a job. Where the processes of its user have taken too long to read, that is not clear.
+    fn carried(&self, stat: &Stat, time: &RefCell<TimeByUser>) -> &Carried {
+        self.carried.get_or_init(|| {
+            let mut time = time.borrow_mut();
+            let found = time.spend(self.owner(), MAX_TIME, || carried(self.process, stat));
+            found.unwrap_or(Carried::Unclear)
+        })
     }
 }
 
@@ -145,9 +154,15 @@ impl Processes {
     /// Those that are there now.
     #[must_use]
     pub fn now() -> Self {
+        Self::sharing(Answers::default())
+    }
+
+    /// The same, where it is known already whether some live.
+    #[must_use]
+    pub fn sharing(answers: Answers) -> Self {
         let all: Vec<Entry> = Process::all().map(Entry::of).collect();
         let by_pid = all.iter().enumerate().map(|(at, entry)| (entry.process.0, at)).collect();
-        Self { all, by_pid }
+        Self { answers, time: RefCell::default(), all, by_pid }
     }
 
     /// The processes that carry a segment, but for the caller. Where this gives none, there is none: a process that was met
@@ -178,7 +193,7 @@ impl Processes {
     /// The processes that carried a segment when they were looked at, but for the caller.
     #[must_use]
     pub fn carrying(&self, origin: SegmentOrigin<'_>) -> Carriers {
-        let mut carriers = joined(origin.path);
+        let mut carriers = joined(origin.path, &self.answers);
         let known: HashSet<u32> = carriers.processes.iter().map(|carrier| carrier.pid).collect();
         let lowest = lowest_pid(origin.name).unwrap_or(0);
         let found =
@@ -189,19 +204,49 @@ impl Processes {
         carriers
     }
 
-    /// Whether any process uses this folder of an emulated machine: its environment names it, or it has a file there
-    /// mapped. One whose environment was overwritten may use it.
+    /// Whether any process uses this folder of an emulated machine, which the process `owner` made (0: not known): its environment names
+    /// the folder, or it has a file there mapped. One whose environment was overwritten may use it if it may descend from
+    /// the owner.
     #[must_use]
-    pub fn use_folder(&self, folder: &Path) -> bool {
+    pub fn use_folder(&self, folder: &Path, owner: u32) -> bool {
         let name = folder.as_os_str().as_bytes();
         let own = rustix::process::geteuid().as_raw();
-        let uses = |entry: &Entry| {
+        let made = started_since(folder);
+        let names = |entry: &Entry| {
             entry.process.environment().is_some_and(|text| has(text.bytes(), name))
                 || entry.process.maps().is_some_and(|text| has(&text, name))
-                || entry.stat().is_some_and(|stat| *entry.carried(&stat) == Carried::Unclear)
+        };
+        let may_use = |entry: &Entry| {
+            let stat = entry.stat().filter(|stat| *entry.carried(stat, &self.time) == Carried::Unclear);
+            stat.is_some_and(|stat| stat.start >= made && self.is_below(stat, owner, made, &names))
         };
         let mut readable = self.all.iter().filter(|entry| own == 0 || entry.owner() == Some(own));
-        readable.any(|entry| entry.process.0 != std::process::id() && uses(entry))
+        readable.any(|entry| entry.process.0 != std::process::id() && (names(entry) || may_use(entry)))
+    }
+
+    /// Whether a process may descend from the owner of a folder, by the first ancestor that is clear.
+    fn is_below(&self, stat: Stat, owner: u32, made: u64, names: &impl Fn(&Entry) -> bool) -> bool {
+        // A launcher adopts what its descendants leave, so that nothing of it is adopted by the system while it lives.
+        let lives = self.by_pid.get(&owner).and_then(|at| self.all[*at].stat());
+        let lives = lives.is_some_and(|owner| owner.start <= made.saturating_add(ticks_per_second()));
+        let mut parent = stat.parent;
+        for _ in 0..MAX_ANCESTORS {
+            if parent == owner {
+                return true;
+            }
+            let Some(entry) = self.by_pid.get(&parent).filter(|_| parent > 1).map(|at| &self.all[*at]) else {
+                return !lives;
+            };
+            let Some(ancestor) = entry.stat() else { return !lives };
+            if names(entry) {
+                return true;
+            }
+            if matches!(entry.carried(&ancestor, &self.time), Carried::Named(_) | Carried::Mapped(_)) {
+                return false;
+            }
+            parent = ancestor.parent;
+        }
+        true
     }
 
     fn carries(&self, entry: &Entry, origin: SegmentOrigin<'_>) -> Option<ProcessIdentity> {
@@ -210,7 +255,7 @@ impl Processes {
             return None;
         }
         let stat = entry.stat().filter(|stat| stat.start >= origin.name.start && !stat.is_dead())?;
-        let carries = match entry.carried(&stat) {
+        let carries = match entry.carried(&stat, &self.time) {
             Carried::Named(path) => is_same(path, origin.path),
             Carried::Mapped(paths) => paths.iter().any(|path| is_same(path, origin.path)),
             Carried::Unclear => self.descends(stat, origin),
@@ -232,7 +277,7 @@ impl Processes {
             if parent == origin.name.pid && ancestor.start == origin.name.start {
                 return true;
             }
-            match entry.carried(&ancestor) {
+            match entry.carried(&ancestor, &self.time) {
                 Carried::Named(path) => return is_same(path, origin.path),
                 Carried::Mapped(paths) => return paths.iter().any(|path| is_same(path, origin.path)),
                 _ => {}
@@ -265,9 +310,25 @@ fn lowest_pid(maker: SegmentName) -> Option<u32> {
     (last >= u64::from(maker.pid) && started < limit / 2).then_some(maker.pid)
 }
 
+/// The earliest start time, in clock ticks since boot, of a process that was started after a directory was made; 0 where
+/// that is not known.
+fn started_since(directory: &Path) -> u64 {
+    let made = fs::symlink_metadata(directory).and_then(|found| found.created());
+    let Some(age) = made.ok().and_then(|made| made.elapsed().ok()) else { return 0 };
+    let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let made = u64::try_from(up.tv_sec).unwrap_or(0).saturating_sub(age.as_secs());
+    // Both are rounded, and the clock of files is a tick behind.
+    made.saturating_sub(2).saturating_mul(ticks_per_second())
+}
+
+fn ticks_per_second() -> u64 {
+    // SAFETY: reads a constant of the system.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(1).max(1)
+}
+
 /// The processes that have joined a segment.
-fn joined(path: &Path) -> Carriers {
-    let slots = Segment::open(path).and_then(|segment| segment.slots()).unwrap_or_default();
+fn joined(path: &Path, answers: &Answers) -> Carriers {
+    let slots = Segment::open(path).and_then(|segment| segment.sharing(answers).slots()).unwrap_or_default();
     let mut carriers = Carriers::default();
     for slot in slots.iter().filter(|slot| slot.liveness == Liveness::Running) {
         match slot.pid {
@@ -462,7 +523,8 @@ mod tests {
     #[test]
     fn a_folder_is_used_by_those_whose_environment_names_it() {
         let (folder, file) = segment();
-        let uses = |name: &str| Processes::now().use_folder(&folder.path().join(name));
+        let owner = std::process::id();
+        let uses = |name: &str| Processes::now().use_folder(&folder.path().join(name), owner);
         let child = shell("", &folder.path().join("machine/libcuda.so"));
         assert!(uses("machine") && !uses("other"));
         drop(child);

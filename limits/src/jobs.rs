@@ -5,7 +5,7 @@
 //! a name, and is a job as long as a process carries it ([`crate::carriers`]).
 
 use std::cell::OnceCell;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 
 use radrm_base::machine_file;
 use radrm_telemetry::ledger::LedgerView;
-use radrm_telemetry::{Candidate, Liveness, Segment, SegmentFile, SegmentName, SlotInfo};
+use radrm_telemetry::{Answers, Candidate, Liveness, Segment, SegmentFile, SegmentName, SlotInfo};
 use rustix::fs::{Mode, OFlags};
 
 use crate::carriers::{Processes, SegmentOrigin};
+use crate::scopes::user_name;
 use crate::start::LEDGERS_VARIABLE;
 use radrm_os::{Process, paths, untrusted};
 
@@ -111,8 +112,6 @@ impl Job {
         if let Some(list) = self.variable(LEDGERS_VARIABLE) {
             return paths(&list);
         }
-        let is_member =
-            |file: &PathBuf| file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"member-"));
         self.mapped().into_iter().filter(is_member).collect()
     }
 
@@ -144,26 +143,77 @@ fn is_machine_file(path: &Path) -> bool {
         && u64::from_ne_bytes(word) == machine_file::MAGIC
 }
 
+/// Segments of one user that are looked at together, those that a launcher holds first.
+const MAX_SEGMENTS: usize = 512;
+/// Processes that the segments of one user may name together.
+const MAX_SLOTS: usize = 8192;
+/// Names in one directory that are looked at.
+const MAX_NAMES: usize = 8192;
+
+/// All jobs that were found, and what was not looked at.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// By their launchers.
+    pub jobs: Vec<Job>,
+    /// Users with more segments, or more processes in these, than are looked at for one user.
+    pub beyond: BTreeSet<u32>,
+}
+
+impl Found {
+    /// What was not looked at, a sentence for each user.
+    pub fn unread(&self) -> impl Iterator<Item = String> {
+        self.beyond.iter().map(|uid| {
+            let user = user_name(*uid).unwrap_or_else(|| uid.to_string());
+            format!(
+                "jobs of {user} cannot be read: more than {MAX_SEGMENTS} segments, or {MAX_SLOTS} processes in them"
+            )
+        })
+    }
+}
+
 /// All jobs, by their launchers.
 #[must_use]
 pub fn all() -> Vec<Job> {
+    find().jobs
+}
+
+/// All jobs, as far as one user's files may take the time of others.
+#[must_use]
+pub fn find() -> Found {
     let mut seen = HashSet::new();
-    let mut jobs = Vec::new();
-    let processes = OnceCell::new();
-    for found in segments() {
-        if seen.insert(found.file.id())
-            && let Some(job) = open(&found, &processes)
-        {
-            jobs.push(job);
+    let mut taken: HashMap<u32, (usize, usize)> = HashMap::new();
+    let mut found = Found::default();
+    let look = Look::default();
+    for segment in segments() {
+        if !seen.insert(segment.file.id()) {
+            continue;
+        }
+        let uid = segment.file.uid();
+        let (segments, slots) = taken.entry(uid).or_default();
+        if *segments >= MAX_SEGMENTS || *slots >= MAX_SLOTS {
+            found.beyond.insert(uid);
+            continue;
+        }
+        *segments += 1;
+        if let Some((job, running)) = open(&segment, &look) {
+            *slots += running;
+            found.jobs.push(job);
         }
     }
-    jobs.sort_by_key(|job| job.launcher);
-    jobs
+    found.jobs.sort_by_key(|job| job.launcher);
+    found
+}
+
+/// What is found once for all segments.
+#[derive(Debug, Default)]
+struct Look {
+    answers: Answers,
+    processes: OnceCell<Processes>,
 }
 
 /// What may be a segment.
 #[derive(Debug)]
-struct Found {
+struct Named {
     file: Candidate,
     /// Its name, as processes have it in their environment.
     path: PathBuf,
@@ -171,10 +221,9 @@ struct Found {
     holder: Option<Process>,
 }
 
-/// Opens a segment; `None` if it is none, or if its job is over. `processes`: those of the moment, found when they are
-/// needed.
-fn open(found: &Found, processes: &OnceCell<Processes>) -> Option<Job> {
-    let segment = found.file.open().ok()?;
+/// Opens a segment; `None` if it is none, or if its job is over. Gives how many of its processes run, too.
+fn open(found: &Named, look: &Look) -> Option<(Job, usize)> {
+    let segment = found.file.open().ok()?.sharing(&look.answers);
     let info = segment.job().ok()?;
     let launcher = Process(info.launcher_pid);
     let name = SegmentName::parse(&found.path);
@@ -190,7 +239,8 @@ fn open(found: &Found, processes: &OnceCell<Processes>) -> Option<Job> {
     let carriers = match name.filter(|_| !launched) {
         Some(name) => {
             let origin = SegmentOrigin { path: &found.path, name, uid };
-            processes.get_or_init(Processes::now).carrying(origin).processes
+            let processes = || Processes::sharing(look.answers.clone());
+            look.processes.get_or_init(processes).carrying(origin).processes
         }
         None => Vec::new(),
     };
@@ -211,7 +261,7 @@ fn open(found: &Found, processes: &OnceCell<Processes>) -> Option<Job> {
         (None, Some(pid)) => Process(pid).command(),
         (None, None) => job.carriers.first().map_or_else(String::new, |process| process.command()),
     };
-    Some(job)
+    Some((job, running.len()))
 }
 
 /// The job of a launcher, or of one of its processes.
@@ -246,15 +296,49 @@ pub fn segment_of(launcher: Process) -> Option<Segment> {
     held_by(launcher).filter_map(|found| found.open().ok()).find(made)
 }
 
+/// A job with a limit, by what its launcher holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LimitedJob {
+    /// Its segment, as processes have it in their environment.
+    pub segment: PathBuf,
+    /// The ledgers of users and groups in which its processes count.
+    pub ledgers: Vec<PathBuf>,
+}
+
+/// The job with a limit of a launcher; `None` where this is none, its job has no limit, or its segment no name.
+#[must_use]
+pub fn limited_by(launcher: Process) -> Option<LimitedJob> {
+    if !is_launcher(launcher) {
+        return None;
+    }
+    let ids = launcher.ids();
+    let segment = found_in(launcher).find_map(|found| {
+        let segment = found.file.open().ok()?;
+        let maker = segment.job().ok()?.launcher_pid;
+        let is_its = maker == launcher.0 || ids.contains(&maker);
+        // No process can join one whose name is gone.
+        let is_named = Candidate::named(&found.path).is_ok_and(|named| named.id() == found.file.id());
+        (is_its && is_named && segment.has_limits()).then_some(found.path)
+    })?;
+    let mapped = launcher.mappings().unwrap_or_default().into_iter().map(|mapping| mapping.path);
+    let ledgers: BTreeSet<PathBuf> = mapped.filter(is_member).collect();
+    Some(LimitedJob { segment, ledgers: ledgers.into_iter().collect() })
+}
+
+/// Whether a file is the ledger of a user in a limit that users share.
+fn is_member(file: &PathBuf) -> bool {
+    file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"member-"))
+}
+
 /// What may be the segment of this launcher: files that it holds open, and that are its user's.
 pub fn held_by(launcher: Process) -> impl Iterator<Item = Candidate> {
     found_in(launcher).map(|found| found.file)
 }
 
-fn found_in(holder: Process) -> impl Iterator<Item = Found> {
+fn found_in(holder: Process) -> impl Iterator<Item = Named> {
     let named = holder.open_files().into_iter().filter(|(_, name)| names_segment(name));
     let found = named.filter_map(move |(path, name)| {
-        Some(Found { file: Candidate::at(&path).ok()?, path: name.into(), holder: Some(holder) })
+        Some(Named { file: Candidate::at(&path).ok()?, path: name.into(), holder: Some(holder) })
     });
     found.filter(move |found| is_users(holder, found.file.uid()))
 }
@@ -270,22 +354,23 @@ pub(crate) fn names_segment(name: &OsStr) -> bool {
 }
 
 /// What may be segments.
-fn segments() -> Vec<Found> {
+fn segments() -> Vec<Named> {
     let held = Process::all().filter(|process| is_launcher(*process)).flat_map(found_in);
     held.chain(directories().iter().flat_map(|directory| named_in(directory))).collect()
 }
 
 /// What may be segments by its name in a directory. A link is neither a segment nor a directory: whose directory
 /// this is does not choose what root opens.
-fn named_in(directory: &Path) -> Vec<Found> {
+fn named_in(directory: &Path) -> Vec<Named> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(opened) = rustix::fs::open(directory, flags, Mode::empty()) else { return Vec::new() };
     let here = format!("/proc/self/fd/{}", opened.as_raw_fd());
     let entries = fs::read_dir(here).into_iter().flatten().flatten();
+    let entries = entries.take(MAX_NAMES);
     let segments = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("segment-"));
     let found = segments.filter_map(|entry| {
         let file = Candidate::named(&entry.path()).ok()?;
-        Some(Found { file, path: directory.join(entry.file_name()), holder: None })
+        Some(Named { file, path: directory.join(entry.file_name()), holder: None })
     });
     found.collect()
 }
@@ -323,7 +408,7 @@ mod tests {
         let file = SegmentFile::create_in(&dir.path().join("r"), 7).unwrap();
         // This process made it, and is no launcher.
         let [found] = named_in(file.path().parent().unwrap()).try_into().unwrap();
-        assert!(open(&found, &OnceCell::new()).is_none());
+        assert!(open(&found, &Look::default()).is_none());
     }
 
     #[test]

@@ -185,7 +185,73 @@ fn a_server_in_the_background_keeps_the_limit_of_its_script() {
     for part in ["1 process of the job still runs", "the limit of 64MiB stays in force", "--wait-all"] {
         assert!(said.contains(part), "{said}");
     }
+    // There is no profile that could go on.
+    assert!(said.contains("the report ends with the program") && !said.contains("recording"), "{said}");
     place.counts_and_ends();
+}
+
+/// What a profile's report says of the end: the JSON, and the line of the text.
+fn end_of(place: &Place, profile: &Path) -> (serde_json::Value, String) {
+    let report = |options: &[&str]| {
+        let mut command = place.radrm(&["report"]);
+        command.args(options).arg(profile);
+        child::run(command, PATIENCE).ok().stdout
+    };
+    let page: serde_json::Value = serde_json::from_str(&report(&["--json"])).expect("JSON");
+    let text = report(&[]);
+    let line = text.lines().find(|line| line.contains("exit code")).unwrap_or_default().to_owned();
+    (page["outcome"].clone(), line)
+}
+
+#[test]
+fn a_report_tells_the_programs_time_from_its_jobs() {
+    let place = Place::new();
+    let profile = place.rig.path().join("p.radrm");
+    let (file, wait) = (profile.display().to_string(), "sleep 1 > /dev/null 2>&1 &");
+    for options in [&["--no-dataset", "-o", &file][..], &["--no-dataset", "--wait-all", "-o", &file]] {
+        let ended = child::run(place.script(options, wait), PATIENCE).ok();
+        assert!(!ended.stderr.contains("ran until") || options.len() == 4, "{}", ended.stderr);
+        until("the end of the recording", || {
+            Profile::open(&profile).is_ok_and(|profile| {
+                profile.outcome.is_some() && profile.program_ended.is_some() && place.of_radrm().is_empty()
+            })
+        });
+        let (outcome, line) = end_of(&place, &profile);
+        let ns = |key: &str| outcome[key].as_u64().unwrap_or_else(|| panic!("{key}: {outcome}"));
+        assert!(ns("duration_ns") >= ns("program_duration_ns") + 500_000_000, "{outcome}");
+        assert!(line.contains("exit code 0 after") && line.contains("ran until"), "{line}");
+    }
+}
+
+#[test]
+fn a_title_in_another_job_keeps_no_folder_of_a_machine() {
+    let place = Place::new();
+    place.leave("$LATE overwrite > /dev/null 2>&1 & until grep -aq titled /proc/$!/cmdline; do :; done");
+    let options = ["--no-profile", "--no-dataset", "--emulate", "1xA100-40GB"];
+    let ended = child::run(place.script(&options, "true"), PATIENCE).ok();
+    assert!(!ended.stderr.contains("still use"), "{}", ended.stderr);
+    place.counts_and_ends();
+}
+
+#[test]
+fn a_job_below_one_with_a_limit_has_no_limit_of_its_own() {
+    let place = Place::new();
+    let (run, steps) = (artifacts::file("radrm-run"), programs::compile("steps.c", &[]));
+    let (run, steps) = (run.display(), steps.display());
+    let machine = place.rig.machine_path();
+    let machine = machine.display();
+    let kept = "RADRM_LIB_DIR=$RADRM_LIB_DIR XDG_RUNTIME_DIR=$XDG_RUNTIME_DIR";
+    let lost = ["env -u RADRM_SEGMENT", "env -u RADRM_SEGMENT -u RADRM_QUOTA", &format!("env -i {kept}")];
+    for lost in lost.map(|lost| format!("{lost} {run} --no-dataset --no-profile --machine {machine}")) {
+        let wider = format!("{lost} --mem-limit 2GiB -- {steps} use:0");
+        let ended = child::run(place.script(&["--no-profile", "--no-dataset"], &wider), PATIENCE);
+        assert_eq!(ended.status.code(), Some(125), "{lost}: {ended:?}");
+        assert!(ended.stderr.contains("already inside a job with a limit"), "{ended:?}");
+        let inside = format!("{lost} -- {steps} use:0 alloc:a:64m !alloc:b:1m; true");
+        let ended = child::run(place.script(&["--no-profile", "--no-dataset"], &inside), PATIENCE).ok();
+        assert!(ended.stderr.contains("part of a job with a limit"), "{lost}: {ended:?}");
+        assert!(!ended.stderr.contains("failed"), "{lost}: {ended:?}");
+    }
 }
 
 #[test]

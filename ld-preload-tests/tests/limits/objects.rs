@@ -213,3 +213,152 @@ fn forged_counts_explain_no_process() {
     finish(unmanaged);
     finish(forger);
 }
+
+#[test]
+fn a_job_that_counts_in_another_one_is_named() {
+    let node = Node::new();
+    let (other, others) = node.job("30GiB");
+    let mut command = node.rig.bare_command(artifacts::file("radrm-run"));
+    command.env("RADRM_LIB_DIR", artifacts::directory()).env_remove("RADRM_EMULATED_MACHINE");
+    command.args(["--no-dataset", "--no-profile", "--quiet", "--mem-limit", "100MiB", "--machine"]);
+    command.arg(node.rig.machine_path()).arg("--").arg("env");
+    command
+        .arg(format!("RADRM_SEGMENT={}", segment_of(others).display()))
+        .arg(programs::compile("steps.c", &[]));
+    command.args(["use:0", "alloc:a:50m", "pause"]);
+    let (running, pid) = started(command);
+    let row = node.finding(pid);
+    assert_eq!(row["reason"], "other-job", "{row}");
+    assert!(
+        row["explanation"].as_str().is_some_and(|text| text.contains(&running.pid().to_string())),
+        "{row}"
+    );
+    finish(running);
+    finish(other);
+}
+
+/// Fills a segment with as many living processes as it has places for, all of them this one.
+fn fill(file: &fs::File) {
+    let own = std::process::id();
+    let start = Process(own).start().expect("its start");
+    // State 2 lives; the generation is 1.
+    let state = 2_u64 << 56 | 1 << 32 | u64::from(own);
+    let entry = [state, start, 0, 0].map(u64::to_ne_bytes).concat();
+    file.write_all_at(&entry.repeat(1024), 8192).expect("written");
+}
+
+#[test]
+fn forged_segments_cost_no_process_more_than_one_look() {
+    const SEGMENTS: u32 = 100;
+    let node = Node::new();
+    let (job, pid) = node.job("20GiB");
+    let (copy, file) = copy_of(&segment_of(pid), job.pid());
+    fill(&file);
+    let copies: Vec<PathBuf> = (0..SEGMENTS)
+        .map(|number| {
+            let place = copy.with_file_name(format!("segment-{}-{number}-copy-0", job.pid()));
+            let copied = Command::new("cp").args(["--sparse=always"]).args([&copy, &place]).status();
+            assert!(copied.is_ok_and(|status| status.success()));
+            place
+        })
+        .collect();
+    let mut traced = Command::new("strace");
+    if traced.arg("-V").output().is_err() {
+        eprintln!("skipped: strace is not installed");
+    } else {
+        let log = node.rig.path().join("trace");
+        let mut command = node.rig.bare_command("strace");
+        command.args(["-f", "-qq", "-e", "trace=openat,open", "-o"]).arg(&log).arg(artifacts::file("radrm"));
+        command.env("RADRM_LIB_DIR", artifacts::directory());
+        command.args(["quota", "show", "--machine"]).arg(node.rig.machine_path());
+        let ended = child::run(command, PATIENCE).ok();
+        assert!(ended.stdout.contains(&job.pid().to_string()), "{ended:?}");
+        let own = format!("/proc/{}/stat\"", std::process::id());
+        let looks = fs::read_to_string(log).expect("a trace").matches(&own).count();
+        // 102,400 slots name this process.
+        assert!(looks < 1000, "{looks} looks at one process");
+    }
+    copies.iter().chain([&copy]).for_each(|copy| fs::remove_file(copy).expect("the copy"));
+    finish(job);
+}
+
+#[test]
+fn a_segment_that_is_shortened_ends_no_command() {
+    let node = Node::new();
+    let (job, pid) = node.job("20GiB");
+    let segment = segment_of(pid);
+    let whole = fs::metadata(&segment).expect("a segment").len();
+    let file = fs::OpenOptions::new().write(true).open(&segment).expect("a segment");
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let toggling = std::thread::spawn(move || {
+        while stopped.try_recv().is_err() {
+            file.set_len(8192).expect("shortened");
+            file.set_len(whole).expect("lengthened");
+        }
+        file.set_len(4096).expect("shortened");
+    });
+    for _ in 0..20 {
+        let shown = node.quota_show();
+        assert!(shown.status.code().is_some(), "{shown:?}");
+        let set = child::run(node.radrm(&["quota", "set", &job.pid().to_string(), "4GiB"]), PATIENCE);
+        assert!(set.status.code().is_some(), "{set:?}");
+    }
+    drop(stop);
+    toggling.join().expect("the end");
+    // Its own program has it mapped and may not survive that.
+    let mut job = job;
+    job.go_on();
+    let _ = job.end();
+}
+
+#[test]
+fn a_program_that_shortens_its_segment_leaves_its_launcher_alive() {
+    let node = Node::new();
+    for how in [": > \"$RADRM_SEGMENT\"", "truncate -s 4096 \"$RADRM_SEGMENT\""] {
+        let profile = node.rig.path().join("cut.radrm");
+        let mut command = node.rig.bare_command(artifacts::file("radrm-run"));
+        command.env("RADRM_LIB_DIR", artifacts::directory()).env_remove("RADRM_EMULATED_MACHINE");
+        command.args(["--no-dataset", "--mem-limit", "1GiB", "-o"]).arg(&profile).arg("--machine");
+        command.arg(node.rig.machine_path()).args(["--", "sh", "-c", &format!("{how}; sleep 0.3; exit 7")]);
+        let ended = child::run(command, PATIENCE);
+        assert_eq!(ended.status.code(), Some(7), "{how}: {ended:?}");
+        assert!(ended.stderr.contains("has shortened its segment"), "{how}: {ended:?}");
+        let read = radrm_profile::Profile::open(&profile).expect("a profile");
+        assert!(read.outcome.is_some(), "{how}: the profile has its end");
+    }
+}
+
+#[test]
+fn a_link_in_the_place_of_a_new_profile_leads_no_write_elsewhere() {
+    let node = Node::new();
+    let folder = node.rig.path().join("shared");
+    fs::create_dir(&folder).expect("a directory");
+    let precious = node.rig.path().join("precious");
+    fs::write(&precious, "precious").expect("a file");
+    let (place, target) = (folder.clone(), precious.clone());
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let race = std::thread::spawn(move || {
+        let mut replaced = 0;
+        while stopped.try_recv().is_err() {
+            for entry in fs::read_dir(&place).expect("a directory").flatten() {
+                let path = entry.path();
+                let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
+                if is_file && fs::remove_file(&path).is_ok() {
+                    std::os::unix::fs::symlink(&target, &path).expect("a link");
+                    replaced += 1;
+                }
+            }
+        }
+        replaced
+    });
+    for _ in 0..5 {
+        let mut command = node.rig.bare_command(artifacts::file("radrm-run"));
+        command.env("RADRM_LIB_DIR", artifacts::directory()).env_remove("RADRM_EMULATED_MACHINE");
+        command.current_dir(&folder).args(["--no-dataset", "--quiet", "--mem-limit", "1GiB", "--machine"]);
+        command.arg(node.rig.machine_path()).args(["--", "sleep", "0.1"]);
+        child::run(command, PATIENCE).ok();
+    }
+    drop(stop);
+    assert!(race.join().expect("the race") >= 5);
+    assert_eq!(fs::read(&precious).expect("a file"), b"precious");
+}

@@ -96,19 +96,42 @@ impl Finding {
     }
 }
 
+/// Whether the files of a process are looked at for a reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// They are.
+    Whole,
+    /// They are not: its user's processes have taken too long.
+    Cheap,
+}
+
 /// Judges one process on one GPU by what the shims know.
 #[must_use]
 pub fn judge(entry: Entry, known: &Known, expected: &Expected) -> Finding {
+    judge_by(entry, known, expected, Look::Whole)
+}
+
+/// As [`judge`], with so much of a look at the process's files.
+#[must_use]
+pub fn judge_by(entry: Entry, known: &Known, expected: &Expected, look: Look) -> Finding {
+    let reason = |find: &dyn Fn() -> Reason| match look {
+        Look::Whole => find(),
+        Look::Cheap => Reason::Unreadable("the processes of its user take too long".to_owned()),
+    };
     let counted = known.of(entry.process, &entry.gpu.bytes);
     let (context, _) = expected.context(&entry.gpu, &entry.driver);
     let held = entry.held.unwrap_or(0);
     let (unexplained, reason) = match counted {
         // It holds a context at least, whether NVML says how much or not.
-        None => (held, Some(why::unknown(entry.process, known))),
+        None => (held, Some(reason(&|| why::unknown(entry.process, known)))),
         Some(counted) => {
             let explained = counted.device.saturating_add(counted.managed).saturating_add(context);
             let beyond = held.saturating_sub(explained);
-            if beyond > expected.tolerance { (beyond, Some(why::more(entry.process))) } else { (0, None) }
+            match known.limited_above(entry.process, counted.job) {
+                Some(launcher) => (held, Some(Reason::OtherJob(launcher))),
+                None if beyond > expected.tolerance => (beyond, Some(reason(&|| why::more(entry.process)))),
+                None => (0, None),
+            }
         }
     };
     Finding {

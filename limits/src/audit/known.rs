@@ -1,12 +1,13 @@
 //! What the shims know of the processes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::iter::successors;
 
 use radrm_telemetry::{Liveness, Segment, SlotInfo};
 
 use crate::jobs::Job;
-use radrm_os::Process;
+use crate::scopes::user_name;
+use radrm_os::{Mapped, Process};
 
 /// What a shim knows of its process on one GPU, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,7 +27,10 @@ pub struct Counted {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Known {
     processes: HashMap<Name, Vec<OnGpu>>,
-    launchers: HashSet<u32>,
+    /// Launchers that run, and whether their jobs have a limit.
+    launchers: HashMap<u32, bool>,
+    /// Users whose processes were not all read.
+    beyond: BTreeSet<u32>,
 }
 
 /// Ancestors that are searched: more are a sign of something gone wrong.
@@ -41,12 +45,14 @@ type OnGpu = ([u8; 16], Counted);
 #[must_use]
 pub fn all(jobs: &[Job]) -> Known {
     let mut known = Known::default();
+    let mut mapped = Mapped::default();
     for job in jobs {
-        known.launchers.extend(job.launched.then_some(job.launcher));
+        known.launchers.extend(job.launched.then(|| (job.launcher, job.segment.has_limits())));
         // Any user can write a segment that names any process. A process that has joined one has it mapped; where that
         // cannot be told, the process is about to end.
-        known.add(&job.segment, job.launcher, |pid| Process(pid).has_mapped_file(job.file) != Some(false));
+        known.add(&job.segment, job.launcher, |pid| mapped.has(Process(pid), job.file) != Some(false));
     }
+    known.beyond.clone_from(mapped.beyond());
     known
 }
 
@@ -67,13 +73,21 @@ pub fn has_slot(slots: &[SlotInfo], process: Process) -> bool {
 }
 
 impl Known {
+    /// Users whose processes were not all read, a sentence for each.
+    pub fn unread(&self) -> impl Iterator<Item = String> {
+        self.beyond.iter().map(|uid| {
+            let user = user_name(*uid).unwrap_or_else(|| uid.to_string());
+            format!("processes of {user} cannot be read: what they have mapped takes too long")
+        })
+    }
+
     /// Nothing but a launcher that runs.
     #[must_use]
     pub fn below(launcher: u32) -> Self {
-        Self { launchers: [launcher].into(), ..Self::default() }
+        Self { launchers: [(launcher, false)].into(), ..Self::default() }
     }
 
-    fn add(&mut self, segment: &Segment, launcher: u32, has_joined: impl Fn(u32) -> bool) {
+    fn add(&mut self, segment: &Segment, launcher: u32, mut has_joined: impl FnMut(u32) -> bool) {
         let gpus = segment.gpus().unwrap_or_default();
         let slots = segment.slots().unwrap_or_default();
         for slot in slots.into_iter().filter(|slot| slot.liveness == Liveness::Running) {
@@ -93,7 +107,19 @@ impl Known {
     #[must_use]
     pub fn launcher_above(&self, process: Process) -> Option<u32> {
         let mut ancestors = successors(process.parent(), |process| process.parent()).take(MAX_ANCESTORS);
-        ancestors.find(|process| self.launchers.contains(&process.0)).map(|process| process.0)
+        ancestors.find(|process| self.launchers.contains_key(&process.0)).map(|process| process.0)
+    }
+
+    /// The nearest ancestor of a process that is the launcher of a job with a limit, but for that of `job`, in which the
+    /// process counts: its limit should hold, and does not.
+    #[must_use]
+    pub fn limited_above(&self, process: Process, job: u32) -> Option<u32> {
+        if !self.launchers.iter().any(|(launcher, is_limited)| *is_limited && *launcher != job) {
+            return None;
+        }
+        let mut ancestors = successors(process.parent(), |process| process.parent()).take(MAX_ANCESTORS);
+        let is_one = |process: &Process| process.0 != job && self.launchers.get(&process.0) == Some(&true);
+        ancestors.find(is_one).map(|process| process.0)
     }
 
     /// What is known of a process on a GPU; `None` if no shim knows the process. One that is known
@@ -137,7 +163,11 @@ mod tests {
         assert_eq!(known.of(own, &gpu), None, "another process had this id before");
         assert_eq!(known.launcher_above(own), None);
         let parent = own.parent().unwrap();
-        known.launchers.insert(parent.parent().unwrap_or(parent).0);
-        assert_eq!(known.launcher_above(own), known.launchers.iter().next().copied());
+        let above = parent.parent().unwrap_or(parent).0;
+        known.launchers.insert(above, true);
+        assert_eq!(known.launcher_above(own), Some(above));
+        assert_eq!((known.limited_above(own, 1), known.limited_above(own, above)), (Some(above), None));
+        known.launchers.insert(above, false);
+        assert_eq!(known.limited_above(own, 1), None, "a job without a limit misses nothing");
     }
 }

@@ -7,12 +7,15 @@ pub mod judge;
 pub mod known;
 pub mod why;
 
+use std::collections::HashMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::LimitError;
 use crate::jobs;
 use crate::machine::Node;
-use judge::{Entry, Expected, Finding};
+use judge::{Entry, Expected, Finding, Look};
+use known::Known;
 use radrm_os::Process;
 use radrm_os::nvml::NvmlSource;
 
@@ -23,7 +26,7 @@ pub struct Audit {
     pub findings: Vec<Finding>,
     /// What is allowed for.
     pub expected: Expected,
-    /// Devices that could not be asked, with the reason.
+    /// Devices that could not be asked, with the reason, and users whose jobs were not all read.
     pub silent: Vec<String>,
 }
 
@@ -51,7 +54,8 @@ pub fn of_machine(machine: Option<&Path>, tolerance: Option<u64>) -> Result<Audi
 /// One sentence: NVML does not work.
 pub fn of_source(source: &NvmlSource, expected: Expected) -> Result<Audit, LimitError> {
     let listed = devices::list(source).map_err(|error| LimitError::Nvml(error.to_string()))?;
-    let known = known::all(&jobs::all());
+    let found = jobs::find();
+    let known = known::all(&found.jobs);
     let entries = listed.devices.iter().flat_map(|device| {
         device.processes.iter().map(|held| Entry {
             process: Process(held.pid),
@@ -61,7 +65,27 @@ pub fn of_source(source: &NvmlSource, expected: Expected) -> Result<Audit, Limit
         })
     });
     let entries = entries.filter(|entry| !why::is_service(entry.process));
-    let mut findings: Vec<Finding> = entries.map(|entry| judge::judge(entry, &known, &expected)).collect();
+    let mut patience = Patience::default();
+    let mut findings: Vec<Finding> = entries.map(|entry| patience.judge(entry, &known, &expected)).collect();
     findings.sort_by_key(|finding| (!finding.counts(), std::cmp::Reverse(finding.unexplained), finding.pid));
-    Ok(Audit { findings, expected, silent: listed.silent })
+    let silent = listed.silent.into_iter().chain(found.unread()).chain(known.unread()).collect();
+    Ok(Audit { findings, expected, silent })
+}
+
+/// Time that the reasons of one user's processes may take together.
+const MAX_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the processes of each user have taken.
+#[derive(Debug, Default)]
+struct Patience(HashMap<Option<u32>, Duration>);
+
+impl Patience {
+    fn judge(&mut self, entry: Entry, known: &Known, expected: &Expected) -> Finding {
+        let spent = self.0.entry(entry.process.uid()).or_default();
+        let look = if *spent < MAX_PATIENCE { Look::Whole } else { Look::Cheap };
+        let began = Instant::now();
+        let finding = judge::judge_by(entry, known, expected, look);
+        *spent += began.elapsed();
+        finding
+    }
 }

@@ -47,6 +47,8 @@ pub enum Reason {
     Unjoined(JoinFailure),
     /// An ancestor of it is the launcher of a job, and nothing of the job is left in its environment.
     LeftJob(u32),
+    /// An ancestor of it is the launcher of a job with a limit, and it counts in another job.
+    OtherJob(u32),
     /// It was started without radrm-run in namespaces of its own.
     OtherNamespace,
     /// Its shim is loaded and counts in no segment that can be read.
@@ -74,7 +76,7 @@ impl Reason {
         let (_, sentence, _) = self.words();
         let name = match self {
             Self::DeepBind(path) | Self::OtherDriver(path) => path.display().to_string(),
-            Self::LeftJob(launcher) => launcher.to_string(),
+            Self::LeftJob(launcher) | Self::OtherJob(launcher) => launcher.to_string(),
             Self::Hidden(Some(uid)) => user_name(*uid).unwrap_or_else(|| uid.to_string()),
             Self::Hidden(None) => "another user".to_owned(),
             Self::Unreadable(why) => why.clone(),
@@ -149,6 +151,11 @@ impl Reason {
                 "left-job",
                 "descends from the job {} and has lost LD_PRELOAD and RADRM_SEGMENT on the way",
                 "let the parent keep the environment: no `env -i`, no sudo that resets it",
+            ),
+            Self::OtherJob(_) => (
+                "other-job",
+                "descends from the job {}, which has a limit, and counts in another one",
+                "let the parent keep RADRM_SEGMENT: a job below a job with a limit counts there",
             ),
             Self::OtherNamespace => (
                 "container",

@@ -36,6 +36,8 @@ struct JobView {
     launcher_running: bool,
     /// Whether its processes count against limits.
     limited: bool,
+    /// The limit of GPUs that are not listed, as it was written; null for a job without limits.
+    other_gpus: Option<String>,
     /// Its launch budget's share of the time on each GPU, percent.
     sm_limit_percent: Option<f64>,
     /// How long its launches waited for their time slices, over all its processes, seconds.
@@ -86,7 +88,9 @@ struct ProcessView {
 /// Shows limits and use.
 pub(super) fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Result<(), Failure> {
     let mut node = Node::of(machine)?;
-    let mut jobs = jobs::all();
+    let found = jobs::find();
+    found.unread().for_each(|sentence| output::say(NAME, &sentence));
+    let mut jobs = found.jobs;
     if let (Some(pid), None) = (only, machine)
         && let Some(file) = jobs.iter().find(|job| job.is(pid)).and_then(Job::machine)
     {
@@ -153,6 +157,7 @@ fn of_job(job: &Job, node: &Node) -> JobView {
         command: job.command.clone(),
         launcher_running: job.launched,
         limited: ledger.is_some(),
+        other_gpus: ledger.map(|view| shown(view.general())),
         sm_limit_percent: job.segment.budget().map(|budget| f64::from(budget.share) / 10.0),
         held_seconds: held_ns(job) as f64 / 1e9,
         gpus,
@@ -276,7 +281,8 @@ fn table(everything: &Everything) -> String {
     for job in &everything.jobs {
         let scope = if job.limited { "job" } else { "not limited" };
         let head = [job.job.to_string(), job.user.clone(), scope.to_owned()];
-        let rows = rows_of(&head, &job.gpus, if job.limited { "any" } else { "-" }, None);
+        let none = if job.limited { "any" } else { "-" };
+        let rows = rows_of(&head, &job.gpus, none, job.other_gpus.as_deref());
         rows.iter().for_each(|row| table.row(row));
     }
     for shared in &everything.shared {
@@ -350,6 +356,7 @@ mod tests {
             command: "python3 train.py".into(),
             launcher_running: true,
             limited: true,
+            other_gpus: Some("none".into()),
             sm_limit_percent: Some(30.0),
             held_seconds: 1.25,
             gpus: vec![gpu(Some(10 << 30), 3 << 30), gpu(None, 0)],
