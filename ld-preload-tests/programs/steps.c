@@ -272,6 +272,7 @@ static void step(const char *text) {
         MUST(mark);
         mark(ARG(1));
     } else if (IS("clearenv")) clearenv();
+    else if (IS("lookup")) MUST(dlsym(RTLD_DEFAULT, "strlen"));
     else if (IS("unsetall")) while (*environ) MUST(!unsetenv(strndup(*environ, strcspn(*environ, "="))));
     else if (IS("unset")) unsetenv(ARG(1));
     else if (IS("set")) setenv(ARG(1), ARG(2), 1);

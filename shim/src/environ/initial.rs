@@ -19,7 +19,7 @@ pub(super) fn value(name: &[u8]) -> Option<&'static [u8]> {
 }
 
 /// The strings, each with a zero behind it; empty where they cannot be found.
-fn strings() -> &'static [u8] {
+pub(super) fn strings() -> &'static [u8] {
     /// Where they end; 0: not known yet, 1: nowhere.
     static END: AtomicUsize = AtomicUsize::new(0);
     static START: AtomicUsize = AtomicUsize::new(0);

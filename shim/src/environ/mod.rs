@@ -8,6 +8,9 @@ use core::ffi::{CStr, c_char};
 use crate::bytes;
 
 mod initial;
+mod kept;
+
+pub(crate) use kept::keep;
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -18,7 +21,7 @@ unsafe extern "C" {
 ///
 /// The bytes are copied at once into `buffer`; a value that does not fit counts as absent.
 pub(crate) fn value<'b>(name: &[u8], buffer: &'b mut [u8]) -> Option<&'b CStr> {
-    let initial = initial::value(name);
+    let initial = at_start(name);
     let value = initial.filter(|value| !value.is_empty()).or_else(|| present(name)).or(initial)?;
     let room = buffer.get_mut(..value.len().checked_add(1)?)?;
     let (last, text) = room.split_last_mut()?;
@@ -34,7 +37,12 @@ pub(crate) fn is_set(name: &[u8]) -> bool {
 
 /// As [`is_set`], of the initial environment alone.
 pub(crate) fn is_set_initially(name: &[u8]) -> bool {
-    initial::value(name).is_some_and(is_true)
+    at_start(name).is_some_and(is_true)
+}
+
+/// The value in the initial environment, or in the copy of it where the program has overwritten that since.
+fn at_start(name: &[u8]) -> Option<&'static [u8]> {
+    initial::value(name).or_else(|| kept::value(name))
 }
 
 fn is_true(value: &[u8]) -> bool {

@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{attach, elf, objects, route};
 use crate::entries::{self, Library};
+use crate::environ;
 use crate::mode;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -159,6 +160,7 @@ fn libc_function(name: &CStr) -> Option<*mut ()> {
 }
 
 extern "C" fn find_dlsym() -> *mut () {
+    environ::keep();
     match libc_function(c"dlsym") {
         Some(real) => {
             RADRM_DLSYM.store(real, Ordering::Release);
@@ -169,6 +171,7 @@ extern "C" fn find_dlsym() -> *mut () {
 }
 
 extern "C" fn find_dlvsym() -> *mut () {
+    environ::keep();
     match libc_function(c"dlvsym") {
         Some(real) => {
             RADRM_DLVSYM.store(real, Ordering::Release);
