@@ -79,7 +79,7 @@ impl Held {
                 .read(true)
                 .append(true)
                 .create(true)
-                .mode(0o644)
+                .mode(0o600)
                 .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
                 .open(&path)?;
             // The first step writes while it has the file for itself.
@@ -195,6 +195,8 @@ mod tests {
             let later = Held::take(&state, 7, &wider, false).unwrap().unwrap();
             assert_eq!(later.grant, grant("1GiB"));
         }
+        let mode = fs::metadata(state.join("7")).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600, "nobody else can open it, and so hold its lock");
         let other = Held::take(&state, 8, &grant("2GiB"), false).unwrap().unwrap();
         assert_eq!(first.grant, grant("1GiB"), "another job's step removes nothing of a running one");
         assert!(state.join("7").exists());
