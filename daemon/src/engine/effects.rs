@@ -406,8 +406,9 @@ impl Effects for Processes {
     }
 
     fn clean(&mut self, jobs: Vec<u64>, age_ms: u64) -> bool {
-        let folders = jobs.into_iter().map(|job| (job, self.paths.folder(job))).collect();
-        cleaning::start(folders, age_ms, self.watch.sender())
+        let Some(jump_ms) = cleaning::jump_ms(&self.paths.clock()) else { return false };
+        let folders: Vec<_> = jobs.into_iter().map(|job| (job, self.paths.folder(job))).collect();
+        !folders.is_empty() && cleaning::start(folders, age_ms, jump_ms, self.watch.sender())
     }
 
     fn segment(&self, launcher: ProcessIdentity) -> Option<Segment> {

@@ -441,7 +441,7 @@ impl Engine {
         }
         let age = u64::from(self.config.keep_days) * 86_400_000;
         let old = self.outbox.store.old(self.now.at.0.saturating_sub(age)).unwrap_or_default();
-        self.cleaning = !old.is_empty() && self.effects.clean(old, age);
+        self.cleaning = self.effects.clean(old, age);
     }
 
     /// The files of these jobs are gone.

@@ -42,6 +42,11 @@ impl Paths {
         entries.filter_map(|entry| job(entry.file_name().to_str()?)).collect()
     }
 
+    /// What was last seen of the clock.
+    pub(super) fn clock(&self) -> PathBuf {
+        self.0.join("clock")
+    }
+
     /// A job's folder.
     pub(super) fn folder(&self, job: u64) -> PathBuf {
         self.0.join("jobs").join(job.to_string())
