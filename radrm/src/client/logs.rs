@@ -14,6 +14,9 @@ use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::wire::{JobRow, Request, Response};
 use radrm_text::output::{self, Delivery};
 
+use radrm_os::untrusted;
+use rustix::fs::{Mode, OFlags};
+
 use crate::Failure;
 use crate::error::FileProblem;
 
@@ -47,7 +50,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
         // Asked before the last reading: what was written before the end is read after it.
         let over = row.end.is_some();
         if file.is_none() {
-            match open(&path) {
+            match open(&path, row.uid) {
                 Ok(opened) if opened.metadata().is_ok_and(|found| found.is_file()) => file = Some(opened),
                 Ok(_) => return Err(Failure::OutputNotKept(path)),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -78,8 +81,17 @@ fn row(job: JobRef, connection: &mut Connection) -> Result<JobRow, Failure> {
     }
 }
 
-/// Opens without waiting for a writer of a FIFO.
-fn open(path: &str) -> std::io::Result<File> {
+/// Opens without waiting for a writer of a FIFO. For root only what belongs to the job's user: this one may put a link to
+/// any file in the place of its output.
+fn open(path: &str, owner: u32) -> std::io::Result<File> {
+    if rustix::process::geteuid().is_root() && owner != 0 {
+        let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        if rustix::fs::fstat(&found)?.st_uid != owner {
+            let why = "it belongs to another user than the job";
+            return Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, why));
+        }
+        return untrusted::open_found(&found);
+    }
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }
 
@@ -169,5 +181,23 @@ mod tests {
             daemon.join().unwrap();
             std::fs::remove_file(socket).unwrap();
         }
+    }
+
+    #[test]
+    fn root_reads_no_other_users_file_in_the_place_of_an_output() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (secret, output) = (dir.path().join("secret"), dir.path().join("job.out"));
+        std::fs::write(&secret, "secret").unwrap();
+        std::os::unix::fs::symlink(&secret, &output).unwrap();
+        let path = output.display().to_string();
+        let error = open(&path, 64_004).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+        assert!(open(&path, 0).is_ok(), "a job of root's");
+        std::os::unix::fs::chown(&secret, Some(64_004), None).unwrap();
+        assert!(open(&path, 64_004).is_ok(), "the user's own link to the user's own file");
     }
 }
