@@ -319,3 +319,83 @@ fn a_user_who_fills_what_is_writable_hinders_no_other_user() {
     assert!(text.contains("code 0\n"), "alice's job starts all the same: {text}");
     assert!(text.contains("was made longer"), "there is room for another user again: {text}");
 }
+
+/// The modes of files by their names, from the table of limits in docs/security.md.
+fn modes() -> Vec<(String, u32)> {
+    let text = fs::read_to_string(artifacts::workspace().join("docs/security.md")).expect("the page");
+    let rows = text.split("## radrmd").next().expect("the first table").lines();
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [file, _, mode, _] = cells[..] else { return None };
+        Some((file.trim_matches('`').to_owned(), u32::from_str_radix(mode, 8).ok()?))
+    };
+    rows.filter_map(row).collect()
+}
+
+/// Whether a path has a form such as `SCOPES/user-*/limits`.
+fn has_form(path: &str, form: &str) -> bool {
+    let (names, forms): (Vec<&str>, Vec<&str>) = (path.split('/').collect(), form.split('/').collect());
+    let is_like = |(name, form): (&&str, &&str)| match form.strip_suffix('*') {
+        Some(begin) => name.starts_with(begin),
+        None => name == form,
+    };
+    names.len() == forms.len() && names.iter().zip(&forms).all(is_like)
+}
+
+/// A file system that goes with this.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn files_of_limits_have_the_modes_of_the_table() {
+    let Some(shared) = Shared::new() else { return };
+    let runtime = shared.node.rig.path().join("run");
+    fs::create_dir(&runtime).expect("a directory");
+    std::os::unix::fs::chown(&runtime, Some(BOB), None).expect("owner");
+    // Segments lie in memory only.
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", &format!("uid={BOB},mode=700"), "none"]).arg(&runtime);
+    let mounted = mount.status().is_ok_and(|status| status.success()).then(|| Mounted(runtime.clone()));
+    let mut command = shared.command(BOB, &["use:0", "alloc:a:9m", "pause"]);
+    command.env("XDG_RUNTIME_DIR", &runtime);
+    let mut job = Running::start(command, PATIENCE);
+    job.until_ready();
+    let machine = shared.node.rig.machine_path();
+    let machine = machine.file_name().expect("a name").to_string_lossy().into_owned();
+    let mut found = Vec::new();
+    let mut walk = vec![(runtime.join("radrm"), "RUNTIME".to_owned())];
+    for entry in fs::read_dir(shared.node.rig.path()).expect("a directory").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(scope) =
+            name.strip_prefix(&format!("{machine}.")).filter(|name| !name.starts_with("own-"))
+        {
+            walk.push((entry.path(), format!("SCOPES/{scope}")));
+        }
+    }
+    while let Some((path, shown)) = walk.pop() {
+        let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+        found.push((shown.clone(), meta.mode() & 0o7777));
+        for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
+            walk.push((entry.path(), format!("{shown}/{}", entry.file_name().to_string_lossy())));
+        }
+    }
+    let table = modes();
+    let mut met = std::collections::BTreeSet::new();
+    for (path, mode) in &found {
+        let row = table.iter().find(|(form, _)| has_form(path, form));
+        let (form, stated) = row.unwrap_or_else(|| panic!("{path} is not in the table: {found:?}"));
+        assert_eq!(format!("{mode:04o}"), format!("{stated:04o}"), "{path}");
+        met.insert(form.clone());
+    }
+    job.go_on();
+    job.end().ok();
+    if mounted.is_some() {
+        assert!(met.contains("RUNTIME/segment-*"), "{found:?}");
+    }
+    assert!(met.contains("SCOPES/group-*/member-*") && met.contains("SCOPES/*/limits"), "{found:?}");
+}
