@@ -4,6 +4,7 @@ use core::ffi::c_int;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use radrm_cuda_abi::*;
 use radrm_emulator_ffi::{Answer, Out};
@@ -20,6 +21,28 @@ const CHANNELS: usize = 16;
 /// Default of NCCL_BUFFSIZE.
 const BUFFER: usize = 4 << 20;
 
+/// Communicators of this process that have buffers.
+static WITH_BUFFERS: AtomicUsize = AtomicUsize::new(0);
+
+/// One of those that have buffers, until this is dropped.
+struct Buffered;
+
+impl Buffered {
+    /// Notes what all of them have: a program may make many, and use few.
+    fn new() -> Self {
+        // Relaxed: a count that orders nothing.
+        let all = WITH_BUFFERS.fetch_add(1, Ordering::Relaxed) + 1;
+        notes::guess("buffers of all communicators (NCCL), 64 MiB each", (all * CHANNELS * BUFFER) as u64);
+        Self
+    }
+}
+
+impl Drop for Buffered {
+    fn drop(&mut self) {
+        WITH_BUFFERS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A communicator.
 pub(super) struct Communicator {
     name: String,
@@ -33,6 +56,7 @@ pub(super) struct Communicator {
     exchanges: u64,
     splits: u64,
     pub(super) memory: OwnMemory,
+    _buffered: Option<Buffered>,
 }
 
 pub(super) static COMMUNICATORS: Registry<Communicator> = Registry::new();
@@ -67,10 +91,12 @@ pub(super) fn create(out: Out<u64>, name: String, members: Members, rank: usize,
     let place = members.place(rank).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let device = runtime::memory::device_now()?;
     let mut memory = OwnMemory::default();
-    if ranks > 1 {
+    let buffered = if ranks > 1 {
         memory.take(CHANNELS * BUFFER)?;
-        notes::guess("buffers of a communicator (NCCL)", (CHANNELS * BUFFER) as u64);
-    }
+        Some(Buffered::new())
+    } else {
+        None
+    };
     let run = members.run().len();
     let region = if alone || run == 1 { None } else { Region::join(&name, run, place).map(Arc::new) };
     let own = Communicator {
@@ -84,6 +110,7 @@ pub(super) fn create(out: Out<u64>, name: String, members: Members, rank: usize,
         exchanges: 0,
         splits: 0,
         memory,
+        _buffered: buffered,
     };
     out.set(COMMUNICATORS.add(own))
 }
