@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 pub type PythonFile = (&'static str, &'static str);
 
 /// Needed by all others; the first of them is what the interpreter loads.
-pub const COMMON: [PythonFile; 6] = [
+pub const COMMON: [PythonFile; 7] = [
     ("sitecustomize.py", include_str!("sitecustomize.py")),
     ("radrm_imports.py", include_str!("radrm_imports.py")),
     ("radrm_devices.py", include_str!("radrm_devices.py")),
     ("radrm_ends.py", include_str!("radrm_ends.py")),
+    ("radrm_lines.py", include_str!("radrm_lines.py")),
     ("radrm_peaks.py", include_str!("radrm_peaks.py")),
     ("radrm_steps.py", include_str!("radrm_steps.py")),
 ];

@@ -30,7 +30,7 @@ const FIGURES: &str = "figures";
 const STEPS: &str = "RADRM_STEPS";
 
 /// The Python modules that record tensors.
-const PYTHON: [PythonFile; 9] = [
+const PYTHON: [PythonFile; 10] = [
     ("radrm_tensors.py", include_str!("hook/radrm_tensors.py")),
     ("radrm_backward.py", include_str!("hook/radrm_backward.py")),
     ("radrm_holders.py", include_str!("hook/radrm_holders.py")),
@@ -38,6 +38,7 @@ const PYTHON: [PythonFile; 9] = [
     ("radrm_modules.py", include_str!("hook/radrm_modules.py")),
     ("radrm_pprof.py", include_str!("hook/radrm_pprof.py")),
     ("radrm_repeats.py", include_str!("hook/radrm_repeats.py")),
+    ("radrm_refusal.py", include_str!("hook/radrm_refusal.py")),
     ("radrm_replay.py", include_str!("hook/radrm_replay.py")),
     ("radrm_rows.py", include_str!("hook/radrm_rows.py")),
 ];

@@ -395,3 +395,72 @@ fn a_peak_that_was_not_recorded_is_named_beside_the_highest_that_was() {
     assert!(recorded < 1 << 30 && sum(&gpu["lines"]) == recorded, "{gpu:#}");
     assert!(remarks(&run).contains("the peak was in a step that was not recorded"), "{}", remarks(&run));
 }
+
+/// Inference, with more requests than the history holds.
+const INFERENCE: &str = "import torch
+model = torch.nn.Linear(1024, 1024).cuda().eval()
+with torch.no_grad():
+    for number in range(50000):
+        model(torch.empty(4096 if number == 0 else 8, 1024, device='cuda'))
+";
+
+/// A list keeps the output of each of thirty steps: 64 MiB.
+const LEAKS: &str = "import torch
+model = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+kept = []
+for _ in range(30):
+    out = model(torch.empty(16384, 1024, device='cuda'))
+    out.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    kept.append(out)
+";
+
+/// Small blocks lie in what was one large block; then a request is refused.
+const FRAGMENTED: &str = "import torch
+keep = []
+try:
+    for step in range(2):
+        big = torch.empty(11 << 30, dtype=torch.uint8, device='cuda')
+        del big
+        keep.append([torch.empty(16 << 20, dtype=torch.uint8, device='cuda') for _ in range(8)])
+except torch.OutOfMemoryError:
+    pass
+";
+
+fn recorded(python: &Path, program: &str) -> (tempfile::TempDir, DryRun) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("program.py");
+    std::fs::write(&file, program).unwrap();
+    let options = ["--stacks=tensors", "--emulate", "T4"];
+    let run = plain_dry_run(python, &options, &[&file.display().to_string()]).ok();
+    (folder, run)
+}
+
+#[test]
+fn programs_without_an_optimizer_are_recorded_to_their_end() {
+    let Some(python) = python() else { return };
+    let (_folder, run) = recorded(&python, INFERENCE);
+    assert_eq!(stacks(&run).get("not_recorded"), None, "{:#}", tensors(&run));
+}
+
+#[test]
+fn a_leak_is_of_the_line_that_asked_for_the_memory() {
+    let Some(python) = python() else { return };
+    let (_folder, run) = recorded(&python, LEAKS);
+    adds_up(&run);
+    let lines = tensors(&run)["lines"].as_array().unwrap();
+    let line = lines.iter().find(|of| of["site"].as_str().is_some_and(|site| site.contains("program.py:6")));
+    assert!(line.is_some_and(|of| of["bytes"].as_u64() >= Some(30 * 64 * MIB)), "{lines:#?}");
+    assert!(categories(tensors(&run)).get("gradients").is_none_or(|bytes| *bytes < 64 * MIB));
+}
+
+#[test]
+fn fragmentation_is_named_with_the_blocks_between() {
+    let Some(python) = python() else { return };
+    let (_folder, run) = recorded(&python, FRAGMENTED);
+    let expected = "tensors held 128 MiB, and the allocator 11136 MiB for none";
+    let found = remarks(&run);
+    assert!(found.contains(expected) && found.contains("(program.py:7)"), "{found}");
+}

@@ -40,13 +40,14 @@ class _Known:
 class Modules:
     """The models of the program. `label` is called with the label of what the thread asks for next, `learned` with a model
     that is called for the first time, its number and its path, `called` with how a model is called the first time since
-    `await_call`, and `failed` with an error, which must not reach the program."""
+    `await_call`, `passed` when the outermost module was left, and `failed` with an error, which must not reach the program."""
 
-    def __init__(self, torch, label, learned, called, failed):
+    def __init__(self, torch, label, learned, called, passed, failed):
         self.torch = torch
         self.label = label
         self.learned = learned
         self.called = called
+        self.passed = passed
         self.failed = failed
         self.known = {}
         self.roots = []
@@ -161,6 +162,7 @@ class Modules:
             else:
                 # Until the backward pass begins, what is computed from the output belongs to the model.
                 self.label(LOSS if self.torch.is_grad_enabled() else NONE)
+                self.passed()
         except Exception as error:
             self.failed(error)
 

@@ -21,6 +21,7 @@ import radrm_imports
 import radrm_jax
 import radrm_modules
 import radrm_peaks
+import radrm_refusal
 import radrm_repeats
 import radrm_replay
 
@@ -30,12 +31,17 @@ FOLDER = os.environ.get("RADRM_TENSORS")
 EVENTS = 1 << 17
 # From so many events on the history is read or begun anew, so that none is lost.
 MANY_EVENTS = EVENTS // 2
+# Passes through a model between two looks at how much history there is.
+PASSES = 16
+# Bytes by which a step that repeats leaves something behind.
+LEAK = 1 << 20
 # Share of the run's time that reading the history may take before the end.
 SHARE = 0.02
 # Stands before the number of a moment, at the parameter whose memory marks it in the history.
 MARK = "radrm moment "
 # Remarks.
 RESTED = "the recording rested in %d of %d steps, which asked for the same memory as recorded ones"
+POOLS = "CUDA graphs: %d private pools hold %.0f MiB at the end, of which %.0f MiB are allocated"
 MISSED = "the peak was in a step that was not recorded: the figures are of the highest moment that was"
 
 
@@ -88,6 +94,12 @@ class Recorder:
         self.events_then = 0
         self.started = time.perf_counter()
         self.spent = 0.0
+        # Passes that belong to no step of an optimizer.
+        self.lone_passes = 0
+        # Why the last refused request was refused.
+        self.refusal = []
+        # Bytes that tensors had after the last step that was compared.
+        self.kept = 0
         self.undo = []
 
     def is_on(self):
@@ -107,14 +119,14 @@ class Recorder:
         if hasattr(torch._C, "_cuda_setMemoryMetadata"):
             self.annotate = getattr(torch._C, "_cuda_annotateMemory", None)
             label = torch._C._cuda_setMemoryMetadata
-            self.modules = radrm_modules.Modules(torch, label, self.mark_model, self.place, self.failed)
+            self.modules = radrm_modules.Modules(torch, label, self.mark_model, self.place, self.passed, self.failed)
             self.undo.append(self.modules.stop)
             radrm_imports.before_compiled(self.guarded(self.compiled))
         else:
             self.remarks.append("modules of activations are not known: PyTorch %s labels no requests" % torch.__version__)
         observe = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
         if observe:
-            observe(self.guarded(lambda device, requested, total, free: self.look()))
+            observe(self.guarded(lambda device, requested, total, free: self.refused(device, requested)))
         # The package hides its module of that name.
         optimizer = importlib.import_module("torch.optim.optimizer")
         before, after = self.guarded(self.before_step), self.guarded(self.after_step)
@@ -158,7 +170,7 @@ class Recorder:
         return hook
 
     def write(self, is_last=True):
-        remarks = list(self.remarks)
+        remarks = [*self.remarks, *self.refusal]
         if self.rested_steps:
             remarks.append(RESTED % (self.rested_steps, self.ended_steps))
         if self.is_peak_missed():
@@ -253,7 +265,9 @@ class Recorder:
             if self.modules:
                 self.modules.outside()
             self.check()
-            if self.steps.repeat():
+            # Blocks that a step left behind lie where those of a later one would be taken to lie.
+            keeps_more = self.keeps_more()
+            if self.steps.repeat() and not keeps_more:
                 self.rest()
         # One that begins while it rests is recorded in part at most.
         self.steps.begin(counts, not self.is_resting)
@@ -271,6 +285,14 @@ class Recorder:
                 asked = stats.get("requested_bytes", stats["allocated_bytes"])
                 counts[number] = requests, asked["all"]["allocated"]
         return counts
+
+    def keeps_more(self):
+        """Whether the program keeps more than after the step before."""
+        before, self.kept = self.kept, 0
+        for number in self.devices:
+            stats = self.peaks.stats(number)
+            self.kept += stats.get("requested_bytes", stats["allocated_bytes"])["all"]["current"]
+        return self.kept - before >= LEAK
 
     def place(self, place):
         """The program comes to a place by which a step is known."""
@@ -313,10 +335,19 @@ class Recorder:
         if self.has_grown():
             self.look()
         self.find_workspaces()
+        self.find_private_pools()
         if self.results:
             self.write()
         else:
             write_missing(self.framework, "no tensor was on a GPU")
+
+    def find_private_pools(self):
+        """Segments of CUDA graphs serve no other request, so they are neither in use nor cached for the program."""
+        segments = [segment for segment in self.snapshot(False)["segments"] if any(segment.get("segment_pool_id", ()))]
+        held, used = (sum(segment[name] for segment in segments) for name in ("total_size", "allocated_size"))
+        if held:
+            pools = len({tuple(segment["segment_pool_id"]) for segment in segments})
+            self.remarks.append(POOLS % (pools, held / (1 << 20), used / (1 << 20)))
 
     def find_workspaces(self):
         """At the end PyTorch is asked to free its workspaces: those blocks that are gone then were some."""
@@ -364,6 +395,14 @@ class Recorder:
         counts = [self.peaks.stats(number)["allocation"]["all"] for number in self.devices]
         return max((count["allocated"] + 2 * count["freed"] for count in counts), default=0)
 
+    def passed(self):
+        """Called after each pass through a model. Inference and evaluation have no steps after which the history is read."""
+        if self.is_resting or self.optimizers and self.torch.is_grad_enabled():
+            return
+        self.lone_passes += 1
+        if self.lone_passes % PASSES == 0 and self.is_on():
+            self.check()
+
     def check(self):
         """Reads the history if a peak was higher than any before; later, if that took much of the time so far."""
         grew, many = self.has_grown(), self.events() - self.events_then > MANY_EVENTS
@@ -403,6 +442,12 @@ class Recorder:
         self.gradients.clear()
         self.models.clear()
         self.events_then = self.events()
+
+    def refused(self, device, requested):
+        """Called when memory did not suffice."""
+        self.look()
+        segments = [segment for segment in self.snapshot()["segments"] if segment["device"] == device]
+        self.refusal = [radrm_refusal.explain(segments, requested)]
 
     def look(self):
         """Replays the history; where a peak is higher than any before, writes down what held it."""
