@@ -31,6 +31,9 @@ pub struct Flags {
     /// Stop PROGRAM after so many seconds, and report what was seen until then
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
+    /// End each epoch of a PyTorch DataLoader after three optimizer steps, so that what follows an epoch is reached
+    #[arg(long)]
+    short_epochs: bool,
     /// Random content for the usual data sets of torchvision
     #[arg(long)]
     fake_data: bool,
@@ -86,6 +89,8 @@ pub struct DryRun {
     pub steps: Option<u64>,
     /// Seconds after which the program is stopped.
     pub timeout: Option<u64>,
+    /// Whether an epoch ends after a few steps.
+    pub short_epochs: bool,
     /// Whether common data sets have random content.
     pub fake_data: bool,
     /// Whether models that are made on the host get their values.
@@ -146,6 +151,7 @@ impl Flags {
             for (given, name) in [
                 (self.steps.is_some(), "--steps"),
                 (self.timeout.is_some(), "--timeout"),
+                (self.short_epochs, "--short-epochs"),
                 (self.fake_data, "--fake-data"),
                 (self.host_values, "--host-values"),
                 (self.fill.is_some(), "--fill"),
@@ -172,12 +178,25 @@ impl Flags {
         let fits = self.fits.as_deref().map(parse_cards).transpose()?.unwrap_or_default();
         let ranks = self.ranks.as_deref().zip(self.world);
         let ranks = ranks.map(|(list, world)| Ranks::parse(list, world)).transpose()?;
-        let Self { steps, timeout, fake_data, host_values, keep_files: keep, write_files, .. } = self;
+        let Self {
+            steps, timeout, short_epochs, fake_data, host_values, keep_files: keep, write_files, ..
+        } = self;
         let all_real = matches!(write_files, Some(None));
         let real = write_files.flatten().unwrap_or_default();
         let real = real.split(',').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect();
         let writes = Writes { all_real, real, keep };
-        Ok(Some(DryRun { steps, timeout, fake_data, host_values, fill, find_batch, fits, ranks, writes }))
+        Ok(Some(DryRun {
+            steps,
+            timeout,
+            short_epochs,
+            fake_data,
+            host_values,
+            fill,
+            find_batch,
+            fits,
+            ranks,
+            writes,
+        }))
     }
 }
 

@@ -33,6 +33,7 @@ const NOTES: &str = "RADRM_DRY_RUN_NOTES";
 const STEPS: &str = "RADRM_DRY_RUN_STEPS";
 /// When a program stops itself, seconds of the monotonic clock.
 const END: &str = "RADRM_DRY_RUN_END";
+const SHORT_EPOCHS: &str = "RADRM_DRY_RUN_SHORT_EPOCHS";
 const FAKE_DATA: &str = "RADRM_DRY_RUN_FAKE_DATA";
 const HOST_VALUES: &str = "RADRM_DRY_RUN_HOST_VALUES";
 const FILL: &str = "RADRM_DRY_RUN_FILL";
@@ -47,14 +48,17 @@ const GENUINE_FIRST: [&str; 3] = ["libnvrtc", "libnvJitLink", "libnvtx3interop"]
 const LAST_RESORT: &str = "last-resort";
 
 /// The Python modules of a dry run.
-const PYTHON: [PythonFile; 9] = [
+const PYTHON: [PythonFile; 12] = [
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
     ("radrm_host_models.py", include_str!("hook/radrm_host_models.py")),
     ("radrm_files.py", include_str!("hook/radrm_files.py")),
     ("radrm_frameworks.py", include_str!("hook/radrm_frameworks.py")),
+    ("radrm_growth.py", include_str!("hook/radrm_growth.py")),
     ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
+    ("radrm_phases.py", include_str!("hook/radrm_phases.py")),
     ("radrm_ranks.py", include_str!("hook/radrm_ranks.py")),
+    ("radrm_small.py", include_str!("hook/radrm_small.py")),
     ("radrm_values.py", include_str!("hook/radrm_values.py")),
     ("radrm_store.py", include_str!("hook/radrm_store.py")),
 ];
@@ -215,7 +219,11 @@ impl Setup {
             }
             None => environment.remove(END),
         }
-        for (name, wanted) in [(FAKE_DATA, self.wanted.fake_data), (HOST_VALUES, self.wanted.host_values)] {
+        for (name, wanted) in [
+            (FAKE_DATA, self.wanted.fake_data),
+            (HOST_VALUES, self.wanted.host_values),
+            (SHORT_EPOCHS, self.wanted.short_epochs),
+        ] {
             if wanted {
                 environment.set(name, b"1");
             } else {

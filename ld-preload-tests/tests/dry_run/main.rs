@@ -5,6 +5,7 @@ mod corrected;
 mod ended;
 mod exact;
 mod files;
+mod growth;
 mod harness;
 mod order;
 mod others;

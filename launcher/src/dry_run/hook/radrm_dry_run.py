@@ -13,13 +13,17 @@ import sys
 import threading
 import time
 
+import radrm_devices
 import radrm_ends
+import radrm_growth
 import radrm_imports
 import radrm_peaks
+import radrm_phases
 
 _NOTES = os.environ.get("RADRM_DRY_RUN_NOTES")
 _STEPS = int(os.environ.get("RADRM_DRY_RUN_STEPS") or 0)
 _END = int(os.environ.get("RADRM_DRY_RUN_END") or 0)
+_SHORT_EPOCHS = os.environ.get("RADRM_DRY_RUN_SHORT_EPOCHS") == "1"
 _FAKE_DATA = os.environ.get("RADRM_DRY_RUN_FAKE_DATA") == "1"
 _HOST_VALUES = os.environ.get("RADRM_DRY_RUN_HOST_VALUES") == "1"
 
@@ -39,6 +43,25 @@ def note(kind, words, number=0):
         os.close(file)
 
 
+# What a request of PyTorch's allocator is rounded up to.
+SEGMENT = 2 << 20
+
+
+def _is_workspace(requested):
+    """Whether so many bytes are the largest workspace that the stand-in for cuDNN asked for."""
+    try:
+        with open(_NOTES) as file:
+            notes = [line.split("\t", 3) for line in file if line.startswith("guess\t%d\t" % os.getpid())]
+    except OSError:
+        return False
+    return any(0 <= requested - int(line[2]) < SEGMENT for line in notes if "convolution" in line[3])
+
+
+def _requested(stats):
+    """Bytes that tensors asked for: what is allocated also depends on the blocks that were free."""
+    return stats.get("requested_bytes", stats["allocated_bytes"])
+
+
 # The step after which a program with fixed shapes takes no more.
 SETTLED = 3
 
@@ -50,15 +73,33 @@ class _Watch:
         self.torch = torch
         self.owner = os.getpid()
         self.phase = "load"
-        self.steps = {}
+        self.seen = radrm_phases.Phases(torch, _STEPS, _SHORT_EPOCHS)
+        self.growth = radrm_growth.Growth(torch)
+        # Workspaces that were refused, by device.
+        self.workspaces = {}
         self.last = None
-        self.third = None
+        # What was reserved after the last step from the third on, and what it grew from and to in steps like those before.
+        self.settled = None
+        self.grown = None
         self.blind = False
         self.peaks = radrm_peaks.of(torch)
 
     def count(self):
         """Steps of the optimizer that made the largest number."""
-        return max(self.steps.values(), default=0)
+        return self.seen.count()
+
+    def step_made(self, is_other):
+        """Called after a step of the program; more than a step of the training may have come before it."""
+        if self.blind or not self.torch.cuda.is_initialized():
+            return
+        stats = [self.peaks.stats(device) for device in range(self.torch.cuda.device_count())]
+        self.growth.step(sum(_requested(own)["all"]["current"] for own in stats if own))
+        reserved = sum(own["reserved_bytes"]["all"]["current"] for own in stats if own)
+        if self.count() < SETTLED:
+            return
+        if self.settled is not None and reserved > self.settled and not is_other:
+            self.grown = (self.grown[0] if self.grown else self.settled, reserved)
+        self.settled = max(reserved, self.settled or 0)
 
     def enter(self, phase):
         """Ends the phase before it."""
@@ -77,14 +118,20 @@ class _Watch:
             devices.append(
                 {
                     "device": device,
-                    "uuid": str(cuda.get_device_properties(device).uuid),
+                    "uuid": self.uuid(device),
                     "allocated": seen[0],
                     "reserved": seen[1],
                     "retries": stats["num_alloc_retries"],
-                    "out_of_memory": stats["num_ooms"],
+                    # cuDNN has plans that need no workspace.
+                    "out_of_memory": max(0, stats["num_ooms"] - self.workspaces.get(device, 0)),
                 }
             )
         return devices
+
+    def uuid(self, device):
+        """As PyTorch writes it; before 2.5 it knows none."""
+        found = getattr(self.torch.cuda.get_device_properties(device), "uuid", None)
+        return radrm_devices.uuid(device) if found is None else str(found)
 
     def is_on(self):
         """Whether the figures are those of this process: a forked child has its parent's until it uses CUDA itself."""
@@ -100,8 +147,10 @@ class _Watch:
         if observe and self.torch.cuda.get_allocator_backend() == "native":
             observe(self.harmless(self.ran_out))
 
-    def ran_out(self, *amounts):
+    def ran_out(self, device, requested, *amounts):
         """Called when memory did not suffice, because of which the program may end without exit handlers."""
+        if _is_workspace(requested):
+            self.workspaces[device] = self.workspaces.get(device, 0) + 1
         if self.is_on():
             self.record()
 
@@ -130,11 +179,8 @@ class _Watch:
             self.blind = True
             note("remark", "PyTorch's allocator reports no figures: %s" % str(error).split(chr(10))[0])
             return self.record(final)
-        reserved = sum(device["reserved"] for device in devices)
-        if self.count() == SETTLED:
-            self.third = reserved
         if final:
-            self.no_bound(reserved)
+            self.no_bound()
         if (self.phase, devices) != self.last:
             self.last = (self.phase, devices)
             self.write(devices, final)
@@ -160,12 +206,18 @@ class _Watch:
         }
         note("framework", json.dumps(figures))
 
-    def no_bound(self, reserved):
+    def no_bound(self):
         """Notes what of the program makes its need on a GPU larger than any figure of a dry run."""
         if self.torch.backends.cudnn.benchmark:
             note("remark", "no bound: torch.backends.cudnn.benchmark is on, and what cuDNN tries takes other workspaces")
-        if self.third is not None and self.phase == "steady" and reserved > self.third:
-            sizes = self.third >> 20, reserved >> 20, SETTLED, self.count()
+        grows = self.growth.remark()
+        if grows:
+            note("remark", grows)
+        idle = self.seen.idle()
+        if idle and self.count():
+            note("remark", "no bound: %d of %d optimizers made no or one step only" % (len(idle), len(self.seen.optimizers)))
+        if not grows and self.grown:
+            sizes = self.grown[0] >> 20, self.grown[1] >> 20, SETTLED, self.count()
             note("remark", "no bound: reserved memory grew from %d to %d MiB between steps %d and %d, as with changing shapes" % sizes)
 
 
@@ -211,10 +263,11 @@ def _watch(torch):
             first_pass()
 
     def step(optimizer, arguments, keywords):
-        key = id(optimizer)
-        watch.steps[key] = watch.steps.get(key, 0) + 1
+        is_new, is_other = watch.seen.made(optimizer)
         if not watch.is_on():
             return
+        if is_new:
+            watch.harmless(watch.step_made)(is_other)
         if watch.phase == "steady":
             watch.record()
         elif torch.cuda.is_initialized():
@@ -222,12 +275,17 @@ def _watch(torch):
                 # No module was called: what came before the step cannot be separated from it.
                 watch.phase = "first step"
             watch.enter("steady")
-        if _STEPS and watch.count() >= _STEPS:
-            note("remark", "stopped after %d optimizer steps, as asked" % watch.count())
+        if watch.seen.is_enough():
+            note("remark", "stopped after %d optimizer steps%s, as asked" % (watch.count(), watch.seen.seen()))
             raise SystemExit(0)
 
+    watch.seen.install()
     undo.append(torch.nn.modules.module.register_module_forward_pre_hook(forward).remove)
     radrm_imports.before_compiled(first_pass)
+    import radrm_small
+
+    # First: what is replaced last has to be put back first.
+    radrm_small.install(torch)
     if not _HOST_VALUES:
         import radrm_host_models
 

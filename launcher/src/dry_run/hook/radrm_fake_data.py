@@ -25,6 +25,15 @@ IMAGES = {
 }
 
 
+def __getattr__(name):
+    """The class of a set in a process that has not loaded torchvision yet."""
+    if name in IMAGES:
+        import torchvision.datasets
+
+        return vars(torchvision.datasets)[name]
+    raise AttributeError(name)
+
+
 def _is_test(arguments, keywords):
     words = [str(value) for value in list(arguments) + list(keywords.values())]
     return keywords.get("train") is False or any(word in ("test", "val", "valid", "validation") for word in words)
@@ -66,6 +75,8 @@ def _torchvision(module):
         if hasattr(module, name):
             fake = _images(module, shape)
             fake.__name__ = fake.__qualname__ = name
+            # Processes that are spawned find a set's class here.
+            globals()[name] = fake
             setattr(module, name, fake)
 
 

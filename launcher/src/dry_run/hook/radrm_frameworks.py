@@ -8,6 +8,7 @@ import ctypes
 import glob
 import json
 import os
+import re
 import resource
 import sys
 
@@ -20,8 +21,16 @@ def _refused():
     return int(error is not None and "RESOURCE_EXHAUSTED" in str(error))
 
 
-def _report(note, framework, version, allocator, devices):
+def _request():
+    """What the pool refused, as it says it."""
+    found = re.search(r"(?:trying to allocate|allocating) ([0-9.]+ ?[A-Za-z]+)", str(getattr(sys, "last_value", "")))
+    return found[1] if found else "a request"
+
+
+def _report(note, framework, version, allocator, devices, limit=0):
     refused = _refused()
+    if refused and limit:
+        note("remark", "%s refused %s at its own limit of %.1f GiB" % (framework, _request(), limit / (1 << 30)))
     figures = {
         "framework": framework,
         "phase": "end",
@@ -78,13 +87,14 @@ def jax_plugin(note):
                 why = str(bridge._backend_errors.get("cuda", "no reason given")).split("\n")[0]
                 note("withhold", "JAX computed on the processor, because its CUDA plugin did not start: " + why)
                 return
-            devices = []
+            devices, limit = [], 0
             for device in client.local_devices():
                 stats = device.memory_stats() or {}
+                limit = stats.get("bytes_limit", limit)
                 used = stats.get("peak_bytes_in_use", 0)
                 devices.append((device.local_hardware_id, used, max(used, stats.get("peak_pool_bytes", 0))))
             version = sys.modules["jax"].__version__
-            _report(note, "JAX", version, os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "BFC"), devices)
+            _report(note, "JAX", version, os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "BFC"), devices, limit)
             note("remark", "XLA timed its kernels on the emulated GPU: on a real one it may choose others, with other workspaces")
             if os.environ.get("RADRM_DRY_RUN_NO_PREALLOCATION"):
                 note("remark", "JAX took memory as it needed it; without XLA_PYTHON_CLIENT_PREALLOCATE=false it takes 75 % of a card at once")
