@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use crate::child::{self, Program};
-use crate::ending::Ending;
+use crate::ending::{Ending, OUT_OF_TIME};
 use crate::inherited::Inherited;
 use crate::signals::{Held, own_pid};
 
@@ -66,7 +66,9 @@ fn wait(ranks: &mut [Rank], parent: libc::pid_t) -> Ending {
             if ending != Ending::Exited(0) && failed.is_none() {
                 failed = Some(ending);
                 kill_at = Some(Instant::now() + GRACE);
-                end_all(ranks, libc::SIGTERM);
+                if ending != Ending::Exited(OUT_OF_TIME) {
+                    end_all(ranks, libc::SIGTERM);
+                }
             }
         }
         if ranks.iter().all(|rank| rank.ended) {

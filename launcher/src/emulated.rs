@@ -72,7 +72,8 @@ impl Emulated {
         // The description first: a wrong word on the command line is reported before anything else.
         let spec = wanted.spec.as_deref().map(MachineSpec::parse).transpose()?;
         leftovers::sweep(&temporary::place());
-        let directory = temporary::directory(&leftovers::prefix()).map_err(EmulationError::Directory)?;
+        let directory = temporary::directory(&leftovers::prefix(leftovers::EMULATED))
+            .map_err(EmulationError::Directory)?;
         let machine_file = match &wanted.machine {
             Some(file) => std::path::absolute(file)
                 .map_err(|source| EmulationError::Path { path: file.clone(), source })?,

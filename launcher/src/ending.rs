@@ -4,6 +4,8 @@ use std::process;
 
 /// `radrm-run` itself failed.
 pub const FAILED: i32 = 125;
+/// The program stopped itself when its time was up, as `timeout` has it.
+pub const OUT_OF_TIME: i32 = 124;
 /// The program exists and cannot be executed.
 pub const NOT_EXECUTABLE: i32 = 126;
 /// There is no such program.

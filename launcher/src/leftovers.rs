@@ -4,6 +4,7 @@
 //! behind. The next one that needs such a directory takes those away that are not in use any more.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -13,14 +14,22 @@ use radrm_os::Process;
 use super::dry_run::files::make_removable;
 use super::signals::own_pid;
 
-/// What the directories' names begin with.
-const PREFIX: &str = "radrm-emulated-";
+/// What the name of an emulated machine's directory begins with.
+pub const EMULATED: &str = "radrm-emulated-";
+/// The same for the stand-ins of a dry run.
+pub const STAND_INS: &str = radrm_collector::STAND_INS;
+/// The same for the layers for the files of a dry run.
+pub const LAYER: &str = "radrm-layer-";
+/// The same for reports and profiles of dry runs that another one makes.
+pub const TRIALS: &str = "radrm-trial-";
 
-/// The beginning of this process's own name: with the namespace in which its process id counts,
+const PREFIXES: [&str; 4] = [EMULATED, STAND_INS, LAYER, TRIALS];
+
+/// The beginning of this process's own name of a kind: with the namespace in which its process id counts,
 /// since containers may share the directory.
 #[must_use]
-pub fn prefix() -> String {
-    format!("{PREFIX}{}-{}-", namespace(), own_pid())
+pub fn prefix(kind: &str) -> String {
+    format!("{kind}{}-{}-", namespace(), own_pid())
 }
 
 fn namespace() -> String {
@@ -37,7 +46,8 @@ pub fn sweep(directory: &Path) {
     let dead = |path: PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let owner = owner(&name, &namespace).filter(|pid| !Process(*pid).exists())?;
-        let is_own = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir() && meta.uid() == user);
+        let is_own = fs::symlink_metadata(&path)
+            .is_ok_and(|meta| (meta.is_dir() || meta.is_file()) && meta.uid() == user);
         is_own.then_some((path, owner))
     };
     let left: Vec<(PathBuf, u32)> = entries.flatten().filter_map(|entry| dead(entry.path())).collect();
@@ -46,17 +56,35 @@ pub fn sweep(directory: &Path) {
     }
     let processes = Processes::now();
     for (path, owner) in left {
-        if !processes.use_folder(&path, owner) {
-            // Another one may be at it too, or it may be protected: it stays for the next time.
+        if processes.use_folder(&path, owner) || is_mounted(&path) {
+            continue;
+        }
+        // Another one may be at it too, or it may be protected: it stays for the next time.
+        if path.is_file() {
+            let _ = fs::remove_file(&path);
+        } else {
             make_removable(&path);
             let _ = fs::remove_dir_all(&path);
         }
     }
 }
 
+/// Whether a process has a file system mounted at this path or below: the layers of a dry run are in a namespace of their
+/// own, whose processes need not name them.
+fn is_mounted(path: &Path) -> bool {
+    let name = path.as_os_str().as_bytes();
+    let has = |text: &[u8]| text.windows(name.len()).any(|part| part == name);
+    Process::all()
+        .any(|process| fs::read(format!("/proc/{}/mountinfo", process.0)).is_ok_and(|text| has(&text)))
+}
+
 /// The process id in the name of a directory that was made in this namespace.
 fn owner(name: &str, namespace: &str) -> Option<u32> {
-    let rest = name.strip_prefix(PREFIX)?.strip_prefix(namespace)?.strip_prefix('-')?;
+    let rest = PREFIXES
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix))?
+        .strip_prefix(namespace)?
+        .strip_prefix('-')?;
     rest.split_once('-').filter(|_| !namespace.is_empty())?.0.parse().ok()
 }
 
@@ -70,8 +98,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut gone = Command::new("true").spawn().unwrap();
         gone.wait().unwrap();
-        let ours = prefix();
-        let theirs = format!("{PREFIX}{}-{}-", namespace(), gone.id());
+        let ours = prefix(EMULATED);
+        let theirs = format!("{EMULATED}{}-{}-", namespace(), gone.id());
         let make = |name: String| {
             let path = place.path().join(name);
             fs::create_dir(&path).unwrap();
@@ -80,8 +108,9 @@ mod tests {
         };
         let (alive, left, in_use) =
             (make(format!("{ours}a")), make(format!("{theirs}a")), make(format!("{theirs}b")));
-        let elsewhere = make(format!("{PREFIX}1-{}-a", gone.id()));
-        let strange = make(format!("{PREFIX}x"));
+        let stand_ins = make(format!("{STAND_INS}{}-{}-a", namespace(), gone.id()));
+        let elsewhere = make(format!("{EMULATED}1-{}-a", gone.id()));
+        let strange = make(format!("{EMULATED}x"));
         let mut user = Command::new("sleep").arg("60").env("LD_LIBRARY_PATH", &in_use).spawn().unwrap();
         // It has an environment of its own only when it has become another program.
         let place_of = || Process(user.id()).variable("LD_LIBRARY_PATH");
@@ -89,8 +118,8 @@ mod tests {
             std::thread::yield_now();
         }
         sweep(place.path());
-        let there = [&alive, &left, &in_use, &elsewhere, &strange].map(|path| path.exists());
-        assert_eq!(there, [true, false, true, true, true]);
+        let there = [&alive, &left, &stand_ins, &in_use, &elsewhere, &strange].map(|path| path.exists());
+        assert_eq!(there, [true, false, false, true, true, true]);
         user.kill().unwrap();
         user.wait().unwrap();
         sweep(place.path());

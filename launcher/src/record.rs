@@ -9,6 +9,7 @@ use radrm_limits::cgroup::Fence;
 use crate::arm::Joined;
 use crate::cli::{Plan, ReportTo, RowTo};
 use crate::dry_run::Setup;
+use crate::emulated::Emulated;
 use crate::ending::Ending;
 use crate::inherited::Inherited;
 use crate::prepare::Prepared;
@@ -56,9 +57,12 @@ impl Finished<'_> {
     #[must_use]
     pub fn record(mut self) -> Ending {
         let (plan, remarks) = (self.prepared.plan, self.prepared.remarks);
-        let outcome = self.dry_run.take().map(Setup::collect);
+        let stopped_by = self.supervisor.stopped_by();
+        let outcome = self.dry_run.as_mut().map(|dry_run| dry_run.collect(stopped_by));
         let Some(mut recording) = self.recording.take() else {
             remarks.all(self.mps.leave(false));
+            let is_used = self.prepared.emulated.as_ref().is_some_and(Emulated::is_used);
+            leave(self.dry_run.take(), is_used);
             self.leave_machine();
             return self.ended.ending;
         };
@@ -78,7 +82,10 @@ impl Finished<'_> {
         }
         match successor {
             Some(_) => self.hand_over(&mut recording),
-            None => recording.decide(!carriers.is_empty() && self.prepared.limited().is_some()),
+            None => {
+                recording.decide(!carriers.is_empty() && self.prepared.limited().is_some());
+                leave(self.dry_run.take(), !carriers.is_empty());
+            }
         }
         let left =
             (!carriers.is_empty()).then(|| self.prepared.left(&carriers, &recording, successor.is_some()));
@@ -109,6 +116,7 @@ impl Finished<'_> {
             // The recorder reads what the last process leaves.
             forget(self.tensors.take());
         }
+        forget(self.dry_run.take());
         forget(self.mps.take());
         forget(self.fence.take());
         forget(self.prepared.emulated.take());
@@ -128,7 +136,7 @@ impl Finished<'_> {
 
     /// The recorder's life: until no process of the job is left. Then all is completed and taken away.
     fn go_on(self, mut recording: Recording, carriers: Carriers) -> ! {
-        let Self { prepared, tensors, mut mps, fence, ended, .. } = self;
+        let Self { prepared, dry_run, tensors, mut mps, fence, ended, .. } = self;
         let is_final = prepared.is_final();
         if is_final {
             // The launcher completes it; this process only takes away what is left.
@@ -146,12 +154,20 @@ impl Finished<'_> {
             drop(recording);
         }
         let _ = mps.leave(!left.is_empty());
+        leave(dry_run, !left.is_empty());
         match prepared.emulated {
             Some(emulated) if !left.is_empty() => drop(emulated.keep()),
             other => drop(other),
         }
         drop(fence);
         recorder::exit()
+    }
+}
+
+/// Takes away what a dry run laid out, unless processes use it.
+fn leave(dry_run: Option<Setup>, is_used: bool) {
+    if let Some(dry_run) = dry_run.filter(|_| is_used) {
+        dry_run.leave();
     }
 }
 

@@ -1,8 +1,12 @@
 //! One run of `radrm-run` from beginning to end.
 
+use std::env;
+
+use radrm_limits::program::target;
 use radrm_text::output;
 
 use crate::NAME;
+use crate::child::NotStarted;
 use crate::cli::Plan;
 use crate::dry_run::files::Files;
 use crate::dry_run::setup::SetupError;
@@ -35,6 +39,10 @@ pub fn run(plan: &Plan, inherited: &Inherited) -> End {
 
 /// Checks once what each of several dry runs needs.
 fn can_protect(plan: &Plan) -> Result<(), LaunchError> {
+    let word = &plan.command[0];
+    if target::find(word, env::var_os("PATH").as_deref()).is_none_or(|program| !program.exists()) {
+        return Err(LaunchError::not_started(NotStarted::NotFound, word));
+    }
     let writes = plan.dry_run.as_ref().map(|dry_run| &dry_run.writes).filter(|writes| !writes.all_real);
     if let Some(writes) = writes {
         drop(Files::protect(writes, &[]).map_err(SetupError::from)?);

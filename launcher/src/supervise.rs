@@ -58,6 +58,8 @@ pub struct Supervisor {
     state: JobControl,
     /// When the child's time is up, and the signal that it gets then.
     deadline: Option<(Instant, i32)>,
+    /// The last signal that it got because its time was up.
+    stopped_by: Option<i32>,
 }
 
 /// The program as the system shows it.
@@ -95,7 +97,7 @@ impl Supervisor {
     pub fn new(child: libc::pid_t, held: Held, witness: Witness) -> Self {
         // SAFETY: getsid of this process always works.
         let leads_session = unsafe { libc::getsid(0) } == signals::own_pid();
-        Self { child, held, witness, state: JobControl::new(leads_session), deadline: None }
+        Self { child, held, witness, state: JobControl::new(leads_session), deadline: None, stopped_by: None }
     }
 
     /// Ends the child when so much time has passed: a child that stops itself then has a moment for it.
@@ -103,11 +105,18 @@ impl Supervisor {
         self.deadline = Some((Instant::now() + time + TIME_TO_STOP, libc::SIGTERM));
     }
 
+    /// The signal that the child got because its time was up, if it did not stop itself.
+    #[must_use]
+    pub fn stopped_by(&self) -> Option<i32> {
+        self.stopped_by
+    }
+
     /// Signals the child if its time is up.
     fn check_deadline(&mut self) {
         let Some((_, signal)) = self.deadline.filter(|(at, _)| Instant::now() >= *at) else { return };
         // SAFETY: a signal to a child that was not waited for.
         unsafe { libc::kill(self.child, signal) };
+        self.stopped_by = Some(signal);
         self.deadline = (signal != libc::SIGKILL).then(|| (Instant::now() + TIME_TO_STOP, libc::SIGKILL));
     }
 

@@ -14,9 +14,11 @@ use radrm_emulator_machine::{GpuSpec, MachineSpec};
 use radrm_profile::model::dry_run::Verdict;
 use radrm_profile::{Bytes, Profile};
 use radrm_text::output;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use thiserror::Error;
 
+use super::answer;
 use super::flags::FindBatch;
 use super::kept::{self, KeptError};
 use super::stored;
@@ -24,7 +26,9 @@ use super::trial::{Reading, Signals, Trial};
 use super::verdict::Evidence;
 use crate::NAME;
 use crate::cli::{Plan, ProfileTo};
+use crate::ending::FAILED;
 use crate::error::LaunchError;
+use crate::leftovers;
 use crate::place::{self, Place};
 
 /// How a run with one value ended.
@@ -64,7 +68,12 @@ pub enum Found {
 const FLAT: u32 = 2;
 
 /// Tries that follow the growth of the need, before the gap is halved: the need may not be a line.
-const GUIDED: u32 = 3;
+const GUIDED: u32 = 5;
+
+/// Fits from which on the growth is followed also beyond a doubling, and how far: that of small values is not the one of
+/// large values.
+const KNOWN: usize = 3;
+const JUMP: u64 = 16;
 
 /// Where the need would reach the capacity, by the two largest values that fit and what they need.
 fn predicted(fits: &[(u64, u64)], capacity: Option<u64>) -> Option<u64> {
@@ -106,9 +115,13 @@ pub fn search(
         let guide = predicted(&fits, capacity).filter(|_| guided < GUIDED);
         let mut follow = |usual: u64, least: u64, most: u64| match guide {
             // Where the usual step stays below it, that is the better one: the prediction gets better with it.
-            Some(guide) if bad.is_some() || guide < usual => {
+            Some(guide) if bad.is_some_and(|bad| guide < bad) || bad.is_none() && guide < usual => {
                 guided += 1;
                 guide.clamp(least, most)
+            }
+            Some(guide) if bad.is_none() && fits.len() >= KNOWN => {
+                guided += 1;
+                guide.min((least - 1).saturating_mul(JUMP)).clamp(least, most)
             }
             _ => usual,
         };
@@ -151,7 +164,7 @@ impl Profiles {
         if matches!(place, Place::Nowhere) {
             return Ok(None);
         }
-        match tempfile::Builder::new().prefix("radrm-batch-").tempdir() {
+        match tempfile::Builder::new().prefix(&leftovers::prefix(leftovers::TRIALS)).tempdir() {
             Ok(folder) => Ok(Some(Self { place, folder, largest: None })),
             Err(error) => {
                 output::say(NAME, &ProfilesError::Folder(error).to_string());
@@ -199,7 +212,8 @@ impl Profiles {
 pub fn run(plan: &Plan, find: &FindBatch) -> Result<i32, LaunchError> {
     let mut profiles = Profiles::prepare(plan)?;
     let usable = usable(plan);
-    let mut answer = None;
+    let mut answer: Option<Answer> = None;
+    let mut trials = Vec::new();
     let found = search(usable, &find.range, |value| {
         let profile = profiles.as_ref().map(|profiles| profiles.path(value));
         let attempt = attempt(plan, find, value, profile, usable.unwrap_or(u64::MAX));
@@ -207,23 +221,46 @@ pub fn run(plan: &Plan, find: &FindBatch) -> Result<i32, LaunchError> {
         if let Some(profiles) = &mut profiles {
             profiles.tried(value, does_fit);
         }
-        output::say(NAME, &format!("{} {value}: {}", find.option, attempt.words));
+        if !plan.quiet || matches!(attempt.tried, Tried::Unknown(_)) {
+            output::say(NAME, &format!("{} {value}: {}", find.option, attempt.words));
+        }
         attempt.last_lines.iter().for_each(|line| output::say(NAME, &format!("| {line}")));
-        if does_fit && answer.as_ref().is_none_or(|(largest, _)| *largest < value) {
-            answer = Some((value, attempt.need));
+        trials.push(attempt.as_json(value));
+        if does_fit && answer.as_ref().is_none_or(|answer| answer.value < value) {
+            answer = Some(Answer { value, need: attempt.need, figures: attempt.figures });
         }
         attempt.tried
     });
     let (sentence, code) = verdict(find, found);
-    output::say(NAME, &sentence);
-    if let Some((value, need)) = answer {
-        output::say(NAME, &format!("{} {value} {need}", find.option));
-    }
+    let need =
+        answer.as_ref().map(|answer| format!("{NAME}: {} {} {}\n", find.option, answer.value, answer.need));
+    let text = format!("{NAME}: {sentence}\n{}", need.unwrap_or_default());
+    let found = json!({
+        "option": find.option,
+        "largest": answer.as_ref().map(|answer| answer.value),
+        "verdict": sentence,
+        "trials": trials,
+    });
+    let figures = answer.as_ref().map(|answer| &answer.figures);
+    let delivered = answer::deliver(plan, &text, ("find_batch", found), figures);
     let kept = profiles.map_or(Ok(None), |profiles| profiles.keep(plan, find));
     if let Some(sentence) = kept.unwrap_or_else(|error| Some(error.to_string())) {
         output::say(NAME, &sentence);
     }
-    Ok(code)
+    Ok(match delivered {
+        Ok(()) => code,
+        Err(error) => {
+            output::say(NAME, &error.to_string());
+            FAILED
+        }
+    })
+}
+
+/// The largest value that fits so far.
+struct Answer {
+    value: u64,
+    need: String,
+    figures: Value,
 }
 
 /// What was found as a sentence, and the exit code.
@@ -266,6 +303,23 @@ struct Attempt {
     need: String,
     /// Of a program that failed.
     last_lines: Vec<String>,
+    /// What its report says, null if it wrote none.
+    figures: Value,
+    evidence: Evidence,
+}
+
+impl Attempt {
+    /// Without the figures; bytes.
+    fn as_json(&self, value: u64) -> Value {
+        json!({
+            "value": value,
+            "fits": matches!(self.tried, Tried::Fits(_)),
+            "verdict": self.words,
+            "held_peak": self.evidence.held,
+            "upper": self.evidence.upper,
+            "steps": self.evidence.steps,
+        })
+    }
 }
 
 fn attempt(plan: &Plan, find: &FindBatch, value: u64, profile: Option<PathBuf>, usable: u64) -> Attempt {
@@ -274,6 +328,8 @@ fn attempt(plan: &Plan, find: &FindBatch, value: u64, profile: Option<PathBuf>, 
         words: "unknown".to_owned(),
         need: String::new(),
         last_lines: Vec::new(),
+        figures: Value::Null,
+        evidence: Evidence::default(),
     })
 }
 
@@ -292,17 +348,18 @@ fn try_attempt(
         None => _ = trial.command.arg("--no-profile"),
     }
     trial.command.arg("--").args(with_value(&plan.command, &find.option, value));
-    let ended = trial.start()?.wait([]);
+    let mut ended = trial.start()?.wait([]);
     let evidence = ended.evidence();
     let requested = Reading::of(&ended.report).of_gpus("requested_peak").fold(0, u64::saturating_add);
     let tried = judge(&evidence, requested, usable);
     let is_failed = matches!(tried, Tried::Unknown(_)) && evidence.failed.is_some();
-    let words = match tried {
-        Tried::Unknown(_) => "unknown".to_owned(),
+    let words = match &tried {
+        Tried::Unknown(why) => format!("unknown ({why})"),
         _ => evidence.judge(usable).words(),
     };
     let last_lines = if is_failed { ended.last_lines } else { Vec::new() };
-    Ok(Attempt { tried, words, need: need(&evidence, usable), last_lines })
+    let figures = ended.report["dry_run"].take();
+    Ok(Attempt { tried, words, need: need(&evidence, usable), last_lines, figures, evidence })
 }
 
 /// What a run needs, of what, and what was seen of it.
@@ -328,8 +385,8 @@ fn judge(evidence: &Evidence, requested: u64, usable: u64) -> Tried {
     }
     match evidence.judge(usable).verdict {
         Verdict::No => Tried::TooLarge,
-        _ if evidence.failed.is_some() => {
-            Tried::Unknown("the program failed, and not for want of GPU memory".to_owned())
+        _ if let Some(how) = &evidence.failed => {
+            Tried::Unknown(format!("the program ended {how}, and not for want of GPU memory"))
         }
         _ if requested == 0 => Tried::Unknown("the program took no GPU memory".to_owned()),
         Verdict::Yes | Verdict::Partly => Tried::Fits(evidence.upper.unwrap_or(evidence.held)),
@@ -339,9 +396,24 @@ fn judge(evidence: &Evidence, requested: u64, usable: u64) -> Tried {
     }
 }
 
+/// The option as the command spells it: `bs` is `--bs` where only that stands there.
+fn spelled(command: &[OsString], option: &str) -> String {
+    let stands = |name: &str| {
+        let joined = format!("{name}=");
+        command.iter().any(|word| word == OsStr::new(name) || word.to_string_lossy().starts_with(&joined))
+    };
+    if option.starts_with('-') || stands(option) {
+        return option.to_owned();
+    }
+    let dashed = [format!("--{option}"), format!("-{option}")];
+    dashed.into_iter().find(|name| stands(name)).unwrap_or_else(|| option.to_owned())
+}
+
 /// The command with another value of the option: `--opt 1`, `--opt=1` or `opt=1` as it stands there, or at the
 /// end if it does not.
 fn with_value(command: &[OsString], option: &str, value: u64) -> Vec<OsString> {
+    let option = spelled(command, option);
+    let option = option.as_str();
     let value = value.to_string();
     let joined = format!("{option}=");
     let mut out = Vec::with_capacity(command.len() + 2);
@@ -372,6 +444,7 @@ fn with_value(command: &[OsString], option: &str, value: u64) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dry_run::verdict::Stopped;
 
     fn find(text: &str, has_end: bool) -> FindBatch {
         FindBatch { option: text.to_owned(), range: 1..=64, has_end }
@@ -425,7 +498,7 @@ mod tests {
             tries.push(value);
             if need(value) <= 16_000 { Tried::Fits(need(value)) } else { Tried::TooLarge }
         });
-        assert_eq!((found, tries), (Ok(Found::Largest(140)), vec![1, 2, 4, 8, 16, 32, 64, 128, 140, 141]));
+        assert_eq!((found, tries), (Ok(Found::Largest(140)), vec![1, 2, 4, 64, 140, 141]));
         let found = search(Some(16_000), &(100..=65536), |value| {
             if need(value) <= 16_000 { Tried::Fits(need(value)) } else { Tried::TooLarge }
         });
@@ -450,7 +523,7 @@ mod tests {
             (Evidence { refused: true, ..ran() }, Tried::TooLarge),
             (Evidence { upper: Some(11), ..ran() }, Tried::TooLarge),
             (Evidence { upper: None, ..ran() }, Tried::Fits(5)),
-            (Evidence { is_stopped: true, ..ran() }, Tried::Fits(7)),
+            (Evidence { stopped: Some(Stopped::AtItsTime), ..ran() }, Tried::Fits(7)),
             (Evidence { retries: 1, ..ran() }, Tried::TooLarge),
         ] {
             assert_eq!(judge(&evidence, 5, 10), expected, "{evidence:?}");
@@ -465,6 +538,9 @@ mod tests {
             ("python t.py --bs 4 -x", "--bs", "python t.py --bs 9 -x"),
             ("python t.py --bs=4 -x", "--bs", "python t.py --bs=9 -x"),
             ("python t.py train.bs=4", "train.bs", "python t.py train.bs=9"),
+            ("python t.py --bs 4 -x", "bs", "python t.py --bs 9 -x"),
+            ("python t.py -b=4", "b", "python t.py -b=9"),
+            ("python t.py --bs 4 bs=3", "bs", "python t.py --bs 4 bs=9"),
             ("python t.py", "--bs", "python t.py --bs 9"),
             ("python t.py", "train.bs", "python t.py train.bs=9"),
         ] {

@@ -51,7 +51,7 @@ pub fn bounded(fits: &[Fit], figures: Option<&DryRunFigures>, expected: &Expecte
     let usable =
         |card: &str| models.gpu.iter().find(|model| model.id == card).map(GpuSpec::cuda_memory_bytes);
     let remarks = figures.into_iter().flat_map(|figures| &figures.remarks).map(String::as_str);
-    let is_stopped = outcome::is_stopped(remarks);
+    let stopped = outcome::stopped(remarks);
     let largest =
         figures.into_iter().flat_map(|figures| &figures.gpus).map(|gpu| gpu.held_peak).max().unwrap_or(0);
     let bound = |fit: &Fit| {
@@ -64,7 +64,7 @@ pub fn bounded(fits: &[Fit], figures: Option<&DryRunFigures>, expected: &Expecte
             // The card's own context is in the need.
             upper: expected.upper.map(|upper| (upper + fit.need).saturating_sub(largest)),
             steps: figures.map_or(0, |figures| figures.steps),
-            is_stopped,
+            stopped,
             ..Evidence::default()
         };
         let Judged { verdict, why } = evidence.judge(usable);

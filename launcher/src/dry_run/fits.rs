@@ -12,8 +12,9 @@ use radrm_profile::model::Fit;
 use radrm_profile::model::dry_run::Verdict;
 use radrm_profile::{Profile, Record};
 use radrm_text::output;
-use thiserror::Error;
+use serde_json::Value;
 
+use super::answer;
 use super::flags::DryRun;
 use super::kept;
 use super::stored;
@@ -23,9 +24,9 @@ use crate::NAME;
 use crate::cli::{Plan, ReportTo};
 use crate::ending::FAILED;
 use crate::error::LaunchError;
+use crate::leftovers;
 use crate::place::{self, Place};
 use crate::recording;
-use crate::report_file::{self, ReportFileError};
 
 /// Optimizer steps of each run where `--steps` names none: memory is what it is after the second.
 const STEPS: u64 = 3;
@@ -33,19 +34,12 @@ const STEPS: u64 = 3;
 /// Host memory that must be free for a run, as a multiple of what the first one took: runs differ by card.
 const MARGIN: f64 = 1.25;
 
-/// Why the verdicts were not written, as one sentence.
-#[derive(Debug, Error)]
-enum FitsError {
-    #[error("standard output cannot be written: {}", radrm_base::reason(.0))]
-    Output(io::Error),
-    #[error(transparent)]
-    Report(#[from] ReportFileError),
-}
-
 /// A card, and its run's profile if it wrote one.
 struct Tried {
     fit: Fit,
     profile: PathBuf,
+    /// What its report says, null if it wrote none.
+    figures: Value,
 }
 
 /// Runs the program on each card, prints the verdicts, and gives the exit code: 0 if every card has one.
@@ -57,7 +51,7 @@ struct Tried {
 pub fn run(plan: &Plan, wanted: &DryRun) -> Result<i32, LaunchError> {
     let place = place::prepare(&plan.profile)?;
     let signals = Signals::hold().map_err(LaunchError::Signals)?;
-    let all = match tempfile::Builder::new().prefix("radrm-fits-").tempdir() {
+    let all = match tempfile::Builder::new().prefix(&leftovers::prefix(leftovers::TRIALS)).tempdir() {
         Ok(folder) => {
             let all = try_all(plan, wanted, folder.path(), &signals);
             for sentence in keep(plan, place, &all) {
@@ -70,9 +64,11 @@ pub fn run(plan: &Plan, wanted: &DryRun) -> Result<i32, LaunchError> {
             return Ok(FAILED);
         }
     };
-    let fits: Vec<Fit> = all.into_iter().map(|tried| tried.fit).collect();
+    let fits: Vec<Fit> = all.iter().map(|tried| tried.fit.clone()).collect();
     let code = i32::from(fits.iter().any(|fit| fit.verdict == Verdict::Unknown));
-    Ok(match deliver(plan, &fits) {
+    let text = format!("\n{}", fits_text(&fits));
+    let figures = largest(&all).map(|tried| &tried.figures);
+    Ok(match answer::deliver(plan, &text, ("fits", serde_json::json!(fits)), figures) {
         Ok(()) => code,
         Err(error) => {
             output::say(NAME, &error.to_string());
@@ -92,15 +88,16 @@ fn try_all(plan: &Plan, wanted: &DryRun, folder: &Path, signals: &Signals) -> Ve
     let mut running: VecDeque<(&String, PathBuf, Instant, Started)> = VecDeque::new();
     let mut done: BTreeMap<&String, Tried> = BTreeMap::new();
     let mut at_a_time = 1;
-    let finish = |card: &String, profile: PathBuf, began: Instant, judged: Judged, need: u64| {
-        let Judged { verdict, why } = judged;
-        let seconds = Some(began.elapsed().as_secs_f64());
-        let fit = Fit { card: card.clone(), verdict, why, need, memory: memory_of(card).0, seconds };
-        if !plan.quiet {
-            output::say(NAME, &words(&fit));
-        }
-        Tried { fit, profile }
-    };
+    let finish =
+        |card: &String, profile: PathBuf, began: Instant, judged: Judged, need: u64, figures: Value| {
+            let Judged { verdict, why } = judged;
+            let seconds = Some(began.elapsed().as_secs_f64());
+            let fit = Fit { card: card.clone(), verdict, why, need, memory: memory_of(card).0, seconds };
+            if !plan.quiet {
+                output::say(NAME, &words(&fit));
+            }
+            Tried { fit, profile, figures }
+        };
     loop {
         while running.len() < at_a_time
             && let Some(card) = waiting.pop_front()
@@ -112,12 +109,12 @@ fn try_all(plan: &Plan, wanted: &DryRun, folder: &Path, signals: &Signals) -> Ve
                 Err(error) => {
                     let why = format!("no dry run was made: {}", radrm_base::reason(&error));
                     let judged = Judged { verdict: Verdict::Unknown, why: Some(why) };
-                    done.insert(card, finish(card, profile, began, judged, 0));
+                    done.insert(card, finish(card, profile, began, judged, 0, Value::Null));
                 }
             }
         }
         let Some((card, profile, began, started)) = running.pop_front() else { break };
-        let ended = started.wait(running.iter().map(|(.., beside)| beside));
+        let mut ended = started.wait(running.iter().map(|(.., beside)| beside));
         if done.is_empty() {
             let took = ended.report["host"]["resident_peak_bytes"].as_u64();
             at_a_time = runs_at_a_time(took, radrm_os::host::available_memory(), processors());
@@ -127,7 +124,8 @@ fn try_all(plan: &Plan, wanted: &DryRun, folder: &Path, signals: &Signals) -> Ve
         if !plan.quiet && evidence.failed.is_some() && judged.verdict == Verdict::Unknown {
             ended.last_lines.iter().for_each(|line| output::say(NAME, &format!("{card}: | {line}")));
         }
-        done.insert(card, finish(card, profile, began, judged, evidence.held));
+        let figures = ended.report["dry_run"].take();
+        done.insert(card, finish(card, profile, began, judged, evidence.held, figures));
     }
     wanted.fits.iter().filter_map(|card| done.remove(card)).collect()
 }
@@ -159,12 +157,15 @@ fn memory_of_cards() -> BTreeMap<String, (u64, u64)> {
         .collect()
 }
 
+/// The run on the largest card that holds the program. The figures of a run that memory cut short are not the program's.
+fn largest(all: &[Tried]) -> Option<&Tried> {
+    all.iter()
+        .max_by_key(|tried| (matches!(tried.fit.verdict, Verdict::Yes | Verdict::Partly), tried.fit.memory))
+}
+
 /// Keeps the profile of one run, with all verdicts, and adds its row to the dataset. What went wrong, in sentences.
 fn keep(plan: &Plan, place: Place, all: &[Tried]) -> Vec<String> {
-    // The figures of a run that memory cut short are not the program's.
-    let largest =
-        |tried: &&Tried| (matches!(tried.fit.verdict, Verdict::Yes | Verdict::Partly), tried.fit.memory);
-    let Some(tried) = all.iter().max_by_key(largest) else { return Vec::new() };
+    let Some(tried) = largest(all) else { return Vec::new() };
     let Ok(mut profile) = Profile::open(&tried.profile) else {
         return vec!["no profile was kept: the run wrote none".to_owned()];
     };
@@ -191,28 +192,6 @@ fn keep(plan: &Plan, place: Place, all: &[Tried]) -> Vec<String> {
 fn words(fit: &Fit) -> String {
     let why = fit.why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
     format!("{}: {}{why}", fit.card, fit.verdict.word())
-}
-
-fn deliver(plan: &Plan, fits: &[Fit]) -> Result<(), FitsError> {
-    let command: Vec<_> = plan.command.iter().map(|word| word.to_string_lossy()).collect();
-    let json = || {
-        let value = serde_json::json!({ "schema": 2, "command": command, "fits": fits });
-        serde_json::to_string_pretty(&value).map_or_else(|error| error.to_string(), |text| text + "\n")
-    };
-    match &plan.report {
-        ReportTo::Nowhere => {}
-        ReportTo::Text { .. } => {
-            output::to_stderr(&format!("\n{}", fits_text(fits)));
-        }
-        ReportTo::JsonOnStderr => {
-            output::to_stderr(&json());
-        }
-        ReportTo::JsonOnStdout => {
-            output::to_stdout(&json()).map_err(FitsError::Output)?;
-        }
-        ReportTo::JsonFile(file) => report_file::write(file, json())?,
-    }
-    Ok(())
 }
 
 #[cfg(test)]

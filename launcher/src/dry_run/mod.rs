@@ -22,8 +22,10 @@
 //! | [`verdict`] | whether it fits on the card on which it ran |
 //! | [`batch`] | the largest batch that fits |
 //! | [`fits`] | which cards it fits on, by a run on each |
+//! | [`answer`] | where the answer of several runs goes |
 //! | [`kept`] | the profile of one of several runs |
 
+mod answer;
 pub mod batch;
 mod caches;
 pub mod cards;

@@ -13,6 +13,7 @@ use super::NO_BOUND;
 use super::flags::DryRun;
 use super::notes::{Framework, Matter, Note};
 use super::ranks::{Placed, Ranks};
+use super::verdict::{Evaluation, Stopped};
 
 /// Processes that one sentence names.
 const NAMED: usize = 8;
@@ -118,13 +119,32 @@ pub fn ranks(wanted: &Ranks, placed: &[Placed], machine: &Machine, notes: &[Note
     }
 }
 
-/// How the Python side begins its remark that it stopped the program: after its steps, or when its time was up.
-const STOPPED: [&str; 2] = ["stopped after ", "stopped when "];
+/// How the program was stopped before its end, by the remarks of a run: the Python side writes them, and where a signal
+/// stopped the program [`stopped_by`].
+pub(crate) fn stopped<'a>(remarks: impl IntoIterator<Item = &'a str>) -> Option<Stopped> {
+    let of = |remark: &str| {
+        let rest = remark.strip_suffix(AS_ASKED)?.strip_prefix("stopped ")?;
+        let has = |(words, _): &&(&str, Evaluation)| rest.ends_with(*words);
+        let evaluation = EVALUATIONS.iter().find(has).map_or(Evaluation::NotReached, |(_, seen)| *seen);
+        match rest.split(' ').next()? {
+            "after" => Some(Stopped::AfterSteps { evaluation }),
+            "when" => Some(Stopped::AtItsTime),
+            "by" => Some(Stopped::BySignal),
+            _ => None,
+        }
+    };
+    remarks.into_iter().find_map(of)
+}
 
-/// Whether the program was stopped before its end, by the remarks of a run.
-pub(crate) fn is_stopped<'a>(remarks: impl IntoIterator<Item = &'a str>) -> bool {
-    let says_so = |remark: &str| STOPPED.iter().any(|begin| remark.starts_with(begin));
-    remarks.into_iter().any(|remark| says_so(remark) && remark.ends_with(", as asked"))
+/// How remarks on a program that was stopped end.
+const AS_ASKED: &str = ", as asked";
+/// What stands before that where the program has begun to evaluate.
+const EVALUATIONS: [(&str, Evaluation); 2] =
+    [(", evaluation included", Evaluation::Whole), (", evaluation cut short", Evaluation::CutShort)];
+
+/// The remark on a program that a signal stopped when its time was up.
+pub(crate) fn stopped_by(signal: i32) -> String {
+    format!("stopped by {} when its time was up{AS_ASKED}", radrm_base::signal::name(signal))
 }
 
 /// Whether so much was held that an allocator would have kept more in reserve on a larger card.
@@ -379,11 +399,22 @@ mod tests {
 
     #[test]
     fn a_program_was_stopped_by_its_steps_or_by_its_time() {
-        for remark in ["stopped after 3 optimizer steps, as asked", "stopped when its time was up, as asked"]
-        {
-            assert!(is_stopped(["other", remark]), "{remark}");
+        let by_signal = stopped_by(libc::SIGTERM);
+        for (remark, expected) in [
+            (
+                "stopped after 3 optimizer steps, as asked",
+                Stopped::AfterSteps { evaluation: Evaluation::NotReached },
+            ),
+            (
+                "stopped after 6 optimizer steps, evaluation included, as asked",
+                Stopped::AfterSteps { evaluation: Evaluation::Whole },
+            ),
+            ("stopped when its time was up, as asked", Stopped::AtItsTime),
+            (by_signal.as_str(), Stopped::BySignal),
+        ] {
+            assert_eq!(stopped(["other", remark]), Some(expected), "{remark}");
         }
-        assert!(!is_stopped(["stopped after an error", "the rest, as asked"]));
+        assert_eq!(stopped(["stopped after an error", "the rest, as asked"]), None);
     }
 
     #[test]

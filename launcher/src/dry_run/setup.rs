@@ -24,6 +24,7 @@ use super::ranks::{self, Placed, RanksError};
 use super::trackers;
 use crate::emulated::Emulated;
 use crate::hook::{self, PythonFile};
+use crate::leftovers;
 use crate::temporary;
 
 /// The emulated toolkit.
@@ -127,7 +128,8 @@ impl Setup {
         let library = files::find(TOOLKIT)?;
         files::check(&library)?;
         let toolkit = Toolkit::read(&library).map_err(SetupError::StandIns)?;
-        let directory = temporary::directory(radrm_collector::STAND_INS).map_err(SetupError::Directory)?;
+        let directory =
+            temporary::directory(&leftovers::prefix(leftovers::STAND_INS)).map_err(SetupError::Directory)?;
         let failed = |path: &Path, source| SetupError::Write { path: path.to_owned(), source };
         let place = |name: &str, content: &[u8]| {
             let path = directory.path().join(name);
@@ -247,19 +249,27 @@ impl Setup {
         }
     }
 
-    /// Reads what the program left behind, before the machine goes.
+    /// Reads what the program left behind, before the machine goes. All stays in place until this is dropped.
+    /// `stopped_by` is the signal that the program got when its time was up.
     #[must_use]
-    pub fn collect(self) -> Found {
+    pub fn collect(&mut self, stopped_by: Option<i32>) -> Found {
         let notes: Vec<Note> = notes::read(&self.notes());
         let machine = Machine::open(&self.machine).ok();
         let ranks = self.wanted.ranks.as_ref().zip(machine.as_ref());
         let ranks = ranks.map(|(ranks, machine)| outcome::ranks(ranks, &self.placed, machine, &notes));
         let mut figures = outcome::figures(&self.wanted, machine.as_ref(), &notes, self.started.elapsed());
-        figures.remarks.extend(self.files.into_iter().flat_map(Files::end));
+        figures.remarks.extend(self.files.iter_mut().flat_map(Files::collect));
+        figures.remarks.extend(stopped_by.map(outcome::stopped_by));
         if let Some(ranks) = &ranks {
             figures.host_memory = ranks.ran.iter().filter_map(|ran| ran.host_memory).sum();
         }
         Found { figures, ranks }
+    }
+
+    /// Leaves all of it in place for processes that are still running.
+    pub fn leave(self) {
+        let _ = self.directory.keep();
+        self.files.into_iter().for_each(Files::leave);
     }
 
     fn notes(&self) -> PathBuf {

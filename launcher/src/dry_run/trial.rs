@@ -13,9 +13,10 @@ use tempfile::NamedTempFile;
 
 use super::flags::DryRun;
 use super::outcome;
-use super::verdict::Evidence;
+use super::verdict::{Evidence, Stopped};
 use crate::cli::Plan;
-use crate::ending::Ending;
+use crate::ending::{Ending, OUT_OF_TIME};
+use crate::leftovers;
 use crate::recording::Recording;
 use crate::signals::Held;
 use crate::supervise::Supervisor;
@@ -28,8 +29,8 @@ pub struct Trial {
     /// A folder that goes as well if a signal ends this process meanwhile.
     folder: Option<PathBuf>,
     report: NamedTempFile,
-    /// What the program says on standard error, if that is taken.
-    said: Option<fs::File>,
+    /// What the program writes to its standard streams, if that is taken.
+    said: Option<Said>,
     // Last: a signal that came meanwhile ends this process when the report's file is gone.
     signals: Signals,
 }
@@ -39,7 +40,7 @@ pub struct Started {
     child: libc::pid_t,
     folder: Option<PathBuf>,
     report: NamedTempFile,
-    said: Option<fs::File>,
+    said: Option<Said>,
     signals: Signals,
 }
 
@@ -58,12 +59,46 @@ pub struct Reading<'a> {
     gpus: &'a [Value],
 }
 
-/// The exit code of a program that the Python side stopped when its time was up, as that of `timeout`.
-const OUT_OF_TIME: i32 = 124;
+/// What a program writes to its standard streams.
+struct Said {
+    out: fs::File,
+    error: fs::File,
+}
+
+impl Said {
+    fn new() -> io::Result<Self> {
+        Ok(Self { out: tempfile::tempfile()?, error: tempfile::tempfile()? })
+    }
+
+    /// What a framework's own allocator refused, as its log says it: the driver sees nothing of that, and a program that does
+    /// not wait for the result neither.
+    fn refused(&mut self) -> io::Result<Option<String>> {
+        self.error.rewind()?;
+        let mut bytes = Vec::new();
+        (&mut self.error).take(LOG_BYTES).read_to_end(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let after = |words: &str| text.split_once(words).map(|(_, rest)| rest);
+        let Some(rest) = REFUSALS.iter().find_map(|words| after(words)) else { return Ok(None) };
+        let amount = rest.split(|letter: char| letter.is_whitespace() || letter == '(').next();
+        Ok(Some(radrm_text::clean(amount.unwrap_or_default()).chars().take(LINE_WIDTH).collect()))
+    }
+
+    /// The last lines on standard error, or on standard output where it wrote nothing there.
+    fn last_lines(self) -> io::Result<Vec<String>> {
+        let lines = last_lines(self.error)?;
+        if lines.is_empty() { last_lines(self.out) } else { Ok(lines) }
+    }
+}
+
 /// Lines of a failed program that are shown.
 const LAST_LINES: usize = 5;
 /// Characters of each.
 const LINE_WIDTH: usize = 200;
+/// How logs of XLA and TensorFlow announce what their allocators refuse.
+const REFUSALS: [&str; 2] =
+    ["ran out of memory trying to allocate ", "RESOURCE_EXHAUSTED: Out of memory allocating "];
+/// Bytes of a log that are searched.
+const LOG_BYTES: u64 = 4 << 20;
 /// Bytes at the end of what a program said that are read.
 const LAST_BYTES: u64 = 16 << 10;
 
@@ -73,8 +108,10 @@ pub struct Ended {
     pub ending: Ending,
     /// Its report, null if it wrote none.
     pub report: Value,
-    /// The last lines that the program wrote to standard error, if they were taken.
+    /// The last lines that the program wrote, if they were taken.
     pub last_lines: Vec<String>,
+    /// The request that a framework's own allocator refused, by its log.
+    pub refused: Option<String>,
 }
 
 impl Ended {
@@ -84,22 +121,25 @@ impl Ended {
         let reading = Reading::of(&self.report);
         let found = &self.report["dry_run"];
         let remarks = found["remarks"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let is_stopped = outcome::is_stopped(remarks);
+        let stopped = outcome::stopped(remarks);
+        let is_stopped = stopped.is_some();
         let failed = match self.ending {
             Ending::Exited(0) => None,
             Ending::Exited(OUT_OF_TIME) if is_stopped => None,
             Ending::Exited(code) => Some(format!("with exit code {code}")),
+            Ending::Killed { .. } if stopped == Some(Stopped::BySignal) => None,
             Ending::Killed { signal, .. } => Some(format!("by {}", radrm_base::signal::name(signal))),
         };
         Evidence {
             failed,
-            refused: reading.refused,
+            refused: reading.refused || self.refused.is_some(),
+            request: self.refused.clone(),
             withheld: reading.withheld.map(str::to_owned),
             retries: reading.retries,
             held: reading.of_gpus("held_peak").max().unwrap_or(0),
             upper: found["expected"]["upper"].as_u64(),
             steps: found["steps"].as_u64().unwrap_or(0),
-            is_stopped,
+            stopped,
         }
     }
 }
@@ -167,7 +207,7 @@ impl Trial {
     }
 
     fn with(launcher: &Path, steps: u64, signals: Signals) -> io::Result<Self> {
-        let report = NamedTempFile::with_prefix("radrm-dry-run-")?;
+        let report = NamedTempFile::with_prefix(leftovers::prefix(leftovers::TRIALS))?;
         let mut json = OsString::from("--json=");
         json.push(report.path());
         let mut command = Command::new(launcher);
@@ -218,8 +258,8 @@ impl Trial {
         {
             command.args(is_wanted.then_some(option));
         }
-        let said = tempfile::tempfile()?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.try_clone()?);
+        let said = Said::new()?;
+        command.stdin(Stdio::null()).stdout(said.out.try_clone()?).stderr(said.error.try_clone()?);
         trial.said = Some(said);
         Ok(trial)
     }
@@ -275,8 +315,10 @@ impl Started {
             }
             Ending::Killed { signal, core: false }.imitate();
         }
-        let last_lines = said.and_then(|said| last_lines(said).ok()).unwrap_or_default();
-        Ended { ending, report: written.unwrap_or_default(), last_lines }
+        let mut said = said;
+        let refused = said.as_mut().and_then(|said| said.refused().ok().flatten());
+        let last_lines = said.and_then(|said| said.last_lines().ok()).unwrap_or_default();
+        Ended { ending, report: written.unwrap_or_default(), last_lines, refused }
     }
 
     /// Ends it, waits until it has tidied up, and removes its report.

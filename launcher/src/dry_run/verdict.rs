@@ -11,6 +11,8 @@ pub struct Evidence {
     pub failed: Option<String>,
     /// A request for memory was refused, whatever the program made of it.
     pub refused: bool,
+    /// The request that a framework refused by its own limit, in its words.
+    pub request: Option<String>,
     /// Why there are no figures.
     pub withheld: Option<String>,
     /// Times that the allocator gave its reserve back to go on.
@@ -21,8 +23,33 @@ pub struct Evidence {
     pub upper: Option<u64>,
     /// Optimizer steps.
     pub steps: u64,
-    /// The program was stopped after its steps: what it does later was not seen.
-    pub is_stopped: bool,
+    /// How the program was stopped: what it does later was not seen; `None`: it came to its own end.
+    pub stopped: Option<Stopped>,
+}
+
+/// What of an evaluation was seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Evaluation {
+    /// Nothing.
+    NotReached,
+    /// Its begin.
+    CutShort,
+    /// All of it.
+    Whole,
+}
+
+/// How a program was stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stopped {
+    /// After so many optimizer steps.
+    AfterSteps {
+        /// What of an evaluation was seen.
+        evaluation: Evaluation,
+    },
+    /// It stopped itself when its time was up.
+    AtItsTime,
+    /// The same, by a signal: it is no Python program, or did not react.
+    BySignal,
 }
 
 /// A verdict, and why there is no better one, as a clause.
@@ -57,7 +84,11 @@ impl Evidence {
         let held = Bytes(self.held);
         let of = |verdict, why: String| Judged { verdict, why: Some(why) };
         if self.refused {
-            return of(Verdict::No, format!("out of memory, holding {held}"));
+            let request = self
+                .request
+                .as_ref()
+                .map_or_else(String::new, |request| format!(": the framework's own limit refused {request}"));
+            return of(Verdict::No, format!("out of memory{request}, holding {held}"));
         }
         if let Some(how) = &self.failed {
             return of(
@@ -91,17 +122,26 @@ impl Evidence {
             Some(upper) if upper > usable => {
                 of(Verdict::Tight, format!("it may need {} of {}", Bytes(upper), Bytes(usable)))
             }
-            Some(_) if self.is_stopped => of(Verdict::Partly, stopped(self.steps)),
-            Some(_) => Judged { verdict: Verdict::Yes, why: None },
+            Some(_) => match self.stopped {
+                None | Some(Stopped::AfterSteps { evaluation: Evaluation::Whole }) => {
+                    Judged { verdict: Verdict::Yes, why: None }
+                }
+                Some(stopped) => of(Verdict::Partly, fits_so_far(self.steps, stopped)),
+            },
         }
     }
 }
 
 /// What fits of a program that was stopped.
-#[must_use]
-pub fn stopped(steps: u64) -> String {
+fn fits_so_far(steps: u64, stopped: Stopped) -> String {
     let noun = if steps == 1 { "step" } else { "steps" };
-    format!("fits for {steps} {noun}, evaluation not reached")
+    let rest = match stopped {
+        Stopped::AfterSteps { evaluation: Evaluation::CutShort } => "evaluation cut short",
+        Stopped::AfterSteps { .. } => "evaluation not reached",
+        Stopped::AtItsTime => "stopped when its time was up",
+        Stopped::BySignal => "stopped by a signal when its time was up",
+    };
+    format!("fits for {steps} {noun}, {rest}")
 }
 
 #[cfg(test)]
@@ -115,9 +155,15 @@ mod tests {
     #[test]
     fn only_a_whole_run_with_a_bound_below_the_card_fits() {
         let words = |evidence: Evidence| evidence.judge(12).words();
+        let after = |evaluation| Evidence { stopped: Some(Stopped::AfterSteps { evaluation }), ..ran() };
+        let stopped = |stopped| Evidence { stopped: Some(stopped), ..ran() };
         assert_eq!(words(ran()), "fits");
         for (evidence, expected) in [
-            (Evidence { is_stopped: true, ..ran() }, "fits for 3 steps, evaluation not reached"),
+            (after(Evaluation::NotReached), "fits for 3 steps, evaluation not reached"),
+            (after(Evaluation::CutShort), "fits for 3 steps, evaluation cut short"),
+            (after(Evaluation::Whole), "fits"),
+            (stopped(Stopped::AtItsTime), "fits for 3 steps, stopped when its time was up"),
+            (stopped(Stopped::BySignal), "fits for 3 steps, stopped by a signal when its time was up"),
             (Evidence { upper: Some(13), ..ran() }, "tight (it may need 13 B of 12 B)"),
             (Evidence { upper: None, ..ran() }, "tight (there is no bound on its need)"),
             (Evidence { retries: 2, ..ran() }, "tight (memory ran short 2 times)"),
@@ -132,6 +178,11 @@ mod tests {
     fn a_refusal_that_the_program_survived_is_no_fit() {
         let survived = Evidence { refused: true, ..ran() };
         assert_eq!(survived.judge(100).words(), "does not fit (out of memory, holding 9 B)");
+        let own = Evidence { request: Some("8.58GiB".to_owned()), ..survived.clone() };
+        assert_eq!(
+            own.judge(100).words(),
+            "does not fit (out of memory: the framework's own limit refused 8.58GiB, holding 9 B)"
+        );
         let failed = Evidence { failed: Some("with exit code 1".to_owned()), ..survived };
         assert_eq!(failed.judge(100).verdict, Verdict::No);
         let other = Evidence { failed: Some("with exit code 3".to_owned()), ..ran() };

@@ -281,6 +281,59 @@ fn a_program_in_a_layer_is_where_and_who_it_was() {
     }
 }
 
+/// Reaches files that lie below the layers: by descriptors that were opened outside of them, and by another process's root.
+const BELOW: &str = "(echo bad > /proc/self/fd/3) 2> /dev/null && echo wrote 3
+(echo bad > /proc/self/fd/4/f201) 2> /dev/null && echo wrote 4
+(rm /proc/self/fd/4/f202) 2> /dev/null && echo removed 4
+(echo bad > /proc/$PPID/cwd/f203) 2> /dev/null && echo wrote cwd
+(echo bad > /proc/$PPID/root$PWD/f204) 2> /dev/null && echo wrote root
+cat <&3 && echo own > /dev/fd/5 && echo new > f201 && mv f201 sub && cat sub/f201";
+
+#[test]
+fn what_lies_below_the_layers_is_not_written() {
+    let user = is_root().then_some(USER);
+    for user in [None, user] {
+        let folder = folder(user);
+        let earlier = state(folder.path());
+        let log = tempfile::NamedTempFile::new().unwrap();
+        chown(log.path(), user, user).unwrap();
+        let open = format!("exec 3< f200 4< . 5> {}; exec \"$@\"", log.path().display());
+        let (ended, _) = run(folder.path(), user, &["sh", "-c", &open, "sh"], &[], &["sh", "-c", BELOW]);
+        assert_eq!(ended.ok().stdout, "200\nnew\n");
+        assert!(earlier == state(folder.path()));
+        assert_eq!(fs::read_to_string(log.path()).unwrap(), "own\n", "an open file stays open for writing");
+    }
+}
+
+/// Waits until something holds.
+#[track_caller]
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(PATIENCE);
+    while !holds() {
+        assert!(std::time::Instant::now() < end, "{what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// A process that outlives the run reads what the program wrote, and the layer goes with it.
+#[test]
+fn a_process_in_the_background_keeps_the_layer() {
+    let place = tempfile::tempdir().unwrap();
+    let real = place.path().join("real");
+    let option = format!("--write-files={}", real.display());
+    let script = "echo early > a; (until test -e real/go; do sleep 0.1; done; echo late > b; cat a b > real/seen) \
+        > /dev/null 2>&1 < /dev/null &";
+    let (ended, temporary) = run(place.path(), None, &[], &[&option], &["sh", "-c", script]);
+    assert!(ended.ok().stderr.contains("1 process of the job still runs"));
+    fs::write(real.join("go"), "").unwrap();
+    let seen = || fs::read_to_string(real.join("seen")).unwrap_or_default();
+    wait_for("it reads both files", || seen() == "early\nlate\n");
+    let left =
+        || walk(temporary.path()).into_iter().any(|path| !path.starts_with(temporary.path().join("cache")));
+    wait_for("the layer goes with the last process", || !left());
+    assert!(!place.path().join("a").exists() && !place.path().join("b").exists());
+}
+
 /// Existing checkpoints are read, and new ones do not appear; a gigabyte of zeros takes no room.
 #[test]
 fn checkpoints_of_a_training_do_not_appear() {

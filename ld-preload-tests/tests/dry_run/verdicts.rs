@@ -96,6 +96,61 @@ fn a_program_that_was_stopped_fits_in_part() {
     assert!(ended.stderr.contains("--bs 8: fits for 3 steps, evaluation not reached"), "{}", ended.stderr);
 }
 
+/// Two epochs of training, each followed by an evaluation with a batch of so many GiB.
+const EVALUATES: &str = "import sys, torch
+from torch.utils.data import DataLoader
+model = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+data = [torch.zeros(64)] * 64
+for epoch in range(4):
+    model.train()
+    for x in DataLoader(data, 4):
+        model(x.cuda()).sum().backward()
+        optimizer.step()
+    model.eval()
+    for x in DataLoader(data, 32):
+        torch.empty(int(sys.argv[1]) << 30, dtype=torch.uint8, device='cuda')
+    print('evaluated', epoch, flush=True)
+";
+
+#[test]
+fn an_evaluation_is_part_of_the_verdict() {
+    let Some(python) = python() else { return };
+    assert_eq!(on_a_card(&python, "T4", &["-c", EVALUATES, "20"]), "no");
+    let ended = ask(&python, &["--quiet", "--json=-", "--fits", "T4"], &["-c", EVALUATES, "2"]).ok();
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(report["fits"][0]["verdict"], "yes", "{report:#}");
+    assert_eq!(report["dry_run"]["steps"], 4, "the run on the card, which ends after its evaluation");
+    let quiet = ask(&python, &["--quiet", "--fits", "T4"], &["-c", EVALUATES, "2"]).ok();
+    assert!(quiet.stderr.contains("T4") && quiet.stderr.contains("yes"), "{}", quiet.stderr);
+}
+
+#[test]
+fn an_answer_is_written_as_json_too() {
+    let shell = Path::new("/bin/sh");
+    let ended = ask(
+        shell,
+        &["--quiet", "--json=-", "--find-batch", "n=3..4"],
+        &["-c", "echo the reason; exit 3", "n=7"],
+    );
+    assert_eq!(ended.status.code(), Some(1));
+    let report: Value =
+        serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+    let found = &report["find_batch"];
+    assert!(found["largest"].is_null() && found["trials"][0]["value"] == 3, "{found:#}");
+    assert!(found["trials"][0]["verdict"].as_str().unwrap().contains("exit code 3"), "{found:#}");
+    assert!(ended.stderr.contains("| the reason"), "what it wrote to standard output: {}", ended.stderr);
+}
+
+#[test]
+fn a_program_that_is_not_there_gets_no_verdict() {
+    for options in [&["--fits", "T4"][..], &["--find-batch", "--bs=1..2"]] {
+        let ended = ask(Path::new("./nothere"), options, &[]);
+        assert_eq!(ended.status.code(), Some(127), "{}", ended.stderr);
+        assert!(ended.stderr.contains("there is no such program"), "{}", ended.stderr);
+    }
+}
+
 #[test]
 fn a_failed_run_shows_what_the_program_said() {
     let Some(python) = python() else { return };

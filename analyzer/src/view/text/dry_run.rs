@@ -155,6 +155,11 @@ pub(crate) fn shortage(figures: &DryRunFigures, summary: &Summary) -> Option<Str
             "Memory ran short {}: the allocator gave its reserve back and went on.",
             counted(retries, "time", "times")
         )),
+        (refused, _) if summary.outcome.exit_code == Some(0) => Some(format!(
+            "{} refused on {}, and the program went on. The figures are of what it did instead; {next}",
+            counted(refused, "request was", "requests were"),
+            clean(&figures.machine)
+        )),
         _ => Some(format!(
             "OUT OF MEMORY on {}. The figures are those up to then; {next}",
             clean(&figures.machine)

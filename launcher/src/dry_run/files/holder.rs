@@ -2,13 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use radrm_base::reason;
 
-use super::layer::{self, STORE};
+use super::layer::{self, Built, STORE};
 
 /// Largest report of the process, bytes.
 const MAX_REPORT: u64 = 64 << 10;
@@ -22,6 +22,8 @@ pub(super) struct Made {
     /// `None`: it belongs to the user namespace of this process.
     pub user: Option<OwnedFd>,
     pub mounts: OwnedFd,
+    /// The folders that the layers show.
+    pub roots: Vec<OwnedFd>,
     /// The folder of the layers, as the namespace's maker sees it.
     pub store: OwnedFd,
     /// What the user should know.
@@ -57,7 +59,8 @@ pub(super) fn make(folder: &Path, real: &[PathBuf]) -> Result<Made, String> {
     }
 }
 
-/// Holds what the child made: its report is an error, or whether there is a user namespace, and remarks.
+/// Holds what the child made: its report is an error, or whether there is a user namespace, the descriptors of the layers'
+/// roots, and remarks.
 fn take(pid: libc::pid_t, folder: &Path, text: &str) -> Result<Made, String> {
     let mut lines = text.lines();
     let has_user = match lines.next() {
@@ -69,12 +72,18 @@ fn take(pid: libc::pid_t, folder: &Path, text: &str) -> Result<Made, String> {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let named = |error: io::Error| format!("namespaces: {}", reason(&error));
     let open = |path: PathBuf| File::open(path).map(OwnedFd::from).map_err(named);
+    let roots = lines.next().unwrap_or_default().split_whitespace().map(|number| {
+        let path = process.join("fd").join(number);
+        OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).map(OwnedFd::from)
+    });
+    let roots = roots.collect::<io::Result<_>>().map_err(named)?;
     let store = folder.join(STORE);
     let store = process.join("root").join(store.strip_prefix("/").unwrap_or(&store));
     let store = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(store).map_err(named)?;
     Ok(Made {
         user: has_user.then(|| open(process.join("ns/user"))).transpose()?,
         mounts: open(process.join("ns/mnt"))?,
+        roots,
         store: store.into(),
         remarks: lines.map(str::to_owned).collect(),
     })
@@ -82,9 +91,14 @@ fn take(pid: libc::pid_t, folder: &Path, text: &str) -> Result<Made, String> {
 
 /// The child's life.
 fn hold(folder: &Path, real: &[PathBuf], mut report: File, mut go: File) -> ! {
-    let text = match enter().and_then(|word| Ok((word, layer::build(folder, real, word == OF_A_USER)?))) {
-        Ok((word, remarks)) => [word.to_owned()].into_iter().chain(remarks).collect::<Vec<_>>().join("\n"),
-        Err(why) => why,
+    let built = enter().and_then(|word| Ok((word, layer::build(folder, real, word == OF_A_USER)?)));
+    let text = match &built {
+        Ok((word, Built { remarks, roots })) => {
+            let roots: Vec<String> = roots.iter().map(|root| root.as_raw_fd().to_string()).collect();
+            let lines = [(*word).to_owned(), roots.join(" ")].into_iter().chain(remarks.iter().cloned());
+            lines.collect::<Vec<_>>().join("\n")
+        }
+        Err(why) => why.clone(),
     };
     let _ = report.write_all(text.as_bytes());
     drop(report);

@@ -1,16 +1,20 @@
 //! Landlock: the kernel refuses a program to write anywhere but in some folders.
 //!
+//! With layers it keeps the program from what lies below them: a descriptor that was opened outside of the layers, or another
+//! process's root, leads there.
+//!
 //! It does not cover modes, owners, times and attributes of files: [`super::metadata`] does.
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use radrm_base::reason;
 use thiserror::Error;
 
+use super::inherited;
 use super::metadata::Filter;
 use super::mounts::{self, Mount};
 
@@ -79,7 +83,8 @@ fn in_memory() -> Vec<PathBuf> {
 /// What a program may write.
 pub(crate) struct Ruleset {
     paths: OwnedFd,
-    metadata: Filter,
+    /// `None`: the program has layers, which take such calls.
+    metadata: Option<Filter>,
 }
 
 /// `struct landlock_path_beneath_attr`.
@@ -92,43 +97,39 @@ struct PathBeneath {
 impl Ruleset {
     /// One that allows writes in these folders and files.
     pub(super) fn new(real: &[PathBuf]) -> Result<Self, LandlockError> {
-        // SAFETY: asks for a number.
-        let version = unsafe {
-            libc::syscall(
-                libc::SYS_landlock_create_ruleset,
-                std::ptr::null::<u64>(),
-                0_usize,
-                CREATE_RULESET_VERSION,
-            )
-        };
-        if version < 0 {
-            return Err(LandlockError::None(io::Error::last_os_error()));
-        }
-        if version < VERSION {
-            return Err(LandlockError::Old(version));
-        }
-        let handled: u64 = WRITES;
-        // SAFETY: a structure of one number, and its size.
-        let fd = unsafe {
-            libc::syscall(libc::SYS_landlock_create_ruleset, &raw const handled, size_of::<u64>(), 0_u32)
-        };
-        let Some(fd) = i32::try_from(fd).ok().filter(|fd| *fd >= 0) else {
-            return Err(LandlockError::None(io::Error::last_os_error()));
-        };
-        // SAFETY: a fresh descriptor that nothing else owns.
-        let paths = unsafe { OwnedFd::from_raw_fd(fd) };
-        let ruleset = Self { paths, metadata: Filter::new() };
-        for path in FREE.iter().map(PathBuf::from).chain(in_memory()).chain(real.iter().cloned()) {
-            ruleset.allow(&path);
-        }
+        let ruleset = Self { paths: handled()?, metadata: Some(Filter::new()) };
+        ruleset.allow_usual(real);
         Ok(ruleset)
+    }
+
+    /// One for a program in layers that show the folders `roots`: it may write there, and in the `real` folders and files.
+    pub(super) fn over(roots: &[OwnedFd], real: &[PathBuf]) -> Result<Self, LandlockError> {
+        let ruleset = Self { paths: handled()?, metadata: None };
+        ruleset.allow_usual(real);
+        for mount in mounts::visible().unwrap_or_default().iter().filter(|mount| mount.is_writable_kernel()) {
+            ruleset.allow(&mount.at);
+        }
+        roots.iter().for_each(|root| ruleset.allow_below(root.as_fd(), WRITES));
+        Ok(ruleset)
+    }
+
+    fn allow_usual(&self, real: &[PathBuf]) {
+        for path in FREE.iter().map(PathBuf::from).chain(in_memory()).chain(real.iter().cloned()) {
+            self.allow(&path);
+        }
+        for fd in inherited::writable() {
+            self.allow_below(fd.as_fd(), WRITE_FILE | TRUNCATE);
+        }
     }
 
     /// Allows writes below a path, also in what is mounted there; one that is not there needs no leave.
     fn allow(&self, path: &Path) {
         let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path) else { return };
         let is_folder = file.metadata().is_ok_and(|meta| meta.is_dir());
-        let allowed_access = if is_folder { WRITES } else { WRITE_FILE | TRUNCATE };
+        self.allow_below(file.as_fd(), if is_folder { WRITES } else { WRITE_FILE | TRUNCATE });
+    }
+
+    fn allow_below(&self, file: BorrowedFd<'_>, allowed_access: u64) {
         let rule = PathBeneath { allowed_access, parent_fd: file.as_raw_fd() };
         // SAFETY: open descriptors and a structure that lives here.
         unsafe {
@@ -142,13 +143,43 @@ impl Ruleset {
         };
     }
 
-    /// Puts this process under it; only async-signal-safe calls.
+    /// Puts this process under it; only async-signal-safe calls. One with layers has the right to do so by its namespaces,
+    /// and setuid programs keep what these leave them.
     pub(super) fn enter(&self) -> bool {
         // SAFETY: system calls on an open descriptor that change this process only.
         unsafe {
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            (self.metadata.is_none() || libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
                 && libc::syscall(libc::SYS_landlock_restrict_self, self.paths.as_raw_fd(), 0_u32) == 0
-                && self.metadata.enter()
+                && self.metadata.as_ref().is_none_or(Filter::enter)
         }
     }
+}
+
+/// An empty ruleset, which refuses all writes.
+fn handled() -> Result<OwnedFd, LandlockError> {
+    // SAFETY: asks for a number.
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u64>(),
+            0_usize,
+            CREATE_RULESET_VERSION,
+        )
+    };
+    if version < 0 {
+        return Err(LandlockError::None(io::Error::last_os_error()));
+    }
+    if version < VERSION {
+        return Err(LandlockError::Old(version));
+    }
+    let handled: u64 = WRITES;
+    // SAFETY: a structure of one number, and its size.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, &raw const handled, size_of::<u64>(), 0_u32)
+    };
+    let Some(fd) = i32::try_from(fd).ok().filter(|fd| *fd >= 0) else {
+        return Err(LandlockError::None(io::Error::last_os_error()));
+    };
+    // SAFETY: a fresh descriptor that nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -52,11 +52,21 @@ struct Copy<'a> {
     options: &'static str,
     /// `None`: the layers may have files of any owner.
     skeleton: Option<Skeleton>,
+    /// The folders that the layers show.
+    roots: Vec<File>,
+}
+
+/// What was made.
+pub(super) struct Built {
+    /// What the user should know.
+    pub remarks: Vec<String>,
+    /// The folders that the layers show, open: by their paths others would be found.
+    pub roots: Vec<File>,
 }
 
 /// Makes the copy in the mount namespace of this process, with layers in `folder`, and moves it over the root. The `real`
-/// paths get none. `is_user`: in a user namespace of its own. Gives remarks, or why it cannot be, as a clause.
-pub(super) fn build(folder: &Path, real: &[PathBuf], is_user: bool) -> Result<Vec<String>, String> {
+/// paths get none. `is_user`: in a user namespace of its own. Why it cannot be, as a clause.
+pub(super) fn build(folder: &Path, real: &[PathBuf], is_user: bool) -> Result<Built, String> {
     let failed =
         |what: &'static str| move |error: io::Error| format!("overlayfs: {what}: {}", reason(&error));
     mount(None, Path::new("/"), None, libc::MS_REC | libc::MS_PRIVATE, "").map_err(failed("/"))?;
@@ -83,6 +93,7 @@ pub(super) fn build(folder: &Path, real: &[PathBuf], is_user: bool) -> Result<Ve
                 Some(env::temp_dir()),
             ])
         }),
+        roots: Vec::new(),
     };
     for mount in &all {
         copy.take(mount).map_err(|error| format!("overlayfs: {}: {}", mount.at.display(), reason(&error)))?;
@@ -98,7 +109,7 @@ pub(super) fn build(folder: &Path, real: &[PathBuf], is_user: bool) -> Result<Ve
         .and_then(|()| protect(&hidden))
         .map_err(failed("its folder"))?;
     mount(Some(&copy.root), Path::new("/"), None, libc::MS_MOVE, "").map_err(failed("/"))?;
-    Ok(copy.remarks())
+    Ok(Built { remarks: copy.remarks(), roots: copy.roots })
 }
 
 impl Copy<'_> {
@@ -162,7 +173,10 @@ impl Copy<'_> {
         if let Some(skeleton) = &mut self.skeleton {
             skeleton.lay(at, &upper);
         }
-        overlay(at, &upper, &work, &self.of(at), self.options)
+        let shown = self.of(at);
+        overlay(at, &upper, &work, &shown, self.options)?;
+        self.roots.push(File::options().read(true).custom_flags(libc::O_PATH).open(shown)?);
+        Ok(())
     }
 
     /// What is read-only and could have been written, as sentences.

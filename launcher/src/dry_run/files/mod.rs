@@ -6,7 +6,8 @@
 //! | [`mounts`] | the file systems that the program sees |
 //! | [`layer`] | a mount namespace in which each of them has a layer for writes |
 //! | [`holder`] | the process that makes this namespace |
-//! | [`landlock`] | where there are no such namespaces: writes are refused |
+//! | [`landlock`] | writes to what lies below the layers are refused, and where there are no such namespaces all writes |
+//! | [`inherited`] | the descriptors that the program gets |
 //! | [`skeleton`] | folders of other owners in such a layer |
 //! | [`metadata`] | modes and times of files there |
 //! | [`confinement`] | what the program enters before it is executed |
@@ -14,6 +15,7 @@
 
 mod confinement;
 mod holder;
+mod inherited;
 mod landlock;
 mod layer;
 mod metadata;
@@ -109,23 +111,30 @@ pub struct Files {
 }
 
 /// The folder of the layers, until this is dropped.
-struct Folder(TempDir);
+struct Folder(Option<TempDir>);
 
 impl Folder {
     /// A new one. One that a killed process leaves goes as emulated machines do.
     fn new() -> Result<Self, FilesError> {
-        let folder = temporary::directory(&format!("{}layer-", leftovers::prefix()));
-        folder.map(Self).map_err(FilesError::Directory)
+        let folder = temporary::directory(&leftovers::prefix(leftovers::LAYER));
+        folder.map(|folder| Self(Some(folder))).map_err(FilesError::Directory)
     }
 
     fn path(&self) -> &Path {
-        self.0.path()
+        self.0.as_ref().map_or(Path::new(""), TempDir::path)
+    }
+
+    /// Leaves it to processes that are still running.
+    fn leave(mut self) {
+        drop(self.0.take().map(TempDir::keep));
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        make_removable(self.path());
+        if let Some(folder) = &self.0 {
+            make_removable(folder.path());
+        }
     }
 }
 
@@ -143,7 +152,8 @@ impl Files {
         let real: Vec<PathBuf> = own.chain(chosen).collect();
         match holder::make(folder.path(), &real) {
             Ok(made) => {
-                let confinement = Confinement::layer(made.user, made.mounts, &current);
+                let ruleset = Ruleset::over(&made.roots, &real).ok();
+                let confinement = Confinement::layer(made.user, made.mounts, &current, ruleset);
                 Ok(Self { confinement, keep, remarks: made.remarks, store: Some(made.store), folder })
             }
             Err(why) if keep.is_some() => Err(FilesError::NothingToKeep(why)),
@@ -177,17 +187,21 @@ impl Files {
         }
     }
 
-    /// What the program wrote, in sentences; keeps that where it was asked for, and throws it away.
+    /// What the program wrote, in sentences; keeps that where it was asked for.
     #[must_use]
-    pub fn end(self) -> Vec<String> {
-        let Self { confinement, keep, mut remarks, store, folder } = self;
-        if let Some(store) = &store {
+    pub fn collect(&mut self) -> Vec<String> {
+        let mut remarks = std::mem::take(&mut self.remarks);
+        if let Some(store) = &self.store {
             let mut written = Written::read(store);
-            let kept = keep.map(|to| written.keep(&to));
+            let kept = self.keep.take().map(|to| written.keep(&to));
             remarks.extend(written.sentence(kept.as_ref()));
         }
-        drop((confinement, store, folder));
         remarks
+    }
+
+    /// Leaves the layers to processes that are still running.
+    pub fn leave(self) {
+        self.folder.leave();
     }
 }
 

@@ -59,6 +59,11 @@ impl Mount {
         ["tmpfs", "devtmpfs"].contains(&self.kind.as_str())
     }
 
+    /// Whether programs change the kernel's own settings in it, and nothing else.
+    pub(super) fn is_writable_kernel(&self) -> bool {
+        self.is_writable && KERNEL.contains(&self.kind.as_str())
+    }
+
     fn is_visible(&self) -> bool {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         statx(CWD, &self.at, flags, StatxFlags::MNT_ID).is_ok_and(|found| found.stx_mnt_id == self.id)
