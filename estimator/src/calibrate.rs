@@ -17,6 +17,24 @@ pub fn score(measured: f64, estimate: f64) -> f64 {
     (measured / estimate).ln()
 }
 
+/// Scores beyond this, up or down, grow with the ratio and no longer with its logarithm.
+const LOGARITHMIC: f64 = 0.5;
+
+/// [`score`] up to ±0.5, and linear in `measured / estimate` beyond. So an estimate near zero gives no exponential bound.
+#[must_use]
+pub fn tempered_score(measured: f64, estimate: f64) -> f64 {
+    let score = score(measured, estimate);
+    let edge = score.clamp(-LOGARITHMIC, LOGARITHMIC);
+    if score == edge { score } else { edge + measured / (estimate * edge.exp()) - 1.0 }
+}
+
+/// The ratio `measured / estimate` of a [`tempered_score`].
+#[must_use]
+pub fn ratio(tempered: f64) -> f64 {
+    let edge = tempered.clamp(-LOGARITHMIC, LOGARITHMIC);
+    (edge.exp() * (1.0 + tempered - edge)).max(0.0)
+}
+
 /// The margin for a level (0 to 1): the `ceil((n + 1) * level)`-th smallest of n scores, under which the next one lies
 /// with that probability. `None` if there are too few scores to promise the level.
 #[must_use]
@@ -142,7 +160,8 @@ impl Adaptive {
         let fade = Self::PRIOR / (1.0 + self.seen as f64 / Self::HALVED);
         let each = fade / self.shipped.len() as f64;
         let mut weighted: Vec<(f64, f64)> = self.shipped.iter().map(|score| (*score, each)).collect();
-        weighted.extend(self.local.iter().map(|score| (*score, 1.0)));
+        let largest = self.largest_confirmed();
+        weighted.extend(self.local.iter().map(|score| (score.min(largest), 1.0)));
         weighted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let total = fade + self.local.len() as f64;
         // Not (n + 1) as in `margin`: with few local scores that is above all of them, and the shipped ones are many. The
@@ -159,8 +178,22 @@ impl Adaptive {
         if self.seen >= Self::ENOUGH {
             return blended;
         }
-        let floor = self.shipped[(self.level * Self::SHIPPED as f64).ceil() as usize];
-        blended.max(floor)
+        blended.max(self.floor())
+    }
+
+    /// No single job decides a margin: the highest local score counts as at most twice the second highest, or twice the
+    /// shipped margin where that is more.
+    fn largest_confirmed(&self) -> f64 {
+        let [_, second] = self.local.iter().fold([f64::NEG_INFINITY; 2], |[first, second], score| {
+            [first.max(*score), second.max(first.min(*score))]
+        });
+        let of = second.max(self.floor());
+        if of > 0.0 { 2.0 * of } else { f64::INFINITY }
+    }
+
+    /// The shipped margin.
+    fn floor(&self) -> f64 {
+        self.shipped[(self.level * Self::SHIPPED as f64).ceil() as usize]
     }
 
     /// A job has ended: `score` is that of its estimate.
@@ -241,6 +274,33 @@ mod tests {
             Ok::<_, ()>(estimate.iter().map(|row| *row as f64).collect())
         });
         assert_eq!(estimates, Ok(vec![0.0, 1.0, 2.0, 3.0, 4.0]));
+    }
+
+    #[test]
+    fn a_tempered_score_is_a_logarithm_near_one_and_linear_beyond() {
+        for (peak, expected) in [(110.0, 1.1_f64.ln()), (70.0, 0.7_f64.ln()), (100.0, 0.0)] {
+            assert!((tempered_score(peak, 100.0) - expected).abs() < 1e-12);
+        }
+        // Twice the ratio is twice the way, and not ln 2 more.
+        let of = |peak: f64| tempered_score(peak, 1.0);
+        assert!(((of(4000.0) - of(2000.0)) / (of(2000.0) - of(1000.0)) - 2.0).abs() < 1e-9);
+        assert!(of(1e-300) > -1.6);
+        for peak in [0.2, 0.6, 0.61, 1.0, 1.6, 1.7, 40.0] {
+            assert!((ratio(of(peak)) / peak - 1.0).abs() < 1e-9, "{peak}");
+        }
+    }
+
+    #[test]
+    fn one_job_unlike_all_others_stretches_a_margin_twofold_at_most() {
+        let shipped: Vec<f64> = (0..1000).map(|n| f64::from(n) / 950.0).collect();
+        for jobs in [0, 1, 5, 12, 40] {
+            let mut site = Adaptive::new(&shipped, 0.95).unwrap();
+            (0..jobs).for_each(|_| site.observe(0.3));
+            site.observe(80.0);
+            assert!(site.margin() <= 2.01, "{jobs} jobs: {}", site.margin());
+            site.observe(70.0);
+            assert!(jobs > 12 || site.margin() > 60.0, "two of them are a finding: {}", site.margin());
+        }
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use radrm_base::ProgramKind;
 
 use super::Line;
+use super::outliers::{self, LeftOut, Pair, SPREADS};
 use super::posterior::Posterior;
-use crate::calibrate::{Adaptive, margin, score, student};
+use crate::calibrate::{Adaptive, margin, ratio, student, tempered_score};
 
 /// What a dry run of a program found out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,15 +27,19 @@ impl From<f64> for DryRunFigure {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DryRuns {
     /// The dry run and the real run's peak, the oldest first.
-    pairs: Vec<(DryRunFigure, f64)>,
+    pairs: Vec<Pair>,
 }
 
 /// What the runs of a site teach.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Learned {
     line: Posterior,
-    /// Of each run the line of the others, and by how many of its spreads the peak was above that.
-    others: Vec<(Posterior, f64)>,
+    /// Kinds that have a factor of their own.
+    kinds: Vec<ProgramKind>,
+    /// Runs that count.
+    pub(super) counted: usize,
+    /// Of each run the line of the others, and the peak's score by that: in its spreads, and as it is.
+    others: Vec<(Posterior, f64, f64)>,
     /// The least margin, in units of the line's spread.
     pooled: f64,
     /// How often a bound holds, 0 to 1.
@@ -46,19 +51,24 @@ pub(super) struct Learned {
 impl Learned {
     /// The peak to expect for a dry run.
     pub(super) fn estimate(&self, dry: &DryRunFigure) -> f64 {
-        self.line.estimate(dry)
+        self.line.estimate(&only(&self.kinds, dry))
     }
 
-    /// `ln(bound / estimate)` for a dry run: the level's quantile of what the lines without one of the runs, and the
+    /// `bound / estimate` for a dry run: the level's quantile of what the lines without one of the runs, and the
     /// scores of these, make of it (Barber, Candès, Ramdas, Tibshirani: Predictive inference with the jackknife+, Ann. Stat. 49(1), 2021).
     pub(super) fn margin(&self, dry: &DryRunFigure) -> f64 {
+        let dry = &only(&self.kinds, dry);
         let estimate = self.line.estimate(dry);
-        let bound =
-            |(line, above): &(Posterior, f64)| score(line.estimate(dry), estimate) + above * line.spread(dry);
+        // A dry run of which more is unknown is no further off than the pair itself, or than any pair that counts may be.
+        let bound = |(line, spreads, score): &(Posterior, f64, f64)| {
+            let spread = line.spread(dry);
+            tempered_score(line.estimate(dry), estimate)
+                + (spreads * spread).min((SPREADS * spread).max(*score))
+        };
         let bounds: Vec<f64> = self.others.iter().map(bound).collect();
         let pooled = self.pooled * self.line.spread(dry);
         // The rank of that level is a whole number, which must not be rounded up to the next.
-        margin(&bounds, self.level - 1e-9).map_or(pooled, |own| own.max(pooled))
+        ratio(margin(&bounds, self.level - 1e-9).map_or(pooled, |own| own.max(pooled)))
     }
 }
 
@@ -89,6 +99,12 @@ impl DryRuns {
         self.pairs.len()
     }
 
+    /// Without the runs that no dry run explains, and these.
+    pub(super) fn screened(&self, prior: &Line, amount: f64) -> (Self, Vec<LeftOut>) {
+        let (pairs, left_out) = outliers::screened(&Posterior::prior(prior, amount), &self.pairs);
+        (Self { pairs }, left_out)
+    }
+
     /// What follows from a line that ships; `None` without pairs. Every peak may be off by `amount`, however small its dry run is.
     ///
     /// A quantile of scores is as good as the pairs are many and alike. So the shipped spread counts like some pairs more, and the
@@ -98,15 +114,49 @@ impl DryRuns {
         if seen == 0 {
             return None;
         }
-        let line = Posterior::prior(prior, amount).after(&self.pairs);
-        let others = line.without_own(&self.pairs);
-        let squares: f64 = others.iter().map(|(_, score)| score * score).sum();
+        let prior = Posterior::prior(prior, amount);
+        let kinds = kinds(&prior, &self.pairs);
+        let pairs = of_kinds(&kinds, &self.pairs);
+        let weights = outliers::weights(&prior, &pairs);
+        let line = prior.after_weighted(&pairs, &weights);
+        let others: Vec<(Posterior, f64, f64)> = pairs
+            .iter()
+            .zip(line.without_own(&pairs, &weights))
+            .map(|((dry, peak), (line, spreads))| (line, spreads, tempered_score(*peak, line.estimate(dry))))
+            .collect();
+        let squares: f64 = others.iter().map(|(_, spreads, _)| spreads.abs().min(SPREADS).powi(2)).sum();
         let freedom = Adaptive::PRIOR + seen as f64;
         let pooled = student(level, freedom) * ((Adaptive::PRIOR + squares) / freedom).sqrt();
         // So many scores cannot promise more.
         let level = level.min(seen as f64 / (seen + 1) as f64);
-        Some(Learned { line, others, pooled, level, enough: seen >= Self::ENOUGH })
+        Some(Learned { line, kinds, counted: seen, others, pooled, level, enough: seen >= Self::ENOUGH })
     }
+}
+
+/// By how much a kind's own factor may take its peaks further off: with few runs that much is chance.
+const MAX_LOSS: f64 = 1.15;
+
+/// A dry run whose kind counts only if it has a factor of its own.
+fn only(kinds: &[ProgramKind], dry: &DryRunFigure) -> DryRunFigure {
+    DryRunFigure { kind: dry.kind.filter(|kind| kinds.contains(kind)), ..*dry }
+}
+
+fn of_kinds(kinds: &[ProgramKind], pairs: &[Pair]) -> Vec<Pair> {
+    pairs.iter().map(|(dry, peak)| (only(kinds, dry), *peak)).collect()
+}
+
+/// Kinds that have a factor of their own: all but those whose peaks it takes further off, when each is estimated from the
+/// others.
+fn kinds(prior: &Posterior, pairs: &[Pair]) -> Vec<ProgramKind> {
+    let off = |kinds: &[ProgramKind], of: ProgramKind| -> f64 {
+        let split = of_kinds(kinds, pairs);
+        let others = prior.after(&split).without_own(&split, &[]);
+        let scores = pairs.iter().zip(&split).zip(others);
+        let of_kind = scores.filter(|((pair, _), _)| pair.0.kind == Some(of));
+        of_kind.map(|((pair, split), (line, _))| tempered_score(pair.1, line.estimate(&split.0)).abs()).sum()
+    };
+    let gains = |kind: &ProgramKind| off(&ProgramKind::ALL, *kind) < MAX_LOSS * off(&[], *kind);
+    ProgramKind::ALL.into_iter().filter(gains).collect()
 }
 
 #[cfg(test)]
@@ -133,7 +183,7 @@ mod tests {
         here.observe(1000.0, 2200.0);
         let learned = here.learn(&PRIOR, 20.0, 0.95).unwrap();
         assert!((2100.0..2200.0).contains(&learned.estimate(&1000.0.into())), "{learned:?}");
-        assert!((0.05..0.1).contains(&learned.margin(&1000.0.into())), "{learned:?}");
+        assert!((1.05..1.1).contains(&learned.margin(&1000.0.into())), "{learned:?}");
         assert!(!learned.enough && learned.level == 0.5, "{learned:?}");
     }
 
@@ -146,7 +196,7 @@ mod tests {
         let learned = of(30);
         let estimate = learned.estimate(&9000.0.into());
         assert!((estimate / 10_200.0 - 1.0).abs() < 0.01, "{estimate}");
-        assert!((0.05..0.1).contains(&learned.margin(&9000.0.into())), "{learned:?}");
+        assert!((1.05..1.1).contains(&learned.margin(&9000.0.into())), "{learned:?}");
     }
 
     #[test]
@@ -171,7 +221,7 @@ mod tests {
         for n in 1..=DryRuns::KEPT {
             let dry = 1000.0 + 50.0 * n as f64;
             here.observe(dry, dry + 1200.0);
-            margins.push(here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(&5000.0.into()));
+            margins.push(here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(&5000.0.into()).ln());
         }
         assert!(margins.is_sorted_by(|before, after| before > after), "{margins:?}");
         // With as many as the shipped spread counts for it is divided by the root of two.
@@ -185,6 +235,6 @@ mod tests {
         let mut here = pairs(12);
         let before = here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(&5000.0.into());
         here.observe(5555.0, 9000.0);
-        assert!(here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(&5000.0.into()) > 0.25, "{before}");
+        assert!(here.learn(&PRIOR, 20.0, 0.95).unwrap().margin(&5000.0.into()) > 1.25, "{before}");
     }
 }

@@ -8,6 +8,7 @@ use super::combine::{Combined, Rule, SOURCES, Source, guarded};
 use super::compare::outcomes;
 use super::dry_runs::{DryRunFigure, DryRuns, Learned};
 use super::network::{Network, Networks};
+use super::outliers::LeftOut;
 use super::own::{Anchor, Point, own};
 use super::train::{Program, train};
 use super::{Estimates, Line};
@@ -27,6 +28,16 @@ pub struct Site {
     pub dry_run: f64,
     /// Part of the rule's margin after one run: bounds hold at all sites, so each may be closer.
     pub caution: f64,
+}
+
+impl Site {
+    /// This one with what the dry runs of another lack, in the median.
+    fn by_dry_runs<'a>(&self, runs: impl Iterator<Item = &'a super::Run>) -> Self {
+        let mut lacking: Vec<f64> = runs.filter_map(|run| Some(run.peak - run.dry_run?)).collect();
+        lacking.sort_unstable_by(f64::total_cmp);
+        let dry_run = lacking.get(lacking.len() / 2).map_or(self.dry_run, |lacking| lacking.max(0.0));
+        Self { name: "this site".to_owned(), dry_run, ..self.clone() }
+    }
 }
 
 /// Estimates memory from all sources. All figures are bytes.
@@ -74,6 +85,12 @@ pub struct Answer {
     pub level: f64,
     /// What each source that was asked said, and its weight.
     pub said: Vec<(Source, f64, f64)>,
+    /// Real runs that corrected the dry run.
+    pub corrected_by: usize,
+    /// Real runs that were left out: no other lets expect such a peak.
+    pub left_out: Vec<LeftOut>,
+    /// The margin was stretched: it is not one that real runs of dry-run programs gave.
+    pub is_stretched: bool,
 }
 
 const VERSION: u64 = 1;
@@ -138,16 +155,22 @@ impl MemoryModel {
     /// Trains on the programs of this site, for use here. What they are too few for is taken from the model that ships.
     ///
     /// # Errors
-    /// Too few programs.
+    /// Too few programs with runs at several batch sizes, and too few dry runs.
     pub fn for_this_site(programs: &[Program], level: f64, origin: &str) -> Result<Self, Error> {
         const MIN_DRY_RUNS: usize = 20;
         let shipped = Self::shipped();
-        let (site, tensors, mut rule) = train(programs, level, "this site", origin)?;
+        let runs = || programs.iter().flat_map(|program| &program.runs);
+        let enough = runs().filter(|run| run.dry_run.is_some()).count() >= MIN_DRY_RUNS;
+        let (site, tensors, mut rule) = match train(programs, level, "this site", origin) {
+            // Dry runs of programs at one batch size each show what a process holds here.
+            Err(Error::TooFew { .. }) if enough => {
+                (shipped.sites[0].by_dry_runs(runs()), None, shipped.rule.clone())
+            }
+            trained => trained?,
+        };
         rule.fill(&shipped.rule);
-        let runs = programs.iter().flat_map(|program| &program.runs);
         let of = |run: &super::Run| Some(score(run.peak, run.dry_run? + site.dry_run));
-        let dry_runs: Vec<f64> = runs.filter_map(of).collect();
-        let enough = dry_runs.len() >= MIN_DRY_RUNS;
+        let dry_runs: Vec<f64> = runs().filter_map(of).collect();
         let dry_run = margin(&dry_runs, level).filter(|_| enough).map(|margin| (margin.max(0.0), level));
         let model = Self {
             version: VERSION,
@@ -195,12 +218,18 @@ impl MemoryModel {
     }
 
     /// The estimate for a job. `stretch` is what the site's own jobs make of the margin: 1 is as trained. It is not used where
-    /// a dry run is the only source and was corrected by runs here, which give it a margin of its own.
+    /// a dry run is the only source and was corrected by runs here, which give it a margin of its own. The bound is never below
+    /// what the dry run held, or the peak of a smaller batch.
     #[must_use]
     pub fn estimate(&self, job: &Known<'_>, stretch: f64) -> Option<Answer> {
-        let points = if job.batch.is_some() { job.points } else { &[] };
+        let points = if job.batch.is_some() { &rising(job.points)[..] } else { &[] };
         let batch = job.batch.unwrap_or(1.0);
-        let learned = job.here.and_then(|here| here.learn(&self.dry_line(), AMOUNT, self.rule.level()));
+        let (here, left_out) = match job.here {
+            Some(here) => here.screened(&self.dry_line(), AMOUNT),
+            None => (DryRuns::default(), Vec::new()),
+        };
+        let learned = here.learn(&self.dry_line(), AMOUNT, self.rule.level());
+        let corrected_by = learned.as_ref().map_or(0, |learned| learned.counted);
         // Of two runs and more the line is the program's own: where it begins at a site weighs little.
         let sites = if points.len() > 1 { &self.sites[..1] } else { &self.sites[..] };
         let mut of_sites: Vec<(Estimates, Combined)> = Vec::with_capacity(sites.len());
@@ -213,26 +242,37 @@ impl MemoryModel {
         let value = mean(&|found| found.1.value);
         let bound = of_sites.iter().map(|found| found.1.bound).fold(0.0, f64::max);
         if let (Some(learned), true) = (&learned, points.is_empty()) {
-            return Some(self.corrected(value, learned, &job.dry_run?));
+            return Some(Answer { left_out, ..self.corrected(value, learned, &job.dry_run?) });
         }
         let bound = value * (bound / value).powf(stretch);
+        // What a dry run held, the program holds.
+        let held = job.dry_run.filter(|_| points.is_empty()).map_or(0.0, |dry| dry.held);
         let weights = of_sites.first()?.1.weights;
         let asked = (0..SOURCES.len()).filter(|at| of_sites.iter().all(|found| found.0[*at].is_some()));
         let said = asked.map(|at| (SOURCES[at], mean(&|found| found.0[at].unwrap_or(1.0)), weights[at]));
         let said = said.collect();
         let level = if points.is_empty() { self.dry_run.1 } else { self.rule.level() };
         let Combined { value, bound, .. } = guarded(points, batch, Combined { value, bound, weights });
-        Some(Answer { value, bound, level, said })
+        let bound = bound.max(held);
+        Some(Answer { value, bound, level, said, corrected_by, left_out, is_stretched: true })
     }
 
     /// By a dry run alone, after runs here. Until these are enough the bound is not below the one that ships.
     fn corrected(&self, value: f64, learned: &Learned, dry: &DryRunFigure) -> Answer {
-        let own = value * learned.margin(dry).exp();
+        let own = (value * learned.margin(dry)).max(dry.held);
         let constant = self.sites.iter().map(|site| site.dry_run).fold(0.0, f64::max);
         let shipped = (dry.held + constant) * self.dry_run.0.exp();
         let (bound, level) =
             if learned.enough { (own, learned.level) } else { (own.max(shipped), self.dry_run.1) };
-        Answer { value, bound, level, said: vec![(Source::Dry, value, 1.0)] }
+        Answer {
+            value,
+            bound,
+            level,
+            said: vec![(Source::Dry, value, 1.0)],
+            corrected_by: learned.counted,
+            left_out: Vec::new(),
+            is_stretched: false,
+        }
     }
 
     fn at_site(
@@ -267,7 +307,15 @@ impl MemoryModel {
         let estimate = self.tensors.as_ref()?.estimate(bytes, &[]);
         let found = self.rule.weighted(&[], 1.0, &[None, Some(estimate), None])?;
         let said = vec![(Source::Dry, estimate, 1.0)];
-        Some(Answer { value: found.value, bound: found.bound, level: self.rule.level(), said })
+        Some(Answer {
+            value: found.value,
+            bound: found.bound,
+            level: self.rule.level(),
+            said,
+            corrected_by: 0,
+            left_out: Vec::new(),
+            is_stretched: true,
+        })
     }
 
     /// Where its rows come from.
@@ -314,6 +362,19 @@ impl MemoryModel {
         model.networks.iter().try_for_each(Networks::check)?;
         Ok(model)
     }
+}
+
+/// Peaks that do not fall with the batch size: of a program that contradicts itself the higher peak is believed, for a run
+/// that ended early shows too little and none shows too much.
+fn rising(points: &[Point]) -> Vec<Point> {
+    let mut points = points.to_vec();
+    points.sort_unstable_by(|a, b| a.batch.total_cmp(&b.batch));
+    let mut highest: f64 = 0.0;
+    for point in &mut points {
+        highest = highest.max(point.peak);
+        point.peak = highest;
+    }
+    points
 }
 
 /// A score for each hundredth of the programs' cases, to three places.

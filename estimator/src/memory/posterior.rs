@@ -3,7 +3,7 @@
 use radrm_base::ProgramKind;
 
 use super::{DryRunFigure, Line};
-use crate::calibrate::score;
+use crate::calibrate::tempered_score;
 
 /// The fixed part, the factor, and what each kind of program adds to the factor.
 const COEFFICIENTS: usize = 2 + ProgramKind::ALL.len();
@@ -12,6 +12,9 @@ const COEFFICIENTS: usize = 2 + ProgramKind::ALL.len();
 /// both as parts of [`Line::noise`]. Their squares add up to 1, so a program of unknown kind is off by the noise as a whole.
 const OF_KIND: f64 = 0.6;
 const OWN: f64 = 0.8;
+
+/// The least part of a dry run's figure that a peak is expected to be.
+const LEAST: f64 = 0.9;
 
 /// A line after runs, as a normal distribution of its coefficients.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,15 +41,29 @@ impl Posterior {
     }
 
     /// After these runs, each with its peak.
-    pub(super) fn after(mut self, runs: &[(DryRunFigure, f64)]) -> Self {
-        runs.iter().for_each(|(run, peak)| self.update(run, *peak, self.deviation(run).powi(2)));
+    pub(super) fn after(self, runs: &[(DryRunFigure, f64)]) -> Self {
+        self.after_weighted(runs, &[])
+    }
+
+    /// After these runs with a weight each; one without counts in full.
+    pub(super) fn after_weighted(mut self, runs: &[(DryRunFigure, f64)], weights: &[f64]) -> Self {
+        for (at, (run, peak)) in runs.iter().enumerate() {
+            self.update(run, *peak, self.variance(run, weights.get(at)));
+        }
+        self
+    }
+
+    /// With this fixed part: where a search for the line begins.
+    pub(super) fn moved_to(mut self, fixed: f64) -> Self {
+        self.mean[0] = fixed;
         self
     }
 
     /// The peak to expect for a dry run.
     pub(super) fn estimate(&self, run: &DryRunFigure) -> f64 {
         let factor = self.mean[1] + run.kind.map_or(0.0, |kind| self.mean[2 + kind.index()]);
-        self.line.at(run.held, self.mean[0], factor)
+        // No measured line lies lower.
+        self.line.at(run.held, self.mean[0], factor).max(LEAST * run.held)
     }
 
     /// Relative standard deviation of a peak from the estimate: that of its own program, and what the runs leave unknown of
@@ -56,18 +73,33 @@ impl Posterior {
         self.deviation(run).hypot(of_line.max(0.0).sqrt()) / self.estimate(run)
     }
 
-    /// Of each of its runs the line that the others teach, and `ln(peak / estimate)` by that in units of its spread.
-    pub(super) fn without_own(&self, runs: &[(DryRunFigure, f64)]) -> Vec<(Self, f64)> {
-        let of = |(run, peak): &(DryRunFigure, f64)| {
+    /// Of each of its runs the line that the others teach, and the peak's score by that in units of its spread. The weights are
+    /// those that the runs were taken in with.
+    pub(super) fn without_own(&self, runs: &[(DryRunFigure, f64)], weights: &[f64]) -> Vec<(Self, f64)> {
+        let of = |(at, (run, peak)): (usize, &(DryRunFigure, f64))| {
             let mut others = *self;
-            others.update(run, *peak, -self.deviation(run).powi(2));
-            (others, score(*peak, others.estimate(run)) / others.spread(run))
+            others.update(run, *peak, -self.variance(run, weights.get(at)));
+            (others, others.score(run, *peak))
         };
-        runs.iter().map(of).collect()
+        runs.iter().enumerate().map(of).collect()
+    }
+
+    /// A peak's score in units of the spread.
+    pub(super) fn score(&self, run: &DryRunFigure, peak: f64) -> f64 {
+        tempered_score(peak, self.estimate(run)) / self.spread(run)
+    }
+
+    fn variance(&self, run: &DryRunFigure, weight: Option<&f64>) -> f64 {
+        self.deviation(run).powi(2) / weight.copied().unwrap_or(1.0)
+    }
+
+    /// Peak per unit of a dry run's figure, of all kinds.
+    pub(super) fn slope(&self) -> f64 {
+        self.mean[1]
     }
 
     /// Standard deviation of a peak from the line of its kind.
-    fn deviation(&self, run: &DryRunFigure) -> f64 {
+    pub(super) fn deviation(&self, run: &DryRunFigure) -> f64 {
         let part = if run.kind.is_some() { OWN } else { 1.0 };
         (part * self.line.noise * run.held).hypot(self.amount)
     }
@@ -128,7 +160,7 @@ mod tests {
             (of(ProgramKind::Other, 4000.0), 5200.0),
             (of(ProgramKind::Cudnn, 8000.0), 8500.0),
         ];
-        let scores = after(&runs).without_own(&runs);
+        let scores = after(&runs).without_own(&runs, &[]);
         for (at, run) in runs.iter().enumerate() {
             let others: Vec<_> = runs.iter().filter(|other| *other != run).copied().collect();
             let others = after(&others);
