@@ -34,9 +34,6 @@ const fn library(name: &'static str, file: &'static str) -> Rule {
 /// says nothing of the program's.
 pub const STAND_INS: &str = "radrm-dry-run-";
 
-/// Libraries of CUDA that a dry run replaces by stand-ins, by their names below.
-pub(crate) const REPLACED: [&str; 5] = ["CUDA runtime", "cuBLAS", "cuDNN", "NCCL", "NVRTC"];
-
 /// In the order in which they are shown: what a person calls the program's
 /// framework first.
 const RULES: [Rule; 16] = [
@@ -163,7 +160,7 @@ mod tests {
 
     #[test]
     fn libraries_that_a_dry_run_replaces_have_rules() {
-        for name in REPLACED {
+        for name in radrm_need::REPLACED {
             assert!(RULES.iter().any(|rule| rule.name == name), "{name}");
         }
     }

@@ -17,9 +17,9 @@ pub struct Calibration {
     adaptive: Option<Adaptive>,
     stretch: Permille,
     pub(super) statements: Statements,
-    /// Runs of programs that were dry-run before, by the emulated model of GPU. What a dry run held is what its user
-    /// states, so it corrects no other user's.
-    dry_runs: BTreeMap<(UserId, String), DryRuns>,
+    /// Runs of programs that were dry-run before, by what their dry runs stand for: that of the first. What a dry run held is
+    /// what its user states, so it corrects no other user's.
+    dry_runs: BTreeMap<UserId, Vec<(DryRun, DryRuns)>>,
 }
 
 impl Default for Calibration {
@@ -28,8 +28,8 @@ impl Default for Calibration {
     }
 }
 
-/// Models of emulated GPUs of one user: their names are what users send.
-const MAX_MODELS: usize = 16;
+/// Models of emulated GPUs and stacks of one user: their names are what users send.
+const MAX_STACKS: usize = 16;
 
 /// Range of the factor: jobs that are all alike must not make the margin vanish.
 const STRETCH: [f64; 2] = [0.2, 5.0];
@@ -47,20 +47,26 @@ impl Calibration {
         }
     }
 
-    /// Runs of this user's programs that were dry-run on this emulated model before; `None` without any.
+    /// Runs of this user's programs whose dry runs were [like](DryRun::is_like) this one; `None` without any.
     #[must_use]
-    pub fn dry_runs(&self, user: UserId, gpu: &str) -> Option<&DryRuns> {
-        self.dry_runs.get(&(user, gpu.to_owned())).filter(|runs| runs.seen() > 0)
+    pub fn dry_runs(&self, user: UserId, like: &DryRun) -> Option<&DryRuns> {
+        let known = self.dry_runs.get(&user)?.iter();
+        known.filter(|(of, _)| of.is_like(like)).map(|(_, runs)| runs).find(|runs| runs.seen() > 0)
     }
 
-    /// A program that was dry-run before took `peak`. Of a user's models of emulated GPUs those that came first are known, up
-    /// to [`MAX_MODELS`].
+    /// A program that was dry-run before took `peak`. Of a user's emulated GPUs and stacks those that came first are known, up
+    /// to [`MAX_STACKS`].
     pub fn observe_dry_run(&mut self, user: UserId, run: &DryRun, peak: Bytes) {
-        let key = (user, run.gpu.clone());
-        let known = self.dry_runs.range((user, String::new())..).take_while(|(other, _)| other.0 == user);
-        if self.dry_runs.contains_key(&key) || known.count() < MAX_MODELS {
-            self.dry_runs.entry(key).or_default().observe(run.figure(), peak.0 as f64);
+        let known = self.dry_runs.entry(user).or_default();
+        let at = known.iter().position(|(of, _)| of.is_like(run));
+        if at.is_none() && known.len() == MAX_STACKS {
+            return;
         }
+        let at = at.unwrap_or_else(|| {
+            known.push((run.clone(), DryRuns::default()));
+            known.len() - 1
+        });
+        known[at].1.observe(run.figure(), peak.0 as f64);
     }
 
     /// The factor for the model's margins. Until [`Adaptive::ENOUGH`] jobs have ended it is at least 1.
@@ -126,22 +132,25 @@ mod tests {
         let mut here = Calibration::default();
         let of = |runs| {
             let run = DryRun { steps: 3, gpu: "A100".into(), held: Bytes(1000), ..DryRun::default() };
-            let source = Source::DryRun { run, runs };
+            let source = Source::DryRun { run, runs, left_out: None };
             let said = vec![Said { source, bytes: Bytes(1500), weight: Permille::WHOLE }];
             Need::new(Bytes(1500), Bytes(2000), None, Source::Combined { said, stretch: Permille::WHOLE })
         };
         here.observe(UserId(1), &of(0), Bytes(1200), false);
-        assert_eq!(here.dry_runs(UserId(1), "A100"), None, "a run that was cut short shows no peak");
+        let like = |gpu: &str| DryRun { gpu: gpu.to_owned(), ..DryRun::default() };
+        assert_eq!(here.dry_runs(UserId(1), &like("A100")), None, "a run that was cut short shows no peak");
         here.observe(UserId(1), &of(0), Bytes(1200), true);
-        assert_eq!(here.dry_runs(UserId(1), "A100").map(DryRuns::seen), Some(1));
+        assert_eq!(here.dry_runs(UserId(1), &like("A100")).map(DryRuns::seen), Some(1));
         for (user, gpu) in [(1, "H200"), (2, "A100")] {
-            assert_eq!(here.dry_runs(UserId(user), gpu), None);
+            assert_eq!(here.dry_runs(UserId(user), &like(gpu)), None);
         }
         for model in 0..100 {
             let run = DryRun { held: Bytes(1), gpu: model.to_string(), ..DryRun::default() };
             here.observe_dry_run(UserId(1), &run, Bytes(1));
         }
-        assert_eq!(here.dry_runs.len(), MAX_MODELS, "names are what users send");
+        assert_eq!(here.dry_runs[&UserId(1)].len(), MAX_STACKS, "names are what users send");
+        let other = DryRun { framework: Some("PyTorch 2.14".into()), ..like("A100") };
+        assert_eq!(here.dry_runs(UserId(1), &other), None, "of another stack");
         for _ in 0..40 {
             here.observe(UserId(1), &of(1), Bytes(9000), true);
         }

@@ -2,7 +2,7 @@
 
 use radrm_estimator::memory::{Known, Point, Source as By};
 
-use super::{Estimator, Features, Need, Said, Source, Trained, history};
+use super::{Estimator, Features, LeftOut, Need, Said, Source, Trained, history};
 use radrm_base::{Bytes, Permille};
 
 /// Estimates by a memory model.
@@ -23,25 +23,26 @@ impl Estimator for Combined {
             |(batch, peak): (&u32, &Bytes)| Point { batch: f64::from((*batch).max(1)), peak: peak.0 as f64 };
         let points: Vec<Point> = sizes.iter().map(point).collect();
         let user = job.user.unwrap_or_default();
-        let here = job.dry_run.zip(job.calibration).and_then(|(run, site)| site.dry_runs(user, &run.gpu));
+        let here = job.dry_run.zip(job.calibration).and_then(|(run, site)| site.dry_runs(user, run));
         let known = Known {
             points: &points,
             batch: job.batch.map(f64::from),
             dry_run: job.dry_run.map(super::DryRun::figure),
             here,
         };
-        // A dry run alone that was corrected has a margin of its own.
-        let has_own_margin = here.is_some() && (sizes.is_empty() || job.batch.is_none());
-        let stretch = job.calibration.filter(|_| !has_own_margin);
-        let stretch = stretch.map_or(Permille::WHOLE, super::Calibration::stretch);
+        let stretch = job.calibration.map_or(Permille::WHOLE, super::Calibration::stretch);
         let answer = self.0.get().estimate(&known, f64::from(stretch.0) / 1000.0)?;
+        // A dry run alone that was corrected has a margin of its own.
+        let stretch = if answer.is_stretched { stretch } else { Permille::WHOLE };
+        let runs = u32::try_from(answer.corrected_by).unwrap_or(u32::MAX);
         let said = answer.said.iter().filter_map(|(by, value, weight)| {
             let source = match by {
                 By::Own => Source::OtherBatchSizes { sizes: u32::try_from(sizes.len()).unwrap_or(u32::MAX) },
-                By::Dry => {
-                    let runs = here.map_or(0, |here| u32::try_from(here.seen()).unwrap_or(u32::MAX));
-                    Source::DryRun { run: job.dry_run?.clone(), runs }
-                }
+                By::Dry => Source::DryRun {
+                    run: job.dry_run?.clone(),
+                    runs,
+                    left_out: LeftOut::of(&answer.left_out),
+                },
                 By::Learned => return None,
             };
             // A conversion from a float saturates.
@@ -49,7 +50,9 @@ impl Estimator for Combined {
         });
         let source = Source::Combined { said: said.collect(), stretch };
         let least = history::least(job);
-        let [bytes, upper] = [answer.value, answer.bound].map(|value| Bytes(value as u64).max(least));
+        let card = job.dry_run.and_then(|run| run.card).unwrap_or(Bytes::MAX);
+        let [bytes, upper] =
+            [answer.value, answer.bound].map(|value| Bytes(value as u64).min(card).max(least));
         Some(Need::new(bytes, upper, Some(Permille::from_fraction(answer.level)), source))
     }
 }

@@ -159,7 +159,8 @@ impl Evidence {
         let dry_run = match dry_run {
             Some(made) => Some(made.clone()),
             None => history.newest_dry_run(program, &of, batch)?,
-        };
+        }
+        .map(|dry_run| dry_run.on(gpu_model));
         let mut calibration = Calibration::of_history(model, history)?;
         let pairs = match &dry_run {
             Some(like) => history.dry_run_pairs(like, gpu_model)?,

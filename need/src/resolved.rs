@@ -64,6 +64,19 @@ impl Need {
         }
     }
 
+    /// Why the upper bound is none, by the dry run that it comes from; `None` where it is one.
+    #[must_use]
+    pub fn no_bound(&self) -> Option<&str> {
+        self.source.dry_run()?.0.no_bound.as_deref()
+    }
+
+    /// How often runs stay at or under the bound: what is shown beside it. A measured need is a peak and no bound, and a
+    /// bound that is none has no rate.
+    #[must_use]
+    pub fn shown_confidence(&self) -> Option<Permille> {
+        self.confidence.filter(|_| !self.is_measured() && self.no_bound().is_none())
+    }
+
     /// Whether equal runs were measured and none needed more: no guess, so it is not cut to the largest device.
     #[must_use]
     pub fn is_measured(&self) -> bool {
@@ -73,13 +86,15 @@ impl Need {
 
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bytes, upper, confidence, source, .. } = self;
+        let Self { bytes, upper, source, .. } = self;
         let verb = if *source == Source::Declared { "requested" } else { "needs" };
         write!(f, "{verb} {bytes} on each GPU")?;
-        if upper > bytes {
-            write!(f, ", at most {upper}")?;
+        match self.no_bound() {
+            Some(why) => write!(f, ", without a bound ({why})")?,
+            None if upper > bytes => write!(f, ", at most {upper}")?,
+            None => {}
         }
-        if let Some(confidence) = confidence.filter(|_| !self.is_measured()) {
+        if let Some(confidence) = self.shown_confidence() {
             write!(f, " ({confidence} confidence)")?;
         }
         if *source == Source::Declared { Ok(()) } else { write!(f, ": {source}") }

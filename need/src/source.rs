@@ -18,6 +18,26 @@ pub struct Said {
     pub weight: Permille,
 }
 
+/// Real runs of dry-run programs that correct no dry run, as no other lets expect such a peak.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// How many.
+    pub runs: u32,
+    /// What the newest of them took.
+    pub peak: Bytes,
+    /// What the other runs let expect of it.
+    pub expected: Bytes,
+}
+
+impl LeftOut {
+    pub(super) fn of(runs: &[radrm_estimator::memory::LeftOut]) -> Option<Self> {
+        let newest = runs.last()?;
+        // A conversion from a float saturates.
+        let [peak, expected] = [newest.peak, newest.expected].map(|bytes| Bytes(bytes as u64));
+        Some(Self { runs: u32::try_from(runs.len()).unwrap_or(u32::MAX), peak, expected })
+    }
+}
+
 /// What a need is concluded from, as data; its text is the end of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -49,6 +69,9 @@ pub enum Source {
         /// Number of runs of dry-run programs that corrected the figure.
         #[serde(default, skip_serializing_if = "is_none")]
         runs: u32,
+        /// Runs that did not count.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        left_out: Option<LeftOut>,
     },
     /// One or more of these, by a memory model.
     Combined {
@@ -113,7 +136,7 @@ impl Source {
     #[must_use]
     pub fn dry_run(&self) -> Option<(&DryRun, u32)> {
         match self {
-            Self::DryRun { run, runs } => Some((run, *runs)),
+            Self::DryRun { run, runs, .. } => Some((run, *runs)),
             Self::Combined { said, .. } => said.iter().find_map(|said| said.source.dry_run()),
             Self::OwnDataset(source) => source.dry_run(),
             _ => None,
@@ -124,7 +147,8 @@ impl Source {
     #[must_use]
     pub fn is_dry_run_alone(&self) -> bool {
         match self {
-            Self::DryRun { .. } => true,
+            // What was left out is worth a word.
+            Self::DryRun { left_out, .. } => left_out.is_none(),
             Self::Combined { said, stretch } => {
                 *stretch == Permille::WHOLE && matches!(&said[..], [only] if only.source.is_dry_run_alone())
             }
@@ -175,7 +199,7 @@ impl fmt::Display for Source {
             Self::OtherBatchSizes { sizes } => {
                 write!(f, "extrapolated from {sizes} other batch size{}", plural(u64::from(*sizes)))
             }
-            Self::DryRun { run: DryRun { steps, gpu, background, .. }, runs } => {
+            Self::DryRun { run: DryRun { steps, gpu, background, .. }, runs, left_out } => {
                 f.write_str("dry run")?;
                 if *steps > 0 {
                     write!(f, " of {steps} step{}", plural(*steps))?;
@@ -184,10 +208,13 @@ impl fmt::Display for Source {
                     f.write_str(" in the background")?;
                 }
                 write!(f, " on an emulated {gpu}")?;
-                match runs {
-                    0 => Ok(()),
-                    _ => write!(f, ", corrected by {runs} run{} here", plural(u64::from(*runs))),
+                if *runs > 0 {
+                    write!(f, ", corrected by {runs} run{} here", plural(u64::from(*runs)))?;
                 }
+                let Some(LeftOut { runs, peak, expected }) = left_out else { return Ok(()) };
+                let others =
+                    if *runs == 1 { String::new() } else { format!("{runs} runs left out, the newest: ") };
+                write!(f, " ({others}a run that took {peak} where {expected} was expected does not count)")
             }
             Self::Combined { said, stretch } => {
                 for (at, Said { source, bytes, .. }) in said.iter().enumerate() {
@@ -228,7 +255,7 @@ mod tests {
     #[test]
     fn a_source_survives_its_text() {
         let run = DryRun { held: Bytes(5), steps: 3, gpu: "H200".into(), ..DryRun::default() };
-        let dry_run = Source::DryRun { run: run.clone(), runs: 12 };
+        let dry_run = Source::DryRun { run: run.clone(), runs: 12, left_out: None };
         assert_eq!(dry_run.to_text(), r#"{"dry_run":{"held":5,"steps":3,"gpu":"H200","runs":12}}"#);
         let said = |source| vec![Said { source, bytes: Bytes(7), weight: Permille::WHOLE }];
         let combined = |stretch| Source::Combined { said: said(dry_run.clone()), stretch };
@@ -240,6 +267,16 @@ mod tests {
         assert_eq!(own.dry_run(), Some((&run, 12)));
         let alone = [dry_run.clone(), combined(Permille::WHOLE), combined(Permille(900)), own.clone()];
         assert_eq!(alone.map(|source| source.is_dry_run_alone()), [true, true, false, false]);
+        let left_out = Some(LeftOut { runs: 1, peak: Bytes::from_mib(450), expected: Bytes::from_gib(20) });
+        let odd = Source::DryRun { run, runs: 70, left_out };
+        assert_eq!(Source::parse(&odd.to_text()), Some(odd.clone()));
+        let text = odd.to_string();
+        assert!(
+            text.ends_with(
+                "by 70 runs here (a run that took 450.0 MiB where 20.0 GiB was expected does not count)"
+            ),
+            "{text}"
+        );
         // What only the user's dataset shows confirms no limit.
         let measured = Source::OwnDataset(Box::new(Source::EqualRuns { runs: 2 }));
         assert!(!measured.is_confirmed() && Source::EqualRuns { runs: 2 }.is_confirmed());

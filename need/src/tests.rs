@@ -80,7 +80,7 @@ fn own_runs_and_a_dry_run_are_one_figure() {
     let parts = said(&both);
     let [(own, _, a), (dry, _, b)] = &parts[..] else { panic!("{both}") };
     assert_eq!((own, a + b), (&Source::OtherBatchSizes { sizes: 1 }, 1000));
-    let expected = Source::DryRun { run: dry_run.clone(), runs: 0 };
+    let expected = Source::DryRun { run: dry_run.clone(), runs: 0, left_out: None };
     assert_eq!(dry, &expected);
     assert!(both.enforce && !of(&[], Some(&dry_run), None).enforce, "no run stands for a dry run alone");
     let text = both.to_string();

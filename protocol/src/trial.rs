@@ -1,6 +1,7 @@
 //! What the report of a dry run comes to.
 
 use radrm_base::ProgramKind;
+use radrm_need::DryRun;
 use radrm_scheduler_core::Bytes;
 use serde::Deserialize;
 use thiserror::Error;
@@ -10,6 +11,10 @@ use thiserror::Error;
 pub struct Report {
     /// `None`: it is not of a dry run.
     dry_run: Option<Summary>,
+    #[serde(default)]
+    gpus: Vec<Gpu>,
+    #[serde(default)]
+    processes: Vec<Process>,
 }
 
 /// The part of the report that counts.
@@ -20,20 +25,62 @@ struct Summary {
     out_of_memory: u64,
     kind: Option<String>,
     gpus: Vec<Held>,
+    remarks: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct Held {
     held_peak: u64,
+    #[serde(default)]
+    name: String,
+}
+
+/// A GPU of the emulated machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Gpu {
+    name: String,
+    total_bytes: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Process {
+    frameworks: Vec<Framework>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Framework {
+    name: String,
+    #[serde(default)]
+    version: Option<String>,
 }
 
 /// What a dry run found out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figure {
     /// What the driver held on the GPU where that was most.
     pub held: Bytes,
     /// The kind of program; `None` in reports of older versions.
     pub kind: Option<ProgramKind>,
+    /// Product name of that GPU; empty in reports of older versions.
+    pub gpu: String,
+    /// Its memory, if the report shows it.
+    pub card: Option<Bytes>,
+    /// Frameworks with their versions, as rows of the dataset name them.
+    pub framework: Option<String>,
+    /// Why the figure has no upper bound; `None`: it has one.
+    pub no_bound: Option<String>,
+}
+
+impl Figure {
+    /// The dry run that found it out, after so many steps on a GPU that is called so where the report names none.
+    #[must_use]
+    pub fn dry_run(self, steps: u64, gpu: String) -> DryRun {
+        let Self { held, kind, gpu: shown, card, framework, no_bound } = self;
+        let gpu = if shown.is_empty() { gpu } else { shown };
+        DryRun { held, kind, steps, gpu, framework, card, no_bound, background: false }
+    }
 }
 
 /// Why a dry run shows no need, as the end of a sentence.
@@ -59,7 +106,8 @@ pub enum NoFigure {
 /// Why there is no figure.
 pub fn figure(report: Option<Report>, code: Option<i32>) -> Result<Figure, NoFigure> {
     let ending = || code.map_or(NoFigure::Killed, NoFigure::Exited);
-    let report = report.and_then(|report| report.dry_run).ok_or_else(ending)?;
+    let Report { dry_run, gpus, processes } = report.ok_or_else(ending)?;
+    let report = dry_run.ok_or_else(ending)?;
     if let Some(why) = report.withheld {
         return Err(NoFigure::Withheld(why));
     }
@@ -70,9 +118,37 @@ pub fn figure(report: Option<Report>, code: Option<i32>) -> Result<Figure, NoFig
     if code != Some(0) {
         return Err(ending());
     }
-    let bytes = report.gpus.iter().map(|gpu| gpu.held_peak).max().filter(|bytes| *bytes > 0);
-    let kind = report.kind.as_deref().and_then(ProgramKind::parse);
-    bytes.map(|bytes| Figure { held: Bytes(bytes), kind }).ok_or(NoFigure::NoGpuMemory)
+    let largest = report.gpus.iter().max_by_key(|gpu| gpu.held_peak).filter(|gpu| gpu.held_peak > 0);
+    let largest = largest.ok_or(NoFigure::NoGpuMemory)?;
+    let of_card = gpus.iter().find(|gpu| gpu.name == largest.name).map(|gpu| Bytes(gpu.total_bytes));
+    Ok(Figure {
+        held: Bytes(largest.held_peak),
+        kind: report.kind.as_deref().and_then(ProgramKind::parse),
+        gpu: largest.name.clone(),
+        card: of_card.filter(|total| *total > Bytes::ZERO),
+        framework: framework_list(&processes),
+        no_bound: report.remarks.iter().find_map(|remark| remark.strip_prefix(NO_BOUND)).map(str::to_owned),
+    })
+}
+
+/// How a remark begins that names why there is no upper bound.
+const NO_BOUND: &str = "no bound: ";
+
+/// Frameworks of all processes as a row of the dataset has them, each once with its versions.
+fn framework_list(processes: &[Process]) -> Option<String> {
+    let mut seen: Vec<(&str, Vec<&str>)> = Vec::new();
+    for Framework { name, version } in processes.iter().flat_map(|process| &process.frameworks) {
+        let at = seen.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+            seen.push((name, Vec::new()));
+            seen.len() - 1
+        });
+        let version = version.as_deref().filter(|version| !seen[at].1.contains(version));
+        seen[at].1.extend(version);
+    }
+    let words = |(name, versions): &(&str, Vec<&str>)| {
+        format!("{name} {}", versions.join(", ")).trim_end().to_owned()
+    };
+    (!seen.is_empty()).then(|| seen.iter().map(words).collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
@@ -92,8 +168,24 @@ mod tests {
             (r#""kind": "cudnn", "#, Some(ProgramKind::Cudnn)),
             (r#""kind": "of a later version", "#, None),
         ] {
-            assert_eq!(of(&report(kind), Some(0)), Ok(Figure { held: Bytes(400), kind: expected }));
+            let figure = Figure { held: Bytes(400), kind: expected, ..Figure::default() };
+            assert_eq!(of(&report(kind), Some(0)), Ok(figure));
         }
+        let shown = r#"{"gpus": [{"name": "A", "total_bytes": 7}, {"name": "B", "total_bytes": 9, "uuid": "u"}],
+            "processes": [{"pid": 3, "frameworks": [{"name": "PyTorch", "version": null}]},
+                {"frameworks": [{"name": "PyTorch", "version": "2.15"}, {"name": "cuBLAS", "version": null}]}],
+            "dry_run": {"remarks": ["slow", "no bound: shapes vary"], "gpus": [{"held_peak": 5, "name": "B"}]}}"#;
+        let found = of(shown, Some(0)).unwrap().dry_run(3, "unknown".to_owned());
+        let expected = DryRun {
+            held: Bytes(5),
+            steps: 3,
+            gpu: "B".to_owned(),
+            card: Some(Bytes(9)),
+            framework: Some("PyTorch 2.15, cuBLAS".to_owned()),
+            no_bound: Some("shapes vary".to_owned()),
+            ..DryRun::default()
+        };
+        assert_eq!(found, expected);
         let text = &report("")[..];
         for (text, code, part) in [
             (text, Some(3), "exit code 3"),

@@ -8,7 +8,7 @@ use radrm_scheduler_core::replay::{
     Cluster, Filling, Interval, Knowledge, Metrics, Mode, Model, Options, Profiles, Recorded, Source,
     TraceJob, bounds, read, replay,
 };
-use radrm_scheduler_core::{Bytes, Memory, Permille, Policy, Settings};
+use radrm_scheduler_core::{Bytes, Memory, Millis, Permille, Policy, Settings};
 
 fn data(name: &str) -> Option<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(name);
@@ -384,4 +384,28 @@ fn openb_is_replayed_whole() {
     let options = Options { model: Model::default().plain(), ..Options::default() };
     let metrics = replay(&trace, &cluster, &options, &mut ()).metrics();
     assert_eq!(metrics.failed, 0.0);
+}
+
+/// One job that ends before it trains, dry-run like all others, teaches the needs of none.
+#[test]
+fn one_run_that_ended_early_lengthens_no_replay() {
+    let Some(traces) = traces() else { return };
+    for trace in traces {
+        let with = |peak: Bytes| {
+            let mut first = TraceJob::new("odd", Millis(0), Millis(60_000));
+            let dry_run = trace.iter().find_map(|job| job.dry_run.clone()).expect("each job has a dry run");
+            first.dry_run = Some(radrm_need::DryRun { held: Bytes::from_gib(20), ..dry_run });
+            (first.peak, first.activity) = (peak, trace[0].activity);
+            let jobs: Vec<TraceJob> = std::iter::once(first).chain(trace.iter().cloned()).collect();
+            Case::new(Settings::default(), Source::Combined).run(&jobs, 0..1).makespan
+        };
+        let (usual, odd) = (with(Bytes::from_mib(20_700)), with(Bytes::from_mib(450)));
+        println!(
+            "{} jobs: {:.2} h, after a run of 450 MiB {:.2} h",
+            trace.len(),
+            usual / 3600.0,
+            odd / 3600.0
+        );
+        assert!(odd < 1.05 * usual, "{usual} s, after a run of 450 MiB {odd} s");
+    }
 }

@@ -62,6 +62,9 @@ pub fn run(flags: &Flags) -> Result<()> {
 /// There is none, and the reason.
 pub fn fetch() -> Result<PathBuf> {
     let folder = shell::target_dir().join("genuine");
+    if let Err(error) = fetch_runtime(&folder.join("runtime")) {
+        eprintln!("xtask: the CUDA runtime cannot be fetched, its tests are skipped: {error:#}");
+    }
     let missing: Vec<_> = GENERATIONS.iter().filter(|(name, _)| !folder.join(name).exists()).collect();
     if missing.is_empty() {
         return Ok(folder);
@@ -82,6 +85,19 @@ pub fn fetch() -> Result<PathBuf> {
         bail!("no package of the genuine driver could be fetched");
     }
     Ok(folder)
+}
+
+/// The package of NVIDIA's CUDA runtime at PyPI.
+const RUNTIME: &str = "nvidia-cuda-runtime==13.*";
+
+/// Unpacks NVIDIA's CUDA runtime, if it is not there yet.
+fn fetch_runtime(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        return Ok(());
+    }
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]).arg(folder).arg(RUNTIME);
+    shell::run(&mut pip)
 }
 
 /// Unpacks one generation; it is there as a whole or not at all.

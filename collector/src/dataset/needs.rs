@@ -44,12 +44,15 @@ impl RunHistory for Dataset {
 }
 
 impl Row {
-    /// The row with the need that was resolved for its run. `is_bounded` is false where the need's upper bound is none.
+    /// The row with the need that was resolved for its run. `is_bounded` is false where the need's upper bound is none for a
+    /// reason that the need does not know.
     #[must_use]
     pub fn predicted_as(self, need: Option<&Need>, is_bounded: bool) -> Self {
         Self {
             predicted_bytes: need.map(|need| need.bytes.0),
-            predicted_upper_bytes: need.filter(|_| is_bounded).map(|need| need.upper.0),
+            predicted_upper_bytes: need
+                .filter(|need| is_bounded && need.no_bound().is_none())
+                .map(|need| need.upper.0),
             predicted_confidence_permille: need.and_then(|need| need.confidence).map(|part| part.0),
             predicted_source: need.map(|need| need.source.to_text()),
             ..self
@@ -85,7 +88,7 @@ mod tests {
         let mut dataset = Dataset::open(&folder.path().join("d.db")).unwrap();
         let run = DryRun { held: Bytes(5), steps: 3, gpu: "H200".into(), ..DryRun::default() };
         let said = radrm_need::Said {
-            source: Source::DryRun { run, runs: 12 },
+            source: Source::DryRun { run, runs: 12, left_out: None },
             bytes: Bytes(7),
             weight: Permille::WHOLE,
         };

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::program::ProgramKey;
-use crate::frameworks::REPLACED;
+use super::row::{Origin, Row};
 use radrm_base::Bytes;
-use radrm_need::{DryRun, DryRunPair, DryRunPairs};
+use radrm_need::{DryRun, DryRunPair, DryRunPairs, Stack};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, named_params};
 
@@ -25,26 +25,28 @@ fn dry_run(found: ValueRef<'_>, held: i64, gpu_model: Option<String>, framework:
     DryRun { held: bytes(held), gpu, framework, ..found }
 }
 
-/// The part of a row's frameworks that a dry run and a real run of one stack have in common, as the column has it. A
-/// dry run has stand-ins for the libraries of CUDA, of which only the real run shows versions.
-fn stack(framework: &str) -> Vec<&str> {
-    let mut is_replaced = false;
-    let is_common = |part: &&str| {
-        // More versions of one framework stand behind its name.
-        if !part.starts_with(|c: char| c.is_ascii_digit()) {
-            is_replaced = REPLACED.iter().any(|name| part.starts_with(name));
-        }
-        !is_replaced && !part.is_empty()
-    };
-    framework.split(", ").filter(is_common).collect()
+impl Row {
+    /// Whether this is a real run of the program that was dry-run: the same program of the same user at the same batch size,
+    /// with the same stack. [`of_stack`] asks the same of all rows.
+    #[must_use]
+    pub fn is_real_run_of(&self, dry_run: &Self) -> bool {
+        let stack = |row: &Self| row.framework.clone().unwrap_or_default();
+        let program = |row: &Self| (row.program_key.clone(), row.uid, row.batch);
+        self.origin != Origin::DryRun
+            && self.emulated.is_none()
+            && dry_run.origin == Origin::DryRun
+            && self.program_key.is_some()
+            && program(self) == program(dry_run)
+            && Stack::parse(&stack(self)).pairs_with(&Stack::parse(&stack(dry_run)))
+    }
 }
 
 /// The values of the column `framework`, without NULL, that are of the same stack as this one, as a JSON list.
-fn of_one_stack(connection: &Connection, framework: Option<&str>) -> Result<String, rusqlite::Error> {
-    let wanted = stack(framework.unwrap_or_default());
+fn of_one_stack(connection: &Connection, like: &DryRun) -> Result<String, rusqlite::Error> {
+    let wanted = like.stack();
     let mut statement = connection.prepare("SELECT DISTINCT coalesce(framework, '') FROM runs")?;
     let all = statement.query_map([], |sql| sql.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
-    let alike: Vec<&String> = all.iter().filter(|other| stack(other) == wanted).collect();
+    let alike: Vec<&String> = all.iter().filter(|other| Stack::parse(other).pairs_with(&wanted)).collect();
     // A list of strings: nothing that JSON cannot hold.
     Ok(serde_json::to_string(&alike).unwrap_or_default())
 }
@@ -75,7 +77,7 @@ pub(super) fn of_stack(
 ) -> Result<DryRunPairs, rusqlite::Error> {
     // Both are of one user: equal command lines of two users are two programs.
     let mut statement = connection.prepare(
-        "SELECT real.gpu_model, dry.footprint_bytes, dry.dry_run, real.footprint_bytes
+        "SELECT real.gpu_model, dry.footprint_bytes, dry.dry_run, real.footprint_bytes, dry.framework, real.framework
          FROM runs AS real JOIN runs AS dry ON dry.id = (
              SELECT id FROM runs WHERE program_key = real.program_key AND origin = 'dry_run' AND uid = real.uid
                  AND coalesce(framework, '') IN (SELECT value FROM json_each(:stack))
@@ -88,16 +90,21 @@ pub(super) fn of_stack(
          ORDER BY real.id DESC LIMIT :limit",
     )?;
     let given = named_params! {
-        ":stack": of_one_stack(connection, like.framework.as_deref())?, ":emulated": like.gpu, ":model": gpu_model, ":limit": MAX_RUNS,
+        ":stack": of_one_stack(connection, like)?, ":emulated": like.gpu, ":model": gpu_model, ":limit": MAX_RUNS,
     };
     let found = statement.query_map(given, |sql| {
         let (gpu, framework) = (Some(like.gpu.clone()), like.framework.clone());
         let dry_run = dry_run(sql.get_ref(2)?, sql.get(1)?, gpu, framework);
-        Ok((sql.get::<_, Option<String>>(0)?, DryRunPair { dry_run, peak: bytes(sql.get(3)?) }))
+        let [dry, real] = [4, 5].map(|column| sql.get::<_, Option<String>>(column));
+        let [dry, real] = [dry?.unwrap_or_default(), real?.unwrap_or_default()];
+        // Both are of the stack that is asked for, which may show less than either.
+        let is_pair = Stack::parse(&dry).pairs_with(&Stack::parse(&real));
+        let pair = DryRunPair { dry_run, peak: bytes(sql.get(3)?) };
+        Ok(is_pair.then_some((sql.get::<_, Option<String>>(0)?, pair)))
     })?;
     let mut by_model: BTreeMap<Option<String>, Vec<DryRunPair>> = BTreeMap::new();
     for row in found {
-        let (model, pair) = row?;
+        let Some((model, pair)) = row? else { continue };
         by_model.entry(model).or_default().push(pair);
     }
     let chosen =
@@ -115,7 +122,7 @@ mod tests {
     use radrm_need::{RunFilter, RunHistory};
 
     use super::*;
-    use crate::dataset::{Dataset, Origin, Row};
+    use crate::dataset::Dataset;
 
     const TORCH: &str = "PyTorch 2.15.0";
 
@@ -204,9 +211,11 @@ mod tests {
         let real = "PyTorch 2.15.0, Triton 3.6.0, CUDA runtime 13, cuBLAS 13, 13.2.0.9, cuDNN 9, NCCL 2";
         set.add("t", Origin::DryRun, 10, with(dry));
         set.add("t", Origin::Measured, 20, with(real));
-        for other in
-            ["PyTorch 2.14.0, Triton 3.6.0, CUDA runtime 13", "PyTorch 2.15.0, CUDA runtime 13", "cuDNN 9"]
-        {
+        for other in [
+            "PyTorch 2.14.0, Triton 3.6.0, CUDA runtime 13",
+            "JAX 0.9, Triton 3.6.0, CUDA runtime 13",
+            "cuDNN 9",
+        ] {
             set.add("t", Origin::Measured, 99, with(other));
         }
         let like = DryRun { framework: Some(dry.to_owned()), ..like() };

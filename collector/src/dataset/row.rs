@@ -340,6 +340,13 @@ pub fn dry_run_of(profile: &Profile) -> Option<DryRun> {
         steps: figures.steps,
         gpu: largest.name.clone(),
         framework: framework_list(profile),
+        card: profile
+            .gpus
+            .iter()
+            .find(|gpu| gpu.name == largest.name)
+            .map(|gpu| gpu.total)
+            .filter(|total| total.0 > 0),
+        no_bound: figures.no_bound().map(str::to_owned),
         background: false,
     })
 }

@@ -45,7 +45,7 @@ pub mod trial;
 pub mod verdict;
 
 /// How a remark begins that says why a GPU may take more than the figures.
-pub(crate) const NO_BOUND: &str = "no bound: ";
+pub(crate) use radrm_profile::model::dry_run::NO_BOUND;
 
 pub use flags::{DryRun, Flags};
 pub use setup::{Found, Setup};

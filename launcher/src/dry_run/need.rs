@@ -9,9 +9,7 @@ use radrm_need::{Asked, DryRun, Evidence, Features, Need, NeedResolver, Trained}
 use radrm_profile::Profile;
 use radrm_profile::findings::Findings;
 use radrm_profile::model::Expected;
-use radrm_profile::model::dry_run::DryRunFigures;
 
-use super::NO_BOUND;
 use crate::cli::RowTo;
 
 /// A dry-run program, as its dataset's row and radrmd name it.
@@ -53,7 +51,7 @@ impl Eq for AskNode {}
 /// that is named is read whatever radrmd knows; without a dataset only the memory model that ships is asked.
 #[must_use]
 pub fn expected(profile: &Profile, to: &RowTo, node: Option<AskNode>) -> Option<Expected> {
-    let figures = profile.dry_run.as_ref().filter(|figures| figures.out_of_memory == 0)?;
+    profile.dry_run.as_ref().filter(|figures| figures.out_of_memory == 0)?;
     let row = dataset::Row::of(profile, None, &Findings::default());
     let job = DryRunJob {
         command: profile.job.command.clone(),
@@ -67,12 +65,12 @@ pub fn expected(profile: &Profile, to: &RowTo, node: Option<AskNode>) -> Option<
         RowTo::File(_) | RowTo::Nowhere => None,
     };
     if let Some(need) = by_node {
-        return Some(record(figures, &need, None, false));
+        return Some(record(&need, None, false));
     }
     let evidence = evidence(&job, UserId(row.uid), to);
     let job = evidence.features(Features { batch: job.batch, ..Features::default() });
     let need = NeedResolver::default().resolve(&job).memory?;
-    Some(record(figures, &need, evidence.corrected_on.clone(), evidence.emulated))
+    Some(record(&need, evidence.corrected_on.clone(), evidence.emulated))
 }
 
 /// What the dataset says that the dry run's row goes to. One that cannot be read says nothing, and is reported when the
@@ -93,16 +91,13 @@ fn evidence(job: &DryRunJob, user: UserId, to: &RowTo) -> Evidence {
 }
 
 /// A need as the profile keeps it.
-fn record(figures: &DryRunFigures, need: &Need, gpu_model: Option<String>, on_emulated: bool) -> Expected {
+fn record(need: &Need, gpu_model: Option<String>, on_emulated: bool) -> Expected {
     let runs = need.source.dry_run().map_or(0, |(_, runs)| runs);
-    // A dry run's doubts are none of a need that other runs show.
-    let has_bound =
-        need.source.dry_run().is_none() || !figures.remarks.iter().any(|remark| remark.starts_with(NO_BOUND));
     let on = if on_emulated { ", on emulated GPUs" } else { "" };
     Expected {
         bytes: need.bytes.0,
-        upper: has_bound.then_some(need.upper.0),
-        confidence: need.confidence.map(radrm_base::Permille::fraction),
+        upper: need.no_bound().is_none().then_some(need.upper.0),
+        confidence: need.confidence.filter(|_| need.no_bound().is_none()).map(radrm_base::Permille::fraction),
         runs: runs.into(),
         gpu_model: gpu_model.filter(|_| runs > 0),
         source: need.source.to_text(),
@@ -117,7 +112,7 @@ mod tests {
     use radrm_collector::dataset::{Origin, Row};
     use radrm_need::Source;
     use radrm_profile::model::Job;
-    use radrm_profile::model::dry_run::GpuFigures;
+    use radrm_profile::model::dry_run::{DryRunFigures, GpuFigures};
 
     use super::*;
 

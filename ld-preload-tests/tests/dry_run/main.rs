@@ -5,6 +5,7 @@ mod corrected;
 mod ended;
 mod exact;
 mod files;
+mod genuine;
 mod growth;
 mod harness;
 mod order;

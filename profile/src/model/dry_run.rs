@@ -45,7 +45,16 @@ pub struct DryRunFigures {
     pub withheld: Option<String>,
 }
 
+/// How a remark begins that names why the need has no upper bound.
+pub const NO_BOUND: &str = "no bound: ";
+
 impl DryRunFigures {
+    /// Why the need has no upper bound, by the remarks; `None`: it has one.
+    #[must_use]
+    pub fn no_bound(&self) -> Option<&str> {
+        self.remarks.iter().find_map(|remark| remark.strip_prefix(NO_BOUND))
+    }
+
     /// Which library does most of the program's work; `None`: it called none.
     #[must_use]
     pub fn kind(&self) -> Option<ProgramKind> {

@@ -11,7 +11,7 @@ use radrm_launcher::dry_run::trial::Trial;
 use radrm_launcher::ending::Ending;
 use radrm_need::DryRun;
 use radrm_protocol::spec::Spec;
-use radrm_protocol::trial::{self, Figure, NoFigure};
+use radrm_protocol::trial::{self, NoFigure};
 use radrm_protocol::wire::{GpuRow, NodeRow};
 use radrm_protocol::words;
 use thiserror::Error;
@@ -53,8 +53,8 @@ pub(crate) fn estimate(spec: &Spec, steps: u64, node: &NodeRow, quiet: bool) -> 
         Ending::Exited(code) => Some(code),
         Ending::Killed { .. } => None,
     };
-    let Figure { held, kind } = trial::figure(serde_json::from_value(report).ok(), code)?;
-    Ok(DryRun { held, kind, steps, gpu: model, ..DryRun::default() })
+    // Pairs are found by what the dry run itself shows of its GPU and its frameworks.
+    Ok(trial::figure(serde_json::from_value(report).ok(), code)?.dry_run(steps, model))
 }
 
 /// The machine to emulate, and what it is called: the node's model, of several the largest.

@@ -200,16 +200,27 @@ fn text(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Strin
     line("runs", &history.words());
     match &needs.memory {
         Some(need) => {
-            let bound =
-                if need.upper > need.bytes { format!(", at most {}", need.upper) } else { String::new() };
-            let confidence = need.confidence.map(|part| format!(" ({part} confidence)")).unwrap_or_default();
+            let bound = match need.no_bound() {
+                Some(_) => ", without a bound".to_owned(),
+                None if need.upper > need.bytes => format!(", at most {}", need.upper),
+                None => String::new(),
+            };
+            let confidence =
+                need.shown_confidence().map(|part| format!(" ({part} confidence)")).unwrap_or_default();
             line("memory", &format!("{} on each GPU{bound}{confidence}", need.bytes));
             line("", &format!("{}; {}", clean(&need.source.to_string()), enforcement(need)));
+            if let Some(why) = need.no_bound() {
+                line("", &clean(&format!("no bound: {why}")));
+            }
         }
         None => line("memory", UNKNOWN),
     }
     for (_, need) in answers.iter().skip(1) {
-        line("not used", &clean(&format!("{} to {}: {}", need.bytes, need.upper, need.source)));
+        let upper = match need.no_bound() {
+            Some(_) => "an unknown bound".to_owned(),
+            None => need.upper.to_string(),
+        };
+        line("not used", &clean(&format!("{} to {upper}: {}", need.bytes, need.source)));
     }
     let known = |figure: String, source: &Source| format!("{figure}: {source}");
     let activity = needs.activity.as_ref().map(|found| {
@@ -227,6 +238,7 @@ fn text(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Strin
 
 fn as_json(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Value {
     let fraction = |part: radrm_base::Permille| f64::from(part.0) / 1000.0;
+    let upper = |need: &Need| need.no_bound().is_none().then_some(need.upper.0);
     json!({
         "command": spec.command,
         "cwd": spec.cwd,
@@ -245,8 +257,9 @@ fn as_json(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Va
         "runs_origin": (history.count() > 0).then(|| history.origin()),
         "memory": needs.memory.as_ref().map(|need| json!({
             "bytes": need.bytes.0,
-            "upper_bytes": need.upper.0,
-            "confidence": need.confidence.map(fraction),
+            "upper_bytes": upper(need),
+            "confidence": need.confidence.filter(|_| need.no_bound().is_none()).map(fraction),
+            "no_bound": need.no_bound(),
             "source": need.source,
             "source_text": need.source.to_string(),
             "enforced": need.enforce,
@@ -254,8 +267,8 @@ fn as_json(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Va
         "answers": answers.iter().map(|(name, need)| json!({
             "estimator": name,
             "bytes": need.bytes.0,
-            "upper_bytes": need.upper.0,
-            "confidence": need.confidence.map(fraction),
+            "upper_bytes": upper(need),
+            "confidence": need.confidence.filter(|_| need.no_bound().is_none()).map(fraction),
             "source": need.source,
         })).collect::<Vec<_>>(),
         "activity": needs.activity.as_ref().map(|known| json!({
@@ -333,6 +346,27 @@ mod tests {
         let json = as_json(&spec, &found);
         let names = json["answers"].as_array().unwrap().iter().map(|one| one["estimator"].as_str().unwrap());
         assert_eq!(names.collect::<Vec<_>>(), ["declared", "combined"]);
+    }
+
+    #[test]
+    fn a_dry_run_without_a_bound_gets_none_here_as_in_its_report() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d.db");
+        let why = "the lengths of its batches vary";
+        let dry_run = radrm_need::DryRun {
+            held: radrm_base::Bytes(3 << 30),
+            gpu: "T4".into(),
+            no_bound: Some(why.to_owned()),
+            ..Default::default()
+        };
+        let row = Row { dry_run: Some(dry_run), ..row("t", 3 << 30, Origin::DryRun) };
+        Dataset::open(&path).unwrap().add(&row, None).unwrap();
+        let (text, json) = resolved("t", &path);
+        assert!(text.contains(", without a bound\n") && text.contains(&format!("no bound: {why}")), "{text}");
+        assert!(!text.contains("at most") && !text.contains("confidence"), "{text}");
+        let memory = &json["memory"];
+        assert_eq!((&memory["upper_bytes"], &memory["confidence"]), (&Value::Null, &Value::Null));
+        assert_eq!(memory["no_bound"], why);
     }
 
     #[test]

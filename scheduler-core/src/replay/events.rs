@@ -181,6 +181,7 @@ mod tests {
                     ..DryRun::default()
                 },
                 runs: 2,
+                left_out: None,
             },
         );
         let out_of_memory =
