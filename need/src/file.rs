@@ -1,12 +1,11 @@
 //! Estimates that stand in the job's file.
 
-use super::{Estimator, Features, Need, Source, Trained};
+use super::{Estimator, Features, Need, Source, Trained, measured};
 use radrm_base::{Bytes, Permille};
 
-/// Estimates that are bounds, the better one first: of 52 measured trainings GPUMemNet's was too low for 2 and
-/// Horus's for 5.
+/// Estimates that are bounds, the better one first, and how often they held.
 const BOUNDS: [(&str, &str, Permille); 2] =
-    [("gpumemnet", "GPUMemNet", Permille(962)), ("horus", "Horus", Permille(904))];
+    [("gpumemnet", "GPUMemNet", measured::GPUMEMNET), ("horus", "Horus", measured::HORUS)];
 /// One that counts tensors only: too low for 44 of the 52, and by half on average for 5085 others. The memory model has the
 /// line from it to peaks.
 const FLOOR: (&str, &str) = ("faketensor", "FakeTensor");
@@ -34,7 +33,7 @@ impl Estimator for FileEstimate {
             (_, Some(tensors)) => {
                 let found = self.0.get().from_tensors(tensors.0 as f64)?;
                 let [bytes, upper] = [found.value, found.bound].map(|value| Bytes(value as u64));
-                let level = Permille::from_fraction(found.level);
+                let level = Permille::from_fraction(found.level).min(measured::TENSORS);
                 Some(Need::new(bytes, upper, Some(level), source(FLOOR.1)))
             }
             (_, None) => None,

@@ -1,7 +1,7 @@
 //! Horus's formula (Yeung et al., IEEE TPDS 2021): `(B*A + P) + (B*G) + d`.
 
-use super::{Estimator, Features, Need, Source};
-use radrm_base::{Bytes, Permille};
+use super::{Estimator, Features, Need, Source, measured};
+use radrm_base::Bytes;
 
 /// The formula with its constants: batch B, activations A and gradients G of a sample, parameters
 /// P, all in values of `value_bytes`; d is what a process holds before the first layer.
@@ -35,8 +35,8 @@ impl Estimator for Horus {
         let bytes = Bytes(values.saturating_mul(self.value_bytes)).plus(self.startup);
         let (parameters, activations) = (model.parameters, model.activations);
         let source = Source::Formula { parameters, activations, batch, startup: self.startup };
-        // It is its own bound: of 52 measured training jobs it was under 5.
-        Some(Need::new(bytes, bytes, Some(Permille(904)), source))
+        // It is its own bound.
+        Some(Need::new(bytes, bytes, Some(measured::HORUS), source))
     }
 }
 

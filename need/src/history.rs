@@ -136,6 +136,6 @@ impl Estimator for OutOfMemory {
     fn memory(&self, job: &Features<'_>) -> Option<Need> {
         let lacking = lacking(job)?;
         let upper = lacking.plus(Bytes(lacking.0 / 2));
-        Some(Need::new(with_margin(lacking), upper, Some(Permille(500)), Source::OutOfMemory))
+        Some(Need::new(with_margin(lacking), upper, None, Source::OutOfMemory))
     }
 }

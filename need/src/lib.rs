@@ -14,6 +14,7 @@ mod file;
 mod formula;
 mod history;
 mod learned;
+mod measured;
 mod pairing;
 mod past;
 mod resolved;

@@ -122,7 +122,7 @@ fn an_estimate_is_reserved_and_not_enforced() {
     let shown = daemon.show(job);
     let history = shown["history"].to_string();
     assert!(
-        history.contains("needs 2.") && history.contains("(95 % confidence): FakeTensor's figure"),
+        history.contains("needs 2.") && history.contains("(78.1 % confidence): FakeTensor's figure"),
         "{history}"
     );
     assert_eq!((&shown["job"]["attempts"], &shown["job"]["state"]), (&1.into(), &"running".into()));
