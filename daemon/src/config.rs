@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use radrm_limits::program::kernels::Kernels;
-use radrm_need::{MemoryModel, Trained};
+use radrm_need::{MemoryModel, NeedResolver, Trained};
 use radrm_protocol::socket::own_socket;
 use radrm_scheduler_core::Settings;
 use serde::Deserialize;
@@ -74,6 +74,7 @@ pub(crate) struct Config {
     /// running one wait for others (`throttle`, `eviction`) or start again (`recovery`).
     pub(crate) scheduler: Settings,
     /// How needs are estimated.
+    #[serde(alias = "estimators")]
     pub(crate) estimator: Estimators,
     /// Dry runs of jobs of which nothing is known.
     pub(crate) dry_run: DryRuns,
@@ -102,9 +103,17 @@ pub(crate) struct Estimators {
     /// Whether the steps of PyTorch's optimizers are marked in every job, by hooks that PyTorch has for that. Jobs with
     /// `--fixed-shapes` are always marked.
     pub(crate) mark_steps: bool,
+    /// Estimators of memory in the order in which they are asked, behind what a user declares; others are not asked. None:
+    /// all in the usual order.
+    pub(crate) order: Vec<String>,
 }
 
 impl Estimators {
+    /// Resolves needs by this model in the configured order.
+    pub(crate) fn resolver(&self, model: &Trained) -> Result<NeedResolver, DaemonError> {
+        NeedResolver::ordered(model, &self.order).map_err(DaemonError::EstimatorOrder)
+    }
+
     /// The model. A file that cannot be used is an error: jobs would get other needs than the administrator asked for.
     pub(crate) fn trained(&self) -> Result<Trained, DaemonError> {
         const FAILED: &str = " is no memory model";
@@ -312,6 +321,18 @@ mod tests {
         assert!(of(&path).is_ok() && of(Path::new("")).is_ok());
         let config = Config::parse("[estimator]\nmodel = \"/m\"\n").unwrap();
         assert_eq!(config.estimator.model, Path::new("/m"));
+    }
+
+    #[test]
+    fn estimators_are_asked_in_the_configured_order() {
+        let of = |order: &str| {
+            let config = Config::parse(&format!("[estimators]\norder = [{order}]\n")).unwrap();
+            config.estimator.resolver(&Trained::default())
+        };
+        let found = format!("{:?}", of(r#""file", "history""#).unwrap());
+        assert_eq!(found, r#"["declared", "job's file", "own history"]"#);
+        let why = of(r#""oracle""#).unwrap_err().to_string();
+        assert!(why.contains("[estimator] order") && why.contains("\"oracle\""), "{why}");
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub(crate) enum DaemonError {
     Line { line: usize, what: String },
     #[error("kernels: {0}")]
     Kernels(LimitError),
+    #[error("[estimator] order: {0}")]
+    EstimatorOrder(radrm_need::UnknownEstimator),
     #[error("poll_ms is at least 50")]
     ShortPoll,
     #[error("metrics: `{0}` is no address")]

@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use super::{
-    Combined, Declared, EarlierStatements, Estimator, Features, FileEstimate, History, Horus,
-    LearnedEstimate, Need, Needs, OutOfMemory, Trained, UserEstimate,
-};
+use super::{Estimator, Features, Need, Needs, Trained, order};
 
 /// Estimators in order of trust; the first that has an answer gives it.
 pub struct NeedResolver(Vec<Box<dyn Estimator + Send + Sync>>);
@@ -26,17 +23,7 @@ impl NeedResolver {
     /// The usual order with this memory model.
     #[must_use]
     pub fn with(model: &Trained) -> Self {
-        Self(vec![
-            Box::new(Declared),
-            Box::new(History),
-            Box::new(Combined(model.clone())),
-            Box::new(OutOfMemory),
-            Box::new(EarlierStatements),
-            Box::new(UserEstimate::default()),
-            Box::new(FileEstimate(model.clone())),
-            Box::new(LearnedEstimate(model.clone())),
-            Box::new(Horus::default()),
-        ])
+        Self(order::usual(model))
     }
 
     /// One that asks these, in order.

@@ -190,7 +190,7 @@ impl Engine {
         let model = config.estimator.trained()?;
         let calibration = history.calibration(&model);
         let mut engine = Self {
-            resolver: NeedResolver::with(&model),
+            resolver: config.estimator.resolver(&model)?,
             calibration,
             core: Core::new(settings, log),
             jobs: JobTable::default(),
