@@ -22,8 +22,10 @@ pub enum Error {
         found: usize,
     },
     /// Too few rows to learn from.
-    #[error("{found} rows are too few: at least {needed} are needed")]
+    #[error("{found} {what} are too few: at least {needed} are needed")]
     TooFew {
+        /// What there are too few of.
+        what: &'static str,
         /// The least that are enough.
         needed: usize,
         /// Those that were given.

@@ -137,8 +137,11 @@ impl Model {
             Ok::<_, Error>(estimate.iter().map(of).collect())
         })?;
         let scores: Vec<f64> = measured.iter().zip(&estimates).map(|(y, e)| score(*y, *e)).collect();
-        let margin = margin(&scores, recipe.level)
-            .ok_or(Error::TooFew { needed: (1.0 / (1.0 - recipe.level)) as usize, found: table.len() })?;
+        let margin = margin(&scores, recipe.level).ok_or(Error::TooFew {
+            what: "rows",
+            needed: (1.0 / (1.0 - recipe.level)) as usize,
+            found: table.len(),
+        })?;
         let outcomes = measured.iter().zip(&estimates).map(|(measured, estimate)| Outcome {
             measured: *measured,
             estimate: *estimate,

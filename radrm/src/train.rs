@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use radrm_collector::dataset::{self, Dataset, Filter, Origin};
+use radrm_collector::dataset::{self, Dataset, Filter, Origin, Row};
 use radrm_estimator::data::{self, Data};
 use radrm_estimator::interference::KacePair;
 use radrm_estimator::memory::{MemoryModel, Network, Program, Run};
@@ -66,7 +66,8 @@ impl Measurements {
     /// Runs on real GPUs that ended well, each with the dry run of the same program at the same batch size.
     fn of_dataset(path: &Path) -> Result<Self, Failure> {
         let rows = Dataset::open_existing(path)?.rows(&Filter::default())?;
-        let mut dry_runs: BTreeMap<(&str, u32), f64> = BTreeMap::new();
+        let mut dry_runs: BTreeMap<(&str, u32), Vec<&Row>> = BTreeMap::new();
+        let mut newest: BTreeMap<(&str, &str, u32), &Row> = BTreeMap::new();
         let mut programs: BTreeMap<(&str, &str), Program> = BTreeMap::new();
         for row in rows.iter().filter(|row| row.complete) {
             let (Some(key), Some(batch), Some(bytes)) =
@@ -75,9 +76,10 @@ impl Measurements {
                 continue;
             };
             if row.origin == Origin::DryRun {
-                dry_runs.entry((key, batch)).or_insert(bytes as f64);
+                dry_runs.entry((key, batch)).or_default().push(row);
             } else if row.emulated.is_none() && bytes > 0 {
                 let model = row.gpu_model.as_deref().unwrap_or_default();
+                newest.entry((key, model, batch)).or_insert(row);
                 let program = programs.entry((key, model)).or_default();
                 (program.name, program.family) = (key.to_owned(), key.to_owned());
                 program.add(Run {
@@ -88,9 +90,13 @@ impl Measurements {
                 });
             }
         }
-        for ((key, _), program) in &mut programs {
+        for ((key, model), program) in &mut programs {
             for run in &mut program.runs {
-                run.dry_run = dry_runs.get(&(*key, run.batch as u32)).copied();
+                let batch = run.batch as u32;
+                let Some(real) = newest.get(&(*key, *model, batch)) else { continue };
+                let mut dry_runs = dry_runs.get(&(*key, batch)).into_iter().flatten();
+                let dry_run = dry_runs.find(|dry_run| real.is_real_run_of(dry_run));
+                run.dry_run = dry_run.and_then(|row| row.footprint_bytes).map(|bytes| bytes as f64);
             }
         }
         if programs.is_empty() {
@@ -147,7 +153,6 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 mod tests {
     use super::*;
     use crate::evaluate;
-    use radrm_collector::dataset::Row;
 
     fn flags(csv: &[&Path], output: &Path) -> Flags {
         Flags {
@@ -191,7 +196,11 @@ mod tests {
         std::fs::write(&csv, runs(3)).unwrap();
         std::fs::write(&out, "old").unwrap();
         let why = run(flags(&[&csv], &out)).unwrap_err().to_string();
-        assert!(why.contains("3 rows are too few") && why.lines().count() == 1, "{why}");
+        assert!(
+            why.contains("3 programs with runs at two batch sizes or more are too few: at least 10")
+                && why.lines().count() == 1,
+            "{why}"
+        );
         assert_eq!(std::fs::read_to_string(&out).unwrap(), "old");
         let none = run(flags(&[&dir.path().join("none.csv")], &out)).unwrap_err().to_string();
         assert!(none.contains("none.csv") && none.contains("No such file"), "{none}");

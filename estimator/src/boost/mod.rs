@@ -71,7 +71,7 @@ impl Ensemble {
     pub fn fit(table: &Table, target: &[f64], settings: &Settings) -> Result<Self, Error> {
         let rows = table.len();
         if rows == 0 {
-            return Err(Error::TooFew { needed: 1, found: 0 });
+            return Err(Error::TooFew { what: "rows", needed: 1, found: 0 });
         }
         if target.len() != rows {
             return Err(Error::Length { what: "targets", expected: rows, found: target.len() });

@@ -87,7 +87,7 @@ fn unusable_rows_and_settings_are_errors() {
     assert!(matches!(Table::new(["a"]).push(&[1.0, 2.0]), Err(Error::Width { .. })));
     assert!(matches!(Table::new(["a"]).push(&[f64::INFINITY]), Err(Error::NotFinite { .. })));
     let empty = Ensemble::fit(&Table::new(["a"]), &[], &Settings::default());
-    assert_eq!(empty, Err(Error::TooFew { needed: 1, found: 0 }));
+    assert_eq!(empty, Err(Error::TooFew { what: "rows", needed: 1, found: 0 }));
 }
 
 #[test]

@@ -119,6 +119,9 @@ pub struct Rule {
 /// Version of the rules that are written and read.
 const VERSION: u64 = 1;
 
+/// What the margin of a cell is learned from.
+const ONE_CELL: &str = "runs with as many others of their program, all at smaller or all at larger batch sizes or around theirs,";
+
 /// A bound is at least this times the peak of a smaller batch size, and at most this times that of a larger one.
 const GUARD: f64 = 1.01;
 
@@ -132,14 +135,16 @@ impl Rule {
         kinds.sort_unstable();
         kinds.dedup();
         let mut cells = Vec::new();
-        for cell in kinds {
+        for cell in kinds.iter().copied() {
             for set in 1u8..1 << SOURCES.len() {
                 let asked: Vec<usize> = (0..SOURCES.len()).filter(|at| set >> at & 1 == 1).collect();
                 cells.extend(learn_cell(samples, cell, &asked, level));
             }
         }
         if cells.is_empty() {
-            return Err(Error::TooFew { needed: MIN_SCORES, found: samples.len() });
+            let count = |cell: &Cell| samples.iter().filter(|sample| sample.cell == *cell).count();
+            let found = kinds.iter().map(count).max().unwrap_or(0);
+            return Err(Error::TooFew { what: ONE_CELL, needed: MIN_SCORES, found });
         }
         Ok(Self { version: VERSION, origin: origin.to_owned(), level, cells })
     }

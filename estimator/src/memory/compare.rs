@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::dry_runs::DryRunFigure;
+use super::dry_runs::{DryRunFigure, DryRuns};
 use super::model::{Known, MemoryModel};
 use super::own::Point;
 use super::train::{Program, cases};
@@ -54,11 +54,44 @@ pub fn scores(outcomes: &[(Case, Outcome)]) -> BTreeMap<Case, Scores> {
     by_case.into_iter().map(|(case, of)| (case, Scores::of(of))).collect()
 }
 
-/// [`outcomes`] by models that did not see the program's family.
+/// Dry runs alone: as the model that ships reads them, and corrected by the runs of all other families.
+fn dry_runs(programs: &[Program]) -> Vec<(Case, Outcome)> {
+    let model = MemoryModel::shipped();
+    let mut found = Vec::new();
+    for program in programs {
+        let mut here = DryRuns::default();
+        let others = programs.iter().filter(|other| other.family != program.family);
+        for run in others.flat_map(|other| &other.runs) {
+            run.dry_run.into_iter().for_each(|dry_run| here.observe(dry_run, run.peak));
+        }
+        for run in &program.runs {
+            for (what, here) in [("a dry run", None), ("a dry run, corrected by other families", Some(&here))]
+            {
+                let known = Known { dry_run: run.dry_run.map(DryRunFigure::from), here, ..Known::default() };
+                let Some(answer) = model.estimate(&known, 1.0) else { continue };
+                let (estimate, bound) = (answer.value, answer.bound);
+                found.push(((0, what), Outcome { measured: run.peak, estimate, bound }));
+            }
+        }
+    }
+    found
+}
+
+/// [`outcomes`] by models that did not see the program's family, and what dry runs alone let expect. Of programs that
+/// ran at one batch size each only the latter.
 ///
 /// # Errors
-/// Too few programs.
+/// Too few programs, and no dry runs.
 pub fn held_out(programs: &[Program], folds: usize, level: f64) -> Result<Vec<(Case, Outcome)>, Error> {
+    let mut found = dry_runs(programs);
+    match own_runs(programs, folds, level) {
+        Err(Error::TooFew { .. }) if !found.is_empty() => {}
+        of_models => found.extend(of_models?),
+    }
+    Ok(found)
+}
+
+fn own_runs(programs: &[Program], folds: usize, level: f64) -> Result<Vec<(Case, Outcome)>, Error> {
     let families: Vec<&str> = programs.iter().map(|program| program.family.as_str()).collect();
     let fold_of = group_folds(&families, folds);
     let mut found = Vec::new();
@@ -70,4 +103,47 @@ pub fn held_out(programs: &[Program], folds: usize, level: f64) -> Result<Vec<(C
         found.extend(outcomes(&model, &inside.iter().map(|at| &programs[*at]).collect::<Vec<_>>()));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Run;
+
+    /// Programs of families of two, each dry-run and run once at the same batch size.
+    fn programs(count: u32) -> Vec<Program> {
+        let program = |n: u32| {
+            let held = 1e9 * (1.0 + f64::from(n));
+            let peak = (held + 5e8) * (1.0 + 0.01 * f64::from(n % 3));
+            let run = Run { batch: 8.0, peak, tensors: None, dry_run: Some(held) };
+            Program { name: n.to_string(), family: (n / 2).to_string(), runs: vec![run] }
+        };
+        (0..count).map(program).collect()
+    }
+
+    #[test]
+    fn dry_runs_of_programs_at_one_batch_size_are_scored() {
+        let found = scores(&held_out(&programs(24), 5, 0.95).unwrap());
+        let cases: Vec<&Case> = found.keys().collect();
+        assert_eq!(cases, [&(0, "a dry run"), &(0, "a dry run, corrected by other families")]);
+        let [shipped, corrected] = [0, 1].map(|at| found[cases[at]]);
+        assert!(
+            shipped.rows == 24 && corrected.median < 0.015 && corrected.median < shipped.median,
+            "{corrected}"
+        );
+        assert!(corrected.under <= 0.05 && corrected.over < shipped.over, "{corrected} {shipped}");
+    }
+
+    #[test]
+    fn a_site_is_trained_on_dry_runs_alone_and_too_few_are_named() {
+        let model = MemoryModel::for_this_site(&programs(24), 0.95, "a test").unwrap();
+        let known = Known { dry_run: Some(5e9.into()), ..Known::default() };
+        let found = model.estimate(&known, 1.0).unwrap();
+        assert!((found.value / 5.5e9 - 1.0).abs() < 0.03, "{found:?}");
+        let why = MemoryModel::for_this_site(&programs(12), 0.95, "").unwrap_err().to_string();
+        assert_eq!(
+            why,
+            "0 programs with runs at two batch sizes or more are too few: at least 10 are needed"
+        );
+    }
 }

@@ -53,7 +53,9 @@ impl Program {
     }
 }
 
-/// Programs with runs at two batch sizes, from which a site of its own is learned.
+/// What a site of its own is learned from.
+const SEVERAL_SIZES: &str = "programs with runs at two batch sizes or more";
+/// Number of such programs.
 const MIN_PROGRAMS: usize = 10;
 
 /// Runs of a program that are taken as known ones: their sets grow as its powers of two.
@@ -85,7 +87,7 @@ pub fn train(
     let curve = |program: &Program| -> Vec<Point> { program.runs.iter().map(point).collect() };
     let curves: Vec<Vec<Point>> = programs.iter().map(curve).collect();
     let found = curves.iter().filter(|points| points.len() > 1).count();
-    let too_few = Error::TooFew { needed: MIN_PROGRAMS, found };
+    let too_few = Error::TooFew { what: SEVERAL_SIZES, needed: MIN_PROGRAMS, found };
     let anchor = Anchor::learn(&curves).filter(|_| found >= MIN_PROGRAMS).ok_or(too_few)?;
     let pairs = |program: &Program| -> Vec<(f64, f64)> {
         program.runs.iter().filter_map(|run| Some((run.tensors?.total, run.peak))).collect()
