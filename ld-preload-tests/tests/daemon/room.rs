@@ -202,9 +202,8 @@ fn metrics_are_answered_while_a_user_holds_connections_and_keep_jobs_private() {
         assert!((0..10).all(|_| scrape(port, uid).ends_with("# EOF\n")), "user {uid}");
     }
     drop(held);
-    let script = "while [ ! -e $PLACE/go ]; do sleep 0.05; done";
-    let job =
-        daemon.submit(&["--gpus", "1"], &[&radrm_preload_tests::programs::touch(), "/bin/sh", "-c", script]);
+    let steps = programs::compile("steps.c", &[]).display().to_string();
+    let job = daemon.submit(&["--gpu-mem", "2GiB"], &[&steps, "use:0", "alloc:a:600m", "sleep:60000"]);
     let series = format!("job=\"{job}\"");
     daemon.until("the job's memory is shown to root", |_| scrape(port, 0).contains(&series));
     let others = scrape(port, 20_001);

@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::expand::MAX_RUNS;
 use crate::plan::Collocation;
 
 fn read(text: &str) -> Result<Plan, (Place, Wrong)> {
