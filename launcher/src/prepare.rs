@@ -82,6 +82,10 @@ impl<'a> Prepared<'a> {
             NvmlSource::Library(machine.nvml().to_owned())
         });
         let preload = Preload::choose(program.as_deref());
+        if let Some(shim) = preload.shim().filter(|_| rejoined) {
+            // It is lost where the whole environment was.
+            environment.preload(shim);
+        }
         if emulated.is_some()
             && let Some(reason) = preload.hinders_emulation()
         {

@@ -371,8 +371,9 @@ fn files_of_limits_have_the_modes_of_the_table() {
     let mut walk = vec![(runtime.join("radrm"), "RUNTIME".to_owned())];
     for entry in fs::read_dir(shared.node.rig.path()).expect("a directory").flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if let Some(scope) =
-            name.strip_prefix(&format!("{machine}.")).filter(|name| !name.starts_with("own-"))
+        if let Some(scope) = name
+            .strip_prefix(&format!("{machine}."))
+            .filter(|name| name.starts_with("user-") || name.starts_with("group-"))
         {
             walk.push((entry.path(), format!("SCOPES/{scope}")));
         }
