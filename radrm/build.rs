@@ -1,4 +1,4 @@
-//! How the programs are linked.
+//! Link options of the programs.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

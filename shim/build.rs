@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use radrm_cuda_abi::table::{self, Arg, Flavour, Need, Row};
 
-/// When a hook's logic runs.
+/// Point at which a hook's logic runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Around the real call, in a process that has joined its segment.
@@ -60,7 +60,7 @@ fn main() {
     std::fs::write(out.join("entries.rs"), generate(&rows, &hooks)).expect("the build directory is writable");
 }
 
-/// Whether an entry point gets a shell.
+/// Returns true if an entry point gets a shell.
 fn is_wrapped(row: &Row, hooks: &BTreeMap<String, Hook>) -> bool {
     const SYNCHRONISE: [&str; 3] = ["cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize"];
     if row.need == Need::NotExported {
@@ -72,13 +72,13 @@ fn is_wrapped(row: &Row, hooks: &BTreeMap<String, Hook>) -> bool {
         || SYNCHRONISE.contains(&row.base.as_str())
 }
 
-/// Whether launches have shells written by hand: in the language of x86-64. Elsewhere their compiled shells are the
+/// Returns true if launches have shells written by hand, in x86-64 assembly. Elsewhere their compiled shells are the
 /// exported functions.
 fn has_hand_written_shells() -> bool {
     std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64")
 }
 
-/// Whether an entry point takes memory of a device; of those that a quota concerns the others give it back.
+/// Returns true if an entry point takes memory of a device; of those that a quota concerns the others give it back.
 fn is_request(row: &Row) -> bool {
     let gives_back = ["Free", "Destroy", "Release"].iter().any(|word| row.base.contains(word));
     row.need == Need::MustEnforce && !gives_back

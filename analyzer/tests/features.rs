@@ -1,4 +1,4 @@
-//! What a process takes of each resource, from profiles whose figures are known.
+//! Use of each resource by a process, from profiles with known figures.
 
 mod common;
 
@@ -151,7 +151,7 @@ fn every_feature_of_a_process_that_was_alone_is_known_with_its_origin() {
     assert_eq!(names.len(), found.len(), "a name stands twice");
 }
 
-/// What a profiler measured of kernels stands beside meters, and for those that are missing.
+/// Metrics of a profiler stand beside those of meters, and replace meters that are missing.
 #[test]
 fn imported_metrics_are_means_by_time_and_stand_for_meters_that_are_missing() {
     let kernel = |name: &str, values: &[(&str, f64)]| ProfiledKernel {
@@ -204,7 +204,7 @@ fn imported_metrics_are_means_by_time_and_stand_for_meters_that_are_missing() {
     );
 }
 
-/// What the kernel says of one process may be more than any look at all of them saw.
+/// The kernel's high-water mark of one process may exceed every sample of all processes.
 #[test]
 fn resident_memory_is_one_figure_wherever_it_is_told() {
     let mut profile = alone();

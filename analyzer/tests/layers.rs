@@ -1,4 +1,4 @@
-//! What profiles say does not depend on how it is shown.
+//! Summaries of profiles do not depend on the views.
 
 use std::fs;
 use std::path::Path;

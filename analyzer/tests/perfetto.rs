@@ -14,7 +14,7 @@ fn trace(profile: &Profile) -> Value {
     serde_json::from_str(&text).expect("the trace is JSON")
 }
 
-/// What every reader of the format asks of every event.
+/// Checks the properties that every reader of the format requires of every event.
 fn check(trace: &Value) -> &Vec<Value> {
     let events = trace["traceEvents"].as_array().expect("traceEvents is a list");
     let mut last = f64::MIN;

@@ -202,7 +202,7 @@ fn the_page_is_whole_and_escaped() {
     assert_eq!(data(&page)["gpus"][0]["refused"].as_array().unwrap().len(), 2);
 }
 
-/// What the page's script draws.
+/// Data for the page's script.
 fn data(page: &str) -> serde_json::Value {
     let (_, rest) = page.split_once(r#"<script type="application/json" id="data">"#).expect("no data");
     serde_json::from_str(rest.split_once("</script>").expect("no end").0).expect("no JSON")
@@ -313,7 +313,7 @@ fn pages_can_be_written_for_a_look() {
     }
 }
 
-/// How long the reports of a large profile take. Run it alone, in release.
+/// Time of the reports of a large profile. Run it alone, in release.
 #[test]
 #[ignore = "prints figures, checks nothing"]
 fn figures_of_a_large_profile() {
@@ -356,7 +356,7 @@ fn figures_of_a_large_profile() {
     println!("page {} bytes, {:?}", html(&profile, &summary).len(), start.elapsed());
 }
 
-/// How long the summary of many busy processes takes. Run it alone, in release.
+/// Time of the summary of many busy processes. Run it alone, in release.
 #[test]
 #[ignore = "prints figures, checks nothing"]
 fn figures_of_many_busy_processes() {

@@ -1,4 +1,4 @@
-//! What is in no figure, with its reasons.
+//! Activity that no figure contains, with its reasons.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Where the attempts of a group wait for each other: a file to which each supervisor appends one byte.
+//! Barrier at which the attempts of a group wait for each other: a file to which each supervisor appends one byte.
 //!
 //! | the first bytes, as many as the group has jobs | then |
 //! |---|---|
@@ -6,10 +6,10 @@
 //! | one is `-` | the start is given up: each ends, and nothing of it ran |
 //! | fewer | some are still on their way |
 //!
-//! What is decided stays decided: later bytes do not count. No process has to live for that, so a starter that comes back
-//! may be killed while attempts wait. The file is made before an attempt is started that waits there, and a supervisor
-//! that does not find it ends: the starter has removed it because the group did not start. A starter that does not come
-//! back ([`Barrier::make_tied`]) holds the file locked: those that wait give up when the lock falls.
+//! A decision is final: later bytes do not count. No process has to live for that, so a starter that comes back may be
+//! killed while attempts wait. The file is made before an attempt is started that waits there, and a supervisor that
+//! does not find it ends: the starter has removed it because the group did not start. A starter that does not come back
+//! ([`Barrier::make_tied`]) holds the file locked: those that wait give up when the lock falls.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -34,7 +34,7 @@ pub struct Barrier {
     /// The file.
     #[serde(with = "path_bytes")]
     pub path: PathBuf,
-    /// How many wait for each other.
+    /// Number of attempts that wait for each other.
     pub members: usize,
     /// Its starter holds the file locked until the start is decided.
     #[serde(default)]
@@ -106,7 +106,7 @@ fn decided(file: &File, members: usize) -> io::Result<Option<bool>> {
     Ok(if has_given_up { Some(false) } else { (got == members).then_some(true) })
 }
 
-/// Those that wait there end, unless all have come already.
+/// Gives the start up: attempts that wait there end, unless all have come already.
 pub fn give_up(path: &Path) {
     // Without the file none waits.
     let _ = options().open(path).and_then(|mut file| file.write_all(&[GIVES_UP]));

@@ -1,11 +1,11 @@
-//! What GPUs do, from single readings to spans.
+//! Activity of GPUs, from single readings to spans.
 
 use crate::pace::span_length;
 use radrm_profile::model::{GpuIndex, GpuSpan, Meter, Share};
 use radrm_profile::{Bytes, Nanos};
 use std::collections::BTreeMap;
 
-/// What was read of a GPU at one moment. Percentages as NVML gives them.
+/// Reading of a GPU at one moment. Percentages as NVML gives them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Reading {
     pub(crate) t: Nanos,
@@ -25,7 +25,7 @@ pub(crate) struct Reading {
     pub(crate) metered: Metered,
 }
 
-/// What a performance monitor says, per cent.
+/// Figures of a performance monitor, per cent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Metered {
     pub(crate) meter: Meter,

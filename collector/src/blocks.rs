@@ -18,7 +18,7 @@ const HIGHER: u64 = 16;
 
 /// Else one is written when the process is by this part older than at the last one, and no more often than that.
 const OLDER: u64 = 8;
-const EVERY: Nanos = Nanos::from_secs(1);
+const MIN_INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// Kinds whose blocks are known by their address.
 const WITH_ADDRESS: [Kind; 2] = [Kind::Device, Kind::PoolUsed];
@@ -117,7 +117,7 @@ fn bounded(runs: Vec<BlockRun>, most: usize) -> Vec<BlockRun> {
     kept
 }
 
-/// Which maps of a process are in its profile.
+/// Maps of a process that are in its profile.
 #[derive(Debug, Default)]
 pub(crate) struct Written(BTreeMap<u8, OnGpu>);
 
@@ -176,7 +176,7 @@ impl OnGpu {
     fn is_due(&self, account: &Account, now: Nanos, age: Nanos, whole: bool) -> bool {
         let has_news = !account.now.is_zero() && changes(account) != self.changes;
         let is_higher = account.now.0 > self.highest.0.saturating_add(self.highest.0 / HIGHER);
-        let pause = EVERY.max(Nanos(age.0 / OLDER));
+        let pause = MIN_INTERVAL.max(Nanos(age.0 / OLDER));
         let is_older = whole || self.last.is_none_or(|last| now.minus(last) >= pause);
         has_news && (is_higher && self.runs < ALL_RUNS || is_older && (whole || self.runs < ALL_RUNS / 2))
     }

@@ -17,7 +17,7 @@ const FIELDS: &str = "1002,1003,1004,1005";
 /// Time between two lines, milliseconds.
 const DELAY_MS: &str = "500";
 
-/// Which DCGM is asked about GPUs that NVML does not measure.
+/// DCGM that is queried for GPUs that NVML does not measure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DcgmSource {
     /// `dcgmi` of the PATH, if NVML is the system's.
@@ -39,7 +39,7 @@ impl DcgmSource {
     }
 }
 
-/// Why DCGM measures nothing.
+/// Reason that DCGM measures nothing.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum DcgmError {
@@ -53,7 +53,7 @@ pub enum DcgmError {
     NoThread(std::io::Error),
 }
 
-/// What the tool's thread says.
+/// Message of the tool's thread.
 enum Said {
     Reading(Reading),
     /// It has ended; its own words.
@@ -108,7 +108,8 @@ impl Dcgm {
         &self.gpus
     }
 
-    /// What it measured since the last call. The second part: it has ended before it said anything.
+    /// Readings since the last call. The second part: the tool's own words, if it has ended before it measured
+    /// anything.
     pub(crate) fn readings(&mut self) -> (Vec<Reading>, Option<String>) {
         let mut readings = Vec::new();
         let mut ended = None;

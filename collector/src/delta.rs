@@ -1,4 +1,4 @@
-//! What is new of a process since it was last written.
+//! Changes of a process since it was last written.
 
 use radrm_profile::model::{Kernel, Process, Timeline};
 use radrm_profile::{KernelCounters, KernelDefinition, ProcessDelta, TimelineChunk};

@@ -1,4 +1,4 @@
-//! How processes ended that are no children of this one.
+//! Exits of processes that are no children of this one.
 //!
 //! Only a parent can wait for a process. But since Linux 6.15 the holder of a
 //! pidfd of a process may ask for its exit status, once its parent has taken
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Descriptors in use at most, and as a share of those that this process may
 /// have: the ends of processes beyond stay unknown.
-const MOST: usize = 256;
+const MAX_DESCRIPTORS: usize = 256;
 const SHARE: u64 = 4;
 
 /// Handles of the processes of a job.
@@ -23,14 +23,14 @@ pub(crate) struct Exits {
     most: usize,
     living: HashMap<ProcessKey, OwnedFd>,
     gone: Vec<(ProcessKey, OwnedFd)>,
-    /// Those whose process id is that of another pid namespace, and none that this one could wait for.
+    /// Processes whose id is that of another pid namespace, and none that this one could wait for.
     elsewhere: HashSet<ProcessKey>,
 }
 
 impl Exits {
     pub(crate) fn new() -> Exits {
         let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / SHARE;
-        let most = usize::try_from(allowed).map_or(MOST, |allowed| allowed.min(MOST));
+        let most = usize::try_from(allowed).map_or(MAX_DESCRIPTORS, |allowed| allowed.min(MAX_DESCRIPTORS));
         Exits { most, living: HashMap::new(), gone: Vec::new(), elsewhere: HashSet::new() }
     }
 
@@ -43,7 +43,7 @@ impl Exits {
         }
     }
 
-    /// Whether the id of a process means another process here, or none.
+    /// Returns true if the id of a process means another process here, or none.
     pub(crate) fn is_elsewhere(&self, key: ProcessKey) -> bool {
         self.elsewhere.contains(&key)
     }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// Whether this kernel answers at all.
+    /// Returns true if this kernel answers at all.
     fn answers() -> bool {
         let version = rustix::system::uname().release().to_string_lossy().into_owned();
         let mut numbers = version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));

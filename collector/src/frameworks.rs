@@ -1,10 +1,10 @@
-//! Which frameworks a process uses, by the libraries that it has mapped.
+//! Frameworks that a process uses, by the libraries that it has mapped.
 
 use radrm_profile::model::Framework;
 use std::fs;
 use std::path::Path;
 
-/// How a library is recognised, and where its version stands.
+/// Rule by which a library is recognised, and the place of its version.
 struct Rule {
     name: &'static str,
     /// The file name begins with this...
@@ -30,7 +30,7 @@ const fn library(name: &'static str, file: &'static str) -> Rule {
     Rule { name, file, folder: "", distributions: &[] }
 }
 
-/// How the name of a folder with a dry run's stand-ins begins. Their versions are those that the dry run serves, which
+/// Prefix of the name of a folder with a dry run's stand-ins. Their versions are those that the dry run serves, which
 /// says nothing of the program's.
 pub const STAND_INS: &str = "radrm-dry-run-";
 

@@ -1,4 +1,4 @@
-//! Who runs what, where.
+//! Description of a job: its user, command and host.
 
 use radrm_profile::model::Job;
 use std::ffi::{CStr, OsString};
@@ -57,7 +57,7 @@ pub fn describe_job(command: &[OsString], program: Option<&Path>, pid: u32, star
     }
 }
 
-/// What the user database says of a user.
+/// Account of a user, from the user database.
 pub(crate) struct UserAccount {
     pub(crate) name: String,
     pub(crate) home: PathBuf,

@@ -1,4 +1,4 @@
-//! What a launcher holds while its job runs.
+//! Watch that a launcher holds while its job runs.
 
 use crate::host::{HostCounters, Usage};
 use crate::segment_source::SegmentSource;
@@ -32,18 +32,17 @@ impl JobWatch {
         self.watch.poll()
     }
 
-    /// What could not be done: sentences, each said once.
+    /// Takes the warnings: sentences about what could not be done, each reported once.
     pub fn take_warnings(&mut self) -> Vec<String> {
         self.watch.take_warnings()
     }
 
-    /// Where the profile is being written.
+    /// Path that the profile is being written to.
     pub fn profile_path(&self) -> Option<PathBuf> {
         self.watch.profile_path()
     }
 
-    /// What the driver itself took for processes of the job, measured since the
-    /// last call.
+    /// Takes the memory that the driver itself took for processes of the job, measured since the last call.
     pub fn take_measured(&mut self) -> Vec<DriverOverhead> {
         self.watch.take_measured()
     }

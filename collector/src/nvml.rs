@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 pub use radrm_os::nvml::NvmlSource;
 
-/// What the sampler says.
+/// Message of the sampler.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Version of the kernel driver, newest CUDA version that it supports.
     Driver(Option<String>, Option<u32>),
     /// A sample; all processes of the GPU are in it.
     Sample(NvmlSample),
-    /// What the GPU did.
+    /// Reading of the GPU's load.
     Load(Reading),
     /// There is no performance monitor for a GPU: its number for NVML, and why.
     NoMonitor(GpuIndex, Option<u32>, String),
@@ -34,7 +34,7 @@ pub(crate) enum Message {
     NoSuchGpu(GpuIndex, String),
 }
 
-/// What the sampler receives.
+/// Message to the sampler.
 #[derive(Debug)]
 enum Ask {
     /// The job uses this GPU.
@@ -85,7 +85,7 @@ impl Sampler {
         self.awake
     }
 
-    /// What it said since the last call.
+    /// Messages since the last call.
     pub(crate) fn messages(&mut self) -> Vec<Message> {
         self.from.try_iter().collect()
     }

@@ -1,5 +1,4 @@
-//! Where the records of a job go: into the profile in memory, and into its
-//! file as far as that is possible.
+//! Destination of a job's records: the profile in memory, and its file as far as that is possible.
 
 use radrm_profile::model::{Job, Profile};
 use radrm_profile::{Record, WriteError, Writer, name};
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Where the profile is written.
+/// Destination of the profile.
 #[derive(Clone, Debug, Default)]
 pub enum ProfileFile {
     /// `PROGRAM.PID.radrm` in the working directory; no file is replaced.
@@ -27,7 +26,7 @@ pub enum ProfileFile {
 /// Names that are tried if `PROGRAM.PID.radrm` is taken.
 const TRIES: u32 = 1000;
 
-/// Why there is no file.
+/// Reason that there is no file.
 #[derive(Debug, Error)]
 pub(crate) enum OutputError {
     #[error("no profile at {}: {}", path.display(), reason(error))]

@@ -1,6 +1,5 @@
-//! When to poll, when to write, what to leave out. Everything that a profile
-//! keeps over time becomes rarer as the run grows long, so that its size grows
-//! with the logarithm of the time.
+//! Pace of polling and of writing, and the records that are left out. Everything that a profile keeps over time
+//! becomes rarer as the run grows long, so that its size grows with the logarithm of the time.
 
 use radrm_profile::Nanos;
 use radrm_profile::model::{Event, EventKind, NvmlSample, TimelinePoint};
@@ -43,14 +42,14 @@ pub(crate) fn next_state(t: Nanos, living: usize) -> Nanos {
     t + Nanos(gap.0.saturating_mul((living as u64).div_ceil(STATE_PROCESSES).max(1)))
 }
 
-/// How long to sleep after a poll at `t`.
+/// Time to sleep after a poll at `t`.
 pub(crate) fn poll_gap(t: Nanos) -> Duration {
     // A short program is polled often, so that its children are seen; a
     // long one four times a second: 1024 events per ring wait for that long.
     Duration::from_nanos((t.0 / 20).clamp(10_000_000, 250_000_000))
 }
 
-/// How long NVML is left alone after a sample at `t`.
+/// Time for which NVML is left alone after a sample at `t`.
 pub(crate) fn sample_gap(t: Nanos) -> Duration {
     Duration::from_nanos((t.0 / 600).clamp(100_000_000, 1_000_000_000))
 }

@@ -24,7 +24,7 @@ const OUTER_NAMES_PER_SPAN: usize = 48;
 /// old.
 const FIRST: Nanos = Nanos::from_secs(5);
 
-/// When the figures of a process are written next.
+/// Time at which the figures of a process are written next.
 #[derive(Debug)]
 pub(crate) struct Due {
     seen: Nanos,
@@ -37,7 +37,7 @@ impl Due {
         Self { seen: now, at: now + FIRST }
     }
 
-    /// Whether it is time; if so it is the next time's turn.
+    /// Returns true if it is time; if so, sets the next time.
     pub(crate) fn is_due(&mut self, now: Nanos) -> bool {
         let is_due = now >= self.at;
         if is_due {
@@ -191,7 +191,7 @@ impl RangeThinner {
         self.kept.extend(names.flat_map(|name| name.kept));
     }
 
-    /// Those of a process that were not kept so far.
+    /// Number of ranges and marks of a process that were not kept so far.
     pub(crate) fn left_out(&self, process: ProcessKey) -> u64 {
         self.left_out.get(&process).copied().unwrap_or(0)
     }

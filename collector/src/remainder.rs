@@ -12,7 +12,7 @@ const EXACT: usize = 4096;
 /// Differences beyond an account that changes count as one within this: the driver hands out memory in steps of 2 MiB.
 const STEP: u64 = 2 << 20;
 
-/// How many of such differences are counted at most.
+/// Largest number of such differences that are counted.
 const BUSY: usize = 64;
 
 /// Comparisons so far.
@@ -27,7 +27,7 @@ pub(crate) struct Remainders {
 pub(crate) struct Exact {
     pub(crate) pid: u32,
     pub(crate) gpu: GpuIndex,
-    /// What NVML says beyond the account.
+    /// Memory beyond the account, according to NVML.
     pub(crate) beyond: Bytes,
 }
 
@@ -37,7 +37,7 @@ struct Known {
     /// The account did not change around the sample, so the two figures are
     /// of the same moment.
     quiet: bool,
-    /// What NVML may have said beyond the account while it changed, in steps of [`STEP`], and how often.
+    /// Memory that NVML may have reported beyond the account while it changed, in steps of [`STEP`], and how often.
     busy: BTreeMap<u64, u32>,
 }
 
@@ -60,8 +60,7 @@ impl Known {
     }
 }
 
-/// What the accounts said at the poll before the samples and at the one
-/// after them.
+/// Accounts at the poll before the samples and at the one after them.
 pub(crate) struct Around<'a> {
     pub(crate) before: &'a [Brief],
     pub(crate) before_t: Nanos,
@@ -128,7 +127,7 @@ impl Remainders {
         std::mem::take(&mut self.exact)
     }
 
-    /// Those of one process.
+    /// Comparisons of one process.
     pub(crate) fn of(&self, key: ProcessKey) -> Vec<Remainder> {
         let mut found: Vec<Remainder> =
             self.known.iter().filter(|((k, _), _)| *k == key).map(|(_, known)| known.remainder).collect();

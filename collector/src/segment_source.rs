@@ -39,7 +39,7 @@ pub(crate) struct SegmentSource {
     rings: HashMap<ProcessKey, RingReader>,
     launches: HashMap<ProcessKey, (SampleReader, Streams)>,
     ranges: HashMap<ProcessKey, RangeReader>,
-    /// What the driver takes for processes under a quota, by process and GPU; the ledger forgets those that are gone.
+    /// Context overheads of processes under a quota, by process and GPU; the ledger forgets those that are gone.
     overheads: HashMap<(ProcessKey, seg::GpuIndex), Bytes>,
     /// Saved: not read any more.
     released: HashSet<ProcessKey>,

@@ -1,5 +1,4 @@
-//! What the watch needs to know of a job. The segment is one such source; the
-//! tests have another.
+//! Source of what the watch needs to know of a job. The segment is one such source; the tests have another.
 
 use radrm_profile::model::postmortem::Scope;
 use radrm_profile::model::{
@@ -47,12 +46,12 @@ pub(crate) trait Source {
         Vec::new()
     }
 
-    /// What its ranges and marks took; `None` if it has none. Not cheap.
+    /// Figures of its ranges and marks; `None` if it has none. Not cheap.
     fn ranges(&mut self, _: ProcessKey) -> Option<Ranges> {
         None
     }
 
-    /// What it has written down of refused requests. Cheap if there is none.
+    /// Post-mortems of refused requests that it has written down. Cheap if there is none.
     fn postmortems(&mut self, _: ProcessKey) -> Vec<Postmortem> {
         Vec::new()
     }
@@ -84,7 +83,8 @@ pub(crate) trait Source {
     /// Its data is saved: its slot may be used again.
     fn release(&mut self, key: ProcessKey);
 
-    /// What processes without a slot report, in their order, and how many reports there was no room for.
+    /// Reports of processes without a slot, in their order, and the number of reports that there was no room
+    /// for.
     fn notices(&mut self) -> (Vec<NoticeSeen>, u64) {
         (Vec::new(), 0)
     }

@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Age at which a process's call stacks are written for the first time, if it has not ended before.
 const FIRST: Nanos = Nanos::from_secs(5);
 
-/// When they are written next: when the process is twice as old.
+/// Time at which they are written next: when the process is twice as old.
 fn next(seen: Nanos, now: Nanos) -> Nanos {
     now + now.minus(seen).max(FIRST)
 }
 
-/// What of a process's call stacks was written.
+/// Call stacks of a process that were written.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     /// From here on they are worth another record.
@@ -38,7 +38,7 @@ impl Written {
         Self { due: now + FIRST, ..Self::default() }
     }
 
-    /// Whether it is time for another record.
+    /// Returns true if it is time for another record.
     pub(crate) fn is_due(&self, now: Nanos) -> bool {
         now >= self.due
     }
@@ -48,7 +48,7 @@ impl Written {
         self.due = next(seen, now);
     }
 
-    /// Whether anything was allocated or released since the last moments.
+    /// Returns true if anything was allocated or released since the last moments.
     pub(crate) fn has_news(&self, process: &Process) -> bool {
         changes(process) != self.changes
     }
@@ -115,7 +115,8 @@ fn changes(process: &Process) -> u64 {
     kinds.fold(0, |sum, kind| sum.wrapping_add(kind.allocations).wrapping_add(kind.frees))
 }
 
-/// Whether sites hold what an account says of the kinds that are asked for in calls: the two are read one after the other.
+/// Returns true if sites hold what an account says of the kinds that are asked for in calls: the two are read one after
+/// the other.
 fn adds_up(held: &[(&Site, Bytes)], kinds: &[Bytes; KIND_COUNT]) -> bool {
     let mut sums = [Bytes::ZERO; KIND_COUNT];
     for (site, bytes) in held {

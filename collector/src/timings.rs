@@ -1,4 +1,4 @@
-//! What launches took, from a snapshot to the profile.
+//! Times of launches, from a snapshot to the profile.
 
 use radrm_profile::model::{
     COPY_WAYS, Copies, GpuIndex, GpuTime, KernelActivity, KernelTime, KernelsMode, ProcessKey, Shapes,
@@ -13,9 +13,9 @@ use std::cmp::Reverse;
 /// took the longest. All follow when it has ended.
 const KERNELS_PER_RECORD: usize = 256;
 
-/// What is guessed of a kernel's time counts up to the time that is known over this: launches of a size of which none was
-/// timed yet are guessed by other sizes, and can turn out to be a small part of that. A program that ends with launches in
-/// the queue leaves a guess that no later timing corrects.
+/// Divisor of the known time: the guessed part of a kernel's time counts up to the known time over this. Launches of a
+/// size of which none was timed yet are guessed by other sizes, and can turn out to be a small part of that. A program
+/// that ends with launches in the queue leaves a guess that no later timing corrects.
 const GUESSED: u64 = 5;
 
 /// Kernels of a process that lives took more than what is in the profile by that over this: worth a record.
@@ -56,7 +56,7 @@ pub(crate) fn timings(key: ProcessKey, snapshot: &ProcessSnapshot) -> Timings {
     }
 }
 
-/// What is recorded of a process's launches and copies.
+/// Recording mode of a process's launches and copies.
 pub(crate) fn mode(mode: radrm_telemetry::KernelsMode) -> KernelsMode {
     use radrm_telemetry::KernelsMode as Recorded;
     match mode {
@@ -67,7 +67,7 @@ pub(crate) fn mode(mode: radrm_telemetry::KernelsMode) -> KernelsMode {
     }
 }
 
-/// What its kernels took, by what is known now; of guesses as much as [`GUESSED`] says.
+/// Time that its kernels took, by what is known now; of guesses as much as [`GUESSED`] says.
 fn gpu_time(snapshot: &ProcessSnapshot) -> GpuTime {
     let times = || snapshot.kernels.iter().filter_map(|kernel| kernel.time.as_ref());
     let took = |time: &radrm_telemetry::KernelTime| {
@@ -90,8 +90,8 @@ fn gpu_time(snapshot: &ProcessSnapshot) -> GpuTime {
     }
 }
 
-/// What a process has launched and copied so far. Between two snapshots [`KernelActivity::since`] is what came, and
-/// [`KernelActivity::filling`] how that filled the GPU.
+/// Launches and copies of a process so far. Between two snapshots [`KernelActivity::since`] is the increase, and
+/// [`KernelActivity::filling`] the share of the GPU that it filled.
 pub fn work(snapshot: &ProcessSnapshot) -> KernelActivity {
     let mut shapes = Shapes::default();
     for kernel in &snapshot.kernels {
@@ -123,8 +123,9 @@ pub fn work(snapshot: &ProcessSnapshot) -> KernelActivity {
     }
 }
 
-/// What of `now` is worth a record when `known` is in the profile: the last word on a process, and before that whenever there
-/// are twice as many samples, or copies, or kernels took a part more than what is known, so that a long run writes few.
+/// Timings of `now` that are worth a record when `known` is in the profile: the last ones of a process, and before that
+/// whenever there are twice as many samples, or copies, or kernels took a part more than what is known, so that a long
+/// run writes few.
 pub(crate) fn news(known: &Timings, now: &Timings, last: bool) -> Option<Timings> {
     if now.is_empty() {
         return None;

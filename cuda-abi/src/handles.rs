@@ -13,7 +13,7 @@ macro_rules! opaque_handles {
             /// The null handle.
             pub const NULL: Self = Self(core::ptr::null_mut());
 
-            /// Whether this is the null handle.
+            /// Returns true for the null handle.
             pub fn is_null(self) -> bool {
                 self.0.is_null()
             }

@@ -1,4 +1,4 @@
-//! What a failed `cuInit` means, and what its user can do.
+//! Meaning of a failed `cuInit`, and its remedy.
 
 use crate::result::RESULTS;
 
@@ -9,14 +9,14 @@ pub struct InitFailure {
     pub name: &'static str,
     /// Its meaning for a program that starts: a clause.
     pub meaning: &'static str,
-    /// What the user can do: a clause.
+    /// Remedy for the user: a clause.
     pub remedy: &'static str,
 }
 
 /// The code of a kernel driver and libraries of different versions: NVML reports the same as its number 18.
 pub const DRIVER_MISMATCH: u32 = 803;
 
-/// Where nothing better is known.
+/// Remedy where nothing better is known.
 const ANY_REMEDY: &str = "see the kernel's log for lines with NVRM or Xid (dmesg), and run `radrm doctor`";
 
 /// Code, meaning and remedy. Names are those of [`RESULTS`].

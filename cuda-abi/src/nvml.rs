@@ -11,7 +11,7 @@ use core::ffi::{c_uint, c_ulonglong};
 pub struct nvmlReturn_t(pub c_uint);
 
 impl nvmlReturn_t {
-    /// Whether the call succeeded.
+    /// Returns true if the call succeeded.
     pub const fn is_ok(self) -> bool {
         self.0 == NVML_SUCCESS.0
     }

@@ -8,7 +8,7 @@
 pub struct CUresult(pub u32);
 
 impl CUresult {
-    /// Whether the call succeeded.
+    /// Returns true if the call succeeded.
     pub const fn is_ok(self) -> bool {
         self.0 == 0
     }

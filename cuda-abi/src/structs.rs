@@ -30,7 +30,7 @@ int_enums! {
         CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
         CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT = 4,
     }
-    /// How far a process's checkpoint is.
+    /// Checkpoint state of a process.
     CUprocessState: u32 {
         CU_PROCESS_STATE_RUNNING = 0,
         CU_PROCESS_STATE_LOCKED = 1,
@@ -164,7 +164,7 @@ plain_structs! {
     /// Arguments of `cuCheckpointProcessUnlock`.
     #[derive(Default)]
     CUcheckpointUnlockArgs [64] { reserved: [u64; 8] }
-    /// Where memory lives: a device (`id` is the ordinal), the host, or a NUMA node.
+    /// Location of memory: a device (`id` is the ordinal), the host, or a NUMA node.
     CUmemLocation [8] { kind: CUmemLocationType, id: c_int }
     /// Flags inside [`CUmemAllocationProp`].
     CUmemAllocationFlags [8] {

@@ -13,7 +13,7 @@ const TSV: &str = include_str!("../data/driver_api.tsv");
 #[cfg(test)]
 const RETIRED: &[u16] = &[];
 
-/// Which default stream a symbol means when it is handed the null stream.
+/// Default stream that a symbol means when it is handed the null stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Flavour {
     /// The legacy default stream.
@@ -24,7 +24,7 @@ pub enum Flavour {
     Ptds,
 }
 
-/// What a shim has to do with an entry point.
+/// Duty of a shim at an entry point.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Need {
     /// Limits are applied here.
@@ -75,7 +75,7 @@ impl Need {
         }
     }
 
-    /// Whether an interposer has to wrap the entry point for its figures to be right.
+    /// Returns true if an interposer has to wrap the entry point for its figures to be right.
     pub fn is_wrapped(self) -> bool {
         matches!(
             self,
@@ -105,7 +105,7 @@ impl Arg {
 pub struct Row {
     /// Name that the library exports.
     pub symbol: String,
-    /// What the segment knows the entry point by. The same in every build.
+    /// Number by which the segment knows the entry point. The same in every build.
     pub id: u16,
     /// Family, such as `mem-pool`.
     pub group: String,
@@ -114,7 +114,7 @@ pub struct Row {
     pub version: Option<u32>,
     /// Default-stream flavour.
     pub flavour: Flavour,
-    /// What a shim has to do.
+    /// Duty of a shim.
     pub need: Need,
     /// Name without version and flavour: what programs ask `cuGetProcAddress` for.
     pub base: String,
@@ -123,7 +123,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether the symbol belongs to NVML rather than to the driver.
+    /// Returns true if the symbol belongs to NVML rather than to the driver.
     pub fn is_nvml(&self) -> bool {
         self.group == "nvml"
     }

@@ -70,7 +70,7 @@ pub(crate) fn forget_older(tx: &Transaction<'_>) -> rusqlite::Result<()> {
     tx.execute(sql, [KEPT_MS]).map(|_| ())
 }
 
-/// Those of a user, or of all, that ran in `from_ms..to_ms`.
+/// Attempts of a user, or of all users, that ran in `from_ms..to_ms`.
 pub(crate) fn select(
     connection: &Connection,
     uid: Option<u32>,

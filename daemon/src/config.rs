@@ -28,11 +28,11 @@ pub(crate) struct Config {
     pub(crate) socket: PathBuf,
     /// Folder of queue, history, output and profiles: as root `/var/lib/radrm`, else `radrm` in `$XDG_STATE_HOME`.
     pub(crate) state: PathBuf,
-    /// Where `/metrics` is served; `""` is nowhere. Only loopback addresses are taken.
+    /// Address at which `/metrics` is served; `""` is nowhere. Only loopback addresses are accepted.
     pub(crate) metrics: String,
-    /// Whether `/metrics` has figures of single jobs, with their users' names.
+    /// True if `/metrics` has figures of single jobs, with their users' names.
     pub(crate) metrics_per_job: bool,
-    /// Whether `/metrics` shows figures of single jobs only to root, system accounts and the daemon's own user.
+    /// True if `/metrics` shows figures of single jobs only to root, system accounts and the daemon's own user.
     pub(crate) privacy: bool,
     /// Further names under which `/metrics` shows figures of GPUs.
     pub(crate) metrics_names: Vec<Names>,
@@ -59,9 +59,9 @@ pub(crate) struct Config {
     pub(crate) host_memory: u64,
     /// Memory of each GPU that jobs never get, MiB.
     pub(crate) gpu_reserve_mib: u64,
-    /// How `CUDA_VISIBLE_DEVICES` of jobs names GPUs.
+    /// Form in which `CUDA_VISIBLE_DEVICES` of jobs names GPUs.
     pub(crate) visible_devices: VisibleDevices,
-    /// What is recorded of jobs' kernel launches, as `radrm-run --kernels` takes it, unless a job has `RADRM_KERNELS`; `""`: no
+    /// Recording of jobs' kernel launches, as `radrm-run --kernels` takes it, unless a job has `RADRM_KERNELS`; `""`: no
     /// more than counts.
     pub(crate) kernels: String,
     /// The log of all events and decisions of the scheduler; `""`: none.
@@ -70,19 +70,19 @@ pub(crate) struct Config {
     pub(crate) hooks: Hooks,
     /// Suspending jobs without loss.
     pub(crate) suspend: Suspend,
-    /// How jobs are placed (`policy` and what it needs), in which order they are looked at (`order`), and what makes a
-    /// running one wait for others (`throttle`, `eviction`) or start again (`recovery`).
+    /// Placement of jobs (`policy` and what it needs), the order in which they are considered (`order`), and what
+    /// makes a running job wait for others (`throttle`, `eviction`) or start again (`recovery`).
     pub(crate) scheduler: Settings,
-    /// How needs are estimated.
+    /// Estimation of needs.
     #[serde(alias = "estimators")]
     pub(crate) estimator: Estimators,
     /// Dry runs of jobs of which nothing is known.
     pub(crate) dry_run: DryRuns,
-    /// Whether Slurm places the jobs.
+    /// Placement of jobs by Slurm.
     pub(crate) slurm: SlurmSettings,
 }
 
-/// How GPUs are named to jobs.
+/// Form of the names of GPUs that jobs get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum VisibleDevices {
@@ -94,14 +94,14 @@ pub(crate) enum VisibleDevices {
     Uuid,
 }
 
-/// How needs are estimated.
+/// Estimation of needs.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Estimators {
     /// A file that `radrm train` made; `""` is the model that ships.
     pub(crate) model: PathBuf,
-    /// Whether the steps of PyTorch's optimizers are marked in every job, by hooks that PyTorch has for that. Jobs with
-    /// `--fixed-shapes` are always marked.
+    /// True if the steps of PyTorch's optimizers are marked in every job, by hooks that PyTorch has for that. Jobs
+    /// with `--fixed-shapes` are always marked.
     pub(crate) mark_steps: bool,
     /// Estimators of memory in the order in which they are asked, behind what a user declares; others are not asked. None:
     /// all in the usual order.
@@ -127,11 +127,11 @@ impl Estimators {
     }
 }
 
-/// How jobs are suspended.
+/// Suspension of jobs.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Suspend {
-    /// Whether that is done at all.
+    /// True if jobs are suspended at all.
     pub(crate) on: bool,
     /// Time for work on the GPU to end before a job is suspended, ms.
     pub(crate) lock_ms: u32,

@@ -1,4 +1,4 @@
-//! How many files may be open: the daemon holds some for each job that runs, jobs get what it was started with.
+//! Limit on open files: the daemon holds some for each job that runs, jobs get the limit that it was started with.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,13 +21,13 @@ pub(crate) fn raise() {
 /// Descriptors that are kept free for clients and files.
 const KEPT_FREE: u64 = 16;
 
-/// Whether enough are left beside this one: each is the lowest that is free.
+/// Returns true if enough descriptors are left beside this one: each new one is the lowest that is free.
 pub(crate) fn leaves_room(fd: &impl AsRawFd) -> bool {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     u64::from(fd.as_raw_fd().unsigned_abs()) < most.saturating_sub(KEPT_FREE)
 }
 
-/// Whether one more can be had and enough are left.
+/// Returns true if one more descriptor can be had and enough are left.
 pub(crate) fn is_room() -> bool {
     File::open("/dev/null").is_ok_and(|file| leaves_room(&file))
 }

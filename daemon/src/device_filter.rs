@@ -1,4 +1,4 @@
-//! Which of NVIDIA's device files a job can open: a filter of the kernel on its control group, version 2.
+//! NVIDIA's device files that a job can open: a filter of the kernel on its control group, version 2.
 //!
 //! It holds for what the shim does not see, and for containers. The files for all GPUs, `/dev/nvidiactl` and `/dev/nvidia-uvm`,
 //! stay open to every job.
@@ -51,13 +51,13 @@ pub(crate) fn minors() -> Vec<(String, u32)> {
     texts.filter_map(|text| minor(&text)).collect()
 }
 
-/// What the driver says of one GPU.
+/// Minor number and UUID from the driver's text about one GPU.
 fn minor(text: &str) -> Option<(String, u32)> {
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     Some((value("GPU UUID:")?.to_owned(), value("Device Minor:")?.parse().ok()?))
 }
 
-/// Whether this process may use such filters.
+/// Returns true if this process may use such filters.
 pub(crate) fn is_possible() -> bool {
     rustix::process::geteuid().is_root() && load(&[]).is_ok()
 }

@@ -1,4 +1,4 @@
-//! Why the daemon, a supervisor or a helper cannot do something.
+//! Errors of the daemon, a supervisor or a helper.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use radrm_protocol::job_ref::JobRef;
 use radrm_scheduler_core::{Bytes, Exceeded, Impossible, Reason};
 use thiserror::Error;
 
-/// Why something is not done, as one sentence. Clients and the log get its text.
+/// Reason that something is not done, as one sentence. Clients and the log get its text.
 #[derive(Debug, Error)]
 pub(crate) enum DaemonError {
     /// A file or folder cannot be used.
@@ -35,7 +35,7 @@ pub(crate) enum DaemonError {
     OtherDaemon(PathBuf),
     #[error("another radrmd answers at {}", .0.display())]
     SocketTaken(PathBuf),
-    #[error("{} is there and is no socket", .0.display())]
+    #[error("{} is there and is not a socket", .0.display())]
     NoSocket(PathBuf),
     #[error("{} belongs to another user or is open to others", .0.display())]
     NotPrivate(PathBuf),
@@ -186,7 +186,7 @@ pub(crate) enum DaemonError {
 }
 
 impl DaemonError {
-    /// Whether the same request may be accepted later: its reason is the disk's or the queue's state.
+    /// Returns true if the same request may be accepted later: its reason is the disk's or the queue's state.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::QueueRead(_)

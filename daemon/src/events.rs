@@ -11,7 +11,7 @@ use radrm_scheduler_core::{Decision, Event, Millis, Settings};
 use super::error::DaemonError;
 
 /// Lines that have no room are kept up to this many bytes, then given up.
-const MOST: usize = 16 << 20;
+const MAX_PENDING: usize = 16 << 20;
 
 /// The file, written line by line: what a killed daemon did is in it.
 pub(crate) struct Log {
@@ -51,13 +51,13 @@ impl Log {
     }
 
     fn put(&mut self, entry: &Entry) {
-        if self.unwritten.len() > MOST {
+        if self.unwritten.len() > MAX_PENDING {
             self.lost += 1;
         } else {
             self.add(entry);
         }
         self.flush();
-        if self.lost > 0 && self.unwritten.len() < MOST {
+        if self.lost > 0 && self.unwritten.len() < MAX_PENDING {
             let gap = Entry::Gap { lines: std::mem::take(&mut self.lost) };
             self.add(&gap);
         }
@@ -110,7 +110,7 @@ mod tests {
         log.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let line = |at| Entry::Step { at: Millis(at), event: Event::Tick, decisions: Vec::new() };
         log.put(&line(1));
-        log.unwritten.resize(MOST + 1, b'\n');
+        log.unwritten.resize(MAX_PENDING + 1, b'\n');
         log.put(&line(2));
         log.put(&line(3));
         assert_eq!(log.lost, 2);

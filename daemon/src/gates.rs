@@ -20,15 +20,15 @@ use crate::latency::{Kind, OpenSteps};
 /// The longest sleep: a thread that is to end, and one that was not woken, sees so after it.
 const SLEEP: Duration = Duration::from_millis(100);
 /// The least time between two looks, so that a program with very many ranges does not keep the daemon busy.
-const PAUSE: Duration = Duration::from_micros(200);
-/// How often a job's processes are listed.
+const MIN_INTERVAL: Duration = Duration::from_micros(200);
+/// Interval at which a job's processes are listed.
 const LIST: Duration = Duration::from_millis(100);
 const STACK: usize = 128 << 10;
 
 // A time that lies farther ahead counts as damage, and would hold no launch.
 const _: () = assert!(MAX_HOLD_NS <= MAX_AHEAD_NS);
 
-/// Which requests are waited for.
+/// Requests for which launches wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Requests {
     pub(crate) target: LatencyTarget,
@@ -138,8 +138,8 @@ fn run(segment: &Segment, requests: &Requests, fillers: &Fillers, ends: &AtomicB
             (0, _) => SLEEP,
             (until, _) => Duration::from_nanos(until.saturating_sub(now)).min(SLEEP),
         };
-        thread::sleep(PAUSE);
-        let ns = u64::try_from(sleep.max(PAUSE).as_nanos()).unwrap_or(u64::MAX);
+        thread::sleep(MIN_INTERVAL);
+        let ns = u64::try_from(sleep.max(MIN_INTERVAL).as_nanos()).unwrap_or(u64::MAX);
         if segment.wait_for_ranges(ns).is_err() {
             break;
         }

@@ -28,14 +28,14 @@ pub(crate) struct Gpus {
     pub(crate) source: NvmlSource,
     /// The emulated machine's file.
     pub(crate) machine: Option<PathBuf>,
-    /// What is emulated, in words.
+    /// Description of what is emulated, in words.
     pub(crate) emulated: Option<String>,
     pub(crate) list: Vec<Gpu>,
     /// Minor numbers of GPUs' device files, by UUID, where the kernel can hide these from jobs.
     pub(crate) files: Vec<(String, u32)>,
     /// Version of the kernel driver; empty if there is none.
     pub(crate) driver: String,
-    /// Why there are none.
+    /// Reason that there are no GPUs.
     pub(crate) trouble: Option<String>,
 }
 
@@ -76,7 +76,7 @@ impl Gpus {
         Ok(Self { trouble: Some(trouble), ..Self::off() })
     }
 
-    /// Whether this daemon can have the driver limit the control groups of jobs.
+    /// Returns true if this daemon can have the driver limit the control groups of jobs.
     pub(crate) fn has_fence(&self) -> bool {
         rustix::process::geteuid().is_root() && cgroup::has_limits(&self.driver)
     }
@@ -168,12 +168,12 @@ pub(crate) fn row(gpu: &Gpu, at: usize, sample: Option<&Sample>) -> GpuRow {
     }
 }
 
-/// What a GPU does.
+/// Sample of a GPU's memory, activity and power.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) uuid: String,
     pub(crate) used: u64,
-    /// What its processes hold of it, contexts included, where the driver reports it.
+    /// Memory of it that each process holds, by process id, bytes, contexts included, where the driver reports it.
     pub(crate) processes: Vec<(u32, u64)>,
     /// Per cent of the time in which any kernel ran.
     pub(crate) utilization: Option<u32>,
@@ -197,7 +197,7 @@ pub(crate) struct Unmanaged {
 /// One poll of all GPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct Poll {
-    /// What it shows is true at or after this.
+    /// Start time of the poll: what it shows is true at or after this.
     pub(crate) begun: Instant,
     /// Of those that answer; of none where only the losses were asked for.
     pub(crate) samples: Vec<Sample>,

@@ -22,7 +22,7 @@ const MAX_RUNS_OF_PROGRAM: u32 = 64;
 const MAX_RUNS: u32 = 20_000;
 /// Companies of jobs that are kept: to learn from all of them takes about 0.2 s.
 const MAX_COMPANIES: u32 = 512;
-/// How long the daemon waits for another program that has locked the file: an administrator's.
+/// Time that the daemon waits for another program that has locked the file: an administrator's.
 const MAX_WAIT: Duration = Duration::from_millis(200);
 
 /// The daemon's dataset.
@@ -56,7 +56,7 @@ impl History {
         dataset.runs(program, &of).unwrap_or_default().into_owned()
     }
 
-    /// Those of which it is also known what they held early, and that ended well.
+    /// Earlier runs of which it is also known what they held early, and that ended well.
     pub(crate) fn courses(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastCourse> {
         let Some(dataset) = &self.dataset else { return Vec::new() };
         let of = PastRuns {
@@ -69,7 +69,7 @@ impl History {
         dataset.past_courses(program, &of).unwrap_or_default()
     }
 
-    /// How the bounds of the newest runs held.
+    /// Calibration by how the bounds of the newest runs held.
     pub(crate) fn calibration(&self, model: &Trained) -> Calibration {
         let read = self.dataset.as_ref().and_then(|dataset| Calibration::of_history(model, dataset).ok());
         read.unwrap_or_else(|| Calibration::of(model))
@@ -134,14 +134,14 @@ pub(crate) struct EndedRun<'a> {
     pub(crate) duration_ms: u64,
     /// Without suspensions.
     pub(crate) ran_ms: u64,
-    /// What it needed, and whether it ended well with that; or at least that much.
+    /// Memory that it needed, bytes, and true if it ended well with that; false if it needed at least that much.
     pub(crate) seen: Option<(u64, bool)>,
     pub(crate) batch: Option<u32>,
     /// Models of its GPUs.
     pub(crate) gpus: Vec<String>,
-    /// What it held after its first optimizer steps, as this daemon saw it.
+    /// Memory that it held after its first optimizer steps, as this daemon saw it.
     pub(crate) first_steps: Option<FirstSteps>,
-    /// What it took of the host, if that was measured.
+    /// Host use of the run, if that was measured.
     pub(crate) host: Option<HostUse>,
 }
 

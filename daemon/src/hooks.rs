@@ -63,7 +63,7 @@ impl Hooks {
         }
     }
 
-    /// Whether an attempt may leave something behind even before its program begins.
+    /// Returns true if an attempt may leave something behind even before its program begins.
     pub(crate) fn is_any(&self) -> bool {
         self.prolog.as_os_str().len() + self.epilog.as_os_str().len() > 0
     }
@@ -88,8 +88,8 @@ impl Hooks {
     }
 }
 
-/// What is wrong with a program, as the end of a sentence. It and all directories above it have to belong to root or to
-/// this process's user, and no other user may write there.
+/// Fault of a program, as the end of a sentence. It and all directories above it must belong to root or to this
+/// process's user, and no other user may write there.
 fn fault(program: &Path) -> Option<String> {
     if !program.is_absolute() {
         return Some(" is not absolute".to_owned());
@@ -173,7 +173,7 @@ fn ends_within(pid: u32, limit: Duration) -> bool {
     }
 }
 
-/// What the marker says of an epilog that was begun, and of one that has ended.
+/// Text of the marker of an epilog that was begun, and the prefix of what follows if it failed.
 const BEGUN: &str = "begun\n";
 const FAILED: &str = "failed: ";
 
@@ -238,7 +238,7 @@ pub(crate) fn start(
     thread.map(|_| ()).map_err(failed)
 }
 
-/// What a marker comes to.
+/// Result that a marker shows.
 fn outcome(text: &str) -> Result<(), DaemonError> {
     match text.strip_prefix(BEGUN) {
         None => Err(DaemonError::HookNotBegun),

@@ -1,4 +1,4 @@
-//! What jobs take of the host: resident memory and CPU time of their processes, beside what was booked.
+//! Host use of jobs: resident memory and CPU time of their processes, beside what was booked.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -18,13 +18,13 @@ const LEFT_OVER_MS: f64 = 200.0;
 /// All processes at one moment.
 pub(crate) struct Snapshot {
     at: Instant,
-    /// How long all processors did nothing since the boot, ms.
+    /// Idle time of all processors since the boot, their sum, ms.
     idle_ms: Option<u64>,
     all: HashMap<u32, Stat>,
     children: HashMap<u32, Vec<u32>>,
 }
 
-/// What the processes below a supervisor take.
+/// Host use of the processes below a supervisor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     pids: Vec<u32>,
@@ -88,12 +88,12 @@ impl Sum {
     }
 }
 
-/// What was seen of one job.
+/// Observed host use of one job.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     before: Option<(Instant, u64)>,
     idle_ms: Option<u64>,
-    /// What it took while processors were left over, so that nothing slowed it.
+    /// Host use while processors were left over, so that nothing slowed it.
     meter: HostMeter,
     most_resident: u64,
     reported: Option<HostUse>,
@@ -121,7 +121,7 @@ impl Usage {
         }
     }
 
-    /// What it takes of the host where nothing slows it there, once it was seen for long enough.
+    /// Host use where nothing slows it there, once it was seen for long enough.
     pub(crate) fn alone(&self) -> Option<HostUse> {
         let seen = self.meter.spans() >= LOOKS;
         seen.then(|| self.meter.used(Bytes(self.most_resident))).flatten()
@@ -140,7 +140,7 @@ impl Usage {
         self.reported
     }
 
-    /// Whether it has taken more CPU time than booked in several snapshots.
+    /// Returns true if it has taken more CPU time than booked in several snapshots.
     pub(crate) fn is_over(&mut self, booked_milli: u64) -> bool {
         let most = booked_milli + SLACK_MILLI + booked_milli * SLACK_PART / 1000;
         let over = booked_milli > 0 && self.cpu_milli.is_some_and(|milli| milli > most);

@@ -1,9 +1,9 @@
-//! What a job's steps take, as its own segment has them: for jobs with a target.
+//! Step times of a job, as its own segment has them: for jobs with a target.
 //!
 //! Ranges that the program marks come first: those of the name that the target states, else its steps (of steps that are
 //! marks the time from one to the next), else the outermost ranges of each thread. A program that marks none shows the GPU
 //! time of its timed launches. A range that is still open and has taken longer than the limit counts with its age: a step
-//! that hangs is no step that was never made.
+//! that hangs is not a step that was never made.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use radrm_telemetry::{
 /// Launches are counted over this long for a speed.
 const SPEED_OVER: Duration = Duration::from_secs(2);
 
-/// What a time is of; a later one says more of the program.
+/// Kind of a measured time; a later one shows more of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Launch,
@@ -35,7 +35,7 @@ impl Names {
         self.0 = found.names.iter().map(|name| (name.id.number(), name.name.clone())).collect();
     }
 
-    /// What a range or mark counts as; `None`: as nothing.
+    /// Kind as which a range or mark counts; `None`: it does not count.
     fn kind(&self, name: NameId, is_outer: bool, target: &LatencyTarget) -> Option<Kind> {
         let name = self.0.get(&name.number()).map_or("", String::as_str);
         match &target.of {
@@ -51,7 +51,7 @@ fn is_outer(range: &OpenRange) -> bool {
     range.depth == 0 || !range.is_nested
 }
 
-/// What was read of a window.
+/// Reading of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Steps {
     /// The time of the steps at the target's quantile, ns; 0: none was made and none is under way.
@@ -86,11 +86,11 @@ struct Process {
     ranges: RangeReader,
     samples: SampleReader,
     names: Names,
-    /// When each lane last marked a step, ns of segment time.
+    /// Time of each lane's last step mark, ns of segment time.
     marks: BTreeMap<(u16, u8), u64>,
 }
 
-/// What is read of one job.
+/// Readings of one job.
 #[derive(Debug, Default)]
 pub(crate) struct StepWatch {
     processes: BTreeMap<(usize, u32), Process>,
@@ -113,7 +113,7 @@ impl Process {
 }
 
 impl StepWatch {
-    /// What the steps took since the last call, or at first since `window` ago.
+    /// Step times since the last call, or at first since `window` ago.
     ///
     /// # Errors
     /// Why it is not known.
@@ -217,7 +217,7 @@ impl Process {
         }
         for range in &found.open {
             let age = now.saturating_sub(range.start_ns);
-            // One that has never ended is no step: it may be around all of the program's work.
+            // One that has never ended is not a step: it may be around all of the program's work.
             let ends = found.names.iter().any(|name| name.id == range.name && name.ranges > 0);
             if let Some(kind) = self.names.kind(range.name, is_outer(range), target)
                 && ends
@@ -232,7 +232,7 @@ impl Process {
     }
 }
 
-/// When the latest step of a job that is under way began: for a thread that is woken with every range.
+/// Reader of the start of a job's latest step that is under way: for a thread that is woken with every range.
 #[derive(Debug, Default)]
 pub(crate) struct OpenSteps {
     names: BTreeMap<(usize, u32), Names>,

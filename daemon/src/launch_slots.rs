@@ -28,7 +28,7 @@ pub(crate) struct Part {
     pub(crate) gpus: Vec<String>,
     /// Thousandths of their time.
     pub(crate) share: u16,
-    /// Whether others may have it for now.
+    /// True if others may have it for now.
     pub(crate) idle: bool,
     /// The longest period that its slots may have, ms.
     pub(crate) period_ms: u16,
@@ -96,9 +96,9 @@ pub(crate) fn periods(parts: &[Part]) -> Vec<u16> {
 struct Held {
     gpus: Vec<String>,
     budget: LaunchBudget,
-    /// What was written into its segment.
+    /// Budget that was written into its segment.
     set: Option<Budget>,
-    /// What its processes have launched and waited, and when that was last seen to change.
+    /// Launches of its processes and the time that launches waited, ns; and when these were last seen to change.
     seen: (u64, u64),
     active: Instant,
     /// Processes that do not follow budgets: those that were reported, and those found at the last poll, which
@@ -149,7 +149,7 @@ impl LaunchSlots {
         self.known.clone_from(runs);
     }
 
-    /// Whether there is nothing to do for any job.
+    /// Returns true if there is nothing to do for any job.
     pub(crate) fn is_idle(&self) -> bool {
         self.jobs.is_empty() && self.lifted.is_empty()
     }
@@ -159,7 +159,7 @@ impl LaunchSlots {
         self.jobs.iter().filter_map(|(job, held)| Some((*job, held.budget.between?.0)))
     }
 
-    /// Whether a job's segment is needed.
+    /// Returns true if a job's segment is needed.
     pub(crate) fn concerns(&self, job: u64) -> bool {
         self.jobs.contains_key(&job) || self.lifted.contains(&job)
     }

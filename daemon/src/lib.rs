@@ -188,7 +188,7 @@ fn configure(flags: Flags) -> Result<Config, DaemonError> {
     Ok(config)
 }
 
-/// Why the daemon's loop ended.
+/// Reason that the daemon's loop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stopped {
     /// By a signal.

@@ -1,4 +1,4 @@
-//! What a job does to a GPU when it has it to itself: SM activity, SM occupancy and DRAM activity.
+//! Load of a GPU by a job that has it to itself: SM activity, SM occupancy and DRAM activity.
 //!
 //! Only from times in which it was alone there: beside others its kernels take longer by what those do, and the
 //! GPU's own figures are everybody's. Two sources show it. NVML's performance counters (Hopper and later) show all
@@ -16,26 +16,26 @@ use radrm_scheduler_core::{Activity, Permille};
 use radrm_telemetry::ProcessSnapshot;
 
 /// Time that has to be known before anything is said: programs begin with something else.
-const LEAST: Duration = Duration::from_secs(10);
+const MIN_KNOWN: Duration = Duration::from_secs(10);
 /// Launches are read so often, and where they show nothing, as when none is timed, at this longer interval.
-const EVERY: Duration = Duration::from_secs(2);
-const SELDOM: Duration = Duration::from_secs(8);
+const READ_INTERVAL: Duration = Duration::from_secs(2);
+const IDLE_INTERVAL: Duration = Duration::from_secs(8);
 /// Polls that are further apart do not show the same phase.
-const MOST: Duration = Duration::from_secs(30);
+const MAX_GAP: Duration = Duration::from_secs(30);
 /// A change that is smaller is not worth telling.
-const NEWS: u32 = 20;
-/// More of the kernels' time in doubt is no measurement.
-const DOUBT: f64 = 0.2;
+const MIN_CHANGE: u32 = 20;
+/// More of the kernels' time in doubt is not a measurement.
+const MAX_UNCERTAIN_PART: f64 = 0.2;
 /// More launches of kernels of which none was timed neither.
 const UNTIMED: f64 = 0.1;
 
 /// A process of the job: its slot, and how many have had that.
 pub(crate) type Key = (usize, u32);
 
-/// What a process has launched so far, and for how long its GPU has been in use, ns.
+/// Kernel activity of a process so far, and the time for which its GPU has been in use, ns.
 pub(crate) type Done = (KernelActivity, u64);
 
-/// What is known of one job on one of its GPUs.
+/// Observed load of one job on one of its GPUs.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     next: Option<Instant>,
@@ -50,7 +50,7 @@ pub(crate) struct Load {
     reported: Option<Activity>,
 }
 
-/// What a process did so far; `None` if too little is known of it. One that launched nothing did nothing.
+/// Kernel activity of a process so far; `None` if too little is known of it. One that launched nothing did nothing.
 pub(crate) fn done(process: &ProcessSnapshot) -> Option<Done> {
     let launches =
         |kernel: &radrm_telemetry::KernelSnapshot| (kernel.launches + kernel.graph_launches) as f64;
@@ -65,26 +65,26 @@ pub(crate) fn done(process: &ProcessSnapshot) -> Option<Done> {
     // Kernels are not counted by GPU.
     let mut timed = process.accounts.iter().filter(|account| account.timed_span_ns > 0);
     let (Some(account), None) = (timed.next(), timed.next()) else { return None };
-    let is_known = untimed <= UNTIMED * all && total > 0.0 && doubt <= DOUBT * total;
+    let is_known = untimed <= UNTIMED * all && total > 0.0 && doubt <= MAX_UNCERTAIN_PART * total;
     is_known.then(|| (work(process), process.used_ns(account)))
 }
 
 impl Load {
-    /// Whether launches are to be read again.
+    /// Returns true if launches are to be read again.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.next.is_none_or(|next| now >= next)
     }
 
     /// Takes note of what the job's processes have done so far, while it is alone; `None`: that is not known.
     pub(crate) fn observe(&mut self, now: Instant, seen: Option<HashMap<Key, Done>>) {
-        self.next = Some(now + if seen.is_some() { EVERY } else { SELDOM });
+        self.next = Some(now + if seen.is_some() { READ_INTERVAL } else { IDLE_INTERVAL });
         let Some(seen) = seen else {
             self.before = None;
             return;
         };
         if let Some((then, before)) = &self.before
             && let passed = now.saturating_duration_since(*then)
-            && passed <= MOST
+            && passed <= MAX_GAP
         {
             let (mut work, mut used) = (KernelActivity::default(), 0);
             for (process, (so_far, used_ns)) in &seen {
@@ -92,7 +92,7 @@ impl Load {
                 work = work.and(so_far.since(was));
                 used = used.max(used_ns.saturating_sub(was_used));
             }
-            // What came before the first launch is no part of its work.
+            // What came before the first launch is not a part of its work.
             if self.host > Duration::ZERO || work.kernels > Nanos::ZERO {
                 self.launched = self.launched.and(work);
                 self.host += passed;
@@ -106,7 +106,7 @@ impl Load {
     pub(crate) fn count(&mut self, now: Instant, parts: [f64; 3]) {
         if let Some(then) = self.counted.replace(now)
             && let passed = now.saturating_duration_since(then)
-            && passed <= MOST
+            && passed <= MAX_GAP
             && (self.counting > Duration::ZERO || parts[0] > 0.0)
         {
             for (sum, part) in self.counts.iter_mut().zip(parts) {
@@ -121,31 +121,33 @@ impl Load {
         (self.before, self.counted) = (None, None);
     }
 
-    /// What it does to the GPU, as far as that is known: the last is `None` where DRAM was not measured.
+    /// SM activity, SM occupancy and DRAM activity of the job, as fractions; the last is `None` where DRAM was not
+    /// measured. Returns `None` if they are not known yet.
     pub(crate) fn measured(&self) -> Option<(f64, f64, Option<f64>)> {
-        if self.counting >= LEAST {
+        if self.counting >= MIN_KNOWN {
             let [smact, smocc, drama] = self.counts.map(|sum| sum / self.counting.as_secs_f64());
             return Some((smact, smocc, Some(drama)));
         }
         // Emulated GPUs take modelled time, of which more or less may pass than of the host's.
         let window = self.host.max(self.gpu);
         let filling = self.launched.filling(Nanos(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX)))?;
-        (window >= LEAST).then_some((filling.active, filling.resident, None))
+        (window >= MIN_KNOWN).then_some((filling.active, filling.resident, None))
     }
 
-    /// What was reported last.
+    /// Activity that was reported last.
     pub(crate) fn reported(&self) -> Option<Activity> {
         self.reported
     }
 
-    /// What is news of it. Where DRAM was not measured it is taken to be used as much by SM activity as `assumed`.
+    /// Activity, if it is news. Where DRAM was not measured it is taken to be used as much by SM activity as
+    /// `assumed`.
     pub(crate) fn news(&mut self, assumed: Activity) -> Option<Activity> {
         let (smact, smocc, drama) = self.measured()?;
         let usual = assumed.drama.fraction() / assumed.smact.fraction().max(0.001);
         let part = |value: f64| Permille::from_fraction(value.clamp(0.0, 1.0));
         let found =
             Activity { smact: part(smact), smocc: part(smocc), drama: part(drama.unwrap_or(smact * usual)) };
-        let moved = |a: Permille, b: Permille| a.0.abs_diff(b.0) >= NEWS;
+        let moved = |a: Permille, b: Permille| a.0.abs_diff(b.0) >= MIN_CHANGE;
         let is_news = self.reported.is_none_or(|before| {
             moved(before.smact, found.smact)
                 || moved(before.smocc, found.smocc)
@@ -204,7 +206,7 @@ mod tests {
         assert_eq!(job.load.reported.unwrap().drama, Permille(125), "half of it, as is assumed of others");
         let more = job.run(60, 750, 900);
         assert!(
-            more.windows(2).all(|two| two[1] - two[0] >= NEWS) && *more.last().unwrap() > 450,
+            more.windows(2).all(|two| two[1] - two[0] >= MIN_CHANGE) && *more.last().unwrap() > 450,
             "{more:?}"
         );
     }

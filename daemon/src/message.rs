@@ -12,7 +12,7 @@ use super::peer::Peer;
 use super::suspend::Answer;
 use super::watch::Attempt;
 
-/// Which jobs a list has.
+/// Selection of the jobs of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listing {
     /// Those of all users, for an administrator.

@@ -1,4 +1,4 @@
-//! What `/metrics` shows: OpenMetrics text, by radrm's own names, and on request by those of DCGM's exporter and of
+//! Text of `/metrics`: OpenMetrics, by radrm's own names, and on request by those of DCGM's exporter and of
 //! OpenTelemetry where these mean the same.
 
 use std::fmt;
@@ -19,9 +19,9 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Names {
-    /// Those of NVIDIA's dcgm-exporter: `DCGM_FI_DEV_FB_USED`.
+    /// Names of NVIDIA's dcgm-exporter: `DCGM_FI_DEV_FB_USED`.
     Dcgm,
-    /// Those of OpenTelemetry's conventions for hardware, as Prometheus writes them: `hw_gpu_memory_usage_bytes`.
+    /// Names of OpenTelemetry's conventions for hardware, as Prometheus writes them: `hw_gpu_memory_usage_bytes`.
     OpenTelemetry,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Spans {
     pub(crate) count: u64,
 }
 
-/// What a job holds on a GPU.
+/// Memory that a job holds on a GPU, bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobMemory {
     pub(crate) gpu: Option<u32>,
@@ -55,12 +55,12 @@ pub(crate) struct Figures {
     pub(crate) waiting: Spans,
     pub(crate) execution: Spans,
     pub(crate) gpus: Vec<GpuRow>,
-    /// Whether figures of single jobs are for root, system accounts and the daemon's own user only.
+    /// True if figures of single jobs are for root, system accounts and the daemon's own user only.
     pub(crate) is_private: bool,
     /// `None` where the configuration withholds it.
     pub(crate) job_memory: Option<Vec<JobMemory>>,
     pub(crate) host: String,
-    /// What is emulated in place of GPUs, if it is.
+    /// Description of the emulated GPUs, if there are any.
     pub(crate) emulated: Option<String>,
     pub(crate) names: Vec<Names>,
 }

@@ -1,10 +1,10 @@
 //! A user's control daemon of the Multi-Process Service, for jobs that were submitted with `--mps`.
 //!
-//! What a job starts ends with the job: with its control group, or by its supervisor. A control daemon that others use too
-//! must not. So a helper beside the jobs holds it: a `radrm-run --mps` whose program waits for the end of a pipe. It starts
-//! the control daemon if there is none, and ends it if no other launcher uses it, by the rules of every `radrm-run`. The
-//! pipe ends with the radrmd that holds it; the jobs hold the control daemon themselves meanwhile, and the next radrmd starts
-//! a helper for those that it adopts.
+//! Everything that a job starts ends with the job: with its control group, or by its supervisor. A control daemon
+//! that others use too must not. So a helper beside the jobs holds it: a `radrm-run --mps` whose program waits for
+//! the end of a pipe. It starts the control daemon if there is none, and ends it if no other launcher uses it, by
+//! the rules of every `radrm-run`. The pipe ends with the radrmd that holds it; the jobs hold the control daemon
+//! themselves meanwhile, and the next radrmd starts a helper for those that it adopts.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -28,11 +28,11 @@ use crate::supervisor::{self, User, become_user, strings};
 /// The word on the command line that makes `radrmd` such a helper.
 pub(crate) const WORD: &str = "--serve-mps";
 
-/// What the helper's program does: it says that MPS is there, and waits.
+/// Program of the helper: it reports that MPS is there, and waits.
 const PROGRAM: [&str; 3] = ["/bin/sh", "-c", "printf +; exec cat > /dev/null"];
 
 /// A control daemon takes less to start. A job whose helper does not answer finds out by itself what is wrong.
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Between two looks at the helper.
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -47,7 +47,7 @@ const NOT_FOR_HELPER: [&str; 6] = [
     "RADRM_LOADER",
 ];
 
-/// What a helper runs, from what a job of the user gets.
+/// Parameters of a helper, from what a job of the user gets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Order {
     launcher: String,
@@ -83,7 +83,7 @@ impl Order {
     }
 }
 
-/// How a job's supervisor knows that MPS is there.
+/// Sign by which a job's supervisor knows that MPS is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ready {
     /// A file that has a byte then.
@@ -103,7 +103,7 @@ impl Ready {
     pub(crate) fn wait(&self, file: &File) {
         let begun = Instant::now();
         let is_there = || file.metadata().is_ok_and(|found| found.len() > 0);
-        while !is_there() && self.helper.lives() && begun.elapsed() < PATIENCE {
+        while !is_there() && self.helper.lives() && begun.elapsed() < START_TIMEOUT {
             thread::sleep(INTERVAL);
         }
     }
@@ -136,7 +136,7 @@ impl Running {
         Ok(Self { child, ready: Ready { path: path.to_owned(), helper }, _end })
     }
 
-    /// What its jobs wait for; `None`: it is over.
+    /// Sign that its jobs wait for; `None`: the helper is over.
     pub(crate) fn ready(&mut self) -> Option<Ready> {
         matches!(self.child.try_wait(), Ok(None)).then(|| self.ready.clone())
     }

@@ -39,7 +39,7 @@ impl Numbers {
             let number = name.to_str().and_then(|name| name.parse().ok());
             highest = highest.max(number.unwrap_or(0));
         }
-        // A block that was reserved and not used up is no sign of a loss.
+        // A block that was reserved and not used up is not a sign of a loss.
         let is_behind = highest > given || reserved > given.saturating_add(BLOCK);
         let floor = is_behind.then_some(reserved.max(highest));
         Ok((Self { file, reserved }, floor))

@@ -1,4 +1,4 @@
-//! What a profile shows of an attempt's end.
+//! Findings of a profile on an attempt's end.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The parts that the scheduler needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Measured {
-    /// What it needed of a GPU's memory.
+    /// GPU memory that it needed.
     pub(crate) footprint: Footprint,
     /// The peak on each GPU.
     pub(crate) peaks: Vec<GpuPeak>,
@@ -48,7 +48,7 @@ pub(crate) fn of_profile(path: &Path) -> Option<Measured> {
     Some(Measured { footprint: footprint(&summary), peaks: gpu_peaks(&profile), unseen, record })
 }
 
-/// What frameworks write when GPU memory runs out.
+/// Messages that frameworks write when GPU memory runs out.
 const WORDS: [&str; 5] = [
     "CUDA out of memory",
     "CUDA_ERROR_OUT_OF_MEMORY",
@@ -57,7 +57,7 @@ const WORDS: [&str; 5] = [
     "RESOURCE_EXHAUSTED: Out of memory",
 ];
 
-/// Whether a program's output shows an out-of-memory.
+/// Returns true if a program's output shows an out-of-memory.
 pub(crate) fn log_shows_oom(text: &str) -> bool {
     WORDS.iter().any(|words| text.contains(words))
 }

@@ -1,4 +1,4 @@
-//! How fast a job is beside others: what it launches in a second, against what it did alone.
+//! Speed of a job beside others: what it launches in a second, against what it did alone.
 //!
 //! Programs have phases, so neither figure is one second's: both are medians of several polls. What a job did
 //! alone is known once it has been alone on its GPUs for a while; until then nothing is said of it.
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use radrm_scheduler_core::Permille;
 
 /// A shorter time between two polls shows little.
-const LEAST: Duration = Duration::from_millis(900);
+const MIN_INTERVAL: Duration = Duration::from_millis(900);
 /// Polls before anything is reported.
-const FEW: usize = 5;
+const MIN_POLLS: usize = 5;
 /// Polls that count, the latest.
-const MANY: usize = 31;
+const MAX_POLLS: usize = 31;
 /// A change that is smaller is not worth telling.
-const NEWS: u32 = 50;
+const MIN_CHANGE: u32 = 50;
 
 /// The company that a job has on its GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) enum Company {
     HeldBack,
 }
 
-/// What was seen of one job.
+/// Observed launch rates of one job.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     last: Option<(Instant, u64, Company)>,
@@ -53,11 +53,11 @@ impl Pace {
         self.beside.clear();
     }
 
-    /// Whether its rate in this company is not known yet.
+    /// Returns true if its rate in this company is not known yet.
     pub(crate) fn lacks(&self, company: Company) -> bool {
         match company {
-            Company::Alone => self.alone.len() < MANY,
-            Company::Others => self.beside.len() < FEW,
+            Company::Alone => self.alone.len() < MAX_POLLS,
+            Company::Others => self.beside.len() < MIN_POLLS,
             Company::HeldBack => false,
         }
     }
@@ -70,15 +70,15 @@ impl Pace {
             return None;
         };
         let passed = now.saturating_duration_since(then);
-        if company == was && passed < LEAST {
+        if company == was && passed < MIN_INTERVAL {
             return None;
         }
         self.last = Some((now, launches, company));
         if company != was {
             self.beside.clear();
         } else if let Some(rates) = match company {
-            Company::Alone => Some((&mut self.alone, MANY)),
-            Company::Others => Some((&mut self.beside, FEW)),
+            Company::Alone => Some((&mut self.alone, MAX_POLLS)),
+            Company::Others => Some((&mut self.beside, MIN_POLLS)),
             Company::HeldBack => None,
         } {
             let (rates, most) = rates;
@@ -98,7 +98,7 @@ impl Pace {
         };
         let news = match self.reported {
             None => speed != Permille::WHOLE,
-            Some(before) => before.0.abs_diff(speed.0) >= NEWS,
+            Some(before) => before.0.abs_diff(speed.0) >= MIN_CHANGE,
         };
         news.then(|| *self.reported.insert(speed))
     }
@@ -108,7 +108,7 @@ impl Pace {
 fn median(rates: &VecDeque<f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = rates.iter().copied().collect();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().filter(|_| sorted.len() >= FEW)
+    sorted.get(sorted.len() / 2).copied().filter(|_| sorted.len() >= MIN_POLLS)
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl Credentials {
         Ok(Self { uid: found.uid, gid: found.gid })
     }
 
-    /// Whether this is root or the daemon's own user, who are administrators without a look at accounts.
+    /// Returns true for root and the daemon's own user, who are administrators without a look at accounts.
     pub(crate) fn is_root_or_own(self) -> bool {
         self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
     }
@@ -68,7 +68,7 @@ impl Peer {
         Self { uid: 0, gid: 0, name: String::new(), admin: true }
     }
 
-    /// Whether this user's jobs are its business.
+    /// Returns true if the peer is this user or an admin, so that this user's jobs are its business.
     pub(crate) fn may(&self, uid: u32) -> bool {
         self.admin || self.uid == uid
     }

@@ -108,7 +108,7 @@ impl Socket {
             return;
         }
         let is_socket = fs::symlink_metadata(&self.path).map(|meta| meta.file_type().is_socket());
-        // What is there and is no socket is not ours to remove.
+        // What is there and is not a socket is not ours to remove.
         if is_socket.unwrap_or(true)
             && let Ok(listener) = bind_socket(&self.path)
         {
@@ -119,7 +119,7 @@ impl Socket {
     }
 }
 
-/// What the threads of clients share.
+/// State that the threads of clients share.
 #[derive(Clone)]
 struct Shared {
     connections: Arc<Room>,
@@ -209,7 +209,7 @@ impl Shared {
                     let response = match error.kind() {
                         io::ErrorKind::TimedOut => return Err(error),
                         io::ErrorKind::QuotaExceeded => Response::Later(why),
-                        _ => Response::Refused(format!("this is no request: {why}")),
+                        _ => Response::Refused(format!("this is not a request: {why}")),
                     };
                     return respond(stream, response);
                 }

@@ -20,7 +20,7 @@ use super::outcome::RunRecord;
 
 /// Room for all records.
 const SIZE: usize = 16 << 10;
-/// Where each record begins.
+/// Offset of each record, bytes.
 const SUPERVISOR_AT: u64 = 0;
 const PROGRAM_AT: u64 = 256;
 const STOP_AT: u64 = 448;
@@ -30,7 +30,7 @@ const RUN_AT: u64 = SIZE as u64;
 /// Longest record of a run, bytes.
 const MAX_RUN: u64 = 256 << 10;
 
-/// How an attempt ended.
+/// End of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct End {
     /// Exit code, if it exited.
@@ -46,7 +46,7 @@ pub(crate) struct End {
     pub(crate) oom_request: Option<u64>,
     /// That is concluded from its output; no shim was in it.
     pub(crate) from_log: bool,
-    /// What refused the request was a limit of its user or group: which, as a sentence's end.
+    /// Limit of its user or group that refused the request, as a sentence's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) limited: Option<String>,
     /// It requested memory of a GPU that is not its own: which, as a sentence.
@@ -63,18 +63,18 @@ pub(crate) struct End {
     pub(crate) lost: bool,
     /// Highest device memory on one GPU, contexts included, bytes.
     pub(crate) peak: Option<u64>,
-    /// What calls asked for on each GPU.
+    /// Peaks of what calls asked for on each GPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) peaks: Vec<GpuPeak>,
-    /// When, ms since 1970.
+    /// Time of the end, ms since 1970.
     pub(crate) at_ms: u64,
-    /// What its profile shows, for the dataset. Written behind the rest, where there is room on the disk.
+    /// Record of its profile, for the dataset. Written behind the rest, where there is room on the disk.
     #[serde(skip)]
     pub(crate) record: Option<Box<RunRecord>>,
 }
 
 impl End {
-    /// What the scheduler gets.
+    /// Outcome for the scheduler.
     pub(crate) fn outcome(&self) -> Outcome {
         if self.lost {
             return Outcome::Lost;
@@ -107,7 +107,7 @@ impl End {
 pub(crate) struct Status {
     pub(crate) supervisor: Option<ProcessIdentity>,
     pub(crate) program: Option<ProcessIdentity>,
-    /// When the program began, ms since 1970; 0 without a program.
+    /// Start time of the program, ms since 1970; 0 without a program.
     pub(crate) began_ms: u64,
     pub(crate) end: Option<End>,
 }
@@ -154,7 +154,7 @@ pub(crate) fn put_stop(path: &Path, signal: i32) -> io::Result<()> {
     put(&File::options().write(true).open(path)?, STOP_AT, &signal)
 }
 
-/// Whether the daemon has asked the job to stop.
+/// Returns true if the daemon has asked the job to stop.
 pub(crate) fn is_stopping(file: &File) -> bool {
     let mut word = [0; 1];
     matches!(file.read_at(&mut word, STOP_AT), Ok(1)) && word != [0]
@@ -175,12 +175,12 @@ pub(crate) fn put_end(file: &File, end: &End) -> io::Result<()> {
     }
 }
 
-/// What is found of an attempt.
+/// State in which an attempt is found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Report {
     /// A supervisor lives, or is just being started.
     pub(crate) kept: bool,
-    /// What is written so far.
+    /// Records that are written so far.
     pub(crate) status: Status,
 }
 
@@ -198,7 +198,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Report>> {
     Ok(Some(Report { kept, status: records(&file)? }))
 }
 
-/// What can be understood of the file.
+/// Reads the records of the file that can be understood.
 fn records(file: &File) -> io::Result<Status> {
     let mut bytes = [0; SIZE];
     let mut have = 0;

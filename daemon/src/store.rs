@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use super::{error::DaemonError, suspend::Suspension};
 pub(crate) use spec::put as put_spec;
 
-/// Where a job stands, as far as the disk knows.
+/// Stage of a job, as far as the disk knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     /// In the queue.
@@ -65,7 +65,7 @@ pub(crate) struct Entry {
     pub(crate) floor: u64,
     /// UUIDs of the devices of this attempt.
     pub(crate) devices: Vec<String>,
-    /// What was emulated in place of these, if it was.
+    /// Description of the emulated GPUs that stand for these, if they do.
     pub(crate) emulated: Option<String>,
     pub(crate) reserved: Option<u64>,
     pub(crate) limit: Option<u64>,
@@ -80,17 +80,17 @@ pub(crate) struct Entry {
     pub(crate) peak: Option<u64>,
     /// Requests for GPU memory that its last attempt was refused.
     pub(crate) refused: u64,
-    /// What it was seen to do to a GPU when it was alone there.
+    /// Activity that it caused on a GPU when it was alone there.
     pub(crate) activity: Option<Activity>,
     /// The boot in which the attempt was started.
     pub(crate) boot: String,
     pub(crate) verdict: Option<Verdict>,
     pub(crate) why: String,
-    /// Where it stands between running and suspended.
+    /// State between running and suspended.
     pub(crate) suspension: Suspension,
     /// It was asked to stop, and this is to become of it.
     pub(crate) leaving: Option<Leaving>,
-    /// What it was resolved to need.
+    /// Resolved needs of the job.
     pub(crate) needs: Option<Needs>,
 }
 
@@ -105,7 +105,7 @@ const VERSION: i64 = 1;
 
 const TABLES: &str = include_str!("store/tables.sql");
 
-/// What is added to a GPU's figures.
+/// Addition to a GPU's figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Watched {
     pub(crate) samples: u64,
@@ -185,7 +185,7 @@ impl Store {
         Ok(latest.map(i64::unsigned_abs))
     }
 
-    /// What is wanted of the newest jobs that are over, one by one: all of them may be large.
+    /// Results of `of` for the newest jobs that are over, one by one: all of them may be large.
     pub(crate) fn ended<T>(&self, uid: Option<u32>, most: u32, of: impl Fn(Entry) -> T) -> Result<Vec<T>> {
         let end = "WHERE stage = 'ended' AND (?1 IS NULL OR uid = ?1) ORDER BY id DESC LIMIT ?2";
         self.select_of(end, params![uid.map(i64::from), most], of)
@@ -360,7 +360,7 @@ fn entry(row: &Row<'_>) -> Result<Entry> {
     })
 }
 
-/// What cannot be understood is not there.
+/// Value of a JSON text; `None` if it cannot be understood.
 fn from_json<T: serde::de::DeserializeOwned>(text: Option<String>) -> Option<T> {
     text.and_then(|text| serde_json::from_str(&text).ok())
 }
@@ -369,7 +369,7 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// What a job takes on disk, bytes.
+/// Disk use of a job's specification and environment, bytes.
 pub(crate) fn bytes(spec: &Spec, environment: &[String]) -> u64 {
     (json(spec).len() + json(&environment).len()) as u64
 }

@@ -43,10 +43,10 @@ pub(crate) const WORD: &str = "--keep-one-job";
 /// Between two looks at what is left of a job.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// What processes that a job left behind get between SIGTERM and SIGKILL.
+/// Time between SIGTERM and SIGKILL for processes that a job left behind.
 const LEFT_BEHIND: Duration = Duration::from_secs(2);
 
-/// Whose job it is.
+/// Owner of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -54,14 +54,14 @@ pub(crate) struct User {
     pub(crate) gid: u32,
 }
 
-/// What is to be started.
+/// Parameters of a job's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     /// The launcher with all its arguments.
     pub(crate) argv: Vec<String>,
     /// Its whole environment.
     pub(crate) environment: Vec<String>,
-    /// Where.
+    /// Working directory.
     #[serde(with = "words::path")]
     pub(crate) cwd: PathBuf,
     /// As whom; `None`: as the daemon.
@@ -76,17 +76,17 @@ pub(crate) struct Order {
     pub(crate) error: Option<PathBuf>,
     /// The profile that the launcher writes.
     pub(crate) profile: PathBuf,
-    /// What runs before, as the daemon's user.
+    /// Prolog, which runs before, as the daemon's user.
     pub(crate) prolog: Option<Call>,
     /// The control group that the launcher is started in.
     pub(crate) group: Option<Group>,
-    /// Where it waits for the other jobs of its group.
+    /// Barrier at which it waits for the other jobs of its group.
     pub(crate) barrier: Option<Barrier>,
     /// It runs under MPS, and waits until that is there.
     pub(crate) mps: Option<Ready>,
     /// The limit on host memory there, bytes.
     pub(crate) host_memory: Option<u64>,
-    /// What the driver lets the group have of GPUs, if it can.
+    /// Limits on GPU memory that the driver keeps for the group, if it can.
     pub(crate) fence: Option<Fence>,
     /// Minor numbers of the device files of other GPUs, which the group cannot open.
     pub(crate) hidden: Vec<u32>,
@@ -168,7 +168,7 @@ pub fn keep() -> process::ExitCode {
     }
 }
 
-/// Why nothing of a job began.
+/// Reason that nothing of a job began.
 struct Failed {
     why: DaemonError,
     /// It is the node's fault: the job is tried again.
@@ -452,7 +452,7 @@ fn end_descendants() {
     }
 }
 
-/// Where the launcher made the job's segment: it left it to what lived on.
+/// Directories in which the launcher may have made the job's segment: it left it to what lived on.
 fn segments(order: &Order) -> Vec<PathBuf> {
     let runtime = order.environment.iter().find_map(|line| line.strip_prefix("XDG_RUNTIME_DIR="));
     let runtime = runtime.and_then(words::decode).map(PathBuf::from);
@@ -461,12 +461,12 @@ fn segments(order: &Order) -> Vec<PathBuf> {
 
 /// The end of what the job wrote, from `from` on.
 fn tail(file: &File, from: u64) -> String {
-    const MOST: u64 = 64 << 10;
+    const MAX_TAIL: u64 = 64 << 10;
     let mut bytes = Vec::new();
     let mut file = file;
     let length = file.metadata().map(|found| found.len()).unwrap_or(0);
-    if file.seek(SeekFrom::Start(from.max(length.saturating_sub(MOST)))).is_ok() {
-        let _ = file.take(MOST).read_to_end(&mut bytes);
+    if file.seek(SeekFrom::Start(from.max(length.saturating_sub(MAX_TAIL)))).is_ok() {
+        let _ = file.take(MAX_TAIL).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -92,7 +92,7 @@ pub(crate) fn begin(file: &Path, boot: &str, newest: Option<u64>) {
     }
 }
 
-/// What the file of a clock says, if it is of this boot.
+/// Clock that the text of its file states, if it is of this boot.
 fn of_boot(text: &str, boot: &str) -> Option<Clock> {
     let (of, ahead) = text.strip_suffix('\n')?.split_once(' ')?;
     (of == boot).then_some(Clock { ahead: ahead.parse().ok()? })

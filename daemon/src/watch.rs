@@ -18,10 +18,10 @@ use super::message::Message;
 /// A job and its attempt.
 pub(crate) type Attempt = (u64, u32);
 
-/// Where there are no descriptors, it is tried again after this.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Time after which it is tried again where there are no descriptors.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How a process is watched.
+/// Way in which a process is watched.
 #[derive(Clone, Debug)]
 enum Watched {
     /// By a descriptor, which the thread shares while it sleeps.
@@ -32,7 +32,7 @@ enum Watched {
 }
 
 impl Watched {
-    /// Only a number that is no process's, or another's, means that the process is gone.
+    /// Only a number that is not a process's, or another's, means that the process is gone.
     fn begin(who: ProcessIdentity) -> Self {
         match radrm_os::pidfd::open(who.pid) {
             // Checked after the descriptor was made: it cannot be a later process's.
@@ -105,7 +105,7 @@ impl Watch {
             polled.extend(fds.iter().map(|(_, fd)| PollFd::new(&**fd, PollFlags::IN)));
             let most = match (ended.is_empty(), later) {
                 (false, _) => Some(Duration::ZERO),
-                (true, true) => Some(AGAIN),
+                (true, true) => Some(RETRY_INTERVAL),
                 (true, false) => None,
             };
             let most = most.and_then(|most| most.try_into().ok());

@@ -141,7 +141,7 @@ fn interference() -> Result<(), Error> {
     Ok(())
 }
 
-/// How often stated bounds hold, by data set: all on families, designs or sites that were left out.
+/// Prints how often stated bounds hold, by data set: all on families, designs or sites that were left out.
 fn coverage() -> Result<(), Error> {
     println!("How often bounds hold");
     let row = |name: &str, level: f64, held: f64, cases: usize| {
@@ -201,7 +201,7 @@ fn coverage() -> Result<(), Error> {
     Ok(())
 }
 
-/// What training and a prediction cost.
+/// Prints the cost of training and of a prediction.
 fn cost() -> Result<(), Error> {
     let mut table = Table::new((0..15).map(|at| at.to_string()));
     let mut target = Vec::new();

@@ -27,7 +27,7 @@ pub struct Rate {
     pub high: f64,
 }
 
-/// How far `ln(measured / estimated)` is off at most, by what the estimate rests on: for 95 % of the cases.
+/// Largest error `|ln(measured / estimated)|` in 95 % of the cases, by what the estimate rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Margins {
     /// The ratio of the bandwidths.

@@ -137,7 +137,7 @@ impl Adaptive {
     pub const PRIOR: f64 = 10.0;
     /// Local scores after which they weigh half of that.
     const HALVED: f64 = 2.0;
-    /// How much a miss moves the level.
+    /// Step by which a miss moves the level.
     const STEP: f64 = 0.02;
     /// Local scores that are kept.
     const KEPT: usize = 500;

@@ -7,7 +7,7 @@ use csv::{ReaderBuilder, StringRecord};
 use crate::interference::{KacePair, read_pairs};
 use crate::memory::{Network, Program, Run, Shape, Tensors};
 
-/// What a text has.
+/// Measurements in a text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
     /// Programs with runs at several batch sizes; bytes.
@@ -18,7 +18,7 @@ pub enum Data {
     Pairs(Vec<KacePair>),
 }
 
-/// Why a text has no measurements.
+/// Reason that a text has no measurements.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// Not CSV.
@@ -34,7 +34,7 @@ pub enum DataError {
         line: u64,
         /// The column's name.
         column: &'static str,
-        /// What stands there.
+        /// Text that stands there.
         value: String,
     },
     /// No row can be used.

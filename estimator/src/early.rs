@@ -1,15 +1,15 @@
 //! A bound on a run's peak from its own first steps.
 //!
-//! What a caching allocator has reserved after the third optimizer step is nearly its final figure, if all that follows has
-//! the shapes of what was seen. Measured on 194 dry runs: of 62 runs with fixed shapes and no validation 4.8 % end above
-//! [`FIXED`] times that figure; until a validation begins it is 2.3 % of 133. Nothing of a run's first steps shows a
-//! validation with a larger batch (up to 2.8 times) or longer sequences (up to 4.5 times). In these cases the bound stays
-//! what it was.
+//! The memory that a caching allocator has reserved after the third optimizer step is nearly its final figure, if all
+//! that follows has the shapes of what was seen. Measured on 194 dry runs: of 62 runs with fixed shapes and no
+//! validation 4.8 % end above [`FIXED`] times that figure; until a validation begins it is 2.3 % of 133. Nothing of a
+//! run's first steps shows a validation with a larger batch (up to 2.8 times) or longer sequences (up to 4.5 times). In
+//! these cases the bound stays what it was.
 //!
-//! What follows the first steps is shown by an earlier run of the program, at any batch size: one that stayed within
-//! [`FIXED`] of its early figure has neither changing shapes nor a later phase that takes more. Of 59 runs whose program had
-//! such a run at another batch size 1.7 % end above [`FIXED`] times their own figure. The ratio of a run that did take more
-//! later says too little of the next (12 % above it).
+//! An earlier run of the program, at any batch size, shows what follows the first steps: one that stayed within
+//! [`FIXED`] of its early figure has neither changing shapes nor a later phase that takes more. Of 59 runs whose
+//! program had such a run at another batch size 1.7 % end above [`FIXED`] times their own figure. The ratio of a run
+//! that did take more later says too little of the next (12 % above it).
 
 /// Final reserved memory, as a multiple of that after step [`STEP`]; 95 % of runs with fixed shapes end below it.
 pub const FIXED: f64 = 1.05;
@@ -18,18 +18,18 @@ pub const FIXED: f64 = 1.05;
 /// the second are the first that meet them.
 pub const STEP: u32 = 3;
 
-/// What is known of a run so far. Sizes are bytes.
+/// State of a run so far. Sizes are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Early {
     /// Optimizer steps that it has made.
     pub steps: u32,
     /// The most that its allocators had reserved until now.
     pub reserved: u64,
-    /// Whether all that follows has the shapes of what was seen, with no other phase to come.
+    /// Shapes of all that follows: fixed if they are those of what was seen, with no other phase to come.
     pub shapes: Shapes,
 }
 
-/// What is known of the shapes of a run's tensors.
+/// Knowledge about the shapes of a run's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shapes {
     /// Each step has those of the step before, and no phase with others follows.
@@ -41,7 +41,7 @@ pub enum Shapes {
 /// An earlier run of the same program with the same arguments, batch size included. Sizes are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Equal {
-    /// What was reserved after step [`STEP`].
+    /// Memory reserved after step [`STEP`].
     pub early: u64,
     /// The most that was reserved.
     pub last: u64,
@@ -59,15 +59,16 @@ pub struct Course {
 }
 
 impl Course {
-    /// Whether it took more later than a run of fixed shapes does.
+    /// Returns true if it took more later than a run of fixed shapes does.
     #[must_use]
     pub fn grew(&self) -> bool {
         self.last as f64 > self.early as f64 * FIXED
     }
 }
 
-/// Whether all that follows after so many steps has the shapes of what was seen: `stated` by the user, or as the
-/// program's earlier runs had. One that grew counts against all others, and against the user.
+/// Returns [`Shapes::Fixed`] if all that follows after `steps` steps has the shapes of what was seen.
+/// That is `stated` by the user, or shown by the program's earlier runs. A run that grew counts against all others, and
+/// against the user.
 #[must_use]
 pub fn shapes(steps: u32, stated: bool, earlier: &[Course]) -> Shapes {
     if earlier.iter().any(Course::grew) {
@@ -78,7 +79,7 @@ pub fn shapes(steps: u32, stated: bool, earlier: &[Course]) -> Shapes {
     if stated || shown { Shapes::Fixed } else { Shapes::Open }
 }
 
-/// What a bound comes from.
+/// Basis of a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
     /// The bound of before.
@@ -96,7 +97,7 @@ pub enum Basis {
 pub struct Bound {
     /// The bound.
     pub bytes: u64,
-    /// What it comes from.
+    /// Basis of the bound.
     pub basis: Basis,
 }
 

@@ -1,6 +1,6 @@
-//! Why training or reading a model fails.
+//! Errors of training or reading a learned model.
 
-/// What is wrong with training data or with a model file; each message is one sentence.
+/// Error in training data or in a model file; each message is one sentence.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A row has another number of values than there are columns.
@@ -14,27 +14,27 @@ pub enum Error {
     /// As many targets or groups as rows are needed.
     #[error("{found} {what} for {expected} rows")]
     Length {
-        /// What there are too few or too many of.
+        /// Name of the items that are too few or too many.
         what: &'static str,
         /// Rows.
         expected: usize,
-        /// Those that were given.
+        /// Number that was given.
         found: usize,
     },
     /// Too few rows to learn from.
     #[error("{found} {what} are too few: at least {needed} are needed")]
     TooFew {
-        /// What there are too few of.
+        /// Kind of rows of which there are too few.
         what: &'static str,
         /// The least that are enough.
         needed: usize,
-        /// Those that were given.
+        /// Number that was given.
         found: usize,
     },
     /// A value that arithmetic cannot go on with.
     #[error("{what} of row {row} is not a finite number")]
     NotFinite {
-        /// Which value.
+        /// Name of the value.
         what: String,
         /// The row, counted from 0.
         row: usize,
@@ -42,7 +42,7 @@ pub enum Error {
     /// A setting outside of its range.
     #[error("{0}")]
     Setting(&'static str),
-    /// The text is no model file at all.
+    /// The text is not a model file at all.
     #[error("the text is not a model file: {0}")]
     Json(String),
     /// A version that this program cannot read.

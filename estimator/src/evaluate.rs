@@ -29,7 +29,7 @@ pub fn group_folds<G: Ord>(groups: &[G], folds: usize) -> Vec<usize> {
 /// One estimate beside what was measured, in any unit, both above 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// What was measured.
+    /// Measured figure.
     pub measured: f64,
     /// The estimate.
     pub estimate: f64,
@@ -37,7 +37,7 @@ pub struct Outcome {
     pub bound: f64,
 }
 
-/// How good estimates of needs are, in the order in which they are published: too low is what hurts other jobs.
+/// Accuracy of estimates of needs, in the order in which they are published: too low is what hurts other jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
     /// Estimates compared.

@@ -38,7 +38,7 @@ impl Table {
         self.values.len() / self.names.len().max(1)
     }
 
-    /// Whether there is no row.
+    /// Returns true if there is no row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()

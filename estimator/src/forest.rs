@@ -5,7 +5,7 @@
 
 use radrm_base::random::Rng;
 
-/// How trees are grown.
+/// Hyperparameters of the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Number of trees.

@@ -39,39 +39,39 @@ pub(crate) fn versioned<T: DeserializeOwned>(text: &str, known: u64) -> Result<T
 #[serde(deny_unknown_fields)]
 pub struct Model {
     version: u64,
-    /// What is estimated, with its unit.
+    /// Estimated quantity, with its unit.
     target: String,
     /// Names of the columns, in the order of a row.
     features: Vec<String>,
     /// The column that is corrected; without one the trees give the logarithm of the estimate.
     physical: Option<usize>,
-    /// Where the rows come from.
+    /// Origin of the rows.
     origin: String,
     /// Groups (families of programs) in the rows.
     groups: usize,
-    /// How it did on groups that it had not seen; `rows` there is the number of rows it was made from.
+    /// Accuracy on groups that it had not seen; `rows` there is the number of rows it was made from.
     scores: Scores,
-    /// How often the bound holds, 0 to 1.
+    /// Coverage of the bound, 0 to 1.
     level: f64,
     /// Logarithm of bound / estimate.
     margin: f64,
     trees: Ensemble,
 }
 
-/// What a model is made of, beside its rows.
+/// Parameters of a training, beside the rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe<'a> {
-    /// What is estimated, with its unit.
+    /// Estimated quantity, with its unit.
     pub target: &'a str,
-    /// Where the rows come from.
+    /// Origin of the rows.
     pub origin: &'a str,
     /// The name of the column that is corrected.
     pub physical: Option<&'a str>,
-    /// How often the bound shall hold, 0 to 1.
+    /// Coverage that the bound shall have, 0 to 1.
     pub level: f64,
     /// Parts of the groups that are held out in turn.
     pub folds: usize,
-    /// How trees are grown.
+    /// Hyperparameters of the trees.
     pub settings: Settings,
 }
 
@@ -183,19 +183,19 @@ impl Model {
         &self.features
     }
 
-    /// How the model did on groups that it had not seen.
+    /// Accuracy on groups that the training had not seen.
     #[must_use]
     pub fn scores(&self) -> &Scores {
         &self.scores
     }
 
-    /// How often the bound holds, 0 to 1.
+    /// Coverage of the bound, 0 to 1.
     #[must_use]
     pub fn level(&self) -> f64 {
         self.level
     }
 
-    /// What is estimated, with its unit.
+    /// Estimated quantity, with its unit.
     #[must_use]
     pub fn target(&self) -> &str {
         &self.target
@@ -219,7 +219,7 @@ impl Model {
         Ok(model)
     }
 
-    /// What contradicts itself in a model that was read.
+    /// Checks that a learned model that was read does not contradict itself.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let malformed = |why: String| Err(Error::Malformed(why));
         if self.version != VERSION {

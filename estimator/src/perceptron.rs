@@ -14,7 +14,7 @@ const BATCH: usize = 128;
 const RATE: f32 = 0.001;
 /// Adam's memory of gradients, and of their squares.
 const BETAS: (f32, f32) = (0.9, 0.999);
-/// How fast a normalization's mean and variance follow those of the batches.
+/// Rate at which a normalization's mean and variance follow those of the batches.
 const MOMENTUM: f32 = 0.1;
 const EPSILON: f32 = 1e-5;
 
@@ -48,7 +48,7 @@ struct Layer {
     last: Batch,
 }
 
-/// What a layer keeps of the batch that it saw last.
+/// Values that a layer keeps of the batch that it saw last.
 #[derive(Clone, Debug, Default)]
 struct Batch {
     inputs: Vec<f32>,
@@ -99,7 +99,7 @@ impl Layer {
         !self.running.is_empty()
     }
 
-    /// Where biases begin.
+    /// Index of the first bias.
     fn biases(&self) -> usize {
         self.inputs * self.outputs
     }
@@ -123,7 +123,7 @@ impl Layer {
         outputs
     }
 
-    /// What a batch becomes while the ensemble learns.
+    /// Forward pass of a batch while the ensemble learns.
     fn learn(&mut self, inputs: Vec<f32>, rows: usize) -> Vec<f32> {
         let mut outputs = self.linear(&inputs, rows);
         self.last.inputs = inputs;
@@ -153,7 +153,7 @@ impl Layer {
         outputs
     }
 
-    /// What a row becomes when the ensemble has learned.
+    /// Forward pass of a row when the ensemble has learned.
     fn apply(&self, row: &[f32]) -> Vec<f32> {
         let mut outputs = self.linear(row, 1);
         for (unit, (mean, variance)) in self.running.iter().enumerate() {

@@ -31,7 +31,7 @@ fn bounds_of_unseen_families_hold_and_are_close() {
     assert!(scores[&(0, 1)].over < 0.25, "own history alone: {}", scores[&(0, 1)]);
 }
 
-/// What `radrm train` writes for the file that ships.
+/// Origin that `radrm train` writes into the file that ships.
 const ORIGIN: &str =
     "TIMM models, GPUMemNet datasets (github.com/itu-rad/GPUMemNet), CC BY 4.0, A100 40 GB, 2024";
 

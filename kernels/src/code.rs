@@ -12,10 +12,10 @@ use crate::nvrtc::Nvrtc;
 
 /// The kernels.
 pub const SOURCE: &str = include_str!("../cuda/kernels.cu");
-/// What was made of them.
+/// The kernels, compiled to PTX.
 pub const PTX: &str = include_str!("../ptx/kernels.ptx");
 
-/// Where a GPU's kernels come from.
+/// Origin of a GPU's kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Compiled for this GPU: version of NVRTC, and what for (`sm_90`, or `compute_90` where NVRTC made no
@@ -40,7 +40,7 @@ pub struct Gpu {
     pub context: Arc<CudaContext>,
     /// A stream of its own.
     pub stream: Arc<CudaStream>,
-    /// Where the kernels come from.
+    /// Origin of the kernels.
     pub origin: Origin,
     module: Arc<CudaModule>,
 }

@@ -1,4 +1,5 @@
-//! What a program did on the GPU, as it knows itself: the truth beside which observers are held.
+//! Record of a program's work on the GPU, as the program itself knows it.
+//! It is the truth beside which observers are held.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ pub struct Launches {
     pub threads: u64,
 }
 
-/// Whether results were what they should be.
+/// Outcome of checking a program's results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Checked {
@@ -59,7 +60,7 @@ pub struct Known {
     pub issue_seconds: Option<f64>,
     /// Start and end of the launches on CLOCK_MONOTONIC, in nanoseconds, the wait for their end included.
     pub span_ns: Option<[u64; 2]>,
-    /// Whether the results are right.
+    /// Outcome of checking the results.
     pub checked: Checked,
 }
 
@@ -87,7 +88,7 @@ impl Known {
     }
 }
 
-/// Whether device memory reads back as zeros whatever was written: an emulated GPU.
+/// Returns true if device memory reads back as zeros whatever was written: an emulated GPU.
 pub fn is_hollow(values: &[f32]) -> bool {
     values.iter().all(|v| *v == 0.0)
 }

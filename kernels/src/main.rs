@@ -49,7 +49,7 @@ enum Command {
     },
     /// Prints the kernels as PTX, compiled by NVRTC.
     Ptx {
-        /// What for.
+        /// Target of the code.
         #[arg(default_value = "compute_50")]
         target: String,
     },

@@ -1,11 +1,11 @@
-//! How much a program does.
+//! Amount of work of a program.
 
 use clap::Args;
 
 /// Bytes of a MiB.
 pub const MIB: usize = 1 << 20;
 
-/// How much a program does.
+/// Amount of work of a program.
 #[derive(Args, Clone, Copy)]
 pub struct Size {
     /// GPU to run on.

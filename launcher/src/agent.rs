@@ -10,10 +10,10 @@ use crate::ending::{Ending, OUT_OF_TIME};
 use crate::inherited::Inherited;
 use crate::signals::{Held, own_pid};
 
-/// How long ranks have to end after another one failed, as under torchrun.
+/// Time for ranks to end after another one failed, as under torchrun.
 const GRACE: Duration = Duration::from_secs(30);
 /// Between two looks while nothing happens: an end of a rank wakes the agent by SIGCHLD.
-const PAUSE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A rank's process.
 struct Rank {
@@ -83,7 +83,7 @@ fn wait(ranks: &mut [Rank], parent: libc::pid_t) -> Ending {
             // SAFETY: a signal to this process: its parent sees that the program stopped.
             unsafe { libc::kill(own_pid(), libc::SIGSTOP) };
         }
-        match held.and_then(|held| held.next(PAUSE)) {
+        match held.and_then(|held| held.next(POLL_INTERVAL)) {
             // What the whole group got has reached the ranks too. The parent passes on what was meant for the program.
             Some(arrived) if arrived.from == Some(parent) => {
                 ranks.iter().filter(|rank| !rank.ended).for_each(|rank| arrived.pass_on(rank.pid));

@@ -32,11 +32,11 @@ const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 /// A launch that only lacks its program.
 pub struct Armed<'a> {
     pub(crate) prepared: Prepared<'a>,
-    /// What the program gets.
+    /// Environment of the program.
     pub(crate) environment: Environment,
     /// `None`: the program runs unwatched.
     pub(crate) channel: Option<Channel>,
-    /// When, since 1970.
+    /// Start time of the launch, since 1970.
     pub(crate) started: Duration,
     pub(crate) ledgers: JobLedgers,
     /// The place among the steps of a job, held until the processes have ended.
@@ -53,7 +53,7 @@ pub struct Armed<'a> {
 pub(crate) struct JobLedgers {
     /// With whom they apply to.
     pub(crate) views: Vec<(Scope, LedgerView)>,
-    /// Whether what the driver takes for processes is measured and charged to them.
+    /// True if what the driver takes for processes is measured and charged to them.
     pub(crate) is_measured: bool,
 }
 
@@ -218,7 +218,7 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    /// What its daemon is asked through.
+    /// Control through which its MPS daemon is asked.
     pub(crate) fn control(&self) -> Option<&Control> {
         self.service.as_ref().map(Service::control)
     }

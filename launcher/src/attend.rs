@@ -27,10 +27,10 @@ use crate::spawn::Started;
 use crate::supervise::Observer;
 
 /// Longest line that is kept: far more than two numbers take.
-const LONGEST_LINE: usize = 64;
+const MAX_LINE: usize = 64;
 /// A process that starts others all the time is killed with all of them before it is found so often.
 const MAX_KILLS: usize = 100;
-const BETWEEN_KILLS: Duration = Duration::from_millis(20);
+const KILL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Armed<'_> {
     /// Hands out the environment and records until standard input ends. Gives how the job ended: like the first
@@ -105,7 +105,7 @@ fn write(text: &[u8]) -> io::Result<()> {
     output.flush()
 }
 
-/// What the other program hears of the job at its end.
+/// Figures that the other program gets of the job at its end.
 fn figures(profile: &Profile) -> Vec<u8> {
     let summary = Summary::from_profile(profile);
     let footprint = radrm_analyzer::footprint(&summary);
@@ -144,11 +144,11 @@ fn kill_all(environment: &Environment) {
         if own.is_empty() {
             return;
         }
-        std::thread::sleep(BETWEEN_KILLS);
+        std::thread::sleep(KILL_INTERVAL);
     }
 }
 
-/// What is reported on standard input.
+/// Reports on standard input.
 #[derive(Default)]
 struct Reports {
     line: Vec<u8>,
@@ -160,7 +160,7 @@ struct Reports {
 }
 
 impl Reports {
-    /// How the job ended, and whether the other program said that it did.
+    /// Waits for the end of the job. Returns how it ended, and true if the other program reported that it did.
     fn wait(mut self, recording: &mut Option<Recording>, kill: &dyn Fn()) -> (Ending, bool) {
         let mut next_poll = Instant::now();
         loop {
@@ -195,7 +195,7 @@ impl Reports {
         let mut ended = Vec::new();
         for byte in bytes {
             if *byte != b'\n' {
-                if self.line.len() < LONGEST_LINE {
+                if self.line.len() < MAX_LINE {
                     self.line.push(*byte);
                 }
                 continue;
@@ -247,7 +247,7 @@ mod tests {
     fn lines_that_report_no_end_are_ignored() {
         let mut reports = Reports::default();
         let long = [b'1'; 4096];
-        assert!(reports.take(&long).is_empty() && reports.line.len() == LONGEST_LINE);
+        assert!(reports.take(&long).is_empty() && reports.line.len() == MAX_LINE);
         assert!(reports.take(b"\n\n7\n-1 0\nx 0\n7 x\n7 4991\n").is_empty());
         assert!(!reports.is_over);
         assert!(reports.take(b"kill\n").is_empty());

@@ -12,7 +12,7 @@ use super::dry_run::files::Confinement;
 use super::inherited::Inherited;
 use super::vfork;
 
-/// Why the program did not start.
+/// Reason that the program did not start.
 #[derive(Debug)]
 pub enum NotStarted {
     /// The system could make no further process, or no pipe.
@@ -23,7 +23,7 @@ pub enum NotStarted {
     NotFound,
 }
 
-/// What is executed: pointers into arguments and environment, both null-terminated.
+/// Program to execute: pointers into arguments and environment, both null-terminated.
 pub(crate) struct Program<'a> {
     arguments: Vec<*const libc::c_char>,
     entries: Vec<*const libc::c_char>,
@@ -32,7 +32,7 @@ pub(crate) struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// How many pointers the C library may copy to hand a script to the shell.
+    /// Number of pointers that the C library may copy to hand a script to the shell.
     pub(crate) fn pointers(&self) -> usize {
         self.arguments.len() + 1
     }

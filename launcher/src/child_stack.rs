@@ -38,7 +38,7 @@ impl ChildStack {
         self.at.wrapping_byte_add(GUARD)
     }
 
-    /// Where it begins: it grows downwards.
+    /// Address where the stack begins: it grows downwards.
     pub(crate) fn top(&self) -> *mut c_void {
         self.at.wrapping_byte_add(self.bytes)
     }

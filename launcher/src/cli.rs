@@ -101,7 +101,7 @@ struct Flags {
     /// Add no row to a dataset
     #[arg(long, conflicts_with = "dataset")]
     no_dataset: bool,
-    /// What is recorded of kernel launches: off, count, sample[:PERCENT] or all
+    /// Recording of kernel launches: off, count, sample[:PERCENT] or all
     ///
     /// `sample` also times some launches on the GPU, in at most PERCENT of the running time (0.5); `all` times each.
     #[arg(long, value_name = "MODE", help_heading = KERNELS)]
@@ -182,7 +182,7 @@ pub fn command() -> clap::Command {
     Flags::command()
 }
 
-/// Where the report goes, and in what form.
+/// Destination of the report, and its form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReportTo {
     /// Text on standard error.
@@ -200,7 +200,7 @@ pub enum ReportTo {
     Nowhere,
 }
 
-/// Where the profile goes.
+/// Destination of the profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProfileTo {
     /// `PROGRAM.PID.radrm` in the current directory.
@@ -211,7 +211,7 @@ pub enum ProfileTo {
     Nowhere,
 }
 
-/// Where the dataset's row goes.
+/// Destination of the dataset's row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RowTo {
     /// The user's dataset.
@@ -225,7 +225,7 @@ pub enum RowTo {
 /// The emulated machine that was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Emulate {
-    /// What it consists of; without it the machine at `machine` must exist.
+    /// Specification of the machine; without it the machine at `machine` must exist.
     pub spec: Option<String>,
     /// The machine file that is shared with other programs, made if there is a `spec`.
     pub machine: Option<PathBuf>,
@@ -233,7 +233,7 @@ pub struct Emulate {
     pub faults: Option<String>,
 }
 
-/// What is to be done.
+/// Options of one launch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// Program and arguments; at least one.
@@ -260,7 +260,7 @@ pub struct Plan {
     pub sm_limit: Option<Percentage>,
     /// The share under MPS where none is stated: it was measured to be enough.
     pub measured_share: Option<Percentage>,
-    /// What is recorded of kernel launches, if the shim's own choice is not wanted.
+    /// Recording of kernel launches, if the shim's own choice is not wanted.
     pub kernels: Option<Kernels>,
     /// Record the call stacks of requests for memory of at least so many bytes.
     pub stacks: Option<u64>,
@@ -280,7 +280,7 @@ pub struct Plan {
     pub batch_script: bool,
     /// Another program starts the processes in a container.
     pub in_container: bool,
-    /// What all steps of the job may take together.
+    /// Limits on what all steps of the job may take together.
     pub steps: Option<StepsRequest>,
     /// Say nothing but failures.
     pub quiet: bool,
@@ -290,7 +290,7 @@ pub struct Plan {
     pub supervised: bool,
 }
 
-/// What is wrong with a command line, as one sentence.
+/// Fault of a command line, as one sentence.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum CommandLineError {
@@ -466,11 +466,11 @@ mod tests {
             ("-o f --no-profile p", "cannot be used together"),
             ("--no-dataset --dataset d p", "cannot be used together"),
             ("--mem-limit 10G p", "--mem-limit: `10G` can mean two things"),
-            ("--mem-limit -1 p", "--mem-limit: `-1` is no amount"),
+            ("--mem-limit -1 p", "--mem-limit: `-1` is not an amount"),
             ("--stacks=10% p", "--stacks: "),
             ("--stacks=tensor p", "`tensor` is neither tensors nor an amount of memory"),
-            ("--mps=0 p", "--mps: `0` is no percentage"),
-            ("--sm-limit=0% p", "--sm-limit: `0%` is no percentage"),
+            ("--mps=0 p", "--mps: `0` is not a percentage"),
+            ("--sm-limit=0% p", "--sm-limit: `0%` is not a percentage"),
             ("--sm-limit 30% --mps=40 p", "both state a share"),
             ("--attend --step-of a/b p", "`a/b` names no job"),
             ("--step-of slurm-7 p", "--attend"),

@@ -27,7 +27,7 @@ const NAMES: [(&str, &[&str]); 2] = [
     (libraries::EMULATED_NVML, &["libnvidia-ml.so.1", "libnvidia-ml.so"]),
 ];
 
-/// Why there is no emulated machine, as one sentence.
+/// Reason that there is no emulated machine, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum EmulationError {
@@ -131,19 +131,19 @@ impl Emulated {
         &self.machine_file
     }
 
-    /// What is emulated.
+    /// Specification of the emulated machine.
     #[must_use]
     pub fn spec(&self) -> &MachineSpec {
         &self.spec
     }
 
-    /// What is emulated, in words.
+    /// Description of what is emulated, in words.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// Whether processes use its folder.
+    /// Returns true if processes use its folder.
     #[must_use]
     pub fn is_used(&self, owner: u32) -> bool {
         Processes::now().use_folder(self.directory.path(), owner)

@@ -11,7 +11,7 @@ pub const NOT_EXECUTABLE: i32 = 126;
 /// There is no such program.
 pub const NOT_FOUND: i32 = 127;
 
-/// How the program ended.
+/// End of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// It returned this code.

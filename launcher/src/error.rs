@@ -1,4 +1,4 @@
-//! Why a program was not started.
+//! Errors by which a program was not started.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,7 +16,7 @@ use crate::place::PlaceError;
 use crate::recording::ChannelError;
 use crate::report_file::ReportFileError;
 
-/// Why a program was not started, as one sentence.
+/// Reason that a program was not started, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum LaunchError {

@@ -1,5 +1,5 @@
-//! What this process was started with and its child must find unchanged:
-//! the signal mask, the dispositions, and which standard streams were closed.
+//! State that this process was started with and that its child must find unchanged: the signal mask, the
+//! dispositions, and which standard streams were closed.
 
 use std::io;
 use std::mem::MaybeUninit;

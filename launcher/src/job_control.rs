@@ -1,10 +1,10 @@
-//! What follows from signals and from stops of the program: a state, events, and one action for each.
+//! Consequences of signals and of stops of the program: a state, events, and one action for each.
 //!
 //! No process and no clock in here: [`World`] is asked for what only the system knows.
 
 use crate::signals::{self, Sender, Verdict};
 
-/// What happened.
+/// Event of job control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A signal arrived.
@@ -22,7 +22,7 @@ pub enum Event {
     Continued,
 }
 
-/// What is to be done.
+/// Action that answers an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Nothing.
@@ -33,30 +33,30 @@ pub enum Action {
     Stop(i32),
 }
 
-/// What the system shows at this moment.
+/// State of the system at this moment.
 pub trait World {
-    /// Whether the program is stopped.
+    /// Returns true if the program is stopped.
     fn is_stopped(&self) -> bool;
 
-    /// Whether it still is when a continued group has had its time.
+    /// Returns true if it still is when a continued group has had its time.
     fn stays_stopped(&self) -> bool;
 
-    /// Whether this process's group has the terminal.
+    /// Returns true if this process's group has the terminal.
     fn in_foreground(&self) -> bool;
 }
 
-/// What has happened so far, as far as something follows from it.
+/// State of job control: what has happened so far, as far as something follows from it.
 #[derive(Debug)]
 pub struct JobControl {
     /// This process leads its session.
     leads_session: bool,
-    /// What stopped the program, while this process has not followed.
+    /// Signal that stopped the program, while this process has not followed.
     stopped_by: Option<i32>,
     /// A signal of job control arrived since the program was continued.
     asked_to_stop: bool,
     /// This process stopped and was continued since.
     was_stopped: bool,
-    /// What arrived from outside, and not from the program.
+    /// Signals that arrived from outside, and not from the program.
     arrived: Vec<i32>,
 }
 
@@ -73,7 +73,7 @@ impl JobControl {
         }
     }
 
-    /// What arrived from outside, and not from the program, each signal once.
+    /// Signals that arrived from outside, and not from the program, each once.
     #[must_use]
     pub fn arrived(&self) -> &[i32] {
         &self.arrived

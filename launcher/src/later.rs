@@ -15,12 +15,12 @@ use std::os::unix::ffi::OsStringExt;
 /// The first argument of such a command line.
 const WORD: &str = "--later";
 /// More than any command line has.
-const LONGEST: usize = 16 << 20;
+const MAX_LEN: usize = 16 << 20;
 
 /// Completes a command line. `None`: what has started this process has gone without a word.
 ///
 /// # Errors
-/// What comes is no command line, or its directory cannot be entered.
+/// What comes is not a command line, or its directory cannot be entered.
 pub fn complete(mut arguments: Vec<OsString>) -> io::Result<Option<Vec<OsString>>> {
     if arguments.get(1).is_none_or(|word| word != WORD) {
         return Ok(Some(arguments));
@@ -43,7 +43,7 @@ pub fn complete(mut arguments: Vec<OsString>) -> io::Result<Option<Vec<OsString>
     Ok(Some(arguments))
 }
 
-/// What was handed over.
+/// Reads what was handed over.
 fn read(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let mut length = 0_usize;
@@ -55,7 +55,7 @@ fn read(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
             Ok(_) => {
                 let digit = (byte[0] as char).to_digit(10).ok_or_else(invalid)?;
                 length = length * 10 + digit as usize;
-                if length > LONGEST {
+                if length > MAX_LEN {
                     return Err(invalid());
                 }
             }

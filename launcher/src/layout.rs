@@ -1,10 +1,10 @@
-//! How a report is laid out for the stream that it goes to.
+//! Layout of a report for the stream that it goes to.
 
 use std::path::Path;
 
 use radrm_analyzer::TextOptions;
 
-/// How text is laid out for a stream.
+/// Layout of text for a stream.
 #[must_use]
 pub fn text_options(terminal: bool, width: usize, timeline: bool, path: Option<&Path>) -> TextOptions {
     let plain = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());

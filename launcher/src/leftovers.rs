@@ -14,7 +14,7 @@ use radrm_os::Process;
 use super::dry_run::files::make_removable;
 use super::signals::own_pid;
 
-/// What the name of an emulated machine's directory begins with.
+/// Prefix of the name of an emulated machine's directory.
 pub const EMULATED: &str = "radrm-emulated-";
 /// The same for the stand-ins of a dry run.
 pub const STAND_INS: &str = radrm_collector::STAND_INS;
@@ -69,7 +69,7 @@ pub fn sweep(directory: &Path) {
     }
 }
 
-/// Whether a process has a file system mounted at this path or below: the layers of a dry run are in a namespace of their
+/// Returns true if a process has a file system mounted at this path or below: the layers of a dry run are in a namespace of their
 /// own, whose processes need not name them.
 fn is_mounted(path: &Path) -> bool {
     let name = path.as_os_str().as_bytes();

@@ -4,7 +4,7 @@ use radrm_limits::audit::job::OutsideProcess;
 use radrm_profile::model::{Uncounted, UncountedMemory, UncountedProcess};
 use radrm_profile::{Bytes, Nanos};
 
-/// What the profile says of them.
+/// Records of the uncounted processes for the profile.
 pub(crate) fn recorded(found: Vec<OutsideProcess>) -> Vec<UncountedProcess> {
     let memory = |(gpu, peak): (radrm_os::nvml::Gpu, u64)| UncountedMemory {
         gpu: gpu.uuid,

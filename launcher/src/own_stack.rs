@@ -6,14 +6,14 @@ use std::mem::MaybeUninit;
 use crate::child_stack::ChildStack;
 
 /// The command line alone takes several hundred KiB in a debug build.
-const ENOUGH: libc::rlim_t = 4 << 20;
+const MIN_STACK: libc::rlim_t = 4 << 20;
 /// Bytes; only what is used takes memory.
 const STACK: usize = 8 << 20;
 
-/// Runs `work`, on a stack of its own where that of the process may not grow to [`ENOUGH`] bytes. The thread stays the
+/// Runs `work`, on a stack of its own where that of the process may not grow to [`MIN_STACK`] bytes. The thread stays the
 /// same. `work` must not panic.
 pub fn run<T>(work: fn() -> T) -> T {
-    if limit().is_some_and(|bytes| bytes < ENOUGH)
+    if limit().is_some_and(|bytes| bytes < MIN_STACK)
         && let Ok(stack) = ChildStack::new(STACK)
     {
         return Call { work, result: None }.on(&stack).unwrap_or_else(work);

@@ -1,4 +1,4 @@
-//! Where the profile goes.
+//! Destination of the profile.
 
 use std::env;
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +18,7 @@ use crate::report_file::{self, ReportFileError};
 /// The mode of a new profile: it holds the command line and a part of the environment.
 const PRIVATE: u32 = 0o600;
 
-/// Where the profile was asked for, checked before the program started.
+/// Place that was asked for the profile, checked before the program started.
 #[derive(Debug)]
 pub enum Place {
     /// A file of the usual name, in the current directory if possible.
@@ -63,7 +63,7 @@ impl Drop for Named {
     }
 }
 
-/// Why a profile cannot be written where it was asked for, as one sentence.
+/// Reason that a profile cannot be written where it was asked for, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum PlaceError {
@@ -163,7 +163,7 @@ pub struct Claimed {
     pub path: PathBuf,
     /// The file, empty. Who may write the directory may put another one in its place.
     pub file: Arc<File>,
-    /// Why it is not in the current directory.
+    /// Reason that it is not in the current directory.
     pub elsewhere: Option<String>,
 }
 

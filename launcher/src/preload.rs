@@ -1,4 +1,4 @@
-//! Whether and why the shim goes into the program.
+//! Decision on whether the shim goes into the program, and its reason.
 
 use std::env;
 use std::ffi::OsStr;
@@ -35,12 +35,12 @@ impl Preload {
         }
     }
 
-    /// Why the emulated libraries could not reach the program.
+    /// Reason that the emulated libraries could not reach the program.
     pub(crate) fn hinders_emulation(&self) -> Option<&str> {
         self.visibility.reason()
     }
 
-    /// Whether the shim can keep a limit. `reaches_all`: it has to be in the program itself, and not only in what that
+    /// Returns true if the shim can keep a limit. `reaches_all`: it has to be in the program itself, and not only in what that
     /// starts.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Preload {
         Err(LaunchError::Unlimited { what, program: shown(word), reason })
     }
 
-    /// What of the job cannot be read, as clauses for its profile.
+    /// Clauses for the job's profile on what of the job cannot be read.
     pub(crate) fn unseen(
         &self,
         word: &OsStr,
@@ -88,7 +88,7 @@ impl Preload {
         }
     }
 
-    /// What of the program will not be counted, a sentence each.
+    /// Sentences on what of the program will not be counted.
     pub(crate) fn remarks(&self, program: &OsStr, environment: &Environment) -> Vec<String> {
         let program = shown(program);
         if switched_off(environment) {
@@ -119,13 +119,13 @@ impl Preload {
     }
 }
 
-/// Whether this runs inside a job with a limit.
+/// Returns true if this runs inside a job with a limit.
 pub(crate) fn inside_limits(environment: &Environment) -> bool {
     let set = |name| environment.get(name).is_some_and(|value| !value.is_empty());
     set(QUOTA_VARIABLE) && set("RADRM_SEGMENT")
 }
 
-/// Whether the user switched the shim off.
+/// Returns true if the user switched the shim off.
 fn switched_off(environment: &Environment) -> bool {
     environment.get("RADRM_DISABLE").is_some_and(|value| !value.is_empty() && value != b"0")
 }

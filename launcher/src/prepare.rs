@@ -41,9 +41,9 @@ pub struct Prepared<'a> {
     pub(crate) machine: Option<PathBuf>,
     pub(crate) ledgers: Ledgers,
     pub(crate) gpus: Machine,
-    /// What holds on this node; `None` inside a job with a limit, which has its own.
+    /// Limits that hold on this node; `None` inside a job with a limit, which has its own.
     pub(crate) node: Option<Limits>,
-    /// Whether MPS is to be used.
+    /// True if MPS is to be used.
     pub(crate) mps: bool,
     /// The share of the GPUs that the job may use: of the command line, or of the environment.
     pub(crate) sm_limit: Option<Percentage>,
@@ -171,7 +171,7 @@ impl<'a> Prepared<'a> {
         self.node.as_ref().filter(|limits| limits.any())
     }
 
-    /// What the shim has to keep, in words.
+    /// Limit that the shim has to keep, in words.
     pub(crate) fn limited(&self) -> Option<&'static str> {
         match (self.limits(), self.budget) {
             (Some(limits), None) if limits.is_fence_only() => Some("the fence around its GPUs"),

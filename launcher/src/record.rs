@@ -172,18 +172,18 @@ fn leave(dry_run: Option<Setup>, is_used: bool) {
 }
 
 impl Prepared<'_> {
-    /// Whether anything goes on when the program has ended and processes of the job live.
+    /// Returns true if anything goes on when the program has ended and processes of the job live.
     fn outlives(&self, recording: &Recording) -> bool {
         let is_recorded = recording.has_profile() || self.plan.row != RowTo::Nowhere;
         !self.plan.supervised && (self.limited().is_some() || self.emulated.is_some() || is_recorded)
     }
 
-    /// Whether the figures are those of the program's end, whatever follows.
+    /// Returns true if the figures are those of the program's end, whatever follows.
     fn is_final(&self) -> bool {
         self.plan.dry_run.is_some()
     }
 
-    /// What becomes of the processes that live on, as one sentence.
+    /// States as one sentence what becomes of the processes that live on.
     fn left(&self, carriers: &Carriers, recording: &Recording, has_recorder: bool) -> String {
         let count = carriers.count();
         let (processes, they) = match count {

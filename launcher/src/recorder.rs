@@ -42,7 +42,7 @@ pub fn left(recording: &Recording) -> Carriers {
     }
 }
 
-/// Which of the two processes this is.
+/// Side of the fork on which this process is.
 pub enum Side {
     /// The one that was started, and reports.
     Launcher(libc::pid_t),
@@ -181,12 +181,12 @@ impl Signals {
     }
 }
 
-/// What `poll` is asked of a descriptor; a negative one is left out.
+/// Request to `poll` for a descriptor; a negative one is left out.
 fn readable(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
-/// Whether one of them can be read within this time.
+/// Returns true if one of them can be read within this time.
 fn poll(fds: &mut [libc::pollfd], at_most: Duration) -> bool {
     // Rounded up: a rest of less than a millisecond would be waited for by asking again and again.
     let millis = i32::try_from(at_most.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);

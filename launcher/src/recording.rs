@@ -50,10 +50,10 @@ use crate::tensors::TensorRecording;
 /// The segment's file systems that keep pages in memory only.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// How long the end of a job waits for its audit.
+/// Longest wait of a job's end for its audit.
 const AUDIT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Why a job has no segment, or none that can be used, as one sentence.
+/// Reason that a job has no segment, or none that can be used, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum ChannelError {
@@ -101,7 +101,7 @@ impl Channel {
         Self { file, board: NoticeBoard::create().map(Arc::new), is_decided: false }
     }
 
-    /// What the program gets in `RADRM_NOTICES`.
+    /// Value of `RADRM_NOTICES` for the program.
     #[must_use]
     pub fn board(&self) -> Option<i32> {
         self.board.as_ref().map(|board| board.id())
@@ -117,7 +117,7 @@ impl Channel {
         Processes::now().settled(origin)
     }
 
-    /// Whether the segment can outlive this process, for processes that have not joined yet.
+    /// Returns true if the segment can outlive this process, for processes that have not joined yet.
     pub fn can_outlive(&self) -> bool {
         self.file.is_named()
     }
@@ -144,7 +144,7 @@ impl Channel {
         Ok(share::set(&segment, Some(percent), &jobs::all(), machine)?)
     }
 
-    /// What the program gets in `RADRM_SEGMENT`.
+    /// Value of `RADRM_SEGMENT` for the program.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
@@ -159,7 +159,7 @@ impl Drop for Channel {
     }
 }
 
-/// Whether the nearest part of a path that exists lies on a file system in memory.
+/// Returns true if the nearest part of a path that exists lies on a file system in memory.
 fn in_memory(directory: &Path) -> bool {
     directory
         .ancestors()
@@ -172,12 +172,12 @@ pub struct Recording {
     watch: JobWatch,
     segment: Option<Segment>,
     warnings: Vec<String>,
-    /// What was asked for and could not be done.
+    /// Failures to do what was asked for.
     failures: Vec<String>,
     clients: Option<Check>,
     charge: Option<Charge>,
     audit: Option<JobAudit>,
-    /// What it is of; `None`: the job has no limit.
+    /// Job that is audited; `None`: the job has no limit.
     audited: Option<AuditedJob>,
     /// Processes that it had found before it was started again.
     outside: Vec<UncountedProcess>,
@@ -196,7 +196,7 @@ struct AuditedJob {
     is_emulated: bool,
 }
 
-/// What is recorded of the start.
+/// Start of a job, as it is recorded.
 pub struct Start<'a> {
     /// Program and arguments as given.
     pub command: &'a [OsString],
@@ -206,7 +206,7 @@ pub struct Start<'a> {
     pub pid: libc::pid_t,
     /// The processes are not descendants of this one.
     pub attended: bool,
-    /// When it started, since 1970.
+    /// Start time, since 1970.
     pub at: Duration,
     /// The emulated machine: in words, and its NVML.
     pub emulated: Option<(String, PathBuf)>,
@@ -368,12 +368,12 @@ impl Recording {
         self.channel.carriers()
     }
 
-    /// Whether the segment can outlive this process.
+    /// Returns true if the segment can outlive this process.
     pub fn can_outlive(&self) -> bool {
         self.channel.can_outlive()
     }
 
-    /// Whether a profile is written.
+    /// Returns true if a profile is written.
     pub fn has_profile(&self) -> bool {
         self.watch.profile_path().is_some()
     }
@@ -593,7 +593,7 @@ pub(crate) fn add_row(
     dataset::record(file.as_deref(), &row, &findings.features)
 }
 
-/// What radrmd, or Slurm, left in the environment of a job of its own.
+/// Number that radrmd, or Slurm, left in the environment of a job of its own.
 fn number_in<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! What is said beside the report.
+//! Sentences beside the report.
 
 use radrm_text::output;
 

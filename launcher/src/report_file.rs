@@ -11,10 +11,10 @@ use radrm_profile::frame::MAGIC;
 use rustix::fs::{Access, access};
 use thiserror::Error;
 
-/// What a new file may be used for, less the umask.
+/// Mode of a new file, less the umask.
 const USUAL_MODE: u32 = 0o666;
 
-/// Why a report cannot be written to a file, as one sentence.
+/// Reason that a report cannot be written to a file, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum ReportFileError {
@@ -30,7 +30,7 @@ impl From<ReportFileError> for String {
     }
 }
 
-/// The first bytes of a file, as many as mark a profile; none of what is no regular file.
+/// The first bytes of a file, as many as mark a profile; none of what is not a regular file.
 ///
 /// # Errors
 /// It cannot be read.

@@ -16,7 +16,7 @@ use crate::error::LaunchError;
 use crate::inherited::Inherited;
 use crate::prepare::Prepared;
 
-/// How `radrm-run` has to end.
+/// End that `radrm-run` has to take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// As the program did.

@@ -1,4 +1,4 @@
-//! Which signals are passed on to the program.
+//! Signals that are passed on to the program.
 //!
 //! The program sits in the same process group as `radrm-run`, so a signal that the terminal or
 //! anybody sends to the group has reached it already; passing it on would deliver it twice. A signal
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use radrm_telemetry::process::Stat;
 
-/// Who sent a signal, seen from this process.
+/// Sender of a signal, seen from this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sender {
     /// The kernel: the terminal, a timer, a limit.
@@ -25,7 +25,7 @@ pub enum Sender {
     ToGroup,
 }
 
-/// What to do with a signal.
+/// Treatment of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Send it to the program.
@@ -62,14 +62,14 @@ pub fn decide(signal: i32, sender: Sender, leads_session: bool) -> Verdict {
 pub struct Arrived {
     /// Its number.
     pub signal: i32,
-    /// Who sent it; `None` if the kernel did.
+    /// Process id of the sender; `None` if the kernel sent it.
     pub from: Option<libc::pid_t>,
     /// The value that came with `sigqueue`.
     pub value: Option<usize>,
 }
 
 impl Arrived {
-    /// Who the sender is to a supervisor of `program`; whether it meant the whole group is not known.
+    /// Relation of the sender to a supervisor of `program`; whether it meant the whole group is not known.
     #[must_use]
     pub fn sender(&self, program: libc::pid_t) -> Sender {
         match self.from {
@@ -80,7 +80,7 @@ impl Arrived {
         }
     }
 
-    /// Sends the same signal, with the same value, to `program`. A program that is gone is no error.
+    /// Sends the same signal, with the same value, to `program`. A program that is gone is not an error.
     pub fn pass_on(&self, program: libc::pid_t) {
         match self.value {
             Some(value) => {
@@ -160,7 +160,7 @@ impl Held {
 /// The signals that ask a process to end.
 const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// Whether a signal asks a process to end.
+/// Returns true if a signal asks a process to end.
 #[must_use]
 pub fn asks_to_end(signal: i32) -> bool {
     ENDING.contains(&signal)
@@ -180,7 +180,7 @@ pub fn told_to_end() -> Option<i32> {
     ENDING.into_iter().find(|signal| is_pending(*signal) && !is_ignored(*signal))
 }
 
-/// Whether this process was made to ignore a signal, as `nohup` does.
+/// Returns true if this process was made to ignore a signal, as `nohup` does.
 #[must_use]
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
@@ -203,7 +203,7 @@ fn parent(pid: libc::pid_t) -> Option<libc::pid_t> {
     Stat::now(pid.unsigned_abs()).map(|stat| stat.ppid.cast_signed())
 }
 
-/// Whether `pid` is `ancestor` or descends from it. A process that is gone descends from none.
+/// Returns true if `pid` is `ancestor` or descends from it. A process that is gone descends from none.
 fn descends_from(mut pid: libc::pid_t, ancestor: libc::pid_t) -> bool {
     // The bound stops a walk through parents that change under it.
     for _ in 0..128 {

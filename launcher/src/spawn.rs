@@ -41,7 +41,7 @@ pub(crate) struct Started {
     pub(crate) channel: Channel,
     /// See [`Start::pid`].
     pub(crate) pid: libc::pid_t,
-    /// When, since 1970.
+    /// Start time, since 1970.
     pub(crate) at: Duration,
     /// See [`Start::attended`].
     pub(crate) attended: bool,

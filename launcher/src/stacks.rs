@@ -2,7 +2,7 @@
 
 use radrm_limits::amount;
 
-/// Whose call stacks are recorded.
+/// Call stacks that are recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stacks {
     /// Requests to the driver of at least so many bytes.

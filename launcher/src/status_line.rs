@@ -15,7 +15,7 @@ use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
 /// Between two lines.
-const EVERY: Duration = Duration::from_secs(1);
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A lower terminal has no line to spare.
 const MIN_ROWS: u16 = 4;
@@ -37,7 +37,7 @@ struct Totals {
 }
 
 impl StatusLine {
-    /// A line on standard error; `None` where that is no terminal.
+    /// A line on standard error; `None` where that is not a terminal.
     #[must_use]
     pub fn new() -> Option<Self> {
         std::io::stderr().is_terminal().then(Self::default)
@@ -46,7 +46,7 @@ impl StatusLine {
     /// Draws the line again when it is due.
     pub fn poll(&mut self, segment: &Segment) {
         let now = Instant::now();
-        if self.before.is_some_and(|(then, _)| now.duration_since(then) < EVERY) {
+        if self.before.is_some_and(|(then, _)| now.duration_since(then) < LINE_INTERVAL) {
             return;
         }
         let Ok(processes) = segment.processes() else { return };

@@ -40,7 +40,7 @@ impl StepFlags {
         bundle.and_then(|bundle| bundle::command(bundle)).unwrap_or(words)
     }
 
-    /// What the steps of the job may take together.
+    /// Request for what the steps of the job may take together.
     pub(crate) fn request(self) -> Result<Option<StepsRequest>, LimitError> {
         self.step_of.map(|job| StepsRequest::new(job, self.job_limit, self.step_limit)).transpose()
     }

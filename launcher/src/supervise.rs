@@ -12,17 +12,17 @@ use super::job_control::{Action, Event, JobControl, World};
 use super::signals::{self, Arrived, Held, Sender};
 use super::witness::Witness;
 
-/// How long a continued group has before the program is woken by hand. A shell continues all
-/// members in one system call, so this is far more than it takes.
+/// Time for a continued group before the program is woken by hand. A shell continues all members in one system
+/// call, so this is far more than it takes.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// What a child has whose time is up, before it gets a signal, and before it is killed.
+/// Time for a child whose time is up, before it gets a signal, and again before it is killed.
 const TIME_TO_STOP: Duration = Duration::from_secs(5);
 
 /// The end of the program and what it used.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// How it ended.
+    /// End of the program.
     pub ending: Ending,
     /// Processor time in user mode, of the program and its waited-for children.
     pub user: Duration,
@@ -38,7 +38,7 @@ pub struct Ended {
     pub major_faults: u64,
 }
 
-/// What is polled while the program runs.
+/// Observer that is polled while the program runs.
 pub trait Observer {
     /// Called when the time has come; says after how long it wants to be called again.
     fn poll(&mut self) -> Duration;
@@ -56,7 +56,7 @@ pub struct Supervisor {
     held: Held,
     witness: Witness,
     state: JobControl,
-    /// When the child's time is up, and the signal that it gets then.
+    /// Time at which the child's time is up, and the signal that it gets then.
     deadline: Option<(Instant, i32)>,
     /// The last signal that it got because its time was up.
     stopped_by: Option<i32>,

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 /// In place of a `TMPDIR` that no list can name.
 const USUAL: &str = "/tmp";
 
-/// Where such folders are made: in `TMPDIR`, unless a list cannot name it.
+/// Directory in which such folders are made: `TMPDIR`, unless a list cannot name it.
 #[must_use]
 pub fn place() -> PathBuf {
     // Programs may change their directory, so the path must not depend on it.
@@ -27,8 +27,8 @@ pub fn directory(prefix: &str) -> io::Result<TempDir> {
     tempfile::Builder::new().prefix(prefix).tempdir_in(place())
 }
 
-/// Whether the loader and Python take a path in a list for what it is: both separate by colons, the loader by semicolons
-/// and, in `LD_PRELOAD`, by spaces too, and it replaces what stands behind a dollar sign.
+/// Returns true if the loader and Python take a path in a list for what it is: both separate by colons, the loader
+/// by semicolons and, in `LD_PRELOAD`, by spaces too, and it replaces what stands behind a dollar sign.
 fn can_be_listed(path: &Path) -> bool {
     !path
         .as_os_str()

@@ -14,7 +14,7 @@ use super::inherited::Inherited;
 /// Stack of the child, bytes: execvpe keeps a path and a file name there, and a library that stands before it what it likes.
 const STACK: usize = 256 << 10;
 
-/// What the child reads in the memory of its parent.
+/// Data that the child reads in the memory of its parent.
 struct Task<'a> {
     program: &'a Program<'a>,
     inherited: &'a Inherited,

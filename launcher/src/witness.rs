@@ -39,7 +39,7 @@ impl Witness {
         Self { seated: Seated::sit_down(), seen: 0 }
     }
 
-    /// Whether `signal`, which this process has just taken, was sent to the group. Answers once.
+    /// Returns true if `signal`, which this process has just taken, was sent to the group. Answers once.
     pub fn saw(&mut self, signal: i32) -> bool {
         let Some(bit) = u32::try_from(signal - 1).ok().and_then(|shift| 1_u64.checked_shl(shift)) else {
             return false;
@@ -65,7 +65,7 @@ impl Default for Witness {
 /// A process that sits in the group; it ends with this value.
 struct Seated {
     pid: libc::pid_t,
-    /// Where it runs.
+    /// Stack on which it runs.
     _stack: ChildStack,
 }
 

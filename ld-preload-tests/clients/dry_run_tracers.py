@@ -63,7 +63,7 @@ def functions():
     class Maker:
         builtin, method = torch.ones, torch.Tensor.fill_
 
-    assert Maker().builtin(3).tolist() == [1.0] * 3, "a builtin function is no method"
+    assert Maker().builtin(3).tolist() == [1.0] * 3, "a builtin function is not a method"
     assert is_replaced()
 
 

@@ -1,5 +1,5 @@
 /* Allocates and frees multiples of 2 MiB without end under a quota, holding up to so many of them, so that it can be
- * killed at any moment. Being refused is no error; anything else but success is.
+ * killed at any moment. Being refused is not an error; anything else but success is.
  * usage: quota_storm MOST */
 #include "driver.h"
 int main(int argc, char **argv) {

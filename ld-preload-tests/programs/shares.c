@@ -1,6 +1,6 @@
 /* Keeps the GPU busy for some time, by launches one by one or by launches of a graph only, and prints how many of its
  * kernels were done. With `rate` it prints how many of them a second of the GPU's time does: what the host takes between
- * batches is no part of that, which on a loaded machine brings unequal shares closer together. Of the batches the median
+ * batches is not a part of that, which on a loaded machine brings unequal shares closer together. Of the batches the median
  * counts, since one whose launches were interrupted is longer than the GPU worked for it.
  * usage: shares launches|graphs SECONDS [rate] */
 #include "driver.h"

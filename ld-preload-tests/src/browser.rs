@@ -19,7 +19,7 @@ pub struct Browser {
     process: Running,
     session: String,
     number: u64,
-    /// What the page complained of: exceptions, and entries of the console and the log.
+    /// Complaints of the page: exceptions, and entries of the console and the log.
     pub complaints: Vec<String>,
     _folder: tempfile::TempDir,
 }

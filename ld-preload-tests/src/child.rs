@@ -23,11 +23,11 @@ use crate::rig::PATIENCE;
 /// A process that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// How it ended.
+    /// Exit status of the process.
     pub status: ExitStatus,
-    /// What it wrote to standard output and the test has not read yet.
+    /// Standard output that the test has not read yet.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// Standard error of the process.
     pub stderr: String,
 }
 
@@ -67,7 +67,7 @@ pub fn kill_group(leader: u32) {
     unsafe { libc::kill(-(leader as libc::pid_t), libc::SIGKILL) };
 }
 
-/// Whether a process of this group runs: one that has ended and was not waited for does not.
+/// Returns true if a process of this group runs: one that has ended and was not waited for does not.
 fn is_group_running(leader: u32) -> bool {
     Process::all().filter_map(Process::stat).any(|stat| stat.group == leader && !stat.is_dead())
 }
@@ -191,7 +191,7 @@ impl Running {
         }
     }
 
-    /// Whether it has ended.
+    /// Returns true if it has ended.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }

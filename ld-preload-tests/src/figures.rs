@@ -8,10 +8,10 @@ use radrm_profile::{
 
 use crate::child::Ended;
 
-/// What a run left.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How the launcher ended, which is how the program did.
+    /// End of the launcher, which is that of the program.
     pub ended: Ended,
     /// The profile.
     pub profile: Profile,

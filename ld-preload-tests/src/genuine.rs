@@ -59,7 +59,7 @@ pub fn generations() -> Vec<Generation> {
     found
 }
 
-/// What the genuine driver of a generation answers: itself, where it is, and otherwise what was recorded of it.
+/// Answers of the genuine driver of a generation: itself, where it is, and otherwise what was recorded of it.
 pub struct Oracle {
     /// First part of the driver's version, such as `555`.
     pub name: &'static str,

@@ -1,6 +1,5 @@
-//! What the conformance tests and the benchmarks stand on: building the C programs, finding the
-//! libraries under test, running programs under a watchdog, and comparing the shim's figures with
-//! the emulator's ledger.
+//! Base of the conformance tests and the benchmarks: building the C programs, finding the libraries under test,
+//! running programs under a watchdog, and comparing the shim's figures with the emulator's ledger.
 //!
 //! * [`bench`]: the benchmarks behind `bench/RESULTS.md`.
 //! * [`artifacts`]: the libraries and programs of this workspace, built when asked for.

@@ -1,4 +1,4 @@
-//! Where, when and of what something was measured, for the heads of tables.
+//! Place, time and subject of a measurement, for the heads of tables.
 
 use std::process::Command;
 

@@ -129,7 +129,7 @@ impl Daemon {
         });
     }
 
-    /// What it says when it is started (again) and has to end with 1 by itself.
+    /// Output when it is started (again) and has to end with 1 by itself.
     ///
     /// # Panics
     /// If it ends otherwise.
@@ -219,7 +219,7 @@ impl Daemon {
         command
     }
 
-    /// What a command gives.
+    /// Output of a command.
     ///
     /// # Panics
     /// If it cannot be run.
@@ -275,7 +275,7 @@ impl Daemon {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// Where a job stands.
+    /// State of a job.
     ///
     /// # Panics
     /// If it is not known.
@@ -318,7 +318,7 @@ impl Daemon {
         self.show(job)["job"].clone()
     }
 
-    /// What the daemon said.
+    /// Log of the daemon.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
@@ -355,7 +355,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Whether this test may do what it needs to; says so if not.
+/// Returns true if this test may do what it needs to; prints a line if not.
 pub fn may(test: &[&str]) -> bool {
     let done = Command::new(test[0]).args(&test[1..]).output().is_ok_and(|output| output.status.success());
     if !done {

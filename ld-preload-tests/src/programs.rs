@@ -13,7 +13,7 @@ use std::{
 
 use crate::{artifacts, header};
 
-/// Where the sources stand.
+/// Folder of the sources.
 pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
 }

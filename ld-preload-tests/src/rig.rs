@@ -183,12 +183,12 @@ impl Rig {
         command
     }
 
-    /// Where [`Rig::launcher`] puts the profile.
+    /// Path at which [`Rig::launcher`] puts the profile.
     pub fn profile_path(&self) -> PathBuf {
         self.path().join("profile.radrm")
     }
 
-    /// What `radrm report` prints of that profile.
+    /// Output of `radrm report` for that profile.
     ///
     /// # Panics
     /// If it fails.
@@ -217,7 +217,7 @@ impl Rig {
         self.outcome(child::run(command, PATIENCE))
     }
 
-    /// What is left of a run under `radrm-run` that has ended.
+    /// Results of a run under `radrm-run` that has ended.
     ///
     /// # Panics
     /// If there is no profile.
@@ -256,7 +256,7 @@ impl Rig {
         command
     }
 
-    /// What a program in the rig's session has in `LD_PRELOAD`.
+    /// Value of `LD_PRELOAD` in a program in the rig's session.
     pub fn preload(&self) -> OsString {
         self.session().preload.clone()
     }

@@ -30,7 +30,7 @@ use processes::runs;
 
 /// The programs that a node needs.
 const PROGRAMS: [&str; 5] = ["munged", "slurmctld", "slurmd", "srun", "sbatch"];
-/// Where they are besides `PATH`.
+/// Folders in which they are besides `PATH`.
 const FURTHER: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
 /// A Slurm that runs.
@@ -42,7 +42,7 @@ pub struct Slurm {
     further: String,
 }
 
-/// What a cluster is made of.
+/// Parts of a cluster.
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
     /// Nodes, `node1` and so on.
@@ -57,7 +57,7 @@ pub struct Setup<'a> {
     pub further: &'a str,
 }
 
-/// Where a program is.
+/// Path of a program.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(FURTHER.map(PathBuf::from));
@@ -262,7 +262,7 @@ impl Slurm {
         }
     }
 
-    /// Where a node's configuration lies. That of the first one is also the controller's and the users'.
+    /// Folder of a node's configuration. That of the first one is also the controller's and the users'.
     fn node_directory(&self, node: usize) -> PathBuf {
         if node == 1 { self.place.path().to_owned() } else { self.path(&format!("node{node}")) }
     }
@@ -330,7 +330,7 @@ impl Slurm {
         command
     }
 
-    /// What a program prints.
+    /// Output of a program.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -390,7 +390,7 @@ impl Slurm {
         self.until("all nodes are idle", || self.is_idle());
     }
 
-    /// Whether no node has a job.
+    /// Returns true if no node has a job.
     pub fn is_idle(&self) -> bool {
         let states = self.said("sinfo", &["-h", "-N", "-o", "%T"]);
         states.lines().count() == self.machines.len() && states.lines().all(|state| state == "idle")
@@ -419,7 +419,7 @@ impl Slurm {
         self.place.path().join(name)
     }
 
-    /// What its daemons have logged, for messages of tests.
+    /// Ends of the logs of its daemons, for messages of tests.
     pub fn logs(&self) -> String {
         let end = |name: &str| {
             let text = fs::read_to_string(self.path(name)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Which processes keep a job alive: those that can still join its segment.
+//! Processes that keep a job alive: those that can still join its segment.
 //!
 //! A process carries a segment if its environment names it, also before its first call of the driver, or if it has
 //! joined. Programs may overwrite the memory of their environment (`setproctitle`), and the processes of other users
@@ -30,7 +30,7 @@ const MAX_STARTS: u64 = 50_000;
 const MAX_LOOKS: usize = 50;
 /// Processor time that the processes of one user may take in one search: a thousand usual ones take a tenth of it.
 const MAX_TIME: Duration = Duration::from_millis(500);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A segment, and who made it.
 #[derive(Clone, Copy, Debug)]
@@ -46,27 +46,27 @@ pub struct SegmentOrigin<'a> {
 /// The processes that can still join a segment, or have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carriers {
-    /// Those that have a process id here, in its order.
+    /// Processes that have a process id here, in its order.
     pub processes: Vec<ProcessIdentity>,
     /// Processes of other pid namespaces that have joined and are known by their locks only.
     pub elsewhere: usize,
 }
 
 impl Carriers {
-    /// Whether there is none.
+    /// Returns true if there is no carrier.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count() == 0
     }
 
-    /// How many there are.
+    /// Number of carriers.
     #[must_use]
     pub fn count(&self) -> usize {
         self.processes.len() + self.elsewhere
     }
 }
 
-/// What a process has of a job.
+/// Trace of a job in a process.
 #[derive(Debug, PartialEq, Eq)]
 enum Carried {
     /// Its environment names this segment.
@@ -119,7 +119,7 @@ impl Entry {
         *self.stat.get_or_init(|| self.process.stat())
     }
 
-    /// Whether it is one of a user's, also if it may not be read: the system gives such a process to root.
+    /// Returns true if it is one of a user's, also if it may not be read: the system gives such a process to root.
     fn is_of(&self, uid: u32) -> bool {
         let real = || {
             // Only those that this user may send signals to can be its own.
@@ -140,7 +140,7 @@ impl Entry {
         session != 0 && unsafe { libc::getsid(self.process.0.cast_signed()) } == session.cast_signed()
     }
 
-    /// What it has of a job. Where the processes of its user have taken too long to read, that is not clear.
+    /// Trace of a job in it. Where the processes of its user have taken too long to read, that is not clear.
     fn carried(&self, stat: &Stat, time: &RefCell<TimeByUser>) -> &Carried {
         self.carried.get_or_init(|| {
             let mut time = time.borrow_mut();
@@ -151,7 +151,7 @@ impl Entry {
 }
 
 impl Processes {
-    /// Those that are there now.
+    /// Reads the processes that are there now.
     #[must_use]
     pub fn now() -> Self {
         Self::sharing(Answers::default())
@@ -204,7 +204,7 @@ impl Processes {
         carriers
     }
 
-    /// Whether any process uses this folder of an emulated machine, which the process `owner` made (0: not known): its environment names
+    /// Returns true if a process uses this folder of an emulated machine, which the process `owner` made (0: not known): its environment names
     /// the folder, or it has a file there mapped. One whose environment was overwritten may use it if it may descend from
     /// the owner.
     #[must_use]
@@ -224,7 +224,7 @@ impl Processes {
         readable.any(|entry| entry.process.0 != std::process::id() && (names(entry) || may_use(entry)))
     }
 
-    /// Whether a process may descend from the owner of a folder, by the first ancestor that is clear.
+    /// Returns true if a process may descend from the owner of a folder, by the first ancestor that is clear.
     fn is_below(&self, stat: Stat, owner: u32, made: u64, names: &impl Fn(&Entry) -> bool) -> bool {
         // A launcher adopts what its descendants leave, so that nothing of it is adopted by the system while it lives.
         let lives = self.by_pid.get(&owner).and_then(|at| self.all[*at].stat());
@@ -265,7 +265,8 @@ impl Processes {
         carries.then_some(ProcessIdentity { pid: entry.process.0, start: stat.start })
     }
 
-    /// Whether a process that is unclear by itself may descend from a segment's maker, by the first ancestor that is clear.
+    /// Returns true if a process that is unclear by itself may descend from a segment's maker, by the first
+    /// ancestor that is clear.
     fn descends(&self, stat: Stat, origin: SegmentOrigin<'_>) -> bool {
         let (mut parent, mut session) = (stat.parent, stat.session);
         for _ in 0..MAX_ANCESTORS {
@@ -346,8 +347,8 @@ fn is_same(name: &[u8], path: &Path) -> bool {
     name == path.as_os_str().as_bytes()
 }
 
-/// What a process has of a job. While it becomes another program it shows neither environment nor mappings, and what was
-/// opened before shows nothing after: that is no answer.
+/// Trace of a job in a process. While the process becomes another program it shows neither environment nor
+/// mappings, and what was opened before shows nothing after: that is no answer.
 fn carried(process: Process, stat: &Stat) -> Carried {
     // The kernel's own threads have nothing.
     if is_of_kernel(process, stat) {
@@ -362,12 +363,12 @@ fn carried(process: Process, stat: &Stat) -> Carried {
         if before != Program::Starting && before == program(process) {
             return seen;
         }
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(LOOK_INTERVAL);
     }
     Carried::Unclear
 }
 
-/// Which program a process runs.
+/// Program that a process runs.
 #[derive(PartialEq, Eq)]
 enum Program {
     /// The kernel notes where the code is after it has laid out arguments and environment.
@@ -413,7 +414,7 @@ fn look(process: Process) -> Carried {
     }
 }
 
-/// Whether the memory of an environment was not written over: a title is followed by zeros up to its end.
+/// Returns true if the memory of an environment was not written over: a title is followed by zeros up to its end.
 fn is_intact(environment: &[u8]) -> bool {
     let text = environment.strip_suffix(b"\0").unwrap_or(environment);
     let last = text.rsplit(|byte| *byte == 0).next().unwrap_or_default();
@@ -424,7 +425,7 @@ fn to_path(bytes: &[u8]) -> PathBuf {
     std::ffi::OsString::from_vec(bytes.to_vec()).into()
 }
 
-/// Whether `part` is in `text`; that may be long.
+/// Returns true if `part` is in `text`; that may be long.
 fn has(text: &[u8], part: &[u8]) -> bool {
     // SAFETY: two readable places of these lengths.
     let found = unsafe { libc::memmem(text.as_ptr().cast(), text.len(), part.as_ptr().cast(), part.len()) };

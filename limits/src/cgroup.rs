@@ -28,7 +28,7 @@ const DRIVER: u32 = 615;
 /// is let through, or the fence would refuse what the quota grants.
 pub const SLACK: u64 = 512 << 20;
 
-/// Why there is no fence, as one sentence.
+/// Reason that there is no fence, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum FenceError {
@@ -42,7 +42,7 @@ pub enum FenceError {
     Refused { gpu: String, group: PathBuf, why: NvmlError },
 }
 
-/// What a control group may have of one GPU.
+/// Limits of a control group on one GPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupLimit {
     /// The GPU.
@@ -62,7 +62,7 @@ impl GroupLimit {
     }
 }
 
-/// What limits are set by: NVML, or a stand-in in tests.
+/// Interface that sets limits: NVML, or a stand-in in tests.
 trait Driver {
     fn set(&self, group: &Path, uuid: &str, soft: u64, hard: u64) -> Result<(), NvmlError>;
 }
@@ -73,7 +73,7 @@ impl Driver for Nvml {
     }
 }
 
-/// Whether the driver of this version limits control groups.
+/// Returns true if the driver of this version limits control groups.
 #[must_use]
 pub fn has_limits(driver: &str) -> bool {
     let branch = driver.split('.').next().and_then(|branch| branch.parse::<u32>().ok());

@@ -21,7 +21,7 @@ const PERIOD_US: u64 = 100_000;
 /// The attributes by which systemd marks a group as delegated.
 const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
 
-/// Why there are no limits, in the words of `radrm nodes`.
+/// Reason that there are no limits, in the words of `radrm nodes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Control groups of version 1, or none.
@@ -101,7 +101,7 @@ impl Delegated {
         Ok(Self { base, cpu, memory })
     }
 
-    /// Why neither CPU time nor host memory can be limited.
+    /// Reason that neither CPU time nor host memory can be limited; `None` if one of them can.
     #[must_use]
     pub fn why_none(&self) -> Option<&'static str> {
         (!self.cpu && !self.memory).then_some("the delegated control group has neither cpu nor memory")
@@ -155,7 +155,7 @@ impl Group {
         OpenOptions::new().write(true).open(self.directory.join("cgroup.procs"))
     }
 
-    /// Whether the kernel has ended a process of the group because its memory was used up.
+    /// Returns true if the kernel has ended a process of the group because its memory was used up.
     #[must_use]
     pub fn has_killed(&self) -> bool {
         let events = fs::read_to_string(self.directory.join("memory.events")).unwrap_or_default();

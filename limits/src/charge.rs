@@ -1,4 +1,4 @@
-//! What the driver itself takes for a process, measured and charged.
+//! Charging of what the driver itself takes for a process, as measured.
 //!
 //! NVML's figure of a process minus what its calls account for is taken for its context and what comes with it.
 //! While a call takes or frees memory the two do not fit together, and how long a process is interrupted inside
@@ -31,7 +31,7 @@ pub struct Charge {
     group: Option<Group>,
 }
 
-/// What the driver counts for the job's control group.
+/// Figures of the driver for the job's control group.
 #[derive(Debug)]
 struct Group {
     figures: GroupFigures,
@@ -46,13 +46,13 @@ struct Group {
 /// The changes, the bytes asked for and the number of processes.
 type Around = (u64, u64, u64);
 
-/// What was found of a process on a GPU, the last time.
+/// Last reading of a process on a GPU.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     bytes: u64,
     /// Allocations and releases that it had made.
     changes: u64,
-    /// How often in a row.
+    /// Number of times in a row.
     times: u32,
 }
 
@@ -209,7 +209,7 @@ impl<'v> ChargeLedger<'v> {
         Some((self.members.get(&measured.pid)?, gpu))
     }
 
-    /// What is charged for a process now.
+    /// Bytes that are charged for a process now.
     fn charged(&self, measured: &DriverOverhead) -> Option<u64> {
         let (member, gpu) = self.find(measured)?;
         member.overhead.get(gpu).copied()
@@ -241,9 +241,9 @@ fn contexts_of(segment: &Segment, slots: &[SlotInfo]) -> HashSet<(u32, [u8; 16])
         .collect()
 }
 
-/// How many allocations and releases a process has made, if all that the driver has handed out for it stands in
-/// its account, so that the rest is the driver's own. That is not so of one that has died since it was measured: its
-/// last call may have been under way; of one inside a call that takes or frees memory: what it has reserved is
+/// Number of allocations and releases that a process has made, if all that the driver has handed out for it stands
+/// in its account, so that the rest is the driver's own. That is not so of one that has died since it was measured:
+/// its last call may have been under way; of one inside a call that takes or frees memory: what it has reserved is
 /// not what is accounted; and of one with managed memory: how much of that is on the GPU at a moment cannot be
 /// known, and what is would be charged twice.
 fn changes_if_quiet(
@@ -337,7 +337,8 @@ mod tests {
         assert_eq!(kept.get("H200", "1"), Some(421 << 20));
     }
 
-    /// What the driver counts for the group of the job, MiB, one figure after the other; gives what is charged then.
+    /// Takes figures of the driver for the group of the job, MiB, one after the other; gives what is charged then,
+    /// MiB.
     fn charged_of_group(job: &mut Job, gpu: [u8; 16], mib: &[u64]) -> u64 {
         for mib in mib {
             job.charge.group.as_mut().unwrap().figures.put(vec![(gpu, *mib << 20)]);

@@ -39,7 +39,7 @@ use crate::LimitError;
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
-    /// What the driver takes for a process.
+    /// Memory that the driver takes for a process.
     pub context: Option<Context>,
     /// Users that have no section of their own.
     #[serde(default)]
@@ -58,7 +58,7 @@ pub struct Config {
     pub mps: Mps,
 }
 
-/// What a user may take.
+/// Limits of a user.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct User {
@@ -66,7 +66,7 @@ pub struct User {
     pub mem_limit: Option<Text<RequestedLimits>>,
 }
 
-/// What a group may take.
+/// Limits of a group.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Group {
@@ -76,7 +76,7 @@ pub struct Group {
     pub mem_limit_each: Option<Text<RequestedLimits>>,
 }
 
-/// What a job may take.
+/// Limits and settings of a job.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Job {
@@ -102,10 +102,10 @@ pub struct Mps {
     pub pipe_directory: Option<PathBuf>,
 }
 
-/// What the driver itself takes for a process, until it is measured.
+/// Memory that the driver itself takes for a process, until it is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Context {
-    /// What was measured before on such a GPU with such a driver.
+    /// Memory that was measured before on such a GPU with such a driver.
     Auto,
     /// Bytes.
     Bytes(u64),
@@ -132,7 +132,7 @@ impl Mode {
     /// Reads octal digits, `0640`.
     ///
     /// # Errors
-    /// It is no mode, or one that keeps its owner from writing.
+    /// It is not a mode, or one that keeps its owner from writing.
     pub fn parse(text: &str) -> Result<Self, LimitError> {
         let mode = u32::from_str_radix(text, 8).ok();
         let mode = mode.filter(|mode| *mode <= 0o777 && mode & 0o200 != 0);

@@ -1,5 +1,4 @@
-//! What the driver takes for a process, remembered: so that the next job's estimate is right from the
-//! start.
+//! Store of what the driver takes for a process: so that the next job's estimate is right from the start.
 //!
 //! A context, loaded code and what libraries take behind the driver's back are not in any call. They
 //! depend mostly on the GPU's model and the driver's version, and that is what a figure is kept for.
@@ -23,7 +22,7 @@ pub struct Contexts {
 }
 
 /// Models and drivers that are kept: more are a sign of something gone wrong.
-const MOST: usize = 256;
+const MAX_ENTRIES: usize = 256;
 
 impl Contexts {
     /// The user's figures. Those of emulated GPUs are kept apart: a model's name says nothing of
@@ -38,7 +37,7 @@ impl Contexts {
         data.map_or_else(Self::default, |data| Self::load_from(&data.join("radrm").join(name)))
     }
 
-    /// Those in a file; none if it is absent or damaged.
+    /// Reads the figures in a file; none if it is absent or damaged.
     #[must_use]
     pub fn load_from(path: &Path) -> Self {
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -46,13 +45,13 @@ impl Contexts {
         Self { path: Some(path.to_owned()), ..known }
     }
 
-    /// Whether nothing is known.
+    /// Returns true if nothing is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.context.is_empty()
     }
 
-    /// What is known of a model with a driver.
+    /// Known figure of a GPU model with a driver, bytes.
     #[must_use]
     pub fn get(&self, model: &str, driver: &str) -> Option<u64> {
         self.context.get(model)?.get(driver).copied()
@@ -67,7 +66,7 @@ impl Contexts {
         let drivers = self.context.entry(model.to_owned()).or_default();
         let known = drivers.entry(driver.to_owned()).or_insert(bytes);
         *known = bytes.min(*known);
-        if self.context.values().map(BTreeMap::len).sum::<usize>() > MOST {
+        if self.context.values().map(BTreeMap::len).sum::<usize>() > MAX_ENTRIES {
             self.context.clear();
         }
     }

@@ -1,4 +1,4 @@
-//! Why limits are not known or cannot be brought into force.
+//! Errors of finding limits or of bringing them into force.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use thiserror::Error;
 use crate::mps::control::Silence;
 use crate::requested::Name;
 
-/// Why limits are not known or cannot be brought into force, as one sentence. Causes that are errors of other crates
-/// are kept as text.
+/// Reason that limits are not known or cannot be brought into force, as one sentence. Causes that are errors of
+/// other crates are kept as text.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum LimitError {
-    #[error("`{0}` is no amount of memory: write for instance 10GiB or 10Gi, 500MB, 50% or plain bytes")]
+    #[error("`{0}` is not an amount of memory: write for instance 10GiB or 10Gi, 500MB, 50% or plain bytes")]
     NoAmount(String),
-    #[error("`{0}` is no amount of memory such as 10GiB")]
+    #[error("`{0}` is not an amount of memory such as 10GiB")]
     NotBytes(String),
     #[error("`{0}` is not a share between 0% and 100%")]
     NoShare(String),
@@ -46,9 +46,9 @@ pub enum LimitError {
          GPU in --mem-limit"
     )]
     UnknownOrder,
-    #[error("`{0}` is no percentage between 1 and 100")]
+    #[error("`{0}` is not a percentage between 1 and 100")]
     NoPercentage(String),
-    #[error("`{0}` is no mode that lets its owner write, such as 0644")]
+    #[error("`{0}` is not a mode that lets its owner write, such as 0644")]
     NoMode(String),
     #[error("`{0}` names no job: letters, digits, - and . are permitted, at most 64")]
     NoJobName(String),

@@ -1,4 +1,4 @@
-//! Which configuration files there are.
+//! Configuration files that there are.
 
 use std::env;
 use std::fs;
@@ -24,12 +24,12 @@ pub struct Read {
     pub path: PathBuf,
     /// It is the user's own, and may speak of that user only.
     pub own: bool,
-    /// What it says.
+    /// Contents of the file.
     pub config: Config,
 }
 
 impl Read {
-    /// Whether another user than that of this process has written it, so that its limits protect others.
+    /// Returns true if another user than that of this process has written it, so that its limits protect others.
     #[must_use]
     pub fn is_administered(&self) -> bool {
         let own = rustix::process::getuid().as_raw();

@@ -1,4 +1,4 @@
-//! What the driver counts for a control group, read by a thread: a call of the driver can hang.
+//! Figures of the driver for a control group, read by a thread: a call of the driver can hang.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,7 +16,7 @@ type Figures = Vec<([u8; 16], u64)>;
 #[derive(Debug, Default)]
 pub struct GroupFigures {
     latest: Arc<Mutex<Option<Figures>>>,
-    /// What the thread reads.
+    /// Source and group that the thread reads.
     of: Option<(NvmlSource, PathBuf)>,
 }
 

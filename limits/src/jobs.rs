@@ -31,7 +31,7 @@ pub struct Job {
     pub launcher: u32,
     /// The process that its segment wrongly names as its launcher.
     pub false_launcher: Option<u32>,
-    /// Whether the launcher is still there.
+    /// True if the launcher is still there.
     pub launched: bool,
     /// The process that records it: the launcher, or the recorder that this one left.
     pub recorder: Option<Process>,
@@ -75,14 +75,14 @@ impl Job {
         found
     }
 
-    /// Whether it is the job of this launcher or process.
+    /// Returns true if it is the job of this launcher or process.
     #[must_use]
     pub fn is(&self, pid: u32) -> bool {
         let has_slot = || self.running().iter().any(|slot| slot.pid == Some(pid));
         self.launcher == pid || has_slot() && self.has(Process(pid))
     }
 
-    /// Whether a process of which the segment says so has joined it: a user can write any number there.
+    /// Returns true if a process that the segment names has joined it: a user can write any number there.
     fn has(&self, process: Process) -> bool {
         process.has_mapped_file(self.file) != Some(false)
     }
@@ -95,7 +95,7 @@ impl Job {
             .or_else(|| self.mapped().into_iter().find(|file| is_machine_file(file)))
     }
 
-    /// Whether its processes use the emulated machine in this file; `None` is this computer.
+    /// Returns true if its processes use the emulated machine in this file; `None` is this computer.
     #[must_use]
     pub fn is_on(&self, machine: Option<&Path>) -> bool {
         let id = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
@@ -134,7 +134,7 @@ impl Job {
     }
 }
 
-/// Whether a file is that of an emulated machine.
+/// Returns true if a file is that of an emulated machine.
 fn is_machine_file(path: &Path) -> bool {
     let Ok(file) = untrusted::open(path) else { return false };
     let mut word = [0; 8];
@@ -160,7 +160,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// What was not looked at, a sentence for each user.
+    /// Processes that were not read, a sentence for each user.
     pub fn unread(&self) -> impl Iterator<Item = String> {
         self.beyond.iter().map(|uid| {
             let user = user_name(*uid).unwrap_or_else(|| uid.to_string());
@@ -204,14 +204,14 @@ pub fn find() -> Found {
     found
 }
 
-/// What is found once for all segments.
+/// Facts that are found once for all segments.
 #[derive(Debug, Default)]
 struct Look {
     answers: Answers,
     processes: OnceCell<Processes>,
 }
 
-/// What may be a segment.
+/// File that may be a segment.
 #[derive(Debug)]
 struct Named {
     file: Candidate,
@@ -279,7 +279,7 @@ fn is_launcher(process: Process) -> bool {
     process.name() == "radrm-run"
 }
 
-/// What stands behind the launcher's own options.
+/// Command behind the launcher's own options.
 fn program_of(command: &str) -> String {
     command.split_once(" -- ").map_or(command, |(_, program)| program).to_owned()
 }
@@ -325,12 +325,12 @@ pub fn limited_by(launcher: Process) -> Option<LimitedJob> {
     Some(LimitedJob { segment, ledgers: ledgers.into_iter().collect() })
 }
 
-/// Whether a file is the ledger of a user in a limit that users share.
+/// Returns true if a file is the ledger of a user in a limit that users share.
 fn is_member(file: &PathBuf) -> bool {
     file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"member-"))
 }
 
-/// What may be the segment of this launcher: files that it holds open, and that are its user's.
+/// Files that may be the segment of this launcher: those that it holds open, and that are its user's.
 pub fn held_by(launcher: Process) -> impl Iterator<Item = Candidate> {
     found_in(launcher).map(|found| found.file)
 }
@@ -347,20 +347,20 @@ fn is_users(process: Process, uid: u32) -> bool {
     process.users().is_some_and(|(real, _)| real == uid)
 }
 
-/// Whether an open or mapped file may be a segment by its name.
+/// Returns true if an open or mapped file may be a segment by its name.
 pub(crate) fn names_segment(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     name.starts_with("/memfd:radrm-segment") || name.contains("/segment-")
 }
 
-/// What may be segments.
+/// Files that may be segments.
 fn segments() -> Vec<Named> {
     let held = Process::all().filter(|process| is_launcher(*process)).flat_map(found_in);
     held.chain(directories().iter().flat_map(|directory| named_in(directory))).collect()
 }
 
-/// What may be segments by its name in a directory. A link is neither a segment nor a directory: whose directory
-/// this is does not choose what root opens.
+/// Files in a directory that may be segments by their names. A link is neither a segment nor a directory: the owner
+/// of this directory does not choose what root opens.
 fn named_in(directory: &Path) -> Vec<Named> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(opened) = rustix::fs::open(directory, flags, Mode::empty()) else { return Vec::new() };
@@ -406,7 +406,7 @@ mod tests {
     fn a_segment_without_launcher_and_processes_is_no_job() {
         let dir = tempfile::tempdir().unwrap();
         let file = SegmentFile::create_in(&dir.path().join("r"), 7).unwrap();
-        // This process made it, and is no launcher.
+        // This process made it, and is not a launcher.
         let [found] = named_in(file.path().parent().unwrap()).try_into().unwrap();
         assert!(open(&found, &Look::default()).is_none());
     }

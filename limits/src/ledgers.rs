@@ -1,4 +1,4 @@
-//! Where the limits of users and groups are kept, and who administers them.
+//! Places of the limits of users and groups, and their administrators.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,7 +23,7 @@ pub enum Ledgers {
 }
 
 impl Ledgers {
-    /// Those of an emulated machine, or of the computer.
+    /// Ledgers of an emulated machine, or of the computer.
     #[must_use]
     pub fn of(machine: Option<&Path>) -> Self {
         let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
@@ -49,7 +49,7 @@ impl Ledgers {
         }
     }
 
-    /// Where a user's own things lie at run time: mode 0700, the user's.
+    /// Directory of a user's own things at run time: mode 0700, the user's.
     #[must_use]
     pub fn private_directory(&self, uid: u32) -> PathBuf {
         match self {
@@ -66,7 +66,7 @@ impl Ledgers {
         }
     }
 
-    /// Who may set limits, besides root.
+    /// User who may set limits, besides root.
     #[must_use]
     pub fn administrator(&self) -> u32 {
         match self {
@@ -78,7 +78,7 @@ impl Ledgers {
         }
     }
 
-    /// Whether this process is the administrator's.
+    /// Returns true if this process is the administrator's.
     #[must_use]
     pub fn is_administered_here(&self) -> bool {
         let own = rustix::process::geteuid().as_raw();
@@ -154,7 +154,7 @@ impl Ledgers {
         private(&Path::new(RUNTIME).join(uid.to_string()), uid)
     }
 
-    /// What the administrator types to set up a user or group.
+    /// Command with which the administrator sets up a user or group.
     #[must_use]
     pub fn setup_command(&self, target: &str) -> String {
         match self {
@@ -163,7 +163,7 @@ impl Ledgers {
         }
     }
 
-    /// Whether the GPUs are emulated.
+    /// Returns true if the GPUs are emulated.
     #[must_use]
     pub fn emulated(&self) -> bool {
         matches!(self, Self::Emulated(_))

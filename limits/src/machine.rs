@@ -1,4 +1,4 @@
-//! Which machine's GPUs a command is about, and its NVML.
+//! Machine whose GPUs a command is about, and its NVML.
 
 use std::path::Path;
 
@@ -51,7 +51,7 @@ impl Node {
         Self::of(job.machine().as_deref())
     }
 
-    /// How a GPU is called in tables: its number, or the beginning of its UUID.
+    /// Name of a GPU in tables: its number, or the beginning of its UUID.
     #[must_use]
     pub fn label(&self, uuid: &[u8; 16]) -> String {
         let known = self.machine.inventory().ok();

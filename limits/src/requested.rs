@@ -8,7 +8,7 @@ use radrm_telemetry::ledger::{Amount, Limit};
 use super::amount;
 use crate::LimitError;
 
-/// How a GPU is named.
+/// Name of a GPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Name {
     /// NVML's number of the GPU, the one that `nvidia-smi` shows.
@@ -95,7 +95,7 @@ impl RequestedLimits {
         self.0.iter().map(limit).collect()
     }
 
-    /// Whether a GPU is named.
+    /// Returns true if a GPU is named.
     #[must_use]
     pub fn names_gpus(&self) -> bool {
         self.0.iter().any(|limit| limit.gpu.is_some())
@@ -168,8 +168,8 @@ mod tests {
             ("x=1GiB", "names no GPU"),
             ("GPU-=1GiB", "names no GPU"),
             ("-1=1GiB", "names no GPU"),
-            ("0=", "is no amount"),
-            ("0=1=2GiB", "is no amount"),
+            ("0=", "is not an amount"),
+            ("0=1=2GiB", "is not an amount"),
         ] {
             let sentence = RequestedLimits::parse(text).unwrap_err().to_string();
             assert!(sentence.contains(part) && sentence.lines().count() == 1, "{text}: {sentence}");

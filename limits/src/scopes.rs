@@ -1,4 +1,4 @@
-//! What holds for a job: its own limit, that of its user and those of the groups of its user.
+//! Limits that hold for a job: its own limit, that of its user and those of the groups of its user.
 
 use std::ffi::CString;
 
@@ -106,7 +106,7 @@ pub struct OfGroup {
     pub limits: Vec<Limit>,
 }
 
-/// What holds for a job. An empty list is no limit.
+/// Limits that hold for a job. An empty list is no limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scopes {
     /// The job itself: `None` if it has no limit, so that it may be left without a ledger.
@@ -119,7 +119,7 @@ pub struct Scopes {
     pub groups: Vec<OfGroup>,
     /// All steps of the job together, where a workload manager starts steps.
     pub steps: Vec<Limit>,
-    /// What the driver takes for a process; the first file that says it decides.
+    /// Memory that the driver takes for a process; the first file that states it decides.
     pub context: Option<Context>,
     /// MPS settings; the first file that says each decides.
     pub mps: Mps,
@@ -132,7 +132,7 @@ pub struct Scopes {
 }
 
 impl Scopes {
-    /// Whether anything is limited.
+    /// Returns true if anything is limited.
     #[must_use]
     pub fn any(&self) -> bool {
         self.job.is_some() || !self.user.is_empty() || !self.groups.is_empty() || !self.steps.is_empty()
@@ -226,7 +226,7 @@ fn of_user<'a>(file: &'a Read, person: &Person) -> Vec<&'a RequestedLimits> {
     config.default.mem_limit.iter().map(|limits| &limits.0).collect()
 }
 
-/// Whether a section is about a user or group: by name, or by number.
+/// Returns true if a section is about a user or group: by name, or by number.
 fn is_called(section: &str, id: u32, name: Option<&str>) -> bool {
     name == Some(section) || section.parse() == Ok(id)
 }

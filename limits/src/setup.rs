@@ -10,7 +10,7 @@ use super::resolve::Gpus;
 use super::scopes::{self, Person};
 use crate::LimitError;
 
-/// What was set up.
+/// Result of a set-up.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Done {
     /// Users with a limit of their own.

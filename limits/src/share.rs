@@ -18,7 +18,7 @@ use crate::program::environment::Environment;
 /// Launches in flight under a budget: enough to keep a GPU busy, few enough that little goes on when the time slice is over.
 const IN_FLIGHT: u16 = 64;
 
-/// Whether a program with this environment would be a client of MPS.
+/// Returns true if a program with this environment would be a client of MPS.
 #[must_use]
 pub fn by_mps(environment: &Environment) -> bool {
     answers(Path::new(text(environment, PIPE_VARIABLE).unwrap_or(DEFAULT_PIPE)))

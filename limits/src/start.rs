@@ -39,14 +39,14 @@ pub const QUIET_VARIABLE: &str = "RADRM_QUIET";
 /// The limits of a job that is about to start.
 #[derive(Debug)]
 pub struct Limits {
-    /// What holds.
+    /// Limits that hold.
     pub scopes: Scopes,
     person: Person,
     machine: Machine,
     ledgers: Ledgers,
     /// The job whose steps share [`Scopes::steps`].
     steps_of: Option<String>,
-    /// What the environment adds.
+    /// Limits that the environment adds.
     pub from_variables: FromVariables,
     /// The job has no limit but [`Limits::only_on`].
     is_fence_only: bool,
@@ -161,7 +161,7 @@ impl Limits {
         Ok(self)
     }
 
-    /// Whether a program without the shim may run: no amount has to be counted.
+    /// Returns true if a program without the shim may run: no amount has to be counted.
     #[must_use]
     pub fn is_fence_only(&self) -> bool {
         self.is_fence_only
@@ -187,13 +187,13 @@ impl Limits {
         Ok(self)
     }
 
-    /// Whether anything is limited.
+    /// Returns true if anything is limited.
     #[must_use]
     pub fn any(&self) -> bool {
         self.scopes.any()
     }
 
-    /// What all jobs of the user may take together on a GPU, bytes.
+    /// Memory that all jobs of the user may take together on a GPU, bytes.
     #[must_use]
     pub fn of_user(&self, gpu: &Gpu) -> u64 {
         amount_for(&self.scopes.user, &gpu.bytes).map_or(u64::MAX, |amount| amount.bytes(gpu.total))
@@ -368,7 +368,7 @@ impl Limits {
         }
     }
 
-    /// Whether what the driver takes for a process is to be measured and charged.
+    /// Returns true if what the driver takes for a process is to be measured and charged.
     #[must_use]
     pub fn measures_contexts(&self) -> bool {
         self.scopes.context.unwrap_or(Context::Auto) == Context::Auto

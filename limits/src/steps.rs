@@ -16,9 +16,9 @@ use crate::requested::RequestedLimits;
 
 /// The file in the scope that steps lock.
 const LOCK: &str = "steps";
-/// What the names of these scopes begin with, in the user's own directory.
+/// Prefix of the names of these scopes, in the user's own directory.
 const PREFIX: &str = "steps-";
-/// What the names of scopes begin with that are being removed.
+/// Prefix of the names of scopes that are being removed.
 const GONE: &str = "gone-";
 /// A scope that another step removes is made anew: more than twice in a row is no coincidence.
 const ATTEMPTS: usize = 8;

@@ -403,7 +403,7 @@ mod tests {
                 "CUDA_DEVICE_MEMORY_LIMIT: `3GiB` is not an amount in HAMi's units",
             ),
             (&["CUDA_DEVICE_MEMORY_LIMIT_0=1024"], "CUDA_DEVICE_MEMORY_LIMIT_0: `1024` means 1024 bytes"),
-            (&["CUDA_DEVICE_SM_LIMIT=101"], "CUDA_DEVICE_SM_LIMIT: `101` is no percentage"),
+            (&["CUDA_DEVICE_SM_LIMIT=101"], "CUDA_DEVICE_SM_LIMIT: `101` is not a percentage"),
             (&["NVIDIA_GPU_MEMORY_LIMIT=4Gi"], "NVIDIA_GPU_MEMORY_LIMIT: `4Gi` is not a whole number of MiB"),
             (
                 &["NVIDIA_GPU_MEMORY_REQUEST=9", "NVIDIA_GPU_MEMORY_LIMIT=8"],

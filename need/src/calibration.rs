@@ -1,4 +1,4 @@
-//! How the bounds of this node's own jobs held, and what follows for the next one.
+//! Calibration: how the bounds of this node's own jobs held, and what follows for the next one.
 
 use std::collections::BTreeMap;
 

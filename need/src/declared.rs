@@ -1,4 +1,4 @@
-//! What the user says.
+//! Needs and estimates that the user states.
 
 use radrm_base::Millis;
 

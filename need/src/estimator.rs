@@ -1,4 +1,4 @@
-//! What estimators are asked, and what they answer.
+//! Requests to estimators, and their answers.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use radrm_base::{Activity, Bytes, HostUse, Millis, PastRun, UserId};
 
 use super::{Calibration, DryRun, Known, ModelSummary, Need, UserEstimate};
 
-/// What is known of a job before it runs.
+/// Knowledge about a job before it runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Features<'a> {
     /// GPU memory that the user declares, and its upper bound.
@@ -27,9 +27,9 @@ pub struct Features<'a> {
     pub summary: Option<&'a ModelSummary>,
     /// Samples in a batch, on each GPU.
     pub batch: Option<u32>,
-    /// Whose it is.
+    /// User who submits it.
     pub user: Option<UserId>,
-    /// How earlier bounds held where the job will run.
+    /// Calibration by how earlier bounds held where the job will run.
     pub calibration: Option<&'a Calibration>,
 }
 
@@ -43,17 +43,17 @@ pub trait Estimator {
         None
     }
 
-    /// What the job does to a GPU alone.
+    /// Activity of the job alone on a GPU, or `None` if it has no answer.
     fn activity(&self, _: &Features<'_>) -> Option<Known<Activity>> {
         None
     }
 
-    /// How long the job runs.
+    /// Run time of the job, or `None` if it has no answer.
     fn run_time(&self, _: &Features<'_>) -> Option<Known<Millis>> {
         None
     }
 
-    /// What the job takes of its host.
+    /// Host use of the job, or `None` if it has no answer.
     fn host(&self, _: &Features<'_>) -> Option<Known<HostUse>> {
         None
     }

@@ -1,4 +1,4 @@
-//! What earlier runs of the same program needed.
+//! Needs of earlier runs of the same program.
 
 use std::collections::BTreeMap;
 
@@ -27,12 +27,12 @@ fn runs<'a>(job: &Features<'a>) -> impl Iterator<Item = &'a PastRun> {
     job.runs.iter().take(MAX_RUNS)
 }
 
-/// Those whose memory was measured: a peak of nothing was not.
+/// Runs whose memory was measured: a peak of nothing was not.
 fn measured<'a>(job: &Features<'a>) -> impl Iterator<Item = &'a PastRun> {
     runs(job).filter(|run| run.peak > Bytes::ZERO)
 }
 
-/// Those at the job's batch size.
+/// Measured runs at the job's batch size.
 fn equal<'a>(job: &Features<'a>) -> impl Iterator<Item = &'a PastRun> {
     let batch = job.batch;
     measured(job).filter(move |run| run.batch == batch).take(MAX_OF_SIZE)
@@ -70,7 +70,7 @@ fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// What the newest equal run says, else the newest of all.
+/// Returns the figure of the newest equal run, else of the newest of all.
 fn newest<T>(job: &Features<'_>, of: impl Fn(&PastRun) -> Option<T>) -> Option<Known<T>> {
     let equal = runs(job).filter(|run| run.batch == job.batch).find_map(&of);
     if let Some(value) = equal {

@@ -1,4 +1,4 @@
-//! What networks of such layers took, by the learned model of the estimator.
+//! Memory of networks with such layers, by the learned model of the estimator.
 
 use radrm_estimator::memory::Network;
 

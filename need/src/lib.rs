@@ -1,4 +1,4 @@
-//! What a job needs, resolved once and in one place: GPU memory, run time and what it does to a GPU.
+//! Needs of jobs, resolved once and in one place: GPU memory, run time, GPU activity and host use.
 //!
 //! A [`NeedResolver`] asks its [`Estimator`]s in order of trust and takes the first answer for each resource. What they
 //! are asked about are [`Features`]: what the job states, and what past runs say of it. The runs come from a

@@ -1,4 +1,4 @@
-//! How often the bounds of estimators that were not fitted here held: what is stated as their confidence.
+//! Rates at which the bounds of estimators that were not fitted here held: they are stated as their confidence.
 //!
 //! The 39 programs of the thesis's traces and CARMA's, with peaks of 2024, and 30 of them that were measured again in 2026.
 //! Of the two sites the lower rate is stated. No formula or constant was chosen with these peaks. A program

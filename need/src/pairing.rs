@@ -1,4 +1,4 @@
-//! Which dry run and which real run are of one stack of software and one emulated GPU: decided here and nowhere else.
+//! Pairs of a dry run and a real run of one stack of software and one emulated GPU: decided here and nowhere else.
 //!
 //! A dry run stands for a run on its emulated GPU with the libraries that the program loads. It has stand-ins for the
 //! libraries of CUDA, so it shows no versions of these, and a short run may end before its versions are read. So what
@@ -33,7 +33,7 @@ impl<'a> Stack<'a> {
         Self(all)
     }
 
-    /// Whether a dry run and a real run of these stacks are a pair. Of the frameworks that no dry run replaces one side
+    /// Returns true if a dry run and a real run of these stacks are a pair. Of the frameworks that no dry run replaces one side
     /// shows all that the other shows, and no version contradicts another.
     #[must_use]
     pub fn pairs_with(&self, other: &Self) -> bool {
@@ -57,7 +57,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// Whether two versions are one, of which one may be given to fewer places: 13 and 13.2.0.
+/// Returns true if two versions are one, of which one may be given to fewer places: 13 and 13.2.0.
 fn is_one_version(a: &str, b: &str) -> bool {
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '+']))
@@ -70,7 +70,7 @@ impl DryRun {
         Stack::parse(self.framework.as_deref().unwrap_or_default())
     }
 
-    /// Whether both stand for runs of one stack on one model of GPU: what corrects one corrects the other.
+    /// Returns true if both stand for runs of one stack on one model of GPU: what corrects one corrects the other.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         self.gpu == other.gpu && self.stack().pairs_with(&other.stack())

@@ -9,10 +9,10 @@ use super::{Calibration, DryRun, Features, Need, Trained};
 /// Predictions that a calibration reads, the newest.
 const MAX_PREDICTIONS: u32 = 500;
 
-/// Which runs of a program count.
+/// Filter of the runs of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunFilter<'a> {
-    /// Whose runs.
+    /// User whose runs count.
     pub user: UserId,
     /// Model of the GPUs; `None`: any.
     pub gpu_model: Option<&'a str>,
@@ -23,7 +23,7 @@ pub struct RunFilter<'a> {
 /// A need that was predicted before a run, and what the run took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prediction {
-    /// Whose run.
+    /// User of the run.
     pub user: UserId,
     /// As it was resolved before the run.
     pub need: Need,
@@ -124,7 +124,7 @@ pub struct Asked<'a, P: ?Sized> {
     pub dry_run: Option<&'a DryRun>,
 }
 
-/// What a user's history says of a job.
+/// Evidence about a job from a user's history.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     /// Runs that computed, the newest first: on real GPUs, or where there are none, on emulated ones.
@@ -180,7 +180,7 @@ impl Evidence {
         Self { dry_run: Some(dry_run), user, calibration: Calibration::of(model), ..Self::default() }
     }
 
-    /// What is known of the job with this evidence, beside what it states.
+    /// Features of the job: this evidence, beside what the job states.
     #[must_use]
     pub fn features<'a>(&'a self, stated: Features<'a>) -> Features<'a> {
         Features {

@@ -1,4 +1,4 @@
-//! What is resolved of a job.
+//! Need of a job, as resolved.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Source;
 
-/// How often a run needs no more than an equal one.
+/// Part of the runs that need no more than an equal one.
 pub(super) const EQUAL: Permille = Permille(990);
 
 /// GPU memory that a job needs on each of its devices.
@@ -17,10 +17,10 @@ pub struct Need {
     pub bytes: Bytes,
     /// The bound; it is reserved for the job.
     pub upper: Bytes,
-    /// How often runs stay at or under the bound, where that was measured.
+    /// Part of the runs that stay at or under the bound, where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence: Option<Permille>,
-    /// What it is concluded from.
+    /// Source of the need.
     pub source: Source,
     /// The bound is enforced as the job's limit. An estimate that no run confirmed is not: a limit at a figure that is
     /// too low breaks a program that would have fitted.
@@ -47,15 +47,16 @@ impl Need {
         Self::new(peak, peak, Some(EQUAL), Source::EqualRuns { runs: 1 })
     }
 
-    /// Whether a job would be treated alike with both: they may come from other runs.
+    /// Returns true if a job would be treated alike with both: they may come from other runs.
     #[must_use]
     pub fn is_alike(&self, other: &Self) -> bool {
         let of = |need: &Self| (need.bytes, need.upper, need.enforce, need.is_measured());
         of(self) == of(other)
     }
 
-    /// What is reserved for it on each device, the largest of which has so much. A measured need gets slack, because no
-    /// two runs are alike to the byte; but no slack may make a job impossible that ran on such a device before.
+    /// Memory to reserve for it on each device, the largest of which has `largest`.
+    /// A measured need gets slack, because no two runs are alike to the byte; but no slack may make a job impossible
+    /// that ran on such a device before.
     #[must_use]
     pub fn reserved(&self, slack: Permille, largest: Bytes) -> Bytes {
         match self.is_measured() {
@@ -70,14 +71,14 @@ impl Need {
         self.source.dry_run()?.0.no_bound.as_deref()
     }
 
-    /// How often runs stay at or under the bound: what is shown beside it. A measured need is a peak and no bound, and a
+    /// Rate at which runs stay at or under the bound, as shown beside it. A measured need is a peak and no bound, and a
     /// bound that is none has no rate.
     #[must_use]
     pub fn shown_confidence(&self) -> Option<Permille> {
         self.confidence.filter(|_| !self.is_measured() && self.no_bound().is_none())
     }
 
-    /// Whether equal runs were measured and none needed more: no guess, so it is not cut to the largest device.
+    /// Returns true if equal runs were measured and none needed more: no guess, so it is not cut to the largest device.
     #[must_use]
     pub fn is_measured(&self) -> bool {
         matches!(self.source, Source::EqualRuns { .. })
@@ -106,7 +107,7 @@ impl fmt::Display for Need {
 pub struct Known<T> {
     /// The figure.
     pub value: T,
-    /// What it is concluded from.
+    /// Source of the need.
     pub source: Source,
 }
 
@@ -117,13 +118,13 @@ pub struct Needs {
     /// GPU memory on each device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Need>,
-    /// What it does to a GPU when it is alone there.
+    /// Activity alone on a GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub activity: Option<Known<Activity>>,
-    /// How long it runs.
+    /// Run time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_time: Option<Known<Millis>>,
-    /// What it takes of its host.
+    /// Host use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Known<HostUse>>,
 }

@@ -32,7 +32,7 @@ impl NeedResolver {
         Self(estimators)
     }
 
-    /// What each estimator says of the job's memory, in order of trust: the first is what is resolved.
+    /// Returns the answer of each estimator for the job's memory, in order of trust: the first is what is resolved.
     #[must_use]
     pub fn answers(&self, job: &Features<'_>) -> Vec<(String, Need)> {
         let answers =

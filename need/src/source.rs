@@ -1,4 +1,4 @@
-//! What a need is concluded from.
+//! Sources of needs.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::DryRun;
 
-/// What one of several sources said.
+/// Answer of one of several sources.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Said {
-    /// Which.
+    /// The source.
     pub source: Source,
     /// The figure to expect by it alone.
     pub bytes: Bytes,
@@ -21,11 +21,11 @@ pub struct Said {
 /// Real runs of dry-run programs that correct no dry run, as no other lets expect such a peak.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// How many.
+    /// Number of them.
     pub runs: u32,
-    /// What the newest of them took.
+    /// Memory that the newest of them took.
     pub peak: Bytes,
-    /// What the other runs let expect of it.
+    /// Memory that the other runs let expect of it.
     pub expected: Bytes,
 }
 
@@ -38,7 +38,7 @@ impl LeftOut {
     }
 }
 
-/// What a need is concluded from, as data; its text is the end of a sentence.
+/// Source of a need, as data; its text is the end of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -46,12 +46,12 @@ pub enum Source {
     Declared,
     /// Equal runs were measured.
     EqualRuns {
-        /// How many that ended well.
+        /// Number of runs that ended ok.
         runs: u32,
     },
     /// Equal runs were measured, of which some ran out of memory with more than the others needed.
     EqualRunsAndOutOfMemory {
-        /// How many that ended well.
+        /// Number of runs that ended ok.
         runs: u32,
     },
     /// Equal runs ran out of memory: more than they had.
@@ -75,18 +75,18 @@ pub enum Source {
     },
     /// One or more of these, by a memory model.
     Combined {
-        /// What each said.
+        /// Answer of each source.
         said: Vec<Said>,
         /// The factor for the model's margin that this node's jobs taught.
         stretch: Permille,
     },
     /// The user estimates it.
     UserEstimate,
-    /// What the user states, and what the user's earlier jobs took of what was stated for them.
+    /// Statement of the user, read by what the user's earlier jobs took of what was stated for them.
     EarlierStatements {
-        /// What the user states.
+        /// Memory that the user states.
         stated: Bytes,
-        /// How many jobs.
+        /// Number of those jobs.
         jobs: u32,
     },
     /// Runs under `radrm-run` that the user's own dataset holds: the user's word for a daemon that has not seen them.
@@ -113,7 +113,7 @@ pub enum Source {
         activations: u64,
         /// Samples in a batch.
         batch: u32,
-        /// What a process holds before the first layer.
+        /// Memory that a process holds before the first layer.
         startup: Bytes,
     },
 }
@@ -143,7 +143,7 @@ impl Source {
         }
     }
 
-    /// Whether a dry run is all that it is concluded from, with the memory model's own margin.
+    /// Returns true if it is concluded from a dry run alone, with the memory model's own margin.
     #[must_use]
     pub fn is_dry_run_alone(&self) -> bool {
         match self {
@@ -156,7 +156,7 @@ impl Source {
         }
     }
 
-    /// Whether a run, or the user's own word, stands for it: such a bound is enforced.
+    /// Returns true if a run, or the user's own word, confirms it: such a bound is enforced.
     #[must_use]
     pub fn is_confirmed(&self) -> bool {
         match self {

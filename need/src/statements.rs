@@ -1,4 +1,4 @@
-//! What a user states of a job, read by what the user's earlier jobs took of what was stated for them.
+//! Statements of a user about a job, read by what the user's earlier jobs took of what was stated for them.
 //!
 //! A declared need stays the job's limit, and all of it is reserved: a job may take what its limit lets it take, so with
 //! less reserved it could take memory that another job was promised. There this source only shows what to expect. An
@@ -12,7 +12,7 @@ use super::{Estimator, Features, Need, Source};
 use radrm_base::UserId;
 use radrm_base::{Bytes, Permille};
 
-/// How often a bound holds. Nine earlier jobs are the fewest that promise it.
+/// Coverage of a bound. Nine earlier jobs are the fewest that promise it.
 const LEVEL: Permille = Permille(900);
 
 /// Former jobs of a user that count, the newest ones.
@@ -22,7 +22,7 @@ const MAX_JOBS: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Statements(BTreeMap<UserId, VecDeque<f64>>);
 
-/// What was reserved on the user's word alone.
+/// Memory that was reserved on the user's word alone.
 fn stated_by(need: &Need) -> Option<Bytes> {
     match &need.source {
         Source::Declared | Source::UserEstimate => Some(need.upper),

@@ -21,18 +21,18 @@ pub struct ModelSummary {
     pub layers: Vec<Layer>,
     /// All parameters.
     pub parameters: u64,
-    /// Those that are trained.
+    /// Trainable parameters.
     pub trainable: u64,
     /// Values that all layers put out for one sample.
     pub activations: u64,
     /// The batch size the summary was made with, if it says so.
     pub batch: Option<u32>,
-    /// What kinds of layers there are, and how large they are.
+    /// Number and size of the kinds of layers.
     #[serde(default)]
     pub shape: Shape,
 }
 
-/// Why a text is no summary.
+/// Reason that a text is not a summary.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SummaryError {
     /// No layer was found.
@@ -86,7 +86,7 @@ impl ModelSummary {
         Ok(model)
     }
 
-    /// How many layers are of a kind, by the beginning of its name, capitals or not.
+    /// Number of layers of a kind, by the beginning of its name, capitals or not.
     #[must_use]
     pub fn count(&self, kind: &str) -> usize {
         let alike = |layer: &&Layer| {

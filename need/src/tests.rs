@@ -27,7 +27,7 @@ fn memory(runs: &[PastRun], batch: u32) -> Need {
     resolve(runs, Some(batch)).memory.unwrap()
 }
 
-/// What each source said, MiB, and its weight.
+/// Answer of each source, MiB, and its weight, thousandths.
 fn said(need: &Need) -> Vec<(Source, u64, u32)> {
     let Source::Combined { said, .. } = &need.source else { panic!("{need}") };
     said.iter().map(|said| (said.source.clone(), said.bytes.mib(), said.weight.0)).collect()

@@ -10,9 +10,9 @@ use super::{Need, Source};
 pub struct UserEstimate {
     /// The figure to expect.
     pub bytes: Bytes,
-    /// What is reserved.
+    /// Bound; it is reserved.
     pub upper: Bytes,
-    /// How often runs stay at or under `upper`, where that was measured.
+    /// Part of the runs that stay at or under `upper`, where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence: Option<Permille>,
     /// Source of the figure in the user's own dataset; `None`: the user's word.

@@ -2,8 +2,7 @@
 
 use crate::units::{Bytes, Nanos};
 
-/// What is known of one part of the sum in a span. The spans of one part do
-/// not overlap; outside of them it is zero.
+/// Bounds of one part of the sum in a span. The spans of one part do not overlap; outside of them it is zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach {
     pub(crate) start: Nanos,
@@ -24,7 +23,7 @@ pub(crate) struct Reach {
 pub(crate) struct Bounds {
     pub(crate) most: Bytes,
     pub(crate) at_least: Bytes,
-    /// When `most` would be reached first.
+    /// Time at which `most` would be reached first.
     pub(crate) t: Nanos,
 }
 

@@ -168,7 +168,7 @@ mod tests {
     use crate::units::{Bytes, Nanos};
     use std::collections::BTreeMap;
 
-    /// What is written under its number is read under it for good.
+    /// Records that are written under a number are read under it for good.
     #[test]
     fn timings_keep_their_layout() {
         let timings = Timings {

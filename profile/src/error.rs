@@ -1,4 +1,4 @@
-//! What can go wrong, one clear sentence each.
+//! Errors of reading and of writing a profile, one clear sentence each.
 
 use std::io;
 use thiserror::Error;

@@ -1,4 +1,4 @@
-//! What the analysis of a run found, as the dataset keeps it beside the profile's own figures.
+//! Findings of the analysis of a run, as the dataset keeps them beside the profile's own figures.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ pub struct Findings {
 /// Features of a job's processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Features {
-    /// Those that are kept.
+    /// Features of the processes that are kept.
     pub processes: Vec<ProcessFeatures>,
-    /// How many more processes the job had.
+    /// Number of further processes that the job had.
     pub left_out: u64,
 }
 
@@ -45,7 +45,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// `None` if the value is no finite number: JSON has none other, and what it has instead would make the
+    /// `None` if the value is not a finite number: JSON has none other, and what it has instead would make the
     /// column unreadable.
     #[must_use]
     pub fn new(value: f64, origin: &str) -> Option<Figure> {
@@ -54,8 +54,8 @@ impl Figure {
 }
 
 impl Features {
-    /// What the job did to its GPUs, as a mean of the processes of which it was measured: SM activity, SM occupancy and
-    /// DRAM activity.
+    /// Activity that the job caused on its GPUs, as a mean of the processes of which it was measured: SM activity, SM
+    /// occupancy and DRAM activity.
     #[must_use]
     pub fn activity(&self) -> [Option<Permille>; 3] {
         let mean = |name: &str| {

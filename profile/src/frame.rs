@@ -87,7 +87,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// What stands at an offset of a file.
+/// Content of a file at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
     /// A frame with a right checksum.
@@ -105,7 +105,7 @@ pub enum Found<'a> {
     CutOff,
     /// The frame is damaged.
     Damaged {
-        /// Where the next frame should stand, if its length can be believed.
+        /// Offset at which the next frame should stand, if the length of this one can be believed.
         next: Option<usize>,
     },
 }

@@ -11,9 +11,9 @@ pub(crate) struct Span<'a> {
     pub(crate) start: Nanos,
     /// Not part of the span.
     pub(crate) end: Nanos,
-    /// What was held when the span began.
+    /// Memory that was held when the span began.
     pub(crate) before: [Bytes; KIND_COUNT],
-    /// What the timeline says of the span; `None`: quiet, `before` holds on.
+    /// Point of the timeline for the span; `None`: quiet, `before` holds on.
     pub(crate) point: Option<&'a TimelinePoint>,
 }
 

@@ -24,7 +24,7 @@ pub struct Peak {
     /// True if `total` is the true peak. Otherwise several processes were busy
     /// at once, and the true peak lies between `at_least` and `total`.
     pub exact: bool,
-    /// When.
+    /// Time of the peak.
     pub t: Nanos,
     /// By kind at that moment.
     pub kinds: [Bytes; KIND_COUNT],
@@ -133,7 +133,7 @@ impl Figure {
         !matches!(self, Figure::Kind(Kind::Imported))
     }
 
-    /// What a busy span cannot have gone beyond, and what was reached in it.
+    /// Bound that a busy span cannot have exceeded, and the figure that was reached in it.
     fn in_point(self, point: &TimelinePoint, before: Bytes, account: &Account) -> (Bytes, Bytes) {
         let known = before.max(self.of(&point.last));
         match self {
@@ -151,7 +151,7 @@ impl Figure {
     }
 }
 
-/// What is known of a figure over the lives of all processes.
+/// Bounds of a figure over the lives of all processes.
 fn reaches(profile: &Profile, gpu: GpuIndex, figure: Figure) -> Vec<Reach> {
     let mut all = Vec::new();
     for (process, life) in profile.processes.iter().zip(lives(profile)) {

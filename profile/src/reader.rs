@@ -18,7 +18,8 @@ impl Profile {
     }
 }
 
-/// Whether a process still writes the profile. False where that is unknown, as on file systems without locks.
+/// Returns true if a process still writes the profile. False where that is unknown, as on file systems without
+/// locks.
 pub fn is_being_written(path: &Path) -> bool {
     let lock = File::open(path).map(|file| file.try_lock_shared());
     matches!(lock, Ok(Err(TryLockError::WouldBlock)))

@@ -14,14 +14,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// this number rises only when old files could not be read any more.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// What one frame holds.
+/// Content of one frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
     /// The job; the first frame of every profile.
     Job(Job),
     /// The GPUs known so far; replaces what was known before.
     Gpus(Vec<Gpu>),
-    /// What changed since the last state.
+    /// Changes since the last state.
     State(State),
     /// NVML samples since the last such record.
     Samples(Vec<NvmlSample>),
@@ -36,43 +36,41 @@ pub enum Record {
     /// A refused request with what stood around it; replaces what was known
     /// of the same one.
     Postmortem(Box<Postmortem>),
-    /// What GPUs did since the last such record.
+    /// Activity of GPUs since the last such record.
     Activity(Vec<GpuSpan>),
     /// The host's side since the last such record.
     Host(HostNews),
     /// Figures that could not be taken, as a clause with its reason.
     Unmeasured(String),
-    /// How long a process's launches took, and its copies; replaces what was
-    /// known of the process.
+    /// Times of a process's launches, and its copies; replaces what was known of the process.
     Timings(Timings),
-    /// What processes launched and copied since the last such record.
+    /// Launches and copies of processes since the last such record.
     KernelActivity(Vec<KernelSpan>),
-    /// What a process's launches waited for the job's time slices; replaces what was
-    /// known of the process.
+    /// Waits of a process's launches for the job's time slices; replaces what was known of the process.
     Throttling(Throttling),
-    /// What the time of the job's GPUs is.
+    /// Relation of the time of the job's GPUs to the host's time.
     GpuClock(GpuClock),
     /// Launches that were timed, some of those since the last such record.
     Launches(Vec<TimedLaunch>),
-    /// What is recorded of a process.
+    /// Recording mode of a process.
     Recording(Recording),
-    /// What a dry run found out.
+    /// Figures of a dry run.
     DryRun(Box<DryRunFigures>),
     /// Cards, and whether the program fits on them; replaces what was known.
     Fits(Vec<Fit>),
-    /// What a dry run's figures stand for on a real GPU; replaces what was known.
+    /// Need on a real GPU that a dry run's figures stand for; replaces what was known.
     Expected(Expected),
     /// The ranks of a large job that a dry run ran; replaces what was known.
     Ranks(DryRunRanks),
     /// Call stacks of a process's memory; replaces what was known of the process.
     Stacks(Box<Stacks>),
-    /// What was held from each call site of a process at one moment.
+    /// Memory that was held from each call site of a process at one moment.
     StackMoment(Box<StackMoment>),
     /// Refused requests of a process and what was held then; replaces what was known of the process.
     StackRefusals(Box<StackRefusals>),
-    /// What held the memory of a framework's allocator in a process; replaces what was known of the process.
+    /// Holders of the memory of a framework's allocator in a process; replaces what was known of the process.
     Tensors(Box<Tensors>),
-    /// What a process's ranges and marks took; replaces what was known of the process.
+    /// Figures of a process's ranges and marks; replaces what was known of the process.
     Ranges(Box<Ranges>),
     /// Ranges that have ended and marks, some of those since the last such record.
     RangeEvents(Vec<RangeEvent>),
@@ -80,7 +78,7 @@ pub enum Record {
     KernelMetrics(Box<KernelMetrics>),
     /// Limits on the GPUs' memory that changed since the last such record.
     MemoryLimits(Vec<MemoryLimit>),
-    /// Where a process's blocks of memory lay at one moment.
+    /// Addresses of a process's blocks of memory at one moment.
     BlockMap(Box<BlockMap>),
     /// Processes of the job that no figure contains; replaces what was known.
     Uncounted(Vec<UncountedProcess>),
@@ -107,9 +105,9 @@ pub struct State {
 /// Changes of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessDelta {
-    /// Which process.
+    /// Key of the process.
     pub key: ProcessKey,
-    /// Who it is; sent with its first delta.
+    /// Identity of the process; sent with its first delta.
     pub identity: Option<Identity>,
     /// Its figures, whole.
     pub state: ProcessState,
@@ -192,8 +190,7 @@ fn words(point: &TimelinePoint) -> [u64; WORDS] {
     words
 }
 
-/// What a word is predicted to be, from the point before and the words of the
-/// point that come earlier in `ORDER`.
+/// Predicted value of a word, from the point before and the words of the point that come earlier in `ORDER`.
 fn prediction(index: usize, before: &TimelinePoint, so_far: &[u64; WORDS]) -> u64 {
     match index {
         0 => before.t.0.wrapping_add(before.span.0),

@@ -1,4 +1,4 @@
-//! Which refused requests for a GPU's memory can have ended their program.
+//! Refused requests for a GPU's memory that can have ended their program.
 
 use crate::model::{FailedRequest, Kind, Process, Profile};
 

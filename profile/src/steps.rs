@@ -4,7 +4,7 @@ use crate::life::{Life, lives, spans};
 use crate::model::{GpuIndex, KIND_COUNT, Process, Profile, device_total};
 use crate::units::{Bytes, Nanos};
 
-/// What all processes held on a GPU from a moment on.
+/// Memory that all processes held on a GPU from a moment on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// The moment.
@@ -15,7 +15,7 @@ pub struct Step {
     pub total: Bytes,
     /// By kind.
     pub kinds: [Bytes; KIND_COUNT],
-    /// How many processes held device memory.
+    /// Number of processes that held device memory.
     pub holders: u32,
 }
 

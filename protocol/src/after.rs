@@ -12,7 +12,7 @@ use crate::job_ref::JobRef;
 /// A job, an array, or a job of an array that has to end, or to succeed, before the job may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct After {
-    /// What must have become of it.
+    /// Condition that it has to meet.
     pub condition: Condition,
     /// As the user named it.
     pub job: JobRef,
@@ -36,7 +36,8 @@ impl fmt::Display for After {
     }
 }
 
-/// What one `--after` names: `any:12`, `ok:12,13_4`; without a word before the colon `any`.
+/// Dependencies that one `--after` names: `any:12`, `ok:12,13_4`.
+/// Without a word before the colon the condition is `any`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AfterList(pub Vec<After>);
 

@@ -26,7 +26,7 @@ pub struct ArrayTask {
     pub index: u32,
     /// Its position, from 0. Numbers of an array's jobs are consecutive, so the array's number is the job's less this.
     pub position: u32,
-    /// How many jobs the array has.
+    /// Number of jobs in the array.
     pub tasks: u32,
     /// The bound on jobs at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,13 +49,13 @@ impl Array {
         (0..).zip(&self.indices).map(move |(position, &index)| ArrayTask { index, position, tasks, at_once })
     }
 
-    /// How many jobs it has.
+    /// Number of jobs in the array.
     #[must_use]
     pub fn len(&self) -> usize {
         self.indices.len()
     }
 
-    /// Whether it has no job: it always has one.
+    /// Returns true if the array has no job, which cannot be: it always has one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.indices.is_empty()

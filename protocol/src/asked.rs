@@ -1,4 +1,4 @@
-//! What was asked for with a job, as it is shown: one table, from which fields, their values and the options follow.
+//! Requests of a job, as they are shown: one table, from which fields, their values and the options follow.
 
 use radrm_scheduler_core::{Need, Needs};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ use OptionValue::{Bytes, Count, Part, Percent, Signal, Switch, Text, Texts, Time
 /// A row of the table: field, option, value of the field, value of the option.
 macro_rules! asked {
     ($($(#[$attr:meta])* $name:ident: $type:ty, $option:literal, $of:expr, $shown:expr;)*) => {
-        /// What was asked for with a job, as it is shown.
+        /// Requests of a job, as they are shown.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default)]
         pub struct Asked {
@@ -41,7 +41,7 @@ macro_rules! asked {
         }
 
         impl Asked {
-            /// What `spec` asks for. An estimate that no run confirmed counts as asked for.
+            /// Requests of `spec`. An estimate that no run confirmed counts as requested.
             #[must_use]
             pub fn of(spec: &Spec, needs: Option<&Needs>) -> Self {
                 let need = needs.and_then(|needs| needs.memory.as_ref()).filter(|need| !need.enforce);
@@ -105,7 +105,7 @@ asked! {
         |spec, _| spec.preemptible, |asked| asked.preemptible.then_some(Switch);
     /// It gives way after this time if others wait, ms.
     slot_ms: Option<u64>, "--slot", |spec, _| spec.slot_ms, |asked| asked.slot_ms.map(Time);
-    /// How long it is expected to run, ms.
+    /// Expected run time, ms.
     expected_ms: Option<u64>, "--expected", |spec, _| spec.expected_ms, |asked| asked.expected_ms.map(Time);
     /// The signal at which it writes a checkpoint.
     checkpoint_signal: Option<i32>, "--checkpoint-signal",
@@ -122,7 +122,7 @@ asked! {
 }
 
 impl Asked {
-    /// What is to be set aside on each GPU by what was asked for, bytes.
+    /// Memory to reserve on each GPU by these requests, bytes.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.gpu_mem_upper.max(self.gpu_mem).or(self.gpu_mem_estimate)

@@ -1,4 +1,4 @@
-//! What one submission may have at most.
+//! Bounds of one submission.
 
 /// Jobs of an array.
 pub const MAX_TASKS: usize = 10_000;
@@ -6,7 +6,7 @@ pub const MAX_TASKS: usize = 10_000;
 pub const MAX_TOGETHER: usize = 256;
 /// Words of a command and an environment: more than these can be.
 pub(crate) const MAX_WORDS: usize = 100_000;
-/// What the kernel gives to a program as one word (`MAX_ARG_STRLEN`), with its zero byte.
+/// Longest word that the kernel gives to a program (`MAX_ARG_STRLEN`), bytes, with its zero byte.
 pub(crate) const MAX_WORD: usize = 128 << 10;
 /// Command and environment together, with their zero bytes: what the kernel gives to a program whose stack may have
 /// the usual 8 MiB.

@@ -11,7 +11,7 @@ use crate::socket;
 use crate::wire::{self, JobRow, Request, Response};
 
 /// A daemon that says nothing for so long is stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A connection.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Connection {
         for socket in &sockets {
             match UnixStream::connect(socket) {
                 Ok(mut stream) => {
-                    let _ = stream.set_read_timeout(Some(PATIENCE));
+                    let _ = stream.set_read_timeout(Some(TIMEOUT));
                     wire::greet(&mut stream)?;
                     return Ok(Self { stream });
                 }
@@ -56,7 +56,7 @@ impl Connection {
         }
     }
 
-    /// What comes next of an answer in parts.
+    /// Reads the next part of an answer in parts.
     ///
     /// # Errors
     /// As [`Connection::ask`].

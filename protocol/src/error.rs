@@ -1,4 +1,4 @@
-//! Why a job is not accepted as described, and why there is no answer.
+//! Reasons that a job is not accepted as described, or that there is no answer.
 
 use std::path::PathBuf;
 
@@ -7,17 +7,18 @@ use thiserror::Error;
 
 use crate::bounds::{MAX_DEPENDENCIES, MAX_ESTIMATES, MAX_NAME, MAX_PATH, MAX_TASKS, MAX_TOGETHER};
 
-/// Why a text names no job, a job is not accepted as described, or a daemon does not answer, as one sentence. Causes
-/// that are errors of the system are kept as text.
+/// Error of a reference to a job, of a job's description, or of a request to the daemon, as one sentence.
+/// It reports that a text names no job, a job is not accepted as described, or a daemon does not answer. Causes that
+/// are errors of the system are kept as text.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ProtocolError {
     /// A text is no reference to a job.
-    #[error("`{0}` is no job number: write 12, or 12_3 for one job of an array")]
+    #[error("`{0}` is not a job number: write 12, or 12_3 for one job of an array")]
     NoJob(String),
     /// A condition is not known.
     #[error("`{0}` is neither any nor ok, as in any:12 or ok:12,13")]
     NoCondition(String),
-    /// A text is no list of indices.
+    /// A text is not a list of indices.
     #[error("`{0}` are no indices such as 0-99, 1,3,5 or 0-99%4")]
     NoIndices(String),
     /// An array that may have no job at once.
@@ -102,19 +103,19 @@ pub enum ProtocolError {
         what: &'static str,
         /// The grace time.
         grace_ms: u64,
-        /// What it exceeds.
+        /// Time that it exceeds.
         limit_ms: u64,
     },
     /// No expected run time.
     #[error("no job is expected to take no time at all")]
     ZeroExpected,
-    /// SIGKILL, SIGSTOP, or a number that is no signal.
+    /// SIGKILL, SIGSTOP, or a number that is not a signal.
     #[error("the checkpoint signal is not one that a program can catch")]
     Uncatchable,
     /// A word that the kernel does not pass to a program.
     #[error("{what} has {bytes} bytes; a program is given less than 128 KiB")]
     LongWord {
-        /// Which.
+        /// Description of the word.
         what: String,
         /// Its length.
         bytes: usize,
@@ -175,13 +176,13 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// Whether no daemon answers at the moment: there is none, or the connection is gone.
+    /// Returns true if no daemon answers at the moment: there is none, or the connection is gone.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         self.is_lost() || matches!(self, Self::NoDaemon(_) | Self::NoGreeting(_))
     }
 
-    /// Whether the connection is gone: the daemon may be about to come back.
+    /// Returns true if the connection is gone: the daemon may be about to come back.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Broken(_) | Self::Closed)

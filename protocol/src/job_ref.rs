@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(serde_json::to_string(&JobRef::from(12)).unwrap(), "12");
         for wrong in ["", "_", "12_", "_3", "-1", "+1", "1_+2", "1_2_3", "x", "12_4294967296"] {
             let error = wrong.parse::<JobRef>().unwrap_err().to_string();
-            assert!(error.contains("is no job number") && error.lines().count() == 1, "{error}");
+            assert!(error.contains("is not a job number") && error.lines().count() == 1, "{error}");
         }
     }
 }

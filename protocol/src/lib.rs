@@ -1,4 +1,4 @@
-//! What `radrm` and `radrmd` say to each other, and over which socket.
+//! Protocol between `radrm` and `radrmd`, and the sockets that carry it.
 
 pub mod after;
 pub mod array;

@@ -1,4 +1,4 @@
-//! Where daemon and clients find each other.
+//! Sockets on which daemon and clients find each other.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn absolute(name: &str) -> Option<PathBuf> {
     env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// Where a daemon listens unless its configuration names another place.
+/// Socket on which a daemon listens unless its configuration names another one.
 #[must_use]
 pub fn own_socket() -> PathBuf {
     if let Some(socket) = absolute(SOCKET_VARIABLE) {
@@ -34,7 +34,8 @@ fn user_socket() -> PathBuf {
     )
 }
 
-/// Where a client finds a daemon: the one that is named, one's own, the system's.
+/// Sockets on which a client looks for a daemon, in order.
+/// These are the named one, or else one's own and the system's.
 #[must_use]
 pub fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
     match named.map(Path::to_owned).or_else(|| absolute(SOCKET_VARIABLE)) {

@@ -1,4 +1,4 @@
-//! What a user asks for with a job.
+//! Job specification of a submission.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,11 +25,11 @@ use crate::words;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spec {
-    /// What it is called in lists.
+    /// Name in lists.
     pub name: String,
     /// Program and arguments, as [`words::encode`] writes them.
     pub command: Vec<String>,
-    /// Where it runs.
+    /// Working directory.
     #[serde(with = "words::path")]
     pub cwd: PathBuf,
     /// Its environment, `NAME=value`, as [`words::encode`] writes it.
@@ -42,7 +42,7 @@ pub struct Spec {
     pub mem: Option<u64>,
     /// It is not sure that `mem` suffices: an estimate with this upper bound, bytes.
     pub mem_upper: Option<u64>,
-    /// What its user estimates it to need, until a run of it was measured. Nothing holds it to that.
+    /// Memory estimate of its user, until a run of it was measured. No limit is enforced at it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<UserEstimate>,
     /// Likewise: what a dry run of it held.
@@ -62,7 +62,7 @@ pub struct Spec {
     /// It runs under the Multi-Process Service.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub mps: bool,
-    /// What it is to keep beside other jobs.
+    /// Latency and speed that it is to keep beside other jobs.
     #[serde(skip_serializing_if = "Target::is_none")]
     pub target: Target,
     /// GPUs of its own.
@@ -75,7 +75,7 @@ pub struct Spec {
     pub time_limit_ms: Option<u64>,
     /// It gives way after this time if others wait, ms.
     pub slot_ms: Option<u64>,
-    /// How long it is expected to run, ms.
+    /// Expected run time, ms.
     pub expected_ms: Option<u64>,
     /// Thousandths of CPU cores.
     pub cpu_milli: u64,
@@ -95,7 +95,7 @@ pub struct Spec {
     pub error: Option<PathBuf>,
     /// Batch size, for the history of the program's needs.
     pub batch: Option<u32>,
-    /// What a summary says of the model that it trains, without its layers.
+    /// Summary of the model that it trains, without its layers.
     pub summary: Option<ModelSummary>,
     /// It does not start until it is released.
     pub held: bool,
@@ -208,7 +208,7 @@ impl Spec {
         Ok(())
     }
 
-    /// Whether all that its user wrote is of bounded length: the daemon keeps it, and lists it.
+    /// Checks that all that its user wrote is of bounded length: the daemon keeps it, and lists it.
     fn check_lengths(&self, command: &[String]) -> Result<(), ProtocolError> {
         let long = |word: &&String| word.len() >= MAX_WORD;
         let too_long = |what, word: &String| ProtocolError::LongWord { what, bytes: word.len() };
@@ -263,7 +263,7 @@ impl Spec {
         self.batch.or_else(|| batch::of_command(&self.command))
     }
 
-    /// What is known of the job before it runs, with earlier runs of it.
+    /// Knowledge about the job before it runs, with earlier runs of it.
     #[must_use]
     pub fn features<'a>(&'a self, runs: &'a [PastRun]) -> Features<'a> {
         Features {
@@ -281,7 +281,7 @@ impl Spec {
         }
     }
 
-    /// What it asks for of the host.
+    /// Host resources that it requests.
     #[must_use]
     pub fn host(&self) -> HostNeed {
         HostNeed { cpu_milli: self.cpu_milli, memory: Bytes(self.host_memory) }

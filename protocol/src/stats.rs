@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 pub struct StatsRow {
     /// Jobs.
     pub jobs: u64,
-    /// Those that ended well.
+    /// Jobs that succeeded.
     pub succeeded: u64,
     /// Those among them that had requests for GPU memory refused.
     #[serde(default)]
     pub refused: u64,
-    /// Those that failed.
+    /// Jobs that failed.
     pub failed: u64,
-    /// Those that were cancelled.
+    /// Jobs that were cancelled.
     pub cancelled: u64,
     /// Out-of-memory crashes, retried ones included.
     pub ooms: u64,
@@ -30,7 +30,7 @@ pub struct StatsRow {
     pub mean_completion_ms: f64,
     /// GPUs at the same time.
     pub gpus: Vec<GpuStats>,
-    /// What is emulated, if it is: such GPUs' activity, power and energy are not given.
+    /// Description of the emulated GPUs, if GPUs are emulated: their activity, power and energy are not given.
     #[serde(default)]
     pub emulated: Option<String>,
 }
@@ -40,7 +40,7 @@ pub struct StatsRow {
 pub struct GpuStats {
     /// The GPU's UUID.
     pub gpu: String,
-    /// How often it was sampled.
+    /// Number of samples.
     pub samples: u64,
     /// Memory in use, bytes.
     pub mean_used: f64,
@@ -71,7 +71,7 @@ pub struct UsageRow {
     pub out_of_memory: u64,
 }
 
-/// What a job would need, by the daemon's history.
+/// Estimate of a job's need, by the daemon's history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EstimateRow {
@@ -81,8 +81,8 @@ pub struct EstimateRow {
     pub runs: u32,
     /// The GPU model that they ran on; `None`: the node has several, and the job names none.
     pub model: Option<String>,
-    /// What is emulated, if it is.
+    /// Description of the emulated GPUs, if GPUs are emulated.
     pub emulated: Option<String>,
-    /// What each estimator says of its memory, by name, in order of trust.
+    /// Memory need by each estimator, with its name, in order of trust.
     pub answers: Vec<(String, Need)>,
 }

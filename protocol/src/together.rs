@@ -10,7 +10,7 @@ use crate::spec::Spec;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Member {
-    /// What its user asks for.
+    /// Job specification of its user.
     pub spec: Spec,
     /// Jobs of equal sites get the same GPUs, jobs of different sites different ones.
     pub site: u32,
@@ -22,7 +22,7 @@ pub struct Member {
 pub struct Place {
     /// Its position, from 0. Numbers of a group's jobs are consecutive.
     pub position: u32,
-    /// How many jobs the group has.
+    /// Number of jobs in the group.
     pub members: u32,
     /// As of [`Member`].
     pub site: u32,

@@ -1,4 +1,4 @@
-//! What the report of a dry run comes to.
+//! Result of a dry run, from its report.
 
 use radrm_base::ProgramKind;
 use radrm_need::DryRun;
@@ -56,10 +56,10 @@ struct Framework {
     version: Option<String>,
 }
 
-/// What a dry run found out.
+/// Result of a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figure {
-    /// What the driver held on the GPU where that was most.
+    /// Memory that the driver held on the GPU where that was most.
     pub held: Bytes,
     /// The kind of program; `None` in reports of older versions.
     pub kind: Option<ProgramKind>,
@@ -83,7 +83,7 @@ impl Figure {
     }
 }
 
-/// Why a dry run shows no need, as the end of a sentence.
+/// Reason that a dry run shows no need, as the end of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum NoFigure {
@@ -100,7 +100,8 @@ pub enum NoFigure {
     Withheld(String),
 }
 
-/// What a dry run found out, by the report (`None`: there is none) and the exit code (`None`: a signal).
+/// Reads the result of a dry run from the report and the exit code.
+/// `report` is `None` if there is none, `code` is `None` after a signal.
 ///
 /// # Errors
 /// Why there is no figure.
@@ -131,7 +132,7 @@ pub fn figure(report: Option<Report>, code: Option<i32>) -> Result<Figure, NoFig
     })
 }
 
-/// How a remark begins that names why there is no upper bound.
+/// Beginning of a remark that names why there is no upper bound.
 const NO_BOUND: &str = "no bound: ";
 
 /// Frameworks of all processes as a row of the dataset has them, each once with its versions.

@@ -1,4 +1,4 @@
-//! What goes over the socket: frames of a length (4 bytes, little endian) and JSON.
+//! Messages on the socket: frames of a length (4 bytes, little endian) and JSON.
 //!
 //! Each side sends [`HELLO`] first, so that programs of different versions part with a sentence.
 
@@ -22,16 +22,16 @@ use crate::together::Member;
 pub const HELLO: [u8; 8] = *b"RADRMD\0\x03";
 
 /// The longest frame that is read: a command line and an environment are a few MiB at most.
-const LONGEST: u32 = 16 << 20;
+const MAX_FRAME: u32 = 16 << 20;
 /// Longest request of any kind, bytes. Longer ones carry a job, or name many.
 pub const MAX_SHORT_REQUEST: usize = 64 << 10;
-/// How requests begin that may be longer.
+/// Beginnings of requests that may be longer.
 const LONG_REQUESTS: [&[u8]; 5] =
     [br#"{"submit":"#, br#"{"submit_together":"#, br#"{"estimate":"#, br#"{"cancel":"#, br#"{"hold":"#];
 /// Most values of a request. Each takes some tens of bytes of memory, and as few as two in the frame.
 const MAX_VALUES: usize = 1 << 19;
 
-/// What a client asks.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -39,7 +39,7 @@ pub enum Request {
     Submit(Box<Spec>),
     /// New jobs that start together: if one of them is rejected none is taken. Numbers are consecutive.
     SubmitTogether(Vec<Member>),
-    /// What a job would need, without submitting it.
+    /// Estimate of a job's need, without submitting the job.
     Estimate(Box<Spec>),
     /// Jobs; of all users for an administrator that asks so.
     Queue {
@@ -50,7 +50,7 @@ pub enum Request {
     },
     /// One job with its history.
     Show {
-        /// Which.
+        /// The job.
         job: JobRef,
     },
     /// The user does not want these any more.
@@ -62,7 +62,7 @@ pub enum Request {
     Hold {
         /// Jobs, and arrays as a whole.
         jobs: Vec<JobRef>,
-        /// Whether they must not start.
+        /// True if they must not start.
         held: bool,
     },
     /// GPUs and the host.
@@ -87,12 +87,12 @@ pub enum Request {
     Drain {
         /// Its number or UUID.
         gpu: String,
-        /// Whether it takes no new jobs.
+        /// True if it takes no new jobs.
         drained: bool,
     },
 }
 
-/// What the daemon answers.
+/// Answer of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Response {
@@ -100,11 +100,11 @@ pub enum Response {
     Submitted {
         /// Its number.
         job: u64,
-        /// What its user had better know of it, a sentence each.
+        /// Remarks for its user, a sentence each.
         #[serde(default)]
         remarks: Vec<String>,
     },
-    /// What a job would need.
+    /// Estimate of a job's need.
     Estimate(Box<EstimateRow>),
     /// Jobs, and more to come: as many as there are, each frame is of bounded length.
     Part(Vec<JobRow>),
@@ -129,9 +129,9 @@ pub enum Response {
 /// A line of a job's history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// When, ms since 1970.
+    /// Time, ms since 1970.
     pub at_ms: u64,
-    /// What happened, one sentence.
+    /// Event, one sentence.
     pub text: String,
 }
 
@@ -140,7 +140,7 @@ pub struct Line {
 pub struct JobRow {
     /// The job's number.
     pub job: u64,
-    /// What it is called in lists.
+    /// Name in lists.
     pub name: String,
     /// Its user's name.
     pub user: String,
@@ -154,7 +154,7 @@ pub struct JobRow {
     pub gpus: u16,
     /// Devices it is on or was on last.
     pub devices: Vec<String>,
-    /// What is emulated in place of GPUs, if it is: figures of the job are no real GPU's.
+    /// Description of the emulated GPUs, if GPUs are emulated: figures of the job are no real GPU's.
     pub emulated: Option<String>,
     /// Memory set aside on each, bytes; `None`: the devices as a whole.
     pub reserved: Option<u64>,
@@ -162,18 +162,18 @@ pub struct JobRow {
     pub used: u64,
     /// The highest it held on one device, bytes.
     pub peak: Option<u64>,
-    /// How often it was started.
+    /// Number of starts.
     pub attempts: u32,
     /// Attempts that ran out of GPU memory.
     pub ooms: u32,
     /// Requests for GPU memory that its last attempt was refused.
     #[serde(default)]
     pub refused: u64,
-    /// When it was submitted, ms since 1970.
+    /// Submission time, ms since 1970.
     pub submitted_ms: u64,
-    /// When its last attempt started, ms since 1970.
+    /// Start of its first attempt, ms since 1970.
     pub started_ms: Option<u64>,
-    /// When it ended, ms since 1970.
+    /// End of the job, ms since 1970.
     pub ended_ms: Option<u64>,
     /// Time of all attempts, ms.
     pub ran_ms: u64,
@@ -181,16 +181,16 @@ pub struct JobRow {
     pub time_limit_ms: Option<u64>,
     /// The exit code of its last attempt.
     pub exit_code: Option<i32>,
-    /// How it ended, in words.
+    /// Result, in words.
     pub end: Option<String>,
-    /// How it ended, for programs. Older daemons do not send it.
+    /// Result, for programs. Older daemons do not send it.
     #[serde(default)]
     pub verdict: Option<Verdict>,
-    /// Why it is where it is.
+    /// Reason for its present state.
     pub why: String,
     /// In a list only the beginning of a long one.
     pub command: Vec<String>,
-    /// Where it runs.
+    /// Working directory.
     pub cwd: String,
     /// Its standard output.
     pub output: String,
@@ -200,7 +200,7 @@ pub struct JobRow {
     pub profile: Option<String>,
     /// The launcher's process.
     pub pid: Option<u32>,
-    /// What it does to a GPU alone: SM activity, SM occupancy and DRAM activity, thousandths.
+    /// Activity alone on a GPU: SM activity, SM occupancy and DRAM activity, thousandths.
     #[serde(default)]
     pub activity: Option<Activity>,
     /// Resident memory of its processes, bytes, pages that they share in each of them.
@@ -209,7 +209,7 @@ pub struct JobRow {
     /// CPU time of its processes, thousandths of a core between the last two polls.
     #[serde(default)]
     pub cpu_milli: Option<u64>,
-    /// What it booked of both; 0 is nothing.
+    /// Host memory that it requests, bytes; 0: none.
     #[serde(default)]
     pub booked_host_memory: u64,
     /// As `booked_host_memory`, thousandths of cores.
@@ -221,7 +221,7 @@ pub struct JobRow {
     /// The processes that are checkpointed: NVML shows none of them.
     #[serde(default)]
     pub suspended_pids: Vec<u32>,
-    /// How a running job stands to its latency target or lowest speed, one sentence.
+    /// Progress of a running job against its latency target or lowest speed, one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<String>,
     /// Older daemons do not send it.
@@ -230,7 +230,7 @@ pub struct JobRow {
     /// Its place in an array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskRow>,
-    /// Where its need of GPU memory comes from, of one job that is not over.
+    /// Source of its need of GPU memory; only of a single job (not in lists) that is not over.
     #[serde(default)]
     pub need_from: Option<String>,
 }
@@ -242,7 +242,7 @@ pub struct TaskRow {
     pub array: u64,
     /// Its index there.
     pub index: u32,
-    /// How many of the array's jobs may be in the queue or run at once, if that is bounded.
+    /// Limit on how many of the array's jobs may be in the queue or run at once, if there is one.
     pub at_once: Option<u32>,
 }
 
@@ -315,18 +315,19 @@ impl std::fmt::Display for OutsideProcess {
     }
 }
 
-/// Whether the node holds jobs to the CPUs and host memory that they ask for, or only reserves those.
+/// Enforcement of the CPUs and host memory that jobs request.
+/// Where the node does not limit one of them, it only reserves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostLimits {
     /// CPU time is limited.
     pub cpu: bool,
     /// Host memory is limited.
     pub memory: bool,
-    /// Why neither is.
+    /// Reason that neither is limited.
     pub why: Option<String>,
 }
 
-/// What keeps jobs from other GPUs than theirs, beside the shim.
+/// Fence that keeps jobs from other GPUs than theirs, beside the shim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuFence {
     /// The driver limits the control groups of jobs.
@@ -340,9 +341,9 @@ pub struct GpuFence {
 pub struct NodeRow {
     /// The node's name.
     pub host: String,
-    /// What is emulated, if it is.
+    /// Description of the emulated GPUs, if GPUs are emulated.
     pub emulated: Option<String>,
-    /// How jobs are placed.
+    /// Placement policy.
     pub policy: String,
     /// CPU cores for jobs.
     pub cpus: u32,
@@ -355,15 +356,15 @@ pub struct NodeRow {
     /// Jobs whose device memory is in host memory, and how much that is, bytes.
     #[serde(default)]
     pub suspended: u32,
-    /// What those hold in host memory, bytes.
+    /// Host memory that those hold, bytes.
     #[serde(default)]
     pub suspended_bytes: u64,
     /// GPUs at the same time.
     pub gpus: Vec<GpuRow>,
-    /// Whether jobs are held to `--cpus` and `--mem`.
+    /// Enforcement of `--cpus` and `--mem`.
     #[serde(default)]
     pub host_limits: HostLimits,
-    /// What keeps jobs from other GPUs than theirs, beside the shim.
+    /// Fence that keeps jobs from other GPUs than theirs, beside the shim.
     #[serde(default)]
     pub gpu_fence: GpuFence,
     /// Why DCGM does not measure GPUs that have no GPM.
@@ -371,7 +372,7 @@ pub struct NodeRow {
     pub unmetered: Option<String>,
     /// Processes that take GPU memory past the shim.
     pub audit: Vec<String>,
-    /// What the daemon cannot do at the moment.
+    /// Health issues: what the daemon cannot do at the moment.
     pub issues: Vec<String>,
 }
 
@@ -399,7 +400,7 @@ pub fn answer(stream: &mut impl Write, response: Response) -> io::Result<()> {
 pub fn write(stream: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     let mut frame = vec![0; 4];
     serde_json::to_writer(&mut frame, value)?;
-    let length = u32::try_from(frame.len() - 4).ok().filter(|length| *length <= LONGEST);
+    let length = u32::try_from(frame.len() - 4).ok().filter(|length| *length <= MAX_FRAME);
     let length = length.ok_or_else(|| io::Error::other("the message is too long"))?;
     frame[..4].copy_from_slice(&length.to_le_bytes());
     stream.write_all(&frame)
@@ -427,7 +428,7 @@ pub fn read_length(stream: &mut impl Read) -> io::Result<Option<usize>> {
         other => other?,
     }
     let length = u32::from_le_bytes(length);
-    if length > LONGEST {
+    if length > MAX_FRAME {
         return Err(invalid("the message is too long"));
     }
     Ok(Some(length as usize))
@@ -436,7 +437,7 @@ pub fn read_length(stream: &mut impl Read) -> io::Result<Option<usize>> {
 /// Reads a request of this length in bytes.
 ///
 /// # Errors
-/// It is cut off, is no request, or is longer than requests of its kind may be.
+/// It is cut off, is not a request, or is longer than requests of its kind may be.
 pub fn read_request(stream: &mut impl Read, length: usize) -> io::Result<Request> {
     let mut frame = Vec::new();
     read_body(stream, &mut frame, length.min(MAX_SHORT_REQUEST))?;
@@ -530,7 +531,7 @@ mod tests {
             let got = read::<Request>(&mut &whole[..cut]);
             assert!(matches!(got, Ok(None) | Err(_)) && (cut < 4 || got.is_err()), "{cut}");
         }
-        for length in [LONGEST + 1, u32::MAX] {
+        for length in [MAX_FRAME + 1, u32::MAX] {
             let mut endless = io::Cursor::new(length.to_le_bytes()).chain(io::repeat(b' '));
             assert_eq!(read::<Request>(&mut endless).unwrap_err().to_string(), "the message is too long");
         }

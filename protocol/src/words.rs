@@ -1,6 +1,6 @@
 //! Words of a command line that are no UTF-8, in strings that JSON can hold.
 //!
-//! A byte that is no part of UTF-8 is written as a zero byte and two hexadecimal digits. No word that a program can be
+//! A byte that is not a part of UTF-8 is written as a zero byte and two hexadecimal digits. No word that a program can be
 //! given contains a zero byte, so each word has one such form, and text stays as it is. An older daemon rejects such a
 //! word with a sentence, because of the zero byte.
 
@@ -36,7 +36,7 @@ pub fn decode(text: &str) -> Option<OsString> {
     Some(OsString::from_vec(bytes))
 }
 
-/// A string of [`encode`] for people: `\xff` for a byte that is no text.
+/// A string of [`encode`] for people: `\xff` for a byte that is not a text.
 #[must_use]
 pub fn shown(text: &str) -> String {
     text.replace('\0', "\\x")

@@ -30,7 +30,7 @@ const MAX_ROWS: u32 = 2000;
 /// Companies of jobs that predictions are learned from.
 const MAX_COMPANIES: u32 = 512;
 
-/// What is to be compared.
+/// Options of `radrm advise`.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
     /// Runs, by their numbers in `radrm dataset list`; without any the newest run of each program, 12 at most
@@ -39,7 +39,7 @@ pub(crate) struct Flags {
     /// Another dataset than the user's, such as the daemon's
     #[arg(long, value_name = "FILE")]
     dataset: Option<PathBuf>,
-    /// What an hour on a card costs, in money or in watts; may be repeated. The names are those of `radrm machines`
+    /// Cost of an hour on a card, in money or in watts; may be repeated. The names are those of `radrm machines`
     #[arg(long = "price", value_name = "CARD=COST")]
     prices: Vec<String>,
     /// Print JSON
@@ -52,7 +52,7 @@ struct Compared {
     row: Row,
     name: String,
     activity: Option<Activity>,
-    /// What it takes of its host, where that was measured.
+    /// Host use of the program, where that was measured.
     host: Option<HostUse>,
     limit: String,
 }
@@ -79,11 +79,12 @@ struct Pair {
     speeds: [Figure; 2],
     /// The speeds that the host alone would leave them, where that is known.
     host_speeds: Option<[f64; 2]>,
-    /// Where both load the same data and the host limits them: how many times that much they would do with one loader.
+    /// Factor by which both together would do more with one loader, where they load the same data and the host
+    /// limits them.
     share_gain: Option<f64>,
     /// Both peaks together.
     bytes: Option<u64>,
-    /// Whether they fit, where the GPU's memory is known.
+    /// True if both fit, where the GPU's memory is known.
     fits: Option<bool>,
 }
 
@@ -91,7 +92,7 @@ struct Pair {
 #[derive(Debug, PartialEq, Serialize)]
 struct Shared {
     runs: [i64; 2],
-    /// How many times what they do now they would do together with one loader.
+    /// Factor by which both together would do more than now with one loader.
     gain: f64,
 }
 
@@ -102,9 +103,9 @@ struct Card {
     card: String,
     /// Hours of one run.
     hours: Option<Figure>,
-    /// What a run costs there.
+    /// Cost of a run there.
     cost: Option<Figure>,
-    /// Why there is no cost, or what it rests on.
+    /// Reason that there is no cost, or what the cost rests on.
     why: String,
 }
 
@@ -207,7 +208,7 @@ impl Compared {
     }
 }
 
-/// What was learned of each model of GPU.
+/// Learner of slowdowns for each GPU model.
 fn learners(dataset: &Dataset) -> Result<BTreeMap<String, Learner>, radrm_collector::dataset::DatasetError> {
     let mut all: BTreeMap<String, Learner> = BTreeMap::new();
     for row in dataset.sharing(MAX_COMPANIES)? {
@@ -266,7 +267,7 @@ fn pairs(all: &[Compared], learners: &BTreeMap<String, Learner>, models: &Models
     pairs
 }
 
-/// What two programs would gain by one loader for both. What they do to the GPU does not matter: the host decides.
+/// Gain of two programs by one loader for both. What they do to the GPU does not matter: the host decides.
 fn share_gain(one: &Compared, other: &Compared, cores: usize) -> Option<f64> {
     let now = host::speeds(one.host, other.host, cores)?;
     let is_same = one.row.gpu_model == other.row.gpu_model && share::load_the_same(&one.row, &other.row);

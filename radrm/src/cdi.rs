@@ -36,7 +36,7 @@ const EMULATED: [&str; 3] =
 /// The Python module below the folders of its packages.
 const MODULE: &str = "radrm";
 
-/// Where the container has the limit of its device.
+/// Path of its device's limit in the container.
 const LIMIT: &str = "/etc/radrm/container.toml";
 
 #[derive(Subcommand, Debug)]
@@ -141,7 +141,7 @@ fn name(limit: &str) -> Option<String> {
     (name.bytes().all(plain) && name.starts_with(|first: char| first.is_ascii_digit())).then_some(name)
 }
 
-/// What a node has for all containers.
+/// Files that a node has for all containers.
 #[derive(Clone, Copy)]
 struct Node<'a> {
     /// Its limits.
@@ -151,7 +151,7 @@ struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// What will not hold in containers: what is not there now cannot be mounted. One sentence each.
+    /// Limits that will not hold in containers, one sentence each: what is not there now cannot be mounted.
     fn missing(self) -> Vec<String> {
         let Node { configuration, ledgers } = self;
         let mut missing = Vec::new();
@@ -186,7 +186,7 @@ impl Node<'_> {
     }
 }
 
-/// What every device mounts.
+/// Mounts that every device has.
 fn common(folder: &Path, preload: bool, node: Node<'_>) -> Result<Vec<Mount>, Failure> {
     let own = env::current_exe().map_err(|error| at(Path::new("radrm"), error))?;
     let mut mounts = Vec::new();

@@ -74,7 +74,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Flags, Ins
     })
 }
 
-/// Whether it names the whole program, and not one of its commands.
+/// Returns true if it names the whole program, and not one of its commands.
 fn is_root(value: &ContextValue) -> bool {
     matches!(value, ContextValue::String(name) if name == "radrm")
 }
@@ -371,7 +371,7 @@ mod tests {
             ("report f --stacks=svg", "there is no value svg for --stacks"),
             ("report f --stacks=svg", "speedscope, pprof or perfetto"),
             ("machines x", "unexpected argument x"),
-            ("advise x", "`x` is no whole number"),
+            ("advise x", "`x` is not a whole number"),
             ("report f --json --html", "cannot be used together"),
             ("report f --oom --timeline", "cannot be used together"),
             ("report f --perfetto --html", "cannot be used together"),
@@ -383,8 +383,8 @@ mod tests {
             ("quota set alice 8GiB", "`alice` is neither a job"),
             ("quota set 4711 8G", "can mean two things"),
             ("quota set 4711", "missing"),
-            ("quota set 4711 --sm-limit 0", "--sm-limit: `0` is no percentage"),
-            ("audit --tolerance 5%", "--tolerance: `5%` is no amount of memory"),
+            ("quota set 4711 --sm-limit 0", "--sm-limit: `0` is not a percentage"),
+            ("audit --tolerance 5%", "--tolerance: `5%` is not an amount of memory"),
             ("replay", "missing"),
             ("replay t.csv --policy fastest", "there is no policy fastest; there are"),
             ("replay t.csv --policy fastest", "aware, or all"),

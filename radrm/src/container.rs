@@ -29,7 +29,7 @@ pub(crate) struct ApplyFlags {
     runtime: Vec<OsString>,
 }
 
-/// Why a container was not started, as one sentence.
+/// Reason that a container was not started, as one sentence.
 #[derive(Debug, Error)]
 pub(crate) enum ContainerError {
     #[error("the container is not started: {0}")]

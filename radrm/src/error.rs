@@ -1,4 +1,4 @@
-//! Why a command failed: the one place where an error becomes a sentence and an exit code.
+//! Errors of commands: the one place where an error becomes a sentence and an exit code.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ impl<E: CommandError> From<E> for Failure {
     }
 }
 
-/// Why a command failed, as one sentence.
+/// Reason that a command failed, as one sentence.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -63,7 +63,7 @@ pub(crate) enum Failure {
     Protocol(#[from] ProtocolError),
     #[error("--model-summary: {0}")]
     ModelSummary(Box<Self>),
-    #[error("{0} is no regular file: what the job writes there is not kept")]
+    #[error("{0} is not a regular file: what the job writes there is not kept")]
     OutputNotKept(String),
     #[error("job {job} has {}", if *.has_started { "written nothing" } else { "not started" })]
     NoOutput { job: JobRef, has_started: bool },
@@ -140,7 +140,7 @@ pub(crate) enum UsageError {
     WholeTrace,
     #[error("no server given: name it by --server, or by {0}")]
     NoServer(&'static str),
-    #[error("{0} is no list of headers: write NAME=VALUE,...")]
+    #[error("{0} is not a list of headers: write NAME=VALUE,...")]
     Headers(&'static str),
     #[error("no sweep given: name its file")]
     NoSweep,
@@ -148,7 +148,7 @@ pub(crate) enum UsageError {
     NoFigure(String),
 }
 
-/// What is wrong with a file that was named.
+/// Problem of a file that was named.
 #[derive(Debug, Error)]
 pub(crate) enum FileProblem {
     #[error("{}", reason(.0))]

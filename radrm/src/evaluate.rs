@@ -34,14 +34,14 @@ pub struct Flags {
 /// A line of the table.
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// Who estimates, or what was known.
+    /// Name of the estimator, or of what was known.
     pub(crate) known: String,
     pub(crate) scores: Scores,
     /// Part of the rows whose bucket is right, and its MiB.
     pub(crate) bucket: Option<(f64, f64)>,
 }
 
-/// What a file gives.
+/// Scores from one file.
 #[derive(Debug)]
 enum Report {
     Memory(Vec<Line>),

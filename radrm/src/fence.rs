@@ -47,7 +47,7 @@ pub(crate) struct SetFlags {
     /// Limit for each GPU, as for radrm-run --mem-limit; of several the strictest holds
     #[arg(long, value_name = "LIST", required = true, value_parser = RequestedLimits::parse)]
     limit: Vec<RequestedLimits>,
-    /// What is guaranteed on each GPU [default: the limit]
+    /// Memory that is guaranteed on each GPU [default: the limit]
     #[arg(long, value_name = "LIST", value_parser = RequestedLimits::parse)]
     request: Option<RequestedLimits>,
     #[command(flatten)]

@@ -24,7 +24,7 @@ fn programs() -> [(&'static str, Command); 3] {
     )
 }
 
-/// Where completions of a shell lie below `share`.
+/// Paths of a shell's completions below `share`.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions"),
     (Shell::Zsh, "zsh/site-functions"),

@@ -25,10 +25,10 @@ const LISTED: usize = 8;
 /// Columns of a kernel's name.
 const WIDTH: usize = 90;
 
-/// What is imported, and to which run.
+/// Options of `radrm import-ncu`.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
-    /// What `ncu --csv` printed: the raw page, the details page, or its summary by kernel
+    /// Output of `ncu --csv`: the raw page, the details page, or its summary by kernel
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The run of the same program: its number in `radrm dataset list`, or its profile [default: the newest run with a

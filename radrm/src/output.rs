@@ -1,4 +1,4 @@
-//! What every command prints by, and the name that it has in messages.
+//! Printing of every command, and the name in its messages.
 
 use radrm_text::output::{self, Delivery};
 
@@ -7,7 +7,7 @@ use crate::error::Failure;
 /// The program's name in messages.
 pub const NAME: &str = "radrm";
 
-/// Prints to standard output; a reader who stopped reading is no error.
+/// Prints to standard output; a reader who stopped reading is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     deliver(text).map(|_| ())
 }

@@ -23,10 +23,10 @@ pub struct Flags {
     /// Train on this database instead of the user's
     #[arg(long, value_name = "FILE", conflicts_with = "csv")]
     dataset: Option<PathBuf>,
-    /// How often a bound is to hold, in per cent [default: 95]
+    /// Coverage of the bounds, in per cent [default: 95]
     #[arg(long, value_name = "PERCENT", default_value_t = 95.0, hide_default_value = true)]
     level: f64,
-    /// Where the measurements come from, and their licence; it is kept in the model
+    /// Origin of the measurements, and their licence; it is kept in the model
     #[arg(long, value_name = "TEXT")]
     origin: Option<String>,
     /// Make a model for other sites than the one that was measured: bounds are wider where sites differ
@@ -46,11 +46,11 @@ pub(crate) struct Measurements {
     pub(crate) pairs: Vec<KacePair>,
 }
 
-/// What an SQLite database begins with.
+/// First bytes of an SQLite database.
 const SQLITE: &str = "SQLite format 3";
 
 impl Measurements {
-    /// Those of a dataset or a CSV file, by what it begins with.
+    /// Measurements of a dataset or a CSV file, by what it begins with.
     pub(crate) fn of(path: &Path) -> Result<Self, Failure> {
         if input::beginning(path).starts_with(SQLITE) {
             return Self::of_dataset(path);

@@ -1,5 +1,5 @@
-//! What it costs to place one job among 64 GPUs with four jobs each, the figures of `docs/replay.md`:
-//! `cargo run -p radrm-scheduler-core --example placing`.
+//! Cost of placing one job among 64 GPUs with four jobs each.
+//! The figures are those of `docs/replay.md`: `cargo run -p radrm-scheduler-core --example placing`.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ fn job(id: u64, gib: u64, program: u64) -> Job {
     }
 }
 
-/// Whether a job was started, after a step.
+/// Submits a job. Returns true if the step started it.
 fn submit(state: &mut State, job: Job) -> bool {
     let decisions = state.step(Millis(0), Event::Submitted { job: Box::new(job) });
     decisions.iter().any(|decision| matches!(decision.action, Action::Start { .. }))

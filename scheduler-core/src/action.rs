@@ -1,4 +1,4 @@
-//! What is to be done, each with its reason.
+//! Actions that the scheduler decides, each with its reason.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,97 +11,98 @@ use crate::units::{Bytes, Millis, Permille};
 /// An action and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// What to do.
+    /// Action to carry out.
     pub action: Action,
-    /// Why.
+    /// Reason for the action.
     pub reason: Reason,
 }
 
-/// What the caller is to do. Actions are to be carried out in the order given.
+/// Action for the caller. The caller carries out actions in the order given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Action {
     /// Start the job. Answer: `Started`, or `Finished` with the same attempt.
     Start {
-        /// Which.
+        /// The job.
         job: JobId,
         /// Its attempt, from 1.
         attempt: u32,
-        /// Where; empty for a job without GPUs.
+        /// Devices to run on; empty for a job without GPUs.
         devices: Vec<DeviceId>,
         /// Memory limit on each device, to be enforced; `None`: no limit.
         limit: Option<Bytes>,
         /// Memory set aside for it on each device; `None`: the devices as a whole.
         reserved: Option<Bytes>,
     },
-    /// What is set aside for a running job of unknown or estimated need follows what it was seen to need. Nothing is to be done but to
-    /// write it down: no job is held to what it was merely seen to need.
+    /// Record a new reservation of a running job of unknown or estimated need, by the job's measured use.
+    /// Nothing else is to be done: no job is limited to a use that was merely observed.
     SetAside {
-        /// Which.
+        /// The job.
         job: JobId,
         /// On each of its devices, in place of the device as a whole or of the estimate.
         reserved: Bytes,
     },
     /// Set a running job's launch budget on all its devices. Replaces the one before.
     SetBudget {
-        /// Which.
+        /// The job.
         job: JobId,
         /// The budget; `None` lifts it.
         budget: Option<LaunchBudget>,
     },
     /// Send a signal to the job.
     Signal {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// Which signal.
+        /// Signal to send.
         signal: Signal,
     },
     /// Suspend the job in place. Answer: `Suspended` or `SuspendFailed`.
     Suspend {
-        /// Which.
+        /// The job.
         job: JobId,
     },
     /// Bring a suspended job back; its memory is set aside already. Answer: `Resumed`,
     /// `ResumeFailed`, or `Finished` if it is lost.
     Resume {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// Where.
+        /// Devices to resume on.
         devices: Vec<DeviceId>,
     },
     /// The job is back in the queue. Nothing to do but to write it down.
     Requeue {
-        /// Which.
+        /// The job.
         job: JobId,
         /// Attempts made so far.
         attempts: u32,
-        /// How many of them ended for want of memory.
+        /// Attempts among them that ran out of memory.
         ooms: u32,
         /// Memory known not to suffice.
         floor: Bytes,
     },
     /// All that the job waited for has ended: it waits for its turn since now. Nothing to do but to write it down.
     Ready {
-        /// Which.
+        /// The job.
         job: JobId,
     },
     /// The job is over and forgotten.
     End {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// How.
+        /// Verdict on the job.
         verdict: Verdict,
     },
     /// Send a `Tick` at this time if nothing comes earlier. A later `WakeAt` replaces this one.
     WakeAt {
-        /// When.
+        /// Time of the `Tick`.
         at: Millis,
     },
 }
 
-/// How fast a job may launch kernels. The shim applies it inline: launches beyond `in_flight` wait,
-/// and on a device with several budgets each job gets SM time by its weight. A job that has
-/// nothing to launch gives its part to the others. A graph launch is priced by its nodes.
+/// Limit on how fast a job launches kernels.
+/// The shim applies it inline: launches beyond `in_flight` wait, and on a device with several budgets each job gets SM
+/// time by its weight. A job that has nothing to launch gives its part to the others. A graph launch is priced by its
+/// nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LaunchBudget {
     /// Part of the device's SM time.
@@ -128,7 +129,7 @@ pub enum Signal {
     Kill,
 }
 
-/// How a job ended for good.
+/// Final result of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
@@ -145,7 +146,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the job did what it was submitted for: exit code 0.
+    /// Returns true if the job did what it was submitted for: exit code 0.
     #[must_use]
     pub fn is_success(self) -> bool {
         self == Self::Ended(Outcome::Exited { code: 0 })

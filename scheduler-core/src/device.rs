@@ -53,7 +53,7 @@ pub struct Device {
     pub shared: bool,
 }
 
-/// What a monitor saw of a device: means over its window, except for memory. Activities are `None` where nothing measures
+/// Observation of a device by a monitor: means over its window, except for memory. Activities are `None` where nothing measures
 /// them: a utilisation, which counts the time in which any kernel ran, is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
@@ -64,7 +64,7 @@ pub struct Observation {
     /// The highest sample of SM activity in the window.
     #[serde(default)]
     pub peak: Option<Permille>,
-    /// How long the device has been observed since its jobs changed, no longer than the window.
+    /// Time for which the device has been observed since its jobs changed, no longer than the window.
     #[serde(default = "whole_window")]
     pub window: Millis,
     /// SM occupancy.
@@ -94,7 +94,7 @@ impl Observation {
     }
 }
 
-/// What a monitor saw of one job on one of its devices.
+/// Metrics of one job on one of its devices, as a monitor saw them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobObservation {
     /// Memory it holds there, now.
@@ -105,7 +105,7 @@ pub struct JobObservation {
     pub speed: Option<Permille>,
     /// Its own part of what the device does, in the company it has, if that can be told.
     pub activity: Option<Activity>,
-    /// What it takes of its host where nothing there slows it, if that can be told.
+    /// Host use where nothing there slows the job, if that can be determined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_use: Option<HostUse>,
 }

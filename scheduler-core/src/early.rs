@@ -1,4 +1,4 @@
-//! What a running job shows with its first optimizer steps, and why that bounds what it will need.
+//! Evidence from a running job's first optimizer steps, and why it bounds what the job will need.
 
 use std::fmt;
 
@@ -15,12 +15,14 @@ pub struct FirstSteps {
     pub steps: u32,
     /// The most that it has held on one of its devices.
     pub held: Bytes,
-    /// Why all that follows takes no more than what was seen; `None`: nothing says so, and it stays with the bound of before.
+    /// Evidence that all that follows takes no more than what was seen.
+    /// `None`: there is none, and the bound of before stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<FixedBy>,
 }
 
-/// Why all that follows after so many steps takes no more: `stated` by the user, or shown by the program's earlier runs.
+/// Returns the evidence that all that follows after `steps` steps takes no more.
+/// The evidence is `stated` by the user, or shown by the program's earlier runs.
 #[must_use]
 pub fn fixed_by(steps: u32, stated: bool, earlier: &[Course]) -> Option<FixedBy> {
     let shown = shapes(steps, false, earlier) == Shapes::Fixed;
@@ -34,7 +36,7 @@ pub fn fixed_by(steps: u32, stated: bool, earlier: &[Course]) -> Option<FixedBy>
     }
 }
 
-/// Who says that all steps of a job have the same shapes, and that no later phase takes more.
+/// Evidence that all steps of a job have the same shapes, and that no later phase takes more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum FixedBy {
@@ -42,7 +44,7 @@ pub enum FixedBy {
     User,
     /// Earlier runs of its program: none took more later.
     EarlierRuns {
-        /// How many.
+        /// Number of such runs.
         runs: u32,
     },
 }
@@ -60,8 +62,8 @@ impl fmt::Display for FixedBy {
 /// The bound by which a running job's memory was set aside anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EarlyBound {
-    /// What it is expected to stay under.
+    /// Bound that the job is expected to stay under.
     pub(crate) bound: Bytes,
-    /// What was set aside before: it is again if the job takes more than expected.
+    /// Reservation of before: it applies again if the job takes more than expected.
     pub(crate) prior: Bytes,
 }

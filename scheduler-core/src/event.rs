@@ -1,4 +1,4 @@
-//! What happened: the only way anything gets into the core.
+//! Events: the only way anything gets into the core.
 
 use radrm_base::HostUse;
 use serde::{Deserialize, Serialize};
@@ -35,47 +35,48 @@ pub enum Event {
     },
     /// A device is gone (fell off the bus, node lost). Its jobs are killed and go back to the queue.
     DeviceLost {
-        /// Which.
+        /// The device.
         device: DeviceId,
     },
     /// A device takes no new jobs, or takes them again.
     DeviceDrained {
-        /// Which.
+        /// The device.
         device: DeviceId,
         /// True to stop new jobs.
         drained: bool,
     },
     /// A monitor's view of a device.
     DeviceObserved {
-        /// Which.
+        /// The device.
         device: DeviceId,
-        /// What it saw.
+        /// The observation.
         seen: Observation,
     },
     /// A monitor's view of a job on a device.
     JobObserved {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// Where.
+        /// Device that the job runs on.
         device: DeviceId,
-        /// What it saw.
+        /// The observation.
         seen: JobObservation,
     },
-    /// What a job with a target made of it in a window; with the objective max-min, the speed of any job beside others.
+    /// Latency and speed of a job with a target in one window.
+    /// With the objective max-min: the speed of any job beside others.
     TargetObserved {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// What was observed.
+        /// Observation of the window.
         seen: TargetObservation,
     },
     /// A running job has made its first optimizer steps. Repeated where more became known of what follows, and after it was
     /// adopted or resumed.
     StepsObserved {
-        /// Which.
+        /// The job.
         job: JobId,
         /// The attempt it is about.
         attempt: u32,
-        /// What they showed.
+        /// Evidence from those steps.
         first: FirstSteps,
     },
     /// Jobs were seen to share a device, each with its speed against running alone: predictions are learned from it. A
@@ -113,7 +114,7 @@ pub enum Event {
         model: String,
         /// Device memory it needs on each device to come back.
         bytes: Bytes,
-        /// How many devices.
+        /// Number of devices.
         gpus: u16,
         /// The devices it was on, if it can only come back there; empty: any of its model.
         #[serde(default)]
@@ -121,109 +122,107 @@ pub enum Event {
         /// It had its devices to itself because its need is not known.
         #[serde(default)]
         whole: bool,
-        /// How long its attempt ran before.
+        /// Run time of its attempt until then.
         #[serde(default)]
         ran: Millis,
     },
-    /// What users may have changed.
+    /// The limits of users changed.
     UserLimitsSet {
         /// From now on.
         limits: UserLimits,
     },
     /// GPU time a user has used before, to carry fair shares over a restart.
     UsageRestored {
-        /// Who.
+        /// User who used it.
         user: UserId,
         /// Milliseconds of GPU time, decayed up to `at`.
         gpu_ms: u64,
     },
     /// A waiting job's need became known or changed: a [`radrm_need::NeedResolver`] resolved it from what is known now.
     NeedKnown {
-        /// Which.
+        /// The job.
         job: JobId,
         /// The need.
         need: Need,
     },
-    /// What a waiting job does to a GPU and how long it runs became known (another run of its
-    /// program ended).
+    /// Activity, run time or host use of a waiting job became known (another run of its program ended).
     ProfileKnown {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// What it does to a GPU alone; `None` leaves what is known.
+        /// Activity alone on a GPU; `None` leaves what is known.
         activity: Option<Activity>,
-        /// How long it runs alone; `None` leaves what is known.
+        /// Run time alone; `None` leaves what is known.
         expected: Option<Millis>,
-        /// What it takes of its host; `None` leaves what is known.
+        /// Host use; `None` leaves what is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host_use: Option<HostUse>,
     },
     /// A job need not wait for a dry run any more: its need is known since, or nothing shows it in time.
     DryRunOver {
-        /// Which.
+        /// The job.
         job: JobId,
     },
     /// The user does not want the job any more.
     Cancelled {
-        /// Which.
+        /// The job.
         job: JobId,
     },
     /// A waiting job must not start until it is released.
     Held {
-        /// Which.
+        /// The job.
         job: JobId,
     },
     /// A held job may start.
     Released {
-        /// Which.
+        /// The job.
         job: JobId,
     },
     /// The answer to `Start`: its process showed up on its devices.
     Started {
-        /// Which.
+        /// The job.
         job: JobId,
         /// The attempt that `Start` named.
         attempt: u32,
     },
     /// A job's processes are all gone.
     Finished {
-        /// Which.
+        /// The job.
         job: JobId,
         /// The attempt that `Start` named.
         attempt: u32,
-        /// How.
+        /// Outcome of the attempt.
         outcome: Outcome,
     },
-    /// Whether a job can be suspended became known, or changed: programs may use more of a driver as they
-    /// run.
+    /// Support for suspending a job became known, or changed: programs may use more of a driver as they run.
     SuspendKnown {
-        /// Which.
+        /// The job.
         job: JobId,
         /// `Err` says why not.
         suspend: Result<(), SuspendRefusal>,
     },
     /// The answer to `Suspend`: its device memory is in the host's memory.
     Suspended {
-        /// Which.
+        /// The job.
         job: JobId,
         /// The attempt it is about.
         #[serde(default)]
         attempt: u32,
-        /// What it held on each device, at the most.
+        /// Largest amount that it held on one of its devices.
         bytes: Bytes,
     },
     /// The answer to `Suspend`: it runs on.
     SuspendFailed {
-        /// Which.
+        /// The job.
         job: JobId,
         /// The attempt it is about.
         #[serde(default)]
         attempt: u32,
-        /// Why; it is not tried again.
+        /// Reason of the failure; it is not tried again.
         refusal: SuspendRefusal,
     },
     /// The answer to `Resume`: it runs.
     Resumed {
-        /// Which.
+        /// The job.
         job: JobId,
         /// The attempt it is about.
         #[serde(default)]
@@ -231,7 +230,7 @@ pub enum Event {
     },
     /// The answer to `Resume`: it is still suspended and whole. (One that is lost has `Finished`.)
     ResumeFailed {
-        /// Which.
+        /// The job.
         job: JobId,
         /// The attempt it is about.
         #[serde(default)]
@@ -240,9 +239,9 @@ pub enum Event {
     /// The signal last decided for a job cannot be sent for now (`held`), or is sent only now: its time to leave
     /// begins when it is sent.
     SignalHeld {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// Whether it is not sent yet.
+        /// True if the signal is not sent yet.
         held: bool,
     },
     /// No job is started or resumed until this is taken back, none has to leave for those that wait, and no

@@ -76,7 +76,7 @@ impl Ledger {
         self.users.iter().map(move |(&user, account)| (user, account.value(now, half_life)))
     }
 
-    /// How far a user's jobs are set back: their part of what all used, of the most.
+    /// Set-back of a user's jobs: [`FairShare::most`] times the user's part of what all users used.
     pub(crate) fn penalty(&self, user: UserId, now: Millis, fair: &FairShare) -> Millis {
         let used = self.usage(user, now, fair.half_life);
         let all = self.total.value(now, fair.half_life).max(used);

@@ -1,4 +1,4 @@
-//! How much of a device's time the jobs beside one with a target get.
+//! Share of a device's time that the jobs beside one with a target get.
 //!
 //! A job with a target is latency-sensitive; the jobs beside it that have none are its *fillers*: they get what it
 //! leaves. How much that is follows from what is observed, by additive increase and multiplicative decrease:
@@ -28,7 +28,7 @@ pub const GUARD: u32 = 900;
 /// The same for fillers that launch between requests: a few launches in flight keep the GPU busy there, so more of them
 /// would bring little and cost the margin that noise needs.
 pub const GUARD_BETWEEN: u32 = 800;
-/// What fillers get together at first, thousandths of the time.
+/// Initial share of all fillers together, thousandths of the time.
 pub const START: Permille = Permille(200);
 /// Windows in a row below the guard before fillers get more again after one beyond it.
 pub const SETTLE: u8 = 8;
@@ -49,7 +49,7 @@ pub fn next_fill(fill: Permille, pressure: u32, step: Permille, least: Permille,
     Permille(next.clamp(least.0.min(most.0), most.0))
 }
 
-/// What the fillers of a job get.
+/// Launch share of a job's fillers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
     /// The sum of their shares, thousandths.
@@ -63,16 +63,16 @@ pub struct Fill {
 /// The bounds of [`Fill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillBounds {
-    /// How many fillers there are.
+    /// Number of fillers.
     pub fillers: u32,
-    /// What they get more of after a window that leaves room.
+    /// Increase of their share after a window that leaves room.
     pub step: Permille,
-    /// What they get together at least.
+    /// Lowest share of all fillers together.
     pub least: Permille,
 }
 
 impl Fill {
-    /// What they get after a window, from what they got in it; `before` is `None` after the first.
+    /// Returns their share after a window, from their share in it; `before` is `None` after the first.
     #[must_use]
     pub fn next(
         before: Option<Self>,
@@ -148,10 +148,10 @@ mod tests {
     use super::*;
 
     const STEP: Permille = Permille(50);
-    const LEAST: Permille = Permille(50);
+    const MIN_SHARE: Permille = Permille(50);
 
     fn next(fill: Permille, pressure: u32, most: u32) -> Permille {
-        next_fill(fill, pressure, STEP, LEAST, Permille(most))
+        next_fill(fill, pressure, STEP, MIN_SHARE, Permille(most))
     }
 
     #[test]
@@ -159,14 +159,14 @@ mod tests {
         let mut fill = Permille(1000);
         let windows = (1..).find(|_| {
             fill = next(fill, 2000, 1000);
-            fill == LEAST
+            fill == MIN_SHARE
         });
         assert_eq!(windows, Some(5));
     }
 
     #[test]
     fn requests_are_waited_for_where_that_leaves_enough() {
-        let bounds = FillBounds { fillers: 2, step: STEP, least: LEAST };
+        let bounds = FillBounds { fillers: 2, step: STEP, least: MIN_SHARE };
         let next = |part, between, pressure, under_way: Option<u32>| {
             let before = Fill { part: Permille(part), between, settle: 0 };
             Fill::next(Some(before), pressure, under_way.map(Permille), bounds)
@@ -192,11 +192,11 @@ mod tests {
         ) {
             let fill = Permille(fill.min(most));
             let after = next(fill, pressure, most);
-            prop_assert!((LEAST.0..=most).contains(&after.0));
+            prop_assert!((MIN_SHARE.0..=most).contains(&after.0));
             match pressure {
                 0..=GUARD => prop_assert!(after > fill || after.0 == most),
                 kept if kept <= 1000 => prop_assert_eq!(after, fill),
-                _ => prop_assert!(after < fill || after == LEAST),
+                _ => prop_assert!(after < fill || after == MIN_SHARE),
             }
             prop_assert!(after.0 >= fill.0 / 2, "never more than half at once");
         }
@@ -232,7 +232,7 @@ mod tests {
         fn between_requests_it_settles_within_the_limit_also_with_noise(
             alone in 200..700u32, each in 5..60u32, noise in prop::collection::vec(0..100u32, 200), fillers in 1..4u32,
         ) {
-            let bounds = FillBounds { fillers, step: STEP, least: LEAST };
+            let bounds = FillBounds { fillers, step: STEP, least: MIN_SHARE };
             let (mut fill, mut missed) = (None, 0);
             for (window, noise) in noise.into_iter().enumerate() {
                 let launches = fill.map_or(10, |fill: Fill| match fill.each(fillers, 10) {
@@ -250,7 +250,7 @@ mod tests {
         fn after_a_window_near_the_limit_nothing_is_given_for_a_while(
             part in 100..900u32, near in GUARD + 1..3000, calm in 0..40usize,
         ) {
-            let bounds = FillBounds { fillers: 1, step: STEP, least: LEAST };
+            let bounds = FillBounds { fillers: 1, step: STEP, least: MIN_SHARE };
             let before = Fill { part: Permille(part), between: false, settle: 0 };
             let after = Fill::next(Some(before), near, None, bounds);
             let mut fill = after;
@@ -284,7 +284,7 @@ mod tests {
                 let jobs: Vec<_> = (0..shares.len())
                     .map(|at| (JobId(at as u64), Permille(now[at]), Permille(shares[at])))
                     .collect();
-                for (job, share) in max_min(&jobs, Permille(10), LEAST) {
+                for (job, share) in max_min(&jobs, Permille(10), MIN_SHARE) {
                     shares[job.0 as usize] = share.0;
                 }
             }

@@ -1,4 +1,4 @@
-//! How long launches wait for a request of the job beside them: while one is under way, and never for ever.
+//! Hold of launches for a request of the job beside them: while one is under way, and never for ever.
 //!
 //! Two bounds, so that what a job's program reports cannot stop its neighbours:
 //!

@@ -24,16 +24,16 @@ pub(crate) struct HostJobs {
     cores: f64,
     /// Of all their threads together.
     threads: f64,
-    /// How fast each is for what the others do to the host.
+    /// Speed of each under what the others do to the host, 0 to 1.
     speeds: Vec<f64>,
 }
 
-/// What a job does to the others of a node, and they to it, on the host.
+/// Effect of a job on the others of a node, and theirs on it, through the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct HostEffect {
     /// Its own speed, 0 to 1.
     pub(crate) speed: f64,
-    /// What all others lose together, in speeds.
+    /// Sum of the speeds that all others lose.
     pub(crate) lost: f64,
     /// The slowest of those that lose.
     pub(crate) slowest: f64,
@@ -90,12 +90,12 @@ impl HostJobs {
         };
     }
 
-    /// Whether each thread has a core, with so many more.
+    /// Returns true if each thread has a core, also with `more` threads, or if the cores are unknown.
     fn is_free(&self, more: f64) -> bool {
         self.cores <= 0.0 || self.threads + more <= self.cores
     }
 
-    /// Whether these two leave each thread a core.
+    /// Returns true if these two leave each thread a core, or if the use of one is unknown.
     pub(crate) fn has_room_for(&self, one: Option<HostUse>, other: Option<HostUse>) -> bool {
         let more = [one, other].into_iter().flatten().map(|used| threads(&used.into())).sum();
         one.is_none() || other.is_none() || self.is_free(more)
@@ -106,7 +106,7 @@ impl HostJobs {
         host_speeds(&jobs, &HostSpec::of_cores(self.cores))
     }
 
-    /// What a job of this use and priority would do here.
+    /// Predicts the effect of a job of this use and priority on this host.
     pub(crate) fn effect(&self, host_use: Option<HostUse>, priority: i32) -> HostEffect {
         let Some(newcomer) = host_use.filter(|used| used.cpu_milli > 0).map(HostLoad::from) else {
             return HostEffect::NONE;

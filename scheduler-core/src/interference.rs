@@ -1,4 +1,4 @@
-//! How jobs on one GPU slow each other: the estimator's predictions, and what is learned of each model of GPU.
+//! Interference of jobs on one GPU: the estimator's predictions, and what is learned for each GPU model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::units::Permille;
 pub struct Sharer {
     /// Its program.
     pub program: Program,
-    /// What it does to a GPU alone.
+    /// Activity alone on a GPU.
     pub activity: Activity,
     /// Its speed in this company against running alone.
     pub speed: Permille,
 }
 
-/// What is predicted on each model of GPU, and learned there.
+/// Learner and predictor of each GPU model.
 #[derive(Clone, Debug)]
 pub(crate) struct Sharing {
     start: Constants,

@@ -1,4 +1,4 @@
-//! What a job asks for and what is known about it.
+//! Jobs: what they request and what is known about them.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub struct HostNeed {
     pub memory: Bytes,
 }
 
-/// How a job can be made to give its GPU back before its end.
+/// Ways to make a job give its GPU back before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Preemption {
     /// May it be stopped for another job at all?
@@ -55,7 +55,7 @@ impl Default for Preemption {
     }
 }
 
-/// Why a job cannot be suspended in place.
+/// Reason that a job cannot be suspended in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SuspendRefusal {
@@ -75,7 +75,7 @@ pub enum SuspendRefusal {
     ImportedHandles,
     /// The host has no room for its device memory.
     HostMemory,
-    /// What its processes use is not known: they run without the shim, or were not seen to use a GPU yet.
+    /// Its use of the GPU is unknown: its processes run without the shim, or were not seen to use a GPU yet.
     NoShim,
     /// It was tried and the driver refused.
     Failed,
@@ -98,7 +98,7 @@ impl fmt::Display for SuspendRefusal {
     }
 }
 
-/// What must have become of the jobs that another job waits for.
+/// Condition on the jobs that another job waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
@@ -122,7 +122,7 @@ impl Condition {
     /// Splits `ok:12,13` into the condition and what has to meet it; without a colon the condition is [`Self::Any`].
     ///
     /// # Errors
-    /// The word before the colon, which is no condition.
+    /// The word before the colon, which is not a condition.
     pub fn split(text: &str) -> Result<(Self, &str), &str> {
         let Some((word, rest)) = text.split_once(':') else { return Ok((Self::Any, text)) };
         let known = [Self::Any, Self::Ok].into_iter().find(|known| known.name() == word);
@@ -133,7 +133,7 @@ impl Condition {
 /// Jobs of consecutive numbers (one job, or the jobs of an array) that another job waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dependency {
-    /// What must have become of them.
+    /// Condition that they have to meet.
     pub condition: Condition,
     /// The lowest number.
     pub first: JobId,
@@ -159,7 +159,7 @@ pub struct ArrayLimit {
 pub struct Together {
     /// The group's first job; the numbers of the others follow.
     pub first: JobId,
-    /// How many jobs it has.
+    /// Number of its jobs.
     pub members: u32,
     /// Jobs of equal sites get the same devices, jobs of different sites different ones.
     pub site: u32,
@@ -181,12 +181,12 @@ impl fmt::Display for Condition {
     }
 }
 
-/// What a job asks for.
+/// Request of a job, with what is known about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Its number.
     pub id: JobId,
-    /// Whose it is.
+    /// User who submits it.
     pub user: UserId,
     /// Higher goes first, within what aging allows (see [`crate::Order`]).
     pub priority: i32,
@@ -198,7 +198,7 @@ pub struct Job {
     /// The part of each device's SMs it asks for; `None` takes what there is. Declared shares of
     /// one device never add up to more than the device.
     pub share: Option<Permille>,
-    /// What it is to keep beside others.
+    /// Latency and speed that it is to keep beside others.
     #[serde(default, skip_serializing_if = "Target::is_none")]
     pub target: Target,
     /// No other job on its devices.
@@ -210,24 +210,24 @@ pub struct Job {
     /// Its program: jobs of one program share what was learned of how it shares a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
-    /// What it does to a GPU when it is alone there, if that is known.
+    /// Activity alone on a GPU, if that is known.
     pub activity: Option<Activity>,
-    /// What it takes of its host when nothing there slows it, if that is known.
+    /// Host use where nothing there slows it, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_use: Option<HostUse>,
-    /// How long it runs alone, if that is known. A hint: nothing depends on its being right.
+    /// Run time alone, if that is known. A hint: nothing depends on its being right.
     pub expected: Option<Millis>,
     /// It is stopped after this much time of running. Enforced, so backfilling may rely on it.
     pub time_limit: Option<Millis>,
     /// It gives its devices back after this much time of running if another job waits for them.
     pub slot: Option<Millis>,
-    /// How it can be stopped before its end.
+    /// Ways to stop it before its end.
     pub preemption: Preemption,
-    /// When it was submitted; jobs that the caller had queued before its own restart keep it.
+    /// Submission time; jobs that the caller had queued before its own restart keep it.
     pub submitted: Millis,
     /// Attempts already made, when it is put back by a caller that was restarted.
     pub attempts: u32,
-    /// How many of them ended for want of memory, likewise.
+    /// Attempts among them that ran out of memory, likewise.
     pub ooms: u32,
     /// Attempts if it runs out of memory, at most those of [`crate::Recovery`]; `None`: as many as these.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! Where a job is tried again after an out-of-memory.
+//! Retry ladder: where a job is tried again after an out-of-memory.
 
 use std::fmt;
 

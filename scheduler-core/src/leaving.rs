@@ -1,11 +1,11 @@
-//! What becomes of a job that has to stop.
+//! Jobs that have to stop, and what follows.
 
 use serde::{Deserialize, Serialize};
 
 use crate::action::{Signal, Verdict};
 use crate::reason::Reason;
 
-/// What becomes of a job that has to stop, once it has.
+/// Follow-up of a stop, once the job has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum After {
@@ -20,11 +20,11 @@ pub enum After {
 /// A job that has to stop, for a caller that goes on with that after a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leaving {
-    /// What becomes of it.
+    /// Follow-up of the stop.
     pub after: After,
     /// The last signal that was decided for it.
     pub signal: Signal,
-    /// Why.
+    /// Reason for the stop.
     pub reason: Reason,
     /// It gives way because its slot is over: it goes behind those that waited.
     #[serde(default)]

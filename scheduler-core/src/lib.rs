@@ -1,4 +1,4 @@
-//! Which GPU job starts where and when, and what happens to it there.
+//! Scheduler core: start and placement of GPU jobs, and what happens to them there.
 //!
 //! The core is a pure function of events: no input or output, no clock, no thread, no random
 //! number. [`State::step`] takes one [`Event`] and the time it happened at and gives back what is

@@ -1,10 +1,10 @@
-//! How attempts end.
+//! Outcomes of attempts.
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;
 
-/// How an attempt ended.
+/// Outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
@@ -20,18 +20,18 @@ pub enum Outcome {
     },
     /// It failed after a request for GPU memory was refused.
     OutOfMemory {
-        /// What it held when it was refused, and what it asked for on top.
+        /// Memory that it held when the request was refused, plus the request.
         seen: Bytes,
-        /// Who says so.
+        /// Evidence for the out-of-memory.
         evidence: Evidence,
-        /// How the program ended.
+        /// Exit code of the program.
         code: i32,
     },
     /// It failed after the kernel killed a process of it for want of host memory.
     HostOutOfMemory {
         /// The limit that its processes reached.
         limit: Bytes,
-        /// How the program ended.
+        /// Exit code of the program.
         code: i32,
     },
     /// It could not be started (no such program, user gone).
@@ -40,7 +40,7 @@ pub enum Outcome {
     Lost,
 }
 
-/// What an out-of-memory is concluded from.
+/// Evidence for an out-of-memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {

@@ -1,4 +1,4 @@
-//! Whether a job may join the jobs on a device, and which devices are best.
+//! Admission of a job to the jobs on a device, and the rank of devices.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub(crate) struct Dev {
     pub(crate) foreign: Bytes,
     /// It takes no other job before this.
     pub(crate) settled: Millis,
-    /// How jobs slow each other on its model.
+    /// Interference predictor of its GPU model.
     pub(crate) predictor: Arc<Predictor>,
 }
 
@@ -66,7 +66,7 @@ impl Dev {
     }
 }
 
-/// What a job asks of each device.
+/// Request of a job for each device.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) job: JobId,
@@ -102,12 +102,13 @@ pub(crate) struct Scratch {
     companies: Companies,
 }
 
-/// What changes only as devices go and come back.
+/// Returns true if the device is not lost and could hold the job.
+/// The result changes only as devices go and come back.
 pub(crate) fn eligible(dev: &Dev, ask: &Ask) -> bool {
     !dev.lost && could_hold(dev, ask)
 }
 
-/// What never changes while the job waits.
+/// Returns true if the device could ever hold the job. The result never changes while the job waits.
 pub(crate) fn could_hold(dev: &Dev, ask: &Ask) -> bool {
     dev.instances == 0
         && (ask.sharers <= 1 || dev.spec.shared)
@@ -117,8 +118,8 @@ pub(crate) fn could_hold(dev: &Dev, ask: &Ask) -> bool {
         && ask.claim.unwrap_or(Bytes::ZERO) <= dev.spec.capacity
 }
 
-/// Whether the job fits beside these residents, by what was asked for and reserved alone: nothing
-/// that a monitor sees goes in. The order of the checks is the order in which they are cheap.
+/// Checks that the job fits beside these residents, by what was requested and reserved alone.
+/// No monitor data goes in. The cheapest checks come first.
 pub(crate) fn joins<'a>(
     settings: &Settings,
     dev: &Dev,
@@ -182,7 +183,7 @@ pub(crate) fn joins<'a>(
     })
 }
 
-/// Whether the job may be started on the device now.
+/// Checks that the job may be started on the device now.
 pub(crate) fn admits(
     settings: &Settings,
     dev: &Dev,
@@ -223,13 +224,13 @@ pub(crate) fn admits(
 }
 
 /// The part of a window without which nothing is known of a device.
-const LEAST_PART: u64 = 9;
+const MIN_PART: u64 = 9;
 
-/// Whether a device with jobs is calm enough for another one: by the mean of its window, and before that is over by its
+/// Checks that a device with jobs is calm enough for another one: by the mean of its window, and before that is over by its
 /// highest sample.
 fn is_calm(conditions: &Preconditions, seen: &Observation, limit: Permille) -> Result<(), Wait> {
     let Some(mean) = seen.smact else { return Err(Wait::Unmeasured) };
-    if seen.window.0 < conditions.window.0 / LEAST_PART {
+    if seen.window.0 < conditions.window.0 / MIN_PART {
         return Err(Wait::Settling);
     }
     let decisive = match seen.window < conditions.window {
@@ -245,7 +246,7 @@ fn is_calm(conditions: &Preconditions, seen: &Observation, limit: Permille) -> R
     }
 }
 
-/// How good a place is that would do. `turn` is the device's distance from the one whose turn it is.
+/// Ranks a device that would do. `turn` is the device's distance from the one whose turn it is.
 pub(crate) fn rank(
     settings: &Settings,
     dev: &Dev,

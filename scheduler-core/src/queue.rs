@@ -54,7 +54,7 @@ impl Queue {
         }
     }
 
-    /// How much later the jobs of a user stand than their keys say.
+    /// Set-back of a user's jobs in the queue beyond their keys, ms.
     pub(crate) fn penalty(user: UserId, now: Millis, order: &Order, ledger: &Ledger) -> i64 {
         let penalty = order.fair.map_or(0, |fair| ledger.penalty(user, now, &fair).0);
         i64::try_from(penalty).unwrap_or(i64::MAX)

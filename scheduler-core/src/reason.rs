@@ -1,4 +1,4 @@
-//! Why something was decided, as data; its text is what `radrm queue --why` shows.
+//! Reasons of decisions, as data; their text is what `radrm queue --why` shows.
 
 mod text;
 
@@ -21,37 +21,37 @@ pub enum Reason {
     Placed {
         /// The policy.
         policy: Policy,
-        /// What the policy judged by.
+        /// Score by which the policy decided.
         score: Score,
     },
     /// It passed a blocked job without delaying it.
     Backfilled {
         /// The policy.
         policy: Policy,
-        /// What the policy judged by.
+        /// Score by which the policy decided.
         score: Score,
-        /// Who is waiting.
+        /// The blocked job.
         ahead: JobId,
     },
     /// It needs no GPU and the host has room.
     HostOnly,
     /// It is tried again after an out-of-memory.
     Retried {
-        /// Which rung of the ladder.
+        /// Rung of the retry ladder.
         rung: Rung,
-        /// What it needs at least now.
+        /// Least memory that it needs now.
         floor: Bytes,
     },
     /// It ran out of GPU memory.
     RanOutOfMemory {
         /// Held and asked for.
         seen: Bytes,
-        /// Who says so.
+        /// Evidence for it.
         evidence: Evidence,
     },
     /// It ran out of memory in its last attempt.
     TooManyAttempts {
-        /// How many were made.
+        /// Attempts made.
         attempts: u32,
     },
     /// Its process ended by itself.
@@ -60,12 +60,12 @@ pub enum Reason {
     DeviceLost,
     /// No device could ever hold it.
     Impossible {
-        /// What is missing.
+        /// Requirement that cannot be met.
         why: Impossible,
     },
     /// It would exceed a limit of its user.
     UserLimit {
-        /// Which.
+        /// Limit that is exceeded.
         limit: Exceeded,
     },
     /// The user asked for it.
@@ -84,24 +84,24 @@ pub enum Reason {
     GraceOver,
     /// Memory on its device runs out and it is the least important job there.
     MemoryPressure {
-        /// Where.
+        /// The device.
         device: DeviceId,
         /// Free there.
         free: Bytes,
     },
     /// It had its time in the first queue, and a job of that queue waits.
     Served {
-        /// Which.
+        /// The job.
         job: JobId,
     },
     /// A more important job needs its place.
     MoreImportant {
-        /// Who.
+        /// The job.
         job: JobId,
     },
     /// It cannot be suspended, so it is asked to write a checkpoint and stop.
     CannotSuspend {
-        /// Why not.
+        /// Reason that it cannot be suspended.
         refusal: SuspendRefusal,
     },
     /// There is room again.
@@ -115,7 +115,7 @@ pub enum Reason {
     },
     /// The device's SMs are busier than they may be.
     TooBusy {
-        /// Where.
+        /// The device.
         device: DeviceId,
         /// Seen.
         smact: Permille,
@@ -124,9 +124,10 @@ pub enum Reason {
     },
     /// It is held back so that a job beside it keeps its target.
     KeepsTarget {
-        /// Whose target it is.
+        /// The job with the target.
         job: JobId,
-        /// What was observed against the limit, thousandths: above 1000 it was missed.
+        /// Pressure on the target, thousandths: what was observed against the limit.
+        /// Above 1000 it was missed.
         pressure: u32,
     },
     /// All jobs of its device are to be slowed alike.
@@ -140,7 +141,7 @@ pub enum Reason {
     Calm,
     /// Jobs on the device declared shares.
     DeclaredShare,
-    /// What it holds settled, or rose: what is set aside for it follows.
+    /// Its memory use settled, or rose: its reservation follows.
     NeedFollows {
         /// The highest seen.
         peak: Bytes,
@@ -149,34 +150,34 @@ pub enum Reason {
     StepsSettled {
         /// Steps that it has made.
         steps: u32,
-        /// What it holds on one device.
+        /// Memory that it holds on one device.
         held: Bytes,
-        /// What it is expected to stay under.
+        /// Bound that it is expected to stay under.
         bound: Bytes,
-        /// Why no more is to come.
+        /// Evidence that no more is to come.
         fixed: FixedBy,
     },
     /// It holds more than its first steps bounded: what is set aside for it rises.
     StepsExceeded {
-        /// What it was expected to stay under.
+        /// Bound that it was expected to stay under.
         bound: Bytes,
         /// The highest seen.
         peak: Bytes,
-        /// What is set aside from now on.
+        /// Memory reserved from now on.
         reserved: Bytes,
     },
     /// Something happens then that has to be looked at.
     Timer,
     /// A job that it depends on did not succeed.
     DependencyFailed {
-        /// Which.
+        /// The job.
         job: JobId,
     },
     /// The jobs that it depends on have ended.
     DependenciesMet,
     /// A job that was to start with it ended before.
     NotTogether {
-        /// Which.
+        /// The job.
         job: JobId,
     },
     /// It waits.
@@ -186,7 +187,7 @@ pub enum Reason {
     },
 }
 
-/// What a policy judged a place by.
+/// Score of a device under a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum Score {
@@ -198,24 +199,24 @@ pub enum Score {
     First,
     /// Memory that stays free.
     Left {
-        /// How much.
+        /// Amount.
         bytes: Bytes,
     },
     /// Memory that is free.
     Free {
-        /// How much.
+        /// Amount.
         bytes: Bytes,
     },
     /// SM activity there.
     Busy {
-        /// How much.
+        /// SM activity.
         smact: Permille,
     },
     /// SM activity there is not measured.
     Unmeasured,
     /// Predicted progress.
     Progress {
-        /// What the devices would get done more per second, in thousandths of a lone job.
+        /// Work that the devices would gain per second, thousandths of a lone job.
         gain: Permille,
         /// The job's own predicted speed.
         speed: Permille,
@@ -224,7 +225,7 @@ pub enum Score {
     },
 }
 
-/// Why no device could ever hold a job.
+/// Reason that no device could ever hold a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "missing", rename_all = "snake_case")]
 pub enum Impossible {
@@ -234,7 +235,7 @@ pub enum Impossible {
     Model {
         /// Asked for.
         model: String,
-        /// Those that there are, in order.
+        /// GPU models that there are, in order.
         models: Vec<String>,
     },
     /// It needs more memory than any device (of its model) has.
@@ -259,7 +260,7 @@ pub enum Impossible {
     Host,
 }
 
-/// What a waiting job waits for.
+/// Reason that a waiting job waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "for", rename_all = "snake_case")]
 pub enum Wait {
@@ -269,7 +270,7 @@ pub enum Wait {
     After {
         /// The first of them.
         job: JobId,
-        /// What must become of that.
+        /// Condition that it has to meet.
         condition: Condition,
     },
     /// A dry run is to show its need first.
@@ -291,12 +292,12 @@ pub enum Wait {
     /// The node has no device yet, or the job was admitted before a restart and no device that is there since could hold
     /// it: one may be missing.
     Missing {
-        /// What is missing.
+        /// Requirement that cannot be met.
         why: Impossible,
     },
     /// A job is before it, and starting it could delay them.
     Behind {
-        /// Who.
+        /// The job.
         job: JobId,
     },
     /// Devices lack memory: the one with the most free has this much less than needed.
@@ -333,7 +334,7 @@ pub enum Wait {
     Protected {
         /// The lower end of its predicted speed's 95 % interval.
         low: Permille,
-        /// What it keeps.
+        /// Lowest speed that it keeps.
         least: Permille,
     },
     /// Devices just got a job whose memory is not yet seen.
@@ -355,7 +356,7 @@ pub enum Wait {
 }
 
 impl Reason {
-    /// Whether another reason says the same of other figures, and changes with every window that is observed.
+    /// Returns true if the other reason differs only in figures that change with every observed window.
     pub(crate) fn is_alike(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::KeepsTarget { job, .. }, Self::KeepsTarget { job: another, .. }) => job == another,

@@ -22,24 +22,27 @@ pub(crate) struct Reservation {
     /// Devices, in order, on which a newcomer could slow a blocker: those of the blockers, of jobs that
     /// share one with them, and so on.
     pub(crate) near: Vec<usize>,
-    /// When the last of them is likely gone, if all have enforced limits: never later than those.
+    /// Likely time at which the last of the blockers is gone, if all have enforced limits: never later than those.
     pub(crate) by: Option<Millis>,
-    /// Which of the reservations so far this is; from 1.
+    /// Number of this reservation among all so far, from 1.
     pub(crate) version: u64,
 }
 
-/// When a job may find room: only when unmanaged processes leave, when the last blocker has left, how many there are.
+/// Prospect of room for a job; the lowest is best.
+/// Fields: true if unmanaged processes have to leave, the time at which the last blocker has left, and the number of
+/// blockers.
 type Prospect = (bool, Millis, usize);
 /// A machine for a job: when, its index, devices, blockers.
 type Candidate = (Prospect, usize, Vec<usize>, BTreeSet<JobId>);
 
-/// Whether residents alone, without what a monitor sees, tell when there is room.
+/// Returns true if residents alone, without what a monitor sees, determine when there is room.
 pub(crate) fn predictable(settings: &Settings) -> bool {
     settings.memory == Memory::Reserved && settings.preconditions.smact.is_none()
 }
 
 impl State {
-    /// Where the job will find room first, as far as can be told. `None`: nowhere at present.
+    /// Reservation of the devices on which the job will find room first, as far as that can be predicted.
+    /// Returns `None` if there are none at present.
     pub(crate) fn reserve(&mut self, job: JobId) -> Option<Reservation> {
         let record = self.jobs.get(&job)?;
         let ask = self.ask_of(record);
@@ -130,7 +133,8 @@ impl State {
         near.into_iter().collect()
     }
 
-    /// When the last of them is likely gone, if all have limits. Who was told to leave does so before.
+    /// Likely time at which the last of them is gone.
+    /// Returns `None` if one has no limit, or is asked to leave already: that job leaves before.
     fn gone_by(&self, jobs: &BTreeSet<JobId>) -> Option<Millis> {
         let end = |job: &JobId| {
             let record = self.jobs.get(job)?;
@@ -186,9 +190,9 @@ impl State {
         self.jobs.get(&job).map_or(Millis::MAX, |record| record.likely_end())
     }
 
-    /// Whether a job that came behind may be started on a device. It may not run beside a blocker, which it
-    /// could slow. On a device that is kept, the job for which it is kept must still fit beside it
-    /// when the blockers have left, or it is surely gone by then.
+    /// Returns true if a job that came behind may be started on a device.
+    /// It may not run beside a blocker, which it could slow. On a device that is kept, the job for which it is kept
+    /// must still fit beside it when the blockers have left, or it is surely gone by then.
     pub(crate) fn leaves_room(
         &self,
         kept: &Reservation,
@@ -217,7 +221,7 @@ impl State {
         self.fits_beside(kept, at, ask, whole, scratch)
     }
 
-    /// Whether the job for which a device is kept fits there beside this one, when the blockers have left.
+    /// Returns true if the job for which a device is kept fits there beside this one, when the blockers have left.
     pub(crate) fn fits_beside(
         &self,
         kept: &Reservation,

@@ -1,18 +1,18 @@
-//! What follows an out-of-memory: the rules that radrmd and other engines share.
+//! Rules for what follows an out-of-memory, shared by radrmd and other engines.
 
 use crate::reason::{Impossible, Reason};
 use crate::settings::Recovery;
 use crate::units::Bytes;
 
 impl Recovery {
-    /// What is reserved on each device for a job that needs at least `floor`: more, as far as a device has it.
+    /// Memory to reserve on each device for a job that needs at least `floor`: more, as far as a device has it.
     #[must_use]
     pub fn raised(&self, floor: Bytes, largest: Bytes) -> Bytes {
         floor.plus(self.step).min(largest.max(floor))
     }
 
-    /// Why a job that ran out of memory in `ooms` attempts is not tried again, if it is not. `own`: the most attempts by
-    /// its own word. `why`: what keeps every device from holding it.
+    /// Returns the reason that a job that ran out of memory in `ooms` attempts is not tried again, if there is one.
+    /// `own`: the job's own limit on attempts. `why`: what keeps every device from holding it.
     #[must_use]
     pub fn ends(&self, ooms: u32, own: Option<u32>, why: Option<Impossible>) -> Option<Reason> {
         let most = own.map_or(self.attempts, |own| own.min(self.attempts));
@@ -22,8 +22,8 @@ impl Recovery {
         }
     }
 
-    /// What a job gets on its one device in the next attempt, where another engine than radrmd places it.
-    /// `had`: what the attempt could take, of which it held and asked for `seen`.
+    /// Memory of a job on its one device in the next attempt, where an engine other than radrmd places it.
+    /// `had`: what the attempt could take, of which it held and requested `seen`.
     ///
     /// # Errors
     /// Why it is not tried again.

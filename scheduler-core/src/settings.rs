@@ -1,4 +1,4 @@
-//! What an administrator sets: policy, preconditions, order, recovery, throttling, eviction.
+//! Settings of an administrator: policy, preconditions, order, recovery, throttling, eviction.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::ladder::Rung;
 pub use crate::policy::{NoSuchPolicy, Policy};
 use crate::units::{Bytes, Millis, Permille};
 
-/// How reserved memory is known.
+/// Accounting of device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Memory {
@@ -21,7 +21,7 @@ pub enum Memory {
     Blind,
 }
 
-/// What must hold of a device before a job joins others on it.
+/// Conditions that a device must meet before a job joins others on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Preconditions {
@@ -43,7 +43,7 @@ pub struct Preconditions {
     pub most_jobs: u16,
 }
 
-/// When a busy device is also hot.
+/// Thresholds at which a busy device is also hot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hot {
     /// SM occupancy.
@@ -66,7 +66,7 @@ impl Default for Preconditions {
     }
 }
 
-/// What is done with a job whose need is unknown, where memory is reserved.
+/// Treatment of a job whose need is unknown, where memory is reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unknown {
@@ -93,8 +93,8 @@ pub struct Order {
     pub aging: Millis,
     /// Priorities beyond this (up or down) count as this.
     pub most_priority: i32,
-    /// How many times its expected run time a job is set back: shorter jobs go first. In
-    /// thousandths; 0 is first come, first served.
+    /// Set-back of a job as a multiple of its expected run time: shorter jobs go first.
+    /// In thousandths; 0 is first come, first served.
     pub shortest: u32,
     /// The most it is set back by that. Jobs longer than this allows to tell apart keep their order
     /// among themselves, so that the longest are not all left for the end, where they would run
@@ -108,7 +108,7 @@ pub struct Order {
     pub fair: Option<FairShare>,
     /// May later jobs pass a blocked one, where they neither take its room nor slow whom it waits for?
     pub backfill: bool,
-    /// How many jobs behind a blocked one are looked at.
+    /// Number of jobs behind a blocked one that are considered.
     pub depth: u32,
     /// Time that one decision takes, from the last one or from a submission to an empty queue; then
     /// one job starts. Zero decides at once, and starts as many as there is room for. Some published
@@ -152,7 +152,7 @@ impl Default for FairShare {
     }
 }
 
-/// What happens after an out-of-memory.
+/// Recovery from an out-of-memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Recovery {
@@ -180,7 +180,7 @@ impl Default for Recovery {
     }
 }
 
-/// What launch budgets are for where jobs with targets share a device.
+/// Objective of launch budgets where jobs with targets share a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {
@@ -191,7 +191,7 @@ pub enum Objective {
     MaxMin,
 }
 
-/// When jobs are slowed down for others.
+/// Throttling of jobs for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Throttle {
@@ -204,15 +204,15 @@ pub struct Throttle {
     pub speed: Permille,
     /// The lowest budget.
     pub least: Permille,
-    /// What a budget grows by when all is calm; it is halved when it is not.
+    /// Increase of a budget when all is calm; it is halved when it is not.
     pub step: Permille,
     /// The time between two changes of one job's budget.
     pub every: Millis,
     /// Launches in flight under a budget.
     pub in_flight: u16,
-    /// What comes first where jobs have targets.
+    /// Objective that comes first where jobs have targets.
     pub objective: Objective,
-    /// How often jobs with targets are observed.
+    /// Interval between observations of jobs with targets.
     pub window: Millis,
 }
 
@@ -232,7 +232,7 @@ impl Default for Throttle {
     }
 }
 
-/// When jobs are taken off their devices.
+/// Eviction of jobs from their devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Eviction {
@@ -267,11 +267,11 @@ impl Default for Eviction {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How a device is chosen.
+    /// Placement policy.
     pub policy: Policy,
-    /// How memory is accounted.
+    /// Accounting of memory.
     pub memory: Memory,
-    /// What must hold of a device.
+    /// Conditions that a device must meet.
     pub preconditions: Preconditions,
     /// Set aside on top of a measured peak, where memory is reserved: equal runs differ a little.
     pub slack: Permille,
@@ -279,16 +279,17 @@ pub struct Settings {
     pub unknown: Unknown,
     /// A job of unknown need has shown what it holds when it ran for this long: others may join it then.
     pub learn_after: Option<Millis>,
-    /// What is reserved for a job of estimated or unknown need shrinks to 1.05 times what it holds after its third
-    /// optimizer step, if its user states fixed shapes or an earlier run of its program took no more later.
+    /// Shrinks the reservation of a job of estimated or unknown need after its third optimizer step.
+    /// The reservation becomes 1.05 times what the job holds then, if its user states fixed shapes or an earlier run of
+    /// its program took no more later.
     pub early_bounds: bool,
     /// The order of the queue.
     pub order: Order,
-    /// What happens to a job that ran out of GPU memory.
+    /// Recovery of a job that ran out of GPU memory.
     pub recovery: Recovery,
-    /// Which jobs are slowed down for others.
+    /// Throttling of jobs for others.
     pub throttle: Throttle,
-    /// Which jobs give up their devices for others.
+    /// Eviction of jobs for others.
     pub eviction: Eviction,
     /// `aware`: sharing must add at least this much of a lone job's work.
     pub min_gain: Permille,

@@ -1,5 +1,5 @@
-//! What a job is to keep beside others, what was observed of it, and how it stands. What its fillers get for it:
-//! [`crate::fill`].
+//! Targets of jobs beside others, what was observed of such a job, and how it stands.
+//! Shares of its fillers: [`crate::fill`].
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -24,7 +24,7 @@ pub struct LatencyTarget {
     pub of: Option<String>,
 }
 
-/// What is wrong with the text of a target.
+/// Error of a text that is no latency target: the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoTarget(pub String);
 
@@ -132,7 +132,7 @@ impl fmt::Display for LatencyTarget {
     }
 }
 
-/// What a job is to keep beside others.
+/// Target that a job keeps beside others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Target {
@@ -145,7 +145,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Whether all figures are in their ranges: what comes over a socket was not read from text.
+    /// Returns true if all figures are in their ranges: what comes over a socket was not read from text.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let latency = self.latency.as_ref().is_none_or(|target| {
@@ -158,7 +158,7 @@ impl Target {
         latency && self.speed.is_none_or(|speed| (1..=1000).contains(&speed.0))
     }
 
-    /// Whether nothing is to be kept.
+    /// Returns true if nothing is to be kept.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
@@ -172,7 +172,7 @@ impl Target {
     }
 }
 
-/// What was observed of a job in one window.
+/// Observation of a job in one window.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TargetObservation {
@@ -185,12 +185,12 @@ pub struct TargetObservation {
     /// The part of the window in which a request was under way; `None`: requests are not seen to begin and end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub under_way: Option<Permille>,
-    /// Why one of them is not known.
+    /// Reason that the latency or the speed is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unseen: Option<Unseen>,
 }
 
-/// Why a job's latency or speed is not known.
+/// Reason that a job's latency or speed is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unseen {
@@ -216,8 +216,8 @@ impl fmt::Display for Unseen {
 }
 
 impl Target {
-    /// What was observed against what is to be kept, thousandths: above 1000 it is missed. The worse of the two where both
-    /// are to be kept; `None`: neither is known.
+    /// Pressure on the target, thousandths: what was observed against what is to be kept; above 1000 it is missed.
+    /// The worse of the two where both are to be kept; `None`: neither is known.
     #[must_use]
     pub fn pressure(&self, seen: &TargetObservation) -> Option<u32> {
         let part = |value: u64, of: u64| {
@@ -231,19 +231,19 @@ impl Target {
     }
 }
 
-/// How a job with a target stands, for people.
+/// Progress of a job against its target, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// What it is to keep.
+    /// Target of the job.
     pub target: Target,
-    /// What was observed last.
+    /// Last observation.
     pub seen: TargetObservation,
-    /// What its fillers get together; `None`: they are not held back.
+    /// Launch share of its fillers together; `None`: they are not throttled.
     pub fill: Option<Permille>,
     /// They launch between its requests.
     #[serde(default)]
     pub between: bool,
-    /// How many there are.
+    /// Number of fillers.
     pub fillers: u32,
     /// The objective is another one, so nothing is done for the target.
     pub ignored: bool,

@@ -1,4 +1,6 @@
-//! What a node can never start, what waits for a device that is lost, and what a user may not submit.
+//! Admission control.
+//! The tests cover jobs that a node can never start, jobs that wait for a lost device, and jobs that
+//! a user may not submit.
 
 mod common;
 

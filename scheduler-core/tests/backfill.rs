@@ -1,5 +1,5 @@
-//! What jobs that came behind a blocked one do to it: nothing, in worlds in which those that share a
-//! GPU slow each other.
+//! Effect of jobs that came behind a blocked one on it.
+//! There is none, in worlds in which jobs that share a GPU slow each other.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -166,8 +166,8 @@ impl World {
         }
     }
 
-    /// When the head's blockers have left if no job comes behind them, and the head stays away, too;
-    /// but no earlier than the latest end that their limits set, if they have any.
+    /// Time at which the head's blockers are gone if no job comes behind, and the head stays away.
+    /// It is no earlier than the latest end that their limits set, if they have any.
     fn promise(&self) -> Millis {
         let mut alone = self.clone();
         alone.arrivals.clear();
@@ -188,7 +188,8 @@ impl World {
     }
 }
 
-/// How many heads were started, and how many of them while jobs behind them had passed.
+/// Checks that heads start in time.
+/// Returns how many were started, and how many after jobs behind them passed.
 fn heads_start_as_promised(settings: Settings, law: Constants, seed: u64) -> (u32, u32) {
     let mut world = World::new(settings, law, 4);
     world.arrive(&mut Rng::new(seed, 1), 80);

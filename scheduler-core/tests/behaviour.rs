@@ -1,4 +1,4 @@
-//! What a user or an administrator relies on, one thing at a time.
+//! Behaviour that a user or an administrator relies on, one property at a time.
 
 mod common;
 

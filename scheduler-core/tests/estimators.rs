@@ -23,7 +23,7 @@ fn run(jobs: &[TraceJob], source: Source) -> Report {
     replay(jobs, &cluster, &options, &mut ())
 }
 
-/// What was reserved for the first attempt of a job; `None`: a device as a whole.
+/// Memory reserved for the first attempt of a job; `None`: a device as a whole.
 fn reserved(report: &Report, of: u64) -> Option<Bytes> {
     let steps = report.steps.iter();
     let mut starts = steps.filter_map(|entry| match entry {
@@ -36,7 +36,7 @@ fn reserved(report: &Report, of: u64) -> Option<Bytes> {
     starts.next().expect("it was started")
 }
 
-/// What the need of a job is concluded from when it is submitted.
+/// Source of a job's need at its submission.
 fn source(report: &Report, of: u64) -> Option<From> {
     report.steps.iter().find_map(|entry| match entry {
         Entry::Step { event: Event::Submitted { job }, .. } if job.id == JobId(of) => {

@@ -1,4 +1,4 @@
-//! How a group of jobs waits, what it asks for, and where each of its jobs goes.
+//! Groups of jobs: how they wait, what they request, and where each of their jobs goes.
 
 mod common;
 

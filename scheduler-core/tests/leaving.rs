@@ -124,7 +124,7 @@ fn who_was_not_told_to_leave_ended_by_itself() {
     node.step(Event::SignalHeld { job, held: true });
     node.step(Event::Cancelled { job });
     assert_eq!(verdict(&node.finish(1, DONE), 1), Some(Verdict::Cancelled));
-    // A device that fails under it is no failure of its own.
+    // A device that fails under it is not a failure of its own.
     let mut node = asked_to_leave();
     node.step(Event::SignalHeld { job, held: true });
     node.step(Event::DeviceLost { device: DeviceId(0) });

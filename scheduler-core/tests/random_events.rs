@@ -31,7 +31,7 @@ struct World {
     suspended: BTreeSet<JobId>,
     resuming: BTreeSet<JobId>,
     held: BTreeSet<JobId>,
-    /// Those that ended and did not succeed.
+    /// Jobs that ended and did not succeed.
     failed: BTreeSet<JobId>,
     started: u64,
     ended: u64,
@@ -54,10 +54,11 @@ struct World {
     used: BTreeMap<JobId, Bytes>,
 }
 
-/// Who may be in the way of the first job that is blocked.
+/// Jobs that may be in the way of the first job that is blocked.
 struct Watch {
     head: JobId,
-    /// Those that were when it became the first, and those before it, or gone in time, that came since.
+    /// Jobs that were in its way when it became the first, and some that came since.
+    /// Of the latter, those that are before it in the order, or gone in time.
     may: BTreeSet<JobId>,
 }
 
@@ -146,8 +147,8 @@ impl World {
         (class, span(view.lined_up) - worth + length + penalty as i64, view.job.user)
     }
 
-    /// Whether the first is before the second in the order by more than roundings: what users used
-    /// decays in steps, and in other steps than the sum.
+    /// Returns true if the first is before the second in the order by more than roundings.
+    /// What users used decays in steps, and in other steps than the sum.
     fn is_before(&self, first: JobId, second: JobId) -> bool {
         let ((class, first, user), (other, second, of)) = (self.key(first), self.key(second));
         let most = self.state.settings().order.fair.map_or(0, |fair| fair.most.0);
@@ -162,7 +163,7 @@ impl World {
         })
     }
 
-    /// Who starts before whom.
+    /// Checks that jobs start in the order of the queue.
     fn check_order(&mut self, decisions: &[Decision]) {
         let mut waiting = self.state.queue();
         for pair in waiting.windows(2) {

@@ -1,4 +1,4 @@
-//! Which jobs share a device, by what they do to each other.
+//! Choice of the jobs that share a device, by what they do to each other.
 
 mod common;
 

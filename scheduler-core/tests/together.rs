@@ -232,7 +232,7 @@ fn a_job_that_comes_back_after_its_group_began_does_not_wait_for_the_others() {
     assert_eq!(node.phase(2), Phase::Launching);
 }
 
-/// What a random history does next.
+/// Next step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
     Single(u64),

@@ -10,12 +10,12 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// Smallest block: 64 bytes, one cache line.
-const SMALLEST: u32 = 6;
+const MIN_CLASS: u32 = 6;
 /// Largest block taken from a chunk: 64 KiB; larger ones are mapped on their own.
-const LARGEST_CARVED: u32 = 16;
+const MAX_CARVED_CLASS: u32 = 16;
 /// Largest block at all: 1 GiB.
-const LARGEST: u32 = 30;
-const CLASSES: usize = (LARGEST - SMALLEST + 1) as usize;
+const MAX_CLASS: u32 = 30;
+const CLASSES: usize = (MAX_CLASS - MIN_CLASS + 1) as usize;
 const CHUNK_BYTES: usize = 1 << 20;
 const ADDRESS_BITS: u32 = 48;
 
@@ -62,12 +62,12 @@ pub(crate) fn map_once<T>(place: &AtomicPtr<T>, bytes: usize) -> Option<*mut T> 
 }
 
 fn class_of(bytes: usize) -> Option<u32> {
-    let class = bytes.max(1 << SMALLEST).checked_next_power_of_two()?.trailing_zeros();
-    (class <= LARGEST).then_some(class)
+    let class = bytes.max(1 << MIN_CLASS).checked_next_power_of_two()?.trailing_zeros();
+    (class <= MAX_CLASS).then_some(class)
 }
 
 fn list(class: u32) -> Option<&'static AtomicU64> {
-    FREE.get((class - SMALLEST) as usize)
+    FREE.get((class - MIN_CLASS) as usize)
 }
 
 fn address(head: u64) -> u64 {
@@ -87,7 +87,7 @@ pub(crate) fn alloc(bytes: usize) -> Option<NonNull<u8>> {
             unsafe { block.as_ptr().write_bytes(0, 1 << class) };
             block
         }
-        None if class > LARGEST_CARVED => NonNull::new(map_private(1 << class)?)?,
+        None if class > MAX_CARVED_CLASS => NonNull::new(map_private(1 << class)?)?,
         None => carve(1 << class)?,
     };
     Some(block)

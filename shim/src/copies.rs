@@ -124,7 +124,7 @@ fn way(from: u32, to: u32) -> CopyWay {
     }
 }
 
-/// What a descriptor of any form says; `None` for forms that are not known here.
+/// Content of a copy descriptor of any form; `None` for forms that are not known here.
 pub(crate) trait Described {
     /// Way and bytes.
     fn described(&self) -> Option<(CopyWay, u64)>;

@@ -1,4 +1,4 @@
-//! What a hook is handed: where it is and what it may use.
+//! Context of a hooked call: where it is and what it may use.
 
 use crate::capture;
 use crate::driver::Driver;
@@ -40,7 +40,7 @@ impl<'c> Cx<'c> {
         crate::driver::get()
     }
 
-    /// Whether work put into `stream` by this entry point is captured rather than run.
+    /// Returns true if work put into `stream` by this entry point is captured rather than run.
     #[inline(always)]
     pub(crate) fn capturing(&self, stream: CUstream) -> bool {
         capture::under_way(self.page) && capture::is_capturing(self.entry, stream)

@@ -10,7 +10,7 @@ use crate::shell;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EntryId(pub(crate) u16);
 
-/// Which default stream a null stream handle means to an entry point.
+/// Default stream that a null stream handle means to an entry point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flavour {
     /// The legacy default stream.
@@ -22,7 +22,7 @@ pub(crate) enum Flavour {
     Ptds,
 }
 
-/// Which library an entry point belongs to.
+/// Library that an entry point belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Library {
     /// libcuda.so.1
@@ -31,11 +31,11 @@ pub(crate) enum Library {
     Nvml,
 }
 
-/// What is known about an entry point.
+/// Description of an entry point.
 pub(crate) struct Info {
-    /// Where its name begins in [`NAMES`].
+    /// Start of its name in [`NAMES`].
     name: u16,
-    /// How much of that is its name without version and flavour.
+    /// Length of that name without version and flavour, bytes.
     base: u8,
     /// Id in the driver's table, by which the segment knows the entry point.
     pub(crate) table_id: u16,
@@ -45,7 +45,7 @@ pub(crate) struct Info {
     pub(crate) flavour: Flavour,
     /// Library.
     pub(crate) library: Library,
-    /// Whether it takes memory of a device.
+    /// True if it takes memory of a device.
     pub(crate) is_request: bool,
 }
 
@@ -71,7 +71,7 @@ impl Info {
 }
 
 impl EntryId {
-    /// What is known about the entry point.
+    /// Description of the entry point.
     pub(crate) fn info(self) -> Option<&'static Info> {
         INFO.get(usize::from(self.0))
     }

@@ -1,4 +1,4 @@
-//! Which frameworks a process uses, by the libraries that it has loaded.
+//! Frameworks that a process uses, by the libraries that it has loaded.
 
 use core::ffi::{CStr, c_int, c_void};
 

@@ -17,8 +17,8 @@ fn of(blocks: u64, threads: u64, shared: u64) -> Shape {
     Shape { blocks, threads: blocks.wrapping_mul(threads), shared, is_apart: true }
 }
 
-/// Whether a launch asks to begin before the one before it has ended, or to be followed so: an event between the
-/// two would keep them apart.
+/// Returns true if a launch asks to begin before the one before it has ended, or to be followed so: an event between
+/// the two would keep them apart.
 fn overlaps(config: &CUlaunchConfig) -> bool {
     /// Programmatic stream serialisation, programmatic event, launch completion event.
     const IDS: [u32; 3] = [6, 7, 12];

@@ -67,7 +67,7 @@ impl HandleMap {
         (place.key.load(Ordering::Acquire) == key).then_some(value)
     }
 
-    /// Sets the word of a handle. False: no memory, or null, which is no handle.
+    /// Sets the word of a handle. False: no memory, or null, which is not a handle.
     pub(crate) fn insert(&self, key: u64, value: u64) -> bool {
         if key == 0 {
             return false;

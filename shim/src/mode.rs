@@ -1,4 +1,4 @@
-//! What this process does with the driver's calls: observes them, lets them pass, or refuses device memory.
+//! Mode of this process: observes the driver's calls, lets them pass, or refuses device memory.
 //!
 //! Decided when a look-up or a hooked call first needs to know, by the environment with which the process was started
 //! ([`environ`]): what the program does to its environment before does not lift a limit. The decision is valid
@@ -21,19 +21,19 @@ const DENIED: u8 = 3;
 
 static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Whether it is known that everything passes through in this process.
+/// Returns true if it is known that everything passes through in this process.
 #[inline(always)]
 pub(crate) fn is_bypassed() -> bool {
     MODE.load(Ordering::Relaxed) == BYPASSED
 }
 
-/// Whether this process belongs to a job with a quota and cannot count what it takes.
+/// Returns true if this process belongs to a job with a quota and cannot count what it takes.
 #[inline(always)]
 pub(crate) fn is_denied() -> bool {
     MODE.load(Ordering::Relaxed) == DENIED
 }
 
-/// Whether everything passes through in this process; decided now if it was not before.
+/// Returns true if everything passes through in this process; decides it now if it was not decided before.
 pub(crate) fn is_to_be_bypassed() -> bool {
     match MODE.load(Ordering::Relaxed) {
         OBSERVE | DENIED => false,
@@ -53,8 +53,8 @@ pub(crate) fn is_to_be_bypassed() -> bool {
     }
 }
 
-/// Whether `RADRM_DISABLE` switches this library off. A process of a job with a quota cannot do so by itself: there the
-/// switch counts only if the process was started with it.
+/// Returns true if `RADRM_DISABLE` switches this library off. A process of a job with a quota cannot do so by itself:
+/// there the switch counts only if the process was started with it.
 fn is_switched_off() -> bool {
     const SWITCH: &[u8] = b"RADRM_DISABLE";
     environ::is_set_initially(SWITCH) || (environ::is_set(SWITCH) && !has_quota())
@@ -76,7 +76,7 @@ fn without_segment() -> u8 {
     if has_quota() { DENIED } else { BYPASSED }
 }
 
-/// Whether the environment says that the job has a quota.
+/// Returns true if the environment states that the job has a quota.
 pub(crate) fn has_quota() -> bool {
     environ::is_set(b"RADRM_QUOTA")
 }

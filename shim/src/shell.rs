@@ -1,4 +1,4 @@
-//! What every generated shell does around its logic.
+//! Code of every generated shell around its logic.
 
 use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -86,14 +86,14 @@ where
 /// call at the same depth.
 pub(crate) const DISTANCE: usize = 2048;
 
-/// Whether a hooked call is under way further up this stack: the driver calls itself through its
-/// exported names.
+/// Returns true if a hooked call is under way further up this stack: the driver calls itself through its exported
+/// names.
 #[inline(always)]
 fn nested(tls: &Tls, here: u64) -> bool {
     tls.call_under_way() > here.saturating_add(DISTANCE as u64)
 }
 
-/// Whether the thread's state is valid, made so where possible.
+/// Returns true if the thread's state is valid; makes it so where possible.
 #[inline(always)]
 pub(crate) fn valid(tls: &Tls) -> bool {
     let epoch = tls.epoch.get();

@@ -1,7 +1,8 @@
-//! What stands in the place of the compiler's start files (`build.rs`).
+//! Replacement of the compiler's start files (`build.rs`).
 //!
-//! Those run code and write pages at the start and the end of every program that the library is loaded into, and have
-//! the loader look for names that no library has. All of that is for libraries that are unloaded, or of compilers long gone.
+//! The start files run code and write pages at the start and the end of every program that the library is loaded into,
+//! and have the loader look for names that no library has. All of that is for libraries that are unloaded, or of
+//! compilers long gone.
 
 // The library's name towards libc, which the standard library passes along with destructors of thread-locals: only its address
 // counts. Weak, so that start files win where a linker adds them all the same.

@@ -1,7 +1,7 @@
-//! Whether this process observes, and the segment it writes to.
+//! State of a process that observes, and the segment it writes to.
 //!
-//! Whether it is to observe at all is decided by [`mode`]. The join itself happens at the first hooked call. All of it
-//! lives in memory that a forked child finds zeroed, so a child joins anew by itself.
+//! [`mode`] decides whether the process is to observe at all. The join itself happens at the first hooked call. All of
+//! it lives in memory that a forked child finds zeroed, so a child joins anew by itself.
 //!
 //! The state of each part of the shim is a type of that part's lowest module, which knows no context ([`Cx`]): this
 //! module puts them together, and what works on them lies above.
@@ -34,8 +34,8 @@ const JOIN_PATIENCE: u32 = 100_000;
 pub(crate) struct Page {
     /// The epoch while no capture is under way, else 0: what the shells of a launch compare with their thread's.
     fast: AtomicU64,
-    /// What the threads' caches are valid for; 0 before the process has joined. Changes when a
-    /// module is unloaded.
+    /// Epoch that the threads' caches are valid for; 0 before the process has joined. Changes when a module is
+    /// unloaded.
     epoch: AtomicU64,
     /// Stream captures under way in the process.
     captures: AtomicU32,
@@ -65,7 +65,7 @@ const JOINED: u32 = u32::MAX;
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Where the word stands that a launch compares.
+    /// Offset of the word that a launch compares.
     #[cfg_attr(
         not(target_arch = "x86_64"),
         expect(dead_code, reason = "only the assembly of x86-64 reads it")
@@ -289,8 +289,8 @@ fn join_now(page: &Page) -> Result<(), JoinFailure> {
     Ok(())
 }
 
-/// Whether this process has joined, or one that it was forked from. It lies among written data, whose page the loader has
-/// touched: a program that never joins does not touch the process's state when it exits.
+/// True once this process has joined, or one that it was forked from. It lies among written data, whose page the loader
+/// has touched: a program that never joins does not touch the process's state when it exits.
 #[unsafe(link_section = ".data.radrm_has_joined")]
 static HAS_JOINED: AtomicBool = AtomicBool::new(false);
 

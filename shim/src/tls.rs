@@ -13,8 +13,8 @@ const NOT_READY: u64 = u64::MAX;
 /// State of one thread. It starts as [`NOT_READY`] followed by zeros and has no destructor.
 #[repr(C, align(64))]
 pub(crate) struct Tls {
-    /// What a hooked call compares with the process's page, and a launch nothing else: the thread's epoch, or,
-    /// during a hooked call, the stack address of that call, which is no epoch.
+    /// Word that a hooked call compares with the process's page, and the only one that a launch compares: the thread's
+    /// epoch, or, during a hooked call, the stack address of that call, which is not an epoch.
     pub(crate) ready: Cell<u64>,
     /// Epoch of the process state that the rest was filled under; 0: not yet.
     pub(crate) epoch: Cell<u64>,
@@ -26,7 +26,7 @@ pub(crate) struct Tls {
     pub(crate) strata: Cell<*const StrataCache>,
     /// The thread's counters in the segment.
     pub(crate) lane: Cell<Option<telemetry::Lane>>,
-    /// Those of them that count allocations.
+    /// The thread's counters of allocations in the segment.
     pub(crate) counts: Cell<telemetry::OwnCounts>,
     /// Words for the memory hooks; zeroed whenever the process joins anew.
     pub(crate) memory: [Cell<u64>; 16],

@@ -1,4 +1,4 @@
-//! What the library exports and what it needs of libc.
+//! Exports of the library, and the functions that it needs of libc.
 
 mod support;
 

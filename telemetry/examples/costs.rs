@@ -1,4 +1,4 @@
-//! What the writer's calls cost, one thread: `cargo run --release -p radrm-telemetry --example costs`.
+//! Cost of the writer's calls, one thread: `cargo run --release -p radrm-telemetry --example costs`.
 
 use radrm_telemetry::*;
 use std::ffi::CString;

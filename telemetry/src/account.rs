@@ -1,4 +1,4 @@
-//! What one process holds on one GPU.
+//! Memory account of one process on one GPU.
 //!
 //! Exact under any number of threads: every figure is moved by one atomic read-modify-write, and the peak
 //! is the maximum of the values that these returned. No figure can go below zero: a discharge takes from

@@ -22,7 +22,7 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::writer::Writer;
 use radrm_base::Kind;
 
-/// What a key is, so that addresses and handles of different kinds cannot meet.
+/// Namespace of a key: keeps addresses and handles of different kinds apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Namespace {
@@ -93,7 +93,7 @@ pub struct Block {
     pub kind: Kind,
     /// GPU.
     pub gpu: GpuIndex,
-    /// When it was made, ns of segment time.
+    /// Time at which the block was made, ns of segment time.
     pub ns: u64,
     /// Context or pool that it belongs to, as the shim likes.
     pub aux: u64,
@@ -118,7 +118,7 @@ impl Block {
     }
 }
 
-/// What became of an insertion.
+/// Outcome of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
     /// It is in the table.

@@ -13,9 +13,9 @@
 //! Jobs whose launch slots do not meet have the GPU to themselves in theirs; without MPS the driver runs
 //! processes one after another anyway, so nothing is lost by it, and the time that a kernel takes need not be known.
 //!
-//! What was launched in a launch slot may go on after its end. That time is owed: with own time `W(t)`, the sum
-//! of all parts of launch slots before `t`, and work that was done `d` after the end `c` of its launch slot, nothing is
-//! launched before `W(t) >= W(c) + d`.
+//! Work that was launched in a launch slot may go on after its end. That time is owed: with own time `W(t)`, the sum of
+//! all parts of launch slots before `t`, and work that was done `d` after the end `c` of its launch slot, the job
+//! launches nothing before `W(t) >= W(c) + d`.
 
 /// The whole of a GPU's time, in the unit of [`Budget::share`].
 pub const WHOLE: u16 = 1000;
@@ -29,7 +29,7 @@ pub const MAX_IN_FLIGHT: u16 = 0xfff;
 pub struct Budget {
     /// Part of each period in which the job may launch, in thousandths. 0: not at all, until the budget changes.
     pub share: u16,
-    /// Where in the period its launch slot begins, in thousandths of the period.
+    /// Start of its launch slot within the period, in thousandths of the period.
     pub phase: u16,
     /// Most launches of a context that are not done yet; 0: any number.
     pub in_flight: u16,
@@ -78,8 +78,8 @@ impl Budget {
     }
 }
 
-/// Where in the period a slot of `share` thousandths meets the others least, thousandths: the first place of those
-/// that are equally good. `others`: phase and share of each.
+/// Returns the start of a slot of `share` thousandths that overlaps the others least, in thousandths of the period: the
+/// first of those that are equally good. `others`: phase and share of each.
 pub fn place(others: &[(u16, u16)], share: u16) -> u16 {
     let whole = usize::from(WHOLE);
     let share = usize::from(share.min(WHOLE));
@@ -99,7 +99,7 @@ pub fn place(others: &[(u16, u16)], share: u16) -> u16 {
     (0..whole).min_by_key(met).map_or(0, |phase| phase as u16)
 }
 
-/// When a job may launch. Times are ns of `CLOCK_MONOTONIC`.
+/// Launch slots of a job. Times are ns of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchSlots {
     period: u64,
@@ -119,7 +119,7 @@ impl LaunchSlots {
         slot.saturating_mul(self.period).saturating_sub(self.period - self.offset)
     }
 
-    /// Whether there is no time in which the job may not launch.
+    /// Returns true if the job may launch at any time.
     pub const fn is_whole(self) -> bool {
         self.own >= self.period
     }
@@ -130,7 +130,7 @@ impl LaunchSlots {
         if within < self.own { Some(slot) } else { None }
     }
 
-    /// When a launch slot ends. The end is not part of it.
+    /// End of a launch slot, exclusive.
     pub const fn end(self, slot: u64) -> u64 {
         self.begin(slot).saturating_add(self.own)
     }

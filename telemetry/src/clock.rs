@@ -12,7 +12,7 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::fence;
 use crate::sys;
 
-/// How long an anchor holds.
+/// Time for which an anchor holds, ns.
 const WINDOW_NS: u64 = 1_000_000;
 /// Shortest stretch that a rate is measured over: reading both clocks jitters by tens of ns.
 const CALIBRATION_NS: u64 = 1_000_000;

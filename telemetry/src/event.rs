@@ -8,9 +8,9 @@ use radrm_base::Kind;
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, ns of segment time.
+    /// Time of the event, ns of segment time.
     pub ns: u64,
-    /// What.
+    /// Kind of event.
     pub kind: EventKind,
     /// On which GPU, if on one.
     pub gpu: Option<GpuIndex>,

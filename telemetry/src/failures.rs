@@ -13,7 +13,7 @@ use radrm_base::Kind;
 /// A request for memory that the driver, or a quota, refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedRequest {
-    /// When, ns of segment time.
+    /// Time of the failure, ns of segment time.
     pub ns: u64,
     /// On which GPU.
     pub gpu: GpuIndex,
@@ -40,11 +40,11 @@ pub struct QuotaRefusal {
     pub scope: Scope,
     /// The limit, bytes.
     pub limit: u64,
-    /// What was reserved under it, bytes.
+    /// Bytes that were reserved under the limit.
     pub used: u64,
 }
 
-/// Where the scope lies in a word above a number of bytes.
+/// Bit offset of the scope in a word, above a number of bytes.
 const SCOPE_AT: u32 = 56;
 const BYTES: u64 = (1 << SCOPE_AT) - 1;
 

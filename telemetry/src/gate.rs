@@ -40,7 +40,8 @@ pub const fn left(gate: u64, now: u64) -> u64 {
 pub struct GateWords {
     /// `CLOCK_MONOTONIC` up to which launches under the budget wait, ns; 0 or a past time: they do not wait.
     pub until: AtomicU64,
-    /// What a range of the job does when it begins or ends: [`UNWATCHED`], [`WATCHED`] or [`ARMED`].
+    /// State of the daemon's watch on the job's ranges: [`UNWATCHED`], [`WATCHED`] or [`ARMED`]. It decides what a
+    /// range does when it begins or ends.
     pub ranges: AtomicU64,
 }
 

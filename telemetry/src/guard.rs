@@ -18,7 +18,7 @@ struct Range {
 
 static RANGES: AtomicPtr<Range> = AtomicPtr::new(ptr::null_mut());
 
-/// What is needed in the handler: the action that it has replaced, and the size of a page.
+/// State that the handler needs: the action that it has replaced, and the size of a page.
 struct Installed {
     before: libc::sigaction,
     page: usize,

@@ -1,4 +1,4 @@
-//! Why a process cannot join its job's segment or a ledger of its limits, with words for its user.
+//! Reasons that a process cannot join its job's segment or a ledger of its limits, with words for its user.
 //!
 //! The words are used by the shim too, which has no allocation: all of them are constant.
 
@@ -6,7 +6,7 @@ use crate::layout::VERSION;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-/// Why a process could not join.
+/// Error of a process that could not join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinError {
     /// The segment's file could not be opened; error number of the system.
@@ -47,7 +47,7 @@ impl std::error::Error for JoinError {}
 
 macro_rules! failures {
     ($($(#[$doc:meta])* $variant:ident = $raw:literal, $code:literal, $sentence:expr, $remedy:expr;)+) => {
-        /// Why a process cannot join its job.
+        /// Reason that a process cannot join its job.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum JoinFailure { $($(#[$doc])* $variant = $raw,)+ }
@@ -73,7 +73,7 @@ macro_rules! failures {
                 match self { $(Self::$variant => $sentence,)+ }
             }
 
-            /// What the user can do.
+            /// Remedy: the action that the user can take.
             #[inline]
             pub const fn remedy(self) -> &'static str {
                 match self { $(Self::$variant => $remedy,)+ }
@@ -104,7 +104,7 @@ failures! {
     NoDescriptor = 5, "no-descriptor",
         "has no file descriptor left to open its job's segment",
         "raise the limit on open files (ulimit -n)";
-    /// What is there is no segment.
+    /// The file is not a segment, or is a damaged one.
     NotASegment = 6, "not-a-segment",
         "finds no segment in the file that RADRM_SEGMENT names, or a damaged one",
         "let the parent pass RADRM_SEGMENT on as radrm-run has set it, or start the job anew";

@@ -30,7 +30,7 @@ impl KernelId {
     }
 }
 
-/// What the driver reports of a kernel.
+/// Attributes of a kernel, as the driver reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KernelAttributes {
     /// Registers per thread.
@@ -61,7 +61,7 @@ pub(crate) fn hash(name: &[u8], attributes: &KernelAttributes) -> u64 {
     h.max(1)
 }
 
-/// Where a hash stands or can stand.
+/// Result of a search for the place of a hash.
 pub(crate) enum Place {
     /// Here already.
     Known(KernelId),
@@ -89,7 +89,7 @@ pub(crate) fn claim(hashes: &[AtomicU64], hash: u64) -> Place {
     Place::Full
 }
 
-/// What is kept of a name: not cut inside a character.
+/// Returns the part of a name that is kept: not cut inside a character.
 pub(crate) fn kept(name: &[u8]) -> &[u8] {
     let Some(mut kept) = name.get(..KERNEL_NAME_BYTES) else { return name };
     if name.get(KERNEL_NAME_BYTES).is_some_and(|next| next & 0xc0 == 0x80) {

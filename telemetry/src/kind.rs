@@ -46,7 +46,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// Why a process's slot came to its end.
+    /// Reason that the process of a slot ended.
     EndReason {
         /// Still running, or killed: nothing was written.
         Unknown = 0, "unknown";
@@ -58,7 +58,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// Why something was passed through without being acted on, or counted in a coarser place.
+    /// Reason for a bypass: something was passed through without being acted on, or counted in a coarser place.
     Bypass {
         /// The call came from inside the shim or from a driver function under it.
         Nested = 0, "nested";
@@ -128,7 +128,7 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// What happened, in a ring event. The words `a` to `d` of [`crate::Event`] mean what is said here.
+    /// Kind of a ring event. Each kind states what the words `a` to `d` of [`crate::Event`] mean.
     EventKind {
         /// The process joined; written by `join`.
         Joined = 0, "joined";

@@ -54,12 +54,12 @@ fn add(word: &AtomicU64, amount: u64) {
 }
 
 impl Lane {
-    /// Which lane; the shared one has number [`crate::layout::LANES`].
+    /// Number of the lane; the shared one has number [`crate::layout::LANES`].
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Whether other threads count here too.
+    /// Returns true if other threads count here too.
     pub fn is_shared(&self) -> bool {
         self.shared
     }
@@ -78,7 +78,7 @@ impl Lane {
         OwnCounts { counts, thread: self.thread }
     }
 
-    /// Whether the counters of this kernel are allocated.
+    /// Returns true if the counters of this kernel are allocated.
     #[inline]
     fn has(&self, kernel: KernelId) -> bool {
         // SAFETY: `ready` points into the slot's head, which stays mapped as long as the process lives.

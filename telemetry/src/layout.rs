@@ -70,7 +70,7 @@ pub const TIMELINE_BUCKETS: usize = 8192;
 /// Buckets of a timeline that are allocated together (16 KiB): one bit of a word each.
 pub const TIMELINE_CHUNK: usize = TIMELINE_BUCKETS / 64;
 
-/// What the pieces of a segment are made in, bytes: the smallest page of a kernel. Where its pages are larger, the kernel
+/// Unit in which the pieces of a segment are made, bytes: the smallest page of a kernel. A kernel with larger pages
 /// allocates in those: see `sys::populate`.
 pub const PAGE: usize = 4096;
 /// The largest page of a kernel that segments are made for, bytes. All that is mapped of one lies at multiples of it.
@@ -140,7 +140,7 @@ pub struct Header {
     pub budget: AtomicU64,
     /// The requests of other jobs that launches wait for, and the job's own.
     pub gate: crate::gate::GateWords,
-    /// What processes without a slot report.
+    /// Notices of processes without a slot.
     pub notices: NoticeTable,
     /// Unused.
     pub spare1: [AtomicU64; 477 + 16 - 8 - 4 * NOTICES],
@@ -200,9 +200,9 @@ pub struct SlotHead {
     pub ppid: AtomicU64,
     /// Real user id.
     pub uid: AtomicU64,
-    /// When the process joined, ns.
+    /// Time at which the process joined, ns.
     pub joined_ns: AtomicU64,
-    /// When it left, ns; 0 if it did not say.
+    /// Time at which the process left, ns; 0: not reported.
     pub ended_ns: AtomicU64,
     /// [`crate::EndReason`].
     pub end_reason: AtomicU64,
@@ -238,8 +238,8 @@ pub struct SlotHead {
     pub failure_head: AtomicU64,
     /// The same for the list of last failures.
     pub failure_dropped: AtomicU64,
-    /// What the job's launch budget has done here: 1 if launches of this process follow it; launches let through while
-    /// one was set; launches that had to wait; how long together, ns.
+    /// Effect of the job's launch budget on this process: 1 if its launches follow the budget; launches let through
+    /// while one was set; launches that had to wait; their total wait, ns.
     pub budget: [AtomicU64; 4],
     /// Bypasses by reason.
     pub bypass: [AtomicU64; BYPASSES],
@@ -267,7 +267,7 @@ pub struct SlotHead {
         [AtomicU64; 512 - 32 - BYPASSES - 2 * LANES - 1 - 7 - 2 * COPY_WAYS - STACK_WORDS - RANGE_WORDS],
 }
 
-/// What is allocated when a process joins.
+/// Part of a slot that is allocated when a process joins.
 #[repr(C)]
 #[derive(Debug)]
 pub struct SlotBase {
@@ -365,13 +365,13 @@ pub struct StratumCell {
     pub spare: [AtomicU64; 4],
 }
 
-/// What the block table knows of one block.
+/// Record of one block in the block table.
 #[repr(C)]
 #[derive(Debug)]
 pub struct BlockCell {
     /// Size in the low 48 bits, then kind, then GPU.
     pub what: AtomicU64,
-    /// When it was made, ns.
+    /// Time at which the block was made, ns.
     pub ns: AtomicU64,
     /// Context or pool.
     pub aux: AtomicU64,
@@ -394,15 +394,15 @@ pub struct BlockBucket {
 /// Key of an entry that is being changed.
 pub const KEY_BUSY: u64 = u64::MAX;
 
-/// Where the GPU table lies.
+/// Offset of the GPU table, bytes.
 pub const GPUS_AT: u64 = 4096;
-/// Where the directory lies.
+/// Offset of the directory, bytes.
 pub const DIRECTORY_AT: u64 = GPUS_AT + (GPUS * 256) as u64;
 /// Bytes of the header area.
 pub const HEADER_BYTES: u64 = DIRECTORY_AT + (SLOTS * 32) as u64;
-/// Where the quota ledger will lie.
+/// Offset of the quota ledger, bytes.
 pub const LEDGER_AT: u64 = 64 << 10;
-/// Where slot 0 lies.
+/// Offset of slot 0, bytes.
 pub const SLOTS_AT: u64 = 2 << 20;
 
 /// Bytes of a slot's base.

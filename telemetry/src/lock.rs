@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::ptr::NonNull;
 
-/// Whether a lock is held; an error where locks cannot be asked for.
+/// Returns true if a lock is held; an error where locks cannot be queried.
 pub(crate) fn is_held(file: impl AsFd, at: u64) -> Result<bool, Errno> {
     sys::is_write_locked(file, at)
 }
@@ -31,7 +31,7 @@ pub(crate) struct LifeLock {
     page: NonNull<u8>,
 }
 
-/// What came of asking for a lock.
+/// Outcome of a request for a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Taken {
     /// It is held now.

@@ -4,7 +4,7 @@ use crate::sys;
 use rustix::io::Errno;
 use std::ffi::CStr;
 
-/// What `/proc/PID/stat` says of a process.
+/// Fields of `/proc/PID/stat` of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// `Z` (dead, not yet waited for), `R`, `S`, ...: field 3. Of the first thread: it may have ended before others.
@@ -21,12 +21,12 @@ pub struct Stat {
     pub start: u64,
     /// Resident memory, pages: field 24.
     pub resident: u64,
-    /// Where the stack begins: field 28; 0 where the system does not show it. Another one after `execve`.
+    /// Start address of the stack: field 28; 0 where the system does not show it. Another one after `execve`.
     pub stack: u64,
 }
 
 impl Stat {
-    /// What it says now. `None` if there is no such process, or it may not be read.
+    /// Reads the present fields. `None` if there is no such process, or it may not be read.
     pub fn now(pid: u32) -> Option<Self> {
         of(pid).ok()
     }
@@ -56,7 +56,7 @@ impl Stat {
         })
     }
 
-    /// Whether no thread of the process runs any more.
+    /// Returns true if no thread of the process runs any more.
     pub const fn is_dead(&self) -> bool {
         matches!(self.state, b'Z' | b'X') && self.threads <= 1
     }
@@ -76,16 +76,16 @@ pub(crate) fn own() -> Result<Stat, Errno> {
     line.get(..filled).and_then(Stat::parse).ok_or(Errno::INVAL)
 }
 
-/// Whether the process with this pid and start time is running. One that is dead and only waits
-/// for its parent is not.
+/// Returns true if the process with this pid and start time is running. A dead process that only waits for its parent
+/// is not.
 ///
 /// If `/proc` does not show it, existence of the pid decides.
 pub fn is_running(pid: u32, start: u64) -> bool {
     is_image_running(pid, start, 0)
 }
 
-/// Whether the process with this pid and start time is running and has not become another program
-/// since its stack began at `stack` (0: not known).
+/// Returns true if the process with this pid and start time is running and has not become another program since its
+/// stack began at `stack` (0: not known).
 ///
 /// Allocates nothing. In doubt: yes.
 pub fn is_image_running(pid: u32, start: u64, stack: u64) -> bool {
@@ -103,7 +103,7 @@ pub fn is_image_running(pid: u32, start: u64, stack: u64) -> bool {
     }
 }
 
-/// Whether this process of a user is running, as far as can be known: where `/proc` hides the processes of
+/// Returns true if this process of a user is running, as far as can be known: where `/proc` hides the processes of
 /// other users, existence of the pid decides.
 ///
 /// Allocates nothing.
@@ -118,7 +118,8 @@ pub fn lives_as(uid: u32, pid: u32, start: u64, stack: u64) -> bool {
     is_same && !it.is_dead() && owner(pid).is_none_or(is_its)
 }
 
-/// Whether users have the ids here that they have for the computer: not in a user namespace that maps them to others.
+/// Returns true if users have the ids here that they have on the host: not in a user namespace that maps them to
+/// others.
 pub(crate) fn sees_all_users() -> bool {
     let mut line = [0; 64];
     let Ok(filled) = sys::read_start(c"/proc/self/uid_map", &mut line) else { return true };
@@ -150,7 +151,7 @@ fn path(pid: u32, tail: &[u8]) -> [u8; 23] {
     path
 }
 
-/// What `/proc` says of a process.
+/// Reads `/proc/PID/stat` of a process.
 fn of(pid: u32) -> Result<Stat, Errno> {
     let path = path(pid, b"/stat\0");
     let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::INVAL)?;

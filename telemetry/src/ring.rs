@@ -68,7 +68,7 @@ pub fn write_cell<const W: usize>(cell: &Cell<W>, lap: u64, words: [u64; W]) -> 
     true
 }
 
-/// Where a reader gets cells from: memory, or a file that is read piece by piece.
+/// Source of a reader's cells: memory, or a file that is read piece by piece.
 pub trait CellSource<const W: usize = WORDS> {
     /// Tickets drawn so far.
     fn head(&mut self) -> Option<u64>;
@@ -80,7 +80,7 @@ pub trait CellSource<const W: usize = WORDS> {
     fn barrier(&mut self);
 }
 
-/// What became of a ticket.
+/// Outcome of fetching a ticket.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fetched<const W: usize = WORDS> {
     /// The record.

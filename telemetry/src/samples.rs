@@ -29,12 +29,12 @@ pub struct LaunchSample {
     pub context: u16,
     /// GPU.
     pub gpu: GpuIndex,
-    /// What distinguishes the stream from the process's others: its handle, or for a default stream a word of its context and,
+    /// Identifier of the stream within the process: its handle, or for a default stream a word of its context and,
     /// where each thread has one, of its thread.
     pub stream: u64,
     /// The kernel; [`KernelId::OTHER`] for a graph.
     pub kernel: KernelId,
-    /// Whether a graph was launched: the time is that of all its kernels.
+    /// True if a graph was launched: the time is that of all its kernels.
     pub is_graph: bool,
     /// Blocks.
     pub blocks: u64,

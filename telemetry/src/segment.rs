@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Why a segment could not be made.
+/// Reason that a segment could not be made.
 #[derive(Debug)]
 pub enum CreateError {
     /// The directory exists but belongs to another user or is open to others.
@@ -50,7 +50,7 @@ pub struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// Where segments of this user lie, the best place first: `$XDG_RUNTIME_DIR/radrm/`, `/run/radrm/UID/`,
+    /// Directories for segments of this user, the best first: `$XDG_RUNTIME_DIR/radrm/`, `/run/radrm/UID/`,
     /// `/dev/shm/radrm-UID/`.
     pub fn directories() -> Vec<PathBuf> {
         Self::directories_in(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
@@ -208,7 +208,7 @@ impl SegmentFile {
         self.unlink = false;
     }
 
-    /// Whether other processes reach it by a name that does not end with this process.
+    /// Returns true if other processes reach it by a name that does not end with this process.
     pub fn is_named(&self) -> bool {
         !self.path.starts_with("/proc")
     }
@@ -218,7 +218,7 @@ impl SegmentFile {
         self.name
     }
 
-    /// What `RADRM_SEGMENT` is set to.
+    /// Value of `RADRM_SEGMENT`: the path of the segment.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -241,7 +241,7 @@ impl Drop for SegmentFile {
     }
 }
 
-/// What the name of a segment's file says of the process that made it.
+/// Process that made a segment, from the name of the segment's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentName {
     /// Process id of its maker, in the maker's pid namespace.
@@ -274,8 +274,8 @@ impl SegmentName {
         format!("segment-{pid}-{start}-{job_id:016x}-{session}")
     }
 
-    /// Whether the maker of this file runs, or a process that it left the file to: they hold the file's lock, and where
-    /// there are no locks the maker's pid has to do.
+    /// Returns true if the maker of this file runs, or a process that it left the file to: they hold the file's lock,
+    /// and where there are no locks the maker's pid decides.
     pub fn is_held(self, path: &Path) -> bool {
         crate::process::is_running(self.pid, self.start) || is_locked(path)
     }
@@ -299,7 +299,7 @@ fn private_directory(directory: &Path) -> Result<(), CreateError> {
     Ok(())
 }
 
-/// Whether a process holds a segment's lock.
+/// Returns true if a process holds a segment's lock.
 fn is_locked(path: &Path) -> bool {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path);

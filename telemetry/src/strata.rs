@@ -16,7 +16,7 @@ use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::writer::Writer;
 use std::ptr::NonNull;
 
-/// What is recorded of launches.
+/// Recording mode of launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum KernelsMode {
@@ -55,7 +55,7 @@ impl KernelsMode {
         Self::ALL.into_iter().find(|mode| *mode as u64 == raw)
     }
 
-    /// Whether launches are timed.
+    /// Returns true if launches are timed.
     pub const fn is_timed(self) -> bool {
         matches!(self, Self::Sample | Self::All)
     }
@@ -128,7 +128,7 @@ impl SizeClass {
     }
 }
 
-/// How a launch fills a GPU while it runs, each 0 to 1.
+/// Share of a GPU that a launch fills while it runs, each field 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Filling {
     /// Share of the multiprocessors that have work, over the launch's time: SM activity.

@@ -148,7 +148,7 @@ pub fn unlock(file: impl AsFd, at: u64) {
     let _ = lock_command(file, libc::F_OFD_SETLK, libc::F_UNLCK, at);
 }
 
-/// Whether another open file has a write lock on a byte. The file need not be open for writing.
+/// Returns true if another open file has a write lock on a byte. The file need not be open for writing.
 pub fn is_write_locked(file: impl AsFd, at: u64) -> Result<bool, Errno> {
     // A read lock would be hindered by write locks only.
     lock_command(file, libc::F_OFD_GETLK, libc::F_RDLCK, at).map(|kind| i32::from(kind) != libc::F_UNLCK)
@@ -282,7 +282,7 @@ pub fn thread_id() -> u64 {
     rustix::thread::gettid().as_raw_nonzero().get() as u64
 }
 
-/// Whether a thread of this process exists. In doubt: yes.
+/// Returns true if a thread of this process exists. In doubt: true.
 pub fn thread_exists(tid: u32) -> bool {
     keep_errno(|| {
         // SAFETY: signal 0 is never delivered, only the existence of the thread is checked.
@@ -292,7 +292,7 @@ pub fn thread_exists(tid: u32) -> bool {
     })
 }
 
-/// Whether a process exists. In doubt: yes.
+/// Returns true if a process exists. In doubt: true.
 pub fn process_exists(pid: u32) -> bool {
     keep_errno(|| {
         // SAFETY: signal 0 is never delivered. `kill` of 0 or of a negative pid would speak of groups.
@@ -329,7 +329,7 @@ pub fn ticks() -> u64 {
     0
 }
 
-/// Whether [`ticks`] counts at one rate at all times on all cores.
+/// Returns true if [`ticks`] counts at one rate at all times on all cores.
 pub fn ticks_are_steady() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -346,8 +346,8 @@ pub fn pid_namespace() -> u64 {
     rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
 
-/// Whether `/proc` shows this process under its own pid: that of another pid namespace says nothing of other pids. True
-/// where there is no `/proc`.
+/// Returns true if `/proc` shows this process under its own pid: that of another pid namespace says nothing of other
+/// pids. Also true where there is no `/proc`.
 pub fn proc_is_own() -> bool {
     let mut room = [std::mem::MaybeUninit::<u8>::uninit(); 16];
     let Ok((link, _)) = rustix::fs::readlinkat_raw(rustix::fs::CWD, c"/proc/self", &mut room) else {

@@ -18,7 +18,7 @@ const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
 /// Entries or symbols read at most.
-const MANY: usize = 1024;
+const MAX_ENTRIES: usize = 1024;
 
 /// Stands for a kernel without the function.
 const NONE: usize = 1;
@@ -72,7 +72,7 @@ fn find() -> Option<usize> {
     let image = Image::mapped()?;
     // SAFETY: tables of this image, as its dynamic section states them.
     let count = unsafe { count(image.hash, image.gnu_hash) };
-    (0..count.min(MANY)).find_map(|at| {
+    (0..count.min(MAX_ENTRIES)).find_map(|at| {
         // SAFETY: there are so many symbols, whose names lie in the table of names.
         let (symbol, name) = unsafe {
             let symbol = &*image.symbols.wrapping_add(at);
@@ -97,7 +97,7 @@ impl Image {
         let base = image.wrapping_add(loaded.p_offset as usize).wrapping_sub(loaded.p_vaddr as usize);
         let entries = base.wrapping_add(of_kind(libc::PT_DYNAMIC)?.p_vaddr as usize) as *const Dyn;
         let (mut names, mut symbols, mut hash, mut gnu_hash) = (0, 0, 0, 0);
-        for at in 0..MANY {
+        for at in 0..MAX_ENTRIES {
             // SAFETY: a null entry ends the section, and the loop.
             let entry = unsafe { &*entries.wrapping_add(at) };
             let address = base.wrapping_add(entry.value);
@@ -143,7 +143,7 @@ unsafe fn count(hash: *const u32, gnu_hash: *const u32) -> usize {
             return first as usize;
         }
         let mut at = last;
-        for _ in 0..MANY {
+        for _ in 0..MAX_ENTRIES {
             if *chains.wrapping_add((at - first) as usize) & 1 != 0 {
                 break;
             }

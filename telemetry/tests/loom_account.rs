@@ -88,7 +88,7 @@ fn timeline() -> Arc<[TimelineBucket; 2]> {
     Arc::new(from_fn(|_| TimelineBucket { change: zeros(), max_total: zero(), at_max: zeros() }))
 }
 
-/// How a thread settles.
+/// Function by which a thread settles.
 type Settle = fn(&AccountCell, &[TimelineBucket; 2]);
 
 fn settle(account: &AccountCell, buckets: &[TimelineBucket; 2]) {

@@ -24,7 +24,7 @@ impl Sleeper {
         Self { word: AtomicU64::new(word), sleeps: Mutex::new(false) }
     }
 
-    /// Whether the thread sleeps now.
+    /// Returns true if the thread sleeps now.
     fn wait(&self, seen: u64) -> bool {
         let mut sleeps = self.sleeps.lock().unwrap();
         *sleeps = self.word.load(Relaxed) == seen;
@@ -40,7 +40,7 @@ impl Sleeper {
     }
 }
 
-/// What a model does otherwise than the code.
+/// Difference of a model from the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     No,
@@ -67,7 +67,7 @@ struct Job {
     range: AtomicU64,
     ranges: Sleeper,
     until: Sleeper,
-    /// Whether the daemon has opened the gate.
+    /// 1 once the daemon has opened the gate.
     opened: AtomicU64,
 }
 

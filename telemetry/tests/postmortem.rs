@@ -1,4 +1,4 @@
-//! What a process writes down when a request is refused, as a reader finds it.
+//! Post-mortem that a process writes when a request is refused, as a reader finds it.
 
 mod common;
 

@@ -30,7 +30,7 @@ fn busy(file: &SegmentFile) {
     }
 }
 
-/// What must hold of the figures of a process at any moment, and more of one that is dead.
+/// Checks what must hold of the figures of a process at any moment, and more of one that is dead.
 fn consistent(segment: &Segment, slot: &SlotInfo, ring: &mut RingReader, dead: bool) -> u64 {
     for event in ring.poll(segment, dead) {
         assert!(event.kind == EventKind::Joined || event.b == !event.a, "a torn event: {event:?}");

@@ -176,7 +176,7 @@ fn the_first_refusal_of_each_of_16_sites_and_the_latest_of_a_gpu_keep_what_was_h
     assert!(seen.sites.iter().filter(|site| site.kind == Kind::Vmm).all(|site| site.refused == 2));
 }
 
-/// What a trim leaves is of no line: the driver does not report whose it is.
+/// Memory that a trim leaves belongs to no site: the driver does not report whose it is.
 #[test]
 fn what_graphs_hold_is_at_the_sites_that_made_it_grow_until_a_trim() {
     let file = SegmentFile::create_unnamed(0).unwrap();

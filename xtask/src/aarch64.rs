@@ -15,13 +15,13 @@ const TARGET: &str = "aarch64-unknown-linux-gnu";
 const GCC: &str = "aarch64-linux-gnu-gcc";
 /// Before this version emulated GPUs take minutes to reserve their addresses, and a process does not know its own start.
 const QEMU_VERSION: u32 = 10;
-/// Where Debian's cross packages have the C library.
+/// Folder of the C library of Debian's cross packages.
 const PREFIX: &str = "/usr/aarch64-linux-gnu";
 
 /// Tests that make sense under emulation.
 const FILTER: &str = "(kind(lib) or package(radrm-shim)) and not package(/^xtask/)";
 
-/// What was not run, and why.
+/// Parts that are not run, with the reasons.
 const NOT_RUN: [(&str, &str); 7] = [
     (
         "tests of conformance, besides those of the shim on a small driver",

@@ -7,7 +7,7 @@ use xtask::shell;
 /// Options of `bench`.
 #[derive(clap::Args)]
 pub struct Flags {
-    /// Where the table goes.
+    /// File of the table.
     #[arg(long, default_value = "bench/RESULTS.md")]
     out: String,
     /// Further arguments for the measuring program.

@@ -39,7 +39,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// Where its lists and caches are.
+    /// Folder of its lists and caches.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -67,7 +67,7 @@ impl Apt {
         Ok(fs::read_dir(&packages)?.flatten().map(|file| file.path()).collect())
     }
 
-    /// Where it downloads to.
+    /// Folder of its downloads.
     fn packages(&self) -> PathBuf {
         self.folder.join("packages")
     }

@@ -15,7 +15,7 @@ pub struct Flags {
     real: bool,
 }
 
-/// What the demonstration is built of: the programs and the libraries that they load.
+/// Packages of the demonstration: the programs and the libraries that they load.
 const PACKAGES: [&str; 4] = ["radrm", "radrm-shim", "radrm-emulator-driver", "radrm-emulator-nvml"];
 
 /// Builds, and runs `radrm demo`.

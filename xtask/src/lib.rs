@@ -1,5 +1,5 @@
-//! What the developer commands share. A command that needs large crates is a package of its own, so that the others do
-//! not wait for its build.
+//! Shared parts of the developer commands.
+//! A command that needs large crates is a package of its own, so that the others do not wait for its build.
 
 pub mod files;
 pub mod glibc;

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use xtask::{shell, venv};
 
-/// What is run, line by line.
+/// File that lists the runs, one a line.
 const LIST: &str = "ld-preload-tests/data/dry_run_models.tsv";
 const PROGRAM: &str = "ld-preload-tests/clients/dry_run_models.py";
 const PAGE: &str = "docs/dry-run.md";

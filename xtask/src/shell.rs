@@ -13,7 +13,7 @@ pub fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Where cargo puts what it builds.
+/// Folder of cargo's builds.
 pub fn target_dir() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
@@ -81,7 +81,7 @@ pub fn read(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{words}: its output is not UTF-8"))
 }
 
-/// Whether a program can be started with `--version`.
+/// Returns true if a program can be started with `--version`.
 pub fn exists(program: &str) -> bool {
     Command::new(program)
         .arg("--version")

@@ -16,7 +16,7 @@ use crate::genuine;
 
 use phases::Phases;
 
-/// Where `--times` writes.
+/// File that `--times` writes.
 const TIMES: &str = "bench/TESTS.md";
 
 /// Tests that `--quick` leaves out, as filters of the runner, and what they are.
@@ -160,7 +160,7 @@ pub fn run(flags: &Flags) -> Result<()> {
 /// Python environments and the folder of NVIDIA's drivers.
 type Places = ([Option<PathBuf>; 2], Option<PathBuf>);
 
-/// What is fetched beside the build, or was before it.
+/// Places that are fetched beside the build, or were before it.
 enum Fetched<F: FnOnce() -> Places> {
     Now(Places),
     Later(Option<F>),

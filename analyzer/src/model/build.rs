@@ -182,8 +182,9 @@ fn failures(profile: &Profile) -> Vec<FailureSummary> {
     failures
 }
 
-/// What was not recorded. A process is seen from its first call of the driver that works (`cuInit`). `causes`: what is known
-/// of the others, where there are no such processes.
+/// Reasons that calls or processes were not recorded, a sentence each.
+/// A process is recorded from its first successful driver call (`cuInit`) on. `causes`: known reasons of the other
+/// processes; used only if no process was recorded.
 fn unseen(profile: &Profile, causes: Vec<String>) -> Vec<String> {
     if !profile.processes.is_empty() {
         return profile.unseen.iter().map(|why| format!("not all was counted: {why}")).collect();

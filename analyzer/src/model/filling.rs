@@ -1,7 +1,7 @@
-//! How a process's launches filled its GPU.
+//! Share of the GPU that a process's launches filled.
 //!
-//! What a launch keeps active follows from its shape. That is reckoned where the launch is made, with what the driver
-//! says of its occupancy, and the profile has the sums ([`GpuTime`]); here they are set against time.
+//! The shape of a launch determines what it keeps active. The shim computes that at the launch, from the occupancy that
+//! the driver reports, and the profile contains the sums ([`GpuTime`]). This module divides them by time.
 
 use radrm_profile::Nanos;
 use radrm_profile::model::{End, Filling, GpuIndex, GpuTime, Process, Profile, TimedSpan};
@@ -11,7 +11,8 @@ fn end(profile: &Profile, process: &Process) -> Nanos {
     process.state.ended.unwrap_or_else(|| profile.duration())
 }
 
-/// How long a process used a GPU, as estimated; no longer than it lived since it joined, where the GPU's time is the host's.
+/// Time for which a process used a GPU, estimated.
+/// Where the GPU's time is the host's, it is no longer than the process lived since it joined.
 pub(crate) fn used(profile: &Profile, process: &Process, span: &TimedSpan) -> Nanos {
     let lived = end(profile, process).minus(process.identity.joined);
     if profile.gpu_clock.is_real() { span.span.min(lived.max(span.timed)) } else { span.span }
@@ -26,8 +27,9 @@ pub(crate) fn of_process(profile: &Profile, process: &Process) -> Result<Filling
     process.timings.gpu_time.filling(used).ok_or("the driver reports no occupancy of its launches")
 }
 
-/// What a process's kernels took up to its end. While it runs its timings are written now and then, and would be old
-/// beside the time; what it did by windows is brought up to date by every state.
+/// GPU time of a process's kernels up to its end, or up to now.
+/// While it runs, its timings are written only from time to time and would be older than the time that they are divided
+/// by; the sums by windows are current at every state.
 fn so_far(process: &Process) -> GpuTime {
     let (timed, by_windows) = (process.timings.gpu_time, process.kernel_activity.gpu_time());
     match process.state.end {
@@ -36,12 +38,12 @@ fn so_far(process: &Process) -> GpuTime {
     }
 }
 
-/// What a job's kernels made of a GPU.
+/// Use of a GPU by a job's kernels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OfGpu {
     /// From when the first process joined whose launches there were timed to the end of the last.
     pub(crate) over: Nanos,
-    /// What kernels took, as a share of it, at most 1: those beside each other count each.
+    /// Kernel time as a share of `over`, at most 1. Kernels that run beside each other count each.
     pub(crate) kernels: f64,
     /// `None` where the driver reported no occupancy.
     pub(crate) filling: Option<Filling>,

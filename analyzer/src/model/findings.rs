@@ -1,4 +1,4 @@
-//! What the dataset keeps of a run's analysis.
+//! Results of a run's analysis that the dataset keeps.
 
 use radrm_profile::findings::{Features, Figure, Findings, ProcessFeatures};
 

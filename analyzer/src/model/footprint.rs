@@ -1,4 +1,4 @@
-//! What a run needed of a GPU's memory, or at least, as later runs are planned by it.
+//! Footprint of a run: GPU memory that it needed, or a lower bound, for planning later runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub struct Footprint {
 /// Requests for memory of a job's own GPUs that were refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedRequests {
-    /// How many.
+    /// Number of them.
     pub count: u64,
     /// The last, as a sentence's end.
     pub last: String,
@@ -35,7 +35,7 @@ pub struct RefusedRequests {
     pub request: Option<u64>,
 }
 
-/// Whether a limit leaves nothing: the GPU is not one of the job's.
+/// Returns true if a limit leaves nothing: the GPU is not one of the job's.
 fn is_elsewhere(quota: Option<&QuotaSummary>) -> bool {
     quota.is_some_and(|quota| quota.scope == "job" && quota.limit_bytes.0 == 0)
 }

@@ -34,7 +34,7 @@ pub struct GpuSummary {
     pub peak_exact: bool,
     /// The true peak is not lower.
     pub peak_at_least_bytes: Bytes,
-    /// When the peak was reached.
+    /// Time of the peak.
     pub peak_at_ns: Nanos,
     /// Peak as a share of the card; null if the card's size is unknown.
     pub peak_share: Option<f64>,
@@ -43,11 +43,11 @@ pub struct GpuSummary {
     pub kinds_approximate: bool,
     /// By kind of memory; all kinds are always there.
     pub kinds: BTreeMap<&'static str, KindSummary>,
-    /// What NVML said; null if it was not asked.
+    /// Figures of NVML; null if NVML was not queried.
     pub nvml: Option<NvmlSummary>,
     /// Its load; null if it was not sampled.
     pub load: Option<LoadSummary>,
-    /// What the job's kernels made of it, estimated; only where launches were timed.
+    /// Estimated use of the GPU by the job's kernels; only where launches were timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<EstimateSummary>,
     /// Limits on its memory, the job's first.
@@ -57,8 +57,8 @@ pub struct GpuSummary {
     pub failed_requests: u64,
 }
 
-/// What a job's kernels made of a GPU, estimated from the shapes of launches and the times of those that were timed.
-/// It does not show what others do there, nor what the memory's bandwidth is used to.
+/// Use of a GPU by a job's kernels, estimated from the shapes of launches and the times of those that were timed.
+/// It contains neither the use by other programs nor the use of the memory's bandwidth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct EstimateSummary {
     /// From when the first process joined to when the last one ended: what follows is of this time.
@@ -88,8 +88,8 @@ pub struct KindSummary {
     pub now_bytes: Bytes,
     /// Live blocks of these.
     pub blocks: u64,
-    /// What processes held when they ended: never freed by them, then taken
-    /// back by the driver. Of several processes the sum.
+    /// Memory that processes still held when they ended; the driver then reclaimed it.
+    /// Sum over several processes.
     pub unfreed_bytes: Bytes,
     /// In so many blocks.
     pub unfreed_blocks: u64,
@@ -113,13 +113,13 @@ pub struct Beside {
 /// Device memory that was not freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOver {
-    /// How much.
+    /// Unfreed memory.
     pub bytes: Bytes,
     /// In how many blocks; a pool can hold memory without any.
     pub blocks: u64,
 }
 
-/// What NVML said of a GPU.
+/// Figures of NVML for a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NvmlSummary {
     /// Samples in the profile.
@@ -261,8 +261,7 @@ fn mean_utilization(samples: &[&NvmlSample], end: Nanos) -> Option<f64> {
 }
 
 impl GpuSummary {
-    /// What stands beside the device total, with its peaks; only what was
-    /// used.
+    /// Peaks of the kinds of memory outside the device total; only kinds that were used.
     pub fn beside(&self) -> Vec<Beside> {
         [Kind::Managed, Kind::PinnedHost, Kind::Imported]
             .into_iter()

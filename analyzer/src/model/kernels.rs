@@ -65,7 +65,7 @@ pub struct GpuTime {
 pub struct CopySummary {
     /// The way.
     pub way: String,
-    /// How many.
+    /// Number of copies.
     pub count: u64,
     /// Bytes, each copied byte once.
     pub bytes: Bytes,

@@ -17,9 +17,9 @@ const WHILE: u64 = 10_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Placed<'a> {
     pub(crate) launch: &'a TimedLaunch,
-    /// When it began.
+    /// Start of the launch on the host's time axis.
     pub(crate) from: Nanos,
-    /// How long it is shown: shorter than it took where the one after it in its stream is known to have begun.
+    /// Length that is shown: shorter than the launch's duration if the next one in its stream is known to have begun.
     pub(crate) shown: Nanos,
     /// It began so much earlier or later at most; `None` where the GPU's time is not the host's.
     pub(crate) within: Option<Nanos>,
@@ -123,7 +123,7 @@ fn slack(launch: &TimedLaunch) -> i128 {
     (i128::from(launch.seen_after.0) - i128::from(launch.duration.0)).max(0)
 }
 
-/// When a launch began on the host's clock, and how far that may be off.
+/// Start of a launch on the host's clock, ns, and the largest error of it, ns.
 fn on_host(launch: &TimedLaunch, end: Nanos, bounds: Bounds) -> (i128, Option<i128>) {
     let Bounds { least, most, grain } = bounds;
     let began = i128::from(end.0) - i128::from(launch.duration.0);
@@ -215,7 +215,9 @@ mod tests {
     /// Clocks of GPUs and host stay together for so long.
     const TOGETHER: u64 = 10_000_000_000;
 
-    /// What happened, in ns of the host's time: launched, began so much later, took, was seen so much after its end.
+    /// Launch as it happened, in ns of the host's time.
+    /// `waited` is the time from the launch to its start on the GPU, `took` its duration, `late` the time from its end
+    /// until the host saw it.
     #[derive(Clone, Debug)]
     struct Truth {
         context: u16,
@@ -249,8 +251,9 @@ mod tests {
             self.launched + self.waited
         }
 
-        /// What a profile has of it: by a clock that had run for `age` before the first launch, and of its own, in
-        /// milliseconds of `f32` as the driver reports them.
+        /// The launch as a profile contains it.
+        /// Its end is on a clock of its own that had run for `age` ns before the first launch, in milliseconds of `f32`
+        /// as the driver reports them.
         fn reported(&self, age: u64, number: usize) -> TimedLaunch {
             let (context, gpu, part) = self.clock();
             let own = 3_000 * u64::from(context) + 1_000 * u64::from(gpu) + 70 * (part % 3);

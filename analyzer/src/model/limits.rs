@@ -1,4 +1,4 @@
-//! What held the job up, in one sentence with its evidence.
+//! Bottleneck of the job, in one sentence with its evidence.
 
 use super::{GpuSummary, LoadSummary, Summary};
 use radrm_profile::model::GpuClock;
@@ -14,7 +14,7 @@ const DRAM_BUSY: f64 = 0.6;
 const SM_IDLE: f64 = 0.5;
 /// A mean rate over PCI Express that is a good part of what a slot of 16 lanes gives (generation 3: 16 GB/s).
 const COPY_RATE: f64 = 8e9;
-/// What a launch costs on the host without any tool: 4.3 us.
+/// Host time of a launch without any tool, ns: 4.3 us.
 const LAUNCH_NS: f64 = 4300.0;
 /// Share of the time that launching takes in a program that does little else.
 const LAUNCHING: f64 = 0.5;
@@ -23,10 +23,10 @@ const PROCESSOR_BUSY: f64 = 0.85;
 /// Less than this was watched: too little to judge.
 const WATCHED: Nanos = Nanos::from_millis(300);
 
-/// How an estimate of SM activity is named.
+/// Origin of an estimate of SM activity, in words.
 const ESTIMATED: &str = "estimated from the shapes of launches and the times of those that were timed";
 
-/// What held the job up.
+/// Bottleneck of the job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LimitSummary {
     /// `compute`, `memory_bandwidth`, `gpu` (one of these two: the GPU is full by an estimate that does not distinguish them
@@ -47,7 +47,8 @@ struct Sm {
 }
 
 impl Sm {
-    /// What was measured, else what is estimated: the job's own part, which is all where no other job is there.
+    /// SM activity as measured, else as estimated; `None` without either.
+    /// The estimate contains the job's own part only, which is all of it if no other job uses the GPU.
     fn of(gpu: &GpuSummary) -> Option<Sm> {
         let measured = gpu.load.as_ref().and_then(|load| load.sm_active_share);
         let estimated = || gpu.estimate.and_then(|estimate| estimate.sm_active_share);
@@ -61,7 +62,7 @@ impl Sm {
     }
 }
 
-/// What is known, each figure `None` if it was not measured.
+/// Known figures, each `None` if it was not measured.
 struct Known<'a> {
     gpu: u8,
     load: &'a LoadSummary,

@@ -4,8 +4,8 @@ use radrm_profile::model::{GpuIndex, GpuSpan, HostCount, HostSpan, Meter, Profil
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 
-/// What a GPU did while it was watched, by anybody. Means are over the time that was measured; what
-/// was not is null.
+/// Load of a GPU while it was sampled, by all programs.
+/// Means are over the time that was measured; figures that were not measured are null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LoadSummary {
     /// The time that was watched.
@@ -16,7 +16,7 @@ pub struct LoadSummary {
     pub utilization_share: Option<f64>,
     /// Share of the time in which memory was read or written (NVML).
     pub memory_utilization_share: Option<f64>,
-    /// Who measured the four that follow: `gpm` or `dcgm`.
+    /// Source of `sm_active_share` to `dram_active_share`: `gpm` or `dcgm`.
     pub meter: Option<&'static str>,
     /// Share of the time in which an SM had a warp, mean of all SMs (SMACT).
     pub sm_active_share: Option<f64>,
@@ -102,7 +102,7 @@ fn most_busy(spans: &[HostSpan], processors: u32) -> Option<f64> {
     long.map(|span| share(span).min(most)).reduce(f64::max)
 }
 
-/// What the job did on the host.
+/// Use of the host by the job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HostSummary {
     /// Processors that the job may use; 0 if unknown.

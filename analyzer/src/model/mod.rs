@@ -1,4 +1,4 @@
-//! What profiles say: data only. How it is shown is the matter of [`crate::view`], on which nothing in here depends.
+//! Summaries of profiles: data only. [`crate::view`] shows them; no code in here depends on it.
 
 mod build;
 pub mod compare;

@@ -2,7 +2,7 @@
 
 /// Longest mangled name that is demangled. What is longer is shown as it is:
 /// demangling can make a name many times longer.
-const LONGEST: usize = 4096;
+const MAX_MANGLED: usize = 4096;
 
 /// Most characters of a demangled name that are kept.
 const KEPT: usize = 16 * 1024;
@@ -10,7 +10,7 @@ const KEPT: usize = 16 * 1024;
 /// The name in the program's source language; the name itself if it is not
 /// mangled, or cut so that it cannot be demangled.
 pub fn demangle(name: &str) -> String {
-    if name.len() > LONGEST {
+    if name.len() > MAX_MANGLED {
         return name.to_owned();
     }
     if let Ok(demangled) = rustc_demangle::try_demangle(name) {

@@ -19,7 +19,7 @@ pub struct PostmortemSummary {
     pub gpu: u8,
     /// Its product name.
     pub gpu_name: String,
-    /// When.
+    /// Time of the refusal.
     pub t_ns: Nanos,
     /// True for the process's first refusal on this GPU.
     pub is_first: bool,
@@ -31,7 +31,7 @@ pub struct PostmortemSummary {
     pub kind: &'static str,
     /// Size asked for.
     pub size_bytes: Bytes,
-    /// What the driver said was free, if it did.
+    /// Free memory that the driver reported, if it did.
     pub free_bytes: Option<Bytes>,
     /// The device's memory.
     pub device_total_bytes: Option<Bytes>,
@@ -44,22 +44,22 @@ pub struct PostmortemSummary {
     pub quota: Option<QuotaSummary>,
     /// All limits that the request had to fit under.
     pub quotas: Vec<QuotaSummary>,
-    /// What the process itself held.
+    /// Memory that the process itself held.
     pub own: HeldSummary,
     /// The job's other processes on this GPU, the one with most first; null if
     /// they could not be read.
     pub others: Option<Vec<HeldSummary>>,
-    /// Those that are not listed.
+    /// Totals of the processes that are not listed.
     pub others_left_out: LeftOutSummary,
     /// False if there were more of them than there was time to read.
     pub others_complete: bool,
     /// Device memory of all of these together.
     pub job_bytes: Bytes,
-    /// Who held most under the limit that refused.
+    /// Largest memory holders under the limit that refused.
     pub holders: Vec<HolderSummary>,
-    /// Those that are not listed.
+    /// Totals of the holders that are not listed.
     pub holders_left_out: LeftOutSummary,
-    /// What NVML said; null if it gave no list.
+    /// NVML's list of the GPU's processes; null if it returned none.
     pub nvml: Option<NeighboursSummary>,
     /// Memory in use that neither the job nor a neighbour accounts for:
     /// contexts, code, what changed meanwhile. Null if it is not known.
@@ -76,11 +76,11 @@ pub struct QuotaSummary {
     pub scope: &'static str,
     /// The limit.
     pub limit_bytes: Bytes,
-    /// What was reserved under it.
+    /// Memory reserved under the limit.
     pub used_bytes: Bytes,
 }
 
-/// What a process of the job held of a GPU.
+/// Memory of a GPU that a process of the job held.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HeldSummary {
     /// Process id.
@@ -103,9 +103,9 @@ pub struct HeldSummary {
 /// Entries that a list leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LeftOutSummary {
-    /// How many.
+    /// Number of them.
     pub count: u64,
-    /// What they add up to.
+    /// Sum of the entries' memory.
     pub bytes: Bytes,
 }
 
@@ -120,14 +120,14 @@ pub struct HolderSummary {
     pub user: Option<String>,
     /// True for a process of this job.
     pub is_of_job: bool,
-    /// What it had reserved.
+    /// Memory that it had reserved.
     pub bytes: Bytes,
 }
 
 /// NVML's list of a GPU's processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NeighboursSummary {
-    /// When the list was taken.
+    /// Time of the list.
     pub t_ns: Nanos,
     /// That less the moment of the refusal; negative: before it.
     pub after_ns: i64,
@@ -159,7 +159,7 @@ pub struct NeighbourSummary {
 /// Refusals after the first one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LaterSummary {
-    /// How many.
+    /// Number of them.
     pub count: u64,
     /// Of these, refused for the same cause as the first one.
     pub alike: u64,
@@ -169,7 +169,7 @@ pub struct LaterSummary {
     pub smallest_bytes: Bytes,
     /// The largest request.
     pub largest_bytes: Bytes,
-    /// When the last one was.
+    /// Time of the last refusal.
     pub last_ns: Nanos,
 }
 
@@ -339,7 +339,7 @@ fn cause(cause: &Cause, is_injected: bool) -> &'static str {
     }
 }
 
-/// Why memory was refused although there was enough: fragmented, unless refusals were asked for.
+/// Cause of a refusal although enough memory was free: `injected` if the run requested refusals, else `fragmentation`.
 fn fragmentation(is_injected: bool) -> &'static str {
     if is_injected { "injected" } else { "fragmentation" }
 }

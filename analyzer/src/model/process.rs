@@ -19,18 +19,18 @@ pub struct ProcessSummary {
     pub exe: String,
     /// Command line.
     pub command: String,
-    /// When it joined.
+    /// Time at which the process joined the job.
     pub joined_ns: Nanos,
-    /// When it was seen to have ended.
+    /// Time at which its end was detected.
     pub ended_ns: Option<Nanos>,
-    /// How it ended.
+    /// End status.
     pub end: EndSummary,
     /// Frameworks and runtimes seen.
     pub frameworks: Vec<FrameworkSummary>,
     /// Per GPU that it touched.
     pub gpus: Vec<ProcessGpuSummary>,
-    /// What was recorded of its launches and copies: `off` (nothing: zeros say nothing), `count`, `sample` or `all`
-    /// (launches that were timed); null if that is not known.
+    /// Recording of its launches and copies: `off`, `count`, `sample` or `all`; null if that is not known.
+    /// `off` records nothing, so zeros mean nothing. `sample` and `all` are the launches that were timed.
     pub kernels_mode: Option<&'static str>,
     /// Kernel launches by the program.
     pub launches: u64,
@@ -42,7 +42,7 @@ pub struct ProcessSummary {
     pub events_dropped: u64,
     /// Features for models of interference, each with how it was obtained.
     pub features: Vec<Feature>,
-    /// What it did over time; later windows are longer.
+    /// Activity over time, by windows; later windows are longer.
     pub windows: Vec<WindowSummary>,
 }
 
@@ -53,7 +53,7 @@ impl ProcessSummary {
     }
 }
 
-/// How a process ended.
+/// End status of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct EndSummary {
     /// `running`, `exited`, `signaled`, `exec` or `vanished`.
@@ -80,7 +80,7 @@ pub struct ProcessGpuSummary {
     pub gpu: u8,
     /// Highest device total (exact).
     pub peak_bytes: Bytes,
-    /// When it was reached.
+    /// Time of the peak.
     pub peak_at_ns: Nanos,
     /// Device total at the end, if it was still running.
     pub now_bytes: Bytes,
@@ -94,8 +94,8 @@ pub struct ProcessGpuSummary {
     pub kinds: BTreeMap<&'static str, KindSummary>,
     /// Refused memory requests.
     pub failed_requests: u64,
-    /// What the driver itself takes for the process (its contexts, code), as it is charged under a quota; null without
-    /// one.
+    /// Memory that the driver itself takes for the process (its contexts, code), as charged under a quota.
+    /// Null without a quota.
     pub context_overhead_bytes: Option<Bytes>,
     /// NVML's highest figure for the process.
     pub nvml_peak_bytes: Option<Bytes>,
@@ -112,16 +112,16 @@ pub struct BlockSummary {
     pub size_bytes: Bytes,
     /// Its kind.
     pub kind: &'static str,
-    /// When it was allocated.
+    /// Time of the allocation.
     pub since_ns: Nanos,
 }
 
-/// Why calls were passed through uncounted.
+/// Reason that calls were passed through uncounted, with their number.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct BypassSummary {
     /// The reason.
     pub reason: String,
-    /// How often.
+    /// Number of calls.
     pub count: u64,
     /// True if figures may be incomplete for it.
     pub matters: bool,

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 pub struct LimitInForce {
     /// `job`, `user` or `group`. Of several limits of one scope the lowest holds.
     pub scope: &'static str,
-    /// What it was, by time.
+    /// Values of the limit, by time.
     pub spans: Vec<LimitSpan>,
     /// False if only a refused request shows it: what it was before and after is not recorded.
     pub is_recorded: bool,
 }
 
-/// What a limit was from a moment on.
+/// Value of a limit from a moment on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LimitSpan {
     /// The moment.

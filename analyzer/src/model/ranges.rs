@@ -57,9 +57,9 @@ pub struct RangeSummary {
     pub shortest_ns: Nanos,
     /// Time of the longest.
     pub longest_ns: Nanos,
-    /// When the first one began.
+    /// Start of the first range.
     pub first_ns: Nanos,
-    /// When the last one ended.
+    /// End of the last range.
     pub end_ns: Nanos,
     /// Memory of the process that held most inside, by GPU. Of marks there is none.
     pub gpus: Vec<RangeGpuSummary>,
@@ -87,11 +87,11 @@ pub struct RangeGpuSummary {
 /// Steps of a program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StepsSummary {
-    /// What they are called.
+    /// Name of the steps.
     pub name: String,
     /// Process id.
     pub pid: u32,
-    /// How many.
+    /// Number of steps.
     pub steps: u64,
     /// Steps per second between the first one's begin and the last one's.
     pub per_second: f64,
@@ -104,14 +104,14 @@ pub struct OpenRangeSummary {
     pub name: String,
     /// Process id.
     pub pid: u32,
-    /// When it began.
+    /// Start of the range.
     pub since_ns: Nanos,
     /// Number of the step.
     pub step: Option<u64>,
 }
 
 impl RangeSummary {
-    /// Whether it is what several names share.
+    /// Returns true if several names share this entry.
     fn is_other(&self) -> bool {
         self.name == "(other)"
     }
@@ -171,7 +171,7 @@ pub(crate) fn thread_numbers(profile: &Profile, process: ProcessKey) -> BTreeMap
     threads.into_iter().zip(1..).collect()
 }
 
-/// What a range or mark is called.
+/// Name of a range or mark.
 pub(crate) fn event_name(profile: &Profile, event: &RangeEvent) -> String {
     let process = profile.processes.iter().rfind(|process| process.key == event.process);
     let ranges = process.and_then(|process| process.ranges.as_ref());
@@ -179,7 +179,7 @@ pub(crate) fn event_name(profile: &Profile, event: &RangeEvent) -> String {
     name.map_or_else(|| "(unknown)".to_owned(), |name| shown(&name.name))
 }
 
-/// What the job's processes called their phases; `None` if they named none.
+/// Phases as the job's processes named them; `None` if they named none.
 pub(super) fn summary(profile: &Profile) -> Option<RangesSummary> {
     let mut all = BTreeMap::<&str, RangeSummary>::new();
     let mut found = RangesSummary::default();

@@ -1,4 +1,4 @@
-//! Whether what is in a summary is all that its processes launched and copied.
+//! Completeness of a summary: whether it contains all launches and copies of its processes.
 
 use super::{ProcessSummary, Summary};
 use std::cmp::Reverse;
@@ -12,8 +12,8 @@ impl Summary {
         order
     }
 
-    /// Whether launches, kernels and copies of every process are in the figures. Where they are not, these figures
-    /// are too low, and zero may be anything.
+    /// Returns true if the figures contain the launches, kernels and copies of every process.
+    /// Otherwise these figures are too low, and a zero may stand for any number.
     pub fn has_all_kernels(&self) -> bool {
         self.processes_without_kernels == 0
     }

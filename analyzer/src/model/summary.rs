@@ -25,12 +25,13 @@ pub struct Summary {
     /// Specification of the emulated machine; null on real GPUs. If it is set,
     /// no figure in here was measured on a GPU.
     pub emulated: Option<String>,
-    /// What the time of the GPUs is: the host's (`real`), `modelled` where waiting for emulated GPUs takes none, so that
-    /// it cannot be set against the host's, or `absent` in a dry run, which computes nothing.
+    /// Clock of the GPUs: the host's (`real`), `modelled` or `absent`.
+    /// `modelled`: waiting for emulated GPUs takes no time, so their time is not comparable with the host's. `absent`:
+    /// a dry run, which computes nothing.
     pub gpu_clock: GpuClock,
-    /// Who ran what.
+    /// Program, user, host and environment of the job.
     pub job: JobSummary,
-    /// How it ended.
+    /// Outcome of the job.
     pub outcome: OutcomeSummary,
     /// Per GPU that the job used or NVML showed.
     pub gpus: Vec<GpuSummary>,
@@ -53,11 +54,11 @@ pub struct Summary {
     /// Copies and memsets, most bytes first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<CopySummary>,
-    /// What the job did on the host; null if nothing of it was recorded.
+    /// Use of the host by the job; null if nothing of it was recorded.
     pub host: Option<HostSummary>,
-    /// What held the job up.
+    /// Bottleneck of the job.
     pub limits: LimitSummary,
-    /// What a launch budget did, if launches waited for it.
+    /// Effect of a launch budget, if launches waited for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttling: Option<ThrottlingSummary>,
     /// Figures of load that could not be taken, each as a clause with its reason.
@@ -69,7 +70,7 @@ pub struct Summary {
     /// Refused memory requests by time: the first and the last ones of each
     /// process.
     pub failed_requests: Vec<FailureSummary>,
-    /// How many memory requests were refused.
+    /// Number of refused memory requests.
     pub failed_requests_total: u64,
     /// Memory holders when a request was refused, by time: of each process and
     /// GPU the first refusal, and the latest that is known.
@@ -80,7 +81,7 @@ pub struct Summary {
     /// Memory holders by line of all processes together, if call stacks of several were recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_stacks: Option<JobStacksSummary>,
-    /// What held the memory of frameworks' allocators, of each process, if that was recorded.
+    /// Holders of the memory of frameworks' allocators, of each process, if that was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tensors: Vec<TensorsSummary>,
     /// Phases that the program named itself (NVTX, or the Python module `radrm`).
@@ -94,18 +95,19 @@ pub struct Summary {
     /// Calls of `cuInit` that failed, by code.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub init_failures: Vec<InitFailureSummary>,
-    /// What could not be read, or why nothing was seen: sentences, which
-    /// are in `notes` too. Figures are missing what happened there.
+    /// Data that could not be read, or reasons that nothing was recorded: sentences, which `notes` contains too.
+    /// The figures lack what happened there.
     pub unseen: Vec<String>,
-    /// What a dry run found out, if it was one.
+    /// Result of a dry run, if the run was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<DryRunSummary>,
-    /// What the reader should know: damage, lost records, incomplete figures.
+    /// Warnings: damage, lost records, incomplete figures.
     pub notes: Vec<String>,
 }
 
-/// What a dry run found out. As JSON the figures, `kind`, `fits`, `expected` and `ranks` in one object; without `gpus` and `fits` where
-/// figures are withheld: an empty list would read as "no memory".
+/// Result of a dry run.
+/// As JSON the figures, `kind`, `fits`, `expected` and `ranks` in one object. It has no `gpus` and `fits` where figures
+/// are withheld: an empty list would read as "no memory".
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DryRunSummary {
     /// The figures.
@@ -154,14 +156,14 @@ impl DryRunSummary {
     }
 }
 
-/// What a launch budget did to the job's processes.
+/// Effect of a launch budget on the job's processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ThrottlingSummary {
     /// The budget's share of the GPU's time when it was last seen.
     pub share: f64,
     /// Launches that waited for the job's time slice.
     pub launches: u64,
-    /// How long they waited together, over all threads.
+    /// Time that they waited, ns, summed over all threads.
     pub waited_ns: u64,
 }
 
@@ -175,7 +177,7 @@ impl ThrottlingSummary {
     }
 }
 
-/// Who ran what.
+/// Program, user, host and environment of the job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct JobSummary {
     /// Version of radrm that wrote the profile.
@@ -202,7 +204,7 @@ pub struct JobSummary {
     pub environment: BTreeMap<String, String>,
 }
 
-/// How the job ended.
+/// Outcome of the job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OutcomeSummary {
     /// `exited`, `signaled`, `not_started`, `unknown` (the end was not seen),
@@ -220,16 +222,16 @@ pub struct OutcomeSummary {
     pub out_of_memory: bool,
     /// Any other reason, in words.
     pub reason: Option<String>,
-    /// How long the job took; without an end, how far the profile reaches.
+    /// Duration of the job; without an end, the time that the profile covers.
     pub duration_ns: Nanos,
-    /// How long the program itself took, where processes that it left ran on; else null.
+    /// Duration of the program itself, where processes that it left ran on; else null.
     pub program_duration_ns: Option<Nanos>,
 }
 
 /// A refused memory request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FailureSummary {
-    /// When.
+    /// Time of the request.
     pub t_ns: Nanos,
     /// Process id.
     pub pid: u32,
@@ -245,7 +247,7 @@ pub struct FailureSummary {
     pub quota: Option<QuotaSummary>,
     /// True if the emulated driver refused it on purpose (`--faults`): there was enough memory.
     pub injected: bool,
-    /// What was free, if known.
+    /// Free memory, if known.
     pub free_bytes: Option<Bytes>,
     /// The device's memory.
     pub device_total_bytes: Option<Bytes>,
@@ -258,7 +260,7 @@ pub struct FailureSummary {
 }
 
 impl OutcomeSummary {
-    /// How the job ended, without when: "exit code 1", "out of GPU memory".
+    /// Outcome of the job in words, without its time: "exit code 1", "out of GPU memory".
     pub fn word(&self) -> String {
         match (self.out_of_memory, self.status, self.exit_code, self.signal) {
             (true, ..) => "out of GPU memory".to_owned(),

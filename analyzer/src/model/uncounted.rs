@@ -1,4 +1,4 @@
-//! What is in no figure: processes of the job that were not counted, and calls of `cuInit` that failed.
+//! Activity that no figure contains: processes of the job that were not counted, and failed calls of `cuInit`.
 
 use radrm_profile::model::{Profile, Uncounted, UncountedProcess};
 use radrm_profile::{Bytes, Nanos};
@@ -15,11 +15,11 @@ pub struct InitFailureSummary {
     pub name: String,
     /// Its meaning.
     pub meaning: String,
-    /// What the user can do.
+    /// Remedy for the user.
     pub remedy: String,
     /// Process ids of those in which it failed.
     pub pids: Vec<u32>,
-    /// When it first did.
+    /// Time of the first failure.
     pub first_ns: Nanos,
 }
 
@@ -37,17 +37,17 @@ pub struct UncountedSummary {
     pub reason: String,
     /// The cause as a sentence about the process, without its subject.
     pub explanation: String,
-    /// What the user can do.
+    /// Remedy for the user.
     pub remedy: String,
-    /// When it was first seen.
+    /// Time at which it was first seen.
     pub first_ns: Nanos,
-    /// When it was last seen.
+    /// Time at which it was last seen.
     pub last_ns: Nanos,
-    /// What it held, by GPU.
+    /// Memory that it held, by GPU.
     pub gpus: Vec<UncountedMemorySummary>,
 }
 
-/// What a process held of a GPU beyond what is counted.
+/// Memory of a GPU that a process held beyond what is counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct UncountedMemorySummary {
     /// Index in this job; null if no counted process used the GPU.

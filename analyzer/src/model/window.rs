@@ -1,11 +1,11 @@
-//! What a process did over time.
+//! Activity of a process over time.
 
 use radrm_profile::model::{COPY_WAYS, GpuClock, KernelSpan, Process, Profile};
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a process launched and copied over a span of time; between two windows it did nothing.
+/// Launches and copies of a process over a span of time; between two windows it did nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct WindowSummary {
     /// Start of the window.

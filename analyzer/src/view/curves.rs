@@ -1,4 +1,4 @@
-//! What a run did over time, in curves that can be laid over those of other runs.
+//! Activity of a run over time, as curves that can be laid over those of other runs.
 
 use crate::model::Summary;
 use crate::view::columns;
@@ -31,7 +31,7 @@ pub struct Curves {
 pub struct Curve {
     /// Stable name: `memory` (bytes), `sm_activity` (0 to 1), `steps` (per second) or `power` (watt).
     pub key: &'static str,
-    /// How it was obtained; why there is none where it has no points.
+    /// Method that gave the values; without points, the reason that there are none.
     pub how: &'static str,
     /// Times from which on the values hold, microseconds since the start.
     pub t: Vec<u64>,

@@ -29,7 +29,7 @@ pub(crate) struct Flames {
 /// One tree.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Graph {
-    /// What all of it is.
+    /// Name of the whole tree.
     pub(crate) name: String,
     #[serde(flatten)]
     pub(crate) tree: Tree,
@@ -65,15 +65,15 @@ pub(crate) struct View {
     /// `bytes` or `requests`.
     pub(crate) unit: &'static str,
     pub(crate) values: Vec<u64>,
-    /// What they were before, where two groups of runs are compared.
+    /// Values before the change, if two groups of runs are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) before: Option<Vec<u64>>,
-    /// When, in microseconds, where it was one moment.
+    /// Time of the moment, us, if the view is of one moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) t: Option<u64>,
 }
 
-/// What was held at one moment, by leaf, as the difference from the moment before.
+/// Memory at one moment, by leaf, as the difference from the moment before.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct MomentView {
     pub(crate) t: u64,

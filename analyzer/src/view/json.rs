@@ -32,9 +32,9 @@ struct OomReport<'s> {
     emulated: Option<&'s str>,
     /// Program and arguments.
     command: &'s [String],
-    /// How the job ended.
+    /// Outcome of the job.
     outcome: &'s OutcomeSummary,
-    /// How many memory requests were refused.
+    /// Number of refused memory requests.
     failed_requests_total: u64,
     /// The refusals of which more is known.
     postmortems: &'s [PostmortemSummary],

@@ -1,4 +1,4 @@
-//! How summaries are shown: text for people, a page with pictures, JSON and traces for programs.
+//! Views of summaries: text for people, a page with pictures, JSON and traces for programs.
 
 mod columns;
 mod comparison;

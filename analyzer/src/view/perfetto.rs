@@ -125,7 +125,7 @@ impl Trace {
         self.slice((HOST, HOST), &summary.command_line(), Nanos::ZERO, profile.duration(), args);
     }
 
-    /// What all processes hold on a GPU, and what it does.
+    /// Adds a GPU's counters: memory of all processes, and its load.
     fn gpu(&mut self, profile: &Profile, gpu: GpuIndex, name: &str) {
         let pid = gpu_pid(gpu);
         self.name(pid, &format!("GPU {} {name}", gpu.0), pid - HOST);
@@ -283,7 +283,7 @@ impl Trace {
         self.events.push(json!({"ph": "e", "cat": "phase", "id": id, "name": name, "pid": pid, "ts": end}));
     }
 
-    /// What a process launches and copies over time.
+    /// Adds a process's launches and copies over time.
     fn work(&mut self, profile: &Profile, process: &Process) {
         let (pid, _) = place(process);
         let spans: Vec<_> =
@@ -455,7 +455,7 @@ fn about_launch(placed: &Placed<'_>, kernel: Option<&Kernel>) -> Value {
     args
 }
 
-/// What is known of a process and not placed in time: its kernels and copies.
+/// Activity of a process that is known but not placed in time: its kernels and copies.
 fn about(process: &Process) -> Value {
     let mut launched: Vec<_> = process.kernels.iter().filter(|kernel| kernel.all_launches() > 0).collect();
     let time = |id| process.timings.kernel(id).map_or(0, |time| time.total.0);

@@ -16,7 +16,7 @@ pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
-/// How the job ended, as a phrase.
+/// Outcome of the job, as a phrase.
 pub(crate) fn outcome_text(o: &OutcomeSummary) -> String {
     let took = o.program_duration_ns.unwrap_or(o.duration_ns);
     let text = match o.status {
@@ -38,7 +38,7 @@ pub(crate) fn outcome_text(o: &OutcomeSummary) -> String {
     }
 }
 
-/// How often a process launched kernels, if that was recorded.
+/// Number of a process's launches, or `-` if they were not recorded.
 pub(crate) fn launches_text(process: &ProcessSummary) -> String {
     if process.kernels_mode == Some(KernelsMode::Off.name()) { "-".into() } else { grouped(process.launches) }
 }
@@ -101,7 +101,7 @@ pub(crate) fn program_of(command: &str) -> String {
 }
 
 impl Summary {
-    /// What is missing of them, as a sentence; `None` if nothing is.
+    /// Sentence on processes whose kernels, launches and copies were not recorded; `None` if there are none.
     pub fn kernels_missing(&self) -> Option<String> {
         let (without, all) = (self.processes_without_kernels, self.processes.len() as u64);
         match without {

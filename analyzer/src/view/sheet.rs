@@ -10,7 +10,7 @@ use super::escaped::escaped;
 pub struct Sheet {
     /// Its heading.
     pub title: String,
-    /// What holds for all of it, a sentence each.
+    /// Remarks on all of it, a sentence each.
     pub notes: Vec<String>,
     /// Its sections.
     pub parts: Vec<Part>,
@@ -23,11 +23,11 @@ pub struct Part {
     pub title: String,
     /// Its columns.
     pub titles: Vec<String>,
-    /// How many of these columns, at the left, are names.
+    /// Number of columns, at the left, that are names.
     pub names: usize,
     /// Its rows, a cell for each column.
     pub rows: Vec<Vec<Cell>>,
-    /// What explains it, a sentence each.
+    /// Explanations, a sentence each.
     pub notes: Vec<String>,
     /// A picture of some of its columns. It has no figure that is not in the table.
     pub plot: Option<Plot>,
@@ -36,16 +36,16 @@ pub struct Part {
 /// A cell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cell {
-    /// What it shows.
+    /// Text that it shows.
     pub text: String,
-    /// Where it is sorted; `None`: by its text.
+    /// Sort key; `None` sorts it by its text.
     pub value: Option<f64>,
 }
 
 /// Points by two figures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plot {
-    /// What is drawn to the right, and upwards.
+    /// Titles of the horizontal and the vertical axis.
     pub axes: [String; 2],
     /// The points.
     pub points: Vec<Point>,

@@ -17,7 +17,8 @@ pub struct SymbolFile {
     debug: Option<Loader>,
     /// Its functions by address: beginning, bytes (0: up to the next), name.
     functions: Vec<(u64, u64, String)>,
-    /// Where its code is. Debug information also describes functions that the linker left out, at addresses near 0.
+    /// Address ranges of its code.
+    /// Debug information also describes functions that the linker left out, at addresses near 0.
     code: Vec<Range<u64>>,
 }
 
@@ -90,7 +91,7 @@ impl SymbolFile {
     }
 }
 
-/// Where distributions put debug information that they take out of a file.
+/// Path at which distributions store debug information that they take out of a file; `None` if there is none.
 fn separate(build_id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = build_id.split_first()?;
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -107,7 +108,7 @@ mod tests {
         std::hint::black_box(known_function as *const ()).addr() as u64
     }
 
-    /// Where this program was moved to.
+    /// Load address of this program.
     fn bias() -> u64 {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let exe = std::env::current_exe().unwrap();

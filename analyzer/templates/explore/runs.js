@@ -99,7 +99,7 @@ const runs = (() => {
         continue;
       }
       const value = column.unit === "when" ? Date.parse(wanted) : amount(column, wanted);
-      if (value === null || Number.isNaN(value)) { problem = `${name}: ${wanted} is no amount`; continue; }
+      if (value === null || Number.isNaN(value)) { problem = `${name}: ${wanted} is not an amount`; continue; }
       tests.push(at => column.values[at] === null ? sign === "!=" : compare(column.values[at], value));
     }
     const rows = [];

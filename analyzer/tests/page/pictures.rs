@@ -29,7 +29,7 @@ const COLOURS: usize = 48;
 /// Bytes of all files together.
 const MAX_BYTES: u64 = 150 << 10;
 
-/// What is left of the page.
+/// Scripts that cut the page down to one of its parts.
 const PARTS: [(&str, &str); 3] = [
     ("page", ""),
     (

@@ -14,7 +14,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Bytes of an answer that are written at a time.
 const PART: usize = 64 << 10;
 
-/// How much a server does for its clients.
+/// Bounds of a server's service to its clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Clients at once, by user; further ones are disconnected.
@@ -34,7 +34,7 @@ pub struct Server {
     pub name: &'static str,
     /// Its bounds.
     pub bounds: Bounds,
-    /// Whether the reserved room is for this user too.
+    /// Returns true if the reserved room is for this user too.
     pub is_privileged: fn(uid: u32) -> bool,
 }
 
@@ -77,7 +77,7 @@ impl Server {
     ) -> io::Result<()> {
         let answer = match self.request(stream)? {
             Ok(request) => answer(&Request { is_privileged, ..request }),
-            Err(status) => Answer::text(status, "this is no request that is answered here"),
+            Err(status) => Answer::text(status, "this is not a request that is answered here"),
         };
         let mut until = Until::new(stream, self.bounds.timeout)?;
         until.write_all(answer.head().as_bytes())?;
@@ -138,7 +138,7 @@ mod tests {
         Answer::text("200 OK", &format!("{} {}", request.method, request.target))
     }
 
-    /// What a client that sends this gets.
+    /// Answer to a client that sends this.
     fn asked(send: impl FnOnce(TcpStream) + Send + 'static, timeout: Duration) -> io::Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -5,9 +5,9 @@
 pub struct Request {
     /// `GET`, and so on, as it was sent.
     pub method: String,
-    /// What is asked for, as it was sent: neither decoded nor normalized.
+    /// Target of the request, as it was sent: neither decoded nor normalized.
     pub target: String,
-    /// Whether the client's user is one of those for whom the server reserves room.
+    /// True if the server reserves room for the client's user.
     pub is_privileged: bool,
     /// Names and values of headers in their order; not all values are text.
     pub(crate) headers: Vec<(String, Vec<u8>)>,
@@ -20,7 +20,7 @@ pub enum Header<'a> {
     Absent,
     /// It is there once, and is text.
     One(&'a str),
-    /// It is there several times, or is no text: a value to trust in nothing.
+    /// It is there several times, or is not a text: a value to trust in nothing.
     Unclear,
 }
 
@@ -56,7 +56,7 @@ impl Request {
     }
 }
 
-/// What is answered.
+/// Answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Code and reason, such as `200 OK`.

@@ -17,7 +17,7 @@ pub fn available_memory() -> Option<u64> {
     Meminfo::current().ok()?.mem_available
 }
 
-/// How long the host's processors did nothing since the boot, all of them together, ms.
+/// Idle time of the host's processors since the boot, all of them together, ms.
 #[must_use]
 pub fn idle_ms() -> Option<u64> {
     let total = procfs::KernelStats::current().ok()?.total;
@@ -56,7 +56,7 @@ pub fn control_group(pid: u32) -> Option<PathBuf> {
     Some(path.trim_start_matches('/').into())
 }
 
-/// Where control groups of version 2 are mounted.
+/// Mount point of control groups of version 2.
 #[must_use]
 pub fn control_groups() -> Option<PathBuf> {
     // `procfs` would be a large part of Slurm's plug-in.
@@ -72,7 +72,8 @@ pub fn pid_namespace() -> Option<u64> {
     Some(std::fs::metadata("/proc/self/ns/pid").ok()?.ino())
 }
 
-/// Whether this process is in the pid namespace that the system began with: NVML's process ids are those of that one.
+/// Returns true if this process is in the pid namespace that the system began with.
+/// NVML's process ids are those of that one.
 #[must_use]
 pub fn is_in_first_pid_namespace() -> bool {
     /// `PROC_PID_INIT_INO` of the kernel.

@@ -1,8 +1,8 @@
-//! What the system reports: processes and who they are, control groups, host memory, and the GPUs by NVML.
+//! Facts that the system reports: processes and their identity, control groups, host memory, and the GPUs by NVML.
 //!
-//! What a user may have written or named is read through [`untrusted`], also what `/proc` shows of a user's process.
-//! The rest of `/proc` is read through the crate `procfs`. The shim has a reader of its own in `radrm-telemetry`, which
-//! allocates nothing.
+//! Data that a user may have written or named is read through [`untrusted`], also what `/proc` shows of a user's
+//! process. The rest of `/proc` is read through the crate `procfs`. The shim has a reader of its own in
+//! `radrm-telemetry`, which allocates nothing.
 
 pub mod host;
 mod mapped;

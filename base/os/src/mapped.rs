@@ -1,4 +1,4 @@
-//! What processes have mapped, asked for many files at once.
+//! Files that processes have mapped, asked for many files at once.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;

@@ -13,7 +13,7 @@ pub fn open(pid: u32) -> Result<OwnedFd, Errno> {
     pidfd_open(pid, PidfdFlags::empty())
 }
 
-/// How a process ended.
+/// Outcome of a process: its exit code, or the signal that ended it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// By itself, with this code.
@@ -39,8 +39,8 @@ const INFO_EXIT: u64 = 1 << 3;
 /// `PIDFD_GET_INFO`: `_IOWR(0xff, 11, struct pidfd_info)`.
 const GET_INFO: u32 = (3 << 30) | ((size_of::<PidfdInfo>() as u32) << 16) | (0xff << 8) | 11;
 
-/// How a process ended that need not be a child of this one: from Linux 6.15 on, once its parent has waited
-/// for it. `None` before that, and on older kernels.
+/// Outcome of a process that need not be a child of this one.
+/// Known from Linux 6.15 on, once its parent has waited for it; `None` before that, and on older kernels.
 #[must_use]
 pub fn exit(handle: BorrowedFd<'_>) -> Option<Exit> {
     let mut info = PidfdInfo { mask: INFO_EXIT, ..PidfdInfo::default() };

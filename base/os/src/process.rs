@@ -29,11 +29,11 @@ pub struct Process(pub u32);
 /// A part of a file in the address space of a process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Mapping {
-    /// Where it begins.
+    /// First address.
     pub start: u64,
     /// The first address behind it.
     pub end: u64,
-    /// Where it begins in the file, bytes.
+    /// Offset of its beginning in the file, bytes.
     pub offset: u64,
     /// Major and minor number of the device, and inode of the file.
     pub file: (u64, u64, u64),
@@ -61,7 +61,7 @@ impl Mapping {
     }
 }
 
-/// What `/proc/PID/stat` says of a process.
+/// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// `S` sleeps, `T` is stopped, `Z` is dead and not waited for. Of the first thread.
@@ -105,7 +105,7 @@ impl Stat {
         })
     }
 
-    /// Whether no thread of the process runs any more.
+    /// Returns true if no thread of the process runs any more.
     #[must_use]
     pub const fn is_dead(&self) -> bool {
         matches!(self.state, b'Z' | b'X') && self.threads <= 1
@@ -123,19 +123,19 @@ impl Process {
         PathBuf::from(format!("/proc/{}/{name}", self.0))
     }
 
-    /// Whether it is there.
+    /// Returns true if the process is there.
     #[must_use]
     pub fn exists(self) -> bool {
         self.path("stat").exists()
     }
 
-    /// What `/proc/PID/stat` says now. `None` if there is no such process, or it may not be read.
+    /// Fields of `/proc/PID/stat` now. `None` if there is no such process, or it may not be read.
     #[must_use]
     pub fn stat(self) -> Option<Stat> {
         Stat::read(self.0).ok()
     }
 
-    /// When it started, in clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     #[must_use]
     pub fn start(self) -> Option<u64> {
         self.stat().map(|stat| stat.start)
@@ -147,7 +147,7 @@ impl Process {
         self.stat().map(|stat| Self(stat.parent))
     }
 
-    /// What it does, see [`Stat::state`].
+    /// State, see [`Stat::state`].
     #[must_use]
     pub fn state(self) -> Option<u8> {
         self.stat().map(|stat| stat.state)
@@ -208,7 +208,7 @@ impl Process {
         self.status().map_or(0, |status| status.shdpnd)
     }
 
-    /// Whether it has a handler for this signal.
+    /// Returns true if it has a handler for this signal.
     #[must_use]
     pub fn catches(self, signal: i32) -> bool {
         let bit = u32::try_from(signal - 1).ok().and_then(|at| 1_u64.checked_shl(at)).unwrap_or(0);
@@ -244,7 +244,8 @@ impl Process {
         self.read_of_threads("maps", |path| untrusted::read(path, MAX_MAPS))
     }
 
-    /// Whether any file that it has mapped has one of these texts in its path; not if this user may not read it.
+    /// Returns true if any file that it has mapped has one of these texts in its path.
+    /// Returns false if this user may not read it.
     #[must_use]
     pub fn has_mapped(self, parts: &[&str]) -> bool {
         let Some(maps) = self.maps() else { return false };
@@ -307,8 +308,8 @@ impl Process {
         untrusted::open_found(&found)
     }
 
-    /// Whether it has this very file mapped, by device and inode. `None` if that cannot be told: it is about to end, or this
-    /// user may not read it.
+    /// Returns true if it has this very file mapped, by device and inode.
+    /// `None` if that cannot be told: it is about to end, or this user may not read it.
     #[must_use]
     pub fn has_mapped_file(self, id: (u64, u64)) -> Option<bool> {
         let mappings = self.mappings().ok().filter(|mappings| !mappings.is_empty())?;
@@ -343,7 +344,7 @@ impl Process {
         self.path("map_files").join(format!("{:x}-{:x}", mapping.start, mapping.end))
     }
 
-    /// Whether it has this very file open, by device and inode; not if this user may not see it.
+    /// Returns true if it has this very file open, by device and inode; false if this user may not see it.
     #[must_use]
     pub fn has_open_file(self, id: (u64, u64)) -> bool {
         let entries = fs::read_dir(self.path("fd")).into_iter().flatten().flatten();
@@ -357,8 +358,8 @@ impl Process {
         File::open(self.path("mem")).ok()
     }
 
-    /// Whether it gained rights when it was started, so that the loader ignores its `LD_PRELOAD`; `None` if this user
-    /// may not read it.
+    /// Returns true if it gained rights when it was started, so that the loader ignores its `LD_PRELOAD`.
+    /// `None` if this user may not read it.
     #[must_use]
     pub fn gained_rights(self) -> Option<bool> {
         let process = procfs::process::Process::new(i32::try_from(self.0).ok()?).ok()?;
@@ -366,7 +367,8 @@ impl Process {
         vector.get(&libc::AT_SECURE).map(|secure| *secure != 0)
     }
 
-    /// Whether this process and it are in the same pid and mount namespaces; `None` if this user may not read it.
+    /// Returns true if this process and it are in the same pid and mount namespaces.
+    /// `None` if this user may not read it.
     #[must_use]
     pub fn shares_namespaces(self) -> Option<bool> {
         let of = |process: Self, name| fs::read_link(process.path(name)).ok();
@@ -378,7 +380,7 @@ impl Process {
         Some(same)
     }
 
-    /// Where a file that the process names by `path` can be opened here.
+    /// Path at which a file that the process names by `path` can be opened here.
     #[must_use]
     pub fn opens(self, path: &Path) -> PathBuf {
         self.path("root").join(path.strip_prefix("/").unwrap_or(path))
@@ -420,13 +422,14 @@ impl ProcessIdentity {
         Some(Self { pid, start: Process(pid).start()? })
     }
 
-    /// Whether it is certainly there still, and may be sent a signal by its number.
+    /// Returns true if the process is certainly there still, and may be sent a signal by its number.
     #[must_use]
     pub fn lives(self) -> bool {
         Self::of(self.pid) == Some(self)
     }
 
-    /// Whether it is certainly gone. That its number cannot be read, for want of descriptors say, is not that.
+    /// Returns true if the process is certainly gone.
+    /// A number that cannot be read, for want of descriptors say, does not count as gone.
     #[must_use]
     pub fn is_gone(self) -> bool {
         match Stat::read(self.pid) {
@@ -446,7 +449,7 @@ pub fn word_in(memory: &File, address: u64) -> Option<u64> {
     Some(u64::from_ne_bytes(word))
 }
 
-/// Where `part` begins in `text`, which may be long.
+/// Offset of `part` in `text`, which may be long.
 fn find(text: &[u8], part: &[u8]) -> Option<usize> {
     // SAFETY: two readable places of these lengths.
     let found = unsafe { libc::memmem(text.as_ptr().cast(), text.len(), part.as_ptr().cast(), part.len()) };

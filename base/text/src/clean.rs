@@ -86,7 +86,7 @@ pub fn fit(text: &str, columns: usize) -> String {
     kept.chain(['…']).collect()
 }
 
-/// Whether a terminal acts on the character, or shows nothing for it.
+/// Returns true if a terminal acts on the character, or shows nothing for it.
 fn is_hidden(c: char) -> bool {
     use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator, Unassigned};
     if c.is_ascii() {

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use crate::printable;
 
-/// Whether a text reached its reader.
+/// Outcome of writing a text to its reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivery {
     /// All of it was handed to the system.
@@ -18,7 +18,7 @@ pub enum Delivery {
     Closed,
 }
 
-/// Writes `text` to standard error, [`printable`]; a stream that is closed or broken is no error.
+/// Writes `text` to standard error, [`printable`]; a stream that is closed or broken is not an error.
 pub fn to_stderr(text: &str) -> Delivery {
     screen_to_stderr(&printable(text))
 }
@@ -75,7 +75,7 @@ pub fn bytes_to_stdout(bytes: &[u8]) -> io::Result<Delivery> {
     }
 }
 
-/// How important a line is, in syslog's numbers.
+/// Priority of a line, in syslog's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Priority {
     /// The program cannot do its work.
@@ -106,8 +106,8 @@ pub fn log(priority: Priority, program: &str, line: &str) {
     to_stderr(&text);
 }
 
-/// Whether standard error is the stream that `JOURNAL_STREAM` names by device and inode, see systemd.exec(5). Children
-/// inherit the variable also where their standard error is another one.
+/// Returns true if standard error is the stream that `JOURNAL_STREAM` names by device and inode, see systemd.exec(5).
+/// Children inherit the variable also where their standard error is another one.
 fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     let found = rustix::fs::fstat(io::stderr()).map(|stat| format!("{}:{}", stat.st_dev, stat.st_ino));

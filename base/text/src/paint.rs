@@ -3,7 +3,7 @@
 /// Puts ANSI sequences around text, or leaves it as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Paint {
-    /// Whether the text goes to a terminal that shows colours.
+    /// True if the text goes to a terminal that shows colours.
     pub color: bool,
 }
 

@@ -69,7 +69,7 @@ impl Table {
         self.rows.push(cells.map(|cell| clean(cell.as_ref()).into_owned()).collect());
     }
 
-    /// Whether there is no row.
+    /// Returns true if there is no row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

@@ -100,7 +100,7 @@ pub fn explain(error: &clap::Error) -> Instead {
         }
         ErrorKind::ValueValidation if is_no_number(error) => {
             let argument = context(ContextKind::InvalidArg);
-            format!("{argument}: `{}` is no whole number", context(ContextKind::InvalidValue))
+            format!("{argument}: `{}` is not a whole number", context(ContextKind::InvalidValue))
         }
         ErrorKind::ValueValidation if reason(error).is_some() => reason(error).unwrap_or_default(),
         // The first line of clap's own text, without its "error: ".
@@ -123,7 +123,7 @@ fn similar(error: &clap::Error, kind: ContextKind) -> String {
     name.map(|name| format!("; did you mean {name}?")).unwrap_or_default()
 }
 
-/// Whether a whole number was expected; the reason does not name the value.
+/// Returns true if a whole number was expected; the reason does not name the value.
 fn is_no_number(error: &clap::Error) -> bool {
     error.source().is_some_and(|why| why.is::<std::num::ParseIntError>())
 }

@@ -58,20 +58,20 @@ impl Kind {
         self as usize
     }
 
-    /// Whether this kind is part of the device total.
+    /// Returns true if this kind is part of the device total.
     #[inline]
     pub const fn in_total(self) -> bool {
         (self as u8) <= Self::Graph as u8
     }
 
-    /// Whether a quota counts this kind: device memory, and managed memory, which may move to the device at
-    /// any time.
+    /// Returns true if a quota counts this kind.
+    /// It counts device memory, and managed memory, which may move to the device at any time.
     #[inline]
     pub const fn in_quota(self) -> bool {
         self.in_total() || matches!(self, Self::Managed)
     }
 
-    /// Whether a request of this kind asks for memory of the GPU.
+    /// Returns true if a request of this kind asks for memory of the GPU.
     #[inline]
     pub const fn is_of_gpu(self) -> bool {
         self.in_quota() || matches!(self, Self::PoolUsed)

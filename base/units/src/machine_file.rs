@@ -1,4 +1,4 @@
-//! How the file of an emulated machine is named and known.
+//! Name and marks of the file of an emulated machine.
 
 /// Environment variable that names the file.
 pub const VARIABLE: &str = "RADRM_EMULATED_MACHINE";

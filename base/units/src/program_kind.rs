@@ -3,8 +3,9 @@
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-/// Which library does most of a program's work on a GPU. A library chooses what memory its operations take besides the
-/// program's tensors, so programs of one kind differ from their dry runs in the same way.
+/// Kind of a program: the library that does most of its work on a GPU.
+/// A library chooses what memory its operations take besides the program's tensors, so programs of one kind differ
+/// from their dry runs in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]

@@ -1,11 +1,11 @@
-//! What is kept of a run that is over, as far as decisions about later runs follow from it.
+//! Record of a run that is over, as far as decisions about later runs follow from it.
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Bytes, Millis, Permille};
 
-/// What a job does to a GPU when it has it to itself: means over its run.
+/// Activity of a job on a GPU that it has to itself: means over its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Activity {
@@ -26,7 +26,7 @@ impl Activity {
     }
 }
 
-/// What a job takes of its host where nothing there slows it: means over its run.
+/// Use of its host by a job where nothing there slows it: means over its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct HostUse {
@@ -60,7 +60,7 @@ impl HostMeter {
         self.spans += 1;
     }
 
-    /// How many spans there were.
+    /// Number of spans.
     #[must_use]
     pub fn spans(&self) -> u32 {
         self.spans
@@ -89,11 +89,11 @@ pub struct PastRun {
     /// Its peak of device memory on the GPU where that was highest. Of a run that ran out of memory: what it
     /// held there and asked for on top.
     pub peak: Bytes,
-    /// How long it ran.
+    /// Duration of the run.
     pub ran: Millis,
-    /// What it did to a GPU, if it was measured.
+    /// Activity on a GPU, if it was measured.
     pub activity: Option<Activity>,
-    /// What it took of its host, if it was measured.
+    /// Use of its host, if it was measured.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub host: Option<HostUse>,
     /// It was not cut short: a run that was needs at least its peak, and longer.

@@ -1,4 +1,4 @@
-//! What signals are called.
+//! Names of signals.
 
 use alloc::format;
 use alloc::string::String;

@@ -1,22 +1,23 @@
 //! Names of a program's steps: ranges such as `step 17`, `Iteration #4` or `ProfilerStep#9`.
 //!
-//! Programs put the number of a step into its name. All steps together are one phase, so the number is no part of what
+//! Programs put the number of a step into its name. All steps together are one phase, so the number is not a part of what
 //! the phase is called.
 
-/// What a step is called in programs, in lower case, without what separates words. One text, and no list of texts: the shim
-/// has it, and the loader writes each address of a list into every program of a job.
+/// Names of steps in programs, in lower case, without what separates words.
+/// One text, and no list of texts: the shim has it, and the loader writes each address of a list into every program of
+/// a job.
 const STEPS: &str = "step iteration iter batch minibatch trainstep trainingstep trainiteration trainbatch globalstep \
                      profilerstep optimizerstep";
 /// Repetitions that are numbered likewise, and are no steps.
 const NUMBERED: &str = "epoch trainepoch";
 /// The longest of them.
-const LONGEST: usize = 17;
+const MAX_LEN: usize = 17;
 
 /// The name of the marks that hooks of PyTorch's optimizers make where `radrm-run` has set them
 /// (`launcher/src/hook/radrm_steps.py`): the program itself names no step.
 pub const STEP_BY_HOOK: &str = "optimizer step [radrm-run]";
 
-/// Whether ranges of this name are steps.
+/// Returns true if ranges of this name are steps.
 #[must_use]
 pub fn is_step(name: &str) -> bool {
     let (name, _) = name.split_once(" [").unwrap_or((name, ""));
@@ -47,16 +48,16 @@ pub fn numbered(name: &[u8]) -> Option<(&[u8], u64)> {
     squeezed(base, |word| has(STEPS, word) || has(NUMBERED, word)).then_some((base, number))
 }
 
-/// Whether a word stands in a text of words.
+/// Returns true if a word stands in a text of words.
 fn has(words: &str, word: &str) -> bool {
     words.as_bytes().split(|byte| *byte == b' ').any(|one| one == word.as_bytes())
 }
 
 /// Hands over a name in lower case without what separates words; false for one that is too long to be a step's.
 fn squeezed(name: &[u8], then: impl FnOnce(&str) -> bool) -> bool {
-    let mut place = [0u8; LONGEST];
+    let mut place = [0u8; MAX_LEN];
     let mut len = 0;
-    if name.len() > 2 * LONGEST {
+    if name.len() > 2 * MAX_LEN {
         return false;
     }
     for byte in name.iter().filter(|byte| !matches!(byte, b' ' | b'_' | b'-' | b'.')) {

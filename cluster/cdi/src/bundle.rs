@@ -21,7 +21,7 @@ use crate::{Mount, replace};
 /// The configuration in a bundle.
 const CONFIGURATION: &str = "config.json";
 
-/// Why a container does not get what is meant for it, as one sentence.
+/// Reason that a container does not get the changes meant for it, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum BundleError {
@@ -83,7 +83,7 @@ fn read(path: &Path) -> Result<Value, BundleError> {
         .map_err(|error| BundleError::Configuration { path: path.to_owned(), why: error.to_string() })
 }
 
-/// What hinders an edit.
+/// Obstacle to an edit.
 #[derive(Debug)]
 enum Problem {
     /// The configuration has another form than the specification states.
@@ -102,7 +102,7 @@ fn edit(configuration: &mut Value, given: &Given, own: u32) -> Result<(), Proble
     check_user(configuration, own)?;
     let process = configuration.get_mut("process").and_then(Value::as_object_mut);
     let process = process.ok_or(Problem::Form("it has no `process`"))?;
-    let variables = list(process, "env").ok_or(Problem::Form("`process.env` is no list"))?;
+    let variables = list(process, "env").ok_or(Problem::Form("`process.env` is not a list"))?;
     let entries = variables.iter().filter_map(|entry| CString::new(entry.as_str()?).ok());
     let mut environment = Environment::from_entries(entries.collect());
     given.enter(&mut environment);
@@ -111,8 +111,8 @@ fn edit(configuration: &mut Value, given: &Given, own: u32) -> Result<(), Proble
     *variables = entries.ok_or_else(|| BundleError::Name("a variable".into()))?;
     let mounts = given.variables.iter().map(|(name, value)| files(name, value));
     let mounts: Vec<Mount> = mounts.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-    let configuration = configuration.as_object_mut().ok_or(Problem::Form("it is no object"))?;
-    let list = list(configuration, "mounts").ok_or(Problem::Form("`mounts` is no list"))?;
+    let configuration = configuration.as_object_mut().ok_or(Problem::Form("it is not an object"))?;
+    let list = list(configuration, "mounts").ok_or(Problem::Form("`mounts` is not a list"))?;
     let mut known: Vec<&Path> = Vec::new();
     for mount in &mounts {
         if !known.contains(&mount.container_path.as_path()) {

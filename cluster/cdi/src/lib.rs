@@ -19,7 +19,7 @@ const LIBRARIES: &str = "/usr/lib/radrm";
 /// The file in which the loader of glibc finds what it preloads into every program.
 pub const PRELOAD: &str = "/etc/ld.so.preload";
 
-/// Where a container has a library.
+/// Path of a library in a container.
 #[must_use]
 pub fn library(name: &str) -> PathBuf {
     Path::new(LIBRARIES).join(name)
@@ -69,7 +69,7 @@ impl Specification {
 pub struct Device {
     /// Letters, digits, and `-_.:` between them.
     pub name: String,
-    /// What is changed in the container.
+    /// Changes of the container.
     pub container_edits: Edits,
 }
 
@@ -86,9 +86,9 @@ pub struct Edits {
 #[derive(Serialize, Clone, Debug)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
-    /// Where the node has it.
+    /// Path on the node.
     pub host_path: PathBuf,
-    /// Where the container has it.
+    /// Path in the container.
     pub container_path: PathBuf,
     options: Vec<&'static str>,
 }
@@ -117,7 +117,7 @@ impl Mount {
     }
 }
 
-/// How the names of a file's drafts begin: a writer that is killed leaves one.
+/// Prefix of the names of a file's drafts: a writer that is killed leaves one.
 #[must_use]
 pub fn draft(name: &str) -> String {
     format!(".{name}")

@@ -18,22 +18,22 @@ use crate::claim::ResourceClaim;
 use crate::devices::DRIVER;
 use crate::messages;
 
-/// Where a pod has the token of its service account and the server's certificate authority.
+/// Folder in a pod with the token of its service account and the server's certificate authority.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const CONNECT: Duration = Duration::from_secs(5);
 /// The kubelet waits 45 s for a claim.
 const ANSWER: Duration = Duration::from_secs(15);
 /// Claims and slices are a few KiB; the server's own limit on an object is 3 MiB.
-const LARGEST: u64 = 16 << 20;
+const MAX_ANSWER: u64 = 16 << 20;
 /// Characters of the server's words that are shown.
 const WORDS: usize = 300;
 
-/// Why the API server did not do what it was asked for, as one sentence.
+/// Reason that the API server did not carry out a request, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum ApiError {
     #[error(
-        "this is no pod of Kubernetes: KUBERNETES_SERVICE_HOST is not set; name the API server with --api-server"
+        "this is not a pod of Kubernetes: KUBERNETES_SERVICE_HOST is not set; name the API server with --api-server"
     )]
     NoServer,
     #[error("{}: {source}", path.display())]
@@ -49,7 +49,7 @@ pub enum ApiError {
 }
 
 impl ApiError {
-    /// Whether the server says that there is no such object.
+    /// Returns true if the server reports that there is no such object.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
@@ -216,7 +216,7 @@ fn answer<T: DeserializeOwned>(
     let unreachable = |error| ApiError::Unreachable(Box::new(error));
     let mut response = response.map_err(unreachable)?;
     let status = response.status().as_u16();
-    let body = response.body_mut().with_config().limit(LARGEST).read_to_vec().map_err(unreachable)?;
+    let body = response.body_mut().with_config().limit(MAX_ANSWER).read_to_vec().map_err(unreachable)?;
     if !(200..300).contains(&status) {
         let value: Value = serde_json::from_slice(&body).unwrap_or_default();
         let words = value["message"].as_str().unwrap_or("no reason is given");

@@ -1,4 +1,4 @@
-//! What a `ResourceClaim` was granted on this node: checked, and as limits.
+//! Grant of a `ResourceClaim` on this node: checked, and as limits.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::messages;
 use crate::quantity;
 
 /// Longest name that Kubernetes gives to anything in a claim.
-const LONGEST: usize = 253;
+const MAX_NAME: usize = 253;
 /// Longest uid: it becomes the name of a file and of a device.
-const LONGEST_UID: usize = 63;
+const MAX_UID: usize = 63;
 
-/// Why a claim gets nothing, as one sentence.
+/// Reason that a claim gets nothing, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum ClaimError {
@@ -33,7 +33,7 @@ pub enum ClaimError {
     Unknown { request: String, pool: String, device: String },
     #[error("request {0}: {DRIVER} gives no access for administrators")]
     Admin(String),
-    #[error("request {request}: `{amount}` is no amount of memory")]
+    #[error("request {request}: `{amount}` is not an amount of memory")]
     Amount { request: String, amount: String },
     #[error("request {0}: the device is shared, and no amount of memory was granted on it")]
     NoAmount(String),
@@ -177,14 +177,14 @@ pub struct Grant {
     pub devices: Vec<Granted>,
 }
 
-/// What is known of this node.
+/// Known properties of this node.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'n> {
     /// Its name, which is that of its pool.
     pub name: &'n str,
     /// Its GPUs.
     pub gpus: &'n [Gpu],
-    /// What the driver takes for each process, bytes; 0: not known.
+    /// Memory that the driver takes for each process, bytes; 0: not known.
     pub context: u64,
 }
 
@@ -201,17 +201,17 @@ pub fn check(claim: &messages::Claim) -> Result<(), ClaimError> {
         let fits =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
         let bytes = name.as_bytes();
-        bytes.len() <= LONGEST && edge(bytes.first()) && edge(bytes.last()) && name.bytes().all(fits)
+        bytes.len() <= MAX_NAME && edge(bytes.first()) && edge(bytes.last()) && name.bytes().all(fits)
     };
     if is_named(&claim.namespace) && is_named(&claim.name) { Ok(()) } else { Err(ClaimError::Name) }
 }
 
-/// Whether a text can be a uid, and so a name of a file: never a path.
+/// Returns true if a text can be a uid, and so a name of a file: never a path.
 #[must_use]
 pub fn is_uid(text: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
-    bytes.len() <= LONGEST_UID
+    bytes.len() <= MAX_UID
         && edge(bytes.first())
         && edge(bytes.last())
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
@@ -231,7 +231,7 @@ impl ResourceClaim {
         self.status.reserved_for.iter().map(|consumer| consumer.uid.as_str())
     }
 
-    /// What the claim that the kubelet named was granted on this node.
+    /// Grant of the claim that the kubelet named, on this node.
     ///
     /// # Errors
     /// [`ClaimError`]: a limit that cannot hold is refused here.
@@ -391,7 +391,7 @@ mod tests {
             (shared("41Gi"), "more than the GPU has (40Gi)"),
             (shared("0"), "0 bytes"),
             (shared("500m"), "0 bytes"),
-            (shared("ten"), "`ten` is no amount"),
+            (shared("ten"), "`ten` is not an amount"),
             (json!({ "results": [result(json!({ "shareID": "s" }))] }), "no amount of memory was granted"),
             (json!({ "results": [result(json!({ "adminAccess": true }))] }), "administrators"),
             (json!({ "results": [result(json!({ "pool": "node-2" }))] }), "pool node-2 is not on this node"),

@@ -13,20 +13,20 @@ pub const API: &str = "radrm.dev/v1alpha1";
 pub const LIMIT: &str = "MemoryLimit";
 /// The capacity that claims consume.
 pub const CAPACITY: &str = "memory";
-/// What memory is granted in multiples of.
+/// Granularity of granted memory, bytes.
 pub const STEP: u64 = 1 << 20;
 /// Devices in one slice of a pool.
 pub const PER_SLICE: usize = 64;
 /// Longest name of a device.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME: usize = 63;
 /// Longest text of an attribute.
-const LONGEST_TEXT: usize = 64;
+const MAX_TEXT: usize = 64;
 
 /// The name of a GPU's device: its UUID, which stays when GPUs are added or fail.
 #[must_use]
 pub fn name(uuid: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    uuid.chars().map(plain).take(LONGEST_NAME).collect::<String>().trim_matches('-').to_owned()
+    uuid.chars().map(plain).take(MAX_NAME).collect::<String>().trim_matches('-').to_owned()
 }
 
 /// Bytes of a GPU that claims can have.
@@ -37,7 +37,7 @@ pub fn memory(gpu: &Gpu) -> u64 {
 
 /// A GPU as a device whose memory claims share. One that asks for no amount gets all of it.
 fn device(gpu: &Gpu, driver: &str) -> Value {
-    let text = |text: &str| json!({ "string": text.chars().take(LONGEST_TEXT).collect::<String>() });
+    let text = |text: &str| json!({ "string": text.chars().take(MAX_TEXT).collect::<String>() });
     let mut attributes = json!({
         "uuid": text(&gpu.uuid),
         "productName": text(&gpu.name),
@@ -79,7 +79,7 @@ mod tests {
             "gpu-4f8c0000-0d3f-4b52-9a6c-000000000000"
         );
         assert_eq!(name("MIG-GPU-4f8c/7/0"), "mig-gpu-4f8c-7-0");
-        assert_eq!(name(&"G".repeat(99)).len(), LONGEST_NAME);
+        assert_eq!(name(&"G".repeat(99)).len(), MAX_NAME);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Why the plug-in cannot run.
+//! Reasons that the plug-in cannot run.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::api::ApiError;
 use crate::store::StoreError;
 
-/// Why the plug-in cannot run, as one sentence.
+/// Reason that the plug-in cannot run, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum KubeletError {

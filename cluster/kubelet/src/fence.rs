@@ -28,7 +28,8 @@ pub fn raise(
     groups.filter(|group| cgroup::set(source, group, &limits).is_ok()).collect()
 }
 
-/// What the driver is to limit for a claim. Nothing with an older driver, whose NVML is not opened then for each pod.
+/// Limits that the driver should enforce for a claim.
+/// Empty with an older driver, so that its NVML is not opened for each pod.
 fn limits(inventory: &Inventory, grant: &Grant) -> Vec<GroupLimit> {
     if !cgroup::has_limits(&inventory.driver) {
         return Vec::new();

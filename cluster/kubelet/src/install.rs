@@ -1,4 +1,4 @@
-//! What containers mount, on the node: the plug-in's own file system goes with its pod.
+//! Files on the node that containers mount: the plug-in's own file system goes with its pod.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -9,7 +9,7 @@ use radrm_limits::program::libraries;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-/// What was installed.
+/// Files that were installed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Installed {
     /// The shim, under a name of its content.

@@ -19,7 +19,7 @@ pub const PLUGIN: [(&str, &str); 2] = [
 #[derive(Clone, PartialEq, Message)]
 pub struct InfoRequest {}
 
-/// What a plug-in is.
+/// Description of a plug-in.
 #[derive(Clone, PartialEq, Message)]
 pub struct PluginInfo {
     /// `DRAPlugin`.
@@ -36,13 +36,13 @@ pub struct PluginInfo {
     pub supported_versions: Vec<String>,
 }
 
-/// What became of the registration.
+/// Result of the registration.
 #[derive(Clone, PartialEq, Message)]
 pub struct RegistrationStatus {
     /// The kubelet uses the plug-in.
     #[prost(bool, tag = "1")]
     pub plugin_registered: bool,
-    /// Why it does not.
+    /// Reason that the kubelet rejects the plug-in.
     #[prost(string, tag = "2")]
     pub error: String,
 }
@@ -73,7 +73,7 @@ pub struct NodePrepareResourcesRequest {
     pub claims: Vec<Claim>,
 }
 
-/// What was prepared.
+/// Prepared claims.
 #[derive(Clone, PartialEq, Message)]
 pub struct NodePrepareResourcesResponse {
     /// By the claim's uid.
@@ -81,13 +81,13 @@ pub struct NodePrepareResourcesResponse {
     pub claims: HashMap<String, NodePrepareResourceResponse>,
 }
 
-/// What was prepared for a claim.
+/// Prepared devices of a claim.
 #[derive(Clone, PartialEq, Message)]
 pub struct NodePrepareResourceResponse {
     /// Its devices.
     #[prost(message, repeated, tag = "1")]
     pub devices: Vec<Device>,
-    /// Why there are none; empty if there are.
+    /// Reason that there are none; empty if there are.
     #[prost(string, tag = "2")]
     pub error: String,
 }
@@ -104,7 +104,7 @@ pub struct Device {
     /// Its name there.
     #[prost(string, tag = "3")]
     pub device_name: String,
-    /// What the container runtime is asked for.
+    /// Names of the devices for the container runtime.
     #[prost(string, repeated, tag = "4")]
     pub cdi_device_ids: Vec<String>,
 }
@@ -117,7 +117,7 @@ pub struct NodeUnprepareResourcesRequest {
     pub claims: Vec<Claim>,
 }
 
-/// What was taken down.
+/// Claims that were taken down.
 #[derive(Clone, PartialEq, Message)]
 pub struct NodeUnprepareResourcesResponse {
     /// By the claim's uid.
@@ -125,10 +125,10 @@ pub struct NodeUnprepareResourcesResponse {
     pub claims: HashMap<String, NodeUnprepareResourceResponse>,
 }
 
-/// What became of a claim's devices.
+/// Result of taking down a claim's devices.
 #[derive(Clone, PartialEq, Message)]
 pub struct NodeUnprepareResourceResponse {
-    /// Why they are still there; empty if they are not.
+    /// Reason that they are still there; empty if they are not.
     #[prost(string, tag = "1")]
     pub error: String,
 }

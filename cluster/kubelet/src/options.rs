@@ -9,7 +9,7 @@ use crate::error::KubeletError;
 /// By which a pod of a DaemonSet knows its node.
 const NODE: &str = "NODE_NAME";
 /// Longest name of a node.
-const LONGEST: usize = 253;
+const MAX_NODE_NAME: usize = 253;
 
 /// Give containers of this Kubernetes node shares of its GPUs
 ///
@@ -25,16 +25,16 @@ pub(crate) struct Flags {
     /// The kubelet's folder, in which it looks for sockets of plug-ins
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/kubelet")]
     pub(crate) kubelet_dir: PathBuf,
-    /// Where the container runtime looks for devices
+    /// Folder in which the container runtime looks for devices
     #[arg(long, value_name = "FOLDER", default_value = "/var/run/cdi")]
     pub(crate) cdi_dir: PathBuf,
     /// The shared memory of claims, on a file system in memory
     #[arg(long, value_name = "FOLDER", default_value = "/run/radrm/claims")]
     pub(crate) state_dir: PathBuf,
-    /// What the container runtime calls a GPU; `none` if another part of the node brings GPUs into containers
+    /// Kind of device that the container runtime knows GPUs by; `none` if another part of the node brings GPUs into containers
     #[arg(long, value_name = "DEVICE", default_value = "nvidia.com/gpu={uuid}")]
     gpu_device: String,
-    /// What the driver takes for each process on a GPU: counted against the claim from the start
+    /// Memory that the driver takes for each process on a GPU: counted against the claim from the start
     #[arg(long, value_name = "SIZE")]
     pub(crate) context: Option<String>,
     /// The API server, without credentials [default: that of the cluster, with the pod's service account]
@@ -52,11 +52,11 @@ impl Flags {
         let name = self.node_name.clone().or(set).ok_or(KubeletError::NoNode)?;
         let fits =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
-        let is_name = name.len() <= LONGEST && name.bytes().all(fits) && !name.starts_with(['.', '-']);
+        let is_name = name.len() <= MAX_NODE_NAME && name.bytes().all(fits) && !name.starts_with(['.', '-']);
         if is_name && !name.is_empty() { Ok(name) } else { Err(KubeletError::Node(name)) }
     }
 
-    /// What the container runtime calls a GPU, with `{uuid}` for its UUID.
+    /// Name of a GPU for the container runtime, with `{uuid}` for its UUID.
     pub(crate) fn gpu_device(&self) -> Option<String> {
         Some(self.gpu_device.clone()).filter(|name| name != "none")
     }

@@ -1,4 +1,4 @@
-//! What the kubelet asks for: claims are prepared and taken down, each with an answer of its own.
+//! Handler of the kubelet's requests: claims are prepared and taken down, each with an answer of its own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use crate::store::{KIND, Store, StoreError};
 /// Requests to the API server at once.
 const AT_ONCE: usize = 16;
 
-/// Why a claim was not prepared or taken down, as one sentence.
+/// Reason that a claim was not prepared or taken down, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum PluginError {

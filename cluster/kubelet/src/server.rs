@@ -33,7 +33,7 @@ const MAX_CALLS: u32 = 64;
 /// Time between two checks that the other side is there, and for its answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// What answers, for both sockets.
+/// Handlers of the requests on both sockets.
 #[derive(Clone, Debug)]
 pub struct Services {
     /// Prepares claims.
@@ -44,7 +44,7 @@ pub struct Services {
     pub news: UnboundedSender<News>,
 }
 
-/// What the program hears while it serves.
+/// Event for the program while it serves.
 #[derive(Debug)]
 pub enum News {
     /// The kubelet has registered the plug-in, or rejects it.
@@ -53,7 +53,7 @@ pub enum News {
     Stop,
 }
 
-/// Which services a socket has.
+/// Services of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Socket {
     /// The one that makes the plug-in known.

@@ -21,7 +21,7 @@ pub struct Publisher<'p> {
     is_shared_dropped: bool,
 }
 
-/// What of a device decides where claims go: by name its bytes, its UUID, and whether claims share it.
+/// Properties of devices that decide where claims go, by name: bytes, UUID, and whether claims share the device.
 type Shown = BTreeMap<String, (Option<u64>, String, bool)>;
 
 impl<'p> Publisher<'p> {

@@ -18,9 +18,9 @@ const PLUGIN: &str = "dra@plugin.sock";
 const REGISTRATION: &str = "radrm.dev@reg.sock";
 
 /// Longest path of a socket, without the zero at its end.
-const LONGEST: usize = 107;
+const MAX_PATH: usize = 107;
 
-/// Where the sockets are.
+/// Paths of the sockets.
 #[derive(Clone, Debug)]
 pub(crate) struct Sockets {
     /// The plug-in's own folder.
@@ -36,7 +36,7 @@ impl Sockets {
         let registry = kubelet.join("plugins_registry");
         let sockets = Self { plugin: folder.join(PLUGIN), registration: registry.join(REGISTRATION), folder };
         for path in [&sockets.plugin, &sockets.registration] {
-            if draft_of(path).as_os_str().as_bytes().len() > LONGEST {
+            if draft_of(path).as_os_str().as_bytes().len() > MAX_PATH {
                 return Err(KubeletError::LongPath(path.clone()));
             }
         }

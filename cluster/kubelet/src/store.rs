@@ -23,14 +23,14 @@ use crate::claim::{self, Grant};
 
 /// Class of the devices: one for each claim, named after its uid.
 pub const KIND: &str = "radrm.dev/claim";
-/// What the names of specifications begin with.
+/// Prefix of the specifications' names.
 const PREFIX: &str = "radrm.dev-claim_";
 const RECORD: &str = "claim.json";
 const SEGMENT: &str = "segment";
-/// Where a container has the shared memory of its claim.
+/// Path in a container of the shared memory of its claim.
 const SEGMENT_INSIDE: &str = "/run/radrm/claim/segment";
 
-/// Why a claim could not be prepared or taken down, as one sentence.
+/// Reason that a claim could not be prepared or taken down, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum StoreError {
@@ -50,10 +50,10 @@ pub enum StoreError {
     Taken { gpu: String, total: u64, held: u64, holders: String },
 }
 
-/// What is written down of a claim.
+/// Record of a claim.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// What it was granted.
+    /// Grant of the claim.
     pub grant: Grant,
     /// The control groups that the driver limits for it.
     #[serde(default)]
@@ -62,7 +62,7 @@ pub struct Record {
     shim: PathBuf,
 }
 
-/// Where things are.
+/// Paths of the store's files.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// The claims' folders, in memory.
@@ -75,7 +75,7 @@ pub struct Places {
     pub preload: PathBuf,
     /// Variables that containers get besides the plug-in's own.
     pub environment: Vec<String>,
-    /// What the driver takes for each process, bytes; 0: not known.
+    /// Memory that the driver takes for each process, bytes; 0: not known.
     pub context: u64,
 }
 
@@ -266,7 +266,7 @@ impl Places {
     }
 }
 
-/// What the names in a folder have behind a prefix.
+/// Names in a folder that start with a prefix, without the prefix.
 fn names(folder: &Path, prefix: &str) -> Result<Vec<String>, StoreError> {
     let io = |source| StoreError::Io { path: folder.to_owned(), source };
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! What is done beside the kubelet's requests: slices are published, and places of ended processes are given free.
+//! Work beside the kubelet's requests: publishes slices, and frees the places of ended processes.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub fn publish(plugin: &Arc<Plugin>) -> std::io::Result<Sender<()>> {
                 }
                 Err(error) => {
                     let sentence = error.to_string();
-                    // Another client's change in between is no failure.
+                    // Another client's change in between is not a failure.
                     let is_conflict =
                         matches!(error, PluginError::Api(ApiError::Refused { status: 409, .. }));
                     if sentence != reported && !is_conflict {

@@ -61,13 +61,13 @@ pub type OptionCallback = extern "C" fn(value: c_int, text: *const c_char, remot
 pub struct SpankOption {
     /// Without the dashes.
     pub name: *const c_char,
-    /// What stands for the argument in the help; null: none.
+    /// Name of the argument in the help; null: none.
     pub argument: *const c_char,
     /// The help.
     pub usage: *const c_char,
     /// 1: with an argument.
     pub has_argument: c_int,
-    /// What the callback gets.
+    /// Value that the callback gets.
     pub value: c_int,
     /// Never null here.
     pub callback: OptionCallback,
@@ -76,14 +76,14 @@ pub struct SpankOption {
 type GetItem = unsafe extern "C" fn(*mut c_void, c_int, ...) -> c_int;
 type GetEnv = unsafe extern "C" fn(*mut c_void, *const c_char, *mut c_char, c_int) -> c_int;
 type SetEnv = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char, c_int) -> c_int;
-/// Of a variable that is no task's, but the job's at the controller.
+/// Of a variable that is not a task's, but the job's at the controller.
 type SetControl = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char, c_int) -> c_int;
 type UnsetEnv = unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int;
 type Register = unsafe extern "C" fn(*mut c_void, *const SpankOption) -> c_int;
 type Log = unsafe extern "C" fn(*const c_char, ...);
 
 /// Longest value of a variable that is read.
-const LONGEST_VALUE: usize = 64 * 1024;
+const MAX_VALUE: usize = 64 * 1024;
 
 /// The address of a function of Slurm's.
 fn function(name: &CStr) -> Option<*mut c_void> {
@@ -92,7 +92,7 @@ fn function(name: &CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// Where this hook runs.
+/// Context in which this hook runs.
 pub fn context() -> Context {
     type Ask = unsafe extern "C" fn() -> c_int;
     let Some(ask) = function(c"spank_context") else { return Context(0) };
@@ -197,7 +197,7 @@ impl Spank {
             return Some(CStr::from_bytes_until_nul(&room).ok()?.to_bytes().to_vec());
         }
         // The value does not fit, or there is none.
-        let mut room = vec![0_u8; LONGEST_VALUE];
+        let mut room = vec![0_u8; MAX_VALUE];
         let size = c_int::try_from(room.len()).unwrap_or(0);
         // SAFETY: as above.
         if unsafe { get(self.0, name.as_ptr(), room.as_mut_ptr().cast(), size) } != 0 {

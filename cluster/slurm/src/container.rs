@@ -16,7 +16,7 @@ use crate::abi::Spank;
 
 /// By this `radrm cdi apply` gets what the container is to have.
 pub const VARIABLE: &CStr = c"RADRM_CONTAINER";
-/// Why a limit cannot hold in a container.
+/// Reason that a limit cannot hold in a container.
 pub const NOT_APPLIED: &str = "no limit and no recording reaches the container; ask the administrator to put `radrm cdi apply %b --` before the runtime in RunTimeRun of oci.conf";
 /// The same where Slurm does not state whether there is a container.
 pub const NOT_STATED: &str = "no limit can be enforced on this node, also outside of containers: its oci.conf starts containers without limits, and a user can hide one from this version of Slurm; ask the administrator to put `radrm cdi apply %b --` before the runtime in RunTimeRun of oci.conf";
@@ -25,12 +25,12 @@ pub const NOT_STATED: &str = "no limit can be enforced on this node, also outsid
 /// can change says that there is one.
 const UNSTATED_SINCE: u32 = 0x16_0b00;
 
-/// Where Slurm's configuration lies, if no variable states it.
+/// Path of Slurm's configuration, if no variable states it.
 const USUAL: &str = "/etc/slurm/slurm.conf";
 /// The user's own command line went into the bundle's configuration, and Slurm (until 22.05) has put this in its place.
 const IN_PLACE: &CStr = c"echo 'this should never execute with a container'; exit 1";
 
-/// How this node starts containers.
+/// Way in which this node starts containers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Runtime {
     /// It starts none: Slurm ignores `--container`.
@@ -44,7 +44,7 @@ pub enum Runtime {
     },
 }
 
-/// What a container gets, as the runtime finds it.
+/// Variables and limit flag for a container, as the runtime finds them.
 #[derive(Debug)]
 pub struct HandedOver {
     text: CString,
@@ -78,7 +78,7 @@ fn parse(text: &str) -> Runtime {
     if is_applied { Runtime::Applied { has_job_environment } } else { Runtime::Bare }
 }
 
-/// Whether a command line is that of `radrm cdi apply`.
+/// Returns true for a command line of `radrm cdi apply`.
 fn applies(line: &str) -> bool {
     let mut words = line.split_whitespace();
     words.next().is_some_and(|program| Path::new(program).file_name().is_some_and(|name| name == "radrm"))
@@ -87,13 +87,13 @@ fn applies(line: &str) -> bool {
 }
 
 impl Runtime {
-    /// Whether containers get nothing of a step.
+    /// Returns true if containers get nothing of a step.
     pub fn is_bare(self) -> bool {
         self == Self::Bare
     }
 
-    /// Why a step with a limit must not start its tasks. `is_one`: Slurm or the user says that they run in a container;
-    /// `version`: of Slurm.
+    /// Reason that a step with a limit must not start its tasks.
+    /// `is_one`: Slurm or the user says that they run in a container; `version`: of Slurm.
     pub fn refusal(self, is_one: bool, version: u32) -> Option<&'static str> {
         match self {
             Self::Bare if is_one => Some(NOT_APPLIED),
@@ -103,7 +103,7 @@ impl Runtime {
         }
     }
 
-    /// What a container of the step gets, if there is one.
+    /// Variables and limit flag for a container of the step, if there is one.
     ///
     /// # Errors
     /// One clause: a container could not have the limit.
@@ -135,12 +135,12 @@ impl HandedOver {
     }
 }
 
-/// Whether the step's tasks run in a container, as far as Slurm and the user say it.
+/// Returns true if the step's tasks run in a container, as far as Slurm and the user say it.
 pub fn is_one(spank: Spank) -> bool {
     is_configured(spank) || spank.variable(c"SLURM_CONTAINER").is_some_and(|bundle| !bundle.is_empty())
 }
 
-/// Whether Slurm has made the configuration of a container already, and works in its folder.
+/// Returns true if Slurm has made the configuration of a container already, and works in its folder.
 fn is_configured(spank: Spank) -> bool {
     spank.arguments().get(2).is_some_and(|word| word.as_c_str() == IN_PLACE)
 }

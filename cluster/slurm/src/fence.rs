@@ -13,11 +13,11 @@ use crate::abi;
 use crate::grant::Grant;
 use crate::settings::{Settings, When};
 
-/// What the kernel driver says of itself.
+/// File with the version of the kernel driver.
 const VERSION: &str = "/proc/driver/nvidia/version";
 /// NVML answers within a second, or hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+const NVML_TIMEOUT: Duration = Duration::from_secs(10);
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// With root's rights, before the first step's tasks run: raises the fence around the job.
 pub fn raise(job: u32, grant: &Grant, settings: &Settings) {
@@ -54,8 +54,8 @@ fn of_job(own: &Path, job: u32) -> Option<&Path> {
     own.ancestors().find(|group| group.file_name().is_some_and(|found| found == name.as_str()))
 }
 
-/// Whether the driver is one with limits, by its first line:
-/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  615.12  ...`.
+/// Returns true if the driver of this version text limits control groups.
+/// The first line of the text is such as `NVRM version: NVIDIA UNIX x86_64 Kernel Module  615.12  ...`.
 fn is_new(text: &str) -> bool {
     let words = text.lines().next().unwrap_or_default().split_whitespace();
     let is_version =
@@ -76,11 +76,11 @@ fn run(settings: &Settings, group: &Path, words: impl Iterator<Item = String>) -
     }
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = command.spawn() else { return false };
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + NVML_TIMEOUT;
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return status.success(),
-            Ok(None) if Instant::now() < until => std::thread::sleep(BETWEEN_LOOKS),
+            Ok(None) if Instant::now() < until => std::thread::sleep(LOOK_INTERVAL),
             _ => {
                 let _ = child.kill();
                 return false;

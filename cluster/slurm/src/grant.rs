@@ -1,5 +1,5 @@
-//! What is kept of a limited job on this node: a file that the job's user cannot write, so that no step of the job
-//! can be started under wider limits than the first one.
+//! Record of a limited job on this node: a file that the job's user cannot write.
+//! So no step of the job can be started under wider limits than the first one.
 //!
 //! Every `slurmstepd` of the job holds a shared lock on it. The last one removes it; what a killed one leaves is taken
 //! over by the job's next step, or removed when another job begins.
@@ -24,7 +24,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Whether anything is limited.
+    /// Returns true if anything is limited.
     #[must_use]
     pub fn any(&self) -> bool {
         !self.memory.is_empty() || self.share.is_some()
@@ -57,7 +57,7 @@ pub struct Held {
     pub job: u32,
     /// No other step of the job ran when this one began.
     pub is_first: bool,
-    /// What it holds.
+    /// Grant in the file.
     pub grant: Grant,
 }
 
@@ -120,7 +120,8 @@ impl Held {
 }
 
 impl Held {
-    /// Whether no other step of the job runs now. If so, none begins before this is dropped.
+    /// Returns true if no other step of the job runs now.
+    /// If so, none begins before this is dropped.
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.file.try_lock().is_ok()

@@ -87,7 +87,7 @@ static OPTIONS: Table = Table([
 
 const NAMES: [Name; 4] = [Name::Memory, Name::Share, Name::Mode, Name::Attempts];
 
-/// What was given for each option. Replaced strings are never freed: there are few, and a hook may be reading one.
+/// Argument given for each option. Replaced strings are never freed: there are few, and a hook may be reading one.
 static GIVEN: [AtomicPtr<c_char>; 4] = [const { AtomicPtr::new(null_mut()) }; 4];
 
 fn words() -> Words {

@@ -1,4 +1,4 @@
-//! What users write on the command line of `srun`, `sbatch` and `salloc`.
+//! Options on the command line of `srun`, `sbatch` and `salloc`.
 
 use radrm_limits::LimitError;
 use radrm_limits::amount;
@@ -9,7 +9,7 @@ use thiserror::Error;
 /// More attempts are taken for a slip: each one is larger than the one before.
 pub const MAX_ATTEMPTS: u32 = 100;
 
-/// Why options cannot hold, as one sentence.
+/// Reason that options cannot hold, as one sentence.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum OptionError {
@@ -19,13 +19,13 @@ pub enum OptionError {
     Share(LimitError),
     #[error("--radrm: `{0}` is none of off, limit, profile")]
     Mode(String),
-    #[error("--gpu-attempts: `{0}` is no number between 1 and {MAX_ATTEMPTS}")]
+    #[error("--gpu-attempts: `{0}` is not a number between 1 and {MAX_ATTEMPTS}")]
     Attempts(String),
     #[error("--radrm=off and {0} cannot be used together: leave one of them out")]
     Off(&'static str),
 }
 
-/// What `--radrm` says.
+/// Value of `--radrm`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// The job is left alone; it can have no limit.
@@ -69,14 +69,14 @@ pub struct Options {
     pub memory: Option<RequestedLimits>,
     /// At most such a share of each GPU's time, percent.
     pub share: Option<u8>,
-    /// What is done with the job.
+    /// Mode of the job.
     pub mode: Option<Mode>,
     /// A batch job that runs out of GPU memory runs at most so often, each time with more.
     pub attempts: Option<u32>,
 }
 
-/// What `job_submit.lua` gets of `--gpu-mem`: plain bytes, or a percentage of a GPU. `None` where GPUs are named, which
-/// only a job with whole GPUs can do.
+/// Value of `--gpu-mem` for `job_submit.lua`: plain bytes, or a percentage of a GPU.
+/// `None` if GPUs are named, which only a job with whole GPUs can do.
 pub fn for_controller(memory: &str) -> Option<String> {
     let limits = RequestedLimits::parse(memory).ok().filter(|limits| !limits.names_gpus())?.to_string();
     match amount::bytes(&limits) {
@@ -181,11 +181,11 @@ mod tests {
     fn wrong_options_are_rejected_in_one_sentence() {
         for (line, part) in [
             ("mem=10G", "--gpu-mem: `10G` can mean two things: write 10GiB"),
-            ("mem=x", "--gpu-mem: `x` is no amount"),
+            ("mem=x", "--gpu-mem: `x` is not an amount"),
             ("mem=10", "--gpu-mem: `10` means 10 bytes"),
-            ("share=0", "--gpu-share: `0` is no percentage"),
-            ("attempts=0", "--gpu-attempts: `0` is no number between 1 and 100"),
-            ("attempts=x", "--gpu-attempts: `x` is no number"),
+            ("share=0", "--gpu-share: `0` is not a percentage"),
+            ("attempts=0", "--gpu-attempts: `0` is not a number between 1 and 100"),
+            ("attempts=x", "--gpu-attempts: `x` is not a number"),
             ("radrm=on", "--radrm: `on` is none of off, limit, profile"),
             ("radrm=off mem=1GiB", "--radrm=off and --gpu-mem cannot be used together"),
             ("share=30 radrm=off", "--radrm=off and --gpu-share cannot be used together"),

@@ -12,31 +12,31 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// How long the environment may take. NVML answers within a second, or hangs.
+/// Timeout of the environment. NVML answers within a second, or hangs.
 const START: Duration = Duration::from_secs(20);
-/// How long a profile may take to be written before the step ends without it.
+/// Timeout of writing the profile; after it the step ends without one.
 const END: Duration = Duration::from_secs(15);
-/// What stands before the variables.
+/// Marker before the variables.
 const READY: &[u8] = b"\0ok\0";
-/// What stands before the figures at the end.
+/// Marker before the figures at the end.
 const DONE: &[u8] = b"\0end\0";
 /// By this a recorder knows that the step ended, and not only the process that it belongs to.
 const END_LINE: &[u8] = b"end\n";
 /// By this it knows that all tasks of the step have ended, and what they left is to be killed.
 const KILL_LINE: &[u8] = b"kill\n";
 /// More variables than any answer has.
-const LONGEST_ANSWER: usize = 1 << 20;
+const MAX_ANSWER: usize = 1 << 20;
 
 /// A recorder under way.
 #[derive(Debug)]
 pub struct Recorder {
     input: OwnedFd,
     output: OwnedFd,
-    /// What the tasks get, `NAME` and `VALUE`.
+    /// Environment of the tasks, `NAME` and `VALUE`.
     pub variables: Vec<(CString, CString)>,
 }
 
-/// Who a recorder runs as.
+/// Identity that a recorder runs under.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// User.
@@ -67,10 +67,10 @@ impl Identity {
         /// More than a line of the tables has.
         const LINE: usize = 64 * 1024;
         /// As many as the kernel lets a process have.
-        const MOST: usize = 65_536;
+        const MAX_DESCRIPTORS: usize = 65_536;
         let mut line = vec![0; LINE];
-        let mut groups: Vec<libc::gid_t> = vec![0; MOST];
-        let mut count = libc::c_int::try_from(MOST).ok()?;
+        let mut groups: Vec<libc::gid_t> = vec![0; MAX_DESCRIPTORS];
+        let mut count = libc::c_int::try_from(MAX_DESCRIPTORS).ok()?;
         // SAFETY: the entry points into the line, and both outlive the second call, which writes at most so many groups.
         let known = unsafe {
             let mut entry: libc::passwd = std::mem::zeroed();
@@ -84,7 +84,7 @@ impl Identity {
     }
 }
 
-/// Why there is no recorder, as one sentence.
+/// Reason that there is no recorder, as one sentence.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum RecorderError {
@@ -226,10 +226,10 @@ impl Recorder {
     }
 }
 
-/// What a recorder leaves.
+/// Results that a recorder leaves.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Finished {
-    /// What it has to say.
+    /// Remark of the recorder.
     pub remark: Option<String>,
     /// Lines `NAME VALUE`, for radrmd.
     pub figures: Vec<u8>,
@@ -302,7 +302,7 @@ fn parse(text: &[u8]) -> Option<Vec<(CString, CString)>> {
     }
 }
 
-/// What was written before the figures at the end, and complete figures.
+/// Text before the figures at the end, and the figures; `None` until they are complete.
 fn figures(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = text.windows(DONE.len()).position(|window| window == DONE)?;
     let (before, rest) = (text.get(..at)?, text.get(at + DONE.len()..)?);
@@ -343,7 +343,7 @@ fn read_until(fd: RawFd, until: Instant, is_enough: impl Fn(&[u8]) -> bool) -> (
             Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return (text, false),
         }
-        if is_enough(&text) || text.len() > LONGEST_ANSWER {
+        if is_enough(&text) || text.len() > MAX_ANSWER {
             return (text, false);
         }
     }

@@ -14,7 +14,7 @@ use std::path::Path;
 /// The folder in the state directory.
 const FOLDER: &str = "steps";
 /// Longer figures are not a recorder's.
-const LONGEST: usize = 4096;
+const MAX_LEN: usize = 4096;
 
 /// A step that begins.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ pub struct About<'a> {
     pub node: &'a str,
     /// The job's user.
     pub uid: u32,
-    /// What the job may take of each GPU, bytes.
+    /// Memory limit of the job on each GPU, bytes.
     pub granted: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ impl Report {
         };
         let mut text =
             format!("end_ms {}\nexit {code}\nsignal {signal}\n", radrm_os::time::epoch_ms()).into_bytes();
-        text.extend_from_slice(&figures[..figures.len().min(LONGEST)]);
+        text.extend_from_slice(&figures[..figures.len().min(MAX_LEN)]);
         // In one piece, before the lock goes. What is missing then is only not known.
         let _ = self.file.write_all(&text);
     }

@@ -1,4 +1,4 @@
-//! What holds for a step: from its options, the job's environment and the job's shards.
+//! Limits and recording of a step: from its options, the job's environment and the job's shards.
 
 use crate::grant::Grant;
 use crate::options::{Mode, Options, Words};
@@ -6,7 +6,7 @@ use crate::settings::Settings;
 use radrm_limits::amount;
 use radrm_limits::requested::RequestedLimits;
 
-/// What `slurmstepd` knows of a step.
+/// Input from `slurmstepd` about a step.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Known {
     /// Options of the step itself.
@@ -21,10 +21,10 @@ pub struct Known {
     pub of_option: bool,
 }
 
-/// What is to be done with a step.
+/// Actions for a step.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Request {
-    /// What the job may take, unless its first step knew better.
+    /// Limits of the job, unless its first step found others.
     pub job: Grant,
     /// The step's own limits; the strictest holds.
     pub memory: Vec<String>,
@@ -36,16 +36,16 @@ pub struct Request {
     pub wanted: bool,
     /// A batch job that runs out of its GPU's memory is tried again with more.
     pub retry: Option<Retry>,
-    /// What the job may take of each of its GPUs, bytes, if that is one amount.
+    /// Memory limit of the job on each of its GPUs, bytes, if that is one amount.
     pub granted: Option<u64>,
 }
 
-/// What the next attempt of a job is concluded from.
+/// Basis of a job's next attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Retry {
     /// Attempts in all.
     pub attempts: u32,
-    /// What the job has now.
+    /// Shards that the job has now.
     pub shards: u64,
     /// GPU memory that one stands for, bytes.
     pub unit: u64,
@@ -96,7 +96,7 @@ impl Request {
         })
     }
 
-    /// Whether a step may run only under limits.
+    /// Returns true if a step may run only under limits.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         !self.memory.is_empty() || self.share.is_some() || self.job.any()
@@ -124,7 +124,7 @@ fn retry(known: &Known, settings: &Settings) -> Option<Retry> {
     is_one.then_some(Retry { attempts: 1, shards, unit })
 }
 
-/// Whether the job has more shards than `job_submit.lua` makes of its option.
+/// Returns true if the job has more shards than `job_submit.lua` makes of its option.
 fn has_grown(known: &Known, memory: Option<&RequestedLimits>, settings: &Settings) -> bool {
     let asked = memory.and_then(|limits| amount::bytes(&limits.to_string()).ok());
     let shards = || known.shards.as_deref()?.trim().parse::<u64>().ok();

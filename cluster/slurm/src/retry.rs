@@ -18,7 +18,7 @@ use crate::request::{Request, Retry};
 use crate::settings::Settings;
 use crate::step::{BATCH, environment};
 
-/// What is run when the batch script has failed.
+/// Command that runs once the batch script has failed.
 struct Prepared {
     program: CString,
     arguments: Vec<CString>,
@@ -27,7 +27,7 @@ struct Prepared {
 }
 
 static PREPARED: OnceLock<Prepared> = OnceLock::new();
-/// How the batch script ended, as of `wait`.
+/// Wait status of the batch script.
 static STATUS: AtomicI32 = AtomicI32::new(0);
 
 /// With the user's rights, in the job's directory: puts together what a failure of the script would need.

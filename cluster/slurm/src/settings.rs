@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::options::{self, MAX_ATTEMPTS, Mode};
 
-/// When something is done.
+/// Condition under which something is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     /// `auto`: where the driver can.
@@ -20,7 +20,7 @@ pub enum When {
     Never,
 }
 
-/// How the plug-in works on this node.
+/// Settings of the plug-in on this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// `run=`: the program that limits and records.
@@ -41,7 +41,7 @@ pub struct Settings {
     pub machine: Option<PathBuf>,
 }
 
-/// What is wrong with a word, as one sentence.
+/// Error in a word, as one sentence.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum SettingsError {
@@ -49,13 +49,13 @@ pub enum SettingsError {
         "plugstack.conf: `{0}` is none of run=, lib=, state=, shard=, default=, attempts=, fence=, machine="
     )]
     Unknown(String),
-    #[error("plugstack.conf: `{0}` is no amount such as shard=1MiB")]
+    #[error("plugstack.conf: `{0}` is not an amount such as shard=1MiB")]
     Shard(String),
     #[error("plugstack.conf: `{0}` is none of default=off, default=profile")]
     Default(String),
     #[error("plugstack.conf: `{0}` is none of fence=auto, fence=on, fence=off")]
     Fence(String),
-    #[error("plugstack.conf: `{0}` is no number of attempts between 1 and {MAX_ATTEMPTS}")]
+    #[error("plugstack.conf: `{0}` is not a number of attempts between 1 and {MAX_ATTEMPTS}")]
     Attempts(String),
     #[error("plugstack.conf: `{0}` is no absolute path")]
     Path(String),

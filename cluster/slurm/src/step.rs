@@ -1,7 +1,7 @@
 //! A step in `slurmstepd`: what is set up before its tasks are forked, given to each of them, and taken down.
 //!
-//! What a forked task reads is written once before the fork and never again, and there is no lock: a task is forked
-//! from a process with threads.
+//! Data that a forked task reads is written once before the fork and never again, and there is no lock: a task is
+//! forked from a process with threads.
 
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -43,10 +43,10 @@ pub const HANDED_ON: [(&CStr, crate::options::Name); 4] = [
 pub const OF_OPTION: &CStr = c"SLURM_RADRM_SHARDS";
 /// From then on a later attempt replaces the profile of an earlier one.
 const MAX_PROFILES: u32 = 1000;
-/// What `radrm-run` ends with where it starts no program.
+/// Exit code of `radrm-run` if it starts no program.
 const NOT_STARTED: i32 = 125;
 
-/// What tasks of the step are given.
+/// Setup of the step's tasks.
 enum Prepared {
     /// These variables. `is_limited`: the user cannot switch the shim off. `container`: what its container gets.
     Task { variables: Vec<(CString, CString)>, is_limited: bool, container: Option<HandedOver> },
@@ -60,7 +60,7 @@ static BEGUN: AtomicPtr<Begun> = AtomicPtr::new(std::ptr::null_mut());
 static RECORDER: AtomicPtr<Recorder> = AtomicPtr::new(std::ptr::null_mut());
 static GRANT: AtomicPtr<Held> = AtomicPtr::new(std::ptr::null_mut());
 static REPORT: AtomicPtr<Report> = AtomicPtr::new(std::ptr::null_mut());
-/// How the first task that failed ended, as of `wait`.
+/// Wait status of the first task that failed.
 static STATUS: AtomicI32 = AtomicI32::new(0);
 
 /// Keeps the tasks of the step from starting.
@@ -283,7 +283,7 @@ fn command(spank: Spank, request: &Request, settings: &Settings, runtime: Runtim
     Some((program, first, further, environment(spank, settings)))
 }
 
-/// Where the profile goes: beside Slurm's own output file, in the directory of the job.
+/// Path of the profile: beside Slurm's own output file, in the directory of the job.
 fn profile(spank: Spank, job: u32) -> PathBuf {
     let directory = container::directory(spank).unwrap_or_default();
     let (step, node) = (step_name(spank), node_name(spank));
@@ -314,7 +314,7 @@ fn node_name(spank: Spank) -> String {
     name.filter(|name| !name.contains(['/', '\n', ' '])).unwrap_or_else(host)
 }
 
-/// How many attempts left a profile here.
+/// Number of earlier attempts that left a profile here.
 fn earlier(is_there: impl Fn(u32) -> bool) -> u32 {
     (0..MAX_PROFILES).find(|restarts| !is_there(*restarts)).unwrap_or(MAX_PROFILES)
 }
@@ -327,8 +327,9 @@ fn host() -> String {
     name.replace('/', "_")
 }
 
-/// What the recorder needs of the job's environment. Nothing that loads a library, and nothing of `RADRM_`: what
-/// limits hold is not the user's to say. Limits that HAMi (`CUDA_`) and NVIDIA's container toolkit state only tighten.
+/// Environment of the recorder, from the job's.
+/// It omits variables that load a library and those of `RADRM_` except `RADRM_CONFIG`: limits are not the user's to
+/// choose. Limits that HAMi (`CUDA_`) and NVIDIA's container toolkit state can only tighten them.
 pub fn environment(spank: Spank, settings: &Settings) -> Vec<CString> {
     const NAMES: [&[u8]; 9] = [
         b"HOME",

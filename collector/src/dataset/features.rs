@@ -1,5 +1,5 @@
-//! What the processes of a job did to the GPU, as a row keeps it: a column of its own, as JSON, that is read only
-//! where it is asked for, for it is many times longer than the rest of the row.
+//! Features of a job's processes, as a row keeps them: a column of its own, as JSON, that is read only where it is
+//! asked for, for it is many times longer than the rest of the row.
 
 use radrm_base::Permille;
 use rusqlite::{Connection, Error, OptionalExtension, params};
@@ -11,7 +11,7 @@ fn parse(text: &str) -> Option<Features> {
     serde_json::from_str(text).ok()
 }
 
-/// Those of the row with this number; `None` where it keeps none, or in a form that is not known.
+/// Reads the features of the row with this number; `None` where it keeps none, or in a form that is not known.
 pub(super) fn read(connection: &Connection, id: i64) -> Result<Option<Features>, Error> {
     let mut statement = connection.prepare_cached("SELECT features FROM runs WHERE id = ?")?;
     let found = statement.query_row([id], |row| Ok(row.get_ref(0)?.as_str().ok().and_then(parse)));

@@ -1,4 +1,4 @@
-//! Where the dataset lies, who may read it, and how it may be locked there.
+//! Location of the dataset, its permissions, and its locking.
 
 use super::DatasetError;
 use crate::job::account;

@@ -1,4 +1,4 @@
-//! What jobs held after their first optimizer steps.
+//! Memory that jobs held after their first optimizer steps.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use radrm_base::Bytes;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-/// What a job was seen to hold early.
+/// Memory that a job was seen to hold early.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstSteps {
     /// Optimizer steps that it had made then.

@@ -35,11 +35,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
-/// How long a writer waits for others. A row takes well under a millisecond
-/// on a local disk; this is for hundreds at once on a slow one.
+/// Longest wait of a writer for others. A row takes well under a millisecond on a local disk; this is for hundreds at
+/// once on a slow one.
 const BUSY: Duration = Duration::from_secs(15);
 
-/// What can go wrong with the dataset.
+/// Error of the dataset.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum DatasetError {
@@ -143,13 +143,13 @@ impl Dataset {
         Ok(rows)
     }
 
-    /// What the processes of a run did, by the number of its row; `None` if the row keeps none.
+    /// Features of a run's processes, by the number of its row; `None` if the row keeps none.
     pub fn features(&self, id: i64) -> Result<Option<Features>, DatasetError> {
         Ok(features::read(&self.connection, id)?)
     }
 
-    /// What is known of a run's processes now, because metrics were imported. Of the activity (SM activity, SM occupancy,
-    /// DRAM activity) what is not known stays as it was.
+    /// Replaces the features of a run's processes, because metrics were imported. Of the activity (SM activity, SM
+    /// occupancy, DRAM activity) what is not known stays as it was.
     pub fn update_features(
         &mut self,
         id: i64,
@@ -198,7 +198,7 @@ impl Dataset {
         Ok(share_curves::replace(&self.connection, row)?)
     }
 
-    /// What was measured of a program on a model of GPU.
+    /// Measured curve of a program on a GPU model.
     pub fn share_curve(
         &self,
         program: &str,

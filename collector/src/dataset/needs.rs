@@ -59,7 +59,7 @@ impl Row {
         }
     }
 
-    /// What was predicted for the run, and what it took; `None` unless both are known and the run bounds its need.
+    /// Prediction for the run, and what it took; `None` unless both are known and the run bounds its need.
     #[must_use]
     pub fn prediction(&self) -> Option<Prediction> {
         let source = Source::parse(self.predicted_source.as_deref()?)?;

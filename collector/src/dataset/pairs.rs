@@ -26,7 +26,7 @@ fn dry_run(found: ValueRef<'_>, held: i64, gpu_model: Option<String>, framework:
 }
 
 impl Row {
-    /// Whether this is a real run of the program that was dry-run: the same program of the same user at the same batch size,
+    /// Returns true if this is a real run of the program that was dry-run: the same program of the same user at the same batch size,
     /// with the same stack. [`of_stack`] asks the same of all rows.
     #[must_use]
     pub fn is_real_run_of(&self, dry_run: &Self) -> bool {

@@ -6,7 +6,7 @@ use super::row::{Origin, Row};
 use radrm_base::{Activity, Bytes, HostUse, Millis, PastRun, Permille};
 use rusqlite::{Connection, named_params};
 
-/// Which runs of a program count for a need.
+/// Runs of a program that count for a need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastRuns<'a> {
     /// Written by these: figures of dry runs and of emulated GPUs are never mixed with measured ones.
@@ -65,12 +65,12 @@ impl Row {
     }
 }
 
-/// What was measured of the three, if the first was.
+/// Measured activity of the three, if the first was measured.
 fn activity([smact, smocc, drama]: [Option<Permille>; 3]) -> Option<Activity> {
     smact.map(|smact| Activity { smact, smocc: smocc.unwrap_or_default(), drama: drama.unwrap_or_default() })
 }
 
-/// What was measured of the host's part, if its CPU time was.
+/// Measured use of the host, if its CPU time was measured.
 fn host_use(cpu_milli: Option<u32>, threads: Option<u32>, resident: Option<u64>) -> Option<HostUse> {
     cpu_milli.map(|cpu_milli| HostUse {
         cpu_milli,
@@ -79,7 +79,7 @@ fn host_use(cpu_milli: Option<u32>, threads: Option<u32>, resident: Option<u64>)
     })
 }
 
-/// Those that bound the program's need, the newest first. All that is compared is in one index.
+/// Reads the runs that bound the program's need, the newest first. All that is compared is in one index.
 pub(super) fn select(
     connection: &Connection,
     key: &ProgramKey,
@@ -100,7 +100,7 @@ pub(super) fn select(
     statement.query_map(given, past_run)?.collect()
 }
 
-/// Those that ended well and whose first optimizer steps were seen, the newest first.
+/// Reads the runs that ended well and whose first optimizer steps were seen, the newest first.
 pub(super) fn select_courses(
     connection: &Connection,
     key: &ProgramKey,

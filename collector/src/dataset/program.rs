@@ -1,4 +1,4 @@
-//! What makes two runs runs of one program.
+//! Key that is equal for two runs of one program.
 
 use std::fmt;
 use std::path::Path;

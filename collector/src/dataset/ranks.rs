@@ -1,4 +1,4 @@
-//! Which ranks of larger jobs dry runs ran.
+//! Ranks of larger jobs that dry runs ran.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use radrm_profile::model::DryRunRanks;
 use rusqlite::{Connection, named_params};
 use serde::{Deserialize, Serialize};
 
-/// What a row keeps of them.
+/// Ranks of a dry run, as a row keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowRanks {
     /// Number of all ranks of the job.
     pub world: u32,
     /// Number of ranks of a node.
     pub per_node: u32,
-    /// Those that ran, ascending. The others were modelled.
+    /// Ranks that ran, ascending. The others were modelled.
     pub ran: Vec<u32>,
 }
 

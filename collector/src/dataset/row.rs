@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// How the figures of a row were obtained, and who wrote it.
+/// Origin of a row: the way in which its figures were obtained, and its writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -52,13 +52,13 @@ impl Origin {
 pub struct Row {
     /// Number of the row; 0 before it was added.
     pub id: i64,
-    /// How the figures were obtained, and who wrote the row.
+    /// Origin of the figures, and writer of the row.
     pub origin: Origin,
     /// Start, nanoseconds since 1970.
     pub start_unix_ns: u64,
     /// From its start to its end, nanoseconds.
     pub duration_ns: u64,
-    /// How long it ran: the duration without times in which it was suspended, nanoseconds.
+    /// Run time: the duration without times in which it was suspended, nanoseconds.
     pub run_time_ns: u64,
     /// The command as it was typed: its first word.
     pub command: String,
@@ -82,7 +82,7 @@ pub struct Row {
     pub host: String,
     /// Number of the daemon's job that the run belongs to.
     pub job_id: Option<u64>,
-    /// Which attempt of that job it was.
+    /// Attempt number of that job, from 1.
     pub attempt: Option<u32>,
     /// GPUs that were asked for; where nothing was asked, those used.
     pub gpus_requested: Option<u32>,
@@ -99,7 +99,7 @@ pub struct Row {
     /// Device memory that it needed on the GPU where that was highest, contexts included, bytes. Of a run that ran
     /// out of memory: what it held there and requested on top.
     pub footprint_bytes: Option<u64>,
-    /// What it requested on top when it ran out of memory, bytes; part of the footprint.
+    /// Memory that it requested on top when it ran out of memory, bytes; part of the footprint.
     pub oom_request_bytes: Option<u64>,
     /// It was not cut short: it exited with code 0.
     pub complete: bool,
@@ -119,11 +119,11 @@ pub struct Row {
     pub predicted_bytes: Option<u64>,
     /// The upper bound of that prediction, bytes.
     pub predicted_upper_bytes: Option<u64>,
-    /// How sure that bound was, thousandths.
+    /// Confidence of that bound, thousandths.
     pub predicted_confidence_permille: Option<u32>,
     /// Source of that prediction, in the serialized form of [`radrm_need::Source`].
     pub predicted_source: Option<String>,
-    /// What it found, if it was a dry run.
+    /// Figures of the dry run, if it was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<DryRun>,
     /// Highest device memory on one GPU that calls asked for, bytes.
@@ -136,9 +136,9 @@ pub struct Row {
     /// most that was held at one moment, as far as that is known, else an
     /// upper bound. `None` in rows that were not made from a profile, like all counts below.
     pub device_peak_bytes: Option<u64>,
-    /// What stream-ordered pools held.
+    /// Memory that stream-ordered pools held.
     pub pool_reserved_peak_bytes: Option<u64>,
-    /// What was handed out of them.
+    /// Memory that was handed out of them.
     pub pool_used_peak_bytes: Option<u64>,
     /// Virtual memory management.
     pub vmm_peak_bytes: Option<u64>,
@@ -170,7 +170,7 @@ pub struct Row {
     pub signal: Option<i32>,
     /// True if it failed after a refusal for lack of GPU memory.
     pub out_of_memory: bool,
-    /// Where the profile was written.
+    /// Path that the profile was written to.
     pub profile_path: Option<String>,
     /// Version of radrm.
     pub radrm_version: String,
@@ -180,7 +180,7 @@ pub struct Row {
     /// The ranks that a dry run ran of a larger job, in a table of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<RowRanks>,
-    /// What it held after its first optimizer steps: of jobs of `radrmd`, in a table of their own.
+    /// Memory that it held after its first optimizer steps: of jobs of `radrmd`, in a table of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_steps: Option<FirstSteps>,
 }
@@ -329,7 +329,7 @@ impl Row {
     }
 }
 
-/// What a dry run found on the GPU that needs most; `None` if its figures were withheld.
+/// Figures of a dry run on the GPU that needs most; `None` if they were withheld.
 #[must_use]
 pub fn dry_run_of(profile: &Profile) -> Option<DryRun> {
     let figures = profile.dry_run.as_ref()?;
@@ -355,7 +355,7 @@ fn absolute(path: &Path) -> std::path::PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// What the job took of its host, from the spans of its profile.
+/// Use of the host by the job, from the spans of its profile.
 #[must_use]
 pub fn host_use(profile: &Profile) -> Option<HostUse> {
     let spans = &profile.host.spans;

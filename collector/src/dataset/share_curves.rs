@@ -1,19 +1,19 @@
-//! What programs launch in a second at parts of a GPU's multiprocessors, under MPS.
+//! Launches of programs in a second at parts of a GPU's multiprocessors, under MPS.
 
 use rusqlite::{Connection, Error, OptionalExtension, named_params, params};
 
 /// A curve. A row of the table `share_curves`, the only one of its program and model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MeasuredShares {
-    /// When it was measured, ns since 1970.
+    /// Time of the measurement, ns since 1970.
     pub unix_ns: u64,
     /// Host name.
     pub host: String,
     /// Product name of the GPU.
     pub gpu_model: String,
-    /// Whether it is an emulated one.
+    /// True if it is an emulated one.
     pub emulated: bool,
-    /// What was run, see [`program_name`](super::program_name).
+    /// Program that was run, see [`program_name`](super::program_name).
     pub program: String,
     /// Per cent of the multiprocessors, and launches in a second.
     pub points: Vec<(u8, f64)>,

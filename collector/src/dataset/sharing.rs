@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A GPU's company for a while. A row of the table `sharing`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sharing {
-    /// When it was seen, ns since 1970.
+    /// Time at which it was seen, ns since 1970.
     pub unix_ns: u64,
     /// Host name.
     pub host: String,
@@ -21,7 +21,7 @@ pub struct Sharing {
 /// One of the jobs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SharedJob {
-    /// What it runs, see [`program_name`].
+    /// Program that it runs, see [`program_name`].
     pub program: String,
     /// Its number.
     pub job: u64,

@@ -8,7 +8,7 @@ use rusqlite::{Connection, params_from_iter};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Which rows are wanted. Everything that is set must hold.
+/// Filter of rows. Everything that is set must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// The command's or the program's path ends with this.
@@ -27,8 +27,8 @@ pub struct Filter {
     pub limit: Option<u32>,
 }
 
-/// What a column holds. What another version or another program left there that cannot be understood is read as the
-/// type's default: a row in doubt must not hide the others.
+/// Value of a column. A value of another version or another program that cannot be understood is read as the type's
+/// default: a row in doubt must not hide the others.
 trait Column: Sized {
     fn to_sql(&self) -> Value;
     fn from_sql(value: ValueRef<'_>) -> Self;

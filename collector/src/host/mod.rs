@@ -20,7 +20,7 @@ const SEARCH_SHARE: u32 = 1000;
 /// The first poll: shorter jobs have the figures of the end alone.
 const FIRST_LOOK: Nanos = Nanos::from_millis(20);
 
-/// What the kernel says of a program at its end: its own, and of what it has waited for.
+/// Usage of a program that the kernel reports at its end: its own, and of what it has waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Processor time, user and kernel mode.
@@ -35,7 +35,7 @@ pub struct Usage {
     pub major_faults: u64,
 }
 
-/// What is kept of the host's side while a job runs.
+/// State of the host's side while a job runs.
 #[derive(Debug)]
 pub(crate) struct HostWatch {
     counters: HostCounters,
@@ -79,7 +79,7 @@ impl HostWatch {
         missing
     }
 
-    /// What the kernel said at the end.
+    /// Takes the usage that the kernel reported at the end.
     pub(crate) fn used(&mut self, usage: Usage) {
         self.usage = Some(usage);
     }
@@ -137,7 +137,7 @@ impl HostWatch {
         self.close(now, busy);
     }
 
-    /// What is new since the last call.
+    /// Changes since the last call.
     pub(crate) fn news(&mut self) -> HostNews {
         HostNews {
             processors: self.processors,
@@ -177,7 +177,7 @@ impl HostWatch {
     }
 }
 
-/// How long to wait after something that was dear.
+/// Time to wait after something that was expensive.
 fn pause(price: Duration, now: Nanos) -> Nanos {
     Nanos::from(price.max(sample_gap(now)))
 }

@@ -6,7 +6,7 @@ use radrm_profile::model::{CountSource, HostCount, HostCounter, Share};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use std::io;
 
-/// What is counted, and as which event.
+/// Counts that are made, each with its event.
 ///
 /// Context switches and page faults are left to what the kernel says at the end: as perf events they change the
 /// kernel's code on all processors when the first is opened and the last is closed, and each process that the
@@ -61,7 +61,7 @@ impl HostCounters {
         opened
     }
 
-    /// What could not be opened: clauses, each with its reason.
+    /// Counts that could not be opened: clauses, each with its reason.
     pub(crate) fn missing(&mut self) -> Vec<String> {
         std::mem::take(&mut self.missing)
     }

@@ -5,9 +5,9 @@ use radrm_profile::{Bytes, Nanos};
 use std::collections::BTreeMap;
 
 /// Processes that are read.
-const MOST: usize = 4096;
+const MAX_PROCESSES: usize = 4096;
 
-/// What the processes take, all together.
+/// Use of the host by the processes, all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TreeReading {
     /// Processor time since the job's start, as far as it can be seen.
@@ -48,7 +48,7 @@ impl Tree {
 
     /// Adds a process that belongs to the job.
     pub(crate) fn add(&mut self, pid: u32) {
-        if pid == 0 || self.known.len() >= MOST || self.known.contains_key(&pid) {
+        if pid == 0 || self.known.len() >= MAX_PROCESSES || self.known.contains_key(&pid) {
             return;
         }
         if let Some(stat) = Process(pid).stat() {

@@ -1,6 +1,6 @@
 //! The metrics that are imported: their names in Nsight Compute's forms, and what their units are worth.
 
-/// What a value measures: its unit must be of this kind.
+/// Dimension of a value: its unit must be of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dimension {
     /// Per cent.
@@ -27,7 +27,7 @@ pub(super) const ACTIVE_CYCLES: &str = "sm_active_cycles";
 pub(super) const ELAPSED_CYCLES: &str = "elapsed_cycles";
 /// The ratio, per cent.
 pub(super) const SM_ACTIVE: &str = "sm_active";
-/// How long a launch took.
+/// Key of the duration of a launch.
 pub(super) const DURATION: &str = "duration_ns";
 
 impl Metric {
@@ -121,12 +121,12 @@ pub(super) fn find(name: &str, unit: &str) -> Option<(usize, usize, f64)> {
     })
 }
 
-/// Whether a metric of this name is imported, whatever its unit.
+/// Returns true if a metric of this name is imported, whatever its unit.
 pub(super) fn is_known(name: &str) -> bool {
     METRICS.iter().any(|metric| metric.names.contains(&name))
 }
 
-/// What one of a unit is in the unit of the dimension. Nsight Compute scales units by itself: `Kbyte/second`, `us`.
+/// Factor from a unit to the unit of the dimension. Nsight Compute scales units by itself: `Kbyte/second`, `us`.
 fn worth(unit: &str, dimension: Dimension) -> Option<f64> {
     match dimension {
         Dimension::Share => (unit == "%").then_some(1.0),

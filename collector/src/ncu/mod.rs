@@ -15,7 +15,7 @@ use radrm_profile::model::{KernelMetrics, ProfiledKernel};
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
-/// Why a file gives no metrics, each a clause about the file.
+/// Reason that a file gives no metrics, each a clause about the file.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum NcuError {
@@ -46,7 +46,7 @@ pub enum NcuError {
     MixedNumbers,
 }
 
-/// What a table has of each launch or kernel.
+/// Rows of a table, one or more for each launch or kernel.
 struct Table<'a> {
     head: StringRecord,
     rows: csv::StringRecordsIntoIter<&'a [u8]>,
@@ -205,7 +205,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Whether a line belongs to the table: what programs print in between has no process in its place.
+/// Returns true if a line belongs to the table: what programs print in between has no process in its place.
 fn is_row(row: &StringRecord, process: usize, kernel: usize) -> bool {
     let pid = row.get(process).unwrap_or_default().trim();
     let has_pid = !pid.is_empty() && pid.chars().all(|c| c.is_ascii_digit() || matches!(c, ',' | '.'));

@@ -1,20 +1,20 @@
 //! Numbers as Nsight Compute writes them: with signs between thousands, in the user's locale.
 
-/// What stands before the fraction of a number.
+/// Mark before the fraction of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Point,
     Comma,
 }
 
-/// What tells a value that was not measured.
+/// Returns true if the text is that of a value that was not measured.
 pub(super) fn is_missing(text: &str) -> bool {
     let text = text.trim().trim_start_matches("(!)").trim();
     text.is_empty()
         || ["n/a", "nan", "-nan", "inf", "-inf", "-"].iter().any(|no| text.eq_ignore_ascii_case(no))
 }
 
-/// Which mark a number must have been written with; `None` if both could be, as in `1,234`.
+/// Mark that a number must have been written with; `None` if both could be, as in `1,234`.
 pub(super) fn mark(text: &str) -> Option<Mark> {
     let last = text.rfind(['.', ','])?;
     let (mark, other) =

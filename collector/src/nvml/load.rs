@@ -8,7 +8,7 @@ use std::time::Duration;
 /// PCI Express takes 20 ms for each direction: it is asked for this rarely.
 pub(super) const PCIE_GAP: Duration = Duration::from_secs(1);
 
-/// Why a GPU has no performance monitor.
+/// Reason that a GPU has no performance monitor.
 pub(super) fn no_monitor(error: &NvmlError) -> String {
     match error {
         NvmlError::NotSupported => "NVML measures it on Hopper and later only".into(),

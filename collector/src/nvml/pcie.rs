@@ -31,7 +31,7 @@ impl Pcie {
         let _ = self.gpus.send(gpu);
     }
 
-    /// What was measured since the last call.
+    /// Traffic that was measured since the last call.
     pub(super) fn traffic(&self) -> Vec<Traffic> {
         self.from.try_iter().collect()
     }

@@ -1,5 +1,4 @@
-//! What stood around refused requests: the processes wrote it down, NVML adds
-//! the neighbours.
+//! Post-mortems of refused requests: the processes wrote them down, NVML adds the neighbours.
 
 pub(crate) mod convert;
 mod who;
@@ -30,7 +29,7 @@ struct Known {
     written: Written,
 }
 
-/// What the profile has of one.
+/// Part of a post-mortem that the profile has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Written {
     /// Nothing, or not its neighbours: to be written at once.
@@ -95,7 +94,7 @@ impl Postmortems {
         self.lists.insert(list.gpu, list.clone());
     }
 
-    /// What is to be written. `all`: also what could wait.
+    /// Takes the post-mortems that are to be written. `all`: also those that could wait.
     pub(crate) fn take(&mut self, all: bool) -> Vec<Postmortem> {
         let due = |written| written == Written::Not || (all && written == Written::Behind);
         let mut ready = Vec::new();

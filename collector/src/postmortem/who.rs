@@ -1,4 +1,4 @@
-//! Which program a process is, and whose.
+//! Program and owner of a process.
 
 use crate::job::account;
 use radrm_os::Process;

@@ -1,4 +1,4 @@
-//! How processes ended, and why.
+//! Ends of processes, and their reasons.
 
 use radrm_profile::model::{End, Exit, ProcessKey, Reason};
 use radrm_profile::{Nanos, ProcessDelta, Record, State};

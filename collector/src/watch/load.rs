@@ -10,14 +10,14 @@ use radrm_profile::model::{GpuClock, GpuIndex, GpuTime, KernelActivity, NvmlSamp
 use radrm_profile::{Nanos, Record};
 use std::time::Instant;
 
-/// What is asked of DCGM.
+/// State of the queries to DCGM.
 #[derive(Default)]
 pub(super) struct Meters {
     source: DcgmSource,
     dcgm: Option<Dcgm>,
     /// NVML is not the system's.
     is_apart: bool,
-    /// Why NVML does not measure.
+    /// Reason that NVML does not measure.
     why: String,
 }
 
@@ -35,7 +35,7 @@ impl Meters {
     }
 }
 
-/// Why an emulated GPU has no load.
+/// Reason that an emulated GPU has no load.
 const NO_TIME: &str = "load, power and energy of the emulated GPUs: waiting for them takes no time \
                        (RADRM_EMULATOR_TIME=real lets them get on with the wall clock)";
 
@@ -68,7 +68,7 @@ impl<S: Source> Watch<S> {
         }
     }
 
-    /// Whether the host's time shows anything of what GPUs do.
+    /// Returns true if the host's time shows anything of what GPUs do.
     fn has_load(&self) -> bool {
         self.output.profile.gpu_clock.is_real()
     }

@@ -1,4 +1,4 @@
-//! What the driver itself takes for processes.
+//! Memory that the driver itself takes for processes.
 
 use super::Watch;
 use crate::remainder::Exact;
@@ -6,7 +6,7 @@ use crate::source::Source;
 use radrm_os::nvml::DriverOverhead;
 
 impl<S: Source> Watch<S> {
-    /// What the driver itself took for processes, measured since the last call.
+    /// Takes the memory that the driver itself took for processes, measured since the last call.
     pub(crate) fn take_measured(&mut self) -> Vec<DriverOverhead> {
         let profile = &self.output.profile;
         let measured = |exact: Exact| {

@@ -57,17 +57,17 @@ const FRAMEWORK_AGES: [Nanos; 5] =
 /// Samples that wait at most for the next state.
 const SAMPLES_WAITING: usize = 256;
 
-/// How long the end of a job waits for NVML's thread and for the digest.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Longest wait of a job's end for NVML's thread and for the digest.
+const END_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a watch does besides reading the segment.
+/// Options of a watch, besides the segment that it reads.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
-    /// Where the profile goes.
+    /// Destination of the profile.
     pub profile: ProfileFile,
-    /// Which NVML is asked.
+    /// NVML that is queried.
     pub nvml: NvmlSource,
-    /// Which DCGM is asked about GPUs that NVML does not measure.
+    /// DCGM that is queried for GPUs that NVML does not measure.
     pub dcgm: DcgmSource,
     /// Compute the SHA-256 of the program (on a thread).
     pub digest: bool,
@@ -78,11 +78,11 @@ pub struct WatchOptions {
     pub unseen: Vec<String>,
     /// Sentences about the start of the job, for the profile's notes.
     pub notes: Vec<String>,
-    /// What the GPUs' time is. Where it is not real no load is recorded.
+    /// Relation of the GPUs' time to the host's time. Where it is not real no load is recorded.
     pub gpu_clock: GpuClock,
     /// The ledgers of limits on memory, with whom they apply to.
     pub ledgers: Vec<(Scope, LedgerView)>,
-    /// Where processes report that cannot reach the segment.
+    /// Board for reports of processes that cannot reach the segment.
     pub board: Option<Arc<NoticeBoard>>,
     /// Words for the codes of a failed `cuInit`.
     pub init_words: InitWords,
@@ -106,7 +106,7 @@ impl Default for WatchOptions {
     }
 }
 
-/// What a watch leaves behind.
+/// Result of a watch.
 #[derive(Debug)]
 pub struct Finished {
     /// The profile, complete also where its file is not.
@@ -181,11 +181,11 @@ struct Watched {
     keeps_launches: bool,
     /// Up to here its work is in the profile.
     worked: Nanos,
-    /// What of its call stacks is in the profile.
+    /// Call stacks that are in the profile.
     stacks: stacks::Written,
-    /// Which maps of its blocks are.
+    /// Maps of its blocks that are in the profile.
     maps: blocks::Written,
-    /// When figures of its ranges are written.
+    /// Time at which figures of its ranges are written.
     ranges: ranges::Due,
 }
 
@@ -264,7 +264,7 @@ impl<S: Source> Watch<S> {
     pub(crate) fn pause(&mut self, exit: Exit) {
         self.stop_sampler();
         self.meters.stop();
-        if let Some(digest) = self.digest.wait(PATIENCE) {
+        if let Some(digest) = self.digest.wait(END_TIMEOUT) {
             self.write(Record::ProgramDigest(digest));
         }
         self.goes_on(exit);
@@ -307,7 +307,7 @@ impl<S: Source> Watch<S> {
         let sampler = std::mem::replace(&mut self.sampler, Sampler::start(&NvmlSource::Off, 0));
         let was_awake = sampler.is_awake();
         // One that has given up is asleep, and has said why.
-        let words = sampler.stop(PATIENCE);
+        let words = sampler.stop(END_TIMEOUT);
         if was_awake || !words.is_empty() {
             let briefs = self.source.processes(true);
             self.hear(words, &briefs);
@@ -335,7 +335,7 @@ impl<S: Source> Watch<S> {
         self.samples_ready.extend(samples);
         self.write_samples();
         self.write_load(now, true);
-        if let Some(digest) = self.digest.wait(PATIENCE) {
+        if let Some(digest) = self.digest.wait(END_TIMEOUT) {
             self.write(Record::ProgramDigest(digest));
         }
         self.note_lost_notices();

@@ -10,7 +10,7 @@ use radrm_telemetry::{Notice, NoticeSeen};
 /// Code, meaning and remedy of a failed `cuInit`: name, meaning, remedy.
 pub type InitWords = fn(u32) -> (&'static str, &'static str, &'static str);
 
-/// What is known of processes without a slot.
+/// Processes without a slot, as far as they are known.
 #[derive(Debug)]
 pub(super) struct Notices {
     /// Their own reports, each with its process's command line.

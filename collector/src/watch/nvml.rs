@@ -1,4 +1,4 @@
-//! What NVML's sampler reports goes into the profile.
+//! Reports of NVML's sampler that go into the profile.
 
 use super::Watch;
 use crate::nvml::Message;

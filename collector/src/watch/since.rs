@@ -1,4 +1,4 @@
-//! What is recorded of a process since the last time: its call stacks, ranges, launches and copies.
+//! Records of a process since the last time: its call stacks, ranges, launches and copies.
 
 use radrm_profile::model::{KernelSpan, Process};
 use radrm_profile::{Nanos, Record};
@@ -61,7 +61,7 @@ impl<S: Source> Watch<S> {
         self.write(Record::Ranges(Box::new(ranges)));
     }
 
-    /// What a process has launched and copied since this was last asked; `None`: nothing.
+    /// Launches and copies of a process since the last call; `None`: nothing.
     pub(super) fn worked(&mut self, process: &Process, now: Nanos) -> Option<KernelSpan> {
         let watched = self.processes.get_mut(&process.key)?;
         let end = process.state.ended.unwrap_or(now).min(now);

@@ -26,9 +26,9 @@ use crate::host::Snapshot;
 use crate::status;
 use crate::supervisor::{self, become_user, strings};
 
-/// How often its processes are counted.
+/// Interval at which its processes are counted.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
-/// What the launcher gets to end its program, then what it gets to tidy up once that was killed, then all else.
+/// Time for the launcher to end its program, then time to tidy up once that was killed, then time for all else.
 const TERMINATE: Duration = Duration::from_millis(500);
 const TIDY_UP: Duration = Duration::from_millis(2000);
 const GIVE_UP: Duration = Duration::from_millis(6000);
@@ -82,7 +82,7 @@ fn take_signals() -> io::Result<File> {
     }
 }
 
-/// Why a dry run was ended.
+/// Reason that a dry run was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// By the daemon, or as there is none any more.
@@ -94,7 +94,7 @@ enum Fault {
 }
 
 impl Fault {
-    /// What becomes of the dry run.
+    /// Outcome of a dry run that was ended for this reason; `None` if it was not wanted.
     fn outcome(self, bounds: &Bounds) -> Option<Outcome> {
         let why = match self {
             Self::NotWanted => return None,
@@ -114,7 +114,7 @@ impl Fault {
     }
 }
 
-/// How a child ended, and what it wrote.
+/// End of a child, and its output.
 struct Ended {
     /// Its exit code; `None`: a signal.
     code: Option<i32>,
@@ -253,7 +253,7 @@ impl Helper<'_> {
         asked
     }
 
-    /// What its processes take too much of.
+    /// Bound that its processes exceed.
     fn excess(&self) -> Option<Fault> {
         let sum = Snapshot::now().below(process::id());
         let tasks: u64 = sum.processes().iter().map(|pid| confine::tasks(*pid)).sum();

@@ -1,4 +1,4 @@
-//! What a Python program's files say before any of it runs: whether it uses PyTorch or JAX, and their digest.
+//! Inspection of a Python program's files before any of it runs: whether it uses PyTorch or JAX, and their digest.
 //!
 //! They are read as the job's user. The modules that a script imports from beside it are read too: often only these
 //! name the framework.
@@ -45,12 +45,12 @@ const FRAMEWORKS: [&str; 22] = [
 const MAX_FILES: usize = 256;
 const MAX_FILE: u64 = 4 << 20;
 
-/// What is found of a program.
+/// Result of the inspection of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Found {
     /// It uses a framework; the digest of its files.
     Fit(String),
-    /// Why it is not dry-run, as the end of a sentence.
+    /// Reason that it is not dry-run, as the end of a sentence.
     Unfit(String),
 }
 
@@ -92,7 +92,7 @@ pub(super) fn inspect(command: &[OsString], cwd: &Path) -> Found {
 /// The files of a program, as far as they were read.
 #[derive(Default)]
 struct Program {
-    /// Where its modules are.
+    /// Folder of its modules.
     folder: PathBuf,
     files: BTreeMap<PathBuf, Vec<u8>>,
     /// Modules that are imported, and the folder of the file that does.
@@ -188,7 +188,7 @@ fn imports(text: &str) -> Vec<String> {
     found
 }
 
-/// A file's text; `None` for what is no regular file, or is longer than any program.
+/// A file's text; `None` for what is not a regular file, or is longer than any program.
 fn read(path: &Path) -> Option<String> {
     // A pipe has no end.
     let file =

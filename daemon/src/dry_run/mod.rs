@@ -45,13 +45,13 @@ pub(crate) use python::is_python;
 /// The word on the command line that makes `radrmd` the helper of a dry run.
 pub(crate) const WORD: &str = "--dry-run-one-job";
 
-/// Where its file names the boot.
+/// Offset of the boot id in its file, bytes.
 const BOOT_AT: u64 = 4096;
 
 /// The most that a helper's answer has, bytes.
 const MAX_ANSWER: u64 = 64 << 10;
 
-/// What is to be dry-run.
+/// Parameters of a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     /// The program and its arguments, as [`words::encode`] writes them.
@@ -60,7 +60,7 @@ pub(crate) struct Order {
     pub(crate) launcher: Vec<String>,
     /// The job's whole environment, with the marks of attempt 0.
     pub(crate) environment: Vec<String>,
-    /// Where.
+    /// Working directory.
     #[serde(with = "words::path")]
     pub(crate) cwd: PathBuf,
     /// As whom; `None`: as the daemon.
@@ -75,7 +75,7 @@ pub(crate) struct Order {
     pub(crate) known: Vec<(String, Outcome)>,
 }
 
-/// What the processes of a dry run may take.
+/// Bounds on the processes of a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Bounds {
     /// Time, s.
@@ -88,11 +88,11 @@ pub(crate) struct Bounds {
     pub(crate) processes: u64,
 }
 
-/// What a dry run came to.
+/// Outcome of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
-    /// What the driver held, and the kind of program.
+    /// Memory that the driver held, and the kind of program.
     Held {
         /// Bytes.
         bytes: u64,
@@ -125,7 +125,7 @@ impl Answer {
     }
 }
 
-/// What programs wrote, as a part of a sentence.
+/// Output of programs, shortened to a part of a sentence.
 fn short(text: &str) -> String {
     const MAX_CHARS: usize = 300;
     let line = text.lines().next().unwrap_or_default();
@@ -179,7 +179,7 @@ pub(crate) fn start(
     thread.map(|_| Running { helper }).map_err(DaemonError::NoThread)
 }
 
-/// What a helper answers, when it has ended.
+/// Answer of a helper, once it has ended.
 fn answer(mut child: Child, from: impl Read) -> Answer {
     let mut text = Vec::new();
     let _ = from.take(MAX_ANSWER).read_to_end(&mut text);
@@ -187,7 +187,7 @@ fn answer(mut child: Child, from: impl Read) -> Answer {
     serde_json::from_slice(&text).unwrap_or_else(|_| Answer::failed("its helper was killed"))
 }
 
-/// What is free on this node.
+/// Load and free memory of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct NodeLoad {
     /// Runnable processes over the last minute for each core, in per cent.

@@ -1,4 +1,4 @@
-//! Which part of a command is Python's program.
+//! Parser of a command: finds the part that is Python's program.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use radrm_protocol::words;
 
-/// What a Python interpreter is given to run.
+/// Program that a Python interpreter is given to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Script {
     File(PathBuf),
@@ -22,7 +22,7 @@ const SHELLS: [&str; 3] = ["sh", "bash", "dash"];
 /// Comes before `env` and the program in a line that `radrm submit` makes of a `.rad` file with one program.
 const EXEC: &str = "exec ";
 
-/// Whether a command is a Python program as far as its words say so.
+/// Returns true if a command is a Python program, as far as its words show.
 pub(crate) fn is_python(command: &[String]) -> bool {
     let decoded: Option<Vec<OsString>> = command.iter().map(|word| words::decode(word)).collect();
     decoded.is_some_and(|command| script(&command).is_some())
@@ -68,7 +68,7 @@ fn line(text: &str) -> Option<Vec<OsString>> {
     is_plain.then(|| last.split_whitespace().map(OsString::from).collect())
 }
 
-/// What an interpreter is given, behind its own options.
+/// Program that an interpreter is given, behind its own options.
 fn of_interpreter(words: &[OsString]) -> Option<Script> {
     let mut words = words.iter();
     while let Some(word) = words.next() {

@@ -1,4 +1,4 @@
-//! What the administrator allows of dry runs in the background.
+//! Settings of dry runs in the background.
 
 use radrm_scheduler_core::Bytes;
 use serde::Deserialize;
@@ -7,8 +7,8 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct DryRuns {
-    /// Whether radrmd runs such jobs once without a GPU before it places them. A dry run has the effects of the program on
-    /// files and the network.
+    /// True if radrmd runs such jobs once without a GPU before it places them. A dry run has the effects of the
+    /// program on files and the network.
     pub(crate) on: bool,
     /// The most dry runs at the same time.
     pub(crate) at_once: u32,

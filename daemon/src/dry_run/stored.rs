@@ -19,7 +19,7 @@ const MAX_ALL: u32 = 10_000;
 /// After this time a dry run that failed is made again, ms: what it lacked may be there.
 const FAILED_FOR: u64 = 86_400_000;
 
-/// What a dry run is a dry run of, but for the state of the program's files.
+/// Key of a dry run, without the state of the program's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) uid: u32,

@@ -118,7 +118,7 @@ impl Engine {
         self.touch(job);
     }
 
-    /// What was decided and is on disk is done.
+    /// Carries out the effects that were decided and are on disk.
     pub(super) fn carry_out(&mut self, _: &Committed) {
         for _ in 0..self.outbox.effects.len() {
             let Some(effect) = self.outbox.effects.pop_front() else { break };

@@ -1,4 +1,4 @@
-//! What jobs take of the host, beside what they booked.
+//! Host use of jobs, beside what they booked.
 
 use std::time::Duration;
 

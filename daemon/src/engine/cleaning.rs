@@ -83,7 +83,7 @@ fn age_of(folder: &Path) -> Option<u64> {
     Some(now.saturating_sub(found.ctime().unsigned_abs()).saturating_mul(1000))
 }
 
-/// Whether nothing of a folder is left.
+/// Removes a folder, and returns true if nothing of it is left.
 fn remove(folder: &Path) -> bool {
     if folder.symlink_metadata().is_ok() {
         let mut command = Command::new("rm");

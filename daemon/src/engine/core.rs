@@ -7,7 +7,7 @@ use crate::events::Log;
 pub(super) struct Core {
     pub(super) state: State,
     pub(super) log: Option<Log>,
-    /// When the core asked for a tick.
+    /// Time of the tick that the core asked for.
     pub(super) wake: Option<Millis>,
 }
 
@@ -29,7 +29,8 @@ impl Core {
         decisions
     }
 
-    /// Whether the core asked for a tick at or before this time. It is asked for once.
+    /// Returns true if the core asked for a tick at or before this time, and clears the request: it is asked for
+    /// once.
     pub(super) fn is_due(&mut self, now: Millis) -> bool {
         self.wake.take_if(|at| *at <= now).is_some()
     }

@@ -30,7 +30,7 @@ const MAX_LATE: usize = 64;
 /// A job that is to be dry-run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
-    /// When nothing but the dry run began to keep it from the queue.
+    /// Start of the time in which nothing but the dry run keeps it from the queue.
     since: Option<Instant>,
     /// Nothing else keeps it from starting.
     is_ready: bool,
@@ -42,16 +42,16 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(super) struct DryRuns {
     waiting: BTreeMap<u64, Waiting>,
-    /// What each is a dry run of.
+    /// Keys of the dry runs in progress, by job.
     active: BTreeMap<u64, Key>,
-    /// When all were looked at; `None`: something happened since.
+    /// Time of the last pass over all of them; `None` if something happened since.
     tended: Option<Instant>,
-    /// What keeps dry runs from beginning, as the end of a sentence.
+    /// Reason that dry runs cannot begin, as the end of a sentence.
     hindrance: Option<String>,
 }
 
 impl DryRuns {
-    /// Whether the program of this job runs without a GPU just now.
+    /// Returns true if the program of this job runs without a GPU just now.
     pub(super) fn is_active(&self, job: u64) -> bool {
         self.active.contains_key(&job)
     }
@@ -64,7 +64,8 @@ impl DryRuns {
 }
 
 impl Engine {
-    /// Whether a job is one to dry-run: nothing is known of the memory that it needs, and its user does not refuse.
+    /// Returns true if a job is one to dry-run: nothing is known of the memory that it needs, and its user does not
+    /// refuse.
     pub(super) fn is_for_dry_run(&self, entry: &Entry) -> bool {
         let spec = &entry.spec;
         let is_known = entry.needs.as_ref().is_some_and(|needs| needs.memory.is_some());
@@ -106,7 +107,7 @@ impl Engine {
         }
     }
 
-    /// Why no dry run can begin now.
+    /// Reason that no dry run can begin now.
     fn hindrance(&self) -> Option<String> {
         let settings = &self.config.dry_run;
         if self.dry_runs.active.len() >= settings.at_once as usize {

@@ -16,24 +16,24 @@ use super::Engine;
 use super::job_poller::Observed;
 use super::needs::program;
 
-/// Where GPUs are not polled, contexts are not waited for any longer.
+/// Longest wait for contexts where GPUs are not polled.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// What was seen of a job's steps.
+/// Observed steps of a job.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// How many it has made.
+    /// Number of steps that it has made.
     made: u32,
-    /// When enough of them were seen. Contexts are known from a poll of the GPUs that began later.
+    /// Time at which enough of them were seen. Contexts are known from a poll of the GPUs that began later.
     since: Option<Instant>,
-    /// How earlier runs of its program went on, once that was asked.
+    /// Courses of earlier runs of its program, once they were read.
     earlier: Option<Vec<Course>>,
     reported: Reported,
-    /// What the job held after the first of them.
+    /// Memory that the job held after the first of them.
     pub(super) first: Option<Kept>,
 }
 
-/// What the scheduler knows of them.
+/// Report on a job's steps that the scheduler has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Reported {
     #[default]
@@ -45,19 +45,19 @@ enum Reported {
 }
 
 impl Steps {
-    /// Whether the step that bounds it is near: it is polled often until then.
+    /// Returns true if the step that bounds it is near: the job is polled often until then.
     pub(super) fn is_near(&self) -> bool {
         self.made > 0 && self.reported == Reported::Nothing
     }
 
-    /// Whether what the job holds is read with its contexts: by a poll of the GPUs that began after its steps, or without
-    /// one where none comes.
+    /// Returns true if what the job holds is read with its contexts: by a poll of the GPUs that began after its
+    /// steps, or without one where none comes.
     fn is_settled(&mut self, polled: Option<Instant>, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         polled.is_some_and(|begun| begun >= since) || now - since > MAX_WAIT
     }
 
-    /// What was reported does not hold any more.
+    /// Forgets what was reported: it does not hold any more.
     pub(super) fn forget(&mut self) {
         self.reported = Reported::Nothing;
     }
@@ -145,7 +145,7 @@ impl Engine {
     }
 }
 
-/// Why the reservation stays what it is.
+/// Reason that the reservation stays as it is.
 fn kept(steps: u32, held: Bytes, grew: usize) -> String {
     let why = match grew {
         0 => "no earlier run of its program shows what follows, and no fixed shapes are stated (--fixed-shapes)".to_owned(),

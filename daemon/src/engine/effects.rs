@@ -1,4 +1,4 @@
-//! What the engine does to the world outside its own data: processes, signals and files of attempts.
+//! Effects of the engine outside its own data: processes, signals and files of attempts.
 //!
 //! The engine decides; an implementation of [`Effects`] carries out. [`Processes`] is the real one, tests have one
 //! that records.
@@ -65,10 +65,10 @@ pub(super) trait Effects {
     /// Forgets the supervisor of an attempt: it is gone.
     fn reap(&mut self, attempt: Attempt);
 
-    /// What the status file of an attempt says; `None` if there is none.
+    /// Report of an attempt's status file; `None` if there is none.
     fn status(&mut self, attempt: Attempt) -> io::Result<Option<Report>>;
 
-    /// Whether this process certainly lives.
+    /// Returns true if this process certainly lives.
     fn lives(&self, who: ProcessIdentity) -> bool;
 
     /// Asks an attempt to stop: each of its processes gets the signal once. Those outside of the program's process group
@@ -115,10 +115,10 @@ pub(super) trait Effects {
         is_fenced: bool,
     ) -> Result<Option<Group>, DaemonError>;
 
-    /// Whether jobs are held to `--cpus` and `--mem` here.
+    /// Host limits (`--cpus` and `--mem`) to which jobs are held here.
     fn host_limits(&self) -> HostLimits;
 
-    /// Whether attempts have control groups of their own.
+    /// Returns true if attempts have control groups of their own.
     fn has_groups(&self) -> bool;
 
     /// Starts the helper that dry-runs a job, and reports its answer.
@@ -142,7 +142,7 @@ pub(super) trait Effects {
     /// Ends what dry runs left that an earlier daemon began.
     fn sweep_dry_runs(&mut self, uid: &dyn Fn(u64) -> Option<u32>);
 
-    /// How busy the node is.
+    /// Load and free memory of the node.
     fn load(&self) -> NodeLoad;
 
     /// Removes the files of an attempt.
@@ -464,7 +464,8 @@ fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a supervisor does not end by itself: it is stopped, or waits for something else than what is below it.
+/// Returns true if a supervisor does not end by itself: it is stopped, or waits for something else than what is
+/// below it.
 fn is_stuck(supervisor: ProcessIdentity) -> bool {
     let state = |pid: u32| Process(pid).state();
     match state(supervisor.pid) {

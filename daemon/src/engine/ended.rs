@@ -74,7 +74,7 @@ impl Engine {
         self.finish((job, attempt), end.outcome(), bounds_need);
     }
 
-    /// How an attempt ended, also where its supervisor could not say.
+    /// End of an attempt, also where its supervisor could not record one.
     fn end_of(&self, job: u64, status: &Status) -> End {
         let mut end = status.end.clone().unwrap_or_else(|| match status.program {
             Some(_) => End { signal: Some(libc::SIGKILL), at_ms: self.now.at.0, ..End::default() },

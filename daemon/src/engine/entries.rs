@@ -24,7 +24,7 @@ pub(super) struct Entries {
     places: HashMap<u64, ((u32, String), u64)>,
 }
 
-/// What the needs of a job follow from, beside the runs of its program, and those that it has.
+/// Key of the jobs whose needs follow from the same, beside the runs of its program, and those that it has.
 fn place(entry: &Entry) -> ((u32, String), u64) {
     let key = super::needs::program(&entry.spec).as_str().to_owned();
     // Jobs of an array differ in their place only.
@@ -44,7 +44,7 @@ impl Deref for Entries {
 }
 
 impl Entries {
-    /// Whose it is and what it takes does not change.
+    /// Mutable entry of a job. Its owner and its bytes on disk must not change: the sums per user count them.
     pub(super) fn get_mut(&mut self, id: &u64) -> Option<&mut Entry> {
         self.all.get_mut(id)
     }
@@ -94,7 +94,7 @@ impl Entries {
         }
     }
 
-    /// What a user's jobs take on disk.
+    /// Disk use of a user's jobs, bytes.
     pub(super) fn bytes_of(&self, uid: u32) -> u64 {
         self.users.get(&uid).map_or(0, |(_, bytes)| *bytes)
     }

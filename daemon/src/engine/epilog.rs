@@ -12,7 +12,7 @@ use crate::store::Entry;
 use crate::supervisor;
 use crate::watch::Attempt;
 
-/// What both programs get: who and where. Nothing that the user wrote is among it.
+/// Environment of both programs: the job, its user and its GPUs. Nothing that the user wrote is among it.
 pub(super) fn environment(entry: &Entry) -> Vec<String> {
     let mut lines = supervisor::marks(entry.id, entry.attempt).to_vec();
     lines.extend([
@@ -25,7 +25,7 @@ pub(super) fn environment(entry: &Entry) -> Vec<String> {
     lines
 }
 
-/// How the attempt ended, for its epilog.
+/// End of the attempt, as variables for its epilog.
 fn end_words(status: &Status) -> Vec<String> {
     let end = status.end.as_ref();
     let (word, more) = match end.map(crate::status::End::outcome) {
@@ -43,11 +43,11 @@ fn end_words(status: &Status) -> Vec<String> {
     [Some(format!("RADRM_END={word}")), more].into_iter().flatten().collect()
 }
 
-/// How the line begins that says why nothing of an attempt began.
+/// Prefix of the line with the reason that nothing of an attempt began.
 pub(super) const NOT_STARTED: &str = "not started: ";
 
 impl Engine {
-    /// How a job ended, in words: with the reason where it could not be started.
+    /// End of a job, in words: with the reason where it could not be started.
     pub(super) fn end_words(&self, job: u64, verdict: &Verdict, reason: &Reason) -> String {
         let words = super::rows::end_words(verdict, reason);
         let why = self.jobs.entries.get(&job).and_then(|entry| entry.why.strip_prefix(NOT_STARTED));

@@ -1,4 +1,4 @@
-//! What the daemon cannot do at the moment, and what it counted since its start.
+//! Health issues of the daemon at the moment, and its counters since its start.
 
 use std::collections::BTreeMap;
 

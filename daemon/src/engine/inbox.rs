@@ -1,7 +1,8 @@
 //! Messages to the engine, in the order in which it handles them.
 //!
-//! What happens, and new jobs, come before questions, and these are answered for a bounded time between two polls:
-//! however much is asked, and however long the answers are, jobs are started and ended in time. Users are answered round-robin.
+//! Events and new jobs come before questions, and these are answered for a bounded time between two polls: however
+//! much is asked, and however long the answers are, jobs are started and ended in time. Users are answered
+//! round-robin.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;

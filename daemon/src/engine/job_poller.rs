@@ -17,9 +17,9 @@ use crate::pace::Pace;
 use crate::status;
 
 /// The poll interval of a job in which nothing changes doubles up to this.
-const MOST: Duration = Duration::from_secs(8);
+const MAX_INTERVAL: Duration = Duration::from_secs(8);
 
-/// What was seen of a running job.
+/// Observations of a running job.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     segment: Option<Segment>,
@@ -30,9 +30,9 @@ pub(super) struct Observed {
     next: Option<Instant>,
     /// A signal that came before the program.
     pub(super) owed: Option<i32>,
-    /// How fast it is beside others.
+    /// Launch rates alone and beside others.
     pub(super) pace: Pace,
-    /// What it does to its GPUs alone, by UUID.
+    /// Load on each of its GPUs while it is alone there, by UUID.
     pub(super) loads: BTreeMap<String, Load>,
     /// Its first optimizer steps.
     pub(super) steps: Steps,
@@ -138,7 +138,7 @@ impl Engine {
         // Of one that may have to leave it must be known early what it uses; so it must before the third step.
         let early = (may_leave && named.is_empty()) || observed.steps.is_near();
         let changed = named != observed.used || observed.segment.is_none() || early;
-        observed.gap = if changed { least } else { (observed.gap * 2).clamp(least, MOST) };
+        observed.gap = if changed { least } else { (observed.gap * 2).clamp(least, MAX_INTERVAL) };
         observed.next = Some(now + observed.gap);
         observed.peak = observed.peak.max(most);
         let peak = observed.peak;
@@ -179,7 +179,8 @@ impl Engine {
         }
     }
 
-    /// What a job was seen to hold at most outlives the daemon: a suspended one shows nothing of it.
+    /// Keeps the highest memory that a job was seen to hold beyond the daemon's end: a suspended job shows nothing
+    /// of it.
     pub(super) fn keep_peak(&mut self, job: u64) {
         let seen = self.jobs.live.get(&job).map(|live| live.observed.peak).filter(|peak| *peak > 0);
         if let Some(entry) = self.jobs.entries.get_mut(&job)
@@ -211,7 +212,7 @@ impl Observed {
         Some(kernels.fold(0, |sum, kernel| sum.saturating_add(kernel.launches + kernel.graph_launches)))
     }
 
-    /// What each process has done so far, by the uuid of its GPU; `None` where too little is known of one.
+    /// Kernel activity of each process so far, by the UUID of its GPU; `None` if too little is known of one.
     pub(super) fn work(&self) -> Option<HashMap<[u8; 16], HashMap<load::Key, load::Done>>> {
         let segment = self.segment.as_ref()?;
         let gpus = segment.gpus().ok()?;
@@ -227,7 +228,7 @@ impl Observed {
         Some(all)
     }
 
-    /// What was reported of the job does not hold any more.
+    /// Forgets what was reported of the job: it does not hold any more.
     pub(super) fn forget(&mut self) {
         self.used.clear();
         self.pace = Pace::default();

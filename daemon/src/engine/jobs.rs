@@ -25,10 +25,10 @@ pub(super) struct Live {
     /// The scheduler knows that it runs.
     pub(super) reported: bool,
     pub(super) observed: Observed,
-    /// When it was last killed, and how often a kill was repeated.
+    /// Time of its last kill, and the number of kill retries.
     pub(super) killed: Option<Instant>,
     pub(super) kill_retries: u32,
-    /// What its processes take of the host, and whether it was noted that this is more than booked.
+    /// Host use of its processes, and true if it was noted that this is more than booked.
     pub(super) host: Usage,
     pub(super) reported_memory: bool,
     pub(super) reported_cpu: bool,
@@ -43,16 +43,16 @@ pub(super) struct Over {
     pub(super) reported: bool,
     /// Processes that it left and that were killed.
     pub(super) killed: BTreeSet<u32>,
-    /// What this daemon saw of it.
+    /// Observations of it by this daemon.
     pub(super) seen: Seen,
 }
 
-/// What a daemon saw of an attempt while it ran; one that was started since then saw nothing.
+/// Observations of an attempt while it ran; a daemon that was started since then has none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
-    /// What it held after its first optimizer steps.
+    /// Memory that it held after its first optimizer steps.
     pub(super) first_steps: Option<FirstSteps>,
-    /// What it took of the host where nothing slowed it there.
+    /// Host use of it where nothing slowed it there.
     pub(super) host_use: Option<HostUse>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct JobTable {
 }
 
 impl JobTable {
-    /// Whether this is the job's present attempt.
+    /// Returns true if this is the job's present attempt.
     pub(super) fn is_current(&self, (job, attempt): Attempt) -> bool {
         self.entries.get(&job).is_some_and(|entry| entry.attempt == attempt)
     }

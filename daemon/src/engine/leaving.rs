@@ -1,8 +1,8 @@
 //! Jobs that are stopped by signals.
 //!
-//! What is to become of such a job is on disk before it gets a signal: a daemon that comes back goes on with it,
-//! also where the job ended meanwhile. One that gave its place to another goes back to the queue then, whatever it
-//! ended with. While nothing can be written no signal is sent, and its grace time does not run.
+//! The next state of such a job is on disk before it gets a signal: a daemon that comes back goes on with it, also
+//! where the job ended meanwhile. One that gave its place to another goes back to the queue then, whatever it ended
+//! with. While nothing can be written no signal is sent, and its grace time does not run.
 
 use radrm_scheduler_core::{After, Event, JobId, Reason, Signal};
 

@@ -33,9 +33,9 @@ type Key = (u32, String);
 /// Loaders in use.
 #[derive(Debug, Default)]
 pub(super) struct Loaders {
-    /// Those that a job uses or a producer serves.
+    /// Loaders that a job uses or a producer serves.
     pub(super) used: BTreeSet<Key>,
-    /// When the producer of a loader that has none is to be started, ms since 1970; `None`: not again.
+    /// Time at which the producer of a loader that has none is to be started, ms since 1970; `None`: not again.
     pub(super) due: BTreeMap<Key, Option<u64>>,
 }
 
@@ -47,7 +47,7 @@ struct Members {
     producer: Option<u64>,
 }
 
-/// When a producer is to be started, by how earlier ones ended; `None`: not again.
+/// Time at which a producer is to be started, by how earlier ones ended, ms since 1970; `None`: not again.
 ///
 /// `began`: when each job that uses it was started. `ends`: how and when producers ended.
 fn due(began: &[u64], ends: &[(u64, Option<Verdict>)], now: u64) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! What jobs do to GPUs that they have to themselves, reported to the scheduler.
+//! Loads of jobs on GPUs that they have to themselves, reported to the scheduler.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::store::Entry;
 use crate::suspend::Step;
 
 impl Engine {
-    /// Which other jobs are on a job's GPUs.
+    /// Company of a job on its GPUs.
     pub(super) fn company(&self, job: &Entry, running: &[&Entry]) -> Company {
         let meets = |other: &&&Entry| other.devices.iter().any(|device| job.devices.contains(device));
         match running.iter().filter(|other| other.id != job.id).find(meets) {
@@ -80,7 +80,7 @@ impl Engine {
         }
     }
 
-    /// What the jobs on each GPU do to it by their timed launches, for GPUs that nothing else measures: the sum of what each
+    /// Fills in the activity of the jobs on each GPU by their timed launches, for GPUs that nothing else measures: the sum of what each
     /// was seen to do alone. `None` parts where that is not known of all of them, or others use the GPU too.
     pub(super) fn by_launches(&self, samples: &mut [Sample]) {
         let on_gpus = self.jobs.on_gpus();

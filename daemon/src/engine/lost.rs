@@ -8,7 +8,7 @@ use super::{Engine, Over};
 use crate::gpus::Poll;
 use crate::status::End;
 
-/// Whether a GPU that is gone may be the cause.
+/// Returns true if a GPU that is gone may be the cause.
 fn may_be_the_gpus(end: Option<&End>) -> bool {
     let outcome = end.map(End::outcome);
     matches!(outcome, Some(Outcome::Exited { code: 1.. } | Outcome::Signalled { .. }))
@@ -30,7 +30,7 @@ impl Engine {
         self.node.doubt(over, self.now.mono)
     }
 
-    /// What a poll says of GPUs that are gone or back.
+    /// Handles GPUs that a poll shows as gone or back.
     pub(super) fn come_and_gone(&mut self, poll: &Poll) {
         for change in self.node.changes(poll) {
             match change {

@@ -86,14 +86,14 @@ use timers::{Timer, Timers};
 
 /// A job that was started is polled this often until its program is there.
 const STARTING: Duration = Duration::from_millis(20);
-/// What could not be written is tried again after this.
+/// Time after which a failed write is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 /// Time between two writes of figures that may be lost.
 const SAVE: Duration = Duration::from_secs(60);
 /// Time between two searches for ended jobs to forget.
 const CLEAN: Duration = Duration::from_secs(3600);
 
-/// What is kept on disk.
+/// Stores of the daemon on disk.
 pub(crate) struct Disk {
     pub(crate) store: Store,
     pub(crate) history: History,
@@ -136,14 +136,14 @@ pub(crate) struct Engine {
     paths: Paths,
     numbers: Numbers,
     resolver: NeedResolver,
-    /// How the bounds of its jobs held.
+    /// Calibration by its jobs: how their bounds held.
     calibration: Calibration,
     /// The time of this batch.
     now: Now,
     boot: String,
     /// Attempts that are over but for their epilogs.
     epilogs: BTreeMap<Attempt, Over>,
-    /// What an earlier daemon left is being recovered.
+    /// True while what an earlier daemon left is being recovered.
     recovering: bool,
     /// Folders of old jobs are being removed.
     cleaning: bool,
@@ -365,7 +365,7 @@ impl Engine {
         }
     }
 
-    /// How long nothing has to be done.
+    /// Time until the engine has something to do.
     fn patience(&self) -> Duration {
         if !self.unlearned.is_empty() {
             return Duration::ZERO;

@@ -26,7 +26,7 @@ struct Doubtful {
     since: Instant,
 }
 
-/// What a poll of the GPUs says.
+/// Change of a GPU that a poll shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// A GPU is gone.
@@ -42,7 +42,7 @@ pub(super) struct NodeMonitor {
     /// Memory of each GPU that jobs never get, bytes.
     reserve: u64,
     pub(super) samples: Vec<Sample>,
-    /// When the poll that gave these began.
+    /// Start time of the poll that gave these samples.
     pub(super) polled: Option<Instant>,
     /// UUIDs of GPUs that are gone for now.
     lost: BTreeSet<String>,
@@ -110,7 +110,7 @@ impl Window {
 }
 
 impl Doubtful {
-    /// Whether a poll shows what became of it.
+    /// Returns true if a poll shows what became of it.
     fn is_settled(&self, poll: &Poll) -> bool {
         let listed = || poll.samples.iter().flat_map(|sample| &sample.processes);
         let is_off = || !poll.samples.is_empty() && listed().all(|(pid, _)| !self.over.killed.contains(pid));
@@ -197,7 +197,7 @@ impl NodeMonitor {
         self.lost.contains(uuid)
     }
 
-    /// Which GPUs went or came back since the last poll.
+    /// GPUs that went or came back since the last poll.
     pub(super) fn changes(&mut self, poll: &Poll) -> Vec<Change> {
         let mut changes = Vec::new();
         for uuid in &poll.lost {
@@ -217,7 +217,7 @@ impl NodeMonitor {
         changes
     }
 
-    /// What polls say of each GPU over a window. `jobs`: those on each, by UUID; a window begins anew when they change. The
+    /// Observations of each GPU over a window of polls. `jobs`: those on each, by UUID; a window begins anew when they change. The
     /// figures are added to those of the statistics.
     pub(super) fn observe(
         &mut self,

@@ -1,4 +1,4 @@
-//! Which users' jobs run under MPS: for each of them a helper holds the control daemon ([`crate::mps`]).
+//! Control daemons of MPS: a helper holds one for each user whose jobs run under MPS ([`crate::mps`]).
 
 use std::collections::BTreeSet;
 

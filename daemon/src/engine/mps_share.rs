@@ -15,7 +15,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// What the launcher gets: it knows whether the job runs under MPS.
+    /// Option for the launcher: it knows whether the job runs under MPS.
     pub(super) fn option(self) -> [String; 2] {
         ["--measured-share".to_owned(), self.percent.to_string()]
     }

@@ -13,7 +13,7 @@ use crate::store::{Entry, Stage};
 /// As many waiting jobs learn from a run before clients are answered again.
 const AT_ONCE: usize = 64;
 
-/// What it runs, without the batch size: equal for runs that differ in that only.
+/// Key of the program that a job runs, without the batch size: equal for runs that differ in that only.
 pub(super) fn program(spec: &Spec) -> ProgramKey {
     ProgramKey::of(&spec.command, &spec.cwd, spec.gpus.into())
 }
@@ -51,7 +51,7 @@ impl Engine {
         self.resolver.resolve(&self.features(uid, spec, &self.past_runs(uid, spec)))
     }
 
-    /// Those runs.
+    /// Earlier runs of the job's program by its user, on its GPU model.
     fn past_runs(&self, uid: u32, spec: &Spec) -> Vec<PastRun> {
         let model = self.model_of(spec);
         model.map_or_else(Vec::new, |model| self.outbox.past_runs(uid, &program(spec), &model))
@@ -62,7 +62,7 @@ impl Engine {
         Features { user, calibration, ..spec.features(runs) }
     }
 
-    /// What a submission of this job would be given now, and what each estimator says.
+    /// Needs that a submission of this job would be given now, and the answer of each estimator.
     pub(super) fn estimate_of(&self, uid: u32, spec: &Spec) -> EstimateRow {
         let runs = self.past_runs(uid, spec);
         let features = self.features(uid, spec, &runs);

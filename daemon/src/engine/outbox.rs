@@ -1,4 +1,4 @@
-//! What is written before it is done.
+//! Outbox: what is written before it is done.
 //!
 //! Changes, notes and effects are gathered while events are handled. [`Outbox::commit`] writes all of them in one
 //! transaction; only what it returns, [`Committed`], lets effects be carried out and requests be acknowledged.
@@ -21,7 +21,7 @@ use crate::history::History;
 use crate::store::{self, Store, Watched};
 use crate::watch::Attempt;
 
-/// What is carried out after it was written down.
+/// Effect that is carried out after it was written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Start(Attempt),
@@ -33,7 +33,7 @@ pub(super) enum Effect {
     Clear(Attempt),
 }
 
-/// What is written beside the jobs' rows.
+/// Note that is written beside the jobs' rows.
 #[derive(Clone, Debug)]
 pub(super) enum Note {
     /// A line of a job's history.
@@ -48,9 +48,9 @@ pub(super) enum Note {
     Usage(u32, u64, u64),
     Watched(String, Watched),
     Drained(String, bool),
-    /// What a dry run in the background came to, for which files, and when.
+    /// Outcome of a dry run in the background, the digest of the files that it is for, and its time, ms since 1970.
     DryRun(Box<(Key, String, Outcome, u64)>),
-    /// What is asked for with a job, with what a dry run added.
+    /// Specification of a job, with what a dry run added.
     Spec(u64, Box<Spec>),
     /// A job whose files are gone.
     Forget(u64),
@@ -94,7 +94,7 @@ pub(super) struct Committed {
 pub(super) struct Outbox {
     pub(super) store: Store,
     history: History,
-    /// Why the last runs are not in the dataset.
+    /// Reason that the last runs are not in the dataset.
     pub(super) unrecorded: Option<String>,
     dirty: BTreeSet<u64>,
     notes: Vec<Note>,
@@ -147,7 +147,7 @@ impl Outbox {
         runs
     }
 
-    /// Those of which it is also known what they held early, and that ended well.
+    /// Earlier runs of which it is also known what they held early, and that ended well.
     pub(super) fn past_courses(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastCourse> {
         let pending = self.notes.iter().rev().filter_map(|note| match note {
             Note::Run(row, _) => Some(row).filter(|row| is_run_of(row, uid, program, model)),
@@ -168,7 +168,7 @@ impl Outbox {
         self.history.share_curve(program, model)
     }
 
-    /// Whether nothing waits to be written.
+    /// Returns true if nothing waits to be written.
     pub(super) fn is_clean(&self) -> bool {
         self.dirty.is_empty() && self.notes.is_empty()
     }
@@ -237,7 +237,7 @@ impl Outbox {
         }
     }
 
-    /// Whether a start of the job waits to be carried out.
+    /// Returns true if a start of the job waits to be carried out.
     pub(super) fn starts(&self, job: u64) -> bool {
         self.effects.iter().any(|effect| matches!(effect, Effect::Start((id, _)) if *id == job))
     }
@@ -269,7 +269,7 @@ impl Outbox {
     }
 }
 
-/// Whether a row is a run of this program by this user on this model of GPU.
+/// Returns true if a row is a run of this program by this user on this GPU model.
 fn is_run_of(row: &Row, uid: u32, program: &ProgramKey, model: &str) -> bool {
     row.uid == uid
         && row.program_key.as_deref() == Some(program.as_str())

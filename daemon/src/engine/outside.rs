@@ -42,7 +42,7 @@ impl Engine {
         self.node.outside = all;
     }
 
-    /// What a job waits for, with the processes outside of jobs that have memory of the GPUs.
+    /// Reason that a job waits, with the processes outside of jobs that have memory of the GPUs.
     pub(super) fn why_it_waits(&self, wait: &Wait) -> String {
         let outside = match wait {
             Wait::Memory { .. } | Wait::Reserved { .. } => &self.node.outside,

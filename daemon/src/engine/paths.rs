@@ -1,11 +1,11 @@
-//! Where the daemon keeps its files.
+//! Paths of the daemon's files.
 
 use std::fs;
 use std::path::PathBuf;
 
 use crate::watch::Attempt;
 
-/// Where files lie below the state directory.
+/// Paths of files below the state directory.
 #[derive(Clone, Debug)]
 pub(super) struct Paths(PathBuf);
 
@@ -22,7 +22,7 @@ impl Paths {
         self.0.join("attempts").join(format!("{job}.{attempt}.suspend"))
     }
 
-    /// Where the attempts of a group wait for each other, by that of its first job.
+    /// Barrier at which the attempts of a group wait for each other, by the attempt of its first job.
     pub(super) fn barrier(&self, (job, attempt): Attempt) -> PathBuf {
         self.0.join("attempts").join(format!("{job}.{attempt}.together"))
     }
@@ -42,7 +42,7 @@ impl Paths {
         entries.filter_map(|entry| job(entry.file_name().to_str()?)).collect()
     }
 
-    /// What was last seen of the clock.
+    /// File with the clock's last reading.
     pub(super) fn clock(&self) -> PathBuf {
         self.0.join("clock")
     }

@@ -26,10 +26,10 @@ use crate::status::{Report, Status};
 use crate::store::{Entry, Stage};
 use crate::suspend::Step;
 
-/// What keeps a status file from being read may go away within this time.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time for which reading a status file is tried again: what prevents it may go away.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How an attempt was found.
+/// State in which an attempt was found.
 #[derive(Debug, PartialEq)]
 enum Found {
     /// It waits.
@@ -44,8 +44,8 @@ enum Found {
     Never,
 }
 
-/// What was found of an attempt, from its stage on disk and its status file. Only a file that is not there, or that
-/// names no program, shows that it never ran.
+/// State of an attempt, from its stage on disk and its status file. Only a file that is not there, or that names no
+/// program, shows that it never ran.
 fn classify(stage: Stage, same_boot: bool, has_hooks: bool, report: Option<Report>) -> Found {
     if stage == Stage::Waiting {
         return Found::Waiting;
@@ -178,7 +178,7 @@ impl Engine {
         self.step(Event::UserLimitsSet { limits });
     }
 
-    /// How an attempt is found.
+    /// Finds the state of an attempt.
     fn find(&mut self, entry: &Entry) -> Result<Found, DaemonError> {
         if entry.stage == Stage::Waiting {
             return Ok(classify(entry.stage, true, false, None));
@@ -187,7 +187,7 @@ impl Engine {
         let report = loop {
             match self.effects.status((entry.id, entry.attempt)) {
                 Ok(report) => break report,
-                Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
+                Err(_) if begun.elapsed() < READ_TIMEOUT => std::thread::sleep(Duration::from_millis(20)),
                 Err(why) => return Err(DaemonError::FateUnknown { job: entry.id, why }),
             }
         };

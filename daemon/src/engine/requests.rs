@@ -19,9 +19,9 @@ use crate::peer::Peer;
 use crate::store::{self, Entry, Stage};
 
 /// The most jobs that are shown at once, of those that are over.
-const MOST_SHOWN: u32 = 10_000;
+const MAX_SHOWN: u32 = 10_000;
 /// The most jobs that one request names.
-const MOST_NAMED: usize = 10_000;
+const MAX_NAMED: usize = 10_000;
 
 /// One job, an array, or the jobs of a group.
 type Submission = (Peer, Result<Vec<Spec>, DaemonError>, Sender<Response>);
@@ -33,7 +33,7 @@ struct Taken {
     by_admin: bool,
 }
 
-/// What one specification submits.
+/// Jobs of one specification in a submission.
 struct Part {
     /// Its jobs: one, or those of an array.
     entries: Vec<Entry>,
@@ -235,7 +235,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a user's jobs have room on disk for so many bytes more.
+    /// Checks that a user's jobs, which take `bytes` on disk, have room for `more` bytes.
     fn has_room(&self, bytes: u64, more: u64) -> Result<(), DaemonError> {
         let most = self.config.bytes_per_user;
         match bytes.saturating_add(more) > most {
@@ -282,7 +282,7 @@ impl Engine {
         })
     }
 
-    /// What a submission of this job would be given now.
+    /// Estimate of what a submission of this job would be given now.
     fn estimate(&self, peer: &Peer, spec: &Spec) -> Result<Response, DaemonError> {
         self.check(peer, spec)?;
         Ok(Response::Estimate(Box::new(self.estimate_of(peer.uid, spec))))
@@ -313,7 +313,7 @@ impl Engine {
         Ok(Response::Usage(accounting::sums(&times, from_ms, to_ms)))
     }
 
-    /// What emulated GPUs did in modelled time says nothing of the time that passed.
+    /// Removes what emulated GPUs did in modelled time: it says nothing of the time that passed.
     fn of_real_time(&self, mut stats: StatsRow) -> StatsRow {
         stats.emulated.clone_from(&self.node.gpus.emulated);
         let emulated = |gpu: &str| stats.emulated.is_some() && self.node.device(gpu).is_some();
@@ -335,8 +335,8 @@ impl Engine {
         may: impl Fn(&Entry) -> Result<(), DaemonError>,
         mut act: impl FnMut(&mut Self, u64),
     ) -> Result<Response, DaemonError> {
-        if jobs.len() > MOST_NAMED {
-            return Err(DaemonError::ManyJobs { named: jobs.len(), most: MOST_NAMED });
+        if jobs.len() > MAX_NAMED {
+            return Err(DaemonError::ManyJobs { named: jobs.len(), most: MAX_NAMED });
         }
         let mut jobs = self.open_named(peer, jobs)?;
         jobs.iter().filter_map(|job| self.jobs.entries.get(job)).try_for_each(may)?;
@@ -348,7 +348,7 @@ impl Engine {
         Ok(Response::Done)
     }
 
-    /// Where waiting jobs stand, by their numbers.
+    /// Positions of waiting jobs in the queue, from 0, by their numbers.
     fn places(&self) -> HashMap<u64, usize> {
         self.core.state.queue().iter().enumerate().map(|(at, job)| (job.0, at)).collect()
     }
@@ -358,7 +358,7 @@ impl Engine {
         let everybody = all && peer.admin;
         let mine = |entry: &&Entry| everybody || entry.uid == peer.uid;
         let whose = (!everybody).then_some(peer.uid);
-        let mut jobs = match ended.min(MOST_SHOWN) {
+        let mut jobs = match ended.min(MAX_SHOWN) {
             0 => Vec::new(),
             most => self.outbox.store.numbers_of_ended(whose, most).unwrap_or_default(),
         };

@@ -13,12 +13,12 @@ use crate::peer::Peer;
 use crate::store::{Entry, Stage};
 use crate::suspend::Step;
 
-/// Where a job's output goes.
+/// Path of a job's output.
 pub(super) fn output(entry: &Entry, folder: &Path) -> PathBuf {
     entry.spec.output.clone().unwrap_or_else(|| folder.join("output"))
 }
 
-/// How a job ended, in words.
+/// End of a job, in words.
 pub(super) fn end_words(verdict: &Verdict, reason: &Reason) -> String {
     match verdict {
         // Why it is not tried again.
@@ -94,7 +94,7 @@ fn beginning(command: &[String]) -> Vec<String> {
     words
 }
 
-/// What a running job has to do with targets, its own or that of one beside it.
+/// Relation of a running job to targets, its own or that of one beside it, in words.
 fn held_or_standing(view: &JobView) -> Option<String> {
     if let Some(standing) = &view.standing {
         return Some(standing.to_string());
@@ -114,7 +114,7 @@ impl Engine {
         }
     }
 
-    /// Where the need of a job that is not over comes from.
+    /// Source of the need of a job that is not over.
     fn need_from(entry: &Entry) -> Option<String> {
         if entry.spec.gpus == 0 || entry.stage == Stage::Ended {
             return None;
@@ -255,7 +255,7 @@ impl Engine {
         }
     }
 
-    /// What Prometheus reads.
+    /// Figures that Prometheus reads.
     pub(super) fn figures(&self) -> Figures {
         let counters = self.health.counters;
         Figures {

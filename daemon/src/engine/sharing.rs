@@ -1,4 +1,5 @@
-//! How jobs on one GPU slow each other: launch rates alone and beside others, for the scheduler and the dataset.
+//! Slowdown of jobs on one GPU by each other: launch rates alone and beside others, for the scheduler and the
+//! dataset.
 //!
 //! Each company of jobs on a GPU is reported once, when the rates of all of them are known. A job that was never alone
 //! here has the rate of the last run of its program that was.
@@ -16,10 +17,10 @@ use crate::store::Entry;
 /// Programs whose rate alone is kept.
 const MAX_PROGRAMS: usize = 4096;
 
-/// What was observed so far.
+/// Observations so far.
 #[derive(Debug, Default)]
 pub(super) struct Companies {
-    /// Who is on each GPU, and whether their rates were reported.
+    /// Jobs on each GPU, and true if their rates were reported.
     on: BTreeMap<String, (BTreeSet<u64>, bool)>,
     /// Launches in a second by programs that were alone.
     alone: BTreeMap<Program, f64>,

@@ -1,8 +1,7 @@
 //! Jobs between running and suspended: what is reported to the scheduler, and what is done with them.
 //!
-//! What is to be done is on disk before a helper does it. A daemon that comes back takes a job that is
-//! suspended for suspended, and brings back whatever was on its way in either direction: its memory is set
-//! aside in both cases.
+//! The next step is on disk before a helper does it. A daemon that comes back takes a job that is suspended for
+//! suspended, and brings back whatever was on its way in either direction: its memory is reserved in both cases.
 
 use radrm_limits::mps::control::has_bound_daemon;
 use radrm_limits::program::libraries;
@@ -20,10 +19,10 @@ use crate::watch::Attempt;
 
 /// Bytes that a driver copies in a second, at the least; about a tenth of what is published.
 const SLOWEST: u64 = 500_000_000;
-/// What a helper gets beyond waiting and copying, s.
+/// Time for a helper beyond waiting and copying, s.
 const EXTRA_S: u64 = 60;
 impl Engine {
-    /// Whether a job's processes hold nothing on their GPUs, or are about to.
+    /// Returns true if a job's processes hold nothing on their GPUs, or are about to.
     pub(super) fn is_off(&self, job: u64) -> bool {
         self.jobs.entries.get(&job).is_some_and(|entry| entry.suspension.is_off())
     }
@@ -116,7 +115,7 @@ impl Engine {
         self.begin(job, Step::Resuming, |_| {});
     }
 
-    /// What was begun must be undone.
+    /// Begins to undo what was begun.
     fn undo(&mut self, job: u64) {
         self.begin(job, Step::Undoing, |_| {});
     }
@@ -271,7 +270,7 @@ impl Engine {
         self.signal_when_written(job, Signal::Kill);
     }
 
-    /// What has to come back and did not is tried again.
+    /// Tries again to bring back what has to come back and did not.
     pub(super) fn bring_back(&mut self) {
         for job in self.suspensions.due(self.now.mono) {
             let Some(step) = self.jobs.entries.get(&job).map(|entry| entry.suspension.step) else { continue };
@@ -302,7 +301,7 @@ impl Engine {
         }
     }
 
-    /// Why a job is made to leave by signals, if that is because it cannot be suspended.
+    /// Reason that a job is made to leave by signals, if that is because it cannot be suspended; else empty.
     pub(super) fn why_not_suspended(&self, job: JobId) -> String {
         match self.core.state.history(job).as_slice() {
             [.., (before, Reason::CannotSuspend { refusal }), (at, _)] if before == at => {

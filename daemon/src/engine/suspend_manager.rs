@@ -17,14 +17,14 @@ const MAX_RETRIES: u32 = 60;
 /// A helper's end without an answer, in words.
 const NO_ANSWER: &str = "the helper ended without an answer";
 
-/// What follows from a helper's end.
+/// Consequence of a helper's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// All its processes are checkpointed.
     Suspended { processes: Vec<Saved>, bytes: ByGpu },
     /// It was not suspended and runs as before.
     RunsOn { refusal: SuspendRefusal, sentence: String },
-    /// What was begun is undone.
+    /// The unfinished step is undone.
     Undo { sentence: String },
     /// It is still suspended and whole.
     StillSuspended { sentence: String },
@@ -40,7 +40,7 @@ pub(super) enum Outcome {
 
 #[derive(Debug, Default)]
 struct Transit {
-    /// What the scheduler knows of whether it can be suspended.
+    /// Answer that the scheduler has on whether it can be suspended.
     known: Option<Result<(), SuspendRefusal>>,
     /// A helper is at it.
     busy: bool,
@@ -64,12 +64,13 @@ impl SuspendManager {
         self.jobs.remove(&job);
     }
 
-    /// Whether this is not what the scheduler knows of whether the job can be suspended. It knows it then.
+    /// Returns true if the scheduler has another answer, or none, on whether the job can be suspended. It knows it
+    /// then.
     pub(super) fn is_news(&mut self, job: u64, known: Result<(), SuspendRefusal>) -> bool {
         self.jobs.entry(job).or_default().known.replace(known) != Some(known)
     }
 
-    /// Whether nothing is known yet of what the job uses.
+    /// Returns true if nothing is known yet of what the job uses.
     pub(super) fn is_unknown(&self, job: u64) -> bool {
         let known = self.jobs.get(&job).and_then(|transit| transit.known);
         matches!(known, None | Some(Err(SuspendRefusal::NoShim)))

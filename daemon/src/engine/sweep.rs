@@ -1,4 +1,4 @@
-//! What an attempt leaves when its supervisor was killed: nothing waits for it any more.
+//! Leftovers of an attempt whose supervisor was killed: nothing waits for it any more.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use crate::hooks;
 use crate::supervisor;
 use crate::watch::Attempt;
 
-/// How the processes of an attempt are known.
+/// Marks by which the processes of an attempt are known.
 pub(super) struct Marks {
     uid: u32,
     supervisor: ProcessIdentity,
-    /// Whether the supervisor's number is no other process's, so that a session of this number is its own.
+    /// True if the supervisor's number is no other process's, so that a session of this number is its own.
     session: bool,
     variables: [Vec<u8>; 2],
 }
@@ -34,9 +34,9 @@ impl Marks {
         leftovers::kill_all(|process| self.are_of(process))
     }
 
-    /// Whether a process is one that the attempt left: its user's (really or in effect), not older than the supervisor, in the supervisor's
-    /// session or with the attempt's variables in its environment. Jobs of another daemon may have the same ones;
-    /// they are below a supervisor.
+    /// Returns true if a process is one that the attempt left: its user's (really or in effect), not older than the
+    /// supervisor, in the supervisor's session or with the attempt's variables in its environment. Jobs of another
+    /// daemon may have the same ones; they are below a supervisor.
     fn are_of(&self, process: Process) -> bool {
         let is_users = process.users().is_some_and(|(real, effective)| [real, effective].contains(&self.uid));
         let is_new = || process.start().is_some_and(|start| start >= self.supervisor.start);
@@ -56,7 +56,7 @@ impl Marks {
     }
 }
 
-/// Whether it is a supervisor, makes a dry run or runs an epilog, or is below such a process.
+/// Returns true if it is a supervisor, makes a dry run or runs an epilog, or is below such a process.
 fn is_kept(process: Process) -> bool {
     let keeps = |process: &Process| {
         process

@@ -17,7 +17,7 @@ use crate::latency::{Kind, StepWatch};
 use crate::pace::Company;
 use crate::store::Entry;
 
-/// What was read so far.
+/// Readings of jobs with targets so far.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     watches: BTreeMap<u64, StepWatch>,
@@ -31,8 +31,8 @@ impl Targets {
         self.watches.get(&job)?.kind()
     }
 
-    /// Whether a job's new share belongs into its history: of one that follows windows only the first, the end, and what
-    /// is half or twice as much as what was last written.
+    /// Returns true if a job's new share belongs into its history: of one that follows windows only the first, the
+    /// end, and what is half or twice as much as what was last written.
     pub(super) fn is_news(&mut self, job: u64, follows_windows: bool, share: Permille) -> bool {
         if !follows_windows {
             self.told.remove(&job);
@@ -46,7 +46,7 @@ impl Targets {
     }
 }
 
-/// What is to be observed of a job.
+/// Observation to make of a job.
 struct Due {
     job: u64,
     latency: Option<LatencyTarget>,
@@ -55,7 +55,7 @@ struct Due {
 }
 
 impl Engine {
-    /// Whether any job is to be observed.
+    /// Returns true if any job is to be observed.
     pub(super) fn has_targets(&self) -> bool {
         self.jobs
             .live

@@ -108,7 +108,7 @@ fn round(engine: &mut Engine, world: &Recorder) {
     engine.batch(vec![Message::Polled(poll)], &mut Inbox::new(&from));
 }
 
-/// What became of the jobs, and how often each was started.
+/// Verdicts of the jobs, and the number of starts of each.
 type Fates = BTreeMap<u64, (Option<Verdict>, usize)>;
 
 /// Four jobs one after another, of which one fails and one is cancelled while it runs. The daemon is killed at one

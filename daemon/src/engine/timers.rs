@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What is done again and again, or once more later.
+/// Task that is done again and again, or once more later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
     /// Polling jobs.
@@ -21,7 +21,7 @@ pub(super) enum Timer {
 
 const COUNT: usize = 6;
 
-/// When each is due. One that was never set is due at once.
+/// Deadline of each timer. One that was never set is due at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers([Option<Instant>; COUNT]);
 

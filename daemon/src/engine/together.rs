@@ -21,7 +21,7 @@ fn gathering(entry: &Entry) -> Option<Place> {
     entry.spec.together.filter(|_| entry.first_start_ms.is_none())
 }
 
-/// What a request for a group submits, in the order of the numbers.
+/// Specifications that a request for a group submits, in the order of the numbers.
 pub(super) fn specs(members: Vec<Member>) -> Result<Vec<Spec>, DaemonError> {
     together::check(&members)?;
     members.iter().try_for_each(|member| check(&member.spec))?;
@@ -33,7 +33,7 @@ pub(super) fn specs(members: Vec<Member>) -> Result<Vec<Spec>, DaemonError> {
     Ok((0..).zip(members).map(place).collect())
 }
 
-/// What a request for one job, or an array, submits.
+/// Specification that a request for one job, or an array, submits.
 pub(super) fn single(spec: Spec) -> Result<Vec<Spec>, DaemonError> {
     check(&spec)?;
     Ok(vec![spec])
@@ -63,7 +63,8 @@ impl Engine {
         Some(self.paths.barrier((first, attempt)))
     }
 
-    /// Whether all jobs of its group are still about to start: one that is launched without them waits for ever.
+    /// Returns true if all jobs of its group are still about to start: one that is launched without them waits for
+    /// ever.
     pub(super) fn may_start_together(&self, job: u64) -> bool {
         let Some(entry) = self.jobs.entries.get(&job) else { return false };
         let Some(place) = gathering(entry) else { return true };
@@ -102,7 +103,7 @@ impl Engine {
         group.begun = (group.first.0..=group.last().0).any(has_begun);
     }
 
-    /// What its history says of a new job of a group.
+    /// Adds the jobs of its group to the history of a new job.
     pub(super) fn remark_group(&mut self, job: u64) {
         let place = self.jobs.entries.get(&job).and_then(|entry| entry.spec.together);
         if let Some(place) = place.filter(|place| place.members > 1) {

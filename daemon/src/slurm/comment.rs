@@ -12,13 +12,13 @@ use radrm_limits::program::target;
 
 use crate::error::DaemonError;
 
-/// What stands before the sentence, and how it is found again.
+/// Prefix of the sentence, by which it is found again.
 const MARK: &str = "radrm: peak ";
 /// Slurm's programs answer in milliseconds, or wait for a controller.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// The jobs whose peaks are remembered.
 const MAX_JOBS: usize = 1000;
-/// How often a comment that could not be set is tried again: over about a minute.
+/// Most retries for a comment that could not be set: over about a minute.
 const MAX_RETRIES: u32 = 5;
 /// Half the wait before the first further attempt; each one after it waits twice as long.
 const RETRY: Duration = Duration::from_secs(1);
@@ -133,14 +133,14 @@ fn with(shown: &str, text: &str) -> String {
     if old.is_empty() || old == "(null)" { own } else { format!("{old}; {own}") }
 }
 
-/// What a program prints; `None` if it failed.
+/// Output of a program; `None` if it failed.
 fn said(name: &str, words: &[&str]) -> Option<String> {
     let path = env::var("PATH").unwrap_or_default();
     let program = target::find(OsStr::new(name), Some(OsStr::new(&format!("{path}:{FURTHER}"))))?;
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let child = command.spawn().ok()?;
-    within(child, PATIENCE)
+    within(child, TIMEOUT)
 }
 
 fn within(mut child: Child, patience: Duration) -> Option<String> {
@@ -220,7 +220,7 @@ mod tests {
             command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
         };
         assert_eq!(within(child("exec sleep 1000"), Duration::from_millis(50)), None);
-        assert_eq!(within(child("echo x"), PATIENCE).as_deref(), Some("x\n"));
-        assert_eq!(within(child("echo x; exit 1"), PATIENCE), None);
+        assert_eq!(within(child("echo x"), TIMEOUT).as_deref(), Some("x\n"));
+        assert_eq!(within(child("echo x; exit 1"), TIMEOUT), None);
     }
 }

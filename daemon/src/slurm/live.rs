@@ -1,4 +1,4 @@
-//! What the steps that run hold now, from their recorders' segments and from NVML.
+//! Memory that running steps hold now, from their recorders' segments and from NVML.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ pub(super) fn running(
     found
 }
 
-/// Whether a job uses the GPUs of this daemon. Steps of other clusters on the same computer have the same numbers, and
-/// emulated GPUs of other machines the same UUIDs.
+/// Returns true if a job uses the GPUs of this daemon. Steps of other clusters on the same computer have the same
+/// numbers, and emulated GPUs of other machines the same UUIDs.
 fn is_here(job: &Job, gpus: &Gpus) -> bool {
     match &gpus.machine {
         Some(machine) => job.is_on(Some(machine)),

@@ -77,7 +77,7 @@ pub(crate) fn serve(
 /// Answer to requests of clients.
 const NO_QUEUE: &str = "Slurm places the jobs of this node: submit them by sbatch or `radrm sbatch`, and see them by \
                         squeue and `radrm top`";
-/// What was seen of a step that runs: bytes on each GPU by UUID, and the most on one GPU.
+/// Observed memory of a running step: bytes on each GPU by UUID, and the most on one GPU.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     used: BTreeMap<String, u64>,
@@ -90,7 +90,8 @@ struct Seen {
 const COMMENT: Duration = Duration::from_secs(60);
 
 impl Seen {
-    /// Whether the comment of the running job is to be set: at once, and later when the peak has grown by some per cent.
+    /// Returns true if the comment of the running job is to be set: at once, and later when the peak has grown by
+    /// some per cent.
     fn comment_is_due(&mut self, now: Instant) -> bool {
         let is_due = self.peak > 0
             && self.commented.is_none_or(|(peak, since)| {
@@ -120,7 +121,7 @@ struct Watcher {
     commenter: Option<Commenter>,
     seen: BTreeMap<Key, Seen>,
     counters: Counters,
-    /// What cannot be written at the moment.
+    /// Health issue: what cannot be written at the moment.
     issue: Option<String>,
 }
 
@@ -203,7 +204,7 @@ impl Watcher {
         self.seen.retain(|key, _| steps.has(key));
     }
 
-    /// What Prometheus reads.
+    /// Figures that Prometheus reads.
     fn figures(&self) -> Figures {
         let mut sums: BTreeMap<(u64, String), (u32, u64)> = BTreeMap::new();
         for (key, seen) in &self.seen {

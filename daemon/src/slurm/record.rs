@@ -15,7 +15,7 @@ use crate::error::DaemonError;
 /// The folder in that of the plug-in.
 const FOLDER: &str = "steps";
 /// A file is far shorter.
-const LONGEST: u64 = 16 << 10;
+const MAX_LEN: u64 = 16 << 10;
 
 /// A step on this node.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -23,16 +23,16 @@ pub(super) struct Key {
     pub(super) job: u32,
     /// `batch`, or a number.
     pub(super) step: String,
-    /// When the step began, ms since 1970.
+    /// Start time of the step, ms since 1970.
     pub(super) begin_ms: u64,
 }
 
-/// What is known of a step.
+/// Record of a step.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Record {
     pub(super) node: String,
     pub(super) uid: u32,
-    /// What the job was granted on each GPU, bytes.
+    /// Memory that the job was granted on each GPU, bytes.
     pub(super) granted: Option<u64>,
     pub(super) end_ms: Option<u64>,
     /// Exit code and signal.
@@ -80,7 +80,7 @@ impl Record {
         self.exit.is_none_or(|exit| exit != (0, 0))
     }
 
-    /// What an equal job needs on each GPU, bytes: by the rules of radrmd for measured needs.
+    /// Memory that an equal job needs on each GPU, bytes: by the rules of radrmd for measured needs.
     pub(super) fn recommended(&self) -> Option<u64> {
         let slack = Settings::default().slack;
         let need = |bytes| Need::measured(Bytes(bytes)).reserved(slack, Bytes(u64::MAX)).0;
@@ -155,12 +155,12 @@ impl Steps {
         }
     }
 
-    /// Whether the step runs, or was not taken in.
+    /// Returns true if the step runs, or is over and was not taken in.
     pub(super) fn has(&self, key: &Key) -> bool {
         self.running.contains_key(key) || self.ended.contains_key(key)
     }
 
-    /// What is known of a step that runs.
+    /// Record of a step that runs.
     pub(super) fn record(&self, key: &Key) -> Option<&Record> {
         self.running.get(key)
     }
@@ -184,7 +184,7 @@ fn read(path: &Path) -> Option<(String, bool)> {
     let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let is_held = file.try_lock_shared().is_err();
     let mut text = String::new();
-    file.take(LONGEST).read_to_string(&mut text).ok()?;
+    file.take(MAX_LEN).read_to_string(&mut text).ok()?;
     Some((text, is_held))
 }
 

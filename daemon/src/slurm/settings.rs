@@ -8,11 +8,11 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SlurmSettings {
-    /// Whether Slurm places this node's jobs, and radrmd only watches them.
+    /// True if Slurm places this node's jobs, and radrmd only watches them.
     pub(crate) engine: bool,
     /// The folder of the SPANK plug-in: `state=` in `plugstack.conf`.
     pub(crate) state: PathBuf,
-    /// Whether a job's `AdminComment` gets its peak and a recommendation.
+    /// True if a job's `AdminComment` gets its peak and a recommendation.
     pub(crate) comment: bool,
 }
 

@@ -61,7 +61,7 @@ impl Table {
     }
 }
 
-/// What makes a line that of a step: all up to `End`.
+/// Prefix by which a line is that of a step: all up to `End`.
 fn begin(line: &str) -> Option<&str> {
     line.match_indices(',').nth(4).map(|(at, _)| &line[..at])
 }

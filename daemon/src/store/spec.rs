@@ -1,4 +1,4 @@
-//! What is asked for with a job, as it is kept: all of it while the job may start, a bounded part afterwards.
+//! Specification of a job as it is kept: all of it while the job may start, a bounded part afterwards.
 
 use radrm_protocol::spec::Spec;
 use rusqlite::{Result, Transaction, params};

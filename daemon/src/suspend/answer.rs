@@ -25,9 +25,9 @@ use crate::watch::Attempt;
 
 /// Room for an answer, taken before anything is done: a full disk must not lose it.
 const SIZE: usize = 64 << 10;
-/// Where the answer stands, behind who gives it.
+/// Offset of the answer in the file, bytes, behind the identity of its helper.
 const ANSWER_AT: u64 = 256;
-/// How often a lock is tried.
+/// Interval at which a lock is tried.
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 /// Beyond its limit a helper gets this much before it is killed from outside.
 const BEYOND: Duration = Duration::from_secs(2);

@@ -11,7 +11,7 @@ use crate::error::DaemonError;
 /// The first version of the driver's interface (`cuDriverGetVersion`) with these calls: driver 570.
 pub(super) const FIRST: u32 = 12_080;
 
-/// What is done to a process.
+/// Operation on a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     /// With a time in ms, never without end.
@@ -42,7 +42,7 @@ pub(super) struct Loaded {
     checkpoint: Checkpoint,
     restore: Restore,
     unlock: Unlock,
-    /// What the functions lie in.
+    /// Library in which the functions lie.
     _library: Library,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a job can be suspended: concluded from what the shim counts, before anything is frozen.
+//! Eligibility of a job for suspension: concluded from what the shim counts, before anything is frozen.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -44,7 +44,7 @@ fn refusal_of(id: u16) -> Option<SuspendRefusal> {
     rows.iter().find(|(known, _)| *known == id).map(|(_, refusal)| *refusal)
 }
 
-/// Whether what one process uses lets it be suspended.
+/// Checks that what one process uses lets it be suspended.
 fn of_uses(uses: &Uses) -> Result<(), SuspendRefusal> {
     if uses.driver_version.is_none_or(|version| version < FIRST) {
         return Err(SuspendRefusal::Unsupported);
@@ -55,7 +55,7 @@ fn of_uses(uses: &Uses) -> Result<(), SuspendRefusal> {
     uses.calls.iter().find_map(|(id, _)| refusal_of(*id)).map_or(Ok(()), Err)
 }
 
-/// Whether it finds a daemon of MPS where it expects one.
+/// Returns true if it finds a daemon of MPS where it expects one.
 fn is_mps_client(process: Process, has_daemon: fn(&Path) -> bool) -> bool {
     let pipe = process.variable(PIPE_VARIABLE).unwrap_or_else(|| DEFAULT_PIPE.into());
     has_daemon(Path::new(&pipe))
@@ -87,21 +87,21 @@ pub(crate) fn processes(
 /// Host memory that the copies of a job's device memory may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// What the host has available; `None` where nothing is copied: on emulated GPUs.
+    /// Available memory of the host, bytes; `None` where nothing is copied: on emulated GPUs.
     pub(crate) available: Option<u64>,
     /// The most that all suspended jobs may take; 0: as much as there is.
     pub(crate) most: u64,
-    /// What suspended jobs take, and those that are being suspended.
+    /// Host memory of suspended jobs, and of those that are being suspended, bytes.
     pub(crate) taken: u64,
     /// The part of `taken` that is not yet out of `available`.
     pub(crate) pending: u64,
 }
 
-/// What is left for everybody else.
+/// Host memory that is left for all others, bytes.
 const KEPT: u64 = 1 << 30;
 
 impl Room {
-    /// Whether so many bytes more have room.
+    /// Checks that so many bytes more have room.
     pub(crate) fn has(&self, bytes: u64) -> Result<(), SuspendRefusal> {
         let allowed = self.most == 0 || self.taken.saturating_add(bytes) <= self.most;
         let needed = bytes.saturating_add(self.pending).saturating_add(KEPT);
@@ -113,7 +113,7 @@ impl Room {
     }
 }
 
-/// What the host has available, bytes.
+/// Available memory of the host, bytes.
 pub(crate) fn available() -> u64 {
     radrm_os::host::available_memory().unwrap_or(0)
 }

@@ -76,7 +76,7 @@ struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// What a helper that was killed may have stopped.
+    /// Processes that a helper that was killed may have stopped.
     fn living(&self) -> Vec<Saved> {
         let slots = self.segment.slots().unwrap_or_default();
         let living = slots.into_iter().filter(|slot| slot.liveness == Liveness::Running);
@@ -85,7 +85,7 @@ impl Here<'_> {
             .collect()
     }
 
-    /// Whether a process of the job uses the driver past the shim.
+    /// Returns true if a process of the job uses the driver past the shim.
     fn has_unknown(&self, known: &[ProcessIdentity]) -> bool {
         let uses = |pid: &u32| Process(*pid).has_mapped(&["libcuda.so", libraries::EMULATED_CUDA]);
         radrm_attempt::below(self.order.supervisor)

@@ -38,7 +38,7 @@ pub(crate) const WORD: &str = "--suspend-one-job";
 /// Bytes by the GPU's UUID.
 pub(crate) type ByGpu = BTreeMap<String, u64>;
 
-/// Where a job stands between running and suspended.
+/// State of a job between running and suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
@@ -64,11 +64,11 @@ pub(crate) struct Suspension {
     pub(crate) step: Step,
     /// The processes that are checkpointed, and what each held.
     pub(crate) processes: Vec<Saved>,
-    /// What the job held on each GPU.
+    /// Memory that the job held on each GPU.
     pub(crate) bytes: ByGpu,
     /// It had its GPUs to itself because its need is not known.
     pub(crate) whole: bool,
-    /// How long its attempt ran before it was suspended last, ms.
+    /// Time for which its attempt ran before it was suspended last, ms.
     pub(crate) ran_ms: u64,
 }
 
@@ -78,7 +78,7 @@ impl Suspension {
         if self.step == Step::Suspended { self.bytes.values().sum() } else { 0 }
     }
 
-    /// Whether its processes hold nothing on any GPU, or are about to.
+    /// Returns true if its processes hold nothing on any GPU, or are about to.
     pub(crate) fn is_off(&self) -> bool {
         !matches!(self.step, Step::Running | Step::Undoing)
     }
@@ -88,12 +88,12 @@ impl Suspension {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Saved {
     pub(crate) who: ProcessIdentity,
-    /// What it held, as far as NVML reports it.
+    /// Memory that it held, as far as NVML reports it.
     #[serde(default)]
     pub(crate) bytes: ByGpu,
 }
 
-/// What a helper is to do.
+/// Task of a helper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Task {
@@ -110,9 +110,9 @@ pub(crate) struct Order {
     pub(crate) launcher: u32,
     /// Its supervisor: all its processes are below it.
     pub(crate) supervisor: u32,
-    /// What is suspended, if that is known.
+    /// Processes that are suspended, if that is known.
     pub(crate) processes: Vec<Saved>,
-    /// What the job holds or held on each GPU.
+    /// Memory that the job holds or held on each GPU.
     pub(crate) bytes: ByGpu,
     /// The emulated machine and driver; `None`: the system's.
     pub(crate) emulated: Option<(PathBuf, PathBuf)>,
@@ -124,7 +124,7 @@ pub(crate) struct Order {
     pub(crate) user: Option<User>,
 }
 
-/// What came of it.
+/// Result of a helper's task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {

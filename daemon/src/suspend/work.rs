@@ -1,4 +1,4 @@
-//! What is done to a job's processes, in which order, and what is undone.
+//! Operations on a job's processes: their order, and what is undone.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use crate::error::DaemonError;
 pub(super) trait Job {
     /// Its living processes that use the driver, if all of them can be suspended.
     fn processes(&mut self) -> Result<Vec<ProcessIdentity>, SuspendRefusal>;
-    /// Whether a process lives.
+    /// Returns true if a process lives.
     fn lives(&self, who: ProcessIdentity) -> bool;
     /// A process of the job beside these that a GPU still lists: the driver has not given its memory back yet.
     fn lingering(&self, suspended: &[Saved]) -> Option<u32>;
-    /// What processes hold on each GPU, as far as it is known.
+    /// Memory that a process holds on each GPU, as far as it is known.
     fn held(&self, who: ProcessIdentity) -> ByGpu;
-    /// Whether there is so much free on each GPU.
+    /// Checks that there is so much free on each GPU.
     fn room(&self, bytes: &ByGpu) -> Result<(), DaemonError>;
 }
 
@@ -51,7 +51,7 @@ pub(super) fn suspend(driver: &dyn Driver, job: &mut dyn Job, bytes: &ByGpu, pat
     Answer::Suspended { processes: locked, bytes: sum }
 }
 
-/// How often the GPUs' lists are read while a process that ended is on one.
+/// Interval at which the GPUs' lists are read while a process that ended is on one.
 const LIST_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits until no process that ended meanwhile holds GPU memory: another job gets it next. The one that still does.

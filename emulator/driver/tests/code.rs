@@ -1,4 +1,4 @@
-//! What the linker and the loaders take, and names that only old programs ask for.
+//! Inputs that the linker and the loaders take, and names that only old programs ask for.
 
 mod common;
 

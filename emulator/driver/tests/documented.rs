@@ -1,4 +1,4 @@
-//! What the driver's documentation and a genuine library say of calls that programs seldom make.
+//! Behaviour of calls that programs seldom make, by the driver's documentation and a genuine library.
 
 mod common;
 

@@ -144,7 +144,7 @@ fn groups_of_various_sizes_are_split_off() {
         groups[1][0] = 114;
         assert_eq!(ask(&mut groups, 0), INVALID_VALUE, "no multiple of 8");
         assert_eq!((results[0][COUNT], results[1][COUNT], rest[COUNT]), (20, 112, 0));
-        assert_eq!(rest[0], 0, "nothing is no resource");
+        assert_eq!(rest[0], 0, "nothing is not a resource");
     });
 }
 

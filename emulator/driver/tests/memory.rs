@@ -272,7 +272,7 @@ fn untouched_memory_reads_as_zeros_and_wrong_pointers_are_refused() {
         assert_eq!(host, [0; 4096]);
         assert_eq!(up(address + 1, &host, 4096), INVALID_VALUE, "over the end");
         assert_eq!(up(0x1000, &host, 1), INVALID_VALUE);
-        assert_eq!(up(host.as_ptr() as u64, &host, 1), INVALID_VALUE, "host memory is no device memory");
+        assert_eq!(up(host.as_ptr() as u64, &host, 1), INVALID_VALUE, "host memory is not a device memory");
         free(cuda, address);
         assert_eq!(up(address, &host, 1), INVALID_VALUE, "freed");
     });

@@ -1,4 +1,4 @@
-//! How long calls take; run by hand: `cargo test -p radrm-emulator-driver --test speed -- --ignored --nocapture`.
+//! Duration of calls; run by hand: `cargo test -p radrm-emulator-driver --test speed -- --ignored --nocapture`.
 
 mod common;
 

@@ -171,11 +171,12 @@ fn events_answer_as_the_interface_says() {
         assert_eq!(call!(cuda, "cuEventSynchronize"(timed => Handle)), 0);
         assert_eq!(call!(cuda, "cuEventDestroy_v2"(timed => Handle)), 0);
         assert_eq!(call!(cuda, "cuEventQuery"(timed => Handle)), INVALID_HANDLE);
-        assert_eq!(call!(cuda, "cuStreamQuery"(timed => Handle)), INVALID_HANDLE, "an event is no stream");
+        assert_eq!(call!(cuda, "cuStreamQuery"(timed => Handle)), INVALID_HANDLE, "an event is not a stream");
     });
 }
 
-/// What an allocator does with a block that two streams used: it asks for the event behind the other stream's work.
+/// Queries an event as an allocator does with a block that two streams used.
+/// The event is behind the other stream's work.
 #[test]
 fn work_is_done_in_modelled_time_where_time_is_not_real() {
     isolated("work_is_done_in_modelled_time_where_time_is_not_real", &[], |cuda| {
@@ -367,7 +368,7 @@ fn launches_beyond_a_limit_are_refused() {
         );
         assert_eq!(launch(cuda, bounded, 1, 32, 0, NULL), INVALID_VALUE, "no parameters");
         assert_eq!(launch(cuda, NULL, 1, 32, 0, NULL), INVALID_HANDLE);
-        assert_eq!(launch(cuda, m, 1, 32, 0, NULL), INVALID_HANDLE, "a module is no function");
+        assert_eq!(launch(cuda, m, 1, 32, 0, NULL), INVALID_HANDLE, "a module is not a function");
         let cooperative = |blocks: u32| {
             call!(cuda, "cuLaunchCooperativeKernel"(
                 empty => Handle, blocks => u32, 1 => u32, 1 => u32, 1024 => u32, 1 => u32, 1 => u32, 0 => u32,

@@ -12,7 +12,7 @@
 //! | is listed there as computing something | "done": results are not computed |
 //! | anything else | the toolkit's counter of calls without semantics, and "not supported" |
 //!
-//! What a library exports is data: `data/exports/`, one file for each library and major version.
+//! The exports of a library are data: `data/exports/`, one file for each library and major version.
 
 mod catalogue;
 mod code;
@@ -28,7 +28,7 @@ pub use catalogue::{Library, libraries};
 pub use object_file::{Export, Target, Text};
 pub use semantics::Meaning;
 
-/// What cannot be done about a stand-in.
+/// Failure to make a stand-in.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The toolkit's exports cannot be read.
@@ -36,7 +36,7 @@ pub enum Error {
     Toolkit {
         /// The library.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason that the library cannot be read.
         why: String,
     },
     /// A stand-in cannot be written.
@@ -44,7 +44,7 @@ pub enum Error {
     Write {
         /// The stand-in.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// A stand-in cannot be put together.
@@ -52,7 +52,7 @@ pub enum Error {
     Build {
         /// Its name.
         library: String,
-        /// What is wrong.
+        /// Reason that it cannot be put together.
         source: object_file::BuildError,
     },
 }
@@ -96,7 +96,7 @@ impl Toolkit {
         [own, shared].into_iter().find(|name| self.names.contains(name))
     }
 
-    /// What an export of a library leads to.
+    /// Target of a library's export.
     #[must_use]
     pub fn target(&self, library: &Library, export: &str) -> Target {
         if let Some(function) = self.function(library, export) {

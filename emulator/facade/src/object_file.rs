@@ -13,7 +13,7 @@ use object::write::elf::{FileHeader, ProgramHeader, Rel, Sym, Verdef, Writer};
 
 use crate::code::{self, PAGE};
 
-/// Where the calls of an export go.
+/// Destination of an export's calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// To this function of the toolkit, arguments as they are.
@@ -22,7 +22,7 @@ pub enum Target {
     Done,
     /// To the toolkit's counter of calls without semantics.
     Missing {
-        /// What the caller gets.
+        /// Status that the caller gets.
         status: i32,
     },
 }
@@ -32,11 +32,11 @@ pub enum Target {
 pub struct Export {
     /// Name.
     pub name: String,
-    /// Where its calls go.
+    /// Destination of its calls.
     pub target: Target,
 }
 
-/// What a stand-in consists of.
+/// Content of a stand-in.
 #[derive(Debug)]
 pub struct Text<'a> {
     /// Its name.
@@ -83,7 +83,7 @@ impl<'a> Imports<'a> {
     }
 }
 
-/// Where everything stands.
+/// Position of each part of the file.
 struct Layout {
     dynsym: usize,
     dynstr: usize,
@@ -99,7 +99,7 @@ struct Layout {
     end: usize,
 }
 
-/// Why a stand-in cannot be put together.
+/// Reason that a stand-in cannot be put together.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// An export forwards to a function that the stand-in does not import.

@@ -1,10 +1,10 @@
-//! What an export without a function of its own means.
+//! Meaning of an export without a function of its own.
 
 use std::sync::LazyLock;
 
 const TABLE: &str = include_str!("../data/semantics.tsv");
 
-/// What calling it comes to.
+/// Effect of calling an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// This function of the toolkit does it, as it does for others of its kind.
@@ -48,7 +48,7 @@ pub(crate) fn meaning(stem: &str, export: &str) -> Meaning {
         .map_or(Meaning::Missing { status: 801 }, |line| line.meaning)
 }
 
-/// Whether a name fits a pattern in which `*` stands for anything.
+/// Returns true if a name fits a pattern in which `*` stands for anything.
 fn fits(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -80,7 +80,7 @@ mod tests {
         }
         for line in LINES.iter() {
             let of_it: Vec<_> = libraries().iter().filter(|library| library.stem == line.stem).collect();
-            assert!(!of_it.is_empty(), "{} is no library", line.stem);
+            assert!(!of_it.is_empty(), "{} is not a library", line.stem);
             let used = of_it.iter().flat_map(|l| &l.exports).any(|name| fits(line.pattern, name));
             assert!(used, "{}\t{} fits nothing", line.stem, line.pattern);
         }

@@ -10,7 +10,7 @@ use core::marker::PhantomData;
 
 use radrm_cuda_abi::{CUDA_ERROR_INVALID_VALUE, CUresult};
 
-/// What a driver call comes to: a value, or the code that the caller gets.
+/// Result of a driver call: a value, or the code that the caller gets.
 pub type Answer<T = ()> = Result<T, CUresult>;
 
 /// The codes of a library.
@@ -23,7 +23,7 @@ impl Code for CUresult {
     const INVALID: Self = CUDA_ERROR_INVALID_VALUE;
 }
 
-/// Where a caller wants a result, and sometimes gives something too.
+/// Pointer to the place in which a caller wants a result, and sometimes gives something too.
 #[repr(transparent)]
 pub struct Out<T, E = CUresult>(*mut T, PhantomData<E>);
 
@@ -53,7 +53,7 @@ impl<T, E: Code> Out<T, E> {
         Self(place, PhantomData)
     }
 
-    /// Whether the caller does not want the result.
+    /// Returns true if the pointer is null: the caller does not want the result.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
@@ -115,7 +115,7 @@ impl<T, E: Code> Out<T, E> {
     }
 }
 
-/// Where a caller keeps an argument.
+/// Pointer to the place in which a caller keeps an argument.
 #[repr(transparent)]
 pub struct In<T>(*const T);
 
@@ -142,7 +142,7 @@ impl<T: Copy> In<T> {
         Self(place)
     }
 
-    /// Whether the caller gave none.
+    /// Returns true if the pointer is null: the caller gave no argument.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }

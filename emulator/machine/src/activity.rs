@@ -1,4 +1,4 @@
-//! What was at work on a GPU's multiprocessors: how many of them, and with how many warps, up to any moment.
+//! Activity of a GPU's multiprocessors: number at work, and number of their warps, up to any moment.
 //!
 //! A process knows when its kernels will run, in GPU time, as soon as it launches them, and what they take of the
 //! multiprocessors meanwhile. It keeps that as a plan: spans of GPU time, each with a load, those of kernels that run
@@ -27,10 +27,10 @@ use crate::process::Process;
 
 /// Spans of a plan that are kept apart; beyond that the first ones are put together.
 const SPANS: usize = 1 << 16;
-/// How often a reader that meets a writer tries again. A writer that was killed must not stop a reader.
+/// Number of attempts of a reader that meets a writer. A writer that was killed must not stop a reader.
 const READS: usize = 1000;
 
-/// What is at work at a moment.
+/// Load of the multiprocessors at a moment.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct SmLoad {
     /// Multiprocessors that have a block.
@@ -55,7 +55,7 @@ impl SmWork {
         Self { active: sum(self.active, other.active), resident: sum(self.resident, other.resident) }
     }
 
-    /// What is more than before.
+    /// Work since `before`.
     pub fn since(self, before: Self) -> Self {
         let rest = u64::saturating_sub;
         Self { active: rest(self.active, before.active), resident: rest(self.resident, before.resident) }
@@ -91,7 +91,7 @@ struct Span {
 #[derive(Debug)]
 pub struct SmPlan {
     most: SmLoad,
-    /// What is over.
+    /// End and sums of the part that is over.
     past: Knot,
     spans: VecDeque<Span>,
     /// All of it, over or not.
@@ -280,8 +280,8 @@ impl Curve {
 }
 
 impl Machine {
-    /// What was at work on a GPU up to `now_ns` (CLOCK_MONOTONIC), of all processes that it ever had. Where GPUs do not get on
-    /// with the wall clock: of all that was launched.
+    /// Work on a GPU's multiprocessors up to `now_ns` (CLOCK_MONOTONIC), of all processes that it ever had.
+    /// Where GPUs do not get on with the wall clock: of all that was launched.
     pub fn sm_work(&self, gpu: usize, now_ns: u64) -> SmWork {
         let Some(timeline) = self.layout().timelines.get(gpu) else { return SmWork::default() };
         let gone = SmWork {

@@ -1,11 +1,11 @@
-//! What memory is charged as: a kind of memory, or a context of its own.
+//! Charges of memory: to a kind of memory, or to a context of its own.
 
 use radrm_base::{KIND_COUNT, Kind};
 
 /// Number of charges, which is the number of pages of a ledger.
 pub const CHARGES: usize = KIND_COUNT + 1;
 
-/// What memory is charged as. A context takes device memory of which no call of the program tells.
+/// Charge of memory. A context takes device memory that no call of the program shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Charge {
     /// Memory of a kind.
@@ -34,12 +34,12 @@ impl Charge {
         }
     }
 
-    /// Whether held bytes count against the GPU's memory.
+    /// Returns true if held bytes of this charge count against the GPU's memory.
     pub fn is_held(self) -> bool {
         self.in_total() || self == Self::Context
     }
 
-    /// Whether it is part of what a program's own calls took on the device.
+    /// Returns true if the charge is part of what a program's own calls took on the device.
     pub fn in_total(self) -> bool {
         matches!(self, Self::Kind(kind) if kind.in_total())
     }

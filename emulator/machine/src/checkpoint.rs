@@ -28,12 +28,12 @@ use crate::process::Process;
 /// Bytes per second at which memory goes to the host and comes back: what is published for drivers that
 /// can do this.
 const BYTES_PER_SECOND: u64 = 5_000_000_000;
-/// How often a caller that waits looks again.
+/// Poll interval of a caller that waits.
 const LOOK: Duration = Duration::from_millis(1);
 /// After so many looks a blocked call asks whether the process that blocks it still lives.
 const SUSPICIOUS: u32 = 64;
 
-/// What `cuCheckpointProcessGetState` tells, with its numbers.
+/// State that `cuCheckpointProcessGetState` reports, with its numbers.
 #[repr(u32)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CheckpointState {
@@ -47,8 +47,8 @@ pub enum CheckpointState {
     Failed = 3,
 }
 
-/// Why an operation was not done. The state is what it was, except after [`CheckpointError::NoMemory`]
-/// and [`CheckpointError::Imported`].
+/// Reason that an operation was not done.
+/// The state is unchanged, except after [`CheckpointError::NoMemory`] and [`CheckpointError::Imported`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// There is no such process.
@@ -116,12 +116,13 @@ fn me() -> (u32, u64) {
     (pid, start_of(pid).unwrap_or(0))
 }
 
-/// Whether the caller that a word names still runs.
+/// Returns true if the caller that a word names still runs.
 fn caller_lives(word: u64) -> bool {
     start_of(word as u32).is_some_and(|start| start & 0xff_ffff == word >> 32 & 0xff_ffff)
 }
 
-/// Whether a process is about to write the words of a slot in this phase, whatever becomes of its process.
+/// Returns true if a process is about to write the words of a slot in this phase.
+/// It does so whatever becomes of the slot's process.
 pub(crate) fn is_being_written(slot: &Slot) -> bool {
     let word = slot.checkpoint.load(SeqCst);
     matches!(phase_of(word), SAVING | RESTORING) && caller_lives(word)
@@ -135,7 +136,7 @@ pub(crate) fn reset(slot: &Slot) {
     }
 }
 
-/// Whether a slot's process holds nothing on any GPU because it is checkpointed.
+/// Checkpoint state of a slot's process. A checkpointed process holds nothing on any GPU.
 pub(crate) fn state(slot: &Slot) -> CheckpointState {
     match phase_of(slot.checkpoint.load(SeqCst)) {
         LOCKED | CLEARING | SAVING => CheckpointState::Locked,

@@ -1,4 +1,4 @@
-//! What can go wrong when a machine is made or opened.
+//! Errors of making or opening a machine.
 
 use std::path::PathBuf;
 
@@ -10,9 +10,9 @@ pub enum MachineError {
     /// The description is not understood.
     #[error("emulated machine `{spec}`: {reason}")]
     Spec {
-        /// What was given.
+        /// Description that was given.
         spec: String,
-        /// Why it is not understood.
+        /// Reason that it is not understood.
         reason: String,
     },
     /// The file system refused.
@@ -28,7 +28,7 @@ pub enum MachineError {
     Foreign {
         /// File that was opened.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason that the file was not accepted.
         reason: String,
     },
     /// All process slots belong to living processes.

@@ -1,4 +1,4 @@
-//! What shall go wrong in one process.
+//! Faults to inject into one process.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ pub struct FaultPlan {
 pub struct FaultError {
     /// The entry.
     pub entry: String,
-    /// Why it is not understood.
+    /// Reason that it is not understood.
     pub reason: String,
 }
 
@@ -64,7 +64,7 @@ impl FaultPlan {
         Ok(plan)
     }
 
-    /// Whether nothing shall go wrong.
+    /// Returns true if the plan has no fault.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

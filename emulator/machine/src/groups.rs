@@ -32,11 +32,11 @@ pub struct GroupMemory {
     pub soft: u64,
     /// More than this is refused; [`NO_LIMIT`] is none.
     pub hard: u64,
-    /// What its processes hold.
+    /// Memory that its processes hold.
     pub used: u64,
 }
 
-/// Why limits cannot be set.
+/// Reason that limits cannot be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum GroupError {
@@ -92,7 +92,7 @@ impl Machine {
         self.group_memory(&group_of_slot(self.layout().slots.get(slot)?)?, gpu)
     }
 
-    /// Whether a group was ever limited here. Without one no request reads a file of `/proc`.
+    /// Returns true if a group was ever limited here. Without one no request reads a file of `/proc`.
     fn has_groups(&self) -> bool {
         self.layout().header.groups_used.load(Acquire) > 0
     }
@@ -114,7 +114,7 @@ impl Machine {
         above.max_by_key(|(_, place)| place.as_os_str().len())
     }
 
-    /// What processes hold whose nearest limited group is this one.
+    /// Memory of the processes whose nearest limited group is this one, bytes.
     fn held_in(&self, place: &Path, gpu: usize) -> u64 {
         let slots = self.layout().slots.iter().enumerate().take(self.slots_used());
         let living = slots.filter(|(_, slot)| state_of(slot.state.load(Acquire)) == LIVE);
@@ -171,7 +171,7 @@ fn group_of(pid: u32) -> Option<PathBuf> {
     Some(root()?.join(path))
 }
 
-/// Where control groups of version 2 are mounted.
+/// Mount point of control groups of version 2.
 fn root() -> Option<&'static Path> {
     static ROOT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {

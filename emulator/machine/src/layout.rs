@@ -72,7 +72,7 @@ pub(crate) struct Ledger {
 /// Points of a curve.
 pub(crate) const CURVE_KNOTS: usize = 24;
 
-/// What a process has at work on a GPU over GPU time; see `activity`.
+/// Work of a process on a GPU over GPU time; see `activity`.
 #[repr(C)]
 pub(crate) struct Curve {
     /// Odd while it is written.
@@ -108,7 +108,7 @@ pub(crate) struct Slot {
     pub command_len: AtomicU32,
     pub exe: [AtomicU64; 32],
     pub command: [AtomicU64; 128],
-    /// How far a checkpoint is, and who is at it; see `checkpoint`.
+    /// Phase of a checkpoint, and the caller that makes it; see `checkpoint`.
     pub checkpoint: AtomicU64,
     /// Calls under way.
     pub in_flight: AtomicU64,
@@ -116,7 +116,7 @@ pub(crate) struct Slot {
     pub pending: AtomicU64,
     /// Bits of `Mark`.
     pub marks: AtomicU64,
-    /// What a checkpoint took off each GPU.
+    /// Memory that a checkpoint took off each GPU, bytes.
     pub saved: [AtomicU64; MAX_GPUS],
     pub ledgers: [Ledger; MAX_GPUS],
 }
@@ -128,7 +128,7 @@ pub(crate) struct Timeline {
     pub at_ns: AtomicU64,
     pub passed_ns: AtomicU64,
     pub worked_ns: AtomicU64,
-    /// What processes whose places went to others had at work.
+    /// Work of processes whose places went to others.
     pub gone_active: AtomicU64,
     pub gone_resident: AtomicU64,
 }
@@ -176,7 +176,7 @@ pub(crate) struct Layout {
     pub held: Words,
     /// Time (monotonic, ns) until which a process keeps the GPU busy.
     pub busy_until: Words,
-    /// What it asks of the GPU meanwhile: streams << 32 | share of the SMs in permille.
+    /// Demand on the GPU meanwhile: streams << 32 | share of the SMs in permille.
     pub busy_demand: Words,
     /// GPU time up to which a process has work; see `timeline`.
     pub work_until: Words,

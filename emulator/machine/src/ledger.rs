@@ -75,9 +75,9 @@ pub struct ProcessLedger {
     pub start_time: u64,
     /// User.
     pub uid: u32,
-    /// Whether it lives.
+    /// True if the process lives.
     pub alive: bool,
-    /// Whether it is locked or checkpointed; a checkpointed process holds nothing on any GPU.
+    /// Checkpoint state; a checkpointed process holds nothing on any GPU.
     pub checkpoint: CheckpointState,
     /// Place in the order of joining: smaller came earlier.
     pub order: u64,

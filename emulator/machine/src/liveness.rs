@@ -1,9 +1,9 @@
-//! Whether a process is still the one that took a slot.
+//! Liveness of the process that took a slot: still the same one, or gone.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 
-/// What identifies one program image in one process.
+/// Identity of one program image in one process.
 ///
 /// (pid, start time) names a process; the image tells two programs apart that one process runs one
 /// after the other by `execve`, at which a GPU's memory comes back.
@@ -48,8 +48,8 @@ pub(crate) fn pid_namespace() -> u64 {
     })
 }
 
-/// Whether the image is still running. A zombie is dead; a process whose first thread ended while
-/// others run is not.
+/// Returns true if the image is still running.
+/// A zombie is dead; a process whose first thread ended while others run is not.
 pub fn is_alive(id: &ProcessIdentity) -> bool {
     let Some(stat) = Stat::read(id.pid) else {
         // Without a readable /proc only the process's existence can be asked.

@@ -48,7 +48,7 @@ impl Drop for SlotLock {
     }
 }
 
-/// Whether another open file has the lock of a byte. In doubt: yes.
+/// Returns true if another open file has the lock of a byte. In doubt: true.
 pub(crate) fn is_held(file: &File, at: u64) -> bool {
     command(file, libc::F_OFD_GETLK, libc::F_RDLCK, at).map_or(true, |kind| i32::from(kind) != libc::F_UNLCK)
 }

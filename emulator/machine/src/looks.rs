@@ -24,7 +24,7 @@ pub struct GpuUser {
     pub pid: u32,
     /// Time of joining (CLOCK_MONOTONIC, ns).
     pub joined_ns: u64,
-    /// Whether it is locked or checkpointed.
+    /// Checkpoint state: whether it is locked or checkpointed.
     pub checkpoint: CheckpointState,
     /// Its ledger on this GPU.
     pub ledger: GpuLedger,

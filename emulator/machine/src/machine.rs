@@ -50,7 +50,7 @@ fn own_folder() -> Option<PathBuf> {
     Some(folder.to_owned()).filter(|folder| folder.is_absolute())
 }
 
-/// Whether the environment lets GPUs get on with the wall clock.
+/// Returns true if the environment lets GPUs get on with the wall clock.
 pub fn time_is_real() -> bool {
     std::env::var(ENV_TIME).as_deref() == Ok("real")
 }
@@ -77,7 +77,7 @@ pub struct MemoryUse {
     pub free: u64,
 }
 
-/// How busy a GPU is at a moment.
+/// Load of a GPU at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Load {
     /// Processes with work under way.
@@ -94,7 +94,7 @@ pub struct Machine {
     mapping: Arc<Mapping>,
     spec: Arc<MachineSpec>,
     path: PathBuf,
-    /// When this process last looked for dead ones.
+    /// Time at which this process last checked for dead ones, ns.
     looked_ns: Arc<AtomicU64>,
     /// This process's slot: it needs no look.
     pub(crate) own: Arc<AtomicUsize>,
@@ -246,7 +246,7 @@ impl Machine {
         })
     }
 
-    /// What is emulated.
+    /// Description of the emulated machine.
     pub fn spec(&self) -> &MachineSpec {
         &self.spec
     }
@@ -288,7 +288,7 @@ impl Machine {
         };
     }
 
-    /// Whether a GPU is off the bus.
+    /// Returns true if a GPU is off the bus.
     pub fn is_lost(&self, gpu: usize) -> bool {
         self.layout().header.lost.load(Relaxed) & 1_u64.checked_shl(gpu as u32).unwrap_or(0) != 0
     }
@@ -386,8 +386,8 @@ impl Machine {
         }
     }
 
-    /// Whether the process of a slot lives: by its pid where that means something, else by its lock. One of another
-    /// pid namespace that has no lock is taken to live.
+    /// Returns true if the process of a slot lives: by its pid where that means something, else by its lock.
+    /// One of another pid namespace that has no lock is taken to live.
     pub(crate) fn lives(&self, slot: &Slot) -> bool {
         let namespace = pid_namespace();
         if namespace != 0 && slot.namespace.load(Relaxed) == namespace {

@@ -65,12 +65,12 @@ impl Mapping {
 }
 
 impl Mapping {
-    /// Where a part lies in the file.
+    /// Offset of a part in the file, bytes.
     pub fn offset_of<T>(&self, part: &T) -> u64 {
         (std::ptr::from_ref(part).addr() - self.layout.as_ptr().addr()) as u64
     }
 
-    /// Whether the lock of a slot is held.
+    /// Returns true if the lock of a slot is held.
     pub fn is_locked<T>(&self, slot: &T) -> bool {
         lock::is_held(&self.file, self.offset_of(slot))
     }

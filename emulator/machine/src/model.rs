@@ -72,22 +72,22 @@ pub struct GpuSpec {
     pub idle_power_w: u32,
     /// Memory of one process's context with nothing loaded (MiB).
     pub context_mib: u64,
-    /// Where `context_mib` comes from.
+    /// Origin of `context_mib`.
     #[serde(default = "estimate")]
     pub context_origin: String,
     /// PCI device and vendor id as NVML gives it.
     #[serde(default)]
     pub pci_device_id: u32,
-    /// Whether memory has error correction.
+    /// True if memory has error correction.
     #[serde(default = "yes")]
     pub ecc: bool,
-    /// Whether the device shares the host's memory (as GB10 does).
+    /// True if the device shares the host's memory (as GB10 does).
     #[serde(default)]
     pub integrated: bool,
-    /// Whether pools are supported (`CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`).
+    /// True if pools are supported (`CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`).
     #[serde(default = "yes")]
     pub memory_pools: bool,
-    /// Whether MIG mode is on. NVML says so; instances are listed as GPUs of their own.
+    /// True if MIG mode is on, as NVML reports. Instances are listed as GPUs of their own.
     #[serde(default)]
     pub mig: bool,
     /// Profile if this GPU is a MIG instance, such as `1g.10gb`; its UUID then begins with `MIG-`.

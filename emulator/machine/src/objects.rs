@@ -17,7 +17,7 @@ pub struct ObjectId {
     pub generation: u64,
 }
 
-/// What an object stands for.
+/// Kind of a shared object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum SharedKind {
@@ -36,7 +36,7 @@ pub enum SharedKind {
 /// An object as its owner described it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedObject {
-    /// What it is.
+    /// Kind of the object.
     pub kind: SharedKind,
     /// GPU on the machine.
     pub gpu: usize,
@@ -78,7 +78,7 @@ impl Process {
 }
 
 impl Machine {
-    /// What an object stands for; `None` once it was withdrawn or its owner ended.
+    /// Object of an id; `None` once it was withdrawn or its owner ended.
     pub fn object(&self, id: ObjectId) -> Option<SharedObject> {
         let place = self.layout().objects.get(id.index as usize)?;
         let live = tag(id.generation, LIVE);

@@ -13,8 +13,8 @@ use crate::lock::SlotLock;
 use crate::machine::{Machine, identity, monotonic_ns};
 use crate::mapping::store_bytes;
 
-/// How often a request that came up short looks again: other processes' requests that are about to
-/// be withdrawn may be in the sum.
+/// Number of attempts of a request that comes up short.
+/// Other processes' requests that are about to be withdrawn may be in the sum.
 const ATTEMPTS: u32 = 6;
 
 /// A GPU's memory does not suffice.
@@ -195,7 +195,7 @@ impl Process {
         }
     }
 
-    /// What this process has at work on a GPU.
+    /// Work of this process on a GPU.
     pub(crate) fn curve(&self, gpu: usize) -> Option<&Curve> {
         self.ledger(gpu).map(|ledger| &ledger.curve)
     }

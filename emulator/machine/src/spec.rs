@@ -11,7 +11,7 @@ use crate::model::{GpuSpec, Models};
 /// Version of the driver that is emulated when nothing is said.
 const DEFAULT_DRIVER: u32 = 13000;
 
-/// What a machine consists of.
+/// Description of a machine.
 ///
 /// The short form lists GPUs: `2xH200`, `A100-40GB`, `1xT4+2xA100-80GB`; `,driver=12080` may follow.
 /// Text that names a file ending in `.toml` is read as TOML:
@@ -27,7 +27,7 @@ const DEFAULT_DRIVER: u32 = 13000;
 /// ```
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MachineSpec {
-    /// What `cuDriverGetVersion` says, such as 13000.
+    /// Driver version that `cuDriverGetVersion` returns, such as 13000.
     pub driver_version: u32,
     /// Number from which UUIDs are made: the same description and seed give the same UUIDs.
     pub seed: u64,

@@ -25,8 +25,8 @@ use crate::process::Process;
 /// The whole of a GPU, in the unit of weights.
 pub const WHOLE: u32 = 1000;
 
-/// How far GPU time gets on from `from` in `wall` ns, with these processes at work: GPU time up to which each has work,
-/// and its weight. The second number is how much of `wall` has work.
+/// Time by which GPU time gets on from `from` in `wall` ns, and the part of `wall` that has work, ns.
+/// `work`: of each process, the GPU time up to which it has work, and its weight.
 fn gain(from: u64, wall: u64, work: &mut Vec<(u64, u32)>) -> (u64, u64) {
     work.retain(|(until, _)| *until > from);
     work.sort_unstable();

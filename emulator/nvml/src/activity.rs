@@ -18,7 +18,7 @@ pub struct Utilization {
     pub memory: u32,
 }
 
-/// How busy a device has been since this program last asked.
+/// Utilization of a device since this program's last query.
 ///
 /// # Errors
 /// INVALID_ARGUMENT.
@@ -153,7 +153,7 @@ entry_points! {
         })
     }
 
-    /// Why clocks are not higher: nothing, or an idle GPU.
+    /// Reasons that clocks are not higher: none, or an idle GPU.
     also nvmlDeviceGetCurrentClocksThrottleReasons;
     fn nvmlDeviceGetCurrentClocksEventReasons(device: Device, out: Out<u64>) |machine| {
         out.set(u64::from(load(machine, device)?.kernels == 0.0))

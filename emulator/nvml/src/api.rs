@@ -59,14 +59,14 @@ results! {
     ERROR_UNKNOWN = 999, "Unknown Error";
 }
 
-/// What a call comes to.
+/// Result of a call: a value, or the code that the caller gets.
 pub type Answer<T = ()> = Result<T, Return>;
 
 impl Code for Return {
     const INVALID: Self = ERROR_INVALID_ARGUMENT;
 }
 
-/// Where a caller wants a result, and often gives something too.
+/// Pointer to the place in which a caller wants a result, and often gives something too.
 pub type Out<T> = radrm_emulator_ffi::Out<T, Return>;
 /// A text that a caller hands over.
 pub type Text = radrm_emulator_ffi::Text<Return>;

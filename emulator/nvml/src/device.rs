@@ -1,4 +1,4 @@
-//! What a device is: handles, names, addresses, fixed figures.
+//! Description of a device: handles, names, addresses, fixed figures.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -263,7 +263,7 @@ entry_points! {
         out.set(device.spec(machine)?.pcie_lanes)
     }
 
-    /// Whether memory has error correction, now and after the next start.
+    /// Error correction (ECC) mode of memory, now and after the next start.
     fn nvmlDeviceGetEccMode(device: Device, now: Out<c_uint>, pending: Out<c_uint>) |machine| {
         if !device.spec(machine)?.ecc {
             return Err(ERROR_NOT_SUPPORTED);

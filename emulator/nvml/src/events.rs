@@ -17,7 +17,7 @@ const CRITICAL_XID: u64 = 0x8;
 const CLOCK: u64 = 0x10;
 /// "GPU has fallen off the bus".
 const OFF_THE_BUS: u64 = 79;
-/// How often a wait reads the machine's state.
+/// Interval at which a wait reads the machine's state.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// `nvmlEventData_t`.

@@ -60,7 +60,7 @@ entry_points! {
         }
     }
 
-    /// What two devices have in common: the board (0) with itself, else the NUMA node (40).
+    /// Nearest common ancestor of two devices: the board (0) with itself, else the NUMA node (40).
     fn nvmlDeviceGetTopologyCommonAncestor(one: Device, other: Device, out: Out<c_uint>) |machine| {
         out.set(if one.gpu(machine)? == other.gpu(machine)? { 0 } else { 40 })
     }
@@ -76,14 +76,14 @@ entry_points! {
         fill(count, out, &near)
     }
 
-    /// Whether two devices reach each other: yes (0).
+    /// Peer-to-peer status of two devices: they reach each other (0).
     fn nvmlDeviceGetP2PStatus(one: Device, other: Device, _kind: c_uint, out: Out<c_uint>) |machine| {
         one.gpu(machine)?;
         other.gpu(machine)?;
         out.set(0)
     }
 
-    /// Whether two devices are on one board.
+    /// Reports whether two devices are on one board.
     fn nvmlDeviceOnSameBoard(one: Device, other: Device, out: Out<c_uint>) |machine| {
         out.set(u32::from(one.gpu(machine)? == other.gpu(machine)?))
     }

@@ -12,17 +12,17 @@ use crate::state::Device;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Which field.
+    /// Field id.
     pub id: u32,
     /// Part of the device that it is about.
     pub scope: u32,
     /// Time (us since 1970).
     pub time_us: i64,
-    /// How long it took (us).
+    /// Duration of the query, us.
     pub took_us: i64,
-    /// How `value` is to be read: 1 `unsigned int`, 3 `unsigned long long`.
+    /// Type of `value`: 1 `unsigned int`, 3 `unsigned long long`.
     pub kind: u32,
-    /// Whether there is a value.
+    /// Return code: success if there is a value.
     pub outcome: u32,
     /// The value.
     pub value: u64,

@@ -26,7 +26,7 @@ pub type Handle = *mut Sample;
 pub struct Support {
     /// 1.
     pub version: u32,
-    /// Whether the device has GPM.
+    /// 1 if the device has GPM, else 0.
     pub supported: u32,
 }
 
@@ -34,9 +34,9 @@ pub struct Support {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Which metric.
+    /// Metric id.
     pub id: u32,
-    /// Whether there is a value.
+    /// Return code: success if there is a value.
     pub outcome: u32,
     /// The value.
     pub value: f64,
@@ -99,7 +99,7 @@ fn sample(handle: Handle) -> Answer<Sample> {
 }
 
 entry_points! {
-    /// Whether a device has GPM.
+    /// Reports whether a device has GPM.
     fn nvmlGpmQueryDeviceSupport(device: Device, out: Out<Support>) |machine| {
         if out.get()?.version != 1 {
             return Err(ERROR_ARGUMENT_VERSION_MISMATCH);

@@ -68,7 +68,7 @@ const _: () = assert!(size_of::<SetLimits>() == 24);
 pub struct GetLimits {
     /// The limits.
     pub limits: SetLimits,
-    /// What the group's processes hold.
+    /// Memory that the group's processes hold.
     pub used: u64,
 }
 const _: () = assert!(size_of::<GetLimits>() == 32);

@@ -6,7 +6,8 @@ use crate::api::*;
 use crate::state::Device;
 
 entry_points! {
-    /// Whether MIG is on, now and after the next start; devices before 8.0 do not have it.
+    /// MIG mode, now and after the next start.
+    /// Devices of compute capability before 8.0, and from 8.6 to 8.9, do not have it.
     fn nvmlDeviceGetMigMode(device: Device, now: Out<c_uint>, pending: Out<c_uint>) |machine| {
         let spec = device.spec(machine)?;
         let (major, minor) = spec.capability();
@@ -23,8 +24,9 @@ entry_points! {
         Err(ERROR_NOT_FOUND)
     }
 
-    /// Whether a device is an instance below another one. An emulated instance is counted and found by an index as a GPU
-    /// is, and monitors look for the GPU above one that is below.
+    /// Reports whether a device is an instance below another one: never.
+    /// An emulated instance is counted and found by an index as a GPU is, and monitors look for the GPU above one that
+    /// is below.
     fn nvmlDeviceIsMigDeviceHandle(device: Device, out: Out<c_uint>) |machine| {
         device.gpu(machine)?;
         out.set(0)

@@ -26,22 +26,22 @@ use radrm_emulator_machine::{GpuSpec, MAX_GPUS, Machine, SmWork};
 /// Shortest window (ns): two questions right after each other get the same answer.
 pub const WINDOW_NS: u64 = 50_000_000;
 /// Longest window (ns).
-const LONGEST_NS: u64 = 1_000_000_000;
+const MAX_WINDOW_NS: u64 = 1_000_000_000;
 /// Graphics and SM clock of an idle GPU (MHz).
 pub const IDLE_MHZ: u32 = 345;
 
 /// Sums over all processes of a machine on one GPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sums {
-    /// When they were read (CLOCK_MONOTONIC, ns).
+    /// Time of the reading (CLOCK_MONOTONIC, ns).
     pub at_ns: u64,
     /// Time with a kernel (ns).
     pub kernels_ns: u64,
     /// Modelled copy time (ns).
     pub copies_ns: u64,
-    /// What was at work on the multiprocessors.
+    /// Work on the multiprocessors.
     pub sm: SmWork,
-    /// Whether time is real: then the time with a kernel is of the wall clock, else the sum of their durations.
+    /// True if time is real: then the time with a kernel is of the wall clock, else the sum of their durations.
     pub is_real: bool,
 }
 
@@ -84,7 +84,7 @@ impl Sums {
     }
 }
 
-/// How busy a GPU is: shares from 0 to 1.
+/// Utilization of a GPU: shares from 0 to 1.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Busy {
     /// Time with a kernel on the GPU.
@@ -103,7 +103,7 @@ impl Busy {
 
 static HISTORY: Mutex<[VecDeque<Sums>; MAX_GPUS]> = Mutex::new([const { VecDeque::new() }; MAX_GPUS]);
 
-/// How busy a GPU has been since this program last asked.
+/// Utilization of a GPU since this program's last query.
 pub fn busy(machine: &Machine, gpu: usize, now_ns: u64) -> Busy {
     let mut history = HISTORY.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(history) = history.get_mut(gpu) else { return Busy::default() };
@@ -112,7 +112,7 @@ pub fn busy(machine: &Machine, gpu: usize, now_ns: u64) -> Busy {
     while history.get(1).is_some_and(|s| s.at_ns + WINDOW_NS <= now_ns) {
         history.pop_front();
     }
-    if history.front().is_some_and(|s| s.at_ns + LONGEST_NS < now_ns) {
+    if history.front().is_some_and(|s| s.at_ns + MAX_WINDOW_NS < now_ns) {
         history.pop_front();
     }
     if history.back().is_none_or(|s| s.at_ns + WINDOW_NS <= now_ns) {
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(energy_mj(&spec, second, 0), u64::from(spec.idle_power_w) * 1000);
     }
 
-    /// What was launched ahead has not run, and what ran beside something else has not run twice.
+    /// Work that was launched ahead has not run, and work that ran beside other work has not run twice.
     #[test]
     fn where_time_is_real_a_gpu_is_busy_while_it_has_work() {
         let machine = Machine::private(&radrm_emulator_machine::MachineSpec::parse("H200").unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What monitors ask for besides: affinity, clocks by performance state, pages and rows, versions, capabilities.
+//! Further queries of monitors: affinity, clocks by performance state, pages and rows, versions, capabilities.
 
 use std::ffi::{c_char, c_uint};
 
@@ -143,7 +143,7 @@ entry_points! {
         no_pages(machine, device, count)
     }
 
-    /// Whether pages are about to be retired: none.
+    /// Pages that are about to be retired: none.
     fn nvmlDeviceGetRetiredPagesPendingStatus(device: Device, out: Out<c_uint>) |machine| {
         no_pages(machine, device, out)
     }
@@ -165,7 +165,7 @@ entry_points! {
         errors(machine, device, out)
     }
 
-    /// Whether memory has error correction if nothing is set.
+    /// Error correction (ECC) mode of memory if nothing is set.
     fn nvmlDeviceGetDefaultEccMode(device: Device, out: Out<c_uint>) |machine| {
         out.set(u32::from(device.spec(machine)?.ecc))
     }
@@ -272,7 +272,7 @@ entry_points! {
         out.set([version, 0])
     }
 
-    /// Whether firmware runs the GPU, now and by default: it does.
+    /// Firmware (GSP) mode of the GPU, now and by default: firmware runs it.
     fn nvmlDeviceGetGspFirmwareMode(device: Device, on: Out<c_uint>, default: Out<c_uint>) |machine| {
         device.gpu(machine)?;
         on.set(1)?;

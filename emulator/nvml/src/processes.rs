@@ -1,4 +1,4 @@
-//! Who has a device's memory, and who keeps it busy.
+//! Processes that hold a device's memory, and processes that keep it busy.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -87,13 +87,13 @@ fn none(machine: &Machine, device: Device, count: Out<c_uint>) -> Answer {
     count.set(0)
 }
 
-/// What this program last saw of a process on a GPU: time, kernel time, copy time (ns).
+/// Last reading by this program of a process on a GPU: time, kernel time, copy time (ns).
 static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
 
 /// By GPU and process.
 type Seen = HashMap<(usize, u32), (u64, u64, u64)>;
 
-/// How busy each living process kept a GPU since this program last asked, or since the process began.
+/// Utilization of a GPU by each living process, since this program's last query or since the process began.
 fn samples(machine: &Machine, gpu: usize) -> Vec<Sample> {
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = now_ns();
@@ -186,7 +186,7 @@ entry_points! {
         none(machine, device, count)
     }
 
-    /// How busy each process keeps the device. Without a list the number is told.
+    /// Utilization of the device by each process. Without a list, reports their number.
     fn nvmlDeviceGetProcessUtilization(
         device: Device, out: Out<Sample>, count: Out<c_uint>, _last_seen_us: u64,
     ) |machine| {

@@ -73,7 +73,7 @@ impl Device {
     /// Number of the GPU on the machine.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT for what is no handle, GPU_IS_LOST.
+    /// INVALID_ARGUMENT for what is not a handle, GPU_IS_LOST.
     pub fn gpu(self, machine: &Machine) -> Answer<usize> {
         let distance = self.0.checked_sub(FIRST).ok_or(ERROR_INVALID_ARGUMENT)?;
         let gpu = distance / STEP;

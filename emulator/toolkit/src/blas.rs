@@ -124,7 +124,7 @@ library! { status;
         HANDLES.with(handle, |handle| handle.pointer_mode = mode)
     }
 
-    /// Where scalars are.
+    /// Pointer mode: location of scalars.
     fn radrm_cublasGetPointerMode_v2(handle: u64, out: Out<c_int>) {
         out.set(HANDLES.with(handle, |handle| handle.pointer_mode)?)
     }
@@ -134,7 +134,7 @@ library! { status;
         HANDLES.with(handle, |handle| handle.atomics_mode = mode)
     }
 
-    /// Whether atomic additions are allowed.
+    /// Atomics mode: permission of atomic additions.
     fn radrm_cublasGetAtomicsMode(handle: u64, out: Out<c_int>) {
         out.set(HANDLES.with(handle, |handle| handle.atomics_mode)?)
     }
@@ -263,7 +263,7 @@ library! { status;
         heuristic(wanted, results, found)
     }
 
-    /// Whether a way is possible: each is, without workspace.
+    /// Checks that an algorithm is possible: each is, without workspace.
     fn radrm_cublasLtMatmulAlgoCheck(
         _handle: u64, _operation: u64, _a: u64, _b: u64, _c: u64, _d: u64, _way: In<u8>, result: Out<Heuristic>,
     ) {

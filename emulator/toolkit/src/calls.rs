@@ -1,6 +1,6 @@
 //! Calls for which a library launches kernels of its own: nothing is computed, and they are counted by library.
 //!
-//! Which kernels these would be is known to the library alone, so they are not among the launches of a run.
+//! Only the library knows which kernels these would be, so they are not among the launches of a run.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};

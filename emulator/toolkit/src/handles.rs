@@ -84,7 +84,7 @@ impl OwnMemory {
         Ok(address)
     }
 
-    /// Gives everything back. At the end of a process the driver may be gone: that is no error.
+    /// Gives everything back. At the end of a process the driver may be gone: that is not an error.
     pub fn give_back(&mut self) {
         for address in self.blocks.drain(..) {
             // SAFETY: no pointers.

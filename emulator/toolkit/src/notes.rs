@@ -1,4 +1,4 @@
-//! What the run has to know about how far its figures can be trusted.
+//! Notes for the run on how far its figures can be trusted.
 //!
 //! Each note is a line of a file that `radrm-run` names in [`VARIABLE`]: `kind`, the process, and words,
 //! separated by tabs. A line is written when its matter first comes up, with one `write` to a file that is
@@ -13,7 +13,7 @@ use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 /// Names the file that notes go to; without it there are none.
 pub const VARIABLE: &str = "RADRM_DRY_RUN_NOTES";
 
-/// What a note is about.
+/// Subject of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A call without semantics: it failed as "not supported".
@@ -99,7 +99,7 @@ fn line(kind: Kind, count: u64, what: &str) -> String {
     format!("{}\t{}\t{count}\t{what}\n", kind.word(), std::process::id())
 }
 
-/// Where the stand-ins lead exports without semantics.
+/// Counts a call of an export without semantics: the stand-ins lead such exports here.
 ///
 /// # Safety
 /// `name` is a C string.

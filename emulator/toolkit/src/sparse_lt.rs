@@ -26,7 +26,7 @@ pub struct Description {
     columns: u64,
     /// Bytes of an element.
     element: u64,
-    /// Whether half of the elements are zero by structure.
+    /// 1 if half of the elements are zero by structure, else 0.
     structured: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What is left: random numbers, compilers, profilers, files, symmetric memory.
+//! Remaining libraries: random numbers, compilers, profilers, files, symmetric memory.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 

@@ -92,7 +92,7 @@ pub(super) fn tree(binned: &Binned, left: &mut [f64], settings: &Settings) -> Tr
     Tree(nodes)
 }
 
-/// Where the bins of each feature begin in a histogram, and its length as the last one.
+/// Returns the index of each feature's first bin in a histogram, and its length as the last one.
 fn starts(binned: &Binned) -> Vec<usize> {
     let mut at = 0;
     let mut starts = vec![0];

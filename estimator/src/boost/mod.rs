@@ -15,7 +15,7 @@ use bins::Binned;
 
 pub use tree::{Node, Tree};
 
-/// What is minimized.
+/// Loss that is minimized.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
@@ -25,7 +25,7 @@ pub enum Loss {
     Pinball(f64),
 }
 
-/// How trees are grown.
+/// Hyperparameters of the trees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// The loss.

@@ -8,7 +8,7 @@ use super::MAX_LEAVES;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Node {
-    /// What is added to the prediction.
+    /// Value that is added to the prediction.
     Leaf(f64),
     /// Values of the feature above `at` go to the right child, others and unknown ones to the left one.
     Split(u32, f64, u32, u32),
@@ -19,7 +19,7 @@ pub enum Node {
 #[serde(transparent)]
 pub struct Tree(pub(super) Vec<Node>);
 
-/// What keeps nodes from being a tree; the nodes of a file come from anywhere.
+/// Reason that nodes are not a tree; the nodes of a file come from anywhere.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TreeError {
     #[error("it has {0} nodes, a tree has 1 to {most}", most = 2 * MAX_LEAVES - 1)]
@@ -41,7 +41,7 @@ impl Tree {
         self.0.len() < 2
     }
 
-    /// What the tree adds for a row.
+    /// Value that the tree adds for a row.
     pub(super) fn value(&self, row: &[f64]) -> f64 {
         let mut at = 0;
         loop {

@@ -9,7 +9,7 @@ use super::Program;
 pub struct Resident {
     /// Its program, if that is known.
     pub program: Option<Program>,
-    /// What it does to a GPU alone.
+    /// Activity alone on a GPU.
     pub activity: Activity,
 }
 

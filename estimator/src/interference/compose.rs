@@ -49,7 +49,7 @@ pub fn both(one: f64, other: f64) -> f64 {
     1.0 / (1.0 + slowdown(one) + slowdown(other))
 }
 
-/// What a speed costs, in run times alone.
+/// Extra time at a speed, in run times alone.
 #[inline]
 pub(super) fn slowdown(speed: f64) -> f64 {
     1.0 / speed.clamp(LOWEST, 1.0) - 1.0

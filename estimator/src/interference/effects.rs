@@ -1,4 +1,4 @@
-//! What programs do that a formula misses: learned from residuals, shrunken towards it.
+//! Effects of programs that a formula misses: learned from residuals, shrunken towards the formula.
 
 use std::collections::BTreeMap;
 
@@ -49,15 +49,16 @@ pub struct Effects {
     pairs: Nested<(Program, Program), (Family, Family)>,
 }
 
-/// How many observations without any effect own and partner effects are shrunken by, as long as nothing is known, and the
-/// range in which it moves: it is the variance of a single residual over that of the effects (empirical Bayes).
+/// Shrinkage of own and partner effects as long as nothing is known, and the range in which it moves.
+/// It is a number of observations without any effect: the variance of a single residual over that of the effects
+/// (empirical Bayes).
 const PRIOR: f64 = 2.0;
 const PRIORS: (f64, f64) = (0.1, 8.0);
 
 /// Programs whose effects tell as much of their variance as is assumed of it.
 const TELLING: f64 = 20.0;
 
-/// What a single pair's residual is shrunken by: it is noise first.
+/// Shrinkage of a single pair's residual: it is noise first.
 const PAIR_PRIOR: f64 = 2.0;
 
 /// Rounds in which own and partner effects take turns.
@@ -100,12 +101,12 @@ impl Effects {
         self.pairs = Nested::of(&rests, |(one, other)| (one.family(), other.family()), PAIR_PRIOR);
     }
 
-    /// What programs add whatever the pair.
+    /// Sum of the programs' own and partner effects, whatever the pair.
     fn main(&self, program: Program, neighbour: Program) -> f64 {
         self.own.of_member(program, program.family()) + self.partner.of_member(neighbour, neighbour.family())
     }
 
-    /// What is added to the predicted speed of a program beside a neighbour.
+    /// Effect that is added to the predicted speed of a program beside a neighbour.
     #[must_use]
     pub fn of(&self, program: Program, neighbour: Program) -> f64 {
         let families = (program.family(), neighbour.family());

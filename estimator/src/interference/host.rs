@@ -25,7 +25,7 @@
 use radrm_base::HostUse;
 use serde::{Deserialize, Serialize};
 
-/// What a job does to its host alone.
+/// Load of a job on its host, when the job runs alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostLoad {
@@ -46,7 +46,7 @@ pub struct HostLoad {
 }
 
 impl From<HostUse> for HostLoad {
-    /// What is measured of every run: CPU time, threads and resident memory.
+    /// Takes what is measured of every run: CPU time, threads and resident memory.
     fn from(of: HostUse) -> Self {
         Self {
             cores: f64::from(of.cpu_milli) / 1000.0,
@@ -66,7 +66,7 @@ pub struct HostSpec {
     pub memory_bytes_per_s: Option<f64>,
     /// Memory, bytes; `None`: the page cache is not looked at.
     pub memory_bytes: Option<f64>,
-    /// What its disks deliver, bytes in a second; `None`: not measured.
+    /// Throughput of its disks, bytes in a second; `None`: not measured.
     pub disk_bytes_per_s: Option<f64>,
 }
 
@@ -151,14 +151,14 @@ fn busy(job: &HostLoad) -> f64 {
     if threads > 0.0 { (job.cores / threads).clamp(0.0, 1.0) } else { 0.0 }
 }
 
-/// How much longer a thread takes on the core where it wakes, beside so many threads that are runnable in the mean.
+/// Stretch of a thread's time on the core where it wakes, beside `others` threads that are runnable in the mean.
 fn woken(others: f64, cores: f64) -> f64 {
     let (sure, part) = (others.floor(), others.fract());
     let beside = |threads: f64| (threads / cores).floor();
     1.0 + (1.0 - part) * beside(sure) + part * beside(sure + 1.0)
 }
 
-/// How far a job's threads are those that wake, 0 to 1, and not those that the kernel moves while they compute.
+/// Degree to which a job's threads are those that wake, 0 to 1, and not those that the kernel moves while they compute.
 fn wakes(job: &HostLoad) -> f64 {
     (WAKES * (1.0 - busy(job))).min(1.0)
 }

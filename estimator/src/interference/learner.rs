@@ -1,4 +1,4 @@
-//! What a site observes makes its predictions better: constants, and effects of programs.
+//! Learning from what a site observes, which makes its predictions better: constants, and effects of programs.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ impl Learner {
         Self { start, observed: VecDeque::new(), unlearned: 0, unfitted: 0, predictor: Predictor::new(start) }
     }
 
-    /// What is predicted now.
+    /// Predictor as learned so far.
     #[must_use]
     pub fn predictor(&self) -> &Predictor {
         &self.predictor

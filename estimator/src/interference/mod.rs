@@ -1,4 +1,4 @@
-//! How much jobs on one GPU slow each other.
+//! Interference: how much jobs on one GPU slow each other.
 //!
 //! A speed is a job's rate beside others against its rate alone, 0 to 1. [`Predictor`] is the one interface: the
 //! residents of a GPU in, each one's speed with an interval out. A [`Learner`] makes one from what was observed.

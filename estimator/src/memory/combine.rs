@@ -13,7 +13,7 @@ use super::own::Point;
 use crate::Error;
 use crate::calibrate::{MIN_SCORES, margin};
 
-/// Who estimates.
+/// Source of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -31,7 +31,7 @@ pub const SOURCES: [Source; 3] = [Source::Own, Source::Dry, Source::Learned];
 /// An estimate of each source that has one, in the order of [`SOURCES`].
 pub type Estimates = [Option<f64>; SOURCES.len()];
 
-/// Where a batch size lies among those that a program ran with.
+/// Position of a batch size among those that a program ran with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Range {
@@ -48,7 +48,7 @@ pub enum Range {
 pub struct Cell {
     /// Batch sizes with a run; 3 stands for more as well.
     pub runs: u8,
-    /// Where the batch size lies.
+    /// Position of the batch size among those.
     pub range: Range,
 }
 
@@ -87,7 +87,7 @@ pub struct Sample {
     pub program: u32,
     /// The sources' estimates, which must not have seen the job's family.
     pub estimates: Estimates,
-    /// What it needed.
+    /// Measured need.
     pub measured: f64,
 }
 
@@ -109,9 +109,9 @@ struct CellRule {
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     version: u64,
-    /// Where the samples come from.
+    /// Source of the samples.
     origin: String,
-    /// How often a bound holds, 0 to 1.
+    /// Coverage of a bound, 0 to 1.
     level: f64,
     cells: Vec<CellRule>,
 }
@@ -119,7 +119,7 @@ pub struct Rule {
 /// Version of the rules that are written and read.
 const VERSION: u64 = 1;
 
-/// What the margin of a cell is learned from.
+/// Data from which the margin of a cell is learned.
 const ONE_CELL: &str = "runs with as many others of their program, all at smaller or all at larger batch sizes or around theirs,";
 
 /// A bound is at least this times the peak of a smaller batch size, and at most this times that of a larger one.
@@ -181,7 +181,7 @@ impl Rule {
         self.cells.extend(lacking);
     }
 
-    /// How often a bound holds, 0 to 1.
+    /// Coverage of a bound, 0 to 1.
     #[must_use]
     pub fn level(&self) -> f64 {
         self.level
@@ -205,7 +205,7 @@ impl Rule {
         Ok(rule)
     }
 
-    /// Whether a rule that was read makes sense.
+    /// Checks that a rule that was read makes sense.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.version != VERSION {
             return Err(Error::Version { found: self.version, known: VERSION });

@@ -9,8 +9,9 @@ use super::train::{Program, cases};
 use crate::Error;
 use crate::evaluate::{Outcome, Scores, group_folds};
 
-/// What was known of a run before it: the number of earlier runs at other batch sizes (3 stands for more), and whether
-/// there was a dry run or a count of tensors.
+/// Knowledge about a run before it.
+/// It is the number of earlier runs at other batch sizes (3 stands for more), and whether there was a dry run or a
+/// count of tensors.
 pub type Case = (usize, &'static str);
 
 /// Outcomes of a model on programs, each run after each set of up to three others.

@@ -7,10 +7,10 @@ use super::outliers::{self, LeftOut, Pair, SPREADS};
 use super::posterior::Posterior;
 use crate::calibrate::{Adaptive, margin, ratio, student, tempered_score};
 
-/// What a dry run of a program found out.
+/// Figure from a dry run of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DryRunFigure {
-    /// What the driver held.
+    /// Memory that the driver held.
     pub held: f64,
     /// Its kind of program, if that was recorded.
     pub kind: Option<ProgramKind>,
@@ -30,7 +30,7 @@ pub struct DryRuns {
     pairs: Vec<Pair>,
 }
 
-/// What the runs of a site teach.
+/// Line and margins that the runs of a site teach.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Learned {
     line: Posterior,
@@ -42,7 +42,7 @@ pub(super) struct Learned {
     others: Vec<(Posterior, f64, f64)>,
     /// The least margin, in units of the line's spread.
     pooled: f64,
-    /// How often a bound holds, 0 to 1.
+    /// Coverage of a bound, 0 to 1.
     pub(super) level: f64,
     /// The pairs are so many that what ships is no longer a floor of the bound.
     pub(super) enough: bool,
@@ -105,7 +105,8 @@ impl DryRuns {
         (Self { pairs }, left_out)
     }
 
-    /// What follows from a line that ships; `None` without pairs. Every peak may be off by `amount`, however small its dry run is.
+    /// Learns from the pairs, beginning with a shipped line; `None` without pairs.
+    /// Every peak may be off by `amount`, however small its dry run is.
     ///
     /// A quantile of scores is as good as the pairs are many and alike. So the shipped spread counts like some pairs more, and the
     /// larger of both margins holds.

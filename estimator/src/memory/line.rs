@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// What is not in the dry run (context, code, libraries), in the unit of the peak.
+    /// Memory that is not in the dry run (context, code, libraries), in the unit of the peak.
     pub fixed: f64,
     /// Peak per unit of the dry run's figure.
     pub factor: f64,
@@ -19,8 +19,9 @@ pub struct Line {
 }
 
 impl Line {
-    /// What programs with runs at three or more batch sizes teach of a site: medians of their lines, and spreads from
-    /// the median deviation. Each has pairs of (dry, peak). `None` without such programs.
+    /// Learns the line of a site from programs with runs at three or more batch sizes.
+    /// It takes medians of their lines, and spreads from the median deviation. Each program has pairs of (dry, peak).
+    /// Returns `None` without such programs.
     #[must_use]
     pub fn learn(programs: &[Vec<(f64, f64)>]) -> Option<Self> {
         let mut lines = Vec::new();
@@ -67,7 +68,7 @@ impl Line {
 /// The line with the least squared relative errors.
 fn relative_line(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
     let sums = Sums::default().plus(pairs, |_, peak| peak.powi(-2));
-    // One figure at all batch sizes is no line.
+    // One figure at all batch sizes is not a line.
     (sums.determinant() > 1e-9 * sums.aa * sums.bb).then(|| sums.line())
 }
 

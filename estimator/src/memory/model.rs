@@ -1,4 +1,5 @@
-//! What is known of how programs take GPU memory, as one file: the shipped one, or one that was trained on a dataset.
+//! Memory model of how programs take GPU memory, as one file.
+//! The file is the shipped one, or one that was trained on a dataset.
 
 use std::sync::LazyLock;
 
@@ -16,15 +17,15 @@ use crate::Error;
 use crate::calibrate::{margin, score};
 use crate::evaluate::Outcome;
 
-/// What programs hold at a site beside their own: the software and the GPUs differ.
+/// Memory that programs hold at a site beside their own: the software and the GPUs differ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Site {
-    /// Where and when.
+    /// GPU and software of its measurements, and their year.
     pub name: String,
-    /// Where the lines of its programs begin.
+    /// Point near which the lines of its programs pass.
     pub anchor: Anchor,
-    /// What a dry run's figure lacks: context, code and libraries.
+    /// Memory that a dry run's figure lacks: context, code and libraries.
     pub dry_run: f64,
     /// Part of the rule's margin after one run: bounds hold at all sites, so each may be closer.
     pub caution: f64,
@@ -45,7 +46,7 @@ impl Site {
 #[serde(deny_unknown_fields)]
 pub struct MemoryModel {
     version: u64,
-    /// Where its rows come from, and under which licence.
+    /// Source and licence of its rows.
     origin: String,
     /// The sites that a job may run at: bounds hold at each of them.
     sites: Vec<Site>,
@@ -61,7 +62,7 @@ pub struct MemoryModel {
     networks: Option<Networks>,
 }
 
-/// What is known of a job.
+/// Knowledge about a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Known<'a> {
     /// Peaks of its program's runs at other batch sizes.
@@ -81,9 +82,9 @@ pub struct Answer {
     pub value: f64,
     /// The upper bound.
     pub bound: f64,
-    /// How often the bound holds, 0 to 1.
+    /// Coverage of the bound, 0 to 1.
     pub level: f64,
-    /// What each source that was asked said, and its weight.
+    /// Estimate and weight of each source that was asked.
     pub said: Vec<(Source, f64, f64)>,
     /// Real runs that corrected the dry run.
     pub corrected_by: usize,
@@ -100,13 +101,13 @@ const MIB: f64 = 1_048_576.0;
 /// PyTorch's allocator takes GPU memory for requests of up to 10 MiB in pieces of this size.
 const PIECE: f64 = 20.0 * MIB;
 
-/// What any peak may be off its dry run by: each of the two may have a piece more than the other.
+/// Deviation of any peak from its dry run, bytes: each of the two may have a piece more than the other.
 const AMOUNT: f64 = std::f64::consts::SQRT_2 * PIECE;
 
 /// Batch sizes below this were not measured: there what does not grow with the batch counts as fewer samples.
 const MEASURED: f64 = 8.0;
 
-/// What ships. `radrm train` made it; `estimator/tests/memory.rs` compares.
+/// Shipped memory model. `radrm train` made it; `estimator/tests/memory.rs` compares.
 static SHIPPED: LazyLock<MemoryModel> = LazyLock::new(|| {
     // It is part of the program, and read by the tests.
     MemoryModel::parse(include_str!("../../data/memory.json")).expect("a model that ships is sound")
@@ -195,7 +196,7 @@ impl MemoryModel {
         self.networks.as_ref()?.estimate(network)
     }
 
-    /// How often a bound holds, 0 to 1.
+    /// Coverage of a bound, 0 to 1.
     #[must_use]
     pub fn level(&self) -> f64 {
         self.rule.level()
@@ -318,7 +319,7 @@ impl MemoryModel {
         })
     }
 
-    /// Where its rows come from.
+    /// Source of its rows.
     #[must_use]
     pub fn origin(&self) -> &str {
         &self.origin

@@ -74,7 +74,7 @@ pub struct Network {
 
 const MIB: f64 = 1_048_576.0;
 
-/// What a process held before its first layer where the networks were measured.
+/// Memory that a process held before its first layer where the networks were measured, bytes.
 const IDLE: f64 = 1400.0 * MIB;
 
 const COLUMNS: [&str; 14] = [
@@ -144,7 +144,7 @@ pub struct Networks {
     ranges: Vec<(f64, f64)>,
 }
 
-/// How a model is made of networks. One tree more or less changes little: see `docs/estimator-accuracy.md`.
+/// Recipe of a learned model of networks. One tree more or less changes little: see `docs/estimator-accuracy.md`.
 fn recipe(level: f64, origin: &str) -> Recipe<'_> {
     let settings = Settings { trees: 250, rate: 0.06, leaves: 10, min_rows: 8, ..Settings::default() };
     Recipe { target: "GPU memory, bytes", origin, physical: Some("physical"), level, folds: 5, settings }
@@ -202,15 +202,15 @@ pub fn bucket(networks: &[Network]) -> f64 {
 /// An estimator's scores on networks that it did not learn from.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldOut {
-    /// What estimates, and what it learned from.
+    /// Name of the estimator and of what it learned from.
     pub name: &'static str,
-    /// How good the estimates are.
+    /// Accuracy of the estimates.
     pub scores: Scores,
     /// Part of the rows whose bucket is that of the estimate, 0 to 1; of estimators that learn.
     pub right: Option<f64>,
 }
 
-/// What an estimator learns from.
+/// Networks that an estimator learns from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
     /// Networks of other designs.
@@ -222,7 +222,7 @@ pub enum Split {
 }
 
 impl Split {
-    /// What is held out together: of a network its design, and its activation function where that counts.
+    /// Groups that are held out together: of a network its design, and its activation function where that counts.
     fn groups(self, networks: &[Network]) -> Vec<(&str, &str)> {
         let activation = |network: &'_ Network| match self {
             Self::Activation => network.activation.len(),

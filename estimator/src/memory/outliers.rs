@@ -13,11 +13,11 @@ pub(super) type Pair = (DryRunFigure, f64);
 /// A real run that was left out, because its peak is far from what the others let expect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LeftOut {
-    /// What its dry run held.
+    /// Memory that its dry run held.
     pub held: f64,
-    /// What it took.
+    /// Memory that it took.
     pub peak: f64,
-    /// What the others let expect.
+    /// Memory that the others let expect.
     pub expected: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What a program's own runs at other batch sizes tell.
+//! Estimates from a program's own runs at other batch sizes.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub struct Point {
     pub peak: f64,
 }
 
-/// Where the lines of a site's programs (peak by batch size) come from.
+/// Point near which the lines of a site's programs (peak by batch size) pass.
 ///
 /// A process holds `idle` before its first layer. Parameters, gradients and optimizer states do not grow with the batch
 /// either, but large layers have both many of them and large activations: they take about as much as `samples`
@@ -21,7 +21,7 @@ pub struct Point {
 pub struct Anchor {
     /// Memory of a process without a model, in the unit of the peaks.
     pub idle: f64,
-    /// What does not grow with the batch, in samples.
+    /// Memory that does not grow with the batch, in samples.
     pub samples: f64,
 }
 

@@ -14,7 +14,7 @@ const OF_KIND: f64 = 0.6;
 const OWN: f64 = 0.8;
 
 /// The least part of a dry run's figure that a peak is expected to be.
-const LEAST: f64 = 0.9;
+const MIN_PART: f64 = 0.9;
 
 /// A line after runs, as a normal distribution of its coefficients.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,7 +63,7 @@ impl Posterior {
     pub(super) fn estimate(&self, run: &DryRunFigure) -> f64 {
         let factor = self.mean[1] + run.kind.map_or(0.0, |kind| self.mean[2 + kind.index()]);
         // No measured line lies lower.
-        self.line.at(run.held, self.mean[0], factor).max(LEAST * run.held)
+        self.line.at(run.held, self.mean[0], factor).max(MIN_PART * run.held)
     }
 
     /// Relative standard deviation of a peak from the estimate: that of its own program, and what the runs leave unknown of
@@ -104,7 +104,7 @@ impl Posterior {
         (part * self.line.noise * run.held).hypot(self.amount)
     }
 
-    /// What a peak is made of: one part for each coefficient.
+    /// Parts of a peak: one for each coefficient.
     fn row(run: &DryRunFigure) -> [f64; COEFFICIENTS] {
         let mut row = [0.0; COEFFICIENTS];
         (row[0], row[1]) = (1.0, run.held);

@@ -11,9 +11,9 @@ use crate::calibrate::{Adaptive, margin, student};
 /// The line, and the jobs of the site.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SiteLine {
-    /// What ships, with the spread from program to program as its noise.
+    /// Shipped line, with the spread from program to program as its noise.
     shipped: Line,
-    /// What every peak may be off by.
+    /// Deviation that every peak may have, in the line's unit.
     amount: f64,
     level: f64,
     /// The dry run's figure and the peak, the oldest first.

@@ -1,4 +1,5 @@
-//! What measured programs teach: where their lines begin, what a tensor count lacks, and how sources are weighed.
+//! Training on measured programs.
+//! It learns where their lines begin, what a tensor count lacks, and how sources are weighed.
 
 use super::combine::{Cell, Estimates, Rule, Sample};
 use super::own::{Anchor, Point, own};
@@ -23,16 +24,16 @@ pub struct Run {
     pub batch: f64,
     /// Measured peak.
     pub peak: f64,
-    /// What its tensors took.
+    /// Memory of its tensors.
     pub tensors: Option<Tensors>,
-    /// What the driver held in a dry run.
+    /// Memory that the driver held in a dry run.
     pub dry_run: Option<f64>,
 }
 
 /// Runs of one program, one for each batch size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// What it is called.
+    /// Name of the program.
     pub name: String,
     /// Programs of one design, which are held out together.
     pub family: String,
@@ -53,7 +54,7 @@ impl Program {
     }
 }
 
-/// What a site of its own is learned from.
+/// Data from which a site of its own is learned.
 const SEVERAL_SIZES: &str = "programs with runs at two batch sizes or more";
 /// Number of such programs.
 const MIN_PROGRAMS: usize = 10;

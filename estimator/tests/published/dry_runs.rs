@@ -18,7 +18,7 @@ struct Program {
     family: String,
     /// Its dry run.
     dry_run: DryRunFigure,
-    /// What it took in 2024 and, if it was measured again, in 2026, MiB.
+    /// Measured peaks of 2024 and, if it was measured again, of 2026, MiB.
     peaks: [Option<f64>; 2],
 }
 

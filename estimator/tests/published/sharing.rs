@@ -76,7 +76,7 @@ pub fn a100() -> Option<Vec<Pair>> {
     Some(pairs)
 }
 
-/// Where a fit starts that knows nothing of the data.
+/// Starting point of a fit that knows nothing of the data.
 const NEUTRAL: Constants = Constants { latency: 0.5, compute: 1.0, memory: 1.0, capacity: 1.0, exponent: 6 };
 
 /// Figures of the A100 pairs.
@@ -90,7 +90,7 @@ pub struct Found {
     pub constants: (Constants, f64),
     /// Error with what the other programs' pairs taught, family held out.
     pub learned: f64,
-    /// What is lost against the best partner, in mean speed of both: by these predictions, and by the formula alone.
+    /// Regret against the best partner, in mean speed of both: by these predictions, and by the formula alone.
     pub regret: [f64; 2],
     /// The same for a partner by chance.
     pub random_regret: f64,

@@ -10,7 +10,7 @@ use super::published::{Timm, rows, shuffled};
 
 const LEVEL: f64 = 0.95;
 const MIB: f64 = 1_048_576.0;
-/// What every peak may be off by, MiB: a piece in which PyTorch's allocator takes memory.
+/// Deviation that every peak may have, MiB: a piece in which PyTorch's allocator takes memory.
 const PIECE: f64 = 20.0;
 
 struct Job {
@@ -56,7 +56,7 @@ fn jobs() -> Option<Vec<Job>> {
     Some(jobs)
 }
 
-/// How bounds from own runs held at a site, as the scheduler keeps it (`need/src/calibration.rs`).
+/// Calibration of bounds from own runs at a site, as the scheduler keeps it (`need/src/calibration.rs`).
 struct Held {
     scores: Adaptive,
     stretch: f64,

@@ -225,7 +225,7 @@ fn network(name: &str) -> &str {
     name.split(" batch").next().unwrap_or(name)
 }
 
-/// What is known of a site without activities: its mean speed, and effects of programs.
+/// Knowledge about a site without activities: its mean speed, and effects of programs.
 struct Site {
     mean: f64,
     known: Effects,
@@ -272,7 +272,7 @@ pub struct Across {
     pub error: [f64; 2],
     /// Part of the rates in their 95 % intervals.
     pub coverage: [f64; 2],
-    /// How many rates there are.
+    /// Number of rates.
     pub cases: [usize; 2],
 }
 

@@ -75,7 +75,7 @@ impl Site {
         self.model.estimate(&features(&self.line, run)).map_or(f64::NAN, |estimate| estimate.value)
     }
 
-    /// What each source says of a run after others of the same program.
+    /// Estimates of each source for a run after others of the same program.
     fn estimates(&self, run: &Timm, known: &[&Timm], learned_of: impl Fn(&Timm) -> f64) -> Estimates {
         let pairs: Vec<(f64, f64)> = known.iter().map(|past| (past.total, past.peak)).collect();
         let missed: Vec<(f64, f64)> = known.iter().map(|past| (past.peak, learned_of(past))).collect();

@@ -1,4 +1,4 @@
-//! What is exported of a run, and what each tracker calls it: one row for each figure.
+//! Figures of a run that are exported, and their name in each tracker: one row for each figure.
 
 /// A figure. Its values are in base units: bytes, seconds, watts, joules, and shares from 0 to 1.
 #[derive(Debug, PartialEq)]
@@ -13,11 +13,11 @@ pub struct Figure {
     pub unit: &'static str,
     /// Instrument there.
     pub kind: Kind,
-    /// Whether it is one value or a curve.
+    /// Extent of the value: one for the whole run, or a curve.
     pub extent: Extent,
 }
 
-/// What a figure's value is of.
+/// Extent of a figure's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// The whole run.
@@ -56,7 +56,7 @@ pub enum Kind {
     Gauge,
     /// A value of the moment that adds up over GPUs, as memory does.
     Level,
-    /// What was counted since the run's start.
+    /// A count since the run's start.
     Counter,
 }
 

@@ -11,13 +11,13 @@ use crate::web::{Credentials, Web, WebError};
 /// Tells a run that was sent from all others.
 const ID: &str = "radrm.run";
 
-/// What one request may carry: 1,000 values and 100 parameters or tags, as MLflow documents it.
+/// Limits of one request: 1,000 values and 100 parameters or tags, as MLflow documents them.
 const METRICS: usize = 1000;
 const PARAMS: usize = 100;
 
 /// Longest values: parameters since MLflow 2.8, tags of any version.
-const LONGEST_PARAM: usize = 6000;
-const LONGEST_TAG: usize = 5000;
+const MAX_PARAM: usize = 6000;
+const MAX_TAG: usize = 5000;
 
 /// A server, and an experiment on it.
 pub struct Server {
@@ -25,14 +25,14 @@ pub struct Server {
     experiment: String,
 }
 
-/// What became of a run.
+/// Result of sending a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// It is there now.
     New {
         /// Its page.
         url: String,
-        /// Why its files are not there, if that is so.
+        /// Reason that its files are not there, if they are not.
         without_files: Option<String>,
     },
     /// It was there before.
@@ -127,7 +127,7 @@ impl Server {
             "experiment_id": self.experiment,
             "run_name": run.name,
             "start_time": run.started_ms,
-            "tags": pairs(&tags, LONGEST_TAG),
+            "tags": pairs(&tags, MAX_TAG),
         });
         self.web.post("/api/2.0/mlflow/runs/create", &body)
     }
@@ -179,7 +179,7 @@ fn find(web: &Web, name: &str) -> Result<Option<String>, WebError> {
 
 /// The bodies of the requests that carry a run's parameters and values.
 fn batches(run: &Run, id: &str) -> Vec<Value> {
-    let params: Vec<_> = run.params.iter().map(|(name, value)| pair(name, value, LONGEST_PARAM)).collect();
+    let params: Vec<_> = run.params.iter().map(|(name, value)| pair(name, value, MAX_PARAM)).collect();
     let params = params.chunks(PARAMS).map(|params| json!({ "run_id": id, "params": params }));
     let metrics: Vec<_> = run.curves.iter().flat_map(metrics).collect();
     let metrics = metrics.chunks(METRICS).map(|metrics| json!({ "run_id": id, "metrics": metrics }));

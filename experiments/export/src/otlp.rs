@@ -12,7 +12,7 @@ use crate::web::{Credentials, Web, WebError};
 /// Values in one request: some hundred kB of JSON, where collectors take some MB.
 const POINTS: usize = 1000;
 
-/// What one run became.
+/// Result of sending one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Values that were sent.
@@ -106,7 +106,7 @@ fn last_of_each_moment(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
     kept
 }
 
-/// Who the figures are of.
+/// Attributes of the run that the figures are of.
 fn resource(run: &Run) -> Vec<Value> {
     let mut attributes = vec![
         attribute("service.name", "radrm"),
@@ -151,7 +151,7 @@ fn metric(run: &Run, curve: &Curve, points: &[(u64, f64)]) -> Value {
     json!({ "name": figure.otel, "unit": figure.unit, kind: data })
 }
 
-/// What the conventions for hardware say of a GPU.
+/// Attributes of a GPU in the conventions for hardware.
 fn hardware(gpu: &Gpu) -> Vec<Value> {
     let mut attributes = vec![
         attribute("hw.id", &gpu.uuid),

@@ -19,17 +19,17 @@ pub struct Run {
     pub id: String,
     /// Name in tables.
     pub name: String,
-    /// Who ran it.
+    /// User of the run.
     pub user: Option<String>,
-    /// When it started, ms since 1970.
+    /// Start, ms since 1970.
     pub started_ms: u64,
-    /// When it ended, or how far its profile reaches, ms since 1970.
+    /// End, or last time that its profile covers, ms since 1970.
     pub ended_ms: u64,
-    /// How it ended.
+    /// End status of the run.
     pub end: End,
-    /// What it was run with.
+    /// Parameters of the run.
     pub params: BTreeMap<String, String>,
-    /// What else is known of it.
+    /// Other known properties of the run.
     pub tags: BTreeMap<String, String>,
     /// Figures and curves, each with a value or more.
     pub curves: Vec<Curve>,
@@ -50,7 +50,7 @@ pub struct Gpu {
     pub driver: Option<String>,
 }
 
-/// How a run ended.
+/// End status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// With exit code 0.
@@ -76,11 +76,11 @@ impl End {
 /// A figure over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Which.
+    /// The figure.
     pub figure: &'static Figure,
     /// Of this GPU.
     pub gpu: Option<u8>,
-    /// When, ms since 1970, and the value in base units: never infinite, and always a number.
+    /// Times, ms since 1970, with the values in base units: never infinite, and always a number.
     pub points: Vec<(u64, f64)>,
 }
 
@@ -96,7 +96,7 @@ impl Curve {
 }
 
 impl Run {
-    /// What a profile says.
+    /// Run that a profile describes.
     ///
     /// Figures of the whole GPU, by any process on it, begin with `system/`, and those that MLflow has too have its names;
     /// figures of the job begin with `radrm/`.

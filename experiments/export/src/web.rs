@@ -14,15 +14,15 @@ use ureq::Agent;
 use ureq::http::Response;
 use ureq::tls::{RootCerts, TlsConfig};
 
-/// How long connecting may take.
+/// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long an answer may take, and a file's way to the server.
+/// Timeouts of an answer, and of sending a file to the server.
 const ANSWER: Duration = Duration::from_secs(60);
 const FILE: Duration = Duration::from_secs(600);
 /// Most that is shown of a server's own words.
 const WORDS: usize = 200;
 
-/// What a request identifies itself with.
+/// Credentials of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Credentials {
     /// None are sent.
@@ -34,7 +34,7 @@ pub enum Credentials {
     Password(String, String),
 }
 
-/// Why there was no answer, without the number of the system's error.
+/// Reason that there was no answer, without the number of the system's error.
 fn reason(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Io(error) => radrm_base::reason(error),
@@ -42,7 +42,7 @@ fn reason(error: &ureq::Error) -> String {
     }
 }
 
-/// Why a server did not do what it was asked for, as one sentence.
+/// Reason that a server did not carry out a request, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum WebError {
@@ -72,13 +72,13 @@ fn without_secrets(address: &str) -> String {
 
 /// A server.
 pub(crate) struct Web {
-    /// What it is.
+    /// Kind of server.
     kind: &'static str,
     agent: Agent,
     base: String,
     /// The same in messages.
     shown: String,
-    /// What each request has beside its own: what identifies the user, and what a receiver asks for.
+    /// Headers that each request has besides its own: the user's credentials, and those that a receiver requires.
     headers: Vec<(String, String)>,
 }
 

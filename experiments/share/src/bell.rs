@@ -27,7 +27,7 @@ impl Bell {
         Slot::new(BYTES).map(Self)
     }
 
-    /// What the consumer gets: open for reading only.
+    /// Descriptor for the consumer: open for reading only.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.descriptor()
     }
@@ -60,7 +60,7 @@ impl Ear {
         unsafe { &*self.0.start().cast::<AtomicU32>() }
     }
 
-    /// What to sleep on: before the socket is looked into.
+    /// Value to sleep on. Read it before looking into the socket.
     pub fn value(&self) -> u32 {
         self.word().load(Ordering::Acquire)
     }

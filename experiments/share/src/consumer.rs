@@ -18,29 +18,29 @@ use crate::{Error, place, sys};
 
 mod inbox;
 
-/// How often to look for a producer that is not there yet.
+/// Interval between two attempts to find a producer that is not there yet.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How often to look whether the producer lives, while nothing comes.
+/// Interval between two checks that the producer lives, while nothing arrives.
 const LOOK_FOR_END: Duration = Duration::from_millis(100);
 
 /// Most memory of one batch.
 const MAX_REGION: u64 = 1 << 46;
 
-/// How a consumer is set up.
+/// Configuration of a consumer.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The producer's name.
     pub name: String,
     /// Folder of its socket; none for the usual ones.
     pub folder: Option<PathBuf>,
-    /// Where to begin.
+    /// Position to begin at.
     pub start: Start,
-    /// What to do when this consumer is slow; none for the producer's default.
+    /// Policy if this consumer is slow; none for the producer's default.
     pub slow: Option<Slow>,
     /// Batches that it keeps at once.
     pub window: u8,
-    /// How batches are mapped.
+    /// Way in which batches are mapped.
     pub access: Access,
 }
 
@@ -49,21 +49,21 @@ pub struct Config {
 pub struct Received {
     /// Number of the lease, for [`Consumer::release`].
     pub lease: u64,
-    /// Where its data begin.
+    /// Address of its data.
     pub start: *mut u8,
     /// The memory that they lie in, a number that is never used for other memory.
     pub region: u64,
     /// Bytes of that memory.
     pub bytes: u64,
-    /// Which batch.
+    /// Position of the batch.
     pub batch: Batch,
     /// Its description, checked.
     pub description: Arc<Vec<u8>>,
-    /// Where its data on the GPU begin, and the GPU, as the program counts them.
+    /// Address of its data on the GPU, and the GPU's number, as the program counts them.
     pub gpu: Option<(u64, c_int)>,
 }
 
-/// What comes next.
+/// Next event of a consumer.
 pub enum Event {
     /// A batch.
     Batch(Received),
@@ -75,7 +75,7 @@ pub enum Event {
     End,
 }
 
-/// What the producer says of itself.
+/// Properties that the producer announces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Welcome {
     /// The producer, also over its restarts.
@@ -84,9 +84,9 @@ pub struct Welcome {
     pub batches: u64,
     /// Samples of an epoch, or [`UNKNOWN`](crate::message::UNKNOWN).
     pub samples: u64,
-    /// What happens when this consumer is slow.
+    /// Policy if this consumer is slow.
     pub slow: Slow,
-    /// Whether batches lie on a GPU.
+    /// True if batches lie on a GPU.
     pub on_gpu: bool,
 }
 
@@ -100,7 +100,7 @@ struct Mapped {
 struct Link {
     socket: Arc<Descriptor>,
     end: Option<Arc<Descriptor>>,
-    /// What it sleeps on; none for the socket.
+    /// Word that the consumer sleeps on; none for the socket.
     ear: Option<Arc<Ear>>,
     /// Counts connections.
     number: u64,
@@ -121,7 +121,7 @@ struct Inner {
     welcome: Option<Welcome>,
     mapped: BTreeMap<u64, Mapped>,
     mappings: u64,
-    /// What has come and was not asked for yet.
+    /// Messages that have arrived and that the caller has not yet requested.
     inbox: VecDeque<Reply>,
     /// The batch that comes next, once one has come.
     position: Option<(Position, u64)>,
@@ -265,7 +265,7 @@ impl Consumer {
         Err(failed)
     }
 
-    /// What the producer says of itself.
+    /// Properties that the producer announced; none before it has.
     pub fn welcome(&self) -> Option<Welcome> {
         self.lock().welcome
     }
@@ -280,13 +280,13 @@ impl Consumer {
         self.lock().leases.len()
     }
 
-    /// What comes next; waits for it.
+    /// Next event; waits for it.
     ///
     /// # Errors
     /// [`Error::Died`] once the producer has ended without a word: [`Consumer::attach`] goes on from here. Other errors
     /// end the connection, too.
     pub fn next(&self, timeout: Duration) -> Result<Event, Error> {
-        /// How long to wait at a time while the GPU reads batches that are released.
+        /// Longest wait at a time while the GPU reads batches that are released.
         const READING: Duration = Duration::from_millis(1);
         let timeout = if self.release_read() { timeout.min(READING) } else { timeout };
         let until = Instant::now() + timeout;

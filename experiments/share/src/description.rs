@@ -1,4 +1,4 @@
-//! What a batch consists of: a tree of values, as bytes that follow its data.
+//! Description of a batch: a tree of values, as bytes that follow its data.
 //!
 //! Little-endian throughout. A description is [`MAGIC`], then one node. A node is a tag of one byte and what it needs:
 //!
@@ -40,7 +40,7 @@ pub const MAX_DIMENSIONS: usize = 32;
 /// Each array begins at a multiple of this many bytes.
 pub const ALIGNMENT: u64 = 64;
 
-/// Why a description is not accepted.
+/// Reason that a description is not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadDescription {
     /// Other bytes than [`MAGIC`] in front.
@@ -67,8 +67,8 @@ pub enum BadDescription {
     /// Text that is not UTF-8.
     #[error("a text is not UTF-8")]
     Text,
-    /// A name that is no identifier.
-    #[error("a name is no identifier")]
+    /// A name that is not an identifier.
+    #[error("a name is not an identifier")]
     Name,
     /// A value that cannot be a key of a dictionary.
     #[error("a key of a dictionary is not a scalar, text, bytes or a tuple of these")]
@@ -85,15 +85,15 @@ pub enum BadDescription {
 /// number of dimensions, offset in the data, of the host or of the GPU (8), then all lengths and all strides in elements (8 bytes each).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Array {
-    /// What made it, which is what it becomes again.
+    /// Framework that made it; the consumer's array is of the same one.
     pub framework: u8,
-    /// Whether it lies on the GPU.
+    /// True if it lies on the GPU.
     pub on_gpu: bool,
     /// Type of its elements: see [`element_size`].
     pub element: u8,
     /// Bytes of an element.
     pub size: u32,
-    /// Where it begins in the batch's data, in bytes.
+    /// Offset in the batch's data, bytes.
     pub offset: u64,
     /// Lengths of its dimensions.
     pub shape: Vec<u64>,

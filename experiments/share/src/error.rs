@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of producers and consumers.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use crate::description::BadDescription;
 use crate::message::BadMessage;
 
-/// Why a call did not do what it should.
+/// Reason that a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A call of the system failed.
     #[error("{what}: {error}")]
     System {
-        /// What was tried.
+        /// Action that failed.
         what: &'static str,
-        /// How it failed.
+        /// Error of the operation.
         error: io::Error,
     },
     /// The name cannot be that of a file.
     #[error("the name {0:?} is not 1 to 64 letters, digits, `-`, `_` and `.`, without `.` in front")]
     Name(String),
     /// A folder that others can enter, or that belongs to another user.
-    #[error("{0}: not used, because it is no folder of this user with mode 0700")]
+    #[error("{0}: not used, because it is not a folder of this user with mode 0700")]
     Folder(PathBuf),
     /// No folder for the socket.
     #[error("no folder for the socket: {0}")]
@@ -35,7 +35,7 @@ pub enum Error {
     /// A call of the CUDA driver failed.
     #[error("{what}: {error}")]
     Cuda {
-        /// What was tried.
+        /// Action that failed.
         what: &'static str,
         /// The driver's name of the error.
         error: String,
@@ -55,9 +55,9 @@ pub enum Error {
     /// The producer does not take this consumer.
     #[error("{text}")]
     Refused {
-        /// Why, as a number of [`crate::message::Refusal`].
+        /// Reason, as a number of [`crate::message::Refusal`].
         code: u16,
-        /// Why, in words.
+        /// Reason, in words.
         text: String,
     },
     /// The producer has ended without a word.
@@ -77,7 +77,7 @@ impl Error {
         move |error| Self::System { what, error }
     }
 
-    /// What failed, without what was tried.
+    /// Reason of the failure, without the operation that was tried.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::Cuda { error, .. } => error.clone(),

@@ -226,7 +226,7 @@ impl Drop for Mapped {
 #[derive(Debug)]
 pub struct GpuSlot {
     mapped: Mapped,
-    /// What consumers get. A forked child closes its copy, which would keep the memory.
+    /// Descriptor for the consumers. A forked child closes its copy, which would keep the memory.
     file: Descriptor,
 }
 
@@ -268,12 +268,12 @@ impl GpuSlot {
         self.mapped.bytes as u64
     }
 
-    /// Where it begins.
+    /// Address of the first byte.
     pub fn address(&self) -> u64 {
         self.mapped.address
     }
 
-    /// What consumers get.
+    /// Descriptor for the consumers.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.fd()
     }
@@ -314,7 +314,7 @@ impl GpuView {
         self.mapped.bytes as u64
     }
 
-    /// Where it begins.
+    /// Address of the first byte.
     pub fn address(&self) -> u64 {
         self.mapped.address
     }
@@ -351,7 +351,7 @@ impl GpuCopy {
         Ok(copy)
     }
 
-    /// Where it begins.
+    /// Address of the first byte.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -372,7 +372,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// What a stream does now.
+    /// Records the present position of a stream.
     ///
     /// # Errors
     /// The driver's, as for a stream that is being captured.
@@ -388,7 +388,7 @@ impl Event {
         Ok(made)
     }
 
-    /// Whether the stream has come there, or cannot any more.
+    /// Returns true if the stream has reached the event, or cannot reach it any more.
     pub fn is_reached(&self) -> bool {
         /// `CUDA_ERROR_NOT_READY`.
         const NOT_READY: c_int = 600;

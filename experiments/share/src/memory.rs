@@ -23,7 +23,7 @@ const PAGE: u64 = 4096;
 /// Not yet in all C libraries' headers.
 const F_SEAL_FUTURE_WRITE: libc::c_int = 0x10;
 
-/// What makes a descriptor harmless: no process can change the size, write anew, or remove these seals.
+/// Seals that make a descriptor harmless: no process can change the size, write anew, or remove these seals.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
 
 /// A mapping, until it is dropped.
@@ -67,7 +67,7 @@ impl Drop for Mapping {
 /// The producer's side of memory for one batch.
 #[derive(Debug)]
 pub struct Slot {
-    /// What consumers get: open for reading only.
+    /// Descriptor for the consumers: open for reading only.
     reader: OwnedFd,
     mapping: Mapping,
     bytes: u64,
@@ -110,12 +110,12 @@ impl Slot {
         self.bytes
     }
 
-    /// Where it begins.
+    /// Address of the first byte.
     pub fn start(&self) -> *mut u8 {
         self.mapping.start.as_ptr()
     }
 
-    /// What consumers get.
+    /// Descriptor for the consumers.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.reader.as_fd()
     }
@@ -143,14 +143,14 @@ fn reopened(file: &File) -> io::Result<OwnedFd> {
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map(OwnedFd::from)
 }
 
-/// How a consumer maps batches.
+/// Way in which a consumer maps batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Read-only: a write ends the program with SIGSEGV.
     Shared,
     /// Likewise, and registered with the CUDA driver once the program uses it.
     Pinned,
-    /// What the consumer writes stays its own, and is undone when it releases the batch.
+    /// Writes of the consumer stay its own, and are undone when it releases the batch.
     Private,
 }
 
@@ -202,7 +202,7 @@ impl View {
         self.bytes
     }
 
-    /// Where it begins.
+    /// Address of the first byte.
     pub fn start(&self) -> *mut u8 {
         self.mapping.start.as_ptr()
     }
@@ -243,7 +243,7 @@ impl View {
         }
     }
 
-    /// Whether a page is not the file's any more, by the system's table of pages.
+    /// Returns true if a page is no longer the file's, by the system's page table.
     fn is_written(&self, bytes: u64) -> io::Result<bool> {
         /// The page is of a file, or shared.
         const OF_FILE: u64 = 1 << 61;

@@ -1,4 +1,4 @@
-//! What both sides say over the socket: one packet each, little-endian, of a length that its kind fixes.
+//! Messages over the socket in both directions: one packet each, little-endian, of a length that its kind fixes.
 
 use crate::ring::{Position, Slow};
 
@@ -20,7 +20,7 @@ pub type Uuid = [u8; 16];
 /// No GPU.
 pub const NO_GPU: Uuid = [0; 16];
 
-/// Why a packet is not accepted.
+/// Reason that a packet is not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadMessage {
     /// Its kind is unknown.
@@ -43,7 +43,7 @@ pub enum BadMessage {
     Order,
 }
 
-/// Where a consumer wants to begin.
+/// Position at which a consumer wants to begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
     /// With the first batch of an epoch: of the running one if it is still there, else of the next.
@@ -69,9 +69,9 @@ pub enum Request {
         version: u16,
         /// The producer that it was attached to before, which may have been another process; zeros for none.
         session: [u8; 16],
-        /// Where to begin.
+        /// Position to begin at.
         start: Start,
-        /// What to do when the consumer is slow; none for the producer's default.
+        /// Policy if the consumer is slow; none for the producer's default.
         slow: Option<Slow>,
         /// Batches that it keeps at once, at least 2.
         window: u8,
@@ -90,7 +90,7 @@ pub enum Request {
     },
 }
 
-/// Why a consumer is refused.
+/// Reason that a consumer is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Refusal {
@@ -119,7 +119,7 @@ pub enum Reply {
         batches: u64,
         /// Samples of an epoch, or [`UNKNOWN`].
         samples: u64,
-        /// What happens when the consumer is slow.
+        /// Policy if the consumer is slow.
         slow: Slow,
         /// The GPU that batches lie on, or [`NO_GPU`].
         gpu: Uuid,
@@ -161,7 +161,7 @@ pub enum Reply {
     },
     /// Batches were dropped in front of the next one.
     Dropped {
-        /// How many.
+        /// Number of batches.
         batches: u64,
     },
     /// The producer has ended as it should.
@@ -180,13 +180,13 @@ pub struct Batch {
     pub lease: u64,
     /// The memory that it lies in.
     pub region: u64,
-    /// Which batch of which epoch.
+    /// Position of the batch: its epoch, and its index there.
     pub position: Position,
-    /// What it consists of.
+    /// Content of the batch.
     pub info: Info,
 }
 
-/// What a batch consists of.
+/// Content of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Info {
     /// Its samples, 0 if not known.

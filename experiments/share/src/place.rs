@@ -1,4 +1,4 @@
-//! Where a producer is found: a folder that only its user can enter, with a socket, a lock and a record in it.
+//! Location of a producer: a folder that only its user can enter, with a socket, a lock and a record in it.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -29,7 +29,7 @@ impl Folder {
     /// Opens a folder that is there.
     ///
     /// # Errors
-    /// It is no folder, or others can enter it.
+    /// It is not a folder, or others can enter it.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let mut options = File::options();
         options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC);
@@ -86,13 +86,13 @@ impl Folder {
         PathBuf::from(format!("/proc/self/fd/{}/{name}.{ending}", self.handle.as_raw_fd()))
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Whether a name can be that of a producer.
+/// Checks that a name can be that of a producer.
 ///
 /// # Errors
 /// It cannot.
@@ -145,12 +145,13 @@ impl Drop for Name {
 /// Most consumers of a producer.
 pub const MAX_CONSUMERS: usize = 64;
 
-/// What a producer leaves for its restart. It is written in one piece, so a kill leaves the old or the new one.
+/// State that a producer leaves for its restart.
+/// It is written in one piece, so a kill leaves the old state or the new one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Record {
     /// The producer, also over its restarts.
     pub session: [u8; 16],
-    /// What the order of samples is derived from.
+    /// Seed of the order of samples.
     pub seed: u64,
     /// The oldest batch that a consumer needed.
     pub needed: Position,
@@ -233,7 +234,7 @@ impl RecordFile {
     }
 }
 
-/// When a process began, in the system's ticks; none if it does not live.
+/// Start time of a process, in the system's ticks; none if it does not live.
 pub fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let after = stat.rsplit_once(')')?.1;

@@ -21,7 +21,7 @@ use crate::ring::{Position, Ring, Room, Slow};
 use crate::sys::Descriptor;
 use crate::{Error, description, server, sys};
 
-/// How a producer is set up.
+/// Configuration of a producer.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Its name.
@@ -30,9 +30,9 @@ pub struct Config {
     pub folder: Option<PathBuf>,
     /// Slots of the ring.
     pub slots: usize,
-    /// What happens to slow consumers that do not say it themselves.
+    /// Policy for slow consumers that do not state one themselves.
     pub slow: Slow,
-    /// Where batches of slow consumers go.
+    /// Folder for batches of slow consumers.
     pub spill: PathBuf,
     /// Most bytes there.
     pub spill_limit: u64,
@@ -40,15 +40,15 @@ pub struct Config {
     pub batches: u64,
     /// Samples of an epoch, or [`UNKNOWN`].
     pub samples: u64,
-    /// What the order of samples is derived from, where nothing is resumed.
+    /// Seed of the order of samples, unless a producer is resumed.
     pub seed: u64,
-    /// Whether to go on where a producer of this name was killed.
+    /// True to continue where a producer of this name was killed.
     pub resume: bool,
     /// The GPU that batches lie on, as the program counts them.
     pub gpu: Option<c_int>,
 }
 
-/// What [`Producer::reserve`] found.
+/// Result of [`Producer::reserve`].
 pub enum Reserved {
     /// Memory of at least the sizes that were asked for: where it begins, and on the GPU, if batches lie there.
     Memory {
@@ -139,12 +139,12 @@ impl Producer {
         Ok(Self { shared, thread: Some(thread), spill, gpu, _name: name })
     }
 
-    /// What the order of samples is derived from: the former producer's where it is resumed.
+    /// Seed of the order of samples: that of the killed producer if this one resumes it.
     pub fn seed(&self) -> u64 {
         self.shared.lock().seed
     }
 
-    /// Whether this goes on where another was killed.
+    /// Returns true if this producer continues where another was killed.
     pub fn is_resumed(&self) -> bool {
         self.shared.lock().resumed.is_some()
     }
@@ -175,7 +175,7 @@ impl Producer {
 
     /// Waits until the consumers of the killed producer are back that still live, and returns how many are missing.
     pub fn wait_for_former(&self, timeout: Duration) -> usize {
-        /// How often to look whether they live.
+        /// Interval between two checks that they live.
         const LOOK: Duration = Duration::from_millis(50);
         let until = Instant::now() + timeout;
         let mut inner = self.shared.lock();
@@ -189,8 +189,8 @@ impl Producer {
         }
     }
 
-    /// Where to begin: where the consumers that are back need it, else where the killed producer was. Consumers that are
-    /// not back by now are not waited for.
+    /// Position to begin at: the earliest that a returned consumer needs, else that of the killed producer.
+    /// It does not wait for consumers that have not returned by now.
     pub fn begin(&self) -> Position {
         let mut inner = self.shared.lock();
         inner.expected.clear();
@@ -407,7 +407,7 @@ impl Producer {
     }
 }
 
-/// Why consumers of batches on a GPU cannot have them written to disk.
+/// Reason that batches on a GPU cannot be written to disk for slow consumers.
 pub(crate) const NO_SPILL: &str = "batches on a GPU are not written to disk: slow is wait or drop";
 
 fn check(slot: &Slot, gpu: Option<&GpuSlot>, info: Info) -> Result<(), Error> {

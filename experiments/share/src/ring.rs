@@ -1,8 +1,10 @@
-//! Which slot holds which batch, who still needs it, and what happens to slow consumers. Pure: no memory, no socket.
+//! Ring of slots: the batch in each slot, the consumers that still need it, and the policy for slow consumers.
+//! Pure: no memory, no socket.
 //!
-//! What is published is a line of entries, numbered without gaps: batches, and the ends of epochs between them. Each
+//! The ring publishes a line of entries, numbered without gaps: batches, and the ends of epochs between them. Each
 //! member (an attached consumer) has a place in that line. A slot is reused when its batch is leased to no member and
-//! every member is past it. Batches that all members are past stay until their slot is needed, for those that join later.
+//! every member is past it. Batches that all members are past stay until their slot is needed, for members that join
+//! later.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,7 +21,7 @@ pub struct Position {
     pub index: u64,
 }
 
-/// What happens when a consumer is slower than others.
+/// Policy if a consumer is slower than others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Slow {
@@ -31,7 +33,7 @@ pub enum Slow {
     Spill = 3,
 }
 
-/// Where the data of a batch are.
+/// Location of a batch's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// In this slot.
@@ -74,7 +76,7 @@ struct Member {
     order: u64,
 }
 
-/// What to send to a member next.
+/// Next delivery to a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivery {
     /// It missed batches.
@@ -83,18 +85,18 @@ pub enum Delivery {
     Batch {
         /// Number of its lease.
         lease: u64,
-        /// Where its data are.
+        /// Location of its data.
         place: Place,
-        /// Which one.
+        /// Position of the batch.
         position: Position,
-        /// What it consists of.
+        /// Content of the batch.
         info: Info,
     },
     /// An epoch ended after so many batches.
     End(Position),
 }
 
-/// Where the next batch can go.
+/// Room for the next batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     /// Into this slot.
@@ -116,7 +118,7 @@ pub enum Room {
     Unwanted,
 }
 
-/// Why a member is not admitted.
+/// Reason that a member is not admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Denied {
     /// The batch is gone.
@@ -129,19 +131,19 @@ pub enum Denied {
 #[derive(Debug)]
 pub struct Ring {
     base: usize,
-    /// Whether each slot is being filled, or holds the entry of a number.
+    /// Use of each slot: it is being filled, or holds the entry of a number.
     slots: Vec<Option<Use>>,
     entries: VecDeque<Entry>,
     /// Number of the first entry.
     first: u64,
     members: BTreeMap<u64, Member>,
-    /// What is published next.
+    /// Position that is published next.
     head: Position,
     /// Digest of the order in front of it.
     order: u64,
-    /// Where the last epoch ended.
+    /// End of the last epoch.
     ended: Option<Position>,
-    /// Whether the position of the first batch is settled.
+    /// True if the position of the first batch is settled.
     begun: bool,
     leases: u64,
     /// Files with batches.
@@ -184,7 +186,7 @@ impl Ring {
         }
     }
 
-    /// What is published next.
+    /// Position that is published next.
     pub fn head(&self) -> Position {
         self.head
     }
@@ -241,7 +243,7 @@ impl Ring {
     /// Admits a member. Which position it begins at follows from `start`.
     ///
     /// # Errors
-    /// [`Denied`]: it is no member.
+    /// [`Denied`]: it is not a member.
     pub fn join(&mut self, id: u64, start: Start, slow: Slow, window: usize) -> Result<(), Denied> {
         let from = self.complete_from();
         let published = |position: Position| {
@@ -399,7 +401,7 @@ impl Ring {
         wrong
     }
 
-    /// What to send to a member next, which then counts as sent.
+    /// Next delivery to a member; it then counts as sent.
     pub fn deliver(&mut self, id: u64) -> Option<Delivery> {
         let member = self.members.get_mut(&id)?;
         let Next::At(next) = member.next else { return None };
@@ -437,7 +439,7 @@ impl Ring {
         Some(Delivery::Batch { lease, place, position: entry.position, info })
     }
 
-    /// Whether every member has got everything.
+    /// Returns true if every member has got everything.
     pub fn is_delivered(&self) -> bool {
         let end = self.end();
         self.members.values().all(|member| match member.next {
@@ -447,7 +449,7 @@ impl Ring {
     }
 }
 
-/// Whether two digests are known and different.
+/// Returns true if two digests are known and different.
 fn differ(one: u64, other: u64) -> bool {
     one != 0 && other != 0 && one != other
 }

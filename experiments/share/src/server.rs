@@ -11,8 +11,8 @@ use crate::producer::{Attached, Inner, Link, NO_SPILL, OTHER_ORDER, Shared};
 use crate::ring::{Denied, Slow};
 use crate::sys::{self, Descriptor};
 
-/// How long a connection may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of a connection that has not yet requested to attach.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connections at once, with those that have not said anything yet.
 const MAX_CONNECTIONS: usize = MAX_CONSUMERS + 16;
@@ -60,7 +60,7 @@ pub(crate) fn run(shared: &Shared, listener: Descriptor, _folder: &Folder) {
             }
             if let Some(link) = inner.links.get_mut(id) {
                 link.dead |= ready(3 + 2 * number);
-                link.dead |= !link.attached && link.since.elapsed() > PATIENCE;
+                link.dead |= !link.attached && link.since.elapsed() > ATTACH_TIMEOUT;
                 link.flush();
             }
         }

@@ -119,12 +119,12 @@ pub fn accept(socket: RawFd) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Whether a call would have waited, or a signal came in between.
+/// Returns true if a call would have waited, or a signal interrupted it.
 pub fn again(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Who is at the other end of a socket.
+/// Process at the other end of a socket.
 pub struct Peer {
     /// Its user.
     pub uid: u32,
@@ -134,7 +134,7 @@ pub struct Peer {
     pub end: Option<OwnedFd>,
 }
 
-/// What the system says of the other end of a socket.
+/// Properties of the process at the other end of a socket, from the system.
 pub fn peer(socket: RawFd) -> io::Result<Peer> {
     /// Since Linux 6.5; not yet in all C libraries' headers.
     const SO_PEERPIDFD: libc::c_int = 77;
@@ -195,7 +195,7 @@ pub fn send(socket: RawFd, packet: &[u8], descriptor: Option<BorrowedFd>) -> io:
 pub struct Received {
     /// Its bytes; none at the end of the connection.
     pub bytes: usize,
-    /// What came with it; more than one descriptor is never sent, and further ones are closed.
+    /// Descriptor that came with it. More than one is never sent, and further ones are closed.
     pub descriptor: Option<OwnedFd>,
     /// The packet was longer than the buffer, or had more descriptors than one.
     pub truncated: bool,
@@ -269,7 +269,7 @@ pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Duration) -> bool {
     code == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINTR)
 }
 
-/// What to wait for.
+/// Poll entry for events of a descriptor.
 pub fn wanted(fd: RawFd, events: libc::c_short) -> libc::pollfd {
     libc::pollfd { fd, events, revents: 0 }
 }

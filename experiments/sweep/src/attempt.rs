@@ -30,12 +30,12 @@ pub(crate) const OUTPUT: &str = "output.log";
 /// The profile of a run.
 pub(crate) const PROFILE: &str = "profile.radrm";
 
-/// What a supervisor runs.
+/// Order to a supervisor: the program that it runs, and its conditions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Order {
     /// Program and arguments: `radrm-run` and what is behind it.
     pub command: Vec<String>,
-    /// Where.
+    /// Working directory.
     pub directory: PathBuf,
     /// Variables beside the supervisor's own.
     pub environment: BTreeMap<String, String>,
@@ -43,18 +43,18 @@ pub struct Order {
     pub timeout_ms: Option<u64>,
     /// Time from SIGTERM to SIGKILL, ms.
     pub grace_ms: u64,
-    /// Where it waits for the other members of its group.
+    /// Barrier at which it waits for the other members of its group.
     pub barrier: Option<Barrier>,
     /// The value of [`MARK`].
     pub mark: String,
 }
 
-/// How a program ended.
+/// End status of a program, with its times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
-    /// When it started, ms since 1970.
+    /// Start, ms since 1970.
     pub started_ms: u64,
-    /// How long it ran, ms.
+    /// Run time, ms.
     pub duration_ms: u64,
     /// Its exit code.
     pub code: Option<i32>,
@@ -62,7 +62,7 @@ pub struct Ended {
     pub signal: Option<i32>,
     /// Its time was over.
     pub timed_out: bool,
-    /// Why it did not start, or what ended it.
+    /// Reason that it did not start, or cause of its end.
     pub why: Option<String>,
 }
 
@@ -70,7 +70,7 @@ pub struct Ended {
 #[derive(Clone, Debug)]
 pub struct Attempt(PathBuf);
 
-/// Where an attempt is.
+/// State of an attempt.
 #[derive(Debug, PartialEq)]
 pub enum Standing {
     /// Its supervisor lives, or is being started.
@@ -139,7 +139,7 @@ impl Attempt {
         file.persist(self.file(PROFILE)).map(|_| ()).map_err(|error| error.error)
     }
 
-    /// What is to be run.
+    /// Order of the attempt.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -155,7 +155,7 @@ impl Attempt {
         write_whole(&self.0, "result.json", &serde_json::to_vec(ended)?)
     }
 
-    /// Where it is.
+    /// State of the attempt.
     #[must_use]
     pub fn standing(&self) -> Standing {
         // The lock first: a result that is written before it falls is seen behind it.

@@ -1,4 +1,4 @@
-//! Why a sweep cannot be read, run or reported, as one sentence.
+//! Reasons that a sweep cannot be read, run or reported, as one sentence.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::job::NotAJob;
 
-/// Why a sweep cannot be read, run or reported.
+/// Reason that a sweep cannot be read, run or reported.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum SweepError {
@@ -75,7 +75,7 @@ pub enum SweepError {
     Csv(#[from] csv::Error),
 }
 
-/// Where in a file.
+/// Place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Line, from 1.
@@ -100,7 +100,7 @@ impl Place {
         Self { line, column: None }
     }
 
-    /// Where a byte of a text is.
+    /// Place of a byte in a text.
     #[must_use]
     pub fn of_byte(text: &str, byte: usize) -> Self {
         let before = text.get(..byte).unwrap_or(text);
@@ -121,7 +121,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong at a place of a file.
+/// Error at a place of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum Wrong {
@@ -133,7 +133,7 @@ pub enum Wrong {
     Cells { found: usize, expected: usize },
     #[error("the cell is empty")]
     EmptyCell,
-    #[error("`{0}` is no whole number")]
+    #[error("`{0}` is not a whole number")]
     Number(String),
     #[error("`{0}` names no GPU: write 0, 0+1 or a UUID")]
     Device(String),
@@ -213,6 +213,6 @@ mod tests {
     fn a_cell_of_a_foreign_file_does_not_reach_the_terminal_as_it_is() {
         let what = Wrong::Number("1\u{1b}[2J".to_owned());
         let error = SweepError::Wrong { path: "t.csv".into(), at: Place::line(2), what };
-        assert_eq!(error.to_string(), "t.csv: line 2: `1\\u{1b}[2J` is no whole number");
+        assert_eq!(error.to_string(), "t.csv: line 2: `1\\u{1b}[2J` is not a whole number");
     }
 }

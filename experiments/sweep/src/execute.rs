@@ -24,7 +24,7 @@ use crate::store::{Outcome, Recorded, State, Store};
 /// Time from SIGTERM to SIGKILL.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// How a sweep is run.
+/// Options of a call that runs a sweep.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program `radrm-run`.
@@ -39,7 +39,7 @@ pub struct Options {
     pub grace: Duration,
 }
 
-/// What happens, for the caller to show.
+/// Event of a call, for the caller to show.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are a group, its runs and its outcomes")]
 pub enum Event<'e> {
@@ -57,7 +57,7 @@ pub enum Event<'e> {
     Tick,
 }
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// All runs are over; so many of them did not finish.
@@ -188,7 +188,7 @@ impl<'s> Sweep<'s> {
         self.end(group, &runs, &outcomes, report)
     }
 
-    /// Whether nothing is left to do of a group, which is reported unless it ended in this call.
+    /// Returns true if nothing is left to do of a group, and reports the group unless it ended in this call.
     fn skip(
         &mut self,
         group: &Group,
@@ -209,7 +209,7 @@ impl<'s> Sweep<'s> {
         Ok(true)
     }
 
-    /// Whether nothing is left to do of the runs of a group.
+    /// Returns true if nothing is left to do of a group's runs.
     fn is_over(&self, runs: &[Recorded]) -> bool {
         let states = || runs.iter().map(|run| run.outcome.state);
         let has_failed = states().any(|state| matches!(state, State::Failed | State::TimedOut));
@@ -314,7 +314,7 @@ impl<'s> Sweep<'s> {
     }
 }
 
-/// Whether a file states that a group is over.
+/// Returns true if a file states that a group is over.
 fn is_stated(group: &Group, rerun: bool) -> bool {
     match group.stated {
         Stated::Finished => true,

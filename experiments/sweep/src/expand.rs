@@ -42,7 +42,7 @@ fn below(rng: &mut Rng, bound: u64) -> u64 {
     }
 }
 
-/// What an axis of a search can be.
+/// Values of an axis of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Axis {
     /// One of these.

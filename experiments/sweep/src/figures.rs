@@ -1,4 +1,4 @@
-//! What a run took, from its profile: of the job and not of the GPU.
+//! Resources that a run took, from its profile: those of the job and not of the GPU.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::store::{Outcome, State};
 /// The features that state SM activity, the more trusted first: by a meter, and by the shape of timed launches.
 const SM_ACTIVITY: [&str; 2] = ["sm_active", "sm_active_by_geometry"];
 
-/// How a run ended, with the figures of its profile if it wrote one.
+/// Outcome of a run, with the figures of its profile if it wrote one.
 #[must_use]
 pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
     let state = match ended {

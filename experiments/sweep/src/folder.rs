@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::attempt::OUTPUT;
 use crate::error::SweepError;
 
-/// How often, and how long, a lock is waited for.
+/// Number of attempts to take a lock, and the interval between them.
 const MAX_TRIES: u32 = 20;
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -39,7 +39,7 @@ impl Folder {
         Ok(Self(name.into()))
     }
 
-    /// Where it is.
+    /// Path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -55,8 +55,8 @@ impl Folder {
         self.check()
     }
 
-    /// Whether it can be trusted. Programs are started by what lies in it, and the file may be in a folder in which all
-    /// users can make files.
+    /// Checks that the folder can be trusted.
+    /// What lies in it starts programs, and the file may be in a folder in which all users can make files.
     ///
     /// # Errors
     /// [`SweepError::NoState`], [`SweepError::Foreign`].
@@ -115,13 +115,13 @@ impl Folder {
         self.0.join(format!("{number:05}")).join(attempt.to_string())
     }
 
-    /// What the program of an attempt printed.
+    /// Path of the output that the program of an attempt printed.
     #[must_use]
     pub fn output(&self, number: u64, attempt: u32) -> PathBuf {
         self.attempt(number, attempt).join(OUTPUT)
     }
 
-    /// Where the state is.
+    /// Path of the state's database.
     #[must_use]
     pub fn database(&self) -> PathBuf {
         self.0.join("state.db")

@@ -13,7 +13,7 @@ use crate::plan::{Collocation, Group, Run};
 /// Bytes of a run's name in that of its job: with the tag it is no longer than a job's name may be.
 const MAX_NAME: usize = 200;
 
-/// Why a group cannot be run by radrmd.
+/// Reason that radrmd cannot run a group.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotAJob {
     /// Jobs of a group share all of their GPUs, or none.
@@ -43,7 +43,7 @@ pub(crate) fn mig_model<'m>(profile: &str, models: &'m [String]) -> Option<&'m S
     models.iter().find(|model| is_of_profile(model, profile))
 }
 
-/// Whether radrmd, with GPUs of these models, can run a group.
+/// Checks that radrmd, with GPUs of these models, can run a group.
 pub(crate) fn check(group: &Group, models: &[String]) -> Result<(), NotAJob> {
     if group.runs.len() > MAX_TOGETHER {
         return Err(NotAJob::Many(group.runs.len()));
@@ -73,7 +73,8 @@ pub(crate) fn check(group: &Group, models: &[String]) -> Result<(), NotAJob> {
     })
 }
 
-/// Whether two runs of a group use the same GPUs. Without `devices` a run sees all, and its program uses the first.
+/// Returns true if two runs of a group use the same GPUs.
+/// Without `devices` a run sees all GPUs, and its program uses the first.
 fn is_same_site(one: &Run, other: &Run) -> bool {
     let devices = |run: &Run| run.devices.iter().cloned().collect::<BTreeSet<String>>();
     // Each has an instance of its own.
@@ -81,28 +82,28 @@ fn is_same_site(one: &Run, other: &Run) -> bool {
     std::ptr::eq(one, other) || !is_instance && devices(one) == devices(other)
 }
 
-/// Which GPUs each run of a group uses: runs of equal numbers the same ones.
+/// Set of GPUs that each run of a group uses, by number: runs of equal numbers use the same GPUs.
 pub(crate) fn sites(group: &Group) -> Vec<u32> {
     let site = |run: &Run| group.runs.iter().position(|other| is_same_site(run, other)).unwrap_or(0);
     group.runs.iter().map(|run| u32::try_from(site(run)).unwrap_or(u32::MAX)).collect()
 }
 
-/// What a run's job is called: by the run, and by the tag of the attempt.
+/// Name of a run's job: the run's name and the tag of the attempt.
 pub(crate) fn name(run: &str, tag: &str) -> String {
     format!("{} #{tag}", &run[..run.floor_char_boundary(MAX_NAME)])
 }
 
-/// Whether a job is that of an attempt.
+/// Returns true if a job is that of an attempt.
 pub(crate) fn is_of(row: &JobRow, tag: &str) -> bool {
     row.name.strip_suffix(tag).is_some_and(|name| name.ends_with(" #"))
 }
 
-/// Whether a job is out of the queue.
+/// Returns true if a job is out of the queue.
 pub(crate) fn has_started(row: &JobRow) -> bool {
     !row.state.is_queued()
 }
 
-/// How a job ended that is over.
+/// End status of a job that is over.
 pub(crate) fn ended(row: &JobRow) -> Ended {
     let plain = Ended {
         started_ms: row.started_ms.unwrap_or(row.submitted_ms),

@@ -1,4 +1,4 @@
-//! What a sweep uses of its machine: `radrm-run`, and the instances of divided GPUs.
+//! Resources of the machine that a sweep uses: `radrm-run`, and the instances of divided GPUs.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub fn instances(group: &Group, all: &[MigInstance]) -> Result<Vec<Option<String
     group.runs.iter().map(&mut instance).collect()
 }
 
-/// Whether a device of this name is an instance of a MIG profile.
+/// Returns true if a device of this name is an instance of a MIG profile.
 pub(crate) fn is_of_profile(name: &str, profile: &str) -> bool {
     name.to_ascii_lowercase().ends_with(&format!("mig {profile}"))
 }

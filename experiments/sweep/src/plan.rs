@@ -1,4 +1,4 @@
-//! What a sweep runs: groups of runs, each with its command and its conditions. Data only.
+//! Plan of a sweep: groups of runs, each with its command and its conditions. Data only.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ pub struct Plan {
     pub groups: Vec<Group>,
     /// Emulated GPUs that the file asks for.
     pub emulate: Option<String>,
-    /// What its user should know of the file, a sentence each.
+    /// Remarks on the file for its user, a sentence each.
     pub remarks: Vec<String>,
 }
 
@@ -26,11 +26,11 @@ pub struct Group {
     pub name: String,
     /// The members; at least one.
     pub runs: Vec<Run>,
-    /// What the file states of earlier runs of the group.
+    /// State of earlier runs of the group, as the file states it.
     pub stated: Stated,
 }
 
-/// What the file states of a group's earlier runs.
+/// State of a group's earlier runs, as the file states it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stated {
     /// Nothing, or that some members are not finished.
@@ -51,17 +51,17 @@ pub struct Run {
     pub configuration: String,
     /// The values that distinguish the configuration.
     pub parameters: BTreeMap<String, String>,
-    /// Which repetition of its configuration and group it is, from 1.
+    /// Repetition of its configuration and group, from 1.
     pub repetition: u32,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Where it runs.
+    /// Working directory.
     pub directory: PathBuf,
     /// Variables beside those of the sweep's own environment.
     pub environment: BTreeMap<String, String>,
     /// The GPUs that it sees: numbers or UUIDs; empty for all.
     pub devices: Vec<String>,
-    /// How it shares its GPU with the other members of its group.
+    /// Way in which it shares its GPU with the other members of its group.
     pub collocation: Collocation,
     /// An external profiler around it.
     pub profiler: Option<Profiler>,
@@ -77,7 +77,7 @@ pub struct Run {
     pub row: Option<usize>,
 }
 
-/// How programs share a GPU.
+/// Way in which programs share a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Collocation {
     /// Each process has a context of its own, and the driver gives them time slices.
@@ -102,7 +102,7 @@ impl Collocation {
     }
 }
 
-/// Whether this is a profile as `nvidia-smi mig -lgip` lists it: `1g.5gb`, `1c.3g.20gb`, `1g.10gb+me`.
+/// Returns true for a profile as `nvidia-smi mig -lgip` lists it: `1g.5gb`, `1c.3g.20gb`, `1g.10gb+me`.
 fn is_mig_profile(text: &str) -> bool {
     let (profile, attribute) = text.split_once('+').unwrap_or((text, "me"));
     let numbered = |part: &str, unit: &str| {

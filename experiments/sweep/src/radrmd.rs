@@ -19,7 +19,7 @@ pub type Connect<'s> = dyn Fn() -> Result<Connection, ProtocolError> + 's;
 /// Makes a run's job, with a path for what a profiler writes. The sweep adds the name and the output.
 pub type Specify<'s> = dyn Fn(&Run, &Path) -> Result<Spec, Box<dyn Error>> + 's;
 
-/// How a sweep reaches radrmd.
+/// Connection of a sweep to radrmd.
 pub struct Radrmd<'s> {
     connect: Box<Connect<'s>>,
     specify: Box<Specify<'s>>,

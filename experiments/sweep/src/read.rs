@@ -14,16 +14,16 @@ const MAX_SIZE: u64 = 64;
 /// A sweep's file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What was read.
+    /// Text that was read.
     pub text: String,
-    /// What it asks for.
+    /// Plan that it contains.
     pub plan: Plan,
 }
 
 impl Source {
-    /// Whether the file has a column for the state of its runs.
+    /// Returns true if the file has a column for the state of its runs.
     #[must_use]
     pub fn is_table(&self) -> bool {
         extension(&self.path) == "csv"
@@ -34,7 +34,7 @@ fn extension(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()
 }
 
-/// Whether a file is one of a sweep, by its ending.
+/// Returns true if a file is one of a sweep, by its ending.
 #[must_use]
 pub fn is_sweep(path: &Path) -> bool {
     ["csv", "yaml", "yml", "toml"].contains(&extension(path).as_str())

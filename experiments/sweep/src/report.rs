@@ -1,5 +1,6 @@
-//! What a sweep found: configurations with means over their repetitions, how much groups slow their members, and which
-//! configurations no other beats. Pure.
+//! Results of a sweep. Pure.
+//! Configurations with means over their repetitions, slowdowns of members by their groups, and Pareto fronts: the
+//! configurations that no other beats.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use crate::store::{Recorded, State};
 pub struct Configuration {
     /// Its name.
     pub name: String,
-    /// How it shared its GPU; `None` if its runs were alone.
+    /// Company of its runs on the GPU; `None` if they were alone.
     pub company: Option<Company>,
     /// Runs that finished, failed, or are not over.
     pub finished: usize,
@@ -69,7 +70,7 @@ pub enum Metric {
     Energy,
 }
 
-/// How much a configuration is slowed by each company.
+/// Slowdown of each configuration by each company.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slowdowns {
     /// The configurations that ran alone and with others.
@@ -166,7 +167,8 @@ fn mark_fronts(all: &mut [Configuration]) {
     }
 }
 
-/// Whether no other beats each in run time and a second figure. Those under a profiler compete with none.
+/// For each configuration, true if it is on the Pareto front of run time and a second figure.
+/// No other configuration dominates it. Configurations under a profiler do not compete.
 fn front(all: &[Configuration], second: impl Fn(&Configuration) -> Option<Mean>) -> Vec<bool> {
     let point = |one: &Configuration| Some((one.run_time_s?.mean, second(one)?.mean));
     let points: Vec<_> = all.iter().map(|one| point(one).filter(|_| !one.profiled)).collect();

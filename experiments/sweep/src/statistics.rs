@@ -9,7 +9,7 @@ pub struct Mean {
     pub mean: f64,
     /// Half the width of its 95 % interval; `None` with fewer than two values.
     pub half: Option<f64>,
-    /// How many values.
+    /// Number of values.
     pub count: usize,
 }
 

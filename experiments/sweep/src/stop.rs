@@ -8,7 +8,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::error::SweepError;
 
-/// How many signals asked for the end.
+/// Counter of signals that request the end.
 #[derive(Debug, Default)]
 pub struct Stop {
     /// Has a byte for each signal.

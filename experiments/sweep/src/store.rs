@@ -18,7 +18,7 @@ pub use jobs::Submission;
 /// Version of the layout; a file with another one is refused.
 const VERSION: i64 = 1;
 
-/// How long another process may hold the lock: a report reads while the sweep writes.
+/// Longest wait for another process's lock: a report reads while the sweep writes.
 const BUSY: Duration = Duration::from_secs(15);
 
 /// `machine` has one row: the machine of the last call, NULL for the real one.
@@ -55,7 +55,7 @@ CREATE TABLE runs (
 ) STRICT;
 CREATE TABLE machine (emulate TEXT) STRICT;";
 
-/// Where a run is.
+/// State of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// It was not started, or its attempts were interrupted.
@@ -89,33 +89,33 @@ impl State {
         all.into_iter().find(|state| state.key() == key).unwrap_or_default()
     }
 
-    /// Whether nothing is left to do.
+    /// Returns true if nothing is left to do.
     #[must_use]
     pub fn is_over(self) -> bool {
         !matches!(self, Self::Waiting | Self::Started)
     }
 }
 
-/// How a run ended, and what it took.
+/// Outcome of a run: its end, and the resources that it took.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Where it is now.
+    /// Current state.
     pub state: State,
-    /// When it started, ms since 1970.
+    /// Start, ms since 1970.
     pub started_ms: u64,
-    /// How long it ran, ms.
+    /// Run time, ms.
     pub duration_ms: u64,
     /// Its exit code.
     pub exit_code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// Why there is no exit code, or what the program was refused.
+    /// Reason that there is no exit code, or resource that the program was refused.
     pub reason: Option<String>,
     /// Highest GPU memory on one GPU, bytes.
     pub peak_bytes: Option<u64>,
     /// Mean SM activity, 0 to 1.
     pub sm_activity: Option<f64>,
-    /// How that was obtained.
+    /// Origin of `sm_activity`.
     pub sm_origin: Option<String>,
     /// Steps per second of its fastest process.
     pub steps_per_s: Option<f64>,
@@ -142,11 +142,11 @@ pub struct Recorded {
     pub name: String,
     /// Equal for repetitions.
     pub configuration: String,
-    /// What distinguishes the configuration.
+    /// Values that distinguish the configuration.
     pub parameters: BTreeMap<String, String>,
     /// From 1.
     pub repetition: u32,
-    /// How it shared its GPU.
+    /// Way in which it shared its GPU.
     pub collocation: String,
     /// A profiler was around it: its figures are not comparable.
     pub profiled: bool,
@@ -154,7 +154,7 @@ pub struct Recorded {
     pub attempt: u32,
     /// The last attempt is a job of radrmd.
     pub submission: Option<Submission>,
-    /// How it ended.
+    /// Outcome of the run.
     pub outcome: Outcome,
 }
 

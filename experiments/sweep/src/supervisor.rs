@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::attempt::{Attempt, Ended, MARK, OUTPUT, Order, kill_marked};
 
-/// What was asked of the supervisor while its program ran.
+/// Reason that the supervisor ends its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     /// The time is over.
@@ -88,7 +88,8 @@ fn start(attempt: &Attempt, order: &Order) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Whether a child is over; it keeps its number until it is waited for.
+/// Returns true if a child is over.
+/// The child keeps its process id until it is waited for.
 fn has_ended(child: &Child) -> io::Result<bool> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     Ok(waitid(WaitId::Pid(Pid::from_child(child)), options)?.is_some())

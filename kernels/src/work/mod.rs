@@ -13,9 +13,9 @@ use crate::{code::Gpu, known::Known, size::Size};
 
 /// A named piece of work.
 pub struct Program {
-    /// What the user calls it.
+    /// Name by which the user calls it.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Description, in a line.
     pub about: &'static str,
     /// Does it. What it says is in words what the returned figures say, for people.
     pub run: fn(&Gpu, Size) -> Result<Known>,

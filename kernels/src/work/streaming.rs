@@ -10,7 +10,7 @@ use crate::{
     size::{MIB, Size},
 };
 
-/// What `square` begins with.
+/// Initial value of the elements of `square`.
 const UNTOUCHED: f32 = -1.0;
 
 /// The square of -1 is 1, and stays it however often it is squared again; what is not touched keeps its -1.

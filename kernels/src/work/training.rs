@@ -11,7 +11,7 @@ use crate::{
 };
 
 const RATE: f32 = 0.1;
-/// What the weights should become.
+/// Value that the weights should reach.
 const TARGET: f32 = 2.0;
 
 /// Learns `w` in `t = w x`, each element for itself, from batches that come from the host: parameters and

@@ -31,7 +31,7 @@ use crate::error::LaunchError;
 use crate::leftovers;
 use crate::place::{self, Place};
 
-/// How a run with one value ended.
+/// Outcome of one trial.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Tried {
     /// It fits; with what it needs of GPU memory at most, bytes.
@@ -42,7 +42,7 @@ pub enum Tried {
     Unknown(String),
 }
 
-/// Why no dry run was made, as one sentence.
+/// Reason that no dry run was made, as one sentence.
 #[derive(Debug, Error)]
 enum TrialError {
     #[error("none is asked for")]
@@ -51,7 +51,7 @@ enum TrialError {
     System(#[from] io::Error),
 }
 
-/// What a search has found.
+/// Result of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// Not even the first value fits.
@@ -75,7 +75,7 @@ const GUIDED: u32 = 5;
 const KNOWN: usize = 3;
 const JUMP: u64 = 16;
 
-/// Where the need would reach the capacity, by the two largest values that fit and what they need.
+/// Value at which the need would reach the capacity, by the two largest values that fit and what they need.
 fn predicted(fits: &[(u64, u64)], capacity: Option<u64>) -> Option<u64> {
     let [.., (smaller, little), (larger, much)] = fits else { return None };
     let (values, bytes) = (larger.checked_sub(*smaller)?, much.checked_sub(*little)?);
@@ -143,7 +143,7 @@ struct Profiles {
     largest: Option<u64>,
 }
 
-/// Why no profile was kept, as one sentence.
+/// Reason that no profile was kept, as one sentence.
 #[derive(Debug, Error)]
 enum ProfilesError {
     #[error("no profile was kept: no folder for profiles: {}", radrm_base::reason(.0))]
@@ -155,7 +155,8 @@ enum ProfilesError {
 }
 
 impl Profiles {
-    /// Those of runs with call stacks, or if a file is named for it: else only the verdicts are of interest.
+    /// Keeps profiles only for runs with call stacks, or when a file is named for it: else only the verdicts are of
+    /// interest.
     fn prepare(plan: &Plan) -> Result<Option<Self>, LaunchError> {
         if plan.stacks.is_none() && !matches!(plan.profile, ProfileTo::File(_)) {
             return Ok(None);
@@ -263,7 +264,7 @@ struct Answer {
     figures: Value,
 }
 
-/// What was found as a sentence, and the exit code.
+/// Result of the search as a sentence, and the exit code.
 fn verdict(find: &FindBatch, found: Result<Found, (u64, String)>) -> (String, i32) {
     let FindBatch { option, range, has_end } = find;
     match found {
@@ -286,7 +287,7 @@ fn verdict(find: &FindBatch, found: Result<Found, (u64, String)>) -> (String, i3
     }
 }
 
-/// What CUDA shows programs of the memory of the smallest GPU of the machine; `None`: it is not known here.
+/// Memory that CUDA shows programs of the smallest GPU of the machine, bytes; `None`: it is not known here.
 fn usable(plan: &Plan) -> Option<u64> {
     let wanted = plan.dry_run.as_ref()?;
     let spec = plan.emulate.as_ref().and_then(|emulate| emulate.spec.as_deref());
@@ -299,11 +300,11 @@ struct Attempt {
     tried: Tried,
     /// The verdict.
     words: String,
-    /// What it needs, of what, after how many steps.
+    /// Need of the run, the usable memory and the number of steps, in words.
     need: String,
     /// Of a program that failed.
     last_lines: Vec<String>,
-    /// What its report says, null if it wrote none.
+    /// Figures of its report, null if it wrote none.
     figures: Value,
     evidence: Evidence,
 }
@@ -362,7 +363,7 @@ fn try_attempt(
     Ok(Attempt { tried, words, need: need(&evidence, usable), last_lines, figures, evidence })
 }
 
-/// What a run needs, of what, and what was seen of it.
+/// Need of a run, the usable memory, the headroom and the number of steps, in words.
 fn need(evidence: &Evidence, usable: u64) -> String {
     let Evidence { held, upper, steps, .. } = evidence;
     let bound =
@@ -378,7 +379,7 @@ fn need(evidence: &Evidence, usable: u64) -> String {
     format!("takes {}, {bound}{room}, {steps} optimizer {noun}", Bytes(*held))
 }
 
-/// What the verdict on a run is for the search. A need without a bound fits as far as it was seen.
+/// Verdict on a run for the search. A need without a bound fits as far as it was seen.
 fn judge(evidence: &Evidence, requested: u64, usable: u64) -> Tried {
     if let (None, false, Some(why)) = (&evidence.failed, evidence.refused, &evidence.withheld) {
         return Tried::Unknown(format!("there is no figure: {why}"));

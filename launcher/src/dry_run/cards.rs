@@ -1,4 +1,4 @@
-//! Which GPUs a program fits on.
+//! GPUs on which a program fits.
 
 use radrm_emulator_machine::{GpuSpec, Models};
 use radrm_profile::model::dry_run::{DryRunFigures, Expected, Fit, Phase, Verdict};
@@ -8,10 +8,11 @@ use super::verdict::{Evidence, Judged};
 
 /// All cards that are known, the smallest first, for the GPU of the run that needs the largest amount.
 ///
-/// What was held there counts in full, code that was loaded included, so that no card is said to hold what the
-/// same report says to be more than it has. A card of another architecture is `no` where not even the tensors fit,
-/// which need as much on every card, and `unknown` elsewhere. Where the emulated card had too little for the
-/// allocator's reserve, what the program would have taken of more is not known; where it ran out of memory, nothing is.
+/// Memory that was held there counts in full, code that was loaded included, so that no card is said to hold what
+/// the same report says to be more than it has. A card of another architecture is `no` where not even the tensors
+/// fit, which need as much on every card, and `unknown` elsewhere. Where the emulated card had too little for the
+/// allocator's reserve, what the program would have taken of more is not known; where it ran out of memory, nothing
+/// is.
 #[must_use]
 pub fn fits(figures: &DryRunFigures) -> Vec<Fit> {
     let ran_short = figures.retries > 0;

@@ -38,7 +38,7 @@ const MARGIN: f64 = 1.25;
 struct Tried {
     fit: Fit,
     profile: PathBuf,
-    /// What its report says, null if it wrote none.
+    /// Figures of its report, null if it wrote none.
     figures: Value,
 }
 
@@ -141,8 +141,8 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// How many runs there may be at a time, of which each takes so many bytes of the host's memory. One where either
-/// figure is unknown.
+/// Number of runs that there may be at a time, of which each takes so many bytes of the host's memory. One where
+/// either figure is unknown.
 fn runs_at_a_time(took: Option<u64>, available: Option<u64>, processors: usize) -> usize {
     let (Some(took @ 1..), Some(available)) = (took, available) else { return 1 };
     ((available as f64 / (took as f64 * MARGIN)) as usize).clamp(1, processors.max(1))

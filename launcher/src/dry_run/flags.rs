@@ -78,7 +78,7 @@ pub struct FindBatch {
     pub option: String,
     /// Values that are tried.
     pub range: RangeInclusive<u64>,
-    /// Whether the range's end was named, and is not just where the search gives up.
+    /// True if the range's end was named, and is not just where the search gives up.
     pub has_end: bool,
 }
 
@@ -89,21 +89,21 @@ pub struct DryRun {
     pub steps: Option<u64>,
     /// Seconds after which the program is stopped.
     pub timeout: Option<u64>,
-    /// Whether an epoch ends after a few steps.
+    /// True if an epoch ends after a few steps.
     pub short_epochs: bool,
-    /// Whether common data sets have random content.
+    /// True if common data sets have random content.
     pub fake_data: bool,
-    /// Whether models that are made on the host get their values.
+    /// True if models that are made on the host get their values.
     pub host_values: bool,
     /// Percentage of elements that data-dependent operations keep.
     pub fill: u32,
-    /// Whether the largest batch is to be found.
+    /// Search for the largest batch, if that is to be found.
     pub find_batch: Option<FindBatch>,
     /// Models of cards on which the program is tried; none: it runs once.
     pub fits: Vec<String>,
     /// The ranks of a large job that run.
     pub ranks: Option<Ranks>,
-    /// What becomes of the files that it writes.
+    /// Treatment of the files that it writes.
     pub writes: Writes,
 }
 
@@ -115,7 +115,7 @@ impl DryRun {
     }
 }
 
-/// What is wrong with the options of a dry run, as one sentence.
+/// Fault of the options of a dry run, as one sentence.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum FlagsError {
     /// The option means nothing without a dry run.
@@ -127,7 +127,7 @@ pub enum FlagsError {
     /// More than all elements.
     #[error("--fill {0} is not between 0 and 100")]
     Fill(u32),
-    /// A card that is to be tried is no model.
+    /// A card that is to be tried is not a model.
     #[error("--fits: there is no model `{0}`; `radrm machines` lists them")]
     Card(String),
     /// The option to vary, or its range, is not understood.
@@ -142,7 +142,7 @@ pub enum FlagsError {
 pub const USUAL_FILL: u32 = 50;
 
 impl Flags {
-    /// What the options mean together; `None` if no dry run was asked for.
+    /// Dry run that the options mean together; `None` if no dry run was asked for.
     ///
     /// # Errors
     /// [`FlagsError`].

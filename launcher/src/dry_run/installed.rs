@@ -16,7 +16,7 @@ const OF_THIS_MACHINE: [&str; 2] = if cfg!(target_arch = "aarch64") {
 /// Files that name more, one to a line.
 const NAMED_IN: &str = "/etc/ld.so.conf.d";
 
-/// Whether the loader finds a library of that name on this system.
+/// Returns true if the loader finds a library of that name on this system.
 #[must_use]
 pub fn on_this_system(name: &str) -> bool {
     let usual = USUAL.iter().chain(&OF_THIS_MACHINE).map(PathBuf::from);

@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::cli::Plan;
 use crate::place::{self, Place, PlaceError};
 
-/// Why the profile was not kept, as one sentence.
+/// Reason that the profile was not kept, as one sentence.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum KeptError {

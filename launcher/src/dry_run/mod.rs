@@ -44,7 +44,7 @@ mod trackers;
 pub mod trial;
 pub mod verdict;
 
-/// How a remark begins that says why a GPU may take more than the figures.
+/// Prefix of a remark on why a GPU may take more than the figures.
 pub(crate) use radrm_profile::model::dry_run::NO_BOUND;
 
 pub use flags::{DryRun, Flags};

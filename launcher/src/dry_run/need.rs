@@ -38,7 +38,7 @@ impl fmt::Debug for AskNode {
     }
 }
 
-/// Who is asked makes no difference between two plans.
+/// Always equal: the function that is asked makes no difference between two plans.
 impl PartialEq for AskNode {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -73,8 +73,8 @@ pub fn expected(profile: &Profile, to: &RowTo, node: Option<AskNode>) -> Option<
     Some(record(&need, evidence.corrected_on.clone(), evidence.emulated))
 }
 
-/// What the dataset says that the dry run's row goes to. One that cannot be read says nothing, and is reported when the
-/// row is added.
+/// Evidence in the dataset that the dry run's row goes to. One that cannot be read has none, and is reported when
+/// the row is added.
 fn evidence(job: &DryRunJob, user: UserId, to: &RowTo) -> Evidence {
     let model = Trained::default();
     let path = match to {
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// What a dataset with these rows makes of a dry run.
+    /// Expected need of a dry run by a dataset with these rows.
     fn with(rows: &[Row], remarks: &[&str]) -> Expected {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("d.db");

@@ -1,4 +1,4 @@
-//! What the program's processes wrote down: lines of `kind`, process, number and words.
+//! Notes that the program's processes wrote down: lines of `kind`, process, number and words.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub struct Framework {
     pub framework: String,
     /// `load`, `first step` or `steady`; `end` where phases are not distinguished.
     pub phase: String,
-    /// Whether it was written as the process ended.
+    /// True if it was written as the process ended.
     #[serde(default, rename = "final")]
     pub is_final: bool,
     /// Optimizer steps so far.
@@ -61,7 +61,7 @@ impl Framework {
     }
 }
 
-/// What a note is about.
+/// Subject of a note.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Matter {
     /// A call without semantics, and how often it was made at least.
@@ -72,7 +72,7 @@ pub enum Matter {
     Fill(u64),
     /// Calls for which a library would launch kernels of its own, and how many were made at least.
     LibraryCall(u64),
-    /// What was asked of ranks that do not run, and how often at least.
+    /// Requests to ranks that do not run, and how often they were made at least.
     Answered(u64),
     /// The rank of the process in a large job.
     Rank(u32),
@@ -82,7 +82,7 @@ pub enum Matter {
     Framework(Framework),
     /// A remark of the Python side.
     Remark,
-    /// Why figures would be wrong if no framework's are there.
+    /// Reason that figures would be wrong if no framework's are there.
     Withhold,
 }
 
@@ -91,7 +91,7 @@ pub enum Matter {
 pub struct Note {
     /// Process.
     pub pid: u32,
-    /// What it is about.
+    /// Subject of the note.
     pub matter: Matter,
     /// In words.
     pub words: String,

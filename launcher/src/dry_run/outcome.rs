@@ -18,7 +18,7 @@ use super::verdict::{Evaluation, Stopped};
 /// Processes that one sentence names.
 const NAMED: usize = 8;
 
-/// What calls without semantics can do to the figures: names, whether it matters, and words.
+/// Effects of calls without semantics on the figures: names, whether it matters, and words.
 const EFFECTS: &str = include_str!("../../data/dry_run_effects.tsv");
 
 /// Puts the ledger of the machine and the notes of the processes together.
@@ -93,7 +93,7 @@ pub fn figures(wanted: &DryRun, machine: Option<&Machine>, notes: &[Note], took:
     }
 }
 
-/// Which ranks ran, and what they asked of the others.
+/// Ranks that ran, and what they asked of the others.
 #[must_use]
 pub fn ranks(wanted: &Ranks, placed: &[Placed], machine: &Machine, notes: &[Note]) -> DryRunRanks {
     let last = last_by_phase(notes);
@@ -119,7 +119,7 @@ pub fn ranks(wanted: &Ranks, placed: &[Placed], machine: &Machine, notes: &[Note
     }
 }
 
-/// How the program was stopped before its end, by the remarks of a run: the Python side writes them, and where a signal
+/// Way in which the program was stopped before its end, by the remarks of a run: the Python side writes them, and where a signal
 /// stopped the program [`stopped_by`].
 pub(crate) fn stopped<'a>(remarks: impl IntoIterator<Item = &'a str>) -> Option<Stopped> {
     let of = |remark: &str| {
@@ -136,9 +136,9 @@ pub(crate) fn stopped<'a>(remarks: impl IntoIterator<Item = &'a str>) -> Option<
     remarks.into_iter().find_map(of)
 }
 
-/// How remarks on a program that was stopped end.
+/// End of remarks on a program that was stopped.
 const AS_ASKED: &str = ", as asked";
-/// What stands before that where the program has begun to evaluate.
+/// Words before that end where the program has begun to evaluate.
 const EVALUATIONS: [(&str, Evaluation); 2] =
     [(", evaluation included", Evaluation::Whole), (", evaluation cut short", Evaluation::CutShort)];
 
@@ -147,7 +147,7 @@ pub(crate) fn stopped_by(signal: i32) -> String {
     format!("stopped by {} when its time was up{AS_ASKED}", radrm_base::signal::name(signal))
 }
 
-/// Whether so much was held that an allocator would have kept more in reserve on a larger card.
+/// Returns true if so much was held that an allocator would have kept more in reserve on a larger card.
 fn is_full(gpu: &GpuFigures, spec: &GpuSpec) -> bool {
     gpu.held_peak >= spec.memory_bytes() / 100 * 98
 }
@@ -180,7 +180,7 @@ fn describe(machine: &Machine) -> String {
     }
 }
 
-/// What NVIDIA's runtime asks a driver for when it starts. The stand-in for it does not.
+/// Function that NVIDIA's runtime asks a driver for when it starts. The stand-in for it does not.
 const PRIVATE_TABLES: &str = "cuGetExportTable";
 
 /// The ledger of this run's processes: others, and those of earlier runs, may be on the same machine. Without
@@ -220,7 +220,7 @@ fn last_by_phase(notes: &[Note]) -> ByProcess {
     all
 }
 
-/// What the frameworks of processes reported.
+/// Figures that the frameworks of processes reported.
 struct Reported {
     /// By processes that wrote their last figures.
     last: ByProcess,
@@ -366,7 +366,7 @@ fn counted(notes: &[Note], of: fn(&Matter) -> Option<u64>) -> Vec<(String, u64)>
     largest(notes, of).into_iter().map(|(what, by_process)| (what, sum(by_process))).collect()
 }
 
-/// Whether a call can change the figures, and how.
+/// Effect of a call: true if it can change the figures, and how.
 fn effect(name: &str) -> (bool, &'static str) {
     EFFECTS
         .lines()

@@ -26,11 +26,11 @@ pub struct Ranks {
     pub world: u32,
 }
 
-/// Why ranks cannot run as asked, as one sentence.
+/// Reason that ranks cannot run as asked, as one sentence.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum RanksError {
-    #[error("--ranks `{0}` is no list of ranks such as 0,63 or 0-7")]
+    #[error("--ranks `{0}` is not a list of ranks such as 0,63 or 0-7")]
     Unreadable(String),
     #[error("--ranks names rank {0} twice")]
     Twice(u32),
@@ -172,7 +172,7 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// What the rank's process finds in its environment, as from torchrun.
+    /// Sets the variables that the rank's process finds in its environment, as from torchrun.
     pub fn enter(&self, ranks: &Ranks, port: u16, environment: &mut Environment) {
         let nodes = ranks.world.div_ceil(self.gpus as u32);
         let numbers = [

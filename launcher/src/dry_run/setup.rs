@@ -1,4 +1,4 @@
-//! What the program finds on its way: stand-ins, the Python side, the environment.
+//! Set-up of what the program finds on its way: stand-ins, the Python side, the environment.
 
 use std::fs;
 use std::io;
@@ -32,13 +32,14 @@ const TOOLKIT: &str = "libradrm_emulated_toolkit.so";
 /// Names the file of notes to the program's processes.
 const NOTES: &str = "RADRM_DRY_RUN_NOTES";
 const STEPS: &str = "RADRM_DRY_RUN_STEPS";
-/// When a program stops itself, seconds of the monotonic clock.
+/// Variable with the time at which a program stops itself, seconds of the monotonic clock.
 const END: &str = "RADRM_DRY_RUN_END";
 const SHORT_EPOCHS: &str = "RADRM_DRY_RUN_SHORT_EPOCHS";
 const FAKE_DATA: &str = "RADRM_DRY_RUN_FAKE_DATA";
 const HOST_VALUES: &str = "RADRM_DRY_RUN_HOST_VALUES";
 const FILL: &str = "RADRM_DRY_RUN_FILL";
-/// Whether JAX takes most of a card at its start, and whether it was this program that kept it from that.
+/// Variable by which JAX takes most of a card at its start or not, and the variable that marks that it was this
+/// program that kept it from that.
 const PREALLOCATE: &str = "XLA_PYTHON_CLIENT_PREALLOCATE";
 const NO_PREALLOCATION: &str = "RADRM_DRY_RUN_NO_PREALLOCATION";
 
@@ -64,7 +65,7 @@ const PYTHON: [PythonFile; 12] = [
     ("radrm_store.py", include_str!("hook/radrm_store.py")),
 ];
 
-/// Why what a dry run needs cannot be laid out, as one sentence.
+/// Reason that what a dry run needs cannot be laid out, as one sentence.
 #[derive(Debug, Error)]
 pub enum SetupError {
     /// The emulated toolkit is missing or will not load.
@@ -85,14 +86,14 @@ pub enum SetupError {
     /// A file or folder in there cannot be written.
     #[error("{}: {source}", path.display())]
     Write {
-        /// What.
+        /// File or folder.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// What a dry run found out.
+/// Results of a dry run.
 pub struct Found {
     /// The figures.
     pub figures: DryRunFigures,
@@ -176,7 +177,7 @@ impl Setup {
         Ok(())
     }
 
-    /// What the program enters before it is executed.
+    /// Confinement that the program enters before it is executed.
     pub(crate) fn confinement(&self) -> Option<&Confinement> {
         self.files.as_ref().map(Files::confinement)
     }
@@ -276,7 +277,7 @@ impl Setup {
         self.directory.path().join("notes")
     }
 
-    /// Where everything lies.
+    /// Folder in which everything lies.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.directory.path()

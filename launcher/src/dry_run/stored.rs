@@ -1,4 +1,4 @@
-//! What of a dry run goes into the profile.
+//! Records of a dry run for the profile.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::cli::Plan;
 /// As [`add`] names it.
 pub const FIGURES: &str = "the dry run's figures";
 
-/// What is recorded of a dry run that ended as the summary says. What the program needs is known only if it succeeded.
+/// Records of a dry run that ended as the summary shows. What the program needs is known only if it succeeded.
 pub fn records(found: Found, summary: &Summary) -> Vec<Record> {
     let Found { mut figures, ranks } = found;
     // Not every program's allocator counts the requests that were refused.

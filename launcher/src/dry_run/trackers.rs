@@ -1,4 +1,4 @@
-//! Trackers of experiments: a dry run is no experiment, so they send nothing.
+//! Trackers of experiments: a dry run is not an experiment, so they send nothing.
 
 use radrm_limits::program::environment::Environment;
 
@@ -9,7 +9,7 @@ const OFFLINE: [(&str, &str, &[&str]); 4] = [
     ("CLEARML_OFFLINE_MODE", "1", &[]),
     ("TRAINS_OFFLINE_MODE", "1", &[]),
 ];
-/// Where MLflow's server is. The program's own files hold what it records without one.
+/// Variable with the address of MLflow's server. The program's own files hold what it records without one.
 const MLFLOW: &str = "MLFLOW_TRACKING_URI";
 
 /// Lets a program with this environment send nothing.

@@ -24,12 +24,12 @@ use crate::witness::Witness;
 
 /// One that was not made yet.
 pub struct Trial {
-    /// What is run: its other options and, behind `--`, the program are still to be added.
+    /// Command to run: its other options and, behind `--`, the program are still to be added.
     pub command: Command,
     /// A folder that goes as well if a signal ends this process meanwhile.
     folder: Option<PathBuf>,
     report: NamedTempFile,
-    /// What the program writes to its standard streams, if that is taken.
+    /// Output of the program's standard streams, if it is taken.
     said: Option<Said>,
     // Last: a signal that came meanwhile ends this process when the report's file is gone.
     signals: Signals,
@@ -48,18 +48,18 @@ pub struct Started {
 #[derive(Clone)]
 pub struct Signals(Rc<LetGo>);
 
-/// What a dry run's report says of memory; a report that was not written says nothing.
+/// Figures on memory in a dry run's report; a report that was not written has none.
 pub struct Reading<'a> {
     /// A request for memory was refused.
     pub refused: bool,
     /// Times that the allocator gave its reserve back to go on.
     pub retries: u64,
-    /// Why there are no figures.
+    /// Reason that there are no figures.
     pub withheld: Option<&'a str>,
     gpus: &'a [Value],
 }
 
-/// What a program writes to its standard streams.
+/// Output of a program's standard streams.
 struct Said {
     out: fs::File,
     error: fs::File,
@@ -70,7 +70,7 @@ impl Said {
         Ok(Self { out: tempfile::tempfile()?, error: tempfile::tempfile()? })
     }
 
-    /// What a framework's own allocator refused, as its log says it: the driver sees nothing of that, and a program that does
+    /// Request that a framework's own allocator refused, as its log says it: the driver sees nothing of that, and a program that does
     /// not wait for the result neither.
     fn refused(&mut self) -> io::Result<Option<String>> {
         self.error.rewind()?;
@@ -94,7 +94,7 @@ impl Said {
 const LAST_LINES: usize = 5;
 /// Characters of each.
 const LINE_WIDTH: usize = 200;
-/// How logs of XLA and TensorFlow announce what their allocators refuse.
+/// Words by which logs of XLA and TensorFlow announce a refusal of their allocators.
 const REFUSALS: [&str; 2] =
     ["ran out of memory trying to allocate ", "RESOURCE_EXHAUSTED: Out of memory allocating "];
 /// Bytes of a log that are searched.
@@ -104,7 +104,7 @@ const LAST_BYTES: u64 = 16 << 10;
 
 /// A dry run that has ended.
 pub struct Ended {
-    /// How.
+    /// End of the run.
     pub ending: Ending,
     /// Its report, null if it wrote none.
     pub report: Value,
@@ -115,7 +115,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// What a verdict is concluded from.
+    /// Evidence from which a verdict is concluded.
     #[must_use]
     pub fn evidence(&self) -> Evidence {
         let reading = Reading::of(&self.report);

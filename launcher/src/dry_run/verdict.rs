@@ -1,19 +1,19 @@
-//! Whether a program fits on a card, by a dry run on such a card. The plain run, `--fits` and `--find-batch` say the same,
-//! because only this module says it.
+//! Verdict on whether a program fits on a card, by a dry run on such a card. The plain run, `--fits` and
+//! `--find-batch` give the same one, because only this module gives it.
 
 use radrm_profile::Bytes;
 use radrm_profile::model::dry_run::Verdict;
 
-/// What one dry run showed.
+/// Evidence of one dry run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Evidence {
-    /// How the program failed, as a clause; `None`: it succeeded.
+    /// Failure of the program, as a clause; `None`: it succeeded.
     pub failed: Option<String>,
     /// A request for memory was refused, whatever the program made of it.
     pub refused: bool,
     /// The request that a framework refused by its own limit, in its words.
     pub request: Option<String>,
-    /// Why there are no figures.
+    /// Reason that there are no figures.
     pub withheld: Option<String>,
     /// Times that the allocator gave its reserve back to go on.
     pub retries: u64,
@@ -23,11 +23,11 @@ pub struct Evidence {
     pub upper: Option<u64>,
     /// Optimizer steps.
     pub steps: u64,
-    /// How the program was stopped: what it does later was not seen; `None`: it came to its own end.
+    /// Way in which the program was stopped: what it does later was not seen; `None`: it came to its own end.
     pub stopped: Option<Stopped>,
 }
 
-/// What of an evaluation was seen.
+/// Part of an evaluation that was seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Evaluation {
     /// Nothing.
@@ -38,12 +38,12 @@ pub enum Evaluation {
     Whole,
 }
 
-/// How a program was stopped.
+/// Way in which a program was stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stopped {
     /// After so many optimizer steps.
     AfterSteps {
-        /// What of an evaluation was seen.
+        /// Part of an evaluation that was seen.
         evaluation: Evaluation,
     },
     /// It stopped itself when its time was up.
@@ -132,7 +132,7 @@ impl Evidence {
     }
 }
 
-/// What fits of a program that was stopped.
+/// Sentence on what fits of a program that was stopped.
 fn fits_so_far(steps: u64, stopped: Stopped) -> String {
     let noun = if steps == 1 { "step" } else { "steps" };
     let rest = match stopped {

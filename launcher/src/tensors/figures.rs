@@ -1,4 +1,4 @@
-//! What a process's Python side left: one file of JSON.
+//! Figures that a process's Python side left: one file of JSON.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,15 +13,15 @@ const FILES: usize = 512;
 /// Bytes of one file: 4096 rows of 64 frames, with names.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// What one process recorded.
+/// Record of one process.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct Figures {
     /// Framework and version.
     pub framework: String,
-    /// Why there are no figures, as a clause.
+    /// Reason that there are no figures, as a clause.
     #[serde(default)]
     pub missing: Option<String>,
-    /// What the reader should know, as clauses.
+    /// Notes for the reader, as clauses.
     #[serde(default)]
     pub remarks: Vec<String>,
     /// By device.
@@ -32,12 +32,12 @@ pub struct Figures {
 /// Category, number of the module or -1, frames as numbers of code and line, bytes, blocks, whose stack it is.
 type Row = (TensorCategory, i64, Vec<(u32, u32)>, u64, u64, TensorStack);
 
-/// What held the memory of one device.
+/// Holders of the memory of one device.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct Device {
     /// UUID, without its prefix; empty if the framework does not say.
     pub uuid: String,
-    /// When.
+    /// Moment of the figures.
     #[serde(default)]
     pub moment: TensorMoment,
     /// Bytes in use.

@@ -43,7 +43,7 @@ const PYTHON: [PythonFile; 10] = [
     ("radrm_rows.py", include_str!("hook/radrm_rows.py")),
 ];
 
-/// Why tensors cannot be recorded, as one sentence.
+/// Reason that tensors cannot be recorded, as one sentence.
 #[derive(Debug, Error)]
 pub enum TensorsError {
     /// There is no room.
@@ -52,9 +52,9 @@ pub enum TensorsError {
     /// A file in there cannot be written.
     #[error("tensors are not recorded: {}: {source}", path.display())]
     Write {
-        /// What.
+        /// File or folder.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
 }
@@ -91,7 +91,7 @@ impl TensorRecording {
         Ok(Self { directory, only_steps: true })
     }
 
-    /// Where everything lies.
+    /// Folder in which everything lies.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.directory.path()
@@ -106,7 +106,7 @@ impl TensorRecording {
         environment.set(FOLDER, self.directory.path().join(FIGURES).as_os_str().as_encoded_bytes());
     }
 
-    /// What the processes of a profile left, as records; takes the directory away.
+    /// Records of what the processes of a profile left; takes the directory away.
     #[must_use]
     pub fn collect(self, profile: &Profile) -> Vec<Record> {
         if self.only_steps {

@@ -1,4 +1,4 @@
-//! What of the processes' files goes into the profile.
+//! Records from the processes' files for the profile.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use radrm_profile::{Bytes, Profile, Record};
 use super::figures::{Device, Figures};
 use crate::dry_run::outcome::same_uuid;
 
-/// Why a process left no file.
+/// Reason that a process left no file.
 const NO_FILE: &str = "it used neither PyTorch nor JAX";
-/// Why a process left no file that has loaded one of them.
+/// Reason that a process left no file that has loaded one of them.
 const NO_FIGURES: &str =
     "wrote no figures: it was not used, the process ended before, or its Python ignores PYTHONPATH";
 /// Frameworks whose tensors are recorded, by the names that profiles have for them.

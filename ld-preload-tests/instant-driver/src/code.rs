@@ -19,8 +19,8 @@ fn function(name: *const c_char) -> *mut c_void {
     name.to_owned().into_raw().cast()
 }
 
-/// Whether a handle can be one that [`function`] gave out. Launches take any handle, so that a test can pass values
-/// that no driver gives out.
+/// Returns true if a handle can be one that [`function`] gave out. Launches take any handle, so that a test can
+/// pass values that no driver gives out.
 fn is_name(handle: *mut c_void) -> bool {
     const LOWEST: usize = 1 << 16;
     const HIGHEST: usize = 1 << 47;

@@ -10,7 +10,7 @@ pub struct Entry {
     pub base: &'static CStr,
     /// CUDA version of this form.
     pub version: i32,
-    /// Whether this is the form for the calling thread's default stream.
+    /// True if this is the form for the calling thread's default stream.
     pub per_thread: bool,
     /// The function.
     pub function: *const (),

@@ -11,7 +11,7 @@
 /// equal functions one address, and interposers tell entry points apart by address.
 macro_rules! unlike_others {
     ($name:literal) => {
-        // SAFETY: a comment is no instruction.
+        // SAFETY: a comment is not an instruction.
         unsafe { core::arch::asm!(concat!("/* ", $name, " */"), options(nomem, nostack, preserves_flags)) }
     };
 }

@@ -19,16 +19,16 @@ use crate::entry::{TOTAL_BYTES, put};
 const STRIDE: u64 = 2 << 20;
 /// Address space that a thread takes at a time.
 const CHUNK: u64 = 1 << 36;
-/// Where small blocks begin.
+/// First address of small blocks.
 const LOW: u64 = 0x10_0000_0000;
-/// Where large blocks begin.
+/// First address of large blocks.
 const HIGH: u64 = 0x1000_0000_0000;
 
 /// Next chunk for a thread. Relaxed: only its own value matters.
 static NEXT_CHUNK: AtomicU64 = AtomicU64::new(LOW);
 /// Next large block. Relaxed: only its own value matters.
 static NEXT_LARGE: AtomicU64 = AtomicU64::new(HIGH);
-/// Whether freed blocks stay unused. Relaxed: set once in `cuInit`.
+/// True if freed blocks stay unused. Relaxed: set once in `cuInit`.
 static FRESH: AtomicBool = AtomicBool::new(false);
 
 struct Bump {

@@ -163,7 +163,7 @@ fn wrapper(name: &CStr) -> *mut c_void {
     }
 }
 
-/// What our `dlsym` answers itself; null where libc's has to answer.
+/// Function that our `dlsym` answers itself; null where libc's has to answer.
 extern "C" fn substitute(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     if name.is_null() || handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT {
         return null_mut();

@@ -1,4 +1,4 @@
-//! Whether every figure of a plan came out.
+//! Check that every figure of a plan came out.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use super::{Figures, Plan, Setup, calls, paced, processes};
 
 impl Figures {
-    /// Whether every figure of the plan came out.
+    /// Checks that every figure of the plan came out.
     ///
     /// # Errors
     /// Names the first that did not.

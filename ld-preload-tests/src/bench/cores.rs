@@ -1,4 +1,4 @@
-//! Which batches had their core to themselves.
+//! Selection of the batches that had their core to themselves.
 
 use std::collections::BTreeMap;
 

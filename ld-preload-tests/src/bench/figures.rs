@@ -6,7 +6,7 @@ use super::batch::{Batch, Pair};
 use super::cores::{Figure, by_core};
 use super::plan::Setup;
 
-/// What a figure is of.
+/// Subject of a figure.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Key {
     /// The call, as the table names it.
@@ -32,7 +32,7 @@ pub struct Figures {
     pub paced: BTreeMap<(&'static str, Setup), BTreeMap<usize, Vec<Pair>>>,
     /// Instructions per call, where they could be counted.
     pub instructions: BTreeMap<String, BTreeMap<Setup, f64>>,
-    /// Why instructions could not be counted.
+    /// Reason that instructions could not be counted.
     pub no_instructions: Option<String>,
     /// Nanoseconds from start to end of a program that only initialises the driver.
     pub start: Samples,

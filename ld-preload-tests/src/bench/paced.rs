@@ -1,5 +1,5 @@
-//! What a program pays that launches a kernel every 4 us: the same loop through the shim and past it, batch by
-//! batch in one process.
+//! Cost of a program that launches a kernel every 4 us: the same loop through the shim and past it, batch by batch
+//! in one process.
 //!
 //! Few ns are added to some thousand, far less than two processes differ by. Batches that follow each other in one process
 //! do not, and what disturbs one disturbs its neighbour. Without a shim both are the same: what is seen there is the
@@ -11,7 +11,7 @@ use super::batch::{Batch, Pair};
 use super::{Figures, Plan, Setup, calls};
 use crate::{child, rig::Rig};
 
-/// What a call for an event takes in the instant driver, ns. CUDA drivers take 0.5 to 1.5 us for one.
+/// Time of a call for an event in the instant driver, ns. CUDA drivers take 0.5 to 1.5 us for one.
 pub const EVENT_NS: u64 = 1000;
 /// Launches of a batch: some are timed in each.
 pub const LAUNCHES: u64 = 2000;

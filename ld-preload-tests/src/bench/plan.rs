@@ -1,4 +1,4 @@
-//! What is measured, and how often.
+//! Plan of a benchmark: measurements and their repeats.
 
 /// The three set-ups.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -16,7 +16,7 @@ impl Setup {
     pub const ALL: [Setup; 3] = [Setup::Bare, Setup::Passthrough, Setup::Radrm];
 }
 
-/// How much is measured.
+/// Amounts to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Rounds in which the set-ups take turns.
@@ -43,7 +43,7 @@ pub struct Plan {
     pub launches: u64,
     /// Calls over which instructions are counted; 0 leaves that out.
     pub counted: u64,
-    /// Whether this is the short plan.
+    /// True if this is the short plan.
     pub is_quick: bool,
 }
 

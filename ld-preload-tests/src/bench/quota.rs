@@ -1,4 +1,4 @@
-//! What counting under a quota costs: alone, and in a job of many processes.
+//! Cost of counting under a quota: alone, and in a job of many processes.
 
 use anyhow::Result;
 

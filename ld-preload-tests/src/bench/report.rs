@@ -19,7 +19,7 @@ fn spread(samples: &Samples, setup: Setup, scale: f64) -> String {
     format!("{:.1} ({:.1}-{:.1})", median(&all) / scale, min / scale, max / scale)
 }
 
-/// What this part of the samples is not above; 0 of none.
+/// Quantile: value that this part of the samples is not above; 0 of none.
 fn quantile(samples: impl IntoIterator<Item = f64>, part: f64) -> f64 {
     let mut all: Vec<f64> = samples.into_iter().collect();
     all.sort_by(f64::total_cmp);

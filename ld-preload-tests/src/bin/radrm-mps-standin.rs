@@ -211,7 +211,7 @@ fn user_of(stream: &UnixStream) -> u32 {
     peer.uid
 }
 
-/// What a user is told who may not do this.
+/// Reply to a user who may not do this; `None` if the user may.
 fn refusal(line: &str, asker: u32) -> Option<String> {
     // SAFETY: a plain system call.
     let own = unsafe { libc::getuid() };

@@ -42,7 +42,7 @@ struct Cli {
     patience: u64,
 }
 
-/// How one file of tests is run.
+/// Run of one file of tests.
 type Work<'a> = Box<dyn Fn() -> Result<Both> + 'a>;
 
 impl Cli {
@@ -55,7 +55,7 @@ impl Cli {
         self.environments.join(environment).join("bin/python3")
     }
 
-    /// Where the packages of an environment are installed.
+    /// Folder in which the packages of an environment are installed.
     fn packages(&self, environment: &str) -> Result<PathBuf> {
         let ask = "import sysconfig; print(sysconfig.get_path('purelib'))";
         let python = self.python(environment);

@@ -75,12 +75,12 @@ fn once(rig: &Rig, mut command: Command, test: &str, patience: Duration) -> Resu
     Ok(outcome(status, &fs::read_to_string(&said).unwrap_or_default()))
 }
 
-/// What became of the only test of a run, by its exit status and what it printed.
+/// Outcome of the only test of a run, by its exit status and what it printed.
 fn outcome(status: ExitStatus, said: &str) -> Outcome {
     if status.success() {
         return if said.contains("1 passed") { Outcome::Passed } else { Outcome::Skipped };
     }
-    // A failed test is no crash: the program goes on to its own end. Of a signal the launcher's code tells as a shell's does.
+    // A failed test is not a crash: the program goes on to its own end. Of a signal the launcher's code tells as a shell's does.
     if status.signal().is_some() || !said.contains("test result: FAILED") {
         return Outcome::Crashed;
     }

@@ -1,4 +1,4 @@
-//! What an earlier `bench/PEERS.md` says of suites that were run elsewhere, or to the end there.
+//! Entries of an earlier `bench/PEERS.md` on suites that were run elsewhere, or to the end there.
 
 use std::collections::BTreeMap;
 

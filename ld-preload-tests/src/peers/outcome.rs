@@ -1,8 +1,8 @@
-//! What became of tests.
+//! Outcomes of tests.
 
 use std::collections::BTreeMap;
 
-/// What became of a test.
+/// Outcome of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It passed, or failed as it says that it would.
@@ -73,7 +73,7 @@ impl Outcome {
         }
     }
 
-    /// Whether two runs of a test came to the same: reasons may name addresses, so only their class counts.
+    /// Returns true if two runs of a test came to the same: reasons may name addresses, so only their class counts.
     pub fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other) && self.class() == other.class()
     }

@@ -1,4 +1,4 @@
-//! Why tests fail on emulated GPUs, with the shim as without: `data/peers_reasons.tsv`.
+//! Reasons that tests fail on emulated GPUs, with the shim as without: `data/peers_reasons.tsv`.
 
 const LIST: &str = include_str!("../../data/peers_reasons.tsv");
 

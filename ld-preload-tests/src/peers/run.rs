@@ -32,9 +32,9 @@ pub struct Both {
     pub shimmed: BTreeMap<String, Outcome>,
     /// Tests that once differed, but came to the same in further runs of the file: their outcome is not determined.
     pub unsteady: BTreeSet<String>,
-    /// How many runs without a difference followed each other, this one included; 0 where this one has one.
+    /// Number of runs without a difference that followed each other, this one included; 0 where this one has one.
     pub runs: u32,
-    /// When it was run, and of which commit.
+    /// Date of the run, and the commit that it was of.
     pub made: String,
 }
 
@@ -79,7 +79,7 @@ impl Both {
     }
 }
 
-/// What runs pytest.
+/// Interpreter that runs pytest.
 #[derive(Clone, Debug)]
 pub struct Interpreter {
     /// The program.

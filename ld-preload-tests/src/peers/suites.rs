@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 const LIST: &str = include_str!("../../data/peers.tsv");
 
-/// Where a suite's tests come from.
+/// Origin of a suite's tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The installed package has them.
@@ -33,7 +33,7 @@ pub struct Suite {
     pub package: &'static str,
     /// Version of it.
     pub version: &'static str,
-    /// Where its tests come from.
+    /// Origin of its tests.
     pub origin: Origin,
     /// Folder of the tests, in the package, or files of tests and `FILE::CLASS`, separated by spaces; of a crate the features
     /// that it is compiled with.
@@ -42,7 +42,7 @@ pub struct Suite {
     pub environment: &'static str,
     /// Environment variable that the tests run with, `NAME=VALUE`; empty where there is none.
     pub variable: &'static str,
-    /// What a reader should know.
+    /// Remark for the reader.
     pub remark: &'static str,
 }
 

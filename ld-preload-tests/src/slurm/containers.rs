@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{Slurm, find};
 use crate::{child, programs, rig::PATIENCE};
 
-/// What a bundle is made of.
+/// Parts of a bundle.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bundle<'a> {
     /// Its folder.

@@ -1,11 +1,11 @@
-//! What Slurm says of a job, and what its script wrote.
+//! Records of a job in Slurm, and the output of its script.
 
 use std::fs;
 
 use super::Slurm;
 
 impl Slurm {
-    /// What the controller says of a job's field, `TresPerNode` for instance.
+    /// Value of a job's field in the controller, `TresPerNode` for instance.
     pub fn field(&self, job: u32, name: &str) -> String {
         let text = self.said("scontrol", &["show", "job", &job.to_string()]);
         let line = text.lines().find_map(|line| {
@@ -17,7 +17,7 @@ impl Slurm {
         line.unwrap_or_else(|| panic!("job {job} has no {name}:\n{text}"))
     }
 
-    /// What a job asks a node for, as Slurm 22.05 writes it; a newer one writes `gres/shard:10`.
+    /// Resources that a job asks a node for, as Slurm 22.05 writes them; a newer one writes `gres/shard:10`.
     pub fn resources(&self, job: u32) -> String {
         self.field(job, "TresPerNode").replace("gres/", "gres:")
     }
@@ -31,7 +31,7 @@ impl Slurm {
         });
     }
 
-    /// What a script wrote.
+    /// Output of a script.
     ///
     /// # Panics
     /// If it is not there.

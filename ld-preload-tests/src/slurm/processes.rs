@@ -35,7 +35,8 @@ impl Slurm {
         fs::write(group.join("cgroup.procs"), pid.to_string()).expect("a control group");
     }
 
-    /// What a power failure does to a node: all its processes are gone, and what lay in memory. It comes back at once.
+    /// Does to a node what a power failure does: all its processes are gone, and what lay in memory. It comes back
+    /// at once.
     ///
     /// # Panics
     /// If its processes do not go.
@@ -161,7 +162,8 @@ impl Slurm {
     }
 }
 
-/// Whether a process runs. One that has ended stays as a zombie where the first process of a container reaps none.
+/// Returns true if a process runs. One that has ended stays as a zombie where the first process of a container
+/// reaps none.
 pub(super) fn runs(pid: libc::pid_t) -> bool {
     Process(pid.cast_unsigned()).stat().is_some_and(|stat| !stat.is_dead())
 }

@@ -1,4 +1,4 @@
-//! Where blocks lie in the address space: the profile's maps have the addresses that the program got.
+//! Addresses of blocks: the profile's maps have the addresses that the program got.
 
 use radrm_preload_tests::{
     child, programs,

@@ -90,7 +90,7 @@ fn file(rig: &Rig, program: &[String]) -> PathBuf {
     file
 }
 
-/// What a run on a rig of its own leaves of the driver's figures.
+/// Figures of the driver after a run on a rig of its own.
 fn held(rig: &Rig) -> Vec<String> {
     let processes = rig.ledgers();
     let gpus = processes.iter().flat_map(|process| &process.gpus);
@@ -110,7 +110,7 @@ fn lines(ended: &Ended) -> Vec<String> {
     lines
 }
 
-/// How the two runs of a program differ: the number of the first call that does, and both answers.
+/// Difference between the two runs of a program: the number of the first call that differs, and both answers.
 fn difference(client: &Path, program: &[String]) -> Option<(usize, String)> {
     let run = |rig: &Rig, mut command: Command| {
         child::run(

@@ -20,7 +20,7 @@ use radrm_preload_tests::{
 use radrm_profile::{Bytes, Profile, model::Kind};
 use serde_json::Value;
 
-/// What each of five runs does before it waits.
+/// Steps of each of five runs before it waits.
 const LOADS: [&[&str]; 5] = [
     &["use:0", "alloc:a:512m", "alloc:b:256m", "free:b", "launch:40", "pause"],
     &["use:0", "alloc:a:1g", "managed:m:64m", "launch:7", "pause"],

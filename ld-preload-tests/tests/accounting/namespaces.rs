@@ -6,7 +6,7 @@ use std::{path::Path, process::Command};
 use radrm_preload_tests::{figures::Outcome, programs, rig::Rig};
 use radrm_profile::model::{End, Exit, Process};
 
-/// What begins a program as process 1 of a namespace.
+/// Command that begins a program as process 1 of a namespace.
 const ALONE: &str = "unshare --user --map-root-user --pid --mount --fork --kill-child --mount-proc";
 
 fn may() -> bool {

@@ -7,7 +7,7 @@ use radrm_preload_tests::{
     rig::{PATIENCE, Rig},
 };
 
-/// What a slot of `steps.c` holds.
+/// Content of a slot of `steps.c`.
 #[derive(Clone, Copy, PartialEq)]
 enum Held {
     Nothing,

@@ -236,7 +236,8 @@ fn a_program_without_ranges_has_no_tables_for_them() {
     assert!(outcome.profile.processes.iter().all(|process| process.ranges.is_none()));
 }
 
-/// What the module says of itself, and phases around what the driver is asked for through ctypes.
+/// Program that prints what the module reports of itself, and has phases around what the driver is asked for
+/// through ctypes.
 const MODULE: &str = r#"
 import asyncio, ctypes, sys, threading, time
 import radrm

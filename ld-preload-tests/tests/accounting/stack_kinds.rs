@@ -14,7 +14,7 @@ use super::stacks::{folded, folded_with, recorded, total};
 
 const FILE: &str = "sites_kinds.c";
 
-/// What the program says: line and bytes by name.
+/// Output of the program: line and bytes by name.
 fn said(outcome: &Outcome) -> BTreeMap<String, (u64, u64)> {
     let line = |line: &str| {
         let mut words = line.split(' ');

@@ -19,7 +19,7 @@ use super::stacks::{folded, recorded, total};
 /// Versions of Python whose frames are read.
 const VERSIONS: [&str; 6] = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"];
 
-/// What a program says of its requests, "LINE BYTES" each, by line.
+/// Output of a program on its requests, "LINE BYTES" each, by line.
 fn said(ended: &Ended) -> BTreeMap<u64, u64> {
     let mut lines = BTreeMap::<u64, u64>::new();
     for line in ended.stdout.lines() {
@@ -30,7 +30,7 @@ fn said(ended: &Ended) -> BTreeMap<u64, u64> {
     lines
 }
 
-/// What stacks hold by the innermost line of a file; what has none is at line 0.
+/// Bytes of stacks by the innermost line of a file; those that have none are at line 0.
 fn found(stacks: &[(Vec<String>, u64)], file: &str) -> BTreeMap<u64, u64> {
     let start = format!("({file}:");
     let line = |frame: &String| frame.rsplit_once(&start)?.1.strip_suffix(')')?.parse::<u64>().ok();

@@ -203,7 +203,7 @@ fn without_the_option_nothing_is_recorded() {
     assert!(ended.stderr.contains("radrm-run --stacks"), "{ended:?}");
 }
 
-/// What `--stacks=tensors` adds: a folder of Python modules, which a program of another kind never loads.
+/// Addition of `--stacks=tensors`: a folder of Python modules, which a program of another kind never loads.
 #[test]
 fn a_program_without_pytorch_is_reported_with_the_drivers_allocations_only() {
     let rig = Rig::emulated("H100-80GB");

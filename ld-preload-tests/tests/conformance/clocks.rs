@@ -10,7 +10,7 @@ use radrm_preload_tests::{
 /// Later than any of these runs lasts, ns.
 const LONG: u64 = 3_600_000_000_000;
 
-/// Whether libfaketime's command is here.
+/// Returns true if libfaketime's command is here.
 fn can_fake() -> bool {
     let can =
         Command::new("faketime").args(["-f", "+1d", "true"]).status().is_ok_and(|status| status.success());

@@ -24,9 +24,9 @@ const PATIENCE: u64 = 300;
 
 /// A fenced block of a page.
 struct Block {
-    /// What follows the fence.
+    /// Language behind the fence.
     language: String,
-    /// What the comment before it says, as key and value.
+    /// Comment before it, as key and value.
     comment: Option<(String, String)>,
     /// The paragraph before it, as a reader sees it.
     before: String,
@@ -117,7 +117,7 @@ fn plain(line: &str) -> String {
     plain
 }
 
-/// Whether a line is as it is shown, with `...` for any text.
+/// Returns true if a line is as it is shown, with `...` for any text.
 fn alike(shown: &str, printed: &str) -> bool {
     let (shown, printed) = (plain(shown), plain(printed));
     let mut parts = shown.split("...").map(str::trim);

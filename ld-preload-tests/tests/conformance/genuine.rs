@@ -30,7 +30,7 @@ fn names(rig: &Rig) -> PathBuf {
     file
 }
 
-/// What the oracle prints of one kind of question, a line for each.
+/// Lines that the oracle prints of one kind of question, a line for each.
 fn said(rig: &Rig, mut command: Command, kind: &str) -> Vec<String> {
     command.arg(kind).arg(names(rig));
     child::run(command, PATIENCE).ok().stdout.lines().map(str::to_owned).collect()

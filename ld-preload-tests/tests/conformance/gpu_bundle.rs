@@ -11,7 +11,7 @@ use radrm_preload_tests::{
 };
 use serde_json::Value;
 
-/// What the bundle takes, so that it is there and fresh.
+/// Files that the bundle takes, so that they are there and fresh.
 const FILES: [&str; 6] = [
     "libradrm.so",
     "libradrm_emulated_cuda.so",
@@ -54,7 +54,7 @@ fn step<'a>(result: &'a Value, name: &str) -> &'a Value {
     steps.iter().find(|step| step["name"] == name).expect("the step")
 }
 
-/// Whether each check of a step holds whose words contain these.
+/// Truth of each check of a step whose words contain these.
 fn holds(step: &Value, what: &str) -> Vec<bool> {
     let checks = step["checks"].as_array().expect("checks").iter();
     let such = checks.filter(|check| check["what"].as_str().is_some_and(|words| words.contains(what)));

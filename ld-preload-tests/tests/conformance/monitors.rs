@@ -13,7 +13,7 @@ use radrm_preload_tests::{
 const MIB: u64 = 1 << 20;
 const CARD: u64 = 1024 * MIB;
 
-/// What each of them says of GPU 0: total and used bytes, and those of the process `PID`.
+/// Program for each of them that prints its figures of GPU 0: total and used bytes, and those of the process `PID`.
 const FIGURES: [(&str, &str); 3] = [
     (
         "nvitop",

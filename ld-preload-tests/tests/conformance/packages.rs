@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// Seconds for a step: many times what it takes.
 const PATIENCE: u64 = 300;
 
-/// What the packages take, so that it is there and fresh.
+/// Files that the packages take, so that they are there and fresh.
 const FILES: [&str; 8] = [
     "libradrm.so",
     "libradrm_emulated_cuda.so",

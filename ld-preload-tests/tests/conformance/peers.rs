@@ -35,9 +35,9 @@ fn a_sample_of_numba_cudas_suite_is_the_same_with_the_shim() {
     assert!(tests > 20, "only {tests} tests were found");
 }
 
-/// What the allocators and graphs of the newest PyTorch promise, written anew: no package has its own tests of this version;
-/// `cargo xtask peers` runs those of an older one. Each promise is a function of `torch_memory.py`, which prints the figures
-/// that it saw.
+/// Promises of the allocators and graphs of the newest PyTorch, written anew: no package has its own tests of this
+/// version; `cargo xtask peers` runs those of an older one. Each promise is a function of `torch_memory.py`, which
+/// prints the figures that it saw.
 #[track_caller]
 fn pytorch_is_the_same(settings: &str) {
     let Some(python) = torch() else { return };

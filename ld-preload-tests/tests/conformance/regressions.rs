@@ -1,4 +1,4 @@
-//! What once went wrong; every test is named after what it protects.
+//! Regressions: each test is named after what it protects.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ fn assert_peak(outcome: &Outcome, mib: u64) {
     assert_eq!((device.bytes.0, device.exact), (mib * MIB, true), "{device:?}");
 }
 
-/// What one process had is gone before the next one starts.
+/// The memory of one process is gone before the next one starts.
 #[test]
 fn programs_one_after_the_other_are_not_added_up() {
     let rig = Rig::emulated("1xH200");

@@ -19,7 +19,7 @@ const GIB: u64 = 1 << 30;
 /// The interpreter of scripts that only name PyTorch.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// What a script begins with: it names PyTorch, and does without. As a job it is over at once.
+/// Beginning of a script: it names PyTorch, and does without. As a job it is over at once.
 const BEGIN: &str = "import json, os, signal, sys, time\n\
                      try:\n    import torch\nexcept ImportError:\n    pass\n\
                      if os.environ.get('RADRM_ATTEMPT') != '0':\n    sys.exit(0)\n";
@@ -335,7 +335,7 @@ fn a_job_that_starts_ends_its_own_dry_run_first() {
 
 const ANOTHER_USER: u32 = 65_534;
 
-/// Whether jobs of another user can run here.
+/// Returns true if jobs of another user can run here.
 fn has_another_user() -> bool {
     may(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"])
         && may(&["getent", "passwd", "65534"])

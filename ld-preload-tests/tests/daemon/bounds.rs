@@ -1,4 +1,4 @@
-//! What `radrmd` takes from its users is bounded, and what it refuses changes nothing.
+//! Bounds on what `radrmd` takes from its users; what it refuses changes nothing.
 
 use std::{fs, process::Command};
 
@@ -14,7 +14,7 @@ fn queue(daemon: &Daemon) -> Vec<Value> {
     serde_json::from_str::<Value>(&text).expect("JSON").as_array().expect("jobs").clone()
 }
 
-/// How many lines of a job's history begin like this.
+/// Number of lines of a job's history that begin like this.
 fn lines(daemon: &Daemon, job: u64, begin: &str) -> usize {
     let shown = daemon.show(job);
     let lines = shown["history"].as_array().expect("history").iter();

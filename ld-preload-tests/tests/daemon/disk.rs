@@ -1,4 +1,4 @@
-//! What becomes of the queue and of its jobs while the daemon's disk is full.
+//! Fate of the queue and of its jobs while the daemon's disk is full.
 
 use std::{fs, thread, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What `radrmd` reserves for a job follows what the job holds after its first optimizer steps.
+//! The reservation of `radrmd` for a job follows what the job holds after its first optimizer steps.
 
 use std::fs;
 use std::process::Command;

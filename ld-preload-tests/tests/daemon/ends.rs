@@ -1,4 +1,4 @@
-//! How jobs end that are asked to: each process has its signal once, and the whole of its time.
+//! Ends of jobs that are asked to stop: each process has its signal once, and the whole of its time.
 
 use radrm_preload_tests::{artifacts, node::Daemon};
 

@@ -6,7 +6,7 @@ use radrm_preload_tests::{artifacts, groups::ControlGroup, node::Daemon, program
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
-/// What the fence lets through above the limit.
+/// Bytes that the fence lets through above the limit.
 const SLACK: u64 = 512 * MIB;
 
 /// As a service manager delegates it.

@@ -1,4 +1,4 @@
-//! Which GPUs the node daemon takes: real ones, or those that it is asked by name to emulate.
+//! GPUs that the node daemon takes: real ones, or those that it is asked by name to emulate.
 
 use std::fs;
 use std::os::unix::fs::symlink;

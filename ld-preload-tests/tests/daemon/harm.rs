@@ -1,4 +1,4 @@
-//! What a job, or another program of its user, may do to the daemon that runs it, and what comes of it.
+//! Harm that a job, or another program of its user, may do to the daemon that runs it, and what comes of it.
 
 use std::{
     ffi::CString,
@@ -53,7 +53,7 @@ fn a_pipe_in_the_mps_directory_that_a_job_chose_does_not_hang_the_daemon() {
     // Many looks at what it uses.
     thread::sleep(Duration::from_secs(2));
     assert_answers(&mut daemon);
-    // And it is suspended as before: what is no number of a daemon's is no daemon.
+    // And it is suspended as before: what is not a number of a daemon's is not a daemon.
     let important = daemon.submit(&["--exclusive", "--priority", "5"], &["sleep", "1000"]);
     daemon.until_state(important, "running");
     assert_eq!(daemon.state(job), "suspended", "{}", daemon.show(job)["history"]);
@@ -148,7 +148,7 @@ fn what_is_no_socket_is_not_replaced_by_one() {
     let mut daemon = Daemon::prepare("");
     fs::write(daemon.path("socket"), "precious").expect("file");
     let said = daemon.refuses_to_start();
-    assert!(said.contains("is no socket") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("is not a socket") && said.lines().count() == 1, "{said}");
     assert_eq!(fs::read_to_string(daemon.path("socket")).expect("still there"), "precious");
     assert!(!daemon.path("socket.lock").exists());
 }

@@ -1,4 +1,4 @@
-//! What jobs take of the host under `radrmd`, and what an administrator decided outlives it.
+//! Host use of jobs under `radrmd`; what an administrator decided outlives it.
 
 use std::fs;
 

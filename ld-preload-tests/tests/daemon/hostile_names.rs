@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Clears the screen, reverses the text after it, sets a title, and begins a line of its own.
 const NAME: &str = "=a\u{1b}[2Jb\u{202e}c\u{9b}2Jd\u{1b}]0;x\u{7}e\nforged line";
 
-/// What acts on a terminal.
+/// Returns true for characters that act on a terminal.
 fn acts(c: char) -> bool {
     (c.is_control() && c != '\n' && c != '\t')
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

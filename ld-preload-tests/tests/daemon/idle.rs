@@ -1,4 +1,4 @@
-//! What the node daemon takes while nothing happens: a measurement, run by hand, that prints its figures.
+//! Consumption of the node daemon while nothing happens: a measurement, run by hand, that prints its figures.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -227,7 +227,7 @@ fn only_out_of_memory_seen_by_the_shim_is_retried_elsewhere() {
     let liar = daemon.submit(&["--gpu-mem", "1GiB"], &["/bin/sh", "-c", "echo CUDA out of memory; exit 1"]);
     let ended = daemon.end(liar);
     assert_eq!((&ended["exit_code"], &ended["attempts"]), (&1.into(), &1.into()), "{ended}");
-    // A refused request that the program gets over is no failure.
+    // A refused request that the program gets over is not a failure.
     let calm = daemon.submit(&["--gpu-mem", "1GiB"], &[&program, "use:0", "!alloc:a:3g"]);
     assert_eq!(daemon.end(calm)["attempts"], 1);
     // Nor is it the reason of one that comes later: it asked for less, and then had trouble of its own.

@@ -1,4 +1,4 @@
-//! What `radrmd` knows of a program before it runs: from earlier runs, estimates, and dry runs.
+//! Knowledge of `radrmd` about a program before it runs: from earlier runs, estimates, and dry runs.
 
 use std::fs;
 

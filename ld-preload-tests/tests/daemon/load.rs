@@ -1,4 +1,4 @@
-//! What a job does to a GPU that it has to itself is measured by `radrmd` and decides who may join it.
+//! The load of a GPU by a job that has it to itself is measured by `radrmd` and decides who may join it.
 
 use std::fs;
 

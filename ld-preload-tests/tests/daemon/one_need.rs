@@ -24,7 +24,7 @@ fn own_dataset(place: &Path) -> std::path::PathBuf {
     place.join(".local/share/radrm/dataset.db")
 }
 
-/// What the report of a dry run expects on a real GPU; the run's row goes to the user's own dataset.
+/// Expected need on a real GPU in the report of a dry run; the run's row goes to the user's own dataset.
 fn report(place: &Path, socket: &Path, options: &[&str]) -> Value {
     for library in ["libradrm_emulated_toolkit.so", "libradrm_emulated_cuda.so"] {
         artifacts::file(library);
@@ -40,7 +40,7 @@ fn report(place: &Path, socket: &Path, options: &[&str]) -> Value {
     report["dry_run"]["expected"].clone()
 }
 
-/// What `radrm estimate` says of the memory.
+/// Need of memory by `radrm estimate`.
 fn estimate(place: &Path, socket: &Path, options: &[&str]) -> Value {
     let mut radrm = Command::new(artifacts::directory().join("radrm"));
     radrm.args(["estimate", "--json"]).args(options).arg("--").args(command());

@@ -1,4 +1,4 @@
-//! What a daemon that comes back makes of the jobs that it finds.
+//! Actions of a daemon that comes back on the jobs that it finds.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command, thread, time::Duration};
 
@@ -207,12 +207,12 @@ fn queue_order_holds_when_a_daemon_returns_to_a_free_gpu() {
     assert_eq!(daemon.state(low), "waiting", "{}", daemon.show(low)["history"]);
 }
 
-/// What SQL on the queue gives, while no daemon has it.
+/// Result of SQL on the queue, while no daemon has it.
 fn sql(daemon: &Daemon, words: &str) -> String {
     sql_on(daemon, "queue.db", words)
 }
 
-/// What SQL on a database in the daemon's state gives.
+/// Result of SQL on a database in the daemon's state.
 fn sql_on(daemon: &Daemon, database: &str, words: &str) -> String {
     let script = "import sqlite3, sys\nbase = sqlite3.connect(sys.argv[1])\n\
                   print([row for part in sys.argv[2].split(';;') for row in base.execute(part).fetchall()])\nbase.commit()";

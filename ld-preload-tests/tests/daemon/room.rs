@@ -1,4 +1,4 @@
-//! What one user can take of radrmd: connections, requests, answers.
+//! Room that one user can take of radrmd: connections, requests, answers.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

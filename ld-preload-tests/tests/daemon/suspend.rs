@@ -14,7 +14,7 @@ use serde_json::Value;
 const GIB: u64 = 1 << 30;
 const ONE_GPU: &str = "emulate = \"1xA100-40GB\"\n";
 
-/// What of the world a test of suspending needs.
+/// World that a test of suspending needs.
 trait Suspends {
     fn keeps(&self, options: &[&str], arguments: &[&str]) -> u64;
     fn ticks(&self, job: u64) -> u64;
@@ -35,7 +35,7 @@ impl Suspends for Daemon {
         String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number")
     }
 
-    /// What its processes have counted, together.
+    /// Sum of what its processes have counted.
     fn ticks(&self, job: u64) -> u64 {
         (0..2)
             .flat_map(|process| self.lines(&format!("tick.{job}.{process}")))

@@ -1,4 +1,4 @@
-//! What the report of one run says of other cards, beside runs on these cards.
+//! Verdicts on other cards in the report of one run, beside runs on these cards.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ fn came_to(run: &DryRun) -> &'static str {
     }
 }
 
-/// What its report says of each of the cards.
+/// Verdict of its report on each of the cards.
 fn listed(run: &DryRun) -> BTreeMap<&'static str, String> {
     let all = run.report["dry_run"]["fits"].as_array().cloned().unwrap_or_default();
     let verdict = |card: &'static str| {

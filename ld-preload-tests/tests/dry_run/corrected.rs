@@ -1,4 +1,4 @@
-//! What a dry run's figures stand for on a real GPU, corrected by real runs of dry-run programs in the dataset.
+//! Expected figures on a real GPU, corrected by real runs of dry-run programs in the dataset.
 
 use std::path::Path;
 use std::process::Command;

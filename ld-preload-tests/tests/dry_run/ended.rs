@@ -23,7 +23,7 @@ fn gpu(run: &DryRun) -> &Value {
     &run.report["dry_run"]["gpus"][0]
 }
 
-/// Why tensors of processes are missing.
+/// Reasons that tensors of processes are missing.
 fn missing(run: &DryRun) -> Vec<&str> {
     let of = run.report["tensors"].as_array().expect("tensors");
     of.iter().filter_map(|of| of["missing"].as_str()).collect()

@@ -16,8 +16,8 @@ use super::harness::{PATIENCE, plain_dry_run, python};
 /// An ordinary user of every system.
 const USER: u32 = 65534;
 
-/// What changes files: each line is a script for a shell that runs in the folder and fails if it could not do its work.
-/// `$W` is `programs/writes.c`.
+/// Changes to files: each line is a script for a shell that runs in the folder and fails if it could not do its
+/// work. `$W` is `programs/writes.c`.
 const SCRIPTS: [&str; 40] = [
     "echo new > f001 && test $(cat f001) = new",
     "echo more >> f002 && test $(tail -n 1 f002) = more",

@@ -1,4 +1,4 @@
-//! What a short run does not see is said: memory that grows with each step, and optimizers that have not made theirs.
+//! Reports of what a short run does not see: memory that grows with each step, and optimizers that have not made theirs.
 
 use super::harness::{plain_dry_run, python};
 

@@ -41,7 +41,7 @@ impl DryRun {
         Self { ended: self.ended.ok(), ..self }
     }
 
-    /// What the run left behind, in words: files and processes.
+    /// Leftovers of the run, in words: files and processes.
     pub fn left(&self) -> Vec<String> {
         let mut left: Vec<String> = std::fs::read_dir(self.place.path())
             .expect("folder of the run")
@@ -68,8 +68,8 @@ impl DryRun {
     }
 }
 
-/// What stands for Python in a command: a program that has a server with PyTorch fork it, or Python where there is no
-/// server.
+/// Substitute for Python in a command: a program that has a server with PyTorch fork it, or Python where there is
+/// no server.
 pub fn fast(python: &Path) -> PathBuf {
     forked(python).unwrap_or_else(|| python.to_owned())
 }

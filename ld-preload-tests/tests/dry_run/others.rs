@@ -18,7 +18,7 @@ fn bytes(run: &DryRun, which: &str) -> u64 {
     figure.as_u64().unwrap_or_else(|| panic!("{which} in {:#}", run.report["dry_run"]))
 }
 
-/// What a program prints last.
+/// Number in the last line that a program prints.
 fn printed(run: &DryRun) -> Option<u64> {
     run.ended.stdout.lines().last()?.trim().parse().ok()
 }
@@ -50,7 +50,7 @@ fn jax_runs_out_of_memory_with_its_own_message() {
     run.leaves_nothing();
 }
 
-/// What a program says of its lines, "LINE BYTES" each.
+/// Output of a program on its lines, "LINE BYTES" each.
 fn said(run: &DryRun) -> BTreeMap<u64, u64> {
     let mut lines = BTreeMap::<u64, u64>::new();
     for line in run.ended.stdout.lines() {
@@ -129,7 +129,7 @@ fn arrays_and_textures_of_the_runtime_keep_what_they_were_given() {
     }
 }
 
-/// What the pool keeps stands at the line that made it grow, not at one of CuPy's own, compiled code.
+/// Memory that the pool keeps stands at the line that made it grow, not at one of CuPy's own, compiled code.
 #[test]
 fn lines_that_grow_the_pool_of_cupy_hold_what_it_took() {
     let Some(python) = framework("venv-cupy") else { return };

@@ -55,7 +55,7 @@ fn figures(run: &DryRun) -> Value {
     serde_json::json!({ "dry_run": found, "kernels": kernels, "tensors": tensors })
 }
 
-/// What other tests measure in processes that the server forks is what a program by itself takes.
+/// Figures that other tests measure in processes that the server forks are those that a program by itself has.
 #[test]
 fn a_forked_start_has_all_figures_of_a_plain_one() {
     let Some(python) = python() else { return };
@@ -400,7 +400,7 @@ fn tracers_meet_pytorchs_own_functions(start: Start, cases: &[&str]) {
     for case in cases {
         let run = start(&python, &[], &[&script("dry_run_tracers.py"), case]);
         assert!(run.ended.status.success(), "{case}: {}", run.ended.stderr);
-        assert!(run.peak().0 > 0.0, "{case}: it was no dry run");
+        assert!(run.peak().0 > 0.0, "{case}: it was not a dry run");
     }
 }
 

@@ -18,7 +18,7 @@ struct Example {
     variables: &'static [(&'static str, &'static str)],
     /// A program of `clients/` and its arguments; one with a line break is code.
     program: &'static [&'static str],
-    /// How it ends.
+    /// Exit code of the program.
     code: i32,
 }
 

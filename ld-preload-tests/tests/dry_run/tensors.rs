@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::harness::{DryRun, dry_run, dry_run_with, plain_dry_run, python};
 
-/// What a run recorded of its only process and GPU.
+/// Tensors that a run recorded of its only process and GPU.
 #[track_caller]
 fn tensors(run: &DryRun) -> &Value {
     let of = &run.report["tensors"];

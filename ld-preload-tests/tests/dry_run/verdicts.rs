@@ -57,7 +57,7 @@ fn on_a_card(python: &Path, card: &str, program: &[&str]) -> String {
     report["fits"][0]["verdict"].as_str().expect("verdict").to_owned()
 }
 
-/// What the list of the report of a run on a card says of that card; nothing where it ran out of memory.
+/// Verdict on a card in the report of a run on it; nothing where it ran out of memory.
 fn listed(python: &Path, card: &str, program: &[&str]) -> Option<String> {
     let run = plain_dry_run(python, &["--emulate", card], program).ok();
     let all = run.report["dry_run"]["fits"].as_array().cloned().unwrap_or_default();

@@ -49,7 +49,7 @@ fn pool_churn_on_the_second_gpu() {
     assert_eq!(outcome.account(1).kinds[7].now.0, 0);
 }
 
-/// What programs say of themselves: a line of JSON for each, after one for the GPU.
+/// Facts that programs print of themselves: a line of JSON for each, after one for the GPU.
 fn known(said: &str) -> Vec<Value> {
     let mut lines = said.lines().map(|line| serde_json::from_str(line).expect("JSON"));
     let gpu: Value = lines.next().expect("a line for the GPU");
@@ -57,7 +57,7 @@ fn known(said: &str) -> Vec<Value> {
     lines.collect()
 }
 
-/// What is recorded of each program is what it knows of itself. Each runs alone, since two may use the same kernel.
+/// The record of each program is what it knows of itself. Each runs alone, since two may use the same kernel.
 #[test]
 fn known_work_is_what_is_recorded() {
     let mut programs = 0;

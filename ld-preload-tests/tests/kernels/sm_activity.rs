@@ -109,7 +109,8 @@ fn sampled_sm_activity_is_within_five_points_of_what_was_at_work() {
     assert!(least > 1.0 && most < 95.0 && most - least > 2.0, "windows of many sorts: {known:?}");
 }
 
-/// What a GPU counted of a kernel that squares numbers, launched again and again with so many blocks of so many threads.
+/// Counts of a GPU for a kernel that squares numbers, launched again and again with so many blocks of so many
+/// threads.
 struct Counted {
     blocks: u64,
     threads: u64,

@@ -22,18 +22,18 @@ fn rig() -> Rig {
     Rig::emulated("1xH200")
 }
 
-/// What the program has measured itself. Without the shim: to ask the emulator for an event moves its clock,
-/// which what is queued later feels.
+/// Figures that the program has measured itself. Without the shim: to ask the emulator for an event moves its
+/// clock, which what is queued later feels.
 fn truth_of(args: &[String]) -> HashMap<String, (u64, f64)> {
     truth(&child::run(program(&rig(), "timed.c", args), 120).ok().stdout)
 }
 
-/// What the shim has recorded of `timed.c`.
+/// Record of the shim of `timed.c`.
 fn observed(args: &[String], mode: &str, budget: &str) -> ProcessSnapshot {
     run("timed.c", args, mode, budget).1
 }
 
-/// What a program has said under the shim, and what the shim has recorded, in a segment of its own.
+/// Output of a program under the shim, and the record of the shim, in a segment of its own.
 fn run(source: &str, args: &[String], mode: &str, budget: &str) -> (String, ProcessSnapshot) {
     let (said, process, _) = sampled(source, args, mode, budget);
     (said, process)
@@ -119,7 +119,7 @@ fn shares_of_graphs_are_told_like_launches() {
     assert_held(100..120, 2000, "20", 0.1, &["graphs"]);
 }
 
-/// What users get who ask for nothing else: few times, most of them of the first launches.
+/// Default for users who ask for nothing else: few times, most of them of the first launches.
 #[test]
 fn the_interval_holds_the_truth_at_the_default_budget() {
     assert_held(200..218, 20_000, DEFAULT, 0.25, &[]);

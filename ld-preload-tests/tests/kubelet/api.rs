@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
-/// What the server knows.
+/// State of the server.
 #[derive(Default)]
 pub struct State {
     /// By namespace and name: `default/train`.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::node::{MIB, Node};
 
-/// What the driver lets through above a limit.
+/// Bytes that the driver lets through above a limit.
 const SLACK: u64 = 512 * MIB;
 
 #[test]

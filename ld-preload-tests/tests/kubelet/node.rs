@@ -68,7 +68,7 @@ impl Node {
 
     /// Starts the plug-in, which is not running, and waits for its sockets.
     pub fn start(&mut self) {
-        // What a killed plug-in has left is no sign of a new one.
+        // What a killed plug-in has left is not a sign of a new one.
         let _ = fs::remove_file(self.registration());
         self.start_only();
         self.until("it has made its sockets", |node| {
@@ -101,7 +101,7 @@ impl Node {
         self.plugin = Some(child);
     }
 
-    /// What the plug-in has said.
+    /// Output of the plug-in.
     pub fn said(&self) -> String {
         self.said.lock().expect("text").clone()
     }
@@ -245,7 +245,7 @@ impl Kubelet {
         answer
     }
 
-    /// Why a claim is refused.
+    /// Reason that a claim is refused.
     #[track_caller]
     pub fn refused(&self, claim: &Claim) -> String {
         let answer = self.prepare(std::slice::from_ref(claim)).expect("an answer").remove(&claim.uid);

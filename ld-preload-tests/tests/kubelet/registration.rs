@@ -1,4 +1,4 @@
-//! How the plug-in makes itself and the node's GPUs known.
+//! Registration of the plug-in and the node's GPUs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

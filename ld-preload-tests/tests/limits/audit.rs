@@ -44,7 +44,7 @@ impl Node {
         started(command)
     }
 
-    /// What the audit says, and its exit code.
+    /// Page of the audit, and its exit code.
     fn audit(&self, words: &[&str]) -> (i32, serde_json::Value) {
         let mut command = self.rig.bare_command(artifacts::file("radrm"));
         command.env("RADRM_LIB_DIR", artifacts::directory());

@@ -82,7 +82,7 @@ impl Node {
         file
     }
 
-    /// What root does before users' jobs count against a group's limit: the system's tables know neither.
+    /// Set-up by root before users' jobs count against a group's limit: the system's tables know neither.
     pub(super) fn set_up(&self, config: &Path, users: &[u32]) -> Ended {
         let mut command = self.rig.bare_command(artifacts::file("radrm"));
         self.prepare(&mut command);

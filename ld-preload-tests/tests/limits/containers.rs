@@ -14,10 +14,10 @@ use super::users::ALICE;
 const MIB: u64 = 1 << 20;
 /// The user's limit.
 const LIMIT: u64 = 1024 * MIB;
-/// What each container takes.
+/// Memory that each container takes, bytes.
 const TAKEN: u64 = 600 * MIB;
 
-/// How a container is made.
+/// Way in which a container is made.
 #[derive(Clone, Copy, Debug)]
 enum Container {
     /// The launcher runs in it, under the user's own id.

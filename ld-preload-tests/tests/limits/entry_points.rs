@@ -1,4 +1,4 @@
-//! What a quota does at every entry point, and what it leaves alone.
+//! Effect of a quota at every entry point, and what it leaves alone.
 //!
 //! Contexts take nothing on the cards of these tests unless one says so: the quota is then used by what
 //! programs ask for, to the byte.

@@ -1,4 +1,4 @@
-//! What leaves a limit on purpose or by accident is named by the report of the job itself: every evasion of the
+//! Evasions of a limit, on purpose or by accident, are named by the report of the job itself: every evasion of the
 //! administrators' manual that an emulated GPU can show.
 
 use std::{
@@ -24,7 +24,7 @@ const MIB: u64 = 1 << 20;
 /// Another user.
 const USER: u32 = 64_004;
 
-/// How the program of a job takes memory past its limit.
+/// Way in which the program of a job takes memory past its limit.
 struct Evasion {
     /// Its command line.
     words: Vec<String>,

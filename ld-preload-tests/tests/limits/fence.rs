@@ -12,7 +12,7 @@ use radrm_preload_tests::{
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
-/// What the fence lets through above the quota.
+/// Bytes that the fence lets through above the quota.
 const SLACK: u64 = 512 * MIB;
 
 fn name(test: &str) -> String {
@@ -126,7 +126,7 @@ fn what_evades_the_shim_is_charged_by_the_drivers_figure() {
     }
 }
 
-/// What each process of the job on this machine is charged, bytes.
+/// Memory that each process of the job on this machine is charged, bytes.
 fn charged(rig: &Rig) -> Vec<u64> {
     let mut command = rig.bare_command(artifacts::file("radrm"));
     command.args(["quota", "show", "--json", "--machine"]).arg(rig.machine_path());
@@ -154,7 +154,7 @@ fn processes_that_only_have_contexts_are_charged_by_the_drivers_figure() {
     running.kill();
 }
 
-/// What `radrm fence` does with a group, as one who is asked by a plug-in.
+/// Runs `radrm fence` on a group, as a plug-in does that asks for it.
 fn fence(rig: &Rig, words: &[&str], group: &ControlGroup) -> child::Ended {
     let mut command = rig.bare_command(artifacts::file("radrm"));
     command.arg("fence").args(words).arg("--machine").arg(rig.machine_path()).arg(group.path());
@@ -174,7 +174,7 @@ fn the_command_sets_the_strictest_limits_and_what_is_guaranteed() {
     set(&["--limit=8GiB", "--request=0=2GiB"]).ok();
     let limit = 8192 * MIB + SLACK;
     assert_eq!([memory(0), memory(1)], [Some((2048 * MIB, limit)), Some((0, limit))]);
-    // A limit that is none is no failure, and changes nothing.
+    // A limit that is none is not a failure, and changes nothing.
     let ended = set(&["--limit=100%"]).ok();
     assert!(ended.stderr.contains("no limit is below what its GPU has"), "{ended:?}");
     assert_eq!(memory(1), Some((0, limit)));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use radrm_preload_tests::programs;
 use radrm_scheduler_core::interference::{HostLoad, HostSpec, host_speeds};
 
-/// What a process of `loads.c` made.
+/// Rate and load of a process of `loads.c`.
 #[derive(Clone, Copy, Debug)]
 struct Made {
     /// Steps in a second.

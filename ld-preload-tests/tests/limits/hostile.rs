@@ -43,7 +43,7 @@ impl Shared {
         Some(shared)
     }
 
-    /// What root does once.
+    /// Set-up by root, done once.
     fn set_up(&self) -> Ended {
         self.node.set_up(&self.config, &[ALICE, BOB])
     }
@@ -332,7 +332,7 @@ fn modes() -> Vec<(String, u32)> {
     rows.filter_map(row).collect()
 }
 
-/// Whether a path has a form such as `SCOPES/user-*/limits`.
+/// Returns true if a path has a form such as `SCOPES/user-*/limits`.
 fn has_form(path: &str, form: &str) -> bool {
     let (names, forms): (Vec<&str>, Vec<&str>) = (path.split('/').collect(), form.split('/').collect());
     let is_like = |(name, form): (&&str, &&str)| match form.strip_suffix('*') {

@@ -1,5 +1,4 @@
-//! What a quota is worth while programs are killed: never a byte above it, and the dead one's share is there
-//! for the next request.
+//! Quota while programs are killed: never a byte above it, and the dead one's share is there for the next request.
 //!
 //! The emulated card is exactly as large as the quota and contexts take nothing on it, so that a single
 //! byte granted above the quota is a request that the driver refuses, which its ledger counts.

@@ -1,5 +1,5 @@
-//! How long a limit lives: until the last process that it covers has ended, whatever becomes of `radrm-run` and of what
-//! it left, and not longer.
+//! Life of a limit: until the last process that it covers has ended, whatever becomes of `radrm-run` and of what it
+//! left, and not longer.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use radrm_preload_tests::{
 };
 use radrm_profile::Profile;
 
-/// What a process gets that counts in the job: memory, none beyond the limit, and the limit as the card's size.
+/// Output of a process that counts in the job: memory, none beyond the limit, and the limit as the card's size.
 const COUNTED: &str = "granted refused 64";
 
 /// A card on which contexts take nothing, and a directory of its own in memory for the segments of jobs.
@@ -111,7 +111,7 @@ impl Place {
         let _ = fs::remove_file(self.go());
     }
 
-    /// What was left behind gets its memory, and nothing is there when it has ended.
+    /// Checks that what was left behind gets its memory, and that nothing is there when it has ended.
     #[track_caller]
     fn counts_and_ends(&self) {
         assert_eq!(self.segments().len(), 1);
@@ -190,7 +190,7 @@ fn a_server_in_the_background_keeps_the_limit_of_its_script() {
     place.counts_and_ends();
 }
 
-/// What a profile's report says of the end: the JSON, and the line of the text.
+/// End of the run in a profile's report: the JSON, and the line of the text.
 fn end_of(place: &Place, profile: &Path) -> (serde_json::Value, String) {
     let report = |options: &[&str]| {
         let mut command = place.radrm(&["report"]);
@@ -485,7 +485,7 @@ const TREES: u64 = 60;
 /// Trees that run at once.
 const AT_ONCE: usize = 8;
 
-/// What becomes of a tree's `radrm-run`.
+/// Fate of a tree's `radrm-run`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Ends,

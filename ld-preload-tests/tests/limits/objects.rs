@@ -1,5 +1,5 @@
-//! What a user's process shows to an administrator's commands: whatever it is, they answer, in bounded memory, and
-//! name the process. And what a user's segment says of other users' processes is not believed.
+//! A user's processes before an administrator's commands: whatever a process shows, they answer, in bounded memory,
+//! and name it. And what a user's segment states of other users' processes is not believed.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use radrm_preload_tests::{
 };
 use serde_json::Value;
 
-/// What a command may take of private memory: 50 MB, and the stacks and tables of the command itself.
+/// Bytes of private memory that a command may take: 50 MB, and the stacks and tables of the command itself.
 const MAX_DATA: u64 = 150 << 20;
 /// Larger than any memory that it could be read into.
 const HUGE_MIB: u64 = 100 << 10;
@@ -54,7 +54,7 @@ impl Node {
         command
     }
 
-    /// What the audit says of a process.
+    /// Row of the audit on a process.
     #[track_caller]
     fn finding(&self, pid: u32) -> Value {
         let mut command = self.radrm(&["audit", "--json", "--machine"]);

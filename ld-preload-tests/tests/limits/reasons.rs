@@ -54,7 +54,7 @@ pub fn read(rig: &Rig) -> Value {
     serde_json::from_str(&fs::read_to_string(report(rig)).expect("a report")).expect("JSON")
 }
 
-/// What is in no figure, by reason.
+/// Reasons of the uncounted processes.
 pub fn reasons(report: &Value) -> Vec<String> {
     let all = report["uncounted"].as_array().cloned().unwrap_or_default();
     all.iter().map(|process| process["reason"].as_str().expect("a reason").to_owned()).collect()
@@ -74,14 +74,14 @@ fn audited(rig: &Rig, pid: u32) -> String {
 /// A way in which a process of a limited job cannot join it.
 struct Way<'w> {
     options: &'w [&'w str],
-    /// What the shell does before.
+    /// Commands of the shell before the program.
     before: &'w str,
-    /// What starts the program, with a blank behind it.
+    /// Command that starts the program, with a blank behind it.
     by: &'w str,
     code: &'w str,
-    /// What the process sees as the GPU's memory.
+    /// Size of the GPU's memory that the process sees.
     total: u64,
-    /// What the report makes of it.
+    /// Kind of the process in the report.
     kind: &'w str,
     /// It shows in the audit: the emulated driver, too, knows its processes by their entries in `/proc`.
     is_listed: bool,

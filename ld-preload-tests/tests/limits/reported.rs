@@ -1,4 +1,4 @@
-//! What programs are told under a quota: the quota is the machine, and their job is alone on it.
+//! Reports to programs under a quota: the quota is the machine, and their job is alone on it.
 
 use std::{
     fs,
@@ -49,13 +49,13 @@ fn with(mut command: Command, steps: &[&str]) -> Command {
     command
 }
 
-/// What a program in the rig's job is told.
+/// Output of a program in the rig's job.
 #[track_caller]
 fn told(rig: &Rig, steps: &[&str]) -> String {
     child::run(with(rig.command(loaded()), steps), PATIENCE).ok().stdout
 }
 
-/// What a program outside of any job is told.
+/// Output of a program outside of any job.
 #[track_caller]
 fn told_bare(rig: &Rig, steps: &[&str]) -> String {
     child::run(with(rig.bare_command(loaded()), steps), PATIENCE).ok().stdout
@@ -248,7 +248,7 @@ fn rig_of_other_nvml(flags: &[&str]) -> Rig {
     rig
 }
 
-/// What a program is told by the small NVML with these processes on the device.
+/// Output of a program with the small NVML and these processes on the device.
 #[track_caller]
 fn told_by_other(rig: &Rig, mut command: Command, pids: &[u32]) -> String {
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -262,7 +262,7 @@ fn case_19_an_nvml_with_longer_elements_and_memory_of_its_own() {
     let holder = waiting(rig.command(loaded()), &["use:0", "alloc:0x2000000"]);
     let other = waiting(rig.command(loaded()), &["use:0", "alloc:0x2000000"]);
     let steps = ["memory:0", "long:0", "details:0", "newer:0"];
-    // Pid 1 is no member, and is listed before, between and after those that are.
+    // Pid 1 is not a member, and is listed before, between and after those that are.
     let pids = [1, other.pid(), 1, 1, holder.pid(), 1];
     let text = told_by_other(&rig, with(rig.command(loaded()), &steps), &pids);
     // What the device keeps lies outside of the quota.

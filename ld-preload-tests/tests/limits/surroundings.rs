@@ -68,7 +68,7 @@ fn run(command: Command) -> Ended {
     child::run(command, PATIENCE)
 }
 
-/// Whether this test may do what it needs to; says so if not.
+/// Returns true if this test may do what it needs to; prints a line if not.
 fn may(test: &[&str]) -> bool {
     let done = Command::new(test[0]).args(&test[1..]).output().is_ok_and(|output| output.status.success());
     if !done {

@@ -98,7 +98,7 @@ fn fillers_launch_between_requests_and_go_on_when_the_service_is_killed() {
     daemon.until("it launches", |daemon| launches(daemon, filler) > before);
 }
 
-/// What an inference loop and two trainings made in one set-up.
+/// Measurements of an inference loop and two trainings in one set-up.
 struct Made {
     /// p99 of each window, ms.
     windows: Vec<f64>,

@@ -19,11 +19,11 @@ use radrm_telemetry::budget::{Budget, WHOLE};
 use radrm_telemetry::process::Stat;
 use radrm_telemetry::{Segment, Writer};
 
-/// How long a kernel takes, ns.
+/// Time of a kernel, ns.
 const KERNEL_NS: u64 = 500_000;
 /// Length of the measured interval, seconds.
 const SECONDS: f64 = 4.0;
-/// What no process may launch under.
+/// Budget under which no process may launch.
 const CLOSED: Budget = Budget::new(0, 10);
 
 fn program() -> PathBuf {

@@ -26,7 +26,7 @@ fn ended(node: &Node, config: &str, variables: &[(&str, &str)], options: &[&str]
     child::run(with(node.run_aloud(options, steps), node, config, variables), PATIENCE)
 }
 
-/// What `radrm-run` says beside its report.
+/// Sentences of `radrm-run` beside its report.
 fn said(ended: &Ended) -> Vec<&str> {
     ended.stderr.lines().filter_map(|line| line.strip_prefix("radrm-run: ")).collect()
 }

@@ -36,7 +36,7 @@ fn trainings(options: &[&str], trainings: &[[&str; 3]]) -> Option<(Ended, BTreeM
     Some((ended, counts))
 }
 
-/// What the trainings ended with: digests of all batches, and the next random number of each.
+/// Ends of the trainings: digests of all batches, and the next random number of each.
 fn digests(ended: &Ended) -> Vec<&str> {
     let mut lines: Vec<_> = ended.stdout.lines().filter(|line| line.starts_with("digest")).collect();
     lines.sort_unstable();

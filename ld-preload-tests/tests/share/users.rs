@@ -8,7 +8,7 @@ use radrm_preload_tests::child::{self, Running};
 
 use super::{PATIENCE, program};
 
-/// What the other user tries, with the folder of the socket and the producer's name as arguments.
+/// Attempts of the other user, with the folder of the socket and the producer's name as arguments.
 const TRY: &str = r#"
 import os, socket, sys
 folder, name = sys.argv[1:]
@@ -40,7 +40,7 @@ fn other_user(folder: &Path, name: &str) -> Vec<String> {
     child::run(command, PATIENCE).ok().stdout.lines().map(str::to_owned).collect()
 }
 
-/// Whether this test can act as a second user; if not, says so.
+/// Returns true if this test can act as a second user; if not, prints a line.
 pub(super) fn is_there_another() -> bool {
     let may = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c", ""])

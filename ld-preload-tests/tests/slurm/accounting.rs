@@ -12,7 +12,7 @@ use std::{
 use radrm_preload_tests::slurm::{Setup, Slurm};
 use tempfile::TempDir;
 
-/// What Slurm's accounting needs besides.
+/// Programs that Slurm's accounting needs besides.
 const PROGRAMS: [&str; 3] = ["/usr/sbin/mariadbd", "/usr/bin/mariadb-install-db", "/usr/sbin/slurmdbd"];
 
 /// The database, on a Unix socket.

@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 /// Accounts that every Debian has. Without root all jobs are those of the user that runs the tests.
 const USERS: [(&str, u32); 3] = [("daemon", 1), ("bin", 2), ("sys", 3)];
 
-/// What users set to get more than they were granted.
+/// Variables that users set to get more than they were granted.
 const FORGED: [(&str, &str); 9] = [
     ("RADRM_DISABLE", "1"),
     ("RADRM_QUOTA", ""),
@@ -128,7 +128,7 @@ fn assert_packed(jobs: &[Job], mib: u64) {
     }
 }
 
-/// What the emulated GPUs themselves counted of it, and what its user finds recorded.
+/// Checks what the emulated GPUs themselves counted of it, and what its user finds recorded.
 fn assert_held(slurm: &Slurm, job: &Job) {
     let grant = job.grant * MIB;
     let ledgers = slurm.machines()[job.node - 1].ledgers();

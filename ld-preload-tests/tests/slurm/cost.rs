@@ -1,4 +1,4 @@
-//! What the plug-in costs a step: measured, not asserted.
+//! Cost of the plug-in for a step: measured, not asserted.
 
 use std::fs;
 use std::time::Instant;

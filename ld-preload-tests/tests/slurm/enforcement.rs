@@ -93,7 +93,7 @@ fn wrong_options_are_rejected_with_one_sentence() {
         ("srun", &["--gpu-mem=10G"][..], "write 10GiB or 10Gi (2^30 bytes each), or 10GB"),
         ("sbatch", &["--gpu-mem=10G"][..], "write 10GiB or 10Gi (2^30 bytes each), or 10GB"),
         ("srun", &["--radrm=off", "--gpu-mem=1GiB"][..], "cannot be used together"),
-        ("srun", &["--gpu-share=300"][..], "is no percentage between 1 and 100"),
+        ("srun", &["--gpu-share=300"][..], "is not a percentage between 1 and 100"),
     ] {
         let mut command = slurm.command(program);
         command.args(options).arg(if program == "sbatch" { "--wrap=/bin/true" } else { "/bin/true" });

@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 /// Memory of each of the two GPUs of the two nodes, MiB.
 const MEMORY: u64 = 1024;
 
-/// What is killed.
+/// Process that is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Victim {
     Node(usize),
@@ -36,7 +36,7 @@ fn next(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Those that ask for memory: the name of a compiled program goes on with a number.
+/// Processes that ask for memory: the name of a compiled program goes on with a number.
 fn askers(slurm: &Slurm) -> Vec<u32> {
     let is_asker = |process: &radrm_os::Process| process.name().starts_with("quota_ask");
     slurm.of_jobs().into_iter().filter(is_asker).map(|process| process.0).collect()
@@ -68,10 +68,10 @@ fn kill(slurm: &Slurm, victim: Victim, number: u64) {
     }
 }
 
-/// When nodes register, by restarts of slurmd, s. A controller that was killed as it started a job has forgotten it, or
-/// takes it for a waiting one, and its nodes go on with it. They state their jobs when slurmd starts, and otherwise only
-/// every some minutes. A job that it has cancelled as a waiting one counts as just ended for `MessageTimeout` (30 s), and
-/// only a later registration has it killed. All of that is so without the plug-in.
+/// Times at which nodes register, by restarts of slurmd, s. A controller that was killed as it started a job has
+/// forgotten it, or takes it for a waiting one, and its nodes go on with it. They state their jobs when slurmd
+/// starts, and otherwise only every some minutes. A job that it has cancelled as a waiting one counts as just ended
+/// for `MessageTimeout` (30 s), and only a later registration has it killed. All of that is so without the plug-in.
 const REGISTRATIONS: [u64; 2] = [5, 40];
 
 /// Resumes nodes that the controller drained because they still had a job whose number it had forgotten and given again.

@@ -7,7 +7,7 @@ use radrm_emulator_machine::GroupMemory;
 use radrm_preload_tests::{groups::ControlGroup, programs, slurm::Slurm};
 
 const MIB: u64 = 1 << 20;
-/// What the fence lets through above the grant.
+/// Bytes that the fence lets through above the grant.
 const SLACK: u64 = 512 * MIB;
 
 /// A cluster whose first job, number 1, runs in this group, named as Slurm's own plug-in names that of a job. These

@@ -1,4 +1,4 @@
-//! What jobs find, and what is left of them.
+//! Surroundings that jobs find, and what is left of them.
 
 use std::{fs, thread, time::Duration};
 

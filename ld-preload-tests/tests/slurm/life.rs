@@ -1,4 +1,5 @@
-//! What a site does to jobs while they run: suspends them, gives them several nodes or GPUs, reboots their node.
+//! Actions of a site on jobs while they run: it suspends them, gives them several nodes or GPUs, reboots their
+//! node.
 
 use std::{
     cell::Cell,

@@ -4,7 +4,7 @@ use std::fs;
 
 use radrm_preload_tests::{child, programs, rig::PATIENCE, slurm::Slurm};
 
-/// Where attempts of a job write when they begin and end.
+/// Script by which attempts of a job write when they begin and end.
 const MARKS: &str =
     "date +%s.%N >> began; [ -z \"$SLURM_RESTART_COUNT\" ] || echo $SLURM_RESTART_COUNT >> restarts\n";
 

@@ -118,7 +118,7 @@ fn sweep(place: &Place, words: &[&str]) -> Command {
     command
 }
 
-/// How often each run began and ended.
+/// Number of begins and ends of each run.
 fn log(place: &Place) -> BTreeMap<String, (u32, u32)> {
     let mut counts: BTreeMap<String, (u32, u32)> = BTreeMap::new();
     for (word, name, _) in lines(place) {

@@ -322,7 +322,7 @@ fn a_job_that_its_radrmd_does_not_know_is_run_again_only_if_asked() {
     assert_eq!((log(&place)["a"], jobs(&daemon).len()), ((2, 1), 1));
 }
 
-/// What never arrives.
+/// Message that never arrives.
 #[derive(Clone, Copy, PartialEq)]
 enum Lost {
     Submission,

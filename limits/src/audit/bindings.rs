@@ -18,7 +18,7 @@ use crate::program::libraries;
 /// a third.
 const MAX_FILE_READ: u64 = 48 << 20;
 const MAX_READ: u64 = 512 << 20;
-/// Why a mapped file has nothing to say.
+/// Errors by which a mapped file shows nothing.
 const HAS_NOTHING: [io::ErrorKind; 3] =
     [io::ErrorKind::InvalidInput, io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied];
 /// Places of addresses in one file that are looked at.
@@ -27,10 +27,10 @@ const MAX_SLOTS: usize = 10_000;
 const LIBC: &str = "libc.so.6";
 /// A function that every driver defines.
 const OF_DRIVERS: &str = "cuInit";
-/// Where the shim writes why it cannot join.
+/// Variable in which the shim writes the reason that it cannot join.
 const OF_SHIM: &str = "radrm_join_failure";
 
-/// What the loaded files of a process show.
+/// Findings from the loaded files of a process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Bindings {
     /// The shim is loaded.
@@ -44,14 +44,14 @@ pub struct Bindings {
     /// A library whose calls are bound to the driver, or to the C library's `dlsym`, although the shim comes first in
     /// the global order.
     pub past_shim: Option<PathBuf>,
-    /// Why its shim cannot join its job, by the shim's own word.
+    /// Reason that its shim cannot join its job, as the shim itself states it.
     pub join_failure: Option<JoinFailure>,
     /// A mapped file that cannot be read, with the reason: it may be any of these.
     pub unreadable: Option<String>,
 }
 
 impl Bindings {
-    /// Those of a process.
+    /// Reads the bindings of a process.
     ///
     /// # Errors
     /// If this user may not read it, or its list of mapped files is too long.
@@ -125,20 +125,21 @@ fn is_called(path: &Path, name: &str) -> bool {
     path.file_name().is_some_and(|file| file == name)
 }
 
-/// What a file's dynamic symbols say.
+/// Findings from a file's dynamic symbols.
 struct Symbols {
     defines_driver: bool,
     /// It is loaded at the addresses that it names.
     is_fixed: bool,
-    /// Where addresses of the driver's functions and of `dlsym` are put, relative to where it is loaded.
+    /// Places of the addresses of the driver's functions and of `dlsym`, relative to where the file is loaded.
     slots: Vec<u64>,
 }
 
 impl Symbols {
-    /// Those of a mapped file; `None` if it is not a library or program. Takes what it reads from the budget.
+    /// Reads the symbols of a mapped file; `None` if it is not a library or program. Takes what it reads from the
+    /// budget.
     fn of_mapping(process: Process, mapping: &Mapping, budget: &mut u64) -> io::Result<Option<Self>> {
         let file = match process.mapped_file(mapping) {
-            // A device is no library. A file that has gone, or that this user may not open, shows nothing.
+            // A device is not a library. A file that has gone, or that this user may not open, shows nothing.
             Err(error) if HAS_NOTHING.contains(&error.kind()) => return Ok(None),
             other => other?,
         };

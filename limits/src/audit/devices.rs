@@ -1,4 +1,4 @@
-//! Which processes hold how much of which GPU, as NVML lists it.
+//! Processes on GPUs and the memory that they hold, as NVML lists it.
 
 use radrm_os::nvml::{Gpu, Held, Nvml, NvmlError, NvmlSource};
 

@@ -23,10 +23,10 @@ use crate::start::QUOTA_VARIABLE;
 /// Times in a row that a counted process must hold more than it may: the two figures are not of the same moment.
 const TIMES: u32 = 2;
 
-/// How long a poll of the counted processes may follow the last one, at first and at most: it reads their figures.
+/// Shortest and longest time between two polls of the counted processes: a poll reads their figures.
 const COUNTED_GAPS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// How long a poll of NVML may follow the last one, at first and at most.
+/// Shortest and longest time between two polls of NVML.
 const GAPS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 /// The job that is audited.
@@ -34,7 +34,7 @@ const GAPS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_mi
 pub struct Audited {
     /// Its segment.
     pub segment: Segment,
-    /// What its processes have in `RADRM_SEGMENT`.
+    /// Value of `RADRM_SEGMENT` in its processes.
     pub path: PathBuf,
     /// The process that all of its processes descend from, or that attends them.
     pub launcher: Process,
@@ -51,13 +51,13 @@ pub struct OutsideProcess {
     pub pid: u32,
     /// Its command line.
     pub command: String,
-    /// Why it is not counted.
+    /// Reason that it is not counted.
     pub reason: Reason,
     /// It gets no memory: it has a limit that it cannot join.
     pub is_refused: bool,
-    /// When it was first seen, ns of segment time.
+    /// Time at which it was first seen, ns of segment time.
     pub first_ns: u64,
-    /// When it was last seen, ns of segment time.
+    /// Time at which it was last seen, ns of segment time.
     pub last_ns: u64,
     /// GPUs, each with the most that it held there beyond what is counted, bytes.
     pub gpus: Vec<(Gpu, u64)>,
@@ -83,7 +83,7 @@ impl JobAudit {
         Some(Self { stop, found })
     }
 
-    /// What was found so far, if that is news.
+    /// Processes found so far, if that is news.
     pub fn news(&mut self) -> Option<Vec<OutsideProcess>> {
         self.found.try_iter().last()
     }
@@ -128,7 +128,8 @@ fn run(job: Audited, stopped: &Receiver<()>, found: &Sender<Vec<OutsideProcess>>
     }
 }
 
-/// What a counted process holds beyond its count, if its loaded files show how: a figure alone may be of another moment.
+/// Finding on what a counted process holds beyond its count, if its loaded files show how: a figure alone may be of
+/// another moment.
 fn beyond(entry: Entry, known: &Known, expected: &Expected) -> Option<Finding> {
     // It has a slot, and may be about to end.
     known.of(entry.process, &entry.gpu.bytes)?;
@@ -136,7 +137,7 @@ fn beyond(entry: Entry, known: &Known, expected: &Expected) -> Option<Finding> {
     finding.reason.as_ref().is_some_and(|reason| *reason != Reason::More).then_some(finding)
 }
 
-/// Whether a process has not begun to end: then it has no memory any more, nor an environment.
+/// Returns true if a process has not begun to end: then it has no memory any more, nor an environment.
 fn is_whole(process: Process) -> bool {
     // What may not be read belongs to another user.
     process.maps().map_or_else(|| process.exists() && !is_ours(process), |maps| !maps.is_empty())
@@ -154,14 +155,14 @@ struct OwnProcesses {
     job: Audited,
     origin: u64,
     expected: Expected,
-    /// Whether a process belongs to the job.
+    /// True for a process that belongs to the job.
     own: HashMap<Name, bool>,
     /// In how many polls in a row a counted process held more than it may.
     beyond: HashMap<Name, u32>,
-    /// When counted processes are polled next, since the audit's start.
+    /// Time of the next poll of counted processes, since the audit's start.
     next_counted: Duration,
     found: Vec<(Name, OutsideProcess)>,
-    /// How many of them were sent.
+    /// Number of them that were sent.
     sent: usize,
 }
 
@@ -217,8 +218,8 @@ impl OwnProcesses {
         }
     }
 
-    /// Whether a process belongs to the job: by its ancestors, or by its environment. Once it does, it does for good:
-    /// its parents may end.
+    /// Returns true if a process belongs to the job: by its ancestors, or by its environment. Once it does, it does
+    /// for good: its parents may end.
     fn is_own(&mut self, name: Name) -> bool {
         if let Some(own) = self.own.get(&name) {
             return *own;
@@ -257,7 +258,7 @@ impl OwnProcesses {
         }
     }
 
-    /// Whether there is a process that was not sent yet, or at the end any.
+    /// Returns true if there is a process that was not sent yet, or at the end any.
     fn has_news(&mut self, ended: bool) -> bool {
         let news = self.found.len() > self.sent || ended && !self.found.is_empty();
         self.sent = self.found.len();

@@ -1,4 +1,4 @@
-//! Whether what a process holds is explained.
+//! Judgement on a process: whether what it holds is explained.
 
 use super::known::{Counted, Known};
 use super::why::{self, Reason};
@@ -8,15 +8,15 @@ use crate::files;
 use radrm_os::Process;
 use radrm_os::nvml::Gpu;
 
-/// What a process may hold beyond what is explained: the driver hands out memory in steps of 2 MiB, and the two
-/// figures are not of the same moment.
+/// Memory that a process may hold beyond what is explained, bytes: the driver hands out memory in steps of 2 MiB,
+/// and the two figures are not of the same moment.
 pub const TOLERANCE: u64 = 64 << 20;
 
 /// A context takes 300 to 600 MiB, depending on GPU, driver and code. This much is taken for
 /// explained where it was never measured.
 pub const UNMEASURED_CONTEXT: u64 = 640 << 20;
 
-/// What is allowed for.
+/// Memory of a process that is allowed for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Expected {
     /// Beyond everything else, bytes.
@@ -40,8 +40,8 @@ impl Expected {
         Self { tolerance: tolerance.unwrap_or(TOLERANCE), fixed, contexts: Contexts::load(emulated) }
     }
 
-    /// What the driver itself takes for a process on a GPU, bytes, and whether that was ever measured
-    /// or configured.
+    /// Memory that the driver itself takes for a process on a GPU, bytes, and true if that was ever measured or
+    /// configured.
     #[must_use]
     pub fn context(&self, gpu: &Gpu, driver: &str) -> (u64, bool) {
         match self.fixed.or_else(|| self.contexts.get(&gpu.name, driver)) {
@@ -64,7 +64,7 @@ pub struct Entry {
     pub held: Option<u64>,
 }
 
-/// What is to be said of a process on a GPU.
+/// Finding on a process on a GPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// Process id as NVML lists it.
@@ -77,26 +77,26 @@ pub struct Finding {
     pub gpu: Gpu,
     /// Bytes that it holds, as NVML lists it.
     pub held: Option<u64>,
-    /// What its shim knows; `None` if no shim knows it.
+    /// Memory that its shim counts; `None` if no shim knows it.
     pub counted: Option<Counted>,
-    /// What the driver is taken to need for it, bytes.
+    /// Memory that the driver is taken to need for it, bytes.
     pub context: u64,
     /// Bytes that neither the shim, the context nor the tolerance explains.
     pub unexplained: u64,
-    /// Why this is to be checked; `None` if it is explained.
+    /// Reason that this is to be checked; `None` if it is explained.
     pub reason: Option<Reason>,
 }
 
 impl Finding {
-    /// Whether it is to be checked. A process that this user may not read is no finding of this
-    /// user's: on a shared machine everybody would find everybody else.
+    /// Returns true if it is to be checked. A process that this user may not read is not a finding of this user's: on
+    /// a shared node each user would find all the others.
     #[must_use]
     pub fn counts(&self) -> bool {
         self.reason.as_ref().is_some_and(|reason| !matches!(reason, Reason::Hidden(_)))
     }
 }
 
-/// Whether the files of a process are looked at for a reason.
+/// Mode of reading the files of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
     /// They are.

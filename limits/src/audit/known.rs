@@ -1,4 +1,4 @@
-//! What the shims know of the processes.
+//! Processes that the shims know, and their memory.
 
 use std::collections::{BTreeSet, HashMap};
 use std::iter::successors;
@@ -9,7 +9,7 @@ use crate::jobs::Job;
 use crate::scopes::user_name;
 use radrm_os::{Mapped, Process};
 
-/// What a shim knows of its process on one GPU, in bytes.
+/// Memory that a shim counts for its process on one GPU, bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counted {
     /// Process id of the job's launcher.
@@ -20,7 +20,7 @@ pub struct Counted {
     pub managed: u64,
 }
 
-/// What all shims know.
+/// Processes that any shim knows.
 ///
 /// A shim knows its process's id in the innermost pid namespace; NVML lists it in the outermost. The
 /// start time is the same in both, and distinguishes processes with the same id in different containers.
@@ -64,7 +64,7 @@ pub fn of_segment(segment: &Segment, launcher: u32) -> Known {
     known
 }
 
-/// Whether a process has, or had, one of these slots.
+/// Returns true if a process has, or had, one of these slots.
 #[must_use]
 pub fn has_slot(slots: &[SlotInfo], process: Process) -> bool {
     let (start, ids) = (process.start(), process.ids());
@@ -122,8 +122,8 @@ impl Known {
         ancestors.find(is_one).map(|process| process.0)
     }
 
-    /// What is known of a process on a GPU; `None` if no shim knows the process. One that is known
-    /// and was never seen on this GPU has nothing there.
+    /// Memory that is counted for a process on a GPU; `None` if no shim knows the process. One that is known and
+    /// was never seen on this GPU has nothing there.
     #[must_use]
     pub fn of(&self, process: Process, gpu: &[u8; 16]) -> Option<Counted> {
         let start = process.start()?;

@@ -1,4 +1,4 @@
-//! What the driver says that processes hold, against what their shims say.
+//! Comparison of what the driver reports that processes hold with what their shims count.
 
 mod bindings;
 pub mod devices;
@@ -24,14 +24,14 @@ use radrm_os::nvml::NvmlSource;
 pub struct Audit {
     /// Each process on each GPU.
     pub findings: Vec<Finding>,
-    /// What is allowed for.
+    /// Memory that is allowed for.
     pub expected: Expected,
     /// Devices that could not be asked, with the reason, and users whose jobs were not all read.
     pub silent: Vec<String>,
 }
 
 impl Audit {
-    /// Whether there is anything to check.
+    /// Returns true if there is anything to check.
     #[must_use]
     pub fn found(&self) -> bool {
         self.findings.iter().any(Finding::counts)
@@ -75,7 +75,7 @@ pub fn of_source(source: &NvmlSource, expected: Expected) -> Result<Audit, Limit
 /// Time that the reasons of one user's processes may take together.
 const MAX_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the processes of each user have taken.
+/// Time that the processes of each user have taken.
 #[derive(Debug, Default)]
 struct Patience(HashMap<Option<u32>, Duration>);
 

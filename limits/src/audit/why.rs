@@ -1,4 +1,4 @@
-//! Why memory of a process is not accounted for, as far as `/proc` shows it.
+//! Reasons that memory of a process is not accounted for, as far as `/proc` shows them.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,10 +15,10 @@ use crate::scopes::user_name;
 use radrm_os::{Process, untrusted};
 use radrm_telemetry::JoinFailure;
 
-/// How long the files of one process may take. Those of the largest programs take a tenth of it.
+/// Longest time for the files of one process. Those of the largest programs take a tenth of it.
 const MAX_LOOK: Duration = Duration::from_secs(1);
 
-/// Why memory of a process is not accounted for.
+/// Reason that memory of a process is not accounted for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
     /// Its shim counts less than it holds, and its files do not show why.
@@ -55,7 +55,7 @@ pub enum Reason {
     CountsElsewhere,
     /// It was not started by radrm-run.
     NotStartedHere,
-    /// What it has mapped cannot be read, with the reason.
+    /// Its mappings cannot be read, with the reason.
     Unreadable(String),
     /// It belongs to a user whose processes this one may not read.
     Hidden(Option<u32>),
@@ -187,13 +187,13 @@ impl Reason {
     }
 }
 
-/// Whether this is MPS's own server: it holds memory for its clients, which are listed themselves.
+/// Returns true if this is MPS's own server: it holds memory for its clients, which are listed themselves.
 #[must_use]
 pub fn is_service(process: Process) -> bool {
     process.name() == "nvidia-cuda-mps"
 }
 
-/// Why a shim counts less than its process holds.
+/// Reason that a shim counts less than its process holds.
 #[must_use]
 pub fn more(process: Process) -> Reason {
     let looked = untrusted::in_time(MAX_LOOK, move || Bindings::of(process));
@@ -203,7 +203,7 @@ pub fn more(process: Process) -> Reason {
     }
 }
 
-/// Why no shim counts a process.
+/// Reason that no shim counts a process.
 #[must_use]
 pub fn unknown(process: Process, known: &Known) -> Reason {
     if !process.exists() {
@@ -220,7 +220,7 @@ fn too_slow() -> io::Error {
     io::ErrorKind::TimedOut.into()
 }
 
-/// What stands in the way of reading a process that this user may read; `None` if the user may not, or it has ended.
+/// Obstacle to reading a process that this user may read; `None` if the user may not, or it has ended.
 fn unreadable(error: &io::Error) -> Option<Reason> {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => None,
@@ -245,13 +245,13 @@ fn past(bindings: &Bindings) -> Option<Reason> {
     }
 }
 
-/// Whether the shim follows a driver in this file.
+/// Returns true if the shim follows a driver in this file.
 fn is_driver(path: &std::path::Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_bytes();
     name.starts_with(b"libcuda.so") || name == libraries::EMULATED_CUDA.as_bytes()
 }
 
-/// What is known of a process that no shim counts.
+/// Evidence on a process that no shim counts.
 #[derive(Clone, Debug, Default)]
 struct Evidence {
     bindings: Bindings,
@@ -336,7 +336,7 @@ impl Evidence {
     }
 }
 
-/// Whether an open file is one of the kernel driver's.
+/// Returns true if an open file is one of the kernel driver's.
 fn is_device(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b"/dev/nvidia")
 }

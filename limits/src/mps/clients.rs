@@ -1,4 +1,4 @@
-//! Whether the processes of a job really are clients of MPS.
+//! Check that the processes of a job really are clients of MPS.
 //!
 //! A process that does not find the control daemon runs without MPS and says nothing; so does one
 //! that dropped the variable which names the pipe directory.

@@ -20,15 +20,15 @@ use radrm_os::Process;
 
 /// The program.
 pub const PROGRAM: &str = "nvidia-cuda-mps-control";
-/// Where daemon and clients meet.
+/// Variable with the directory in which daemon and clients meet.
 pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
-/// Where the daemon writes its logs.
+/// Variable with the directory to which the daemon writes its logs.
 pub const LOG_VARIABLE: &str = "CUDA_MPS_LOG_DIRECTORY";
-/// Where they meet if nothing is said.
+/// Directory in which they meet if none is named.
 pub const DEFAULT_PIPE: &str = "/tmp/nvidia-mps";
 
 /// An answer takes milliseconds; a daemon that hangs must not hang the job.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes that a file of a process id may have.
 const PID_FILE: u64 = 64;
@@ -49,7 +49,7 @@ pub const NOT_FOR_DAEMON: [&str; 7] = [
     "RADRM_SWEEP_RUN",
 ];
 
-/// Why a question has no answer.
+/// Reason that a question has no answer.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum Silence {
@@ -112,7 +112,7 @@ impl Control {
         if status.success() { Ok(()) } else { Err(Silence::NoDaemon(text)) }
     }
 
-    /// Whether the daemon answers.
+    /// Returns true if the daemon answers.
     ///
     /// # Errors
     /// [`Silence`] of another kind than that there is none.
@@ -176,7 +176,7 @@ impl Control {
             io::ErrorKind::NotFound => Silence::NoProgram,
             _ => Silence::Failed(error),
         })?;
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + ANSWER_TIMEOUT;
         let status = loop {
             if let Some(status) = child.try_wait().map_err(Silence::Failed)? {
                 break status;
@@ -196,8 +196,8 @@ impl Control {
 
 /// The daemon of a pipe directory by its file of its process id: for machines without the program.
 ///
-/// What lies there may be anybody's: no pipe is waited for, and nothing endless is read. A file system that
-/// does not answer still holds up its client.
+/// The file may be any user's: no pipe is waited for, and nothing endless is read. A file system that does not
+/// answer still holds up its client.
 #[must_use]
 pub fn has_living_daemon(pipe: &Path) -> bool {
     let read = || {
@@ -221,7 +221,7 @@ pub fn has_bound_daemon(pipe: &Path) -> bool {
     is_bound(pipe, &radrm_os::host::unix_sockets())
 }
 
-/// Whether the kernel's list has the socket of a pipe directory.
+/// Returns true if the kernel's list has the socket of a pipe directory.
 fn is_bound(pipe: &Path, sockets: &str) -> bool {
     // Without doubled separators and single dots; lossy as the list is.
     let socket: PathBuf = pipe.join("control").components().collect();
@@ -229,8 +229,8 @@ fn is_bound(pipe: &Path, sockets: &str) -> bool {
     sockets.lines().any(|line| line.ends_with(&socket))
 }
 
-/// Whether a pipe directory's path leaves room for the socket. Beyond that the daemon ends without
-/// saying why.
+/// Returns true if a pipe directory's path leaves room for the socket. Beyond that the daemon ends without saying
+/// why.
 #[must_use]
 pub fn path_fits(pipe: &Path) -> bool {
     pipe.join("control").as_os_str().len() <= SOCKET_PATH

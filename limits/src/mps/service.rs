@@ -19,7 +19,7 @@ use crate::resolve::Gpus;
 use radrm_os::nvml::Gpu;
 
 /// Longer than a daemon takes to start or to end.
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// MPS as this job uses it.
 #[derive(Debug)]
@@ -28,7 +28,8 @@ pub struct Service {
     ours: Option<Locks>,
 }
 
-/// Who uses the user's daemon. The kernel gives a lock back when its holder dies, however it dies.
+/// Locks of the jobs that use the user's daemon. The kernel gives a lock back when its holder dies, however it
+/// dies.
 #[derive(Debug)]
 struct Locks {
     /// Shared by the jobs that use the daemon.
@@ -37,31 +38,31 @@ struct Locks {
     change: File,
 }
 
-/// What is wanted of MPS.
+/// Request for MPS.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a> {
     /// The command line: whether, and with what share.
     pub asked: Option<Option<Percentage>>,
     /// A share that was asked for without naming MPS.
     pub share: Option<Percentage>,
-    /// What was measured to be enough: where nothing else states a share.
+    /// Share that was measured to be enough: where nothing else states a share.
     pub measured: Option<Percentage>,
     /// The configuration.
     pub config: &'a Mps,
     /// The user's private directory.
     pub directory: &'a Path,
-    /// What all jobs of the user may take together on a GPU, bytes.
+    /// Memory that all jobs of the user may take together on a GPU, bytes.
     pub of_user: &'a dyn Fn(&Gpu) -> u64,
 }
 
-/// Whether the command line or the configuration wants MPS.
+/// Returns true if the command line or the configuration wants MPS.
 #[must_use]
 pub fn wanted(asked: Option<Option<Percentage>>, config: &Mps) -> bool {
     asked.is_some() || config.enable == Some(true)
 }
 
 impl Wanted<'_> {
-    /// Whether MPS is wanted at all.
+    /// Returns true if MPS is wanted at all.
     #[must_use]
     pub fn any(&self) -> bool {
         wanted(self.asked, self.config)
@@ -149,7 +150,7 @@ impl Service {
             locks.wait(&locks.change, FlockOperation::NonBlockingLockExclusive)?;
             if !control.is_alive()? {
                 control.start()?;
-                let give_up = Instant::now() + PATIENCE;
+                let give_up = Instant::now() + START_TIMEOUT;
                 while !control.is_alive()? {
                     if Instant::now() >= give_up {
                         return Err(LimitError::MpsMute(log.clone()));
@@ -226,7 +227,7 @@ impl Service {
             return Some(format!("MPS could not be ended: {silence}"));
         }
         // The locks are held until it is gone: the next launcher must not take it for a living one.
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + START_TIMEOUT;
         while Instant::now() < give_up {
             if !matches!(self.control.is_alive(), Ok(true)) {
                 return None;
@@ -265,7 +266,7 @@ impl Locks {
 
     /// Takes a lock, without waiting for ever for a holder that hangs.
     fn wait(&self, file: &File, how: FlockOperation) -> Result<(), LimitError> {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + START_TIMEOUT;
         while let Err(error) = flock(file, how) {
             if error != rustix::io::Errno::WOULDBLOCK {
                 return Err(LimitError::NoLock(reason(&std::io::Error::from(error))));

@@ -1,4 +1,4 @@
-//! Which GPUs a program will see.
+//! GPUs that a program will see.
 
 use radrm_os::nvml::{Gpu, Inventory};
 
@@ -27,7 +27,7 @@ pub fn numbered<'a>(inventory: &'a Inventory, environment: &Environment) -> Opti
     (is_listed || is_ordered(&all, text(environment, ORDER))).then(|| seen(inventory, environment)).flatten()
 }
 
-/// Whether the driver's order of the GPUs is NVML's.
+/// Returns true if the driver's order of the GPUs is NVML's.
 fn is_ordered(all: &[&Gpu], order: Option<&str>) -> bool {
     order == Some("PCI_BUS_ID") || all.windows(2).all(|pair| pair[0].name == pair[1].name)
 }

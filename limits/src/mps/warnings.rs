@@ -1,4 +1,4 @@
-//! What MPS would drop without a word.
+//! Warnings of limits that MPS would drop without a word.
 
 use std::path::Path;
 
@@ -61,7 +61,7 @@ pub fn wrong_entry(environment: &Environment, limit: &str, gpus: &Gpus<'_>) -> O
     Some(format!("{name} names GPU {device}, which the program does not see: MPS drops the whole list"))
 }
 
-/// Whether a control daemon answers in a pipe directory.
+/// Returns true if a control daemon answers in a pipe directory.
 #[must_use]
 pub fn answers(pipe: &Path) -> bool {
     match Control::new(pipe, None).and_then(|control| control.is_alive()) {

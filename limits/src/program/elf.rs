@@ -1,5 +1,4 @@
-//! What a program file says about how it is loaded: just enough to decide whether a preloaded
-//! library can get into it.
+//! Reader of how a program file is loaded: just enough to decide whether a preloaded library can get into it.
 
 use std::fs::File;
 use std::io;

@@ -8,7 +8,7 @@ use crate::start::{LIMITS_VARIABLE, NOTICES_VARIABLE};
 /// In this variable a runtime of containers finds what the container gets ([`Given::to_text`]).
 pub const CONTAINER_VARIABLE: &str = "RADRM_CONTAINER";
 
-/// What decides whether and where a process counts: never a user's.
+/// Variables that decide whether and where a process counts: never a user's.
 const OWN: [&str; 6] =
     ["RADRM_SEGMENT", "RADRM_QUOTA", "RADRM_LEDGERS", LIMITS_VARIABLE, NOTICES_VARIABLE, CONTAINER_VARIABLE];
 /// It would keep the shim from counting, and a task with a limit from getting any memory.
@@ -45,7 +45,7 @@ pub fn value(name: &[u8], given: &[u8], own: Option<&[u8]>) -> Option<Vec<u8>> {
     }
 }
 
-/// What a container gets.
+/// Variables that a container gets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Given {
     /// It must not run without these.

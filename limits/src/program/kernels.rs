@@ -1,4 +1,4 @@
-//! What is recorded of kernel launches: `--kernels`.
+//! Recording of kernel launches: `--kernels`.
 
 use std::str::FromStr;
 

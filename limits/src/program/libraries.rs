@@ -1,4 +1,4 @@
-//! Where the libraries lie that `radrm-run` puts into programs, and whether they will load.
+//! Paths of the libraries that `radrm-run` puts into programs, and a check that they will load.
 
 use std::env;
 use std::ffi::CStr;
@@ -53,7 +53,7 @@ fn directories() -> Vec<PathBuf> {
     vec![beside, installed]
 }
 
-/// What to do where a library is missing.
+/// Advice where a library is missing.
 fn remedy() -> &'static str {
     let exe = env::current_exe().unwrap_or_default();
     // The file in which cargo keeps what it has installed into a folder's `bin`.
@@ -125,7 +125,7 @@ pub fn check_preload(library: &Path) -> Result<(), LimitError> {
     Ok(())
 }
 
-/// What is wrong with a machine whose pages have this many bytes: parts of a segment are mapped one by one.
+/// Fault of a machine whose pages have this many bytes: parts of a segment are mapped one by one.
 fn too_large_pages(bytes: usize) -> Option<String> {
     let (kib, of_ours) = (bytes / 1024, MAX_PAGE / 1024);
     (bytes > MAX_PAGE)

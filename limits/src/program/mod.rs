@@ -1,4 +1,4 @@
-//! What a program is started with: its environment, the libraries put into it, and whether it will take them.
+//! Start of a program: its environment, the libraries put into it, and whether it will take them.
 
 pub mod elf;
 pub mod environment;

@@ -1,4 +1,4 @@
-//! Whether the program that is about to run can be watched at all.
+//! Test of whether the program that is about to run can be watched at all.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::elf::{Elf, OUR_MACHINE};
 
-/// What a preloaded library can do in a program.
+/// Effect that a preloaded library can have in a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Visibility {
     /// The shim is loaded: everything is recorded.
@@ -107,14 +107,14 @@ fn changes_user(file: &Path) -> Option<String> {
     None
 }
 
-/// Whether a program gains capabilities by being started.
+/// Returns true if a program gains capabilities by being started.
 pub(crate) fn has_capabilities(file: &Path) -> bool {
     let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return false };
     // SAFETY: C strings; size zero only asks how long the value is.
     unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Whether a file is glibc's loader.
+/// Returns true if a file is glibc's loader.
 pub(crate) fn is_loader(file: &Path) -> bool {
     file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux"))
 }

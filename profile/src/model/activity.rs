@@ -1,4 +1,4 @@
-//! What a GPU did over time: load, power, clocks, traffic.
+//! Activity of a GPU over time: load, power, clocks, traffic.
 
 use super::GpuIndex;
 use crate::units::{Bytes, Nanos};
@@ -13,7 +13,7 @@ impl Share {
     /// All of it.
     pub const ONE: Share = Share(10_000);
 
-    /// From a number that should lie between 0 and 1; others are cut. `None` for what is no number.
+    /// From a number that should lie between 0 and 1; others are cut. `None` for what is not a number.
     pub fn new(share: f64) -> Option<Share> {
         // The cast is exact: the number lies between 0 and 10,000.
         share.is_finite().then(|| Share((share.clamp(0.0, 1.0) * 10_000.0).round() as u16))
@@ -30,7 +30,7 @@ impl Share {
     }
 }
 
-/// Who measured SM activity and what belongs to it.
+/// Source of SM activity and of what belongs to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Meter {
     /// No meter.
@@ -53,8 +53,8 @@ impl Meter {
     }
 }
 
-/// What a GPU did over a span of time. Later spans are longer, as those of memory are. Shares and
-/// rates are means over the span; what was not measured is `None`.
+/// Activity of a GPU over a span of time. Later spans are longer, as those of memory are. Shares and rates are
+/// means over the span; what was not measured is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuSpan {
     /// Start of the span.
@@ -69,7 +69,7 @@ pub struct GpuSpan {
     pub utilization: Option<Share>,
     /// Share of the time in which memory was read or written (NVML).
     pub memory_utilization: Option<Share>,
-    /// Who measured the four that follow.
+    /// Source of `sm_active` to `dram_active`.
     pub meter: Meter,
     /// Share of the time in which an SM had a warp, mean of all SMs (SMACT).
     pub sm_active: Option<Share>,

@@ -1,4 +1,4 @@
-//! Where blocks of memory lay in a GPU's address space.
+//! Addresses of blocks of memory in a GPU's address space.
 
 use super::{GpuIndex, KIND_COUNT, ProcessKey};
 use crate::units::{Bytes, Nanos};
@@ -7,11 +7,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// The blocks of one process on one GPU that have an address, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockMap {
-    /// Which process.
+    /// Key of the process.
     pub key: ProcessKey,
     /// The GPU.
     pub gpu: GpuIndex,
-    /// When it was read.
+    /// Time at which it was read.
     pub t: Nanos,
     /// Device total then.
     pub total: Bytes,
@@ -30,9 +30,9 @@ pub struct BlockRun {
     pub address: u64,
     /// From there to the end of the last block.
     pub span: Bytes,
-    /// What the blocks hold of it; the rest are holes between them.
+    /// Bytes of it that the blocks hold; the rest are holes between them.
     pub held: Bytes,
-    /// How many blocks.
+    /// Number of blocks.
     pub blocks: u32,
     /// Number of the [`super::Kind`]; of several kinds that of the largest block.
     pub kind: u8,

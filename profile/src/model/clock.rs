@@ -1,8 +1,8 @@
-//! What the time of a job's GPUs is.
+//! Relation of the time of a job's GPUs to the host's time.
 
 use serde::{Deserialize, Serialize};
 
-/// What the time that GPUs are at work has to do with the host's time.
+/// Relation of the time that GPUs are at work to the host's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuClock {
@@ -18,7 +18,7 @@ pub enum GpuClock {
 }
 
 impl GpuClock {
-    /// Whether the times of GPUs and host can be set against each other.
+    /// Returns true if the times of GPUs and host can be set against each other.
     pub fn is_real(self) -> bool {
         self == Self::Real
     }

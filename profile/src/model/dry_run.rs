@@ -1,4 +1,4 @@
-//! What a dry run found out: how much GPU memory a program needs, without a GPU.
+//! Figures of a dry run: the GPU memory that a program needs, found without a GPU.
 
 use std::collections::BTreeMap;
 
@@ -39,13 +39,13 @@ pub struct DryRunFigures {
     pub fill: u32,
     /// Calls for which a library would launch kernels of its own: by library, how often at least. Which kernels is unknown.
     pub library_calls: Vec<(String, u64)>,
-    /// What the Python side remarked.
+    /// Remarks of the Python side.
     pub remarks: Vec<String>,
-    /// Why there is no figure.
+    /// Reason that there is no figure.
     pub withheld: Option<String>,
 }
 
-/// How a remark begins that names why the need has no upper bound.
+/// Beginning of a remark that names why the need has no upper bound.
 pub const NO_BOUND: &str = "no bound: ";
 
 impl DryRunFigures {
@@ -55,7 +55,7 @@ impl DryRunFigures {
         self.remarks.iter().find_map(|remark| remark.strip_prefix(NO_BOUND))
     }
 
-    /// Which library does most of the program's work; `None`: it called none.
+    /// Kind of the program, by the library that does most of its work; `None`: it called none.
     #[must_use]
     pub fn kind(&self) -> Option<ProgramKind> {
         ProgramKind::of_calls(self.library_calls.iter().map(|(library, calls)| (library.as_str(), *calls)))
@@ -73,7 +73,7 @@ pub struct GpuFigures {
     pub capability: (u32, u32),
     /// Processes that used it.
     pub processes: usize,
-    /// Those of them whose framework reported what it took here.
+    /// Number of these whose framework reported what it took here.
     pub reporting_processes: usize,
     /// Peaks of the framework's allocator in each phase; none if no framework reported any.
     pub phases: BTreeMap<Phase, Peak>,
@@ -83,11 +83,11 @@ pub struct GpuFigures {
     pub reporting_requested_peak: u64,
     /// Most that the driver would hold for these processes, bytes: with contexts and code.
     pub held_peak: u64,
-    /// What of it is the constant for contexts, and code beyond it.
+    /// Part of it that is the constant for contexts, and code beyond it.
     pub context: u64,
     /// The constant alone, for all of these processes.
     pub context_constant: u64,
-    /// Where that constant comes from.
+    /// Origin of that constant.
     pub context_origin: String,
 }
 
@@ -98,7 +98,7 @@ pub struct Expected {
     pub bytes: u64,
     /// Its upper bound, bytes; `None` where a remark of the dry run says why there is none.
     pub upper: Option<u64>,
-    /// How often such bounds hold, 0 to 1; `None` where that was not measured.
+    /// Share of such bounds that hold, 0 to 1; `None` where that was not measured.
     pub confidence: Option<f64>,
     /// Number of programs and batch sizes that were dry-run and then ran on a real GPU, which corrected the figure.
     pub runs: u64,
@@ -117,9 +117,9 @@ pub struct Ranks {
     pub world: u32,
     /// Number of ranks of a node: the GPUs of the emulated machine.
     pub per_node: u32,
-    /// Those that ran, ascending.
+    /// Ranks that ran, ascending.
     pub ran: Vec<RanRank>,
-    /// What they asked of modelled ranks, and how often at least.
+    /// Requests that they made of modelled ranks, and how often at least.
     pub answered: Vec<(String, u64)>,
 }
 
@@ -200,7 +200,7 @@ impl Phase {
 pub struct Peak {
     /// Tensors.
     pub allocated: u64,
-    /// What the allocator held.
+    /// Memory that the allocator held.
     pub reserved: u64,
 }
 
@@ -209,11 +209,11 @@ pub struct Peak {
 pub struct MissingCall {
     /// Function.
     pub name: String,
-    /// How often it was called at least.
+    /// Number of calls, at least.
     pub calls: u64,
-    /// What that can do to the figures.
+    /// Effect that it can have on the figures.
     pub effect: String,
-    /// Whether it can change them at all.
+    /// True if it can change them at all.
     pub matters: bool,
 }
 
@@ -226,16 +226,16 @@ pub struct ModelledSize {
     pub bytes: u64,
 }
 
-/// Whether a program fits on a card.
+/// Verdict on whether a program fits on a card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// All that it took fits.
     Yes,
-    /// What it had in use fits, what its allocator kept in reserve does not: the allocator gives its reserve back
-    /// when memory runs short, and mostly that suffices.
+    /// The memory in use fits, the allocator's reserve does not: the allocator gives its reserve back when memory runs
+    /// short, and mostly that suffices.
     Tight,
-    /// What it had in use does not fit.
+    /// The memory in use does not fit.
     No,
     /// The card is of another architecture than the emulated one, so kernels, workspaces and supported types differ:
     /// only a run on it shows whether the program fits.
@@ -266,9 +266,9 @@ impl Verdict {
 pub struct Fit {
     /// Model.
     pub card: String,
-    /// Whether the program fits.
+    /// Verdict on whether the program fits.
     pub verdict: Verdict,
-    /// Why there is no better verdict, as a clause.
+    /// Reason that there is no better verdict, as a clause.
     pub why: Option<String>,
     /// Need, bytes: the most that the driver would hold on one GPU, with the context constant of this card; where the
     /// program ran on the card and did not fit, up to the refused request.

@@ -1,10 +1,10 @@
-//! What the job did on the host's processors and in the host's memory.
+//! Use of the host's processors and of the host's memory by the job.
 
 use super::Share;
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// What the host counts of a job. The numbers are the file format's.
+/// Count that the host keeps of a job. The numbers are the file format's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum HostCount {
@@ -68,7 +68,7 @@ impl HostCount {
     }
 }
 
-/// Who counted.
+/// Source of a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CountSource {
     /// perf events: the program and all that it started.
@@ -78,7 +78,7 @@ pub enum CountSource {
     /// /proc, read from time to time: what ended between two polls and was not waited for is
     /// not in it.
     Procfs,
-    /// What the kernel says at the end: the program, and what it has waited for.
+    /// The kernel's figures at the end: the program, and what it has waited for.
     #[default]
     Usage,
 }
@@ -103,7 +103,7 @@ pub struct HostCounter {
     /// Its value. Where the processor had to share its counters, scaled up from the time in which it
     /// was counted.
     pub value: u64,
-    /// Who counted.
+    /// Source of the count.
     pub source: CountSource,
     /// Share of the time in which it was counted.
     pub counted: Share,
@@ -126,7 +126,7 @@ pub struct HostSpan {
     pub threads: u32,
 }
 
-/// What is new of the host's side; its counters replace those known before.
+/// Changes of the host's side; its counters replace those known before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostNews {
     /// Processors that the job may use; 0 if unknown.

@@ -3,7 +3,7 @@
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// Who ran what, where and when.
+/// Description of the job: its user, command, host and start time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Version of radrm that wrote the profile.
@@ -41,7 +41,7 @@ pub struct Job {
 pub const WITH_FAULTS: &str = " with faults ";
 
 impl Job {
-    /// Whether the emulated driver was made to refuse memory that it had.
+    /// Returns true if the emulated driver was made to refuse memory that it had.
     pub fn has_injected_oom(&self) -> bool {
         let faults = self.emulated.as_ref().and_then(|machine| machine.split_once(WITH_FAULTS));
         faults.is_some_and(|(_, faults)| faults.contains("oom"))
@@ -72,14 +72,14 @@ pub struct Gpu {
     pub cuda_version: Option<u32>,
 }
 
-/// How the job ended.
+/// Outcome of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Exit of the program that was started.
     pub exit: Exit,
     /// From the start of the program to its end.
     pub duration: Nanos,
-    /// Why it ended badly, if that is known.
+    /// Reason that it ended badly, if that is known.
     pub reason: Option<Reason>,
 }
 
@@ -103,7 +103,7 @@ impl Exit {
     }
 }
 
-/// Why a job ended badly.
+/// Reason that a job ended badly.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
     /// It failed after a GPU memory request had been refused for lack of

@@ -1,4 +1,4 @@
-//! What processes launched and copied over time.
+//! Launches and copies of processes over time.
 
 use super::ProcessKey;
 use crate::units::{Bytes, Nanos};
@@ -20,7 +20,7 @@ pub struct KernelActivity {
     pub copied: Bytes,
     /// The same by way, in the order of [`COPY_WAYS`].
     pub ways: [Bytes; COPY_WAYS.len()],
-    /// What was launched, the kernels in graphs included.
+    /// Shapes of the launches, the kernels in graphs included.
     pub shapes: Shapes,
     /// Time that kernels took on the GPU.
     pub kernels: Nanos,
@@ -66,7 +66,7 @@ impl Shapes {
 }
 
 impl KernelActivity {
-    /// Whether nothing was done.
+    /// Returns true if nothing was done.
     pub fn is_none(&self) -> bool {
         *self == KernelActivity::default()
     }
@@ -89,7 +89,7 @@ impl KernelActivity {
         self.zip(other, u64::saturating_add)
     }
 
-    /// What is more than in another; an estimate that was put lower since is no less than nothing.
+    /// Increase since another; an estimate that was put lower since is no less than nothing.
     pub fn since(self, before: KernelActivity) -> KernelActivity {
         self.zip(before, u64::saturating_sub)
     }
@@ -106,7 +106,7 @@ pub struct GpuTime {
     pub resident: Nanos,
 }
 
-/// How a GPU was filled over a time, each 0 to 1.
+/// Share of a GPU that was filled over a time, each field 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Filling {
     /// Share of the multiprocessors that had work, mean over the time: SM activity.
@@ -126,10 +126,10 @@ impl GpuTime {
         }
     }
 
-    /// How these kernels filled a GPU over a time: the sum over its kernels of GPU time times share, over that time. An
-    /// estimate: the shares follow from the shapes of launches and from what the driver says of occupancy, the times from
-    /// the launches that were timed, and whatever runs beside each other is added. `None` where no launch was timed,
-    /// or the driver reports no occupancy.
+    /// Share of a GPU that these kernels filled over a time: the sum over its kernels of GPU time times share, over
+    /// that time. An estimate: the shares follow from the shapes of launches and from the occupancy that the driver
+    /// reports, the times from the launches that were timed, and whatever runs beside each other is added. `None` where
+    /// no launch was timed, or the driver reports no occupancy.
     pub fn filling(self, time: Nanos) -> Option<Filling> {
         let share = |part: Nanos| (part.0 as f64 / time.0 as f64).min(1.0);
         (self.active.0 > 0 && time.0 > 0)
@@ -138,7 +138,7 @@ impl GpuTime {
 }
 
 impl KernelActivity {
-    /// What kernels took.
+    /// Time that kernels took on the GPU.
     pub fn gpu_time(self) -> GpuTime {
         GpuTime { kernels: self.kernels, active: self.active, resident: self.resident }
     }
@@ -152,13 +152,13 @@ impl KernelActivity {
 /// Kernel activity of a process over a span of time. In a gap between spans it did nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelSpan {
-    /// Which process.
+    /// Key of the process.
     pub process: ProcessKey,
     /// Start of the span.
     pub t: Nanos,
     /// Length of the span.
     pub span: Nanos,
-    /// What it did.
+    /// Kernel activity of the process.
     pub kernel_activity: KernelActivity,
 }
 

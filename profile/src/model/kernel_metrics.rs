@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a profiler's file says of kernels: of a run of the same program, whose kernels are found again by name.
+/// Metrics of kernels from a profiler's file: of a run of the same program, whose kernels are found again by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelMetrics {
     /// The profiler.

@@ -8,6 +8,6 @@ use serde::{Deserialize, Serialize};
 pub struct ProcessKey {
     /// Slot of the segment.
     pub slot: u32,
-    /// How often the slot had been used before.
+    /// Number of times that the slot had been used before.
     pub generation: u64,
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A launch that was timed. Which ones are kept is decided by time alone: a few of each span, and spans get longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimedLaunch {
-    /// Which process.
+    /// Key of the process.
     pub process: ProcessKey,
     /// Number of the kernel within the process; `None`: a graph, whose kernels' time it is.
     pub kernel: Option<u32>,

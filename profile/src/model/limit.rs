@@ -6,7 +6,7 @@ use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a limit is from a moment on.
+/// Limit on a GPU's memory from a moment on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryLimit {
     /// The moment.
@@ -20,7 +20,7 @@ pub struct MemoryLimit {
 }
 
 impl Profile {
-    /// What the limits of a GPU were, by scope and time. Each holds until the next of its scope.
+    /// Limits of a GPU, by scope and time. Each holds until the next of its scope.
     pub fn limits_on(&self, gpu: GpuIndex) -> BTreeMap<Scope, Vec<(Nanos, Option<Bytes>)>> {
         let mut found = BTreeMap::<Scope, Vec<_>>::new();
         for limit in self.memory_limits.iter().filter(|limit| limit.gpu == gpu) {

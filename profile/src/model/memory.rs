@@ -27,7 +27,7 @@ pub struct KindAccount {
     pub frees: u64,
 }
 
-/// What one process holds on one GPU.
+/// Memory that one process holds on one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// The GPU.
@@ -36,7 +36,7 @@ pub struct Account {
     pub now: Bytes,
     /// Highest device total.
     pub peak: Bytes,
-    /// When it was reached.
+    /// Time at which it was reached.
     pub peak_at: Nanos,
     /// The kinds at the peak were read while other threads allocated: they
     /// need not add up to it. The peak itself is exact.
@@ -49,7 +49,8 @@ pub struct Account {
     pub granted_since_refusal: Option<u64>,
     /// Contexts on this GPU now.
     pub contexts: u32,
-    /// What the driver itself takes for the process (its contexts, code), as it is charged under a quota.
+    /// Context overhead: memory that the driver itself takes for the process (its contexts, code), as it is charged
+    /// under a quota.
     pub context_overhead: Option<Bytes>,
 }
 
@@ -62,14 +63,14 @@ pub struct Block {
     pub kind: u8,
     /// The GPU.
     pub gpu: GpuIndex,
-    /// When it was allocated.
+    /// Time of its allocation.
     pub since: Nanos,
 }
 
 /// A memory request that the driver refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedRequest {
-    /// When.
+    /// Time of the request.
     pub t: Nanos,
     /// The GPU.
     pub gpu: GpuIndex,
@@ -79,7 +80,7 @@ pub struct FailedRequest {
     pub call: String,
     /// Size asked for.
     pub size: Bytes,
-    /// What the driver said was free, if it was asked.
+    /// Free memory that the driver reported, if it was asked.
     pub free: Option<Bytes>,
     /// The device's memory as the driver stated it then.
     pub total: Option<Bytes>,

@@ -1,4 +1,4 @@
-//! What the reader of a profile should know of the profile itself.
+//! Remarks on a profile itself for its reader.
 
 /// One sentence about the profile itself that its reader should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Note {
     },
     /// Frames of a type that this version does not know were passed over.
     UnknownFrames {
-        /// How many.
+        /// Number of frames.
         count: u64,
     },
     /// Something the collector reported, in its own words.

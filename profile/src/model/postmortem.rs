@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// GPU: the first refusal, and the latest that was written down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Postmortem {
-    /// Whose request it was.
+    /// Process that made the request.
     pub process: ProcessKey,
     /// False for the first refusal on this GPU.
     pub is_latest: bool,
@@ -16,11 +16,11 @@ pub struct Postmortem {
     pub is_complete: bool,
     /// The request.
     pub request: FailedRequest,
-    /// Why it was refused.
+    /// Cause of the refusal.
     pub cause: Cause,
     /// The limits that it had to fit under, with the one that refused.
     pub quotas: Vec<QuotaUse>,
-    /// What the process itself held of the GPU, by kind.
+    /// Memory that the process itself held of the GPU, by kind.
     pub own: [Bytes; KIND_COUNT],
     /// Its largest blocks there, largest first.
     pub blocks: Vec<Block>,
@@ -31,21 +31,21 @@ pub struct Postmortem {
     /// The job's other processes on this GPU, the one with most first; `None`
     /// if they could not be read.
     pub others: Option<Vec<JobProcess>>,
-    /// Those that were seen and are not listed.
+    /// Processes that were seen and are not listed.
     pub others_left_out: LeftOut,
     /// There were more of them than there was time to read.
     pub others_cut: bool,
-    /// Who held most under the limit that refused.
+    /// Processes that held most under the limit that refused.
     pub holders: Vec<Holder>,
-    /// Those that are not listed.
+    /// Holders that are not listed.
     pub holders_left_out: LeftOut,
-    /// What NVML said of the GPU at about that time.
+    /// NVML's figures of the GPU at about that time.
     pub nvml: Option<Neighbours>,
     /// Refusals after the first one; with the first one only.
     pub later: Later,
 }
 
-/// Why a request was refused.
+/// Cause of a refusal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
     /// A limit; its figures are of the moment.
@@ -91,27 +91,27 @@ pub struct QuotaUse {
     pub scope: Scope,
     /// The limit.
     pub limit: Bytes,
-    /// What was reserved under it.
+    /// Memory that was reserved under it.
     pub used: Bytes,
 }
 
 /// Entries that a list leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// How many.
+    /// Number of entries.
     pub count: u64,
-    /// What they add up to.
+    /// Sum of their bytes.
     pub bytes: Bytes,
 }
 
 /// Another process of the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobProcess {
-    /// Which.
+    /// Key of the process.
     pub key: ProcessKey,
     /// Its process id.
     pub pid: u32,
-    /// What it held of the GPU, by kind.
+    /// Memory that it held of the GPU, by kind.
     pub kinds: [Bytes; KIND_COUNT],
     /// Its largest blocks there, largest first: those that were made before
     /// the refusal and were still alive when they were read.
@@ -125,7 +125,7 @@ pub struct Holder {
     pub pid: u32,
     /// Its program and user, as far as the system reports them.
     pub who: Who,
-    /// What it had reserved.
+    /// Memory that it had reserved.
     pub bytes: Bytes,
 }
 
@@ -140,10 +140,10 @@ pub struct Who {
     pub user: Option<String>,
 }
 
-/// What NVML said of a GPU.
+/// NVML's figures of a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbours {
-    /// When; before or after the refusal.
+    /// Time of the figures; before or after the refusal.
     pub t: Nanos,
     /// Memory in use by anybody.
     pub used: Bytes,
@@ -183,18 +183,18 @@ pub struct Later {
     pub smallest: Bytes,
     /// The largest request.
     pub largest: Bytes,
-    /// When the last one was.
+    /// Time of the last one.
     pub last: Nanos,
 }
 
 impl Later {
-    /// How many there were.
+    /// Number of refusals.
     pub fn count(&self) -> u64 {
         let rest = [self.device, self.fragmentation, self.host, self.unknown];
         self.quota.into_iter().chain(rest).fold(0, u64::saturating_add)
     }
 
-    /// How many were refused for this cause.
+    /// Number of refusals for this cause.
     pub fn like(&self, cause: &Cause) -> u64 {
         match cause {
             Cause::Quota(quota) => self.quota[quota.scope as usize],

@@ -7,7 +7,7 @@ use super::{
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// What does not change while a process lives (exec makes a new process).
+/// Properties that do not change while a process lives (exec makes a new process).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Process id.
@@ -20,7 +20,7 @@ pub struct Identity {
     pub exe: String,
     /// Command line; arguments separated by spaces, cut after 4 KiB.
     pub command: String,
-    /// When it joined the job.
+    /// Time at which it joined the job.
     pub joined: Nanos,
 }
 
@@ -54,7 +54,7 @@ pub fn frameworks(profile: &super::Profile) -> Vec<String> {
         .collect()
 }
 
-/// How a process ended.
+/// End of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// It has not been seen to end.
@@ -71,12 +71,12 @@ pub enum End {
     Vanished,
 }
 
-/// How often the shim stepped aside for one reason.
+/// Bypasses of the shim for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bypass {
     /// The reason's name.
     pub reason: String,
-    /// How often.
+    /// Number of bypasses.
     pub count: u64,
     /// True if figures of the profile may be incomplete for this reason.
     pub matters: bool,
@@ -87,11 +87,11 @@ pub struct Bypass {
 pub struct Remainder {
     /// The GPU.
     pub gpu: GpuIndex,
-    /// When the two figures were compared.
+    /// Time at which the two figures were compared.
     pub t: Nanos,
-    /// What NVML said the process holds.
+    /// Memory that the process holds according to NVML.
     pub nvml: Bytes,
-    /// What was accounted at that moment.
+    /// Memory that was accounted at that moment.
     pub accounted: Bytes,
     /// Highest figure NVML ever gave for the process.
     pub nvml_peak: Bytes,
@@ -126,9 +126,9 @@ pub struct ProcessState {
     pub graph_launches: u64,
     /// Events lost because the ring was overwritten or contended.
     pub events_dropped: u64,
-    /// How it ended.
+    /// End of the process.
     pub end: End,
-    /// When it was seen to have ended.
+    /// Time at which it was seen to have ended.
     pub ended: Option<Nanos>,
 }
 
@@ -173,29 +173,30 @@ impl Kernel {
 pub struct Process {
     /// Its name within the job.
     pub key: ProcessKey,
-    /// Who it is.
+    /// Identity of the process.
     pub identity: Identity,
     /// Its figures.
     pub state: ProcessState,
-    /// What is recorded of its launches and copies; `None` if it did not say.
+    /// Recording mode of its launches and copies; `None` if it reported none.
     pub kernels_mode: Option<KernelsMode>,
     /// Its kernels, by id.
     pub kernels: Vec<Kernel>,
-    /// What its launches took, and its copies.
+    /// Times of its launches, and its copies.
     pub timings: Timings,
-    /// What its launches waited for the job's time slices.
+    /// Waits of its launches for the job's time slices.
     pub throttling: Throttling,
     /// Call stacks of its requests for memory, if they are recorded.
     pub stacks: Option<Stacks>,
-    /// What held the memory of its framework's allocator, if that was asked for.
+    /// Holders of the memory of its framework's allocator, if that was asked for.
     pub tensors: Option<Tensors>,
-    /// What was held from each call site at moments in between, by GPU and in the order in which they were recorded.
+    /// Memory that was held from each call site at moments in between, by GPU and in the order in which they were
+    /// recorded.
     pub stack_moments: Vec<StackMoment>,
     /// Refused requests with what was held from each call site at that moment, by time.
     pub stack_refusals: Vec<StackRefusal>,
     /// Ranges and marks of the program, if it has any.
     pub ranges: Option<Ranges>,
-    /// What it has launched and copied so far: all of its spans in the profile.
+    /// Launches and copies so far: all of its spans in the profile.
     pub kernel_activity: KernelActivity,
     /// Its memory over time, one per GPU.
     pub timelines: Vec<Timeline>,
@@ -211,7 +212,7 @@ impl Process {
         self.state.accounts.iter().find(|account| account.gpu == gpu)
     }
 
-    /// Whether its launches and copies were left out of the profile: their zeros say nothing.
+    /// Returns true if its launches and copies were left out of the profile: their zeros say nothing.
     pub fn has_unrecorded_kernels(&self) -> bool {
         self.kernels_mode == Some(KernelsMode::Off)
     }

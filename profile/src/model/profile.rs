@@ -10,7 +10,7 @@ use crate::units::Nanos;
 /// A whole profile, as read from a file or as built up by a running job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Who ran what, where and when.
+    /// Description of the job: its user, command, host and start time.
     pub job: Job,
     /// The GPUs that the job's processes or NVML showed, by index.
     pub gpus: Vec<Gpu>,
@@ -18,13 +18,13 @@ pub struct Profile {
     pub processes: Vec<Process>,
     /// Processes that were too many to keep one by one.
     pub processes_not_kept: u64,
-    /// What the GPUs' time is.
+    /// Relation of the GPUs' time to the host's time.
     pub gpu_clock: GpuClock,
-    /// What NVML said, in time order.
+    /// NVML's samples, in time order.
     pub samples: Vec<NvmlSample>,
-    /// What the GPUs did, by time for each GPU.
+    /// Activity of the GPUs, by time for each GPU.
     pub activity: Vec<GpuSpan>,
-    /// What the processes launched and copied, by time for each process.
+    /// Launches and copies of the processes, by time for each process.
     pub kernel_activity: Vec<KernelSpan>,
     /// Single launches that were timed, by the time of launch for each process and span.
     pub launches: Vec<TimedLaunch>,
@@ -32,7 +32,7 @@ pub struct Profile {
     pub range_events: Vec<RangeEvent>,
     /// Limits on the GPUs' memory and their changes, by time.
     pub memory_limits: Vec<MemoryLimit>,
-    /// Where blocks of memory lay, at some moments; by time for each process and GPU.
+    /// Addresses of blocks of memory, at some moments; by time for each process and GPU.
     pub block_maps: Vec<BlockMap>,
     /// The host's side.
     pub host: Host,
@@ -46,18 +46,18 @@ pub struct Profile {
     pub last_state: Nanos,
     /// Time of the state before that one.
     pub state_before: Nanos,
-    /// How the job ended; `None` while it runs or if its watcher died.
+    /// Outcome of the job; `None` while it runs or if its watcher died.
     pub outcome: Option<Outcome>,
     /// End of the program, from its start, where processes that it left were recorded further.
     pub program_ended: Option<Nanos>,
     /// Refused requests with what stood around them, in the order in which they
     /// were seen.
     pub postmortems: Vec<Postmortem>,
-    /// What a dry run found out; `None` for any other run.
+    /// Figures of a dry run; `None` for any other run.
     pub dry_run: Option<DryRunFigures>,
     /// Cards, and whether the program fits on them: from a dry run that succeeded.
     pub fits: Vec<Fit>,
-    /// What the dry run's figures stand for on a real GPU: from a dry run that succeeded.
+    /// Need on a real GPU that the dry run's figures stand for: from a dry run that succeeded.
     pub expected: Option<Expected>,
     /// The ranks of a large job that a dry run ran, if it was asked to run only some.
     pub ranks: Option<DryRunRanks>,
@@ -119,8 +119,7 @@ impl Profile {
         self.gpus.iter().find(|gpu| gpu.index == index)
     }
 
-    /// How long the job took: its outcome's duration, else the time of the
-    /// last state.
+    /// Duration of the job: its outcome's duration, else the time of the last state.
     pub fn duration(&self) -> Nanos {
         self.outcome.as_ref().map_or(self.last_state, |outcome| outcome.duration)
     }

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The ranges and marks of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranges {
-    /// Which process.
+    /// Key of the process.
     pub key: ProcessKey,
-    /// What they took, by name; the name of number 0 is "(other)".
+    /// Figures by name; the name of number 0 is "(other)".
     pub names: Vec<RangeName>,
     /// Ranges that were open when this was read.
     pub open: Vec<OpenRange>,
@@ -26,7 +26,7 @@ pub struct Ranges {
     pub unbalanced: u64,
 }
 
-/// What the ranges and marks of a name took.
+/// Figures of the ranges and marks of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeName {
     /// Its number within the process.
@@ -45,11 +45,11 @@ pub struct RangeName {
     pub shortest: Nanos,
     /// Time of the longest.
     pub longest: Nanos,
-    /// When the first one began.
+    /// Time at which the first one began.
     pub first: Nanos,
-    /// When the last one began.
+    /// Time at which the last one began.
     pub last: Nanos,
-    /// When the last one ended.
+    /// Time at which the last one ended.
     pub end: Nanos,
     /// Ranges of which the peak inside is not known.
     pub without_peak: u64,
@@ -64,13 +64,13 @@ pub struct RangeMemory {
     pub gpu: GpuIndex,
     /// Most inside a range.
     pub peak: Bytes,
-    /// Where that range began.
+    /// Device memory at the start of that range.
     pub entry_at_peak: Bytes,
-    /// Where it ended.
+    /// Device memory at the end of that range.
     pub exit_at_peak: Bytes,
-    /// Where the last range began.
+    /// Device memory at the start of the last range.
     pub last_entry: Bytes,
-    /// Where it ended.
+    /// Device memory at the end of that range.
     pub last_exit: Bytes,
     /// Sum over the ranges of what they ended with less what they began with, bytes.
     pub change: i64,
@@ -83,9 +83,9 @@ pub struct RangeMemory {
 pub struct OpenRange {
     /// Number of its name.
     pub name: u32,
-    /// When it began.
+    /// Time at which it began.
     pub start: Nanos,
-    /// What distinguishes its thread from others of the process.
+    /// Identifier of its thread within the process.
     pub thread: u32,
     /// Ranges of its thread that it is in.
     pub depth: u32,
@@ -96,21 +96,21 @@ pub struct OpenRange {
 /// One range that has ended, or a mark.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeEvent {
-    /// Which process.
+    /// Key of the process.
     pub process: ProcessKey,
     /// Number of its name.
     pub name: u32,
-    /// When it began.
+    /// Time at which it began.
     pub start: Nanos,
-    /// How long it took.
+    /// Duration.
     pub length: Nanos,
-    /// Whether it is a mark.
+    /// True if it is a mark.
     pub is_mark: bool,
-    /// What distinguishes the thread that began it from others of the process.
+    /// Identifier, within the process, of the thread that began it.
     pub thread: u32,
     /// Ranges of its thread that it was in.
     pub depth: u32,
-    /// Whether it belongs to the nesting of its thread; others may have ended in another one.
+    /// True if it belongs to the nesting of its thread; others may have ended in another one.
     pub is_nested: bool,
     /// Number that the program put into the name of a step.
     pub step: Option<u64>,
@@ -118,7 +118,7 @@ pub struct RangeEvent {
     pub gpu: Option<GpuIndex>,
     /// Device memory of the process there when it began.
     pub entry: Bytes,
-    /// When it ended.
+    /// Device memory of the process there when it ended.
     pub exit: Bytes,
     /// Most inside; `None`: not known.
     pub peak: Option<Bytes>,

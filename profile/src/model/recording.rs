@@ -1,9 +1,9 @@
-//! What is recorded of a process's launches and copies.
+//! Recording mode of a process's launches and copies.
 
 use super::ProcessKey;
 use serde::{Deserialize, Serialize};
 
-/// What is recorded of launches; copies are counted in every mode but the first.
+/// Recording mode of launches; copies are counted in every mode but the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KernelsMode {
@@ -29,10 +29,10 @@ impl KernelsMode {
     }
 }
 
-/// What is recorded of one process.
+/// Recording mode of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recording {
-    /// Which process.
+    /// Key of the process.
     pub key: ProcessKey,
     /// Of its launches and copies.
     pub kernels: KernelsMode,

@@ -1,4 +1,4 @@
-//! What NVML said, and events.
+//! Samples of NVML, and events.
 
 use super::{GpuIndex, ProcessKey};
 use crate::units::{Bytes, Nanos};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// most memory in use of its span was kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NvmlSample {
-    /// When.
+    /// Time of the sample.
     pub t: Nanos,
     /// The GPU.
     pub gpu: GpuIndex,
@@ -28,7 +28,7 @@ pub struct NvmlSample {
     pub processes: Vec<ProcessUse>,
     /// Memory of all other processes that NVML lists.
     pub others: Bytes,
-    /// How many those are.
+    /// Number of those processes.
     pub others_count: u32,
 }
 
@@ -44,18 +44,17 @@ pub struct ProcessUse {
 /// A rare, notable event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When.
+    /// Time of the sample.
     pub t: Nanos,
-    /// Where.
+    /// Process of the event.
     pub process: ProcessKey,
     /// The GPU, if it concerns one.
     pub gpu: Option<GpuIndex>,
-    /// What.
+    /// Kind of event.
     pub kind: EventKind,
 }
 
-/// What happened. Unknown numbers are kept as they are, so that a newer shim
-/// can be read.
+/// Kind of event. Unknown numbers are kept as they are, so that a newer shim can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventKind {
     /// A process joined the job.

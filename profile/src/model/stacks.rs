@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The call stacks of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stacks {
-    /// Which process.
+    /// Key of the process.
     pub key: ProcessKey,
     /// Executables and libraries, by number; those in which no frame lies are empty.
     pub modules: Vec<StackModule>,
@@ -93,7 +93,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Whether its bytes are part of the device total: what pools handed out stands for what they reserved.
+    /// Returns true if its bytes are part of the device total: what pools handed out stands for what they reserved.
     pub fn is_in_total(&self) -> bool {
         Kind::from_raw(self.kind)
             .is_some_and(|kind| (kind.in_total() && kind != Kind::PoolReserved) || kind == Kind::PoolUsed)
@@ -116,14 +116,14 @@ impl Site {
     }
 }
 
-/// What was held from each call site of a process on one GPU at one moment.
+/// Memory that was held from each call site of a process on one GPU at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackMoment {
-    /// Which process.
+    /// Key of the process.
     pub key: ProcessKey,
     /// The GPU.
     pub gpu: GpuIndex,
-    /// When.
+    /// Time of the event.
     pub t: Nanos,
     /// True if the process had held less at all times before; else it is the moment at which it was read.
     pub is_peak: bool,
@@ -139,7 +139,7 @@ pub struct StackMoment {
 /// Refused requests of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackRefusals {
-    /// Which process.
+    /// Key of the process.
     pub key: ProcessKey,
     /// By time: of each call site the first, as long as there was room, and of each GPU the latest.
     pub refusals: Vec<StackRefusal>,
@@ -150,7 +150,7 @@ pub struct StackRefusals {
 pub struct StackRefusal {
     /// The GPU.
     pub gpu: GpuIndex,
-    /// When.
+    /// Time of the event.
     pub t: Nanos,
     /// Number of the kind of memory.
     pub kind: u8,
@@ -183,7 +183,7 @@ pub struct Symbol {
 mod tests {
     use super::*;
 
-    /// What is written under this number is read under it for good.
+    /// Records that are written under this number are read under it for good.
     #[test]
     fn a_site_keeps_its_number() {
         let site = |frames| Site { gpu: GpuIndex(1), kind: 2, frames, ..Site::default() };
@@ -194,7 +194,7 @@ mod tests {
             all.map(|frames| site(frames).id()).into_iter().collect();
         assert_eq!(numbers.len(), 5);
         let other = Site { held: Bytes(7), ..site(vec![native]) };
-        assert_eq!(other.id(), site(vec![native]).id(), "what is held is no part of it");
+        assert_eq!(other.id(), site(vec![native]).id(), "what is held is not a part of it");
         assert_eq!(Site::default().id(), 0x8820_1fb9_60ff_6465);
     }
 }

@@ -1,4 +1,4 @@
-//! What held the memory of a framework's allocator at its peak: by line, by module of the model and by what it was.
+//! Holders of the memory of a framework's allocator at its peak: by line, by module of the model and by what it was.
 
 use super::{GpuIndex, ProcessKey, StackCode};
 use crate::units::Bytes;
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 /// The tensors of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensors {
-    /// Which process.
+    /// Key of the process.
     pub key: ProcessKey,
     /// Framework and version, such as `PyTorch 2.15.0`; empty if none was seen.
     pub framework: String,
-    /// Why only the driver's allocations are known, as a clause; `None` if tensors were recorded.
+    /// Reason that only the driver's allocations are known, as a clause; `None` if tensors were recorded.
     pub missing: Option<String>,
-    /// What the reader should know of the figures, as clauses.
+    /// Remarks on the figures for the reader, as clauses.
     pub remarks: Vec<String>,
     /// By GPU.
     pub gpus: Vec<GpuTensors>,
 }
 
-/// What held the memory of the allocator on one GPU.
+/// Holders of the allocator's memory on one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuTensors {
     /// The GPU.
     pub gpu: GpuIndex,
-    /// When the figures are of.
+    /// Moment of the figures.
     pub moment: TensorMoment,
     /// Bytes of the allocator's blocks in use at that moment: the sum of `holders`.
     pub allocated: Bytes,
@@ -36,11 +36,11 @@ pub struct GpuTensors {
     pub codes: Vec<StackCode>,
     /// Modules, by number.
     pub modules: Vec<TensorModule>,
-    /// Who held it, largest first.
+    /// Holders of that memory, largest first.
     pub holders: Vec<TensorHolder>,
 }
 
-/// When figures of tensors are of.
+/// Moment of figures of tensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TensorMoment {
@@ -65,7 +65,7 @@ pub struct TensorModule {
 /// Blocks of one stack, module and category.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorHolder {
-    /// What they hold.
+    /// Category of the memory.
     pub category: TensorCategory,
     /// Number of the module.
     pub module: Option<u32>,
@@ -75,11 +75,11 @@ pub struct TensorHolder {
     pub bytes: Bytes,
     /// Blocks.
     pub blocks: u64,
-    /// Whose stack `frames` is.
+    /// Origin of the stack in `frames`.
     pub stack: TensorStack,
 }
 
-/// Whose stack a block of an allocator has.
+/// Origin of the stack of an allocator's block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TensorStack {
@@ -92,7 +92,7 @@ pub enum TensorStack {
     NotRecorded,
 }
 
-/// What memory of an allocator holds.
+/// Category of an allocator's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TensorCategory {

@@ -1,4 +1,4 @@
-//! What a launch budget did to a process.
+//! Effect of a launch budget on a process.
 
 use super::ProcessKey;
 use crate::units::Nanos;
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 /// Launches of a process that waited for the job's time slice on the GPU, since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Throttling {
-    /// Which process.
+    /// Key of the process.
     pub key: ProcessKey,
     /// Launches that waited.
     pub launches: u64,
-    /// How long, over all threads.
+    /// Time that they waited, over all threads.
     pub waited: Nanos,
     /// The budget's share of the GPU's time when it was last seen, thousandths; 0 if none was.
     pub share_permille: u16,
 }
 
 impl Throttling {
-    /// Whether nothing waited.
+    /// Returns true if nothing waited.
     pub fn is_none(&self) -> bool {
         self.launches == 0
     }
 
-    /// What is worth a record when `known` is in the profile: the last word on a process, and before that
-    /// whenever it has waited twice as long as before.
+    /// Figures that are worth a record when `known` is in the profile: the last ones of a process, and before
+    /// that whenever it has waited twice as long as before.
     pub fn news(&self, known: &Self, last: bool) -> Option<Self> {
         // A budget that was lifted is still what it waited for.
         let share_permille =

@@ -1,4 +1,4 @@
-//! How long launches took on the GPU, and what was copied.
+//! Times of launches on the GPU, and copies.
 
 use super::{GpuIndex, GpuTime, ProcessKey};
 use crate::units::{Bytes, Nanos};
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 /// Launches of a process on the GPU's clock, and its copies, since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timings {
-    /// Which process.
+    /// Key of the process.
     pub key: ProcessKey,
     /// Kernels of which launches were timed, by id.
     pub kernels: Vec<KernelTime>,
-    /// What all of them took, those that are not listed included.
+    /// Time of all of them, those that are not listed included.
     pub gpu_time: GpuTime,
     /// Copies and memsets, by way.
     pub copies: Vec<Copies>,
@@ -43,7 +43,7 @@ pub struct Copies {
     /// `host_to_host`, `unspecified` (the driver went by the addresses) or
     /// `memset`.
     pub way: String,
-    /// How many.
+    /// Number of copies or memsets.
     pub count: u64,
     /// Bytes, each copied byte once.
     pub bytes: Bytes,
@@ -71,7 +71,7 @@ impl Timings {
         self.kernels.binary_search_by_key(&id, |kernel| kernel.id).ok().and_then(|at| self.kernels.get(at))
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.kernels.is_empty() && self.copies.is_empty()
     }

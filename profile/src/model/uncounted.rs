@@ -3,7 +3,7 @@
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// What a process without figures means for its job.
+/// Meaning of a process without figures for its job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Uncounted {
@@ -19,7 +19,7 @@ pub enum Uncounted {
 /// A process of the job that no figure contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UncountedProcess {
-    /// What that means for the job.
+    /// Meaning for the job.
     pub kind: Uncounted,
     /// Process id.
     pub pid: u32,
@@ -29,17 +29,17 @@ pub struct UncountedProcess {
     pub reason: String,
     /// The cause as a sentence about the process, without its subject.
     pub explanation: String,
-    /// What the user can do: a clause.
+    /// Remedy for the user, as a clause.
     pub remedy: String,
-    /// When it was first seen.
+    /// Time at which it was first seen.
     pub first: Nanos,
-    /// When it was last seen.
+    /// Time at which it was last seen.
     pub last: Nanos,
-    /// What it held, by GPU.
+    /// Memory that it held, by GPU.
     pub gpus: Vec<UncountedMemory>,
 }
 
-/// What a process held of a GPU beyond what is counted.
+/// Memory that a process held of a GPU beyond what is counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UncountedMemory {
     /// UUID of the GPU as the driver's tools print it.
@@ -53,7 +53,7 @@ pub struct UncountedMemory {
 /// A process in which `cuInit` failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InitFailure {
-    /// When.
+    /// Time of the failure.
     pub t: Nanos,
     /// Process id.
     pub pid: u32,
@@ -63,6 +63,6 @@ pub struct InitFailure {
     pub name: String,
     /// Its meaning: a clause.
     pub meaning: String,
-    /// What the user can do: a clause.
+    /// Remedy for the user, as a clause.
     pub remedy: String,
 }

@@ -1,4 +1,4 @@
-//! What programs do to each other on the host.
+//! Slowdown of programs by each other on the host.
 
 use radrm_base::HostUse;
 use radrm_scheduler_core::interference::{HostLoad, HostSpec, both, host_speeds};

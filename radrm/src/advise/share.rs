@@ -1,4 +1,4 @@
-//! Whether two programs that load the same data gain by one loader for both.
+//! Gain of two programs that load the same data by one loader for both.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use radrm_collector::dataset::Row;
 use radrm_scheduler_core::interference::{HostLoad, HostSpec, host_speeds};
 
 /// A gain below this is within the error of the formula for the host.
-const LEAST: f64 = 1.1;
-/// What stands in the names of options that say where data are.
+const MIN_GAIN: f64 = 1.1;
+/// Words in the names of options that state where data are.
 const NAMES: [&str; 3] = ["data", "train", "input"];
 
 /// The data that the command line of a run names: the value of an option that is named after data, and folders without an
@@ -38,13 +38,13 @@ fn data(row: &Row, is_folder: &impl Fn(&Path) -> bool) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Whether the command lines of two runs name the same data.
+/// Returns true if the command lines of two runs name the same data.
 pub(super) fn load_the_same(one: &Row, other: &Row) -> bool {
     let [one, other] = [one, other].map(|row| data(row, &|path| path.is_dir()));
     one.intersection(&other).next().is_some()
 }
 
-/// How many times what two programs do now they would do together with one loader; `None`: no more than now.
+/// Factor by which two programs together would do more than now with one loader; `None`: no more than now.
 ///
 /// A training drives its GPU from one thread, so the CPU time above one core counts as that of its loader. With one loader
 /// for both the host carries both trainings and the larger loader, and each goes as fast as the slower of its training and
@@ -62,7 +62,7 @@ pub(super) fn gain(one: HostUse, other: HostUse, now: [f64; 2], cores: usize) ->
     let [one, other, loader]: [f64; 3] =
         host_speeds(&loads, &HostSpec::of_cores(cores as f64)).try_into().ok()?;
     let gain = (one.min(loader) + other.min(loader)) / (now[0] + now[1]);
-    (gain >= LEAST).then_some(gain)
+    (gain >= MIN_GAIN).then_some(gain)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub(crate) struct Flags {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// What may remain unexplained [default: 64MiB]
+    /// Memory that may remain unexplained [default: 64MiB]
     #[arg(long, value_name = "AMOUNT", value_parser = bytes)]
     tolerance: Option<u64>,
     /// Audit the emulated machine in FILE

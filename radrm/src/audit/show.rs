@@ -11,9 +11,9 @@ use crate::{Failure, print_json};
 
 #[derive(Serialize)]
 struct Page<'a> {
-    /// Whether there is anything to check.
+    /// True if there is anything to check.
     found: bool,
-    /// What a process may hold beyond what is explained, bytes.
+    /// Memory that a process may hold beyond what is explained, bytes.
     tolerance_bytes: u64,
     processes: Vec<Row<'a>>,
     /// GPUs that could not be asked.
@@ -34,13 +34,13 @@ struct Row<'a> {
     counted_bytes: Option<u64>,
     /// Process id of its job's launcher.
     job: Option<u32>,
-    /// What the driver itself is taken to need, bytes.
+    /// Memory that the driver itself is taken to need, bytes.
     context_bytes: u64,
     unexplained_bytes: u64,
-    /// Why it is to be checked.
+    /// Reason that it is to be checked.
     reason: Option<&'static str>,
     explanation: Option<String>,
-    /// What to do about it.
+    /// Remedy for it.
     remedy: Option<&'static str>,
 }
 

@@ -1,11 +1,11 @@
-//! Why nothing was measured.
+//! Errors of a calibration.
 
 use std::io;
 
 use radrm_base::reason;
 use thiserror::Error;
 
-/// Why nothing was measured.
+/// Reason that nothing was measured.
 #[derive(Debug, Error)]
 pub(crate) enum CalibrateError {
     #[error("{what}: {}", reason(source))]

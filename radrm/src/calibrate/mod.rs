@@ -26,16 +26,16 @@ use crate::error::Failure;
 use crate::show::dataset::{in_file, path};
 use crate::{print, print_json};
 
-/// How often launches are counted.
+/// Interval at which launches are counted.
 const POLL: Duration = Duration::from_millis(100);
-/// How long a program may take to its first launch.
+/// Longest time of a program to its first launch.
 const MAX_START: Duration = Duration::from_secs(300);
-/// How long it may take to end after SIGTERM.
+/// Longest time of a program to its end after SIGTERM.
 const MAX_END: Duration = Duration::from_secs(20);
 /// Rates at 100 % before and after the parts that differ by more are no measurement.
 const MAX_DRIFT: f64 = 0.1;
 
-/// What is measured.
+/// Options of `radrm calibrate`.
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
     /// Measure under MPS, at several parts of the multiprocessors

@@ -1,4 +1,4 @@
-//! What was asked for with a job, for people.
+//! Text of what was asked for with a job, for people.
 
 use radrm_base::signal;
 use radrm_protocol::asked::OptionValue;

@@ -1,4 +1,4 @@
-//! What is asked for with a job: the options of `radrm submit`, which are those of `#RADRM` lines too.
+//! Requests of a job: the options of `radrm submit`, which are those of `#RADRM` lines too.
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,7 @@ pub struct Asks {
     #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "3",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) dry_run: Option<u64>,
-    /// Where radrmd dry-runs jobs in the background: not this one
+    /// Do not dry-run this job, where radrmd dry-runs jobs in the background
     #[arg(long, conflicts_with = "dry_run")]
     no_dry_run: bool,
     /// No later step or phase takes more GPU memory than the third optimizer step: the reservation shrinks to that and 5 %
@@ -134,7 +134,7 @@ struct Line {
 }
 
 impl Asks {
-    /// What the lines of a file say.
+    /// Parses the `#RADRM` lines of a file.
     pub(super) fn of_file(options: &[RadOption]) -> Result<Self, RadError> {
         let wrong = |line, error: &clap::Error| match explain(error) {
             Instead::Wrong(what) | Instead::Print(what) => RadError { line, what },
@@ -148,7 +148,7 @@ impl Asks {
         line.map(|line| line.asks).map_err(|error| wrong(last, &error))
     }
 
-    /// What words of a command line say that a program wrote.
+    /// Parses words of a command line that a program wrote.
     pub(crate) fn of_words(words: &[String]) -> Result<Self, Failure> {
         Line::try_parse_from(words).map(|line| line.asks).map_err(|error| Failure::Line(explain(&error)))
     }
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
     use radrm_scheduler_core::rad_file::RadFile;
 
-    /// What a file with this line before its program says.
+    /// Options of a file with this line before its program.
     fn lines(text: &str) -> Result<Asks, RadError> {
         Asks::of_file(&RadFile::parse(&format!("{text}\nrun\n"))?.options)
     }

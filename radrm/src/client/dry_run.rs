@@ -16,7 +16,7 @@ use radrm_protocol::wire::{GpuRow, NodeRow};
 use radrm_protocol::words;
 use thiserror::Error;
 
-/// Why a dry run shows no need, as the end of a sentence.
+/// Reason that a dry run shows no need, as the end of a sentence.
 #[derive(Debug, Error)]
 pub(crate) enum TrialError {
     #[error("{what}: {}", reason(source))]

@@ -48,18 +48,18 @@ pub struct Flags {
 /// Needs of a job, and the runs that they come from.
 struct Estimated {
     needs: Needs,
-    /// What each estimator says of the memory: the first is resolved.
+    /// Answer of each estimator on the memory: the first is resolved.
     answers: Vec<(String, Need)>,
     history: History,
 }
 
-/// Whose runs of the program are known.
+/// Source of the known runs of the program.
 enum History {
     /// The user's, in a dataset.
     Own(OwnRuns),
     /// The daemon's.
     Daemon(EstimateRow),
-    /// Those that a file states.
+    /// Runs that a file states.
     Stated(PathBuf, usize),
 }
 
@@ -135,7 +135,7 @@ fn show(spec: &Spec, found: &Estimated, json: bool) -> Result<(), Failure> {
 
 const UNKNOWN: &str = "n/a";
 
-/// What to do where no memory is known; `None` for a job without GPUs, which needs none.
+/// Advice where no memory is known; `None` for a job without GPUs, which needs none.
 fn advice(spec: &Spec, needs: &Needs) -> Option<String> {
     let is_unknown = needs.memory.is_none() && spec.gpus > 0;
     is_unknown.then(|| {
@@ -174,7 +174,7 @@ impl History {
         }
     }
 
-    /// Where the runs were made, as the dataset names it.
+    /// Origin of the runs, as the dataset names it.
     fn origin(&self) -> Origin {
         match self {
             Self::Own(own) => own.origin(),

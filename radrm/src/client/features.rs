@@ -58,7 +58,7 @@ struct Run {
 struct Mib(Bytes);
 
 #[derive(Debug, thiserror::Error)]
-#[error("{0} MiB is no amount above 0")]
+#[error("{0} MiB is not an amount above 0")]
 struct NoAmount(f64);
 
 impl TryFrom<f64> for Mib {
@@ -92,7 +92,7 @@ impl Stated {
         Ok(found)
     }
 
-    /// How many runs it states.
+    /// Number of runs that it states.
     pub(super) fn runs(&self) -> usize {
         self.runs.len()
     }
@@ -174,7 +174,7 @@ mod tests {
         for (text, part) in [
             ("", "there are no features (dry_run_mib, network, estimates_mib or runs) in it"),
             ("batch = 8\n[network]\n", "there are no features"),
-            ("dry_run_mib = -1\n", "line 1: -1 MiB is no amount above 0"),
+            ("dry_run_mib = -1\n", "line 1: -1 MiB is not an amount above 0"),
             ("dry_run_mib = \"much\"\n", "line 1: invalid type"),
             ("dry_run_mib = 5\nlayers = 3\n", "line 2: unknown field `layers`"),
             ("[network]\nlineer = 3\n", "line 2: unknown field `lineer`"),

@@ -20,7 +20,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::Failure;
 use crate::error::FileProblem;
 
-/// How often a growing file is read.
+/// Interval at which a growing file is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug)]
@@ -31,7 +31,7 @@ pub struct Flags {
     /// Standard error, if the job writes it to another file
     #[arg(short, long)]
     error: bool,
-    /// Print control characters as the job wrote them; where standard output is no terminal they always are
+    /// Print control characters as the job wrote them; where standard output is not a terminal they always are
     #[arg(long)]
     raw: bool,
     /// Number of the job, or of one of an array (12_3)
@@ -109,7 +109,7 @@ fn copy(file: &mut File, path: &Path, shown: &mut Shown) -> Result<bool, Failure
     }
 }
 
-/// What is shown of an output: all of it, or on a terminal its text, where no character acts on the terminal.
+/// Form in which an output is shown: all of it, or on a terminal its text, where no character acts on the terminal.
 struct Shown {
     is_text: bool,
     /// The beginning of a character whose end is not read yet.

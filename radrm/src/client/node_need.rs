@@ -11,7 +11,7 @@ use radrm_protocol::wire::{EstimateRow, Request, Response};
 
 use super::submit;
 
-/// What radrmd says of a job as it is.
+/// Estimate of radrmd for a job as it is.
 pub(super) fn of(spec: &Spec, daemon: &mut Connection) -> Result<EstimateRow, ProtocolError> {
     match daemon.ask(&Request::Estimate(Box::new(spec.clone())))? {
         Response::Estimate(row) => Ok(*row),
@@ -19,7 +19,7 @@ pub(super) fn of(spec: &Spec, daemon: &mut Connection) -> Result<EstimateRow, Pr
     }
 }
 
-/// What radrmd says of a job with what its user's dataset holds of it; `None` where no radrmd answers.
+/// Estimate of radrmd for a job with what its user's dataset holds of it; `None` where no radrmd answers.
 pub(super) fn with_own_runs(
     spec: &Spec,
     socket: Option<&Path>,

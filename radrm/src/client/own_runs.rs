@@ -1,4 +1,4 @@
-//! What the user's own dataset says of a job.
+//! Evidence on a job in the user's own dataset.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ impl OwnRuns {
         &self.evidence.runs
     }
 
-    /// Where these ran.
+    /// Origin of these runs.
     pub(crate) fn origin(&self) -> Origin {
         if self.evidence.emulated { Origin::Emulated } else { Origin::Measured }
     }
@@ -53,7 +53,7 @@ impl OwnRuns {
         NeedResolver::default().resolve(&self.evidence.features(spec.features(&[])))
     }
 
-    /// What each estimator says of the job's memory, in order of trust.
+    /// Answer of each estimator on the job's memory, in order of trust.
     pub(crate) fn answers(&self, spec: &Spec) -> Vec<(String, Need)> {
         NeedResolver::default().answers(&self.evidence.features(spec.features(&[])))
     }

@@ -40,7 +40,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
     print(&list(&rows, flags.all, flags.why))
 }
 
-/// What the daemon knows of GPUs.
+/// State of the node and its GPUs, as the daemon knows it.
 pub(super) fn node(connection: &mut Connection) -> Result<NodeRow, Failure> {
     match connection.ask(&Request::Nodes)? {
         Response::Nodes(node) => Ok(*node),
@@ -132,14 +132,14 @@ pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Resu
     print(&text)
 }
 
-/// What it does to a GPU that it has to itself.
+/// Activity of a job on a GPU that it has to itself.
 fn activity(row: &JobRow) -> String {
     row.activity.map_or_else(String::new, |seen| {
         format!("SM activity {}, SM occupancy {}, alone on a GPU", seen.smact, seen.smocc)
     })
 }
 
-/// What its processes take of the host, and what it booked.
+/// Host use of its processes, and what it booked.
 fn host(row: &JobRow) -> String {
     let booked = |amount: String| format!(" (booked {amount})");
     let cores = |milli: u64| format!("{:.2} cores", milli as f64 / 1000.0);
@@ -156,7 +156,7 @@ fn host(row: &JobRow) -> String {
     parts.join(", ")
 }
 
-/// Where a suspended job's memory is, and which processes NVML does not show.
+/// Memory of a suspended job in the host, and the processes that NVML does not show.
 fn suspended(row: &JobRow) -> String {
     let Some(held) = row.suspended else { return String::new() };
     let pids: Vec<String> = row.suspended_pids.iter().map(u32::to_string).collect();

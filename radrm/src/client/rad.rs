@@ -12,17 +12,17 @@ use super::text;
 use crate::Failure;
 use crate::error::FileProblem;
 
-/// What a file says.
+/// Job that a file describes.
 #[derive(Debug)]
 pub(super) struct Rad {
     pub(super) spec: Spec,
-    /// What its lines ask for.
+    /// Options that its lines ask for.
     pub(super) asks: Asks,
     /// Steps of a dry run.
     pub(super) dry_run: Option<u64>,
     /// The file with its model's summary.
     pub(super) model: Option<PathBuf>,
-    /// How it would give a batch size.
+    /// Line by which it would give a batch size.
     pub(super) batch_line: &'static str,
 }
 
@@ -70,9 +70,9 @@ pub(super) fn shell(command: &str) -> Vec<String> {
 /// Defines `conda activate`, which is a function of the shell: conda's own words, from where the submitter has it.
 const CONDA: &str = r#"hook="$("${CONDA_EXE:-conda}" shell.bash hook)" && eval "$hook" && "#;
 
-/// What a shell does for a set-up line and a command.
+/// Script of a shell for a set-up line and a command.
 fn line(setup: Option<&str>, command: &str) -> String {
-    // Each has its line, so that a comment behind the set-up ends with it. Where the set-up is no whole command the
+    // Each has its line, so that a comment behind the set-up ends with it. Where the set-up is not a whole command the
     // braces are an error, and nothing is run.
     let setup = setup.map_or_else(String::new, |setup| {
         let conda = if setup.split_whitespace().next() == Some("conda") { CONDA } else { "" };

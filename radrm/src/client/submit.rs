@@ -21,7 +21,7 @@ use super::{dry_run, node_need, queue, rad, text, user_limit};
 use crate::error::{FileProblem, UsageError};
 use crate::{Failure, print};
 
-/// How often `--wait` asks.
+/// Interval at which `--wait` asks.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug, Default)]
@@ -131,7 +131,7 @@ fn end_of(
     }
 }
 
-/// How a job failed, and what shows why: a job that was never started has no output.
+/// Failure of a job, and the command that shows its cause: a job that was never started has no output.
 fn failed(job: u64, end: &str, attempts: u32) -> String {
     let logs = if attempts > 0 { format!("; `radrm logs {job}` prints its output") } else { String::new() };
     format!("job {job}: {end}{logs}")
@@ -155,7 +155,7 @@ pub(super) fn add_own_runs(spec: &mut Spec) {
     }
 }
 
-/// Whether the job, or its file, states its memory, or how to estimate it.
+/// Returns true if the job, or its file, states its memory, or how to estimate it.
 fn states_memory(spec: &Spec) -> bool {
     let is_stated = spec.mem.or(spec.mem_upper).is_some() || spec.estimate.is_some();
     spec.gpus == 0 || is_stated || spec.summary.is_some() || !spec.file_estimates.is_empty()
@@ -196,7 +196,7 @@ pub(super) fn spec(flags: Flags) -> Result<(Spec, Option<u64>, Vec<String>), Fai
                 spec.summary = Some(summary);
                 Some((path, Some(line)))
             }
-            // A name that is no file of a summary only means that nothing can be estimated from it.
+            // A name that is not a file of a summary only means that nothing can be estimated from it.
             Err(why) => {
                 remarks.push(format!("nothing is estimated from {why}"));
                 None

@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::Failure;
 use crate::error::FileProblem;
 
-/// Why the value of an option is not taken.
+/// Reason that the value of an option is rejected.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub(crate) enum ValueError {
     #[error("`{0}` is no time: write 90s, 30m, 2h, 1-12:00:00 or minutes")]
@@ -21,13 +21,13 @@ pub(crate) enum ValueError {
     Day(String),
     #[error("`{0}` is not between 0.1 and 3600 seconds")]
     Interval(String),
-    #[error("`{0}` is no number of cores")]
+    #[error("`{0}` is not a number of cores")]
     Cores(String),
-    #[error("`{0}` is no percentage such as 30%")]
+    #[error("`{0}` is not a percentage such as 30%")]
     Percentage(String),
-    #[error("`{0}` is no part of a speed such as 0.8 or 80%")]
+    #[error("`{0}` is not a part of a speed such as 0.8 or 80%")]
     Part(String),
-    #[error("`{0}` is no signal such as USR1")]
+    #[error("`{0}` is not a signal such as USR1")]
     Signal(String),
 }
 

@@ -1,4 +1,4 @@
-//! What a job asks for and its user may not take.
+//! Warning of a job that asks for more than its user may take.
 
 use radrm_limits::LimitError;
 use radrm_limits::files::{self, Read};

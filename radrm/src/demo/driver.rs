@@ -9,7 +9,7 @@ use radrm_cuda_client as cuda;
 /// Address of device memory.
 pub type DevicePointer = CUdeviceptr;
 
-/// Why the demonstration cannot go on.
+/// Reason that the demonstration cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
     /// There is no driver.

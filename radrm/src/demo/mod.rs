@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::error::FileProblem;
 use crate::{Failure, print};
 
-/// Why the demonstration stopped.
+/// Reason that the demonstration stopped.
 #[derive(Debug, Error)]
 pub(crate) enum DemoError {
     #[error("demo: {0}")]
@@ -30,7 +30,7 @@ pub(crate) enum DemoError {
 
 impl crate::error::CommandError for DemoError {}
 
-/// Which program of the demonstration this process is.
+/// Role of this process in the demonstration.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 pub(crate) enum Part {
     /// The training, which starts the evaluation.

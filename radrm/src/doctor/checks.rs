@@ -132,7 +132,7 @@ fn gpus(answers: bool, inventory: &Inventory) -> Vec<Finding> {
 #[derive(Default)]
 struct DeviceFiles {
     count: usize,
-    /// Those that this user cannot open.
+    /// Device files that this user cannot open.
     closed: Vec<String>,
 }
 
@@ -184,7 +184,7 @@ fn meter(nvml: &Result<Nvml, NvmlError>, inventory: &Inventory) -> Option<Meter>
     Some(in_path("dcgmi").map_or(Meter::None, Meter::Dcgm))
 }
 
-/// Whether the share of busy multiprocessors is measured.
+/// Finding on whether the share of busy multiprocessors is measured.
 fn sm_activity(meter: Option<&Meter>) -> Finding {
     let subject = "SM activity";
     match meter {
@@ -278,8 +278,9 @@ fn shared_limits(are_set_up: bool) -> Finding {
     }
 }
 
-/// Where control daemons may answer, the one that a program uses first: a daemon that the environment or the
-/// configuration names, else the one that `--mps` starts for this user, and that of programs without any word.
+/// Pipe directories in which control daemons may answer, the one that a program uses first: a daemon that the
+/// environment or the configuration names, else the one that `--mps` starts for this user, and that of programs
+/// without any word.
 fn mps_pipes() -> Vec<PathBuf> {
     let of_environment = std::env::var_os(PIPE_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     let of_configuration = || files::all().ok()?.into_iter().find_map(|read| read.config.mps.pipe_directory);
@@ -311,7 +312,7 @@ fn daemon(answers: bool) -> Finding {
     }
 }
 
-/// Where this process runs.
+/// Surroundings of this process: its pid namespace and container.
 #[derive(Clone, Copy)]
 struct Surroundings {
     own_pids: bool,
@@ -345,7 +346,7 @@ fn namespaces(surroundings: Surroundings) -> Finding {
     }
 }
 
-/// What no machine changes.
+/// Finding on programs that no machine changes.
 fn programs() -> Finding {
     Finding::new(
         "programs",

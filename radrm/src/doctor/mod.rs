@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::Failure;
 
-/// How a check ended.
+/// Status of a check.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -39,13 +39,13 @@ impl Status {
 /// One check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
-    /// What was checked.
+    /// Subject of the check.
     pub subject: &'static str,
-    /// How that ended.
+    /// Status of the check.
     pub status: Status,
-    /// What was found.
+    /// Description of what was found.
     pub found: String,
-    /// What to do, if there is anything to do.
+    /// Next step for the user, if there is anything to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What the server answers, and to whom.
+//! Answers of the server, and to whom they are given.
 //!
 //! Any process of the machine can connect, and so can any page that the user's browser shows. Files of the page hold
 //! nothing of the runs and are given to all; the runs are given to requests that have the token. A request names a run by
@@ -33,7 +33,7 @@ const OWN: &str = "default-src 'none'; script-src 'self'; style-src 'self'; conn
 const REPORT: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Clone)]
 pub(super) struct Explorer(Arc<Shared>);
 
@@ -41,7 +41,7 @@ struct Shared {
     dataset: PathBuf,
     sweeps: Vec<PathBuf>,
     token: Token,
-    /// What the header `Host` may be.
+    /// Accepted values of the header `Host`.
     hosts: Vec<String>,
     files: [(&'static str, &'static str, String); 4],
     /// Profiles of the runs that were listed, by number.

@@ -16,7 +16,7 @@ const MAX_TEXT: usize = 400;
 /// Options of command lines that are columns: those of most runs.
 const MAX_OPTIONS: usize = 30;
 
-/// What a column holds.
+/// Description of a column.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Column {
     /// Stable name, also for filters.
@@ -25,7 +25,7 @@ pub(super) struct Column {
     title: String,
     /// `text`, `count`, `number`, `bytes`, `seconds`, `share` (0 to 1) or `when` (ms since 1970).
     unit: &'static str,
-    /// What a run was given, rather than what it did.
+    /// True if it holds what a run was given, rather than what it did.
     is_parameter: bool,
 }
 

@@ -1,11 +1,11 @@
-//! Why the page is not served.
+//! Errors that prevent serving the page.
 
 use std::io;
 
 use radrm_base::reason;
 use thiserror::Error;
 
-/// Why the page is not served, as one sentence.
+/// Reason that the page is not served, as one sentence.
 #[derive(Debug, Error)]
 pub(crate) enum ExploreError {
     #[error("--port {port}: {}: leave the option out to get a free port", reason(error))]

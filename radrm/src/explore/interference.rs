@@ -1,4 +1,4 @@
-//! How much runs slow each other, as matrices: of sweeps, and of what radrmd observed.
+//! Slowdown of runs by each other, as matrices: of sweeps, and of what radrmd observed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::show::dataset::command_line;
 use crate::sweep::company;
 
-/// What the page says where there is no matrix.
+/// Text of the page where there is no matrix.
 pub(super) const NONE: &str = "Nothing is known of it: give `radrm explore` the file of a sweep whose groups share a GPU, \
                                or the dataset of a radrmd that places jobs side by side.";
 /// The newest observations of the daemon.
@@ -24,7 +24,7 @@ const MAX_PROGRAMS: usize = 24;
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Matrix {
     title: String,
-    /// How it was obtained.
+    /// Method by which it was obtained, as a sentence.
     how: &'static str,
     rows: Vec<String>,
     columns: Vec<String>,

@@ -27,7 +27,7 @@ impl Token {
         &self.0
     }
 
-    /// Whether a text is the token. The time that it takes depends on the length of the text only.
+    /// Returns true if a text is the token. The time that it takes depends on the length of the text only.
     pub(super) fn is(&self, text: &str) -> bool {
         let (own, other) = (self.0.as_bytes(), text.as_bytes());
         if own.len() != other.len() {

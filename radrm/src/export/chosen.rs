@@ -13,7 +13,7 @@ use crate::error::FileProblem;
 use crate::show::{compare, report};
 use crate::{Failure, NAME, sweep};
 
-/// What is exported.
+/// Profiles and rows to export.
 #[derive(Args, Debug)]
 pub(super) struct Files {
     /// Profiles, directories of profiles, and files of sweeps

@@ -11,7 +11,7 @@ use radrm_profile::model::Profile;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 
 /// Between two readings of a profile: it can be long.
-const EVERY: Duration = Duration::from_secs(5);
+const READ_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A longer profile is not read again and again.
 const MAX_BYTES: u64 = 32 << 20;
@@ -37,7 +37,7 @@ pub(super) struct Written {
 impl Activity {
     /// Share of the SMs that were active lately, mean of the GPUs; else the share of time in which a kernel ran.
     pub(super) fn share(&mut self, launcher: Process, now: Duration) -> Option<f64> {
-        if self.read.is_none_or(|read| now.saturating_sub(read) >= EVERY) {
+        if self.read.is_none_or(|read| now.saturating_sub(read) >= READ_INTERVAL) {
             self.read = Some(now);
             self.share = profile_of(launcher).and_then(Written::profile).and_then(|profile| lately(&profile));
         }

@@ -1,4 +1,4 @@
-//! What a run held and launched at earlier polls: rates, and the past as a line.
+//! Readings of a run at earlier polls, what it held and launched: rates, and the past as a line.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const RATE_OVER: Duration = Duration::from_secs(2);
 /// One poll.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Poll {
-    /// When, from an origin that all polls share.
+    /// Time of the poll, from an origin that all polls share.
     pub(super) at: Duration,
     /// Device memory that was held, bytes.
     pub(super) held: u64,
@@ -55,7 +55,7 @@ impl History {
         Some(last.launches.saturating_sub(before.launches) as f64 / (last.at - before.at).as_secs_f64())
     }
 
-    /// What was held at the last `count` polls.
+    /// Device memory that was held at the last `count` polls, bytes.
     pub(super) fn held(&self, count: usize) -> Vec<u64> {
         self.0.iter().skip(self.0.len().saturating_sub(count)).map(|poll| poll.held).collect()
     }

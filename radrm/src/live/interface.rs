@@ -89,7 +89,7 @@ impl Sort {
         Sort::ALL.get(at + 1).copied().unwrap_or_default()
     }
 
-    /// What a run is sorted by, the highest first.
+    /// Key by which a run is sorted, the highest first.
     fn value(self, reading: &Reading) -> f64 {
         match self {
             Sort::Memory => reading.held() as f64,
@@ -102,7 +102,7 @@ impl Sort {
     }
 }
 
-/// What the keys have made of the view.
+/// State of the view that the keys have made.
 #[derive(Debug, Default)]
 pub(super) struct Interface {
     pub(super) sort: Sort,
@@ -111,7 +111,7 @@ pub(super) struct Interface {
     /// One run in detail, instead of the list.
     pub(super) details: bool,
     pub(super) help: bool,
-    /// What is searched for, and whether it is being typed.
+    /// Text that is searched for, and true while it is being typed.
     pub(super) filter: String,
     pub(super) typing: bool,
     /// One run was asked for on the command line: there is no list.

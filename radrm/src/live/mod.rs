@@ -22,9 +22,9 @@ use runs::Runs;
 use terminal::Screen;
 
 /// Between the two polls of a view that is printed once: rates need two.
-const BETWEEN: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why there is nothing to show, as one sentence.
+/// Reason that there is nothing to show, as one sentence.
 #[derive(Debug, Error)]
 pub(crate) enum LiveError {
     /// A number that is neither a process of a run nor a job.
@@ -39,7 +39,7 @@ pub(crate) enum LiveError {
 
 impl crate::error::CommandError for LiveError {}
 
-/// What `radrm top` was asked for.
+/// Options of `radrm top`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     /// One run: a process, a job of the daemon, or a profile.
@@ -62,7 +62,7 @@ pub(crate) fn run(asked: &Asked<'_>) -> Result<(), Failure> {
     };
     if asked.once || asked.json || !out.is_terminal() || !std::io::stdin().is_terminal() {
         poll()?;
-        std::thread::sleep(BETWEEN);
+        std::thread::sleep(POLL_INTERVAL);
         let readings = poll()?;
         return match asked.json {
             true => print_json(&readings),
@@ -100,7 +100,7 @@ pub(crate) fn run(asked: &Asked<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Whether a word names a file rather than a number.
+/// Returns true if a word names a file rather than a number.
 fn is_file(word: &str) -> bool {
     word.parse::<u32>().is_err() || Path::new(word).is_file()
 }

@@ -30,7 +30,7 @@ pub(super) struct Reading {
     pub(super) launches_per_second: Option<f64>,
     /// Steps so far, of the process that has made most; 0 where none are known.
     pub(super) steps: u64,
-    /// How they are known.
+    /// Source of the steps.
     pub(super) steps_source: Option<StepSource>,
     /// Null before the second step; 0 once no more are made.
     pub(super) steps_per_second: Option<f64>,
@@ -48,7 +48,7 @@ pub(super) struct Reading {
     pub(super) launched_before: Vec<u64>,
 }
 
-/// What a run holds of a GPU.
+/// Memory of a run on a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct GpuReading {
     pub(super) index: u8,
@@ -58,7 +58,7 @@ pub(super) struct GpuReading {
     pub(super) held_bytes: u64,
     /// Highest device memory; of several processes at least this.
     pub(super) peak_bytes: u64,
-    /// Whether the peak is that, and not only a bound.
+    /// True if the peak is exact, and not only a bound.
     pub(super) peak_exact: bool,
     /// By kind, now; kinds of which there is nothing are left out.
     pub(super) kinds: BTreeMap<&'static str, u64>,

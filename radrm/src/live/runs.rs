@@ -30,7 +30,7 @@ pub(super) struct Runs {
     now: Vec<(Key, Reading)>,
 }
 
-/// What is remembered of a run from poll to poll.
+/// State of a run that is kept from poll to poll.
 #[derive(Default)]
 struct Known {
     history: History,

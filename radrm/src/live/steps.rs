@@ -13,12 +13,12 @@ use serde::Serialize;
 const OVER: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 
 /// Steps that a time must hold for their rate to be that of the time.
-const ENOUGH: u64 = 3;
+const MIN_STEPS: u64 = 3;
 
 /// Nothing is as slow as a program that makes no steps any more: so many times its usual step, and so many seconds.
 const STALLED: (f64, f64) = (10.0, 10.0);
 
-/// How steps are known.
+/// Source from which steps are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StepSource {
@@ -46,9 +46,9 @@ struct Count {
     process: (usize, u32),
     steps: u64,
     source: StepSource,
-    /// When the first one began.
+    /// Start time of the first step, ns.
     first_ns: u64,
-    /// When the last one began.
+    /// Start time of the last step, ns.
     last_ns: u64,
 }
 
@@ -76,7 +76,7 @@ impl Steps {
         self.0.push_back((now, count));
     }
 
-    /// How they are known; `None` where there are none.
+    /// Source of the steps; `None` where there are none.
     pub(super) fn source(&self) -> Option<StepSource> {
         self.0.back().filter(|(_, count)| count.steps > 0).map(|(_, count)| count.source)
     }
@@ -93,7 +93,7 @@ impl Steps {
             let before = self.0.iter().rev().find(|(then, _)| at.saturating_sub(*then) >= *over);
             let (_, before) = *before.or(self.0.front())?;
             let steps = last.steps.saturating_sub(before.steps);
-            step::per_second(steps, before.last_ns, last.last_ns).filter(|_| steps >= ENOUGH)
+            step::per_second(steps, before.last_ns, last.last_ns).filter(|_| steps >= MIN_STEPS)
         };
         let all = || step::per_second(last.steps.saturating_sub(1), last.first_ns, last.last_ns);
         let rate = OVER.iter().find_map(since).or_else(all)?;

@@ -1,4 +1,4 @@
-//! How runs are laid out in a terminal: a list, and one run in detail.
+//! Layout of runs in a terminal: a list, and one run in detail.
 
 use radrm_profile::model::Kind;
 use radrm_profile::{Bytes, Nanos};

@@ -72,7 +72,7 @@ fn named(files: &[Read]) -> Vec<Access> {
     found
 }
 
-/// What a user or group is limited to, by the configuration and by what was set.
+/// Limits of a user or group, by the configuration and by what was set.
 fn of(access: Access, files: &[Read], own: &Person, node: &Node) -> Result<Vec<Limit>, LimitError> {
     let gpus = || node.machine.inventory();
     let person = match access {
@@ -94,7 +94,8 @@ fn of(access: Access, files: &[Read], own: &Person, node: &Node) -> Result<Vec<L
     })
 }
 
-/// What holds for each of many users. Files that say the same thing twice are each shown: none loosens another.
+/// Limits that hold for each of many users. Files that state the same thing twice are each shown: none loosens
+/// another.
 fn of_many(files: &[Read], node: &Node) -> Result<Vec<Awaited>, LimitError> {
     let gpus = || node.machine.inventory();
     let mut found = Vec::new();

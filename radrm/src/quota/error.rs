@@ -1,4 +1,4 @@
-//! Why limits cannot be shown or changed.
+//! Errors of showing or changing limits.
 
 use radrm_limits::LimitError;
 use radrm_limits::amount::shown;

@@ -90,7 +90,7 @@ impl FromStr for Change<Percentage> {
     }
 }
 
-/// Whose limit is meant.
+/// Target of a limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     /// The job of this launcher, or of one of its processes.

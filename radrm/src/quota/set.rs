@@ -158,7 +158,8 @@ fn of_shared(
     Ok(said)
 }
 
-/// Who has emulated GPUs only most likely meant these.
+/// Hint for a user who has emulated GPUs only and most likely meant these; `None` if a GPU is there or the emulated
+/// ones were named.
 fn elsewhere(node: &Node) -> Option<String> {
     let none = node.machine.inventory().map_or(true, |inventory| inventory.gpus.is_empty());
     (none && matches!(node.ledgers, Ledgers::System)).then(|| {
@@ -227,7 +228,7 @@ fn change(view: &LedgerView, limits: &[Limit]) -> Result<(), QuotaError> {
     if done { Ok(()) } else { Err(QuotaError::FullLedger) }
 }
 
-/// What holds now, and where it is less than what is in use.
+/// Limits that hold now, and where they are less than what is in use.
 fn report(name: &str, gpus: &[GpuUse], limits: &[Limit], node: &Node) -> Vec<String> {
     let touched =
         |uuid: &[u8; 16]| limits.iter().any(|limit| limit.gpu.is_none() || limit.gpu == Some(*uuid));

@@ -13,7 +13,7 @@ use radrm_telemetry::ledger::{Access, ScopeDirectory, ScopeReport};
 pub(super) struct Shared {
     /// Its directory.
     pub(super) scope: ScopeDirectory,
-    /// What is in it.
+    /// Contents of the scope.
     pub(super) report: ScopeReport,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn all(ledgers: &Ledgers) -> Vec<Shared> {
     all.filter(|shared| shared.report.used).collect()
 }
 
-/// Whose scopes there are, users first: some have a limit and were not used yet.
+/// Users and groups that have scopes, users first: some have a limit and were not used yet.
 pub(super) fn places(ledgers: &Ledgers) -> Vec<Access> {
     let mut found: Vec<Access> = match ledgers {
         Ledgers::System => {
@@ -57,7 +57,7 @@ pub(super) fn places(ledgers: &Ledgers) -> Vec<Access> {
     found
 }
 
-/// What follows a prefix in the names of a directory.
+/// Remainders behind a prefix in the names of a directory.
 fn below(parent: &Path, prefix: &str) -> impl Iterator<Item = String> {
     let names = fs::read_dir(parent).into_iter().flatten().flatten();
     names.filter_map(move |entry| entry.file_name().to_str()?.strip_prefix(prefix).map(str::to_owned))

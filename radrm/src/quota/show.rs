@@ -34,13 +34,13 @@ struct JobView {
     uid: u32,
     command: String,
     launcher_running: bool,
-    /// Whether its processes count against limits.
+    /// True if its processes count against limits.
     limited: bool,
     /// The limit of GPUs that are not listed, as it was written; null for a job without limits.
     other_gpus: Option<String>,
     /// Its launch budget's share of the time on each GPU, percent.
     sm_limit_percent: Option<f64>,
-    /// How long its launches waited for their time slices, over all its processes, seconds.
+    /// Time that its launches waited for their time slices, over all its processes, seconds.
     held_seconds: f64,
     gpus: Vec<GpuView>,
     processes: Vec<ProcessView>,
@@ -63,7 +63,7 @@ struct SharedView {
 #[derive(Debug, Serialize)]
 struct GpuView {
     uuid: String,
-    /// How the GPU is called in the table.
+    /// Name of the GPU in the table.
     label: String,
     total_bytes: u64,
     /// The limit as it was written.
@@ -71,7 +71,7 @@ struct GpuView {
     limit_bytes: Option<u64>,
     used_bytes: u64,
     refused: u64,
-    /// What a process's context is taken to need until it is measured.
+    /// Memory that a process's context is taken to need until it is measured.
     context_bytes: u64,
     processes: usize,
 }

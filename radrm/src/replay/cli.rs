@@ -30,7 +30,7 @@ pub(crate) struct Flags {
     /// aware, or all; all but aware as published
     #[arg(long, value_name = "LIST", default_value = "exclusive,magm,aware")]
     pub(super) policy: Policies,
-    /// Where needs come from: measured or oracle (peaks of equal runs), none, history (runs that ended in the trace
+    /// Source of needs: measured or oracle (peaks of equal runs), none, history (runs that ended in the trace
     /// before), dry (recorded dry runs), learned (the learned model on recorded FakeTensor figures), combined (all that
     /// radrmd has: dry runs, history, estimates), or the name of an estimator in the trace, such as horus
     #[arg(long, value_name = "E", default_value = "measured", value_parser = source)]
@@ -38,16 +38,16 @@ pub(crate) struct Flags {
     /// Recorded estimates: CSV with rad (a job's name in the trace), dry_run_mib, est_NAME_mib
     #[arg(long, value_name = "FILE", conflicts_with = "events")]
     pub(super) estimates: Option<PathBuf>,
-    /// Which run times and activities are known: all, learned (of programs that ended before), none
+    /// Known run times and activities: all, learned (of programs that ended before), none
     #[arg(long, value_name = "WHAT", default_value = "all", value_parser = knowledge)]
     pub(super) known: Knowledge,
-    /// How jobs share a GPU: mps, streams, mig
+    /// Sharing mode of a GPU: mps, streams, mig
     #[arg(long, value_name = "MODE", default_value = "mps", value_parser = mode)]
     pub(super) mode: Mode,
     /// Replays with chance, for intervals; 0: one without
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(super) seeds: u64,
-    /// What programs do to a GPU alone: CSV with workload, smact_mean, smocc_mean, drama_mean
+    /// Activity of programs that run alone: CSV with workload, smact_mean, smocc_mean, drama_mean
     #[arg(long, value_name = "FILE")]
     pub(super) profiles: Option<PathBuf>,
     /// Precondition on SM activity, or none
@@ -198,21 +198,21 @@ fn mode(text: &str) -> Result<Mode, ReplayError> {
 }
 
 /// The most jobs that are made: they are all in memory, and a slip of the pen is no order.
-const MOST_JOBS: usize = 5_000_000;
+const MAX_JOBS: usize = 5_000_000;
 
-/// Whether a trace is a file's, or of a number of jobs that can be made.
+/// Checks that a trace is a file's, or of a number of jobs that can be made.
 fn countable(trace: &Path) -> Result<(), UsageError> {
     let Some(count) = trace.to_str().and_then(|name| name.strip_prefix(SYNTHETIC)) else { return Ok(()) };
     if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(UsageError::NoNumber(trace.to_owned()));
     }
-    match synthetic(trace).filter(|count| *count <= MOST_JOBS) {
+    match synthetic(trace).filter(|count| *count <= MAX_JOBS) {
         Some(_) => Ok(()),
-        None => Err(UsageError::TooManyJobs { trace: trace.to_owned(), most: MOST_JOBS }),
+        None => Err(UsageError::TooManyJobs { trace: trace.to_owned(), most: MAX_JOBS }),
     }
 }
 
-/// What a trace's name begins with that is made here.
+/// Prefix of the name of a trace that is made here.
 const SYNTHETIC: &str = "synthetic:";
 
 /// The number of jobs of `synthetic:N`.

@@ -1,4 +1,4 @@
-//! Why nothing is replayed.
+//! Errors of a replay.
 
 use std::path::PathBuf;
 

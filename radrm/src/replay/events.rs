@@ -16,7 +16,7 @@ use crate::{Failure, print, print_json};
 /// An event is an array of some thousand jobs at most.
 const LONGEST_LINE: u64 = 64 << 20;
 
-/// What came of a log.
+/// Result of a log.
 #[derive(Debug, Default, Serialize)]
 struct Outcome {
     /// Starts of daemons.

@@ -13,9 +13,9 @@ const WIDTH: f64 = 1100.0;
 const LEFT: f64 = 60.0;
 const LANE: f64 = 13.0;
 /// Bars in one picture; more would neither be seen nor be drawn in time.
-const MOST_BARS: usize = 20_000;
+const MAX_BARS: usize = 20_000;
 /// GPUs in one picture.
-const MOST_GPUS: usize = 64;
+const MAX_GPUS: usize = 64;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1160px;margin:2em auto;padding:0 1em}\
@@ -65,14 +65,14 @@ fn picture(html: &mut String, outcome: &Outcome, jobs: &[TraceJob], span: f64) {
     let first = jobs.first().map_or(0, |job| job.arrival.0);
     let mut bars = outcome.first.bars.clone();
     bars.sort_by_key(|bar| (bar.device, bar.from, bar.job));
-    let left_out = bars.len().saturating_sub(MOST_BARS);
-    bars.truncate(MOST_BARS);
+    let left_out = bars.len().saturating_sub(MAX_BARS);
+    bars.truncate(MAX_BARS);
     // Only GPUs that were used have a row: with MIG the undivided ones never are.
     let mut rows: Vec<(u32, Vec<u64>)> = Vec::new();
     let mut placed = Vec::new();
     for bar in bars {
         if rows.last().is_none_or(|row| row.0 != bar.device) {
-            if rows.len() == MOST_GPUS {
+            if rows.len() == MAX_GPUS {
                 break;
             }
             rows.push((bar.device, Vec::new()));

@@ -15,24 +15,24 @@ use crate::client::text::open_named;
 use crate::error::{FileProblem, UsageError};
 
 /// Most bytes of a file, also unpacked: the largest published traces have some hundred MB.
-const MOST: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
-/// What a gzip file begins with.
+/// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// A file's text, unpacked where its first bytes are those of gzip.
 pub(crate) fn text(path: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let file = open_named(path).map_err(|problem| problem.of(path))?;
-    file.take(MOST + 1).read_to_end(&mut bytes).map_err(|error| FileProblem::Io(error).of(path))?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|error| FileProblem::Io(error).of(path))?;
     if bytes.starts_with(&GZIP) {
         let mut plain = Vec::new();
-        let mut unpacked = MultiGzDecoder::new(&bytes[..]).take(MOST + 1);
+        let mut unpacked = MultiGzDecoder::new(&bytes[..]).take(MAX_BYTES + 1);
         unpacked.read_to_end(&mut plain).map_err(|error| FileProblem::Gzip(error).of(path))?;
         bytes = plain;
     }
-    if bytes.len() as u64 > MOST {
-        return Err(FileProblem::TooLarge(Bytes(MOST)).of(path));
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(FileProblem::TooLarge(Bytes(MAX_BYTES)).of(path));
     }
     String::from_utf8(bytes).map_err(|_| FileProblem::NotText.of(path))
 }
@@ -122,7 +122,7 @@ pub(super) fn cluster(spec: &str, mode: Mode) -> Result<Cluster, Failure> {
 
 /// `4xA100-40GB+2xT4`: all in one machine.
 pub(super) fn named(spec: &str) -> Result<Cluster, Failure> {
-    const MOST_DEVICES: usize = read::MAX_DEVICES;
+    const MAX_DEVICES_NAMED: usize = read::MAX_DEVICES;
     let models = Models::known()?;
     let mut cluster = Cluster::default();
     for part in spec.split('+').map(str::trim) {
@@ -135,8 +135,8 @@ pub(super) fn named(spec: &str) -> Result<Cluster, Failure> {
         let Some(gpu) = models.find(name) else {
             return Err(UsageError::NoModel { name: name.to_owned(), models: models.names() }.into());
         };
-        if count == 0 || count.saturating_add(cluster.devices.len()) > MOST_DEVICES {
-            return Err(UsageError::TooManyGpus { part: part.to_owned(), most: MOST_DEVICES }.into());
+        if count == 0 || count.saturating_add(cluster.devices.len()) > MAX_DEVICES_NAMED {
+            return Err(UsageError::TooManyGpus { part: part.to_owned(), most: MAX_DEVICES_NAMED }.into());
         }
         for _ in 0..count {
             cluster.devices.push(Device {

@@ -79,7 +79,7 @@ pub(crate) fn run(order: &Flags) -> Result<(), Failure> {
     print(&text)
 }
 
-/// What came out for each seed, and the first replay.
+/// Metrics of each seed, and the report of the first replay.
 fn one(
     trace: &Traced,
     settings: &Settings,
@@ -148,7 +148,7 @@ fn is_thesis(path: &Path) -> bool {
     input::beginning(path).contains("arrival_s")
 }
 
-/// Whether the trace has the estimator that was asked for.
+/// Checks that the trace has the estimator that was asked for.
 fn knows(jobs: &[TraceJob], path: &Path, order: &Flags) -> Result<(), Failure> {
     let has = |name: &str| jobs.iter().any(|job| job.estimates.contains_key(name));
     let name = match &order.estimator {

@@ -1,4 +1,4 @@
-//! What came out of a trace under a policy, and under which conditions.
+//! Result of a trace under a policy, with its conditions.
 
 use radrm_scheduler_core::Policy;
 use radrm_scheduler_core::replay::{Bounds, Metrics, Mode, Report, Source, TraceJob};
@@ -7,7 +7,7 @@ use super::cli::Flags;
 
 /// One trace under one policy.
 pub(super) struct Outcome {
-    /// Which trace: its name may be given twice.
+    /// Index of the trace: its name may be given twice.
     pub(super) trace: usize,
     /// On the slowdowns of the truth.
     pub(super) factor: f64,

@@ -1,4 +1,4 @@
-//! What came out, as a table for people and as JSON for programs.
+//! Results of a replay, as a table for people and as JSON for programs.
 
 use radrm_scheduler_core::replay::{Interval, Metrics, Model};
 use radrm_text::{Table, clean, left, right};

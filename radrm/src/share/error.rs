@@ -1,4 +1,4 @@
-//! Why `radrm share` starts no programs.
+//! Errors that keep `radrm share` from starting programs.
 
 use std::io;
 

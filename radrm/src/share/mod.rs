@@ -29,7 +29,7 @@ pub(crate) use error::ShareError;
 /// Between two looks at the programs and the signals.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What each interpreter loads first.
+/// Hook that each interpreter loads first.
 const HOOK: &str = include_str!("sitecustomize.py");
 
 /// Names of variables that `radrm.share._unmodified` reads.
@@ -44,7 +44,7 @@ pub(crate) struct Flags {
     /// Share also where the programs' orders of samples differ, as with other seeds: all get that of one of them
     #[arg(long)]
     any_order: bool,
-    /// How long the first program waits at the beginning of an epoch until the others are there [default: 30s]
+    /// Time that the first program waits for the others at the beginning of an epoch [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = span)]
     wait: Option<u64>,
     /// The programs with their arguments, with -- between them
@@ -115,7 +115,7 @@ fn code(status: ExitStatus) -> u8 {
     u8::try_from(code).unwrap_or(1)
 }
 
-/// What the programs have in common: a folder of this user with the socket of each shared epoch.
+/// Session that the programs have in common: a folder of this user with the socket of each shared epoch.
 struct Session {
     folder: TempDir,
 }
@@ -184,7 +184,7 @@ impl Session {
     }
 }
 
-/// The folder of the Python package of this installation, where it is no wheel: beside the programs of an unpacked
+/// The folder of the Python package of this installation, where it is not a wheel: beside the programs of an unpacked
 /// archive, as installed on a system, in a source tree.
 fn module() -> Option<PathBuf> {
     let own = env::current_exe().ok()?;

@@ -166,7 +166,7 @@ pub(crate) fn outcome(row: &Row) -> String {
     }
 }
 
-/// How the figures were obtained.
+/// Name of the way in which the figures were obtained.
 pub(crate) fn origin(origin: Origin) -> &'static str {
     match origin {
         Origin::Measured => "measured",

@@ -93,15 +93,15 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
 }
 
 /// Between two reports of a program that runs.
-const EVERY: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shows the report until the program has ended. What is no terminal gets the last one only.
+/// Shows the report until the program has ended. What is not a terminal gets the last one only.
 fn follow(flags: &Flags) -> Result<(), Failure> {
     let out = std::io::stdout();
     // The launcher makes and locks the file before it writes the profile's first bytes.
     let is_empty = || fs::metadata(&flags.file).is_ok_and(|file| file.len() == 0);
     while is_empty() && radrm_profile::is_being_written(&flags.file) {
-        thread::sleep(EVERY / 50);
+        thread::sleep(REPORT_INTERVAL / 50);
     }
     loop {
         let (text, is_running) = shown(flags)?;
@@ -117,7 +117,7 @@ fn follow(flags: &Flags) -> Result<(), Failure> {
                 return Ok(());
             }
         }
-        thread::sleep(EVERY);
+        thread::sleep(REPORT_INTERVAL);
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) struct StacksFlags {
     all_frames: bool,
 }
 
-/// What the frames of tensors are.
+/// Kind of the frames of tensors.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Tensors {
     /// The Python stacks that asked for them
@@ -65,7 +65,7 @@ pub(super) enum StacksFormat {
     Perfetto,
 }
 
-/// Which memory is shown.
+/// Memory that is shown.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum MemoryName {
     /// Device memory
@@ -76,7 +76,7 @@ enum MemoryName {
     Pinned,
 }
 
-/// When something was held.
+/// Moment at which something was held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum When {
     Peak,
@@ -175,7 +175,7 @@ impl StacksFlags {
         }
     }
 
-    /// Whether the refused request that was asked for is there.
+    /// Checks that the refused request that was asked for is there.
     fn check_refusal(&self, file: &Path, profile: &Profile) -> Result<(), Failure> {
         let Some(When::Refusal(number)) = self.at else { return Ok(()) };
         let known = radrm_analyzer::refusals(profile);

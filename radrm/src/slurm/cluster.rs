@@ -1,4 +1,4 @@
-//! What the cluster's nodes have for jobs with GPUs.
+//! Resources of the cluster's nodes for jobs with GPUs.
 
 use std::ffi::OsStr;
 
@@ -36,7 +36,7 @@ impl Cluster {
     }
 }
 
-/// Whether the plug-in is loaded here, so that `sbatch` knows its options.
+/// Returns true if the plug-in is loaded here, so that `sbatch` knows its options.
 pub(super) fn has_plugin() -> Result<bool, SlurmError> {
     Ok(programs::output("sbatch", &["--help"])?.contains("--gpu-attempts"))
 }

@@ -1,4 +1,4 @@
-//! Why a job cannot be handed to Slurm, or not be tried again.
+//! Errors of handing a job to Slurm, or of trying it again.
 
 use std::io;
 use std::path::PathBuf;

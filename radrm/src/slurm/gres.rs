@@ -1,6 +1,6 @@
 //! Lists of generic resources as Slurm writes them: `gpu:h100:2(S:0-1),shard:160K`.
 
-/// How many of a resource a list has; `None`: it does not name it.
+/// Number of units of a resource in a list; `None`: the list does not name it.
 pub(super) fn count(list: &str, name: &str) -> Option<u64> {
     let counts = items(list).into_iter().filter(|item| named(item) == name).map(|item| {
         let last = item.rsplit(':').next().unwrap_or_default();

@@ -54,7 +54,7 @@ const LETTERS: [(u8, &str); 6] = [
 pub(super) struct Given {
     /// Its long name, or the letter of one that is not looked up.
     pub(super) name: String,
-    /// What it takes.
+    /// Value that it takes.
     pub(super) value: Option<OsString>,
     /// The words that it stands in.
     pub(super) words: Vec<OsString>,
@@ -67,7 +67,7 @@ pub(super) struct Line {
     pub(super) options: Vec<Given>,
     /// The script; `None`: standard input, or `--wrap`.
     pub(super) script: Option<OsString>,
-    /// What the script gets.
+    /// Arguments of the script.
     pub(super) arguments: Vec<OsString>,
 }
 
@@ -100,12 +100,12 @@ impl Line {
         Self { script: None, arguments: Vec::new(), ..Self::parse(words, own) }
     }
 
-    /// What an option was given, the last time that it was.
+    /// Value that an option was given, the last time that it was.
     pub(super) fn value(&self, name: &str) -> Option<&OsStr> {
         self.options.iter().rev().find(|given| given.name == name)?.value.as_deref()
     }
 
-    /// Whether an option was given.
+    /// Returns true if an option was given.
     pub(super) fn has(&self, name: &str) -> bool {
         self.options.iter().any(|given| given.name == name)
     }

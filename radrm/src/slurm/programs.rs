@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::SlurmError;
 
-/// Where they are besides `PATH`.
+/// Folders of the programs besides `PATH`.
 const FURTHER: [&str; 4] = ["/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin"];
 
 /// A program of Slurm's.
@@ -21,7 +21,7 @@ pub(super) fn find(name: &'static str) -> Result<PathBuf, SlurmError> {
     files.find(|file| file.is_file()).ok_or(SlurmError::NoProgram(name))
 }
 
-/// What a program prints.
+/// Output of a program.
 ///
 /// # Errors
 /// It is not there, or it fails, with what it wrote about that.

@@ -18,18 +18,18 @@ use super::cluster::Cluster;
 use super::{SlurmError, gres, programs};
 use crate::Failure;
 
-/// How often the controller is asked.
+/// Interval at which the controller is asked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a job may take to leave its nodes: their epilogs run then.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// How far clocks may be apart.
+/// Longest time of a job to leave its nodes: their epilogs run then.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(600);
+/// Largest accepted clock skew between nodes and controller.
 const CLOCK_MARGIN: Duration = Duration::from_millis(300);
-/// What the plug-in waits for.
+/// Bytes that the plug-in waits for.
 const REQUEUED: &[u8] = b"\0ok\0\0";
 /// Longest comment that is kept.
 const MAX_COMMENT: usize = 1000;
 
-/// What the plug-in knows of the attempt.
+/// Facts about the attempt that the plug-in passes.
 #[derive(Args, Debug)]
 pub struct Flags {
     /// The job's number
@@ -44,7 +44,7 @@ pub struct Flags {
     /// GPU memory that one stands for, bytes
     #[arg(long)]
     shard: u64,
-    /// Where its profiles are
+    /// Folder of its profiles
     #[arg(long)]
     directory: PathBuf,
 }
@@ -122,9 +122,9 @@ impl Flags {
 /// A step that failed for want of memory that it could get elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Lacking {
-    /// What it held and asked for.
+    /// Memory that it held and asked for.
     seen: Bytes,
-    /// When it began, seconds since 1970.
+    /// Start time of the step, seconds since 1970.
     began_s: u64,
 }
 
@@ -137,13 +137,13 @@ impl Lacking {
     }
 }
 
-/// What the controller knows of a job.
+/// Record of a job at the controller.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Job {
     state: String,
-    /// How often it was requeued.
+    /// Number of requeues.
     restarts: u32,
-    /// When this attempt began, seconds since 1970.
+    /// Start time of this attempt, seconds since 1970.
     started_s: u64,
     partition: Option<String>,
     /// The resources of a node, as it asked for them.
@@ -182,9 +182,9 @@ impl Job {
     }
 }
 
-/// How long to wait before a job that is gone may start. A node has revoked all credentials of the job that are from
-/// the same second or earlier, and ends a job with such a credential at once. The clocks of nodes and controller may be
-/// apart by the margin.
+/// Time to wait before a job that is gone may start. A node has revoked all credentials of the job that are from
+/// the same second or earlier, and ends a job with such a credential at once. The clocks of nodes and controller
+/// may be apart by the margin.
 fn until_credentials(gone: SystemTime, now: SystemTime) -> Duration {
     let fraction = gone.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_nanos();
     let valid = Duration::from_secs(1).saturating_sub(Duration::from_nanos(fraction.into())) + CLOCK_MARGIN;
@@ -201,7 +201,7 @@ fn until_gone(job: u32) -> Result<(), SlurmError> {
         if ["PENDING", "SPECIAL_EXIT", "REQUEUE_HOLD"].contains(&state) {
             return Ok(());
         }
-        if since.elapsed() > PATIENCE || state.is_empty() {
+        if since.elapsed() > LEAVE_TIMEOUT || state.is_empty() {
             return Err(SlurmError::NotRunning { job, state: state.to_owned() });
         }
         thread::sleep(POLL_INTERVAL);

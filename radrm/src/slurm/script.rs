@@ -12,7 +12,7 @@ use super::SlurmError;
 pub(super) struct Script {
     /// The text that Slurm gets.
     pub(super) content: Vec<u8>,
-    /// Where it lies, if it is a file.
+    /// Path of the script, if it is a file.
     pub(super) path: Option<PathBuf>,
 }
 
@@ -36,7 +36,7 @@ impl Script {
         }
     }
 
-    /// Whether it starts steps of its own, which only Slurm can do.
+    /// Returns true if it starts steps of its own, which only Slurm can do.
     pub(super) fn starts_steps(&self) -> bool {
         let text = String::from_utf8_lossy(&self.content);
         let words =
@@ -44,7 +44,7 @@ impl Script {
         text.lines().filter(|line| !line.trim_start().starts_with('#')).any(words)
     }
 
-    /// What runs it where Slurm does not: the program that its first line names.
+    /// Command that runs it where Slurm does not: the program that its first line names.
     pub(super) fn interpreter(&self) -> Vec<OsString> {
         let text = String::from_utf8_lossy(&self.content);
         let named = text.lines().next().and_then(|line| line.strip_prefix("#!"));

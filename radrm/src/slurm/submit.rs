@@ -72,7 +72,7 @@ struct Own {
     asks: Asks,
 }
 
-/// What a job asks for by itself, on the command line or in its script.
+/// Resources that a job asks for by itself, on the command line or in its script.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Wanted {
     /// `--gres`.
@@ -100,20 +100,20 @@ impl Wanted {
     }
 }
 
-/// What a job is submitted with.
+/// Job specification of a submission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Asked {
     words: Vec<String>,
-    /// What it asks for and why.
+    /// Sentence on what it asks for and why.
     said: String,
 }
 
-/// What is known of where it goes.
+/// Properties of the place to which it goes, as far as known.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     cluster: Cluster,
     has_plugin: bool,
-    /// What a shard stands for.
+    /// GPU memory that a shard stands for.
     unit: u64,
     attempts: u32,
 }
@@ -234,7 +234,7 @@ fn together(asks: Asks, ours: Vec<super::line::Given>) -> Result<Asks, Failure> 
     Ok(own.asks)
 }
 
-/// What the job needs, by what its user says, by its earlier runs, and by a dry run.
+/// Need of the job, by what its user states, by its earlier runs, and by a dry run.
 fn need(
     asks: &Asks,
     line: &Line,

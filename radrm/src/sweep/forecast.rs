@@ -24,7 +24,7 @@ struct Card {
     total: Bytes,
 }
 
-/// Whether something fits on the GPUs that it names.
+/// Verdict on whether something fits on the GPUs that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fit {
     Fits,
@@ -59,7 +59,7 @@ pub(super) fn run(source: &Source, machine: Option<&MachineSpec>) -> Result<(), 
     print(&text(&source.plan, count(source), &cards, &known))
 }
 
-/// What determines a need.
+/// Key of a need: what determines it.
 type Key = (Vec<String>, PathBuf, u16);
 
 fn key(run: &Run) -> Key {
@@ -100,7 +100,7 @@ fn seen(run: &Run, cards: &[Card]) -> Option<Vec<usize>> {
     run.devices.iter().map(place).collect()
 }
 
-/// Whether runs fit on their GPUs together: by the upper bounds of their needs.
+/// Verdict on whether runs fit on their GPUs together: by the upper bounds of their needs.
 fn fit(runs: &[&Run], cards: &[Card], known: &BTreeMap<Key, Needs>) -> Fit {
     if cards.is_empty() {
         return Fit::Unknown;
@@ -125,7 +125,7 @@ fn fit(runs: &[&Run], cards: &[Card], known: &BTreeMap<Key, Needs>) -> Fit {
     }
 }
 
-/// How long a group takes: as long as its longest member, where all are known.
+/// Run time of a group: that of its longest member, where all are known.
 fn time(group: &Group, known: &BTreeMap<Key, Needs>) -> Option<Millis> {
     let times = group.runs.iter().map(|run| {
         let expected = known.get(&key(run))?.run_time.as_ref()?.value;

@@ -19,7 +19,7 @@ use crate::client::submit;
 /// running time below 0.5 %, for SM activity by the shape of launches.
 const KERNELS: (&str, &str) = ("RADRM_KERNELS", "sample");
 
-/// Whether radrmd takes the runs. `is_emulated`: the sweep has emulated GPUs of its own.
+/// Returns true if radrmd takes the runs. `is_emulated`: the sweep has emulated GPUs of its own.
 ///
 /// # Errors
 /// A daemon was asked for and none answers, or one answers and does not understand.

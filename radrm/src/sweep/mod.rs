@@ -26,7 +26,7 @@ use crate::{Failure, NAME};
 use progress::Progress;
 pub(crate) use report::{company, recorded};
 
-/// What a shell reports of a program that Ctrl-C ended.
+/// Exit code that a shell reports of a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
 /// The flags as written.
@@ -43,7 +43,7 @@ pub(crate) struct Flags {
     /// Run groups again of which a run failed
     #[arg(long)]
     rerun: bool,
-    /// Where the runs are started: by radrmd as its jobs, or by the sweep itself [default: radrmd where one answers]
+    /// Starter of the runs: by radrmd as its jobs, or by the sweep itself [default: radrmd where one answers]
     #[arg(long, value_name = "radrmd|self", value_enum, hide_possible_values = true)]
     through: Option<Through>,
     /// Start nothing: show what each run and each group needs, whether it fits, and how long all takes
@@ -51,7 +51,7 @@ pub(crate) struct Flags {
     dry_run: bool,
 }
 
-/// What starts the runs.
+/// Program that starts the runs.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Through {
     Radrmd,

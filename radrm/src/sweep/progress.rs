@@ -1,4 +1,4 @@
-//! What a sweep shows while it runs: on a terminal a line for each run and one for all, else a line for each end.
+//! Display of a sweep while it runs: on a terminal a line for each run and one for all, else a line for each end.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,11 +32,11 @@ pub(super) struct Progress {
     /// Groups that ended under this display.
     ended: u32,
     begun: Instant,
-    /// When the last group ended.
+    /// Time of the last group's end.
     last: Instant,
     shown: Instant,
     folder: Folder,
-    /// What the programs of runs under way print into, by their keys.
+    /// Output files of the programs of runs under way, by the runs' keys.
     outputs: BTreeMap<String, PathBuf>,
     bars: Option<Bars>,
 }
@@ -147,7 +147,7 @@ impl Progress {
         }
     }
 
-    /// How long the rest takes, by the mean of the groups so far, of which several may run at once.
+    /// Time that the rest takes, by the mean of the groups so far, of which several may run at once.
     fn left(&self) -> String {
         let Some(mean) = (self.last - self.begun).checked_div(self.ended) else { return String::new() };
         let left = mean * u32::try_from(self.groups_left).unwrap_or(u32::MAX);
@@ -180,7 +180,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// How a run ended, and what it took.
+/// End of a run, and what it took, in words.
 pub(super) fn ended(outcome: &Outcome) -> String {
     let time = Millis(outcome.duration_ms);
     let mut text = match (outcome.state, outcome.exit_code, outcome.signal) {

@@ -218,7 +218,7 @@ pub(super) fn winner(all: &[Configuration], by: Metric) -> Option<String> {
     Some(format!("best: {}, {}: {figure}", clean(&best.name), clean(&sharing(best))))
 }
 
-/// What its reader should know of the figures.
+/// Notes for the reader of the figures.
 pub(super) fn notes(all: &[Configuration]) -> Vec<String> {
     let has = |is: fn(&Configuration) -> bool| all.iter().any(is);
     let energy = has(|one| one.energy_j.is_some()) && has(|one| one.company.is_some() || one.shares);

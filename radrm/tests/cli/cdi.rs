@@ -22,7 +22,7 @@ impl Schema {
         }
     }
 
-    /// What is wrong with a document, by draft 7 of JSON Schema.
+    /// Checks a document by draft 7 of JSON Schema.
     fn check(&self, document: &Value) -> Result<(), String> {
         self.check_part(&self.whole, document, "")
     }
@@ -79,7 +79,7 @@ impl Schema {
     }
 }
 
-/// What `radrm cdi generate` writes with these words.
+/// Document that `radrm cdi generate` writes with these words.
 fn generated(words: &[&str]) -> Value {
     let place = Place::new();
     let mut all = vec!["cdi", "generate", "--output", "cdi/radrm.json", "--folder", "limits"];

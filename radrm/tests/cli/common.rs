@@ -86,7 +86,7 @@ impl Place {
     }
 }
 
-/// What a program left.
+/// Exit status and output of a program.
 #[derive(Debug)]
 pub struct Output {
     pub status: ExitStatus,

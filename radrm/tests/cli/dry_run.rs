@@ -15,7 +15,7 @@ while time.time() < end: pass
 "#
 );
 
-/// What `--find-batch` says of a program, a sentence a line.
+/// Output of `--find-batch` for a program, a sentence a line.
 fn found(words: &[&str], code: i32) -> String {
     let place = Place::new();
     let output = finish(place.run(&["--dry-run", "--emulate", "T4", "--find-batch"]).args(words));

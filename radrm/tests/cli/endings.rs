@@ -1,4 +1,4 @@
-//! How `radrm-run` ends: as its program does, and with its own codes only for its own failures.
+//! Ends of `radrm-run`: as its program ends, and with its own codes only for its own failures.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::common::{Place, finish, finish_with, python};
 
-/// What a program can see of how it was started.
+/// Program that prints what it can see of how it was started.
 const SURROUNDINGS: &str = r#"
 import os, resource, signal
 status = open('/proc/self/status').read().split('\n')

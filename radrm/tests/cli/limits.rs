@@ -34,7 +34,7 @@ fn a_limit_that_is_not_understood_or_names_no_gpu_keeps_the_program_from_startin
     let place = Place::new();
     for (limit, part) in [
         ("10G", "can mean two things"),
-        ("lots", "is no amount"),
+        ("lots", "is not an amount"),
         ("110%", "between 0% and 100%"),
         ("0=1GiB,0=2GiB", "named twice"),
         ("2=1GiB", "there is no GPU 2, only 0, 1"),
@@ -108,7 +108,7 @@ fn a_limit_that_cannot_hold_keeps_the_program_from_starting() {
     own_config(&place, "[default]\nmem-limit = \"5GiB\"\n");
     finish(run(&place, &[]).env("RADRM_DISABLE", "1")).code(125).one_sentence("RADRM_DISABLE is set");
     own_config(&place, "");
-    // A file that is no library of this machine, in the shim's place.
+    // A file that is not a library of this machine, in the shim's place.
     let library = place.join("lib");
     fs::create_dir(&library).unwrap();
     fs::write(library.join("libradrm.so"), "text").unwrap();

@@ -1,4 +1,4 @@
-//! What a run tells of load on GPUs and host, as a trace, and compared with others.
+//! Load on GPUs and host that a run reports, as a trace, and compared with others.
 //!
 //! The program is a few lines of Python that talk to the emulated driver. The libraries must be
 //! built (`cargo build --workspace`).
@@ -122,7 +122,7 @@ fn emulated_gpus_that_take_no_time_have_no_load_and_limit_nothing() {
     assert!(comparison.contains("gpu0.peak_bytes") && !comparison.contains("gpu0.energy"), "{comparison}");
 }
 
-/// What is timed tells how full a GPU was that no meter tells of.
+/// Timed launches show how full a GPU was that no meter reports on.
 #[test]
 fn timed_launches_tell_what_limits_a_job_on_gpus_without_a_meter() {
     let place = Place::new();

@@ -4,7 +4,8 @@ use std::fs;
 
 use crate::common::{Output, Place, finish};
 
-/// What a program does with its loader, in one line each; ends with 7. With the words `exec PROGRAM...` it becomes that program.
+/// Program that writes what it does with its loader, in one line each; ends with 7. With the words
+/// `exec PROGRAM...` it becomes that program.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -67,7 +68,7 @@ fn compiled() -> Option<Place> {
     Some(place)
 }
 
-/// Whether the shim was in the program.
+/// Returns true if the shim was in the program.
 #[track_caller]
 fn loaded(output: &Output) -> bool {
     let line = output.stderr.lines().find_map(|line| line.strip_prefix("loaded: "));

@@ -1,4 +1,4 @@
-//! What a run leaves: a profile, a row, a report; and what `radrm` makes of them.
+//! Records of a run: a profile, a row, a report; and what `radrm` makes of them.
 //!
 //! The program is a few lines of Python that talk to the emulated driver. The libraries must be
 //! built (`cargo build --workspace`).

@@ -149,7 +149,7 @@ fn what_is_wrong_is_told_in_one_sentence() {
     for (line, code, part) in [
         ("replay none.csv", 1, "none.csv: No such file or directory"),
         ("replay bad.csv", 1, "bad.csv: line 3: arrival_s is \"soon\""),
-        ("replay other.txt", 1, "this is no trace that is known"),
+        ("replay other.txt", 1, "this is not a trace that is known"),
         ("replay t.csv --gpus 4xB9000", 2, "there is no model B9000"),
         ("replay synthetic:99999999999999", 2, "no more than 5000000 jobs"),
         ("replay t.csv --gpus 1xT4", 0, ""),

@@ -14,7 +14,7 @@ pub(crate) struct Company<'a> {
     pub(crate) jobs: &'a [Resident],
     /// For each of those here before, whether it is more important than the newcomer.
     pub(crate) protected: &'a [bool],
-    /// What the newcomer does on the host, to these and to the node's other jobs.
+    /// Effect of the newcomer on the host, on these and on the node's other jobs.
     pub(crate) host: &'a HostEffect,
     /// Memory that each of the jobs reserves, where the policy makes slices; else empty.
     pub(crate) claims: &'a [Bytes],
@@ -31,8 +31,8 @@ impl Company<'_> {
         self.jobs.iter().map(|job| job.activity)
     }
 
-    /// What the jobs get done with the newcomer and without it, by the estimator. A more important job keeps the speed
-    /// that the settings protect: the lower end of the interval decides.
+    /// Estimates the progress of the jobs with the newcomer against that without it.
+    /// A more important job keeps the speed that the settings protect: the lower end of the interval decides.
     pub(super) fn estimated(&mut self) -> Result<Progress, Wait> {
         let Self { settings, predictor, jobs, protected, host, device, after, companies, .. } = self;
         let before = companies.with_newcomer(*device, predictor, jobs, after);

@@ -14,7 +14,7 @@ use crate::reason::{Score, Wait};
 use crate::settings::Settings;
 use crate::units::Bytes;
 
-/// What four neighbouring parts can be divided into, and the other three.
+/// Valid partitions of the left four and the right three compute slices.
 const LEFT: [&[u64]; 5] = [&[4], &[3], &[2, 2], &[2, 1, 1], &[1, 1, 1, 1]];
 const RIGHT: [&[u64]; 3] = [&[3], &[2, 1], &[1, 1, 1]];
 

@@ -1,4 +1,4 @@
-//! How a device is chosen among those that would do: one file for each policy, and the list of them.
+//! Choice of a device among those that would do: one file for each policy, and the list of them.
 
 mod aware;
 mod best_fit;
@@ -28,20 +28,20 @@ use crate::reason::{Score, Wait};
 use crate::settings::{Memory, Settings, Unknown};
 use crate::units::{Bytes, Millis, Permille};
 
-/// What the choice among devices rests on.
+/// Basis of the choice among devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecidedBy {
-    /// What each device has free.
+    /// Free memory of each device.
     FreeMemory,
     /// The measured load of each device.
     Load,
     /// The turn, which passes on to the next device with each job.
     Turn,
-    /// What jobs do to each other: [`Rules::judge`] predicts it.
+    /// Interference between jobs: [`Rules::judge`] predicts it.
     Prediction,
 }
 
-/// How many jobs a device has at a time.
+/// Number of jobs that a device has at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceUse {
     /// One.
@@ -54,23 +54,22 @@ pub(crate) enum DeviceUse {
     Sliced,
 }
 
-/// What makes a policy different from others. The provided methods are those of a policy that shares devices and
-/// looks at what each one has free.
+/// Rules of a policy. The provided methods are those of a policy that shares devices and ranks them by free memory.
 pub(crate) trait Rules: Sync {
-    /// How good a place is that would do: of several, the lowest rank is taken.
+    /// Ranks a device that would do: of several, the lowest rank is taken.
     fn rank(&self, place: &Candidate) -> Fit;
 
-    /// What the choice rests on.
+    /// Basis of the choice.
     fn decided_by(&self) -> DecidedBy {
         DecidedBy::FreeMemory
     }
 
-    /// How many jobs a device has.
+    /// Number of jobs that a device has.
     fn device_use(&self) -> DeviceUse {
         DeviceUse::Shared
     }
 
-    /// What the jobs of a device get done with the newcomer by this policy's own estimate, or why it may not join them.
+    /// Estimates the progress of a device's jobs with the newcomer by this policy's own rule.
     ///
     /// # Errors
     /// Why it waits.
@@ -78,12 +77,12 @@ pub(crate) trait Rules: Sync {
         company.estimated()
     }
 
-    /// What a device without jobs gets done with the newcomer.
+    /// Progress that a device without jobs makes with the newcomer.
     fn idle(&self, _host: &HostEffect) -> Progress {
         Progress::ALONE
     }
 
-    /// Where its published form is another than that of most, see [`Settings::published`].
+    /// Changes the settings where its published form differs from that of most, see [`Settings::published`].
     fn as_published(&self, _settings: &mut Settings) {}
 }
 
@@ -114,9 +113,9 @@ pub(crate) struct Candidate {
     pub(crate) smact: Option<Permille>,
     /// Its free memory, by the way in which memory is known.
     pub(crate) free: Bytes,
-    /// What the job would leave of that.
+    /// Free memory left beside the job.
     pub(crate) left: Bytes,
-    /// What it gets done with the job; zeros where the policy does not predict.
+    /// Progress with the job; zeros where the policy does not predict.
     pub(crate) progress: Progress,
     /// Its distance from the device whose turn it is.
     pub(crate) turn: usize,
@@ -144,7 +143,7 @@ impl Candidate {
     }
 }
 
-/// What a device gets done with one job more, in thousandths of a lone job.
+/// Progress of a device with one job more, thousandths of a lone job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     pub(crate) gain: u32,
@@ -175,7 +174,7 @@ impl Progress {
     }
 }
 
-/// How good a place is: the lowest rank is taken, and the score is the reason that users see.
+/// Rank of a device: the lowest is taken, and the score is the reason that users see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fit {
     pub(crate) rank: (i64, i64, i64),
@@ -188,8 +187,8 @@ fn signed(bytes: Bytes) -> i64 {
 }
 
 impl Policy {
-    /// Whether it is one of the thesis's (RAD-RM), and not of another system or this one's own: those predict, or take
-    /// jobs off their devices.
+    /// Returns true if it is one of the thesis's (RAD-RM).
+    /// Those of other systems and this project's own predict, or take jobs off their devices.
     #[must_use]
     pub fn is_thesis(self) -> bool {
         !self.predicts() && self.rules().device_use() != DeviceUse::Preemptive

@@ -15,7 +15,7 @@ use crate::settings::Settings;
 const SPEED: [f64; 5] = [1.080, 0.066, -0.584, -0.113, 0.078];
 
 /// A device on which a job would be slower waits for one to leave: the paper's threshold is set by the operator.
-const LEAST: f64 = 0.5;
+const MIN_SPEED: f64 = 0.5;
 
 pub(super) struct Xu;
 
@@ -51,7 +51,7 @@ impl Rules for Xu {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         speeds(company.jobs.len() - 1, &mut before);
         speeds(company.jobs.len(), &mut after);
-        after.iter().all(|speed| *speed >= LEAST).then(|| progress(&before, &after)).ok_or(CROWDED)
+        after.iter().all(|speed| *speed >= MIN_SPEED).then(|| progress(&before, &after)).ok_or(CROWDED)
     }
 
     fn as_published(&self, settings: &mut Settings) {

@@ -3,7 +3,7 @@
 use super::ours::is_key_line;
 use super::{RadError, wrong};
 
-/// How other batch systems begin such a line.
+/// Prefixes of option lines of other batch systems.
 const OTHERS: [&str; 3] = ["#SBATCH", "#PBS", "#BSUB"];
 
 /// `# RADRM --gpus=2` and the like.

@@ -39,7 +39,7 @@ pub enum Form {
     Plain,
 }
 
-/// What is run.
+/// Command line or script of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Run {
@@ -62,7 +62,7 @@ pub enum Run {
 pub struct RadFile {
     /// The form it was in.
     pub form: Form,
-    /// What is run.
+    /// Command line or script to run.
     pub run: Run,
     /// File with the model's summary.
     pub model: Option<String>,
@@ -82,7 +82,7 @@ pub struct RadFile {
     pub options: Vec<RadOption>,
 }
 
-/// What is wrong with a file: the line, from 1, and a sentence.
+/// Error in a file: the line, from 1, and a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct RadError {
@@ -123,7 +123,7 @@ impl RadFile {
     pub fn parse(text: &str) -> Result<Self, RadError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if let Some(at) = text.find('\0') {
-            return wrong(text[..at].matches('\n').count() + 1, "there is a zero byte: this is no text");
+            return wrong(text[..at].matches('\n').count() + 1, "there is a zero byte: this is not a text");
         }
         foreign::misspelt(text)?;
         if text.lines().any(ours::is_key_line) {
@@ -178,7 +178,7 @@ fn policy(line: usize, value: &str) -> Result<bool, RadError> {
 fn batch(line: usize, value: &str) -> Result<u32, RadError> {
     match value.parse() {
         Ok(number) if number > 0 => Ok(number),
-        _ => wrong(line, format!("the batch size is \"{value}\", which is no whole number above 0")),
+        _ => wrong(line, format!("the batch size is \"{value}\", which is not a whole number above 0")),
     }
 }
 
@@ -260,13 +260,13 @@ mod tests {
             ("model: x\n", "line 1: there is no command line"),
             ("a\nb\nc\npolicy: exclusive\n", "line 3: there are more lines than a set-up and a command"),
             ("run\npolicy: alone\n", "line 2: the policy is \"alone\"; there are exclusive and collocation"),
-            ("run\nbatch_size: 0\n", "line 2: the batch size is \"0\", which is no whole number above 0"),
+            ("run\nbatch_size: 0\n", "line 2: the batch size is \"0\", which is not a whole number above 0"),
             (
                 "#\n\nrun\n\n\n\n\n0\n",
-                "line 8: the number of GPUs is \"0\", which is no whole number above 0",
+                "line 8: the number of GPUs is \"0\", which is not a whole number above 0",
             ),
-            ("#\n\nrun\n\n\n\n\n1\nmuch\n", "line 9: the memory is \"much\", which is no number of MiB"),
-            ("a\0b", "line 1: there is a zero byte: this is no text"),
+            ("#\n\nrun\n\n\n\n\n1\nmuch\n", "line 9: the memory is \"much\", which is not a number of MiB"),
+            ("a\0b", "line 1: there is a zero byte: this is not a text"),
         ] {
             assert_eq!(RadFile::parse(text).unwrap_err().to_string(), expected, "{text:?}");
         }

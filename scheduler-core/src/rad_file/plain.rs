@@ -2,7 +2,7 @@
 
 use super::{Form, RadError, RadFile, Run, wrong};
 
-/// Whether it says itself that it is a script.
+/// Returns true if the text declares itself a script.
 pub(super) fn is_script(text: &str) -> bool {
     text.starts_with("#!")
 }

@@ -13,8 +13,8 @@ fn line<'a>(lines: &[(usize, &'a str)], at: usize) -> Option<&'a str> {
     lines.get(at).map(|(_, line)| *line).filter(|line| !line.is_empty())
 }
 
-/// What a file of this form says or what is wrong with it; `None` if the file may just as well be a script, whose
-/// other lines would not run.
+/// Reads a file of this form, or reports what is wrong with it.
+/// Returns `None` if the file may just as well be a script, whose other lines would not run.
 pub(super) fn parse(lines: &[(usize, &str)]) -> Option<Result<RadFile, RadError>> {
     let longer = lines.iter().skip(LINES).any(|(_, line)| !line.is_empty());
     let first = line(lines, 0).is_none_or(|line| line.starts_with('#'));
@@ -44,10 +44,10 @@ fn is_short(lines: &[(usize, &str)]) -> bool {
     !script && !comment && said(2) && model && lines.iter().skip(4).all(|(_, line)| line.is_empty())
 }
 
-/// How files with a model's summary are called.
+/// Endings of the names of files with a model's summary.
 const MODELS: [&str; 2] = [".model", ".txt"];
 
-/// What the thesis's files have where an estimator gave no number, in MiB.
+/// Placeholder in the thesis's files where an estimator gave no number, MiB.
 const NO_NUMBER: f64 = 40_000.0;
 
 fn read(lines: &[(usize, &str)]) -> Result<RadFile, RadError> {
@@ -71,7 +71,7 @@ fn read(lines: &[(usize, &str)]) -> Result<RadFile, RadError> {
             _ => {
                 return wrong(
                     8,
-                    format!("the number of GPUs is \"{value}\", which is no whole number above 0"),
+                    format!("the number of GPUs is \"{value}\", which is not a whole number above 0"),
                 );
             }
         };
@@ -82,7 +82,7 @@ fn read(lines: &[(usize, &str)]) -> Result<RadFile, RadError> {
             Ok(mib) if mib.is_finite() && mib >= 0.0 => {
                 Ok((mib > 0.0).then(|| Bytes((mib * f64::from(1 << 20)) as u64)))
             }
-            _ => wrong(at + 1, format!("the memory is \"{value}\", which is no number of MiB")),
+            _ => wrong(at + 1, format!("the memory is \"{value}\", which is not a number of MiB")),
         }
     };
     file.measured = mib(8)?;

@@ -1,4 +1,5 @@
-//! What no scheduler can beat under the model of interference, whatever it knows of the future.
+//! Lower bounds that no scheduler can beat under the interference model.
+//! They hold whatever the scheduler knows of the future.
 //!
 //! Under [`Constants`](crate::Constants) with capacity C, jobs on a device get at most C of SM
 //! activity together: sum a_i s_i <= C, and no job runs faster than alone. So

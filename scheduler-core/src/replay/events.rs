@@ -26,16 +26,16 @@ pub enum Entry {
     },
     /// Something happened.
     Step {
-        /// When, ms since 1970.
+        /// Time of the event, ms since 1970.
         at: Millis,
-        /// What.
+        /// The event.
         event: Event,
-        /// What was decided then.
+        /// Decisions made then.
         decisions: Vec<Decision>,
     },
     /// Lines are missing here: there was no room for them.
     Gap {
-        /// How many.
+        /// Number of missing lines.
         lines: u64,
     },
 }
@@ -43,17 +43,17 @@ pub enum Entry {
 /// Decisions that differ from those that were written down.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// When, ms since 1970.
+    /// Time of the event, ms since 1970.
     pub at: Millis,
     /// After which event.
     pub event: Event,
-    /// What the daemon decided.
+    /// Decisions that the daemon logged.
     pub logged: Vec<Decision>,
-    /// What comes out now.
+    /// Decisions that come out now.
     pub now: Vec<Decision>,
 }
 
-/// What came of an entry.
+/// Result of feeding an entry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fed {
     /// A new state.

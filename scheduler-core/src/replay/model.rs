@@ -1,11 +1,11 @@
-//! What a replay takes for the truth: speeds of jobs that share a GPU, memory over time, power.
+//! Ground truth of a replay: speeds of jobs that share a GPU, memory over time, power.
 
 use serde::{Deserialize, Serialize};
 
 use crate::interference::{Activity, Constants, speeds_into};
 use crate::units::{Bytes, Millis};
 
-/// How jobs share a GPU.
+/// Mode in which jobs share a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -22,7 +22,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
-    /// How jobs share a GPU.
+    /// Mode in which jobs share a GPU.
     pub mode: Mode,
     /// Interference under MPS: the truth, which the scheduler does not know.
     pub mps: Constants,
@@ -165,7 +165,7 @@ impl Model {
         out.iter_mut().zip(scattered).for_each(|(speed, scattered)| *speed = scattered * part);
     }
 
-    /// How long suspending a job that holds so much takes, or bringing it back.
+    /// Time to suspend a job that holds `bytes`, or to resume it.
     pub(crate) fn suspension(&self, bytes: Bytes) -> Millis {
         Millis(bytes.0 * 1000 / self.suspend_rate.max(1))
     }

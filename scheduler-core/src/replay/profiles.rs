@@ -1,5 +1,5 @@
-//! What programs do to a GPU alone: a table of measured workloads, and how a trace's jobs find
-//! their row in it.
+//! GPU activity of programs alone, from a table of measured workloads.
+//! Also the search for the row of a trace's job in that table.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +13,26 @@ struct Row {
     name: String,
     /// Mean over the GPUs that it really uses.
     activity: Activity,
-    /// How many those are.
+    /// Number of those GPUs.
     gpus: u32,
-    /// How long the measured run took; 0 if the table does not say.
+    /// Run time of the measured run, s; 0 if the table does not say.
     seconds: f64,
 }
 
-/// What is known of a job that looks for its row.
+/// Program of a job, by which the job finds its row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Program<'a> {
     /// The model's name.
     pub model: &'a str,
-    /// What it is trained on.
+    /// Dataset that it is trained on.
     pub dataset: &'a str,
     /// The batch size.
     pub batch: u32,
-    /// How many epochs.
+    /// Number of epochs.
     pub epochs: u32,
     /// Its GPUs.
     pub gpus: u16,
-    /// How long it ran alone, if that is known.
+    /// Run time alone, if that is known.
     pub ran: Option<Millis>,
 }
 
@@ -84,7 +84,7 @@ impl Profiles {
         Ok(Self { rows: rows.collect() })
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

@@ -15,12 +15,12 @@ use radrm_base::UserId;
 /// A replay of more devices is a slip of the pen.
 pub const MAX_DEVICES: usize = 1_000_000;
 
-/// Why a text is not a trace.
+/// Reason that a text is not a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No known form.
     #[error(
-        "this is no trace that is known: its first line is \"{0}\" (thesis CSV, openb pods, run times and SWF are)"
+        "this is not a trace that is known: its first line is \"{0}\" (thesis CSV, openb pods, run times and SWF are)"
     )]
     Unknown(String),
     /// More devices than are replayed.
@@ -36,9 +36,9 @@ pub enum ReadError {
         line: u64,
         /// The column's name.
         column: String,
-        /// What stands there.
+        /// Text that stands there.
         value: String,
-        /// What should.
+        /// Description of the expected value.
         wanted: &'static str,
     },
     /// A column is missing.
@@ -62,7 +62,7 @@ pub enum Form {
     Swf,
 }
 
-/// What a trace does not say itself.
+/// Values for what a trace does not state itself.
 #[derive(Clone, Debug)]
 pub struct Filling {
     /// Run time of jobs of which none is published.
@@ -73,7 +73,7 @@ pub struct Filling {
     pub devices: usize,
     /// Seed of the arrivals.
     pub seed: u64,
-    /// What programs do to a GPU.
+    /// GPU activity of programs.
     pub profiles: Profiles,
     /// The SM and DRAM activity of the thesis's jobs against that of the profiled runs, which are of
     /// later software, beyond what their run times tell.
@@ -93,7 +93,7 @@ impl Default for Filling {
     }
 }
 
-/// Which form a text is in.
+/// Returns the form that a text is in, or `None` if it is in no known one.
 #[must_use]
 pub fn form(text: &str) -> Option<Form> {
     let first = text.lines().find(|line| !line.trim().is_empty())?.trim_start_matches('\u{feff}').trim();
@@ -235,7 +235,8 @@ fn thesis(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
     Ok(jobs.into_iter().map(|(job, _)| job).collect())
 }
 
-/// What a row waits for: like `--after`, tasks of rows before it with a condition, several separated by semicolons.
+/// Reads the dependencies of a row.
+/// Like `--after`: tasks of rows before it with a condition, several separated by semicolons.
 fn dependencies(
     table: &Table,
     row: &StringRecord,
@@ -438,7 +439,7 @@ mod tests {
     fn wrong_values_are_told_with_their_line() {
         let text = "arrival_s,task,rad,model,batch,dataset,n_gpus,mem_mib,duration_min\n0,1,a,m,8,d,1,100,5\nx,2,b,m,8,d,1,100,5\n";
         let error = read(text, &Filling::default()).unwrap_err().to_string();
-        assert_eq!(error, "line 3: arrival_s is \"x\", which is no number that is not negative");
+        assert_eq!(error, "line 3: arrival_s is \"x\", which is not a number that is not negative");
         assert!(
             read("arrival_s,duration_min\n0,1\n", &Filling::default())
                 .unwrap_err()
@@ -468,7 +469,7 @@ mod tests {
         for (rows, part) in [
             (
                 "0,a,p,m,8,d,1,100,5,b\n10,b,p,m,8,d,1,100,5,\n",
-                "line 2: after is \"b\", which is no task that",
+                "line 2: after is \"b\", which is not a task that",
             ),
             ("0,a,p,m,8,d,1,100,5,a\n", "\"a\""),
             (

@@ -12,7 +12,7 @@ use radrm_need::DryRun;
 /// Steps that a training must make in a dry run for its peak: the third has all memory that later ones have.
 const STEPS: u64 = 3;
 
-/// What was recorded of the jobs of one name.
+/// Recorded dry run and estimates of the jobs of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Row {
     dry_run: Option<DryRun>,

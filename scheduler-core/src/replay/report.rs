@@ -1,4 +1,4 @@
-//! What came out of a replay: the thesis's metrics.
+//! Report of a replay: the thesis's metrics.
 
 use radrm_base::student::P95;
 use serde::{Deserialize, Serialize};
@@ -8,22 +8,23 @@ use super::trace::TraceJob;
 use crate::device::DeviceId;
 use crate::units::Millis;
 
-/// What became of a job.
+/// Result of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobResult {
-    /// When it was submitted.
+    /// Submission time.
     pub arrival: Millis,
-    /// When its first attempt was started.
+    /// Start of its first attempt.
     pub start: Option<Millis>,
-    /// When it was over.
+    /// End of the job.
     pub end: Option<Millis>,
     /// Time of all attempts.
     pub ran: Millis,
-    /// How many there were.
+    /// Number of attempts.
     pub attempts: u32,
-    /// How many ran out of memory.
+    /// Attempts among them that ran out of memory.
     pub ooms: u32,
-    /// How many of these asked for no more than what was reserved for the job: other jobs held it.
+    /// Attempts among these that other jobs harmed.
+    /// Such an attempt requested no more than what was reserved for the job: other jobs held it.
     #[serde(default)]
     pub harmed: u32,
     /// It ended well.
@@ -87,7 +88,7 @@ pub struct Report {
     pub energy: f64,
     /// Mean power of a GPU, in W.
     pub watts: f64,
-    /// Who was where when, if that was asked for.
+    /// Time spans of jobs on devices, if they were requested.
     pub bars: Vec<Bar>,
     /// The devices that bars count.
     pub devices: Vec<DeviceId>,
@@ -111,7 +112,8 @@ pub struct Metrics {
     pub exec_mean_s: f64,
     /// Attempts that ran out of memory.
     pub ooms: f64,
-    /// Those of them that asked for no more than what was reserved for their job: other jobs held it.
+    /// Attempts among these that other jobs harmed.
+    /// Such an attempt requested no more than what was reserved for its job: other jobs held it.
     pub harmed: f64,
     /// Jobs that did not end well.
     pub failed: f64,

@@ -16,19 +16,19 @@ use radrm_need::DryRun;
 pub struct TraceJob {
     /// Its name: jobs of one name are equal runs of one program.
     pub name: String,
-    /// What it runs, without the batch size.
+    /// Program that it runs, without the batch size.
     pub program: String,
     /// Samples in a batch, where the trace names them.
     pub batch: Option<u32>,
-    /// When it is submitted.
+    /// Submission time.
     pub arrival: Millis,
-    /// How long it runs alone on a whole device.
+    /// Run time alone on a whole device.
     pub duration: Millis,
     /// Devices at the same time.
     pub gpus: u16,
     /// Its real peak on each device; zero if the trace does not know.
     pub peak: Bytes,
-    /// What it does to a GPU when alone there.
+    /// Activity alone on a GPU.
     pub activity: Option<Activity>,
     /// GPU memory that its user declares, if that is known.
     pub declared: Option<Bytes>,
@@ -40,7 +40,7 @@ pub struct TraceJob {
     pub share: Option<Permille>,
     /// Host resources.
     pub host: HostNeed,
-    /// Whose it is.
+    /// User who submits it.
     pub user: UserId,
     /// Priority.
     pub priority: i32,
@@ -48,7 +48,7 @@ pub struct TraceJob {
     pub time_limit: Option<Millis>,
     /// Estimates by name of the estimator.
     pub estimates: BTreeMap<String, Bytes>,
-    /// Whether and how it gives way to others.
+    /// Permission to preempt it, and the ways to do so.
     #[serde(default)]
     pub preemption: Preemption,
     /// Jobs that have to end before it may start, by their places in the trace.

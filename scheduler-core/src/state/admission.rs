@@ -12,7 +12,7 @@ use crate::reason::{Impossible, Reason, Wait};
 use crate::state::record::Record;
 use crate::units::Bytes;
 
-/// Which devices count.
+/// Devices that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
     /// Lost ones too: they may come back.
@@ -27,7 +27,7 @@ pub struct Oversized {
     pub need: Bytes,
     /// The largest device there is.
     pub largest: Bytes,
-    /// How many devices.
+    /// Number of devices.
     pub gpus: u16,
 }
 
@@ -44,9 +44,9 @@ impl fmt::Display for Oversized {
 }
 
 impl State {
-    /// Whether the job would be admitted now: some time it can start on this node with all its devices, lost ones too,
-    /// and its user may have it. `before` is the number of jobs that its user submits before it.
-    /// [`crate::Event::Submitted`] decides alike.
+    /// Checks that the job would be admitted now.
+    /// It is if it can start some time on this node with all its devices, lost ones too, and its user may have it.
+    /// `before` is the number of jobs that its user submits before it. [`crate::Event::Submitted`] decides alike.
     ///
     /// # Errors
     /// Why it would be rejected.
@@ -162,7 +162,7 @@ impl State {
         std::mem::take(&mut self.aside).into_iter().for_each(|id| self.queue_up(id));
     }
 
-    /// Why no device that the node has, or had, could ever hold the job.
+    /// Returns the reason that no device that the node has, or had, could ever hold the job.
     pub(super) fn impossible(&self, record: &Record) -> Option<Impossible> {
         self.lacks(record, Counted::All)
     }
@@ -171,7 +171,7 @@ impl State {
         self.lacks_for(self.ask_of(record), counted)
     }
 
-    /// Why jobs that are to start together never could.
+    /// Checks that jobs that are to start together can ever start.
     ///
     /// # Errors
     /// What is missing.

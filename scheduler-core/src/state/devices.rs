@@ -217,8 +217,8 @@ impl State {
         self.throttle(at, out);
     }
 
-    /// What a job of which nothing was known does to its device. What is seen is less than it would
-    /// do alone, by the speed that the company leaves it.
+    /// Learns the activity of a job of which nothing was known.
+    /// The observed activity is lower than alone, by the speed that the neighbours leave it.
     fn learn_activity(&mut self, job: JobId, at: usize, part: Activity) {
         let residents = &self.devices[at].residents;
         let Some(index) = residents.iter().position(|resident| resident.job == job) else { return };
@@ -241,7 +241,7 @@ impl State {
         }
     }
 
-    /// What a job of which nothing was known takes of its host.
+    /// Learns the host use of a job of which nothing was known.
     fn learn_host_use(&mut self, job: JobId, at: usize, seen: HostUse) {
         let Some(record) = self.jobs.get_mut(&job).filter(|record| record.job.host_use.is_none()) else {
             return;

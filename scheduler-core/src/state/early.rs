@@ -1,4 +1,4 @@
-//! What is set aside for a running job follows what it held after its first optimizer steps.
+//! Reservation of a running job by what it held after its first optimizer steps.
 
 use radrm_estimator::early::{Basis, Early, Shapes, bound};
 
@@ -50,9 +50,9 @@ impl State {
         devices.into_iter().for_each(|at| self.changed(at));
     }
 
-    /// Whether a bound may be taken from its first steps. A declared need is its user's: with less set aside, a job within it
-    /// could take what another was promised. An equal run shows the peak itself. Of one that ran out of memory it is known
-    /// that bounds were too low.
+    /// Returns true if a bound may be taken from its first steps.
+    /// A declared need is its user's: with less reserved, a job within it could take what another was promised. An
+    /// equal run shows the peak itself. A job that ran out of memory has shown that bounds were too low.
     fn may_tighten(&self, record: &Record, attempt: u32) -> bool {
         let need = record.job.need.as_ref();
         self.settings.memory == Memory::Reserved
@@ -126,7 +126,7 @@ impl State {
     }
 }
 
-/// Whether no equal run, and no word of its user, stands for its need.
+/// Returns true if its need rests on no equal run, and on no declaration of its user.
 fn is_estimate(need: &Need) -> bool {
     !matches!(
         need.source,

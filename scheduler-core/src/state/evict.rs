@@ -228,7 +228,7 @@ impl State {
         Some(record.since.plus(slot(record, &self.settings)?))
     }
 
-    /// When a job that has its devices for itself only because its need is unknown has shown it.
+    /// Time at which a job that has its devices for itself only because its need is unknown has shown it.
     fn learns_at(&self, record: &Record) -> Option<Millis> {
         let waits_to_show = self.settings.memory == Memory::Reserved
             && record.reserved.is_none()
@@ -284,7 +284,7 @@ impl State {
         self.learn(id, out);
     }
 
-    /// What was seen of a job of unknown need becomes what is set aside for it.
+    /// Reserves for a job of unknown need what was seen of it, in place of its whole devices.
     fn learn(&mut self, id: JobId, out: &mut Vec<Decision>) {
         let Some(record) = self.jobs.get(&id) else { return };
         let due = self.settings.learn_after.is_some_and(|after| record.runtime(self.now) >= after);
@@ -439,7 +439,7 @@ impl State {
     }
 }
 
-/// How long before an end the checkpoint signal has to come.
+/// Lead time of the checkpoint signal before an end.
 fn early(record: &Record, settings: &Settings) -> Millis {
     record.job.preemption.checkpoint_signal.map_or(Millis::ZERO, |_| checkpoint_grace(record, settings))
 }

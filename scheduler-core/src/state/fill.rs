@@ -10,10 +10,10 @@ use crate::state::record::{Phase, Record};
 use crate::target::{Standing, TargetObservation};
 use crate::units::{Millis, Permille};
 
-/// What a job may launch for the sake of one beside it.
+/// Launch limit of a job for the sake of one beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hold {
-    /// Whose target it is.
+    /// The job with the target.
     target: JobId,
     share: Permille,
     in_flight: u16,
@@ -80,7 +80,7 @@ impl State {
         found
     }
 
-    /// What a job may launch for the sake of those with targets beside it: of several the least counts.
+    /// Launch limit of a job for the sake of those with targets beside it: of several the lowest counts.
     fn hold_of(&self, id: JobId) -> Option<Hold> {
         let record = self.jobs.get(&id)?;
         if !record.job.target.is_none() || self.settings.throttle.objective != Objective::Targets {
@@ -188,12 +188,12 @@ impl State {
         }
     }
 
-    /// Whether the budgets of a device's jobs follow from max-min fairness.
+    /// Returns true if the budgets of a device's jobs follow from max-min fairness.
     pub(super) fn is_evened_out(&self, at: usize) -> bool {
         self.settings.throttle.objective == Objective::MaxMin && self.devices[at].residents.len() > 1
     }
 
-    /// How a running job with a target stands.
+    /// Progress of a running job against its target.
     pub(super) fn standing(&self, record: &Record) -> Option<Standing> {
         (record.phase == Phase::Running && !record.job.target.is_none()).then(|| Standing {
             target: record.job.target.clone(),

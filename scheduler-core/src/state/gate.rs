@@ -10,7 +10,7 @@ use crate::action::{Action, Decision, Verdict};
 use crate::job::{Condition, Dependency, Job, JobId};
 use crate::reason::{Reason, Wait};
 
-/// Who waits outside the queue for what.
+/// Jobs that wait outside the queue, and what they wait for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gate {
     /// Jobs with an open dependency, by the first and last number that it names.
@@ -38,7 +38,7 @@ impl Gate {
         }
     }
 
-    /// Whether the job has a place in its array; one that has none waits for it.
+    /// Takes a place in its array for the job, or makes it wait for one. Returns true if it has a place.
     fn has_slot(&mut self, job: &Job) -> bool {
         let Some(limit) = job.array else { return true };
         let slots = self.arrays.entry(limit.array).or_default();
@@ -120,7 +120,7 @@ impl State {
         self.queue_up(id);
     }
 
-    /// Whether a job must not be queued yet, whatever others do that start with it.
+    /// Returns true if a job must not be queued yet, whatever others do that start with it.
     pub(super) fn is_kept_out(&self, job: &Job) -> bool {
         job.held || job.awaits_dry_run || self.open_dependency(job).is_some()
     }
@@ -227,7 +227,7 @@ impl State {
         })
     }
 
-    /// What keeps a job out of the queue.
+    /// Returns what keeps a job out of the queue.
     pub(super) fn kept_out_by(&self, job: &Job) -> Wait {
         if job.held {
             return Wait::Held;

@@ -16,9 +16,9 @@ use crate::target::TargetObservation;
 use crate::units::{Bytes, Millis};
 use radrm_need::Need;
 
-/// How often a job is put back because a device or machine failed under it. A job that breaks
-/// devices must not break all of them.
-const MOST_LOSSES: u32 = 3;
+/// Maximum number of times that a job is requeued because a device or node failed under it.
+/// A job that breaks devices must not break all of them.
+const MAX_LOSSES: u32 = 3;
 
 impl State {
     pub(super) fn enqueue(&mut self, id: JobId) {
@@ -262,7 +262,7 @@ impl State {
             }
             Some(After::Requeue | After::DeviceLost) => {
                 self.raise_floor(id, outcome);
-                let lost = self.jobs.get(&id).is_some_and(|record| record.losses > MOST_LOSSES);
+                let lost = self.jobs.get(&id).is_some_and(|record| record.losses > MAX_LOSSES);
                 if lost {
                     self.end(id, Verdict::Ended(Outcome::Lost), Reason::DeviceLost, out);
                 } else {
@@ -281,7 +281,7 @@ impl State {
 
     fn raise_floor(&mut self, id: JobId, outcome: Outcome) {
         let Outcome::OutOfMemory { seen, evidence, .. } = outcome else { return };
-        // What others of its user held under their limit is no need of its own.
+        // What others of its user held under their limit is not a need of its own.
         if let Some(record) = self.jobs.get_mut(&id).filter(|_| evidence != Evidence::Limit) {
             record.floor = record.floor.max(seen);
         }
@@ -312,7 +312,7 @@ impl State {
                     None => self.requeue(id, Reason::RanOutOfMemory { seen, evidence }, out),
                 }
             }
-            Outcome::Lost if record.losses < MOST_LOSSES => {
+            Outcome::Lost if record.losses < MAX_LOSSES => {
                 record.losses += 1;
                 self.requeue(id, Reason::DeviceLost, out);
             }

@@ -46,7 +46,7 @@ pub(crate) struct NodeState {
     pub(crate) memory: Bytes,
     /// Indices of its devices.
     pub(crate) devices: Vec<usize>,
-    /// What its jobs were measured to take of it.
+    /// Measured use of the host by its jobs.
     pub(crate) host: HostJobs,
 }
 
@@ -66,7 +66,7 @@ enum Timer {
     Device(usize),
 }
 
-/// Where a manager stands that takes its time over each decision.
+/// Stage of a manager that takes its time over each decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// No job waits.
@@ -89,15 +89,15 @@ pub struct State {
     pub(crate) devices: Vec<Dev>,
     numbers: BTreeMap<DeviceId, usize>,
     node_numbers: BTreeMap<NodeId, usize>,
-    /// How many devices there are of each model and size, lost ones too.
+    /// Number of devices of each GPU model and size, lost ones too.
     sizes: BTreeMap<(String, Bytes), u32>,
-    /// How many devices are lost.
+    /// Number of lost devices.
     lost: u32,
     limits: UserLimits,
     pub(crate) jobs: BTreeMap<JobId, Record>,
-    /// Whether any job has had a target: without one no job is ever held back for one.
+    /// True if any job has had a target: without one no job is ever throttled for one.
     targets: bool,
-    /// How many jobs each user has.
+    /// Number of jobs of each user.
     users: BTreeMap<UserId, u32>,
     /// Jobs that wait for a device that is not there.
     aside: BTreeSet<JobId>,
@@ -120,7 +120,7 @@ pub struct State {
     paused: bool,
     timers: BTreeSet<(Millis, Timer)>,
     wake: Option<Millis>,
-    /// What the next pass is for, and when it is due, if decisions take time.
+    /// Purpose of the next pass, and its due time, if decisions take time.
     stage: Stage,
     paced: Millis,
     /// This pass is over idle devices only.

@@ -1,4 +1,4 @@
-//! What is kept of a job that is not over.
+//! Record of a job that is not over.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ use radrm_need::Need;
 /// Importance of a job among those that may be evicted: priority, then the earlier submission.
 pub(crate) type Importance = (i32, std::cmp::Reverse<(Millis, JobId)>);
 
-/// Where a job stands.
+/// Phase of a job that is not over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -58,7 +58,7 @@ impl Phase {
     }
 }
 
-/// How a job that was asked to stop goes on.
+/// Stop of a job that was asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stop {
     pub(crate) then: After,
@@ -77,7 +77,7 @@ impl Stop {
         Self { then, step, until, held: false, heard }
     }
 
-    /// Whether the job got no signal yet.
+    /// Returns true if the job got no signal yet.
     pub(crate) fn is_unheard(&self) -> bool {
         self.held && !self.heard
     }
@@ -116,7 +116,7 @@ pub(crate) struct Image {
     pub(crate) bytes: Bytes,
     pub(crate) model: String,
     pub(crate) node: Option<usize>,
-    /// Where alone it can come back; empty: on any device of the model.
+    /// Only devices on which it can come back; empty: any device of the GPU model.
     pub(crate) devices: Vec<DeviceId>,
     /// It had its devices to itself, because its need is unknown.
     pub(crate) whole: bool,
@@ -143,7 +143,7 @@ pub(crate) struct Record {
     pub(crate) devices: Vec<usize>,
     /// Memory set aside on each; `None`: the devices as a whole.
     pub(crate) reserved: Option<Bytes>,
-    /// When it was started, adopted or resumed last.
+    /// Time of its last start, adoption or resume.
     pub(crate) since: Millis,
     /// Running time of this attempt before `since`.
     pub(crate) ran: Millis,
@@ -159,15 +159,15 @@ pub(crate) struct Record {
     pub(crate) budget: Option<LaunchBudget>,
     pub(crate) budget_changed: Millis,
     pub(crate) speed: Option<Permille>,
-    /// What was observed last for its target.
+    /// Last observation for its target.
     pub(crate) target_seen: TargetObservation,
-    /// What the jobs beside it get together for its target; `None`: they are not held back.
+    /// Launch share of the jobs beside it, for its target; `None`: they are not throttled.
     pub(crate) fill: Option<Fill>,
     /// The job with a target that it is held back for.
     pub(crate) held_for: Option<JobId>,
-    /// What it was seen to do to a device, where nothing was known of it before.
+    /// Observed activity, where nothing was known of it before.
     pub(crate) shown: Option<Activity>,
-    /// What it was seen to take of its host, where nothing was known of it before.
+    /// Observed host use, where nothing was known of it before.
     pub(crate) host_shown: Option<HostUse>,
     /// The change of devices up to which no place was found, and under which reservation.
     pub(crate) failed: Option<(u64, u64)>,
@@ -235,7 +235,7 @@ impl Record {
         self.history.push_back((now, reason));
     }
 
-    /// Whether its present attempt is in this phase, about which there is an answer.
+    /// Returns true if an answer is about the present attempt, and the job is in this phase.
     pub(crate) fn is_asked(&self, attempt: u32, phase: Phase) -> bool {
         self.phase == phase && (attempt == ANY_ATTEMPT || attempt == self.attempt)
     }
@@ -253,19 +253,19 @@ impl Record {
         self.served.plus(Millis(self.runtime(now).0.saturating_mul(self.job.gpus.into())))
     }
 
-    /// Whether it belongs to the second queue.
+    /// Returns true if it belongs to the second queue.
     pub(crate) fn is_demoted(&self, settings: &Settings, now: Millis) -> bool {
         settings.order.demote_after.is_some_and(|most| self.attained(now) >= most)
     }
 
-    /// When it will, if it goes on as it does.
+    /// Time at which it moves to the second queue, if it goes on as it does.
     pub(crate) fn demoted_at(&self, settings: &Settings, now: Millis) -> Option<Millis> {
         let left = settings.order.demote_after?.minus(self.attained(now));
         let takes = left.0.div_ceil(self.job.gpus.max(1).into());
         (takes > 0).then(|| now.plus(Millis(takes)))
     }
 
-    /// How it stops, if it was asked to.
+    /// Stop of the job, if it was asked to stop.
     pub(crate) fn leaving(&self) -> Option<Leaving> {
         let stop = self.stop?;
         Some(Leaving {
@@ -276,13 +276,13 @@ impl Record {
         })
     }
 
-    /// When it will be gone at the latest: its limit if it has one.
+    /// Latest end by its time limit, if it has one.
     pub(crate) fn enforced_end(&self) -> Option<Millis> {
         let limit = self.job.time_limit?;
         Some(self.since.plus(limit.minus(self.ran)))
     }
 
-    /// When it is expected to be gone, by its limit or by what is known of it.
+    /// Expected end, by its limit or by its known run time.
     pub(crate) fn likely_end(&self) -> Millis {
         let expected = self.job.expected.map(|time| self.since.plus(time.minus(self.ran)));
         expected.into_iter().chain(self.enforced_end()).min().unwrap_or(Millis::MAX)
@@ -295,22 +295,22 @@ impl Record {
         ladder.get(retry).or(ladder.last()).copied()
     }
 
-    /// What it does to a device: what was known, else what was seen, else what is assumed.
+    /// Activity: what was known, else what was seen, else what is assumed.
     pub(crate) fn activity(&self, settings: &Settings) -> Activity {
         self.job.activity.or(self.shown).unwrap_or(settings.assumed)
     }
 
-    /// What it takes of its host: what was known, else what was seen.
+    /// Host use: what was known, else what was seen.
     pub(crate) fn host_use(&self) -> Option<HostUse> {
         self.job.host_use.or(self.host_shown)
     }
 
-    /// Who gives way first: lower priority, then later submitted.
+    /// Order in which jobs give way: lower priority, then later submission.
     pub(crate) fn importance(&self) -> Importance {
         (self.job.priority, std::cmp::Reverse((self.job.submitted, self.job.id)))
     }
 
-    /// What it asks of each device.
+    /// Request for each device.
     pub(crate) fn ask(&self, settings: &Settings, largest: Bytes) -> Ask {
         let job = &self.job;
         let rung = self.rung(settings);

@@ -12,7 +12,7 @@ use crate::settings::Memory;
 use crate::state::record::Phase;
 use crate::units::{Bytes, Millis};
 
-/// Where a job may start.
+/// Node and devices on which a job may start.
 pub(super) struct Place {
     pub(super) devices: Vec<usize>,
     /// The machine of a job without GPUs.
@@ -39,7 +39,7 @@ impl State {
         }
     }
 
-    /// Whether a manager that takes its time has come to a pass.
+    /// Returns true if a manager that takes its time has come to a pass.
     fn due(&mut self) -> bool {
         if self.stage == Stage::Rest {
             self.take_time(Stage::Idle, self.settings.order.pace);
@@ -62,7 +62,7 @@ impl State {
         }
     }
 
-    /// Whether the first job would not join others anyway.
+    /// Returns true if the first job would not join others anyway.
     fn first_goes_alone(&self) -> bool {
         let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);
         let record = first.first().and_then(|id| self.jobs.get(id));
@@ -119,7 +119,7 @@ impl State {
         started
     }
 
-    /// When a suspended job that could not be restored may be tried again.
+    /// Time at which a suspended job that could not be restored may be tried again.
     fn retry_at(&self, id: JobId) -> Option<Millis> {
         let image = self.jobs.get(&id)?.image.as_ref()?;
         (image.not_before > self.now).then_some(image.not_before)
@@ -235,8 +235,8 @@ impl State {
             .ok_or(if self.nodes.is_empty() { Wait::NoDevice } else { Wait::Host })
     }
 
-    /// Whether the host part of the job that devices are kept for still fits beside this one, when
-    /// the blockers have left.
+    /// Returns true if this job leaves the host part of the job that devices are kept for.
+    /// That part must still fit beside this one when the blockers have left.
     fn leaves_host_room(&self, kept: Option<&Reservation>, node: usize, ask: &Ask) -> bool {
         let Some(kept) = kept else { return true };
         let Some(bound) = self.nodes[node].bound else { return true };

@@ -21,7 +21,7 @@ impl Record {
 }
 
 impl State {
-    /// What a job asks for when it is its turn: the first of a group for all of it.
+    /// Request of a job when it is its turn: the first of a group requests for all of it.
     pub(crate) fn ask_of(&self, record: &Record) -> Ask {
         let leads = record.gathers().filter(|group| group.first == record.job.id);
         let members: Vec<&Record> = leads.map(|group| self.members(group).collect()).unwrap_or_default();
@@ -29,7 +29,7 @@ impl State {
             .unwrap_or_else(|| record.ask(&self.settings, self.largest(record.job.model.as_deref())))
     }
 
-    /// What jobs ask for together, the first of them for all. On each device: what the site asks for that asks for most.
+    /// Joint request of jobs, the first of them for all. On each device: the request of the site that requests most.
     pub(super) fn joint_ask(&self, members: &[&Record]) -> Option<Ask> {
         let first = members.first()?;
         let ask_of = |record: &Record| record.ask(&self.settings, self.largest(record.job.model.as_deref()));
@@ -121,7 +121,7 @@ impl State {
         self.pass_due = true;
     }
 
-    /// What a job of a group needs has changed: the group is queued by what all need now.
+    /// Queues the group again after the need of one of its jobs has changed, by what all need now.
     pub(super) fn queue_group_again(&mut self, id: JobId) {
         self.scatter(id);
         self.gather(id);

@@ -1,4 +1,4 @@
-//! What can be asked of the state.
+//! Queries on the state.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub struct DeviceView {
     pub share: Permille,
     /// Memory that unmanaged processes hold.
     pub foreign: Bytes,
-    /// What the monitor saw last.
+    /// Last observation of the monitor.
     pub seen: Observation,
     /// It takes no new jobs.
     pub drained: bool,
@@ -38,7 +38,7 @@ pub struct DeviceView {
 pub struct JobView {
     /// The job.
     pub job: Job,
-    /// Where it stands.
+    /// Phase of the job.
     pub phase: Phase,
     /// Attempts started.
     pub attempts: u32,
@@ -56,13 +56,13 @@ pub struct JobView {
     pub lined_up: Millis,
     /// Its launch budget, if it has one.
     pub budget: Option<LaunchBudget>,
-    /// How it stands, if it runs with a target.
+    /// Progress against its target, if it runs with one.
     pub standing: Option<Standing>,
     /// The job with a target that it is held back for.
     pub held_for: Option<JobId>,
-    /// What it waits for.
+    /// Reason that it waits, if it does.
     pub wait: Option<Wait>,
-    /// How it stops, if it was asked to.
+    /// Stop of the job, if it was asked to stop.
     pub leaving: Option<Leaving>,
 }
 
@@ -122,7 +122,8 @@ impl State {
         self.queue.first(usize::MAX, self.now, &self.settings.order, &self.ledger)
     }
 
-    /// How many jobs wait to be placed, also on devices that are lost (those that are held are not counted).
+    /// Number of jobs that wait to be placed, also on devices that are lost.
+    /// Jobs that are held are not counted.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.len() + self.aside.len()
@@ -140,7 +141,7 @@ impl State {
         self.reservation.iter().flat_map(|kept| kept.blockers.iter().copied())
     }
 
-    /// Why a job is where it is: what was decided for it, oldest first, and what it waits for now.
+    /// Reasons for a job's state: what was decided for it, oldest first, and what it waits for now.
     /// Also of jobs that the last step ended.
     #[must_use]
     pub fn history(&self, id: JobId) -> Vec<(Millis, Reason)> {

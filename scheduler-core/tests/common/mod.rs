@@ -108,7 +108,7 @@ pub fn signals(decisions: &[Decision]) -> Vec<(u64, Signal)> {
 }
 
 pub const DONE: Outcome = Outcome::Exited { code: 0 };
-/// What a program that wrote a checkpoint exits with (`EX_TEMPFAIL`).
+/// Exit of a program that wrote a checkpoint (`EX_TEMPFAIL`).
 pub const LATER: Outcome = Outcome::Exited { code: 75 };
 
 pub fn oom(gib: u64) -> Outcome {

@@ -57,14 +57,14 @@ pub fn outcome(rng: &mut Rng) -> Outcome {
     }
 }
 
-/// What a job takes of its host, if that is known.
+/// Random host use of a job, if that is known.
 pub fn host_use(rng: &mut Rng) -> Option<HostUse> {
     let threads = rng.below(24) as u32;
     let cpu_milli = threads * (1 + rng.below(1000) as u32);
     rng.one_in(2).then_some(HostUse { cpu_milli, threads, resident: Bytes::from_gib(1) })
 }
 
-/// What a monitor sees of a job that uses so much.
+/// Random observation by a monitor of a job that uses `used`.
 pub fn observation(rng: &mut Rng, used: Bytes) -> JobObservation {
     let speed = Some(Permille(rng.below(1000) as u32));
     let smact = Permille(rng.below(1001) as u32);
@@ -73,12 +73,12 @@ pub fn observation(rng: &mut Rng, used: Bytes) -> JobObservation {
     JobObservation { used, peak: used, speed, activity, host_use }
 }
 
-/// What the first optimizer steps of a job that uses so much show.
+/// Random evidence from the first optimizer steps of a job that uses `held`.
 pub fn first_steps(rng: &mut Rng, held: Bytes) -> FirstSteps {
     FirstSteps { steps: rng.below(6) as u32, held, fixed: rng.one_in(2).then_some(FixedBy::User) }
 }
 
-/// What a helper answers about an attempt that ended meanwhile.
+/// Answer of a helper about an attempt that ended meanwhile.
 pub fn late_answer(rng: &mut Rng, job: JobId, attempt: u32, is_suspending: bool) -> Event {
     match (is_suspending, rng.one_in(3)) {
         (true, true) => Event::SuspendFailed { job, attempt, refusal: SuspendRefusal::Failed },

@@ -8,13 +8,13 @@ use crate::driver;
 use crate::entries::{EntryId, Flavour};
 use crate::state::Page;
 
-/// Whether any stream of the process may be capturing.
+/// Returns true if any stream of the process may be capturing.
 #[inline(always)]
 pub(crate) fn under_way(page: &Page) -> bool {
     page.captures() != 0
 }
 
-/// What the driver says of `stream` as `entry` understands it; `None` where it answers with an error, as it does for
+/// Capture status of `stream` as `entry` understands it; `None` where the driver answers with an error, as it does for
 /// the legacy stream while another stream captures.
 fn status(entry: EntryId, stream: CUstream) -> Option<CUstreamCaptureStatus> {
     let ask = match entry.flavour() {
@@ -27,14 +27,14 @@ fn status(entry: EntryId, stream: CUstream) -> Option<CUstreamCaptureStatus> {
     result.is_ok().then_some(status)
 }
 
-/// Whether `stream`, as `entry` understands it, is capturing.
+/// Returns true if `stream`, as `entry` understands it, is capturing.
 #[cold]
 #[inline(never)]
 pub(crate) fn is_capturing(entry: EntryId, stream: CUstream) -> bool {
     status(entry, stream).is_some_and(|status| status != CU_STREAM_CAPTURE_STATUS_NONE)
 }
 
-/// Whether `stream`, as `entry` understands it, is known not to be capturing.
+/// Returns true if `stream`, as `entry` understands it, is known not to be capturing.
 pub(crate) fn is_idle(entry: EntryId, stream: CUstream) -> bool {
     status(entry, stream) == Some(CU_STREAM_CAPTURE_STATUS_NONE)
 }

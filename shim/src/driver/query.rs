@@ -143,8 +143,8 @@ impl Driver {
         unsafe { ask(stream, &mut device) }.is_ok().then_some(device)
     }
 
-    /// Whether the driver says that nothing stands at an address. False where it says nothing, for lack of a context for
-    /// instance.
+    /// Returns true if the driver reports that nothing stands at an address. False where it reports nothing, for lack
+    /// of a context for instance.
     pub(crate) fn is_nothing_at(&self, address: u64) -> bool {
         let Some(ask) = self.pointer_get_attribute() else { return false };
         let mut device = [0i32; 2];
@@ -226,7 +226,7 @@ impl Driver {
         unsafe { ask(&mut needs, mipmap, device) }.is_ok().then_some(needs)
     }
 
-    /// Where the physical memory behind a handle lives.
+    /// Location of the physical memory behind a handle.
     pub(crate) fn location_of(&self, handle: CUmemGenericAllocationHandle) -> Option<CUmemLocation> {
         let ask = self.mem_properties()?;
         let mut room = MaybeUninit::<(CUmemAllocationProp, [u64; 4])>::zeroed();
@@ -265,7 +265,7 @@ impl Driver {
         unsafe { ask(&mut context, green) }.is_ok().then_some(context)
     }
 
-    /// Whether the device's primary context is active.
+    /// Returns true if the device's primary context is active.
     pub(crate) fn primary_is_active(&self, device: CUdevice) -> Option<bool> {
         let ask = self.primary_ctx_get_state()?;
         let (mut flags, mut active) = (0, 0);
@@ -280,7 +280,7 @@ fn parts(buffer: &mut [u8]) -> (*mut c_char, i32) {
     (buffer.as_mut_ptr().cast(), room)
 }
 
-/// What a buffer holds before its first zero byte.
+/// Content of a buffer before its first zero byte.
 fn text(buffer: &[u8]) -> &[u8] {
     match CStr::from_bytes_until_nul(buffer) {
         Ok(text) => text.to_bytes(),

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::resolve;
 
 /// Arguments, or pages of strings, that are accepted.
-const MANY: usize = 1 << 24;
+const MAX_ENTRIES: usize = 1 << 24;
 /// Bytes of zeros that the kernel leaves at the very top of a stack.
 const TOP: usize = 8;
 
@@ -20,7 +20,7 @@ pub(super) fn value(name: &[u8]) -> Option<&'static [u8]> {
 
 /// The strings, each with a zero behind it; empty where they cannot be found.
 pub(super) fn strings() -> &'static [u8] {
-    /// Where they end; 0: not known yet, 1: nowhere.
+    /// End address of the strings; 0: not known yet, 1: nowhere.
     static END: AtomicUsize = AtomicUsize::new(0);
     static START: AtomicUsize = AtomicUsize::new(0);
     // Acquire pairs with the Release below.
@@ -45,7 +45,7 @@ fn find() -> Option<(usize, usize)> {
     // SAFETY: a variable of the dynamic linker, which is never unloaded.
     let stack = unsafe { *resolve::variable(c"__libc_stack_end")?.cast::<*const usize>() };
     // SAFETY: the linker has it from the kernel.
-    let count = unsafe { stack.as_ref() }.copied().filter(|count| *count < MANY)?;
+    let count = unsafe { stack.as_ref() }.copied().filter(|count| *count < MAX_ENTRIES)?;
     let arguments = stack.wrapping_add(1);
     // SAFETY: so many pointers stand there, and a null behind them.
     let arguments = unsafe { core::slice::from_raw_parts(arguments, count + 1) };
@@ -75,7 +75,7 @@ fn top(inside: usize) -> usize {
     // SAFETY: without precondition.
     let page = (unsafe { libc::getauxval(libc::AT_PAGESZ) } as usize).max(TOP);
     let mut at = inside.next_multiple_of(page);
-    for _ in 0..MANY {
+    for _ in 0..MAX_ENTRIES {
         // SAFETY: the end of a mapped page.
         let below = unsafe { *(at.wrapping_sub(TOP) as *const [u8; TOP]) };
         if below == [0; TOP] || !is_mapped(at, page) {
@@ -86,7 +86,7 @@ fn top(inside: usize) -> usize {
     at
 }
 
-/// Whether a page is mapped: to write it back is nothing where no file is behind it.
+/// Returns true if a page is mapped: to write it back does nothing where no file is behind it.
 fn is_mapped(page: usize, bytes: usize) -> bool {
     // SAFETY: changes nothing, and the kernel checks the address.
     unsafe { rustix::mm::msync(page as *mut core::ffi::c_void, bytes, rustix::mm::MsyncFlags::ASYNC) }.is_ok()

@@ -30,7 +30,7 @@ pub(crate) fn value<'b>(name: &[u8], buffer: &'b mut [u8]) -> Option<&'b CStr> {
     CStr::from_bytes_until_nul(room).ok()
 }
 
-/// Whether the variable is set, in either environment, to anything but the empty string and `0`.
+/// Returns true if the variable is set, in either environment, to anything but the empty string and `0`.
 pub(crate) fn is_set(name: &[u8]) -> bool {
     is_set_initially(name) || present(name).is_some_and(is_true)
 }

@@ -72,7 +72,7 @@ pub(crate) unsafe fn launch(
     result
 }
 
-/// Whether launches are counted at all.
+/// Returns true if launches are counted at all.
 fn counts(cx: &Cx<'_>) -> bool {
     cx.page.kernels.timing.mode() != KernelsMode::Off
 }

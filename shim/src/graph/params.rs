@@ -6,7 +6,7 @@ use super::plan::Work;
 use crate::cx::Cx;
 use crate::kernels::learn;
 
-/// What all forms have in common.
+/// Fields that all forms have in common.
 #[derive(Clone, Copy)]
 pub(crate) struct KernelParams {
     function: CUfunction,

@@ -1,4 +1,4 @@
-//! What one launch of an executable graph starts.
+//! Work that one launch of an executable graph starts.
 //!
 //! A plan is one block of our own memory: a header, an entry per kernel node (and per group of nodes
 //! that belong to a child graph), and totals per kernel, which a launch adds to the thread's counters.
@@ -35,11 +35,11 @@ pub(super) struct Timer {
 pub(super) struct Node {
     /// Handle of the node in the graph that was instantiated.
     pub(super) handle: u64,
-    /// What it does when launched.
+    /// Work of the node when launched.
     pub(super) work: Work,
     /// Entries after this one that belong to its child graph.
     pub(super) span: u32,
-    /// Whether the node has been disabled.
+    /// True if the node has been disabled.
     pub(super) disabled: bool,
 }
 
@@ -67,7 +67,7 @@ struct Header {
     bytes: AtomicU64,
     nodes: AtomicU64,
     totals: AtomicU64,
-    /// Where the next change is likely: programs go through a graph's nodes in order.
+    /// Position at which the next change is likely: programs go through a graph's nodes in order.
     hint: AtomicU64,
     timer: Timer,
 }
@@ -141,7 +141,7 @@ impl Plan {
         self.header().serial.load(Ordering::Acquire)
     }
 
-    /// What is timed of its launches.
+    /// Timing of its launches.
     pub(super) fn timer(&self) -> &Timer {
         &self.header().timer
     }
@@ -188,7 +188,7 @@ impl Plan {
         self.node_words().iter().map(NodeWords::get)
     }
 
-    /// What a launch starts, per kernel.
+    /// Work that a launch starts, per kernel.
     pub(super) fn totals(&self) -> impl Iterator<Item = Work> {
         self.total_words()
             .iter()

@@ -130,8 +130,8 @@ fn child_of(cx: &Cx<'_>, node: CUgraphNode) -> Option<CUgraph> {
     unsafe { cx.driver().graph_child_graph()?(node, &raw mut child) }.is_ok().then_some(child)
 }
 
-/// What the allocation nodes of `graph` ask for, child graphs included: the device of the first of them, and
-/// bytes. `None`: it has none.
+/// Memory that the allocation nodes of `graph` ask for, child graphs included: the device of the first of them,
+/// and bytes. `None`: it has none.
 pub(super) fn allocations(cx: &Cx<'_>, graph: CUgraph) -> Option<(CUdevice, u64)> {
     let mut found = None;
     crate::errno::keep(|| cx.relaxed_capture(|| add_allocations(cx, graph, &mut found, 0)))?;

@@ -22,8 +22,8 @@ pub(crate) const HASH_SHIFT: u32 = 32 - ENTRIES.trailing_zeros();
 pub(crate) const ROWS_OFFSET: usize = core::mem::offset_of!(KernelCache, rows);
 const _: () = assert!(core::mem::offset_of!(KernelCache, functions) == 0 && ENTRIES.is_power_of_two());
 
-/// What an entry without a function holds: a value whose own entry is another one. So no handle that a program
-/// passes, valid or not, matches an empty entry, which has no counters.
+/// Value of an entry without a function: one whose own entry is another one. So no handle that a program passes, valid
+/// or not, matches an empty entry, which has no counters.
 const fn vacant(number: usize) -> u64 {
     if number == 0 { 1 } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! Which kernel a function handle stands for.
+//! Kernels that function handles stand for.
 //!
 //! A launch finds it in the thread's [`cache`]; a miss asks the process-wide map; a function not seen
 //! before is [`learned`](learn), after its launch. All of it is valid for one epoch: when a module is
@@ -36,7 +36,7 @@ pub(crate) struct Kernels {
     shapes: Recent,
     caches: AtomicPtr<KernelCache>,
     learnt: AtomicU64,
-    /// What launches take.
+    /// Timing of launches.
     pub(crate) timing: Timing,
 }
 

@@ -31,7 +31,7 @@ struct Name {
 }
 
 impl Kernels {
-    /// Whether the handle was given out as a library's kernel.
+    /// Returns true if the handle was given out as a library's kernel.
     pub(super) fn is_kernel(&self, handle: u64) -> bool {
         self.names.get(handle).is_some_and(|word| word & KERNEL != 0)
     }

@@ -28,7 +28,7 @@ struct Bucket([Pair; PAIRS]);
 /// See the module's description. All zeros is empty.
 pub(crate) struct Recent {
     buckets: AtomicPtr<Bucket>,
-    /// Which of a full bucket's pairs goes next.
+    /// Counter that selects the pair of a full bucket that goes next.
     next: AtomicUsize,
 }
 
@@ -39,7 +39,7 @@ fn mixed(word: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What a pair of handle and word is known by; never 0.
+/// Seal by which a pair of handle and word is known; never 0.
 fn seal(key: u64, word: u64) -> u64 {
     mixed(key.wrapping_add(mixed(word.wrapping_add(0x9e37_79b9_7f4a_7c15)))).max(1)
 }

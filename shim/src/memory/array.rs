@@ -83,7 +83,7 @@ pub(crate) unsafe fn create_mipmapped<D: ArrayShape>(
 }
 
 /// The estimate, or the driver's own figure where its tiling pads by more than a whole allocation is
-/// aligned to: that alignment is no part of what small arrays take, which share allocations.
+/// aligned to: that alignment is not a part of what small arrays take, which share allocations.
 fn confirmed(
     cx: &Cx<'_>,
     place: Option<Place>,

@@ -14,7 +14,7 @@ use crate::telemetry::{BlockKey, GpuIndex, Kind, Namespace, QuotaRefusal};
 /// one gate that every request passes: where there is a quota it reserves here, or the request ends here.
 #[must_use]
 pub(crate) struct Claim {
-    /// Where the memory will lie; `None` where the thread has no context.
+    /// Place of the memory; `None` where the thread has no context.
     pub(crate) place: Option<Place>,
     kind: Kind,
     bytes: u64,
@@ -27,7 +27,7 @@ impl Claim {
     ///
     /// # Errors
     ///
-    /// What the program is to be answered: a quota refuses the request.
+    /// Result code that the program gets: a quota refuses the request.
     #[inline(always)]
     pub(crate) fn here(cx: &Cx<'_>, kind: Kind, bytes: u64) -> Result<Self, CUresult> {
         Self::at(cx, place::current(cx), kind, bytes)
@@ -117,7 +117,7 @@ impl Claim {
     }
 }
 
-/// What is in the table is given back by its size: so that size is what is reserved.
+/// Adjusts a reservation to the size in the table: a block is given back by that size.
 #[inline(never)]
 fn settle(cx: &Cx<'_>, gpu: GpuIndex, reserved: u64, bytes: u64) {
     if reserved < bytes {

@@ -1,4 +1,4 @@
-//! What happens to memory when contexts come and go.
+//! Accounting of memory when contexts come and go.
 //!
 //! A context's own memory (code, local memory, heaps) is in no call. A `cuMemGetInfo` difference
 //! around its creation would count what other processes took or gave meanwhile, and before the first

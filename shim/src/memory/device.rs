@@ -12,7 +12,7 @@ use crate::telemetry::{BlockKey, Kind, Namespace};
 /// From this size on a request takes whole chunks of the device, for which the driver may take from
 /// pools what they do not use.
 const PRESSING: u64 = 2 << 20;
-/// What a row of `cuMemAllocPitch` is rounded up to, in bytes.
+/// Multiple that a row of `cuMemAllocPitch` is rounded up to, in bytes.
 const PITCH: u64 = 512;
 
 /// `cuMemAlloc`: charged as requested.

@@ -50,9 +50,9 @@ pub(super) fn captured_allocation(cx: &Cx<'_>, stream: CUstream) {
     }
 }
 
-/// Where the device lies in a word above a number of bytes.
+/// Bit offset of the device in a word, above a number of bytes.
 const DEVICE_AT: u32 = 56;
-/// What a graph's memory is rounded up to, node by node, at most.
+/// Multiple that a graph's memory is rounded up to, node by node, at most, bytes.
 const GRANULE: u64 = 2 << 20;
 
 /// After an instantiation: under a quota a launch must know what the graph needs.
@@ -83,7 +83,7 @@ pub(crate) fn forget(exec: CUgraphExec) -> Option<u64> {
     LEVELS.get()?.needs.remove(exec.addr())
 }
 
-/// What a launch may take of a device, reserved under the quota for the time of the call.
+/// Memory that a launch may take of a device, reserved under the quota for the time of the call.
 #[must_use]
 pub(crate) struct Room(Option<(GpuIndex, u64)>);
 
@@ -102,7 +102,7 @@ impl Room {
 ///
 /// # Errors
 ///
-/// What the program is to be answered: a quota refuses the request.
+/// Result code that the program gets: a quota refuses the request.
 #[inline]
 pub(crate) fn room(cx: &Cx<'_>, exec: CUgraphExec, captured: bool) -> Result<Room, CUresult> {
     if captured || !cx.page.quota.is_on() { Ok(Room(None)) } else { reserve(cx, exec) }

@@ -1,5 +1,5 @@
-//! What the program sees of memory: under a quota the quota is the machine. Null out-parameters reach
-//! the driver unread, and what it leaves unwritten stays unwritten.
+//! Memory figures that the program sees: under a quota the quota is the device's memory. Null out-parameters
+//! reach the driver unread, and what it leaves unwritten stays unwritten.
 
 use radrm_cuda_abi::*;
 

@@ -12,7 +12,7 @@ use crate::telemetry::{self, BlockKey, Bypass, Event, EventKind, GpuIndex, Kind,
 
 /// Blocks from this size on are worth an event of their own. Smaller ones come and go too often for that:
 /// the timeline has them, and an event would be a quarter of what their accounting costs.
-const LARGE: u64 = 64 << 20;
+const MIN_EVENT_BYTES: u64 = 64 << 20;
 
 /// One live block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,13 +20,13 @@ const LARGE: u64 = 64 << 20;
 pub(super) struct Block {
     /// The GPU that is charged.
     pub(super) gpu: GpuIndex,
-    /// What it is charged as.
+    /// Kind that it is charged as.
     pub(super) kind: Kind,
     /// Bytes charged.
     pub(super) bytes: u64,
     /// Bits of the context that owns the block, or its pool's token; 0 where nothing does.
     pub(super) owner: u64,
-    /// Where it was asked for.
+    /// Call site of the request.
     site: SiteId,
 }
 
@@ -121,7 +121,7 @@ fn enter(cx: &Cx<'_>, key: BlockKey, block: Block) -> bool {
         return false;
     }
     writer.charge_by(cx.tls().counts.get(), block.site, block.gpu, block.kind, block.bytes, now);
-    if block.bytes >= LARGE {
+    if block.bytes >= MIN_EVENT_BYTES {
         large(cx, EventKind::LargeAlloc, key, block, now);
     }
     true
@@ -159,7 +159,7 @@ pub(super) fn take(cx: &Cx<'_>, key: BlockKey) -> Option<Block> {
     cx.writer().blocks().remove(key).map(Block::of)
 }
 
-/// Whether a block is in the table.
+/// Returns true if a block is in the table.
 pub(super) fn knows(cx: &Cx<'_>, key: BlockKey) -> bool {
     cx.writer().blocks().get(key).is_some()
 }
@@ -191,7 +191,7 @@ pub(super) fn discharge_hot(cx: &Cx<'_>, key: BlockKey, block: Block) {
     if cx.page.quota.is_on() && block.kind.in_quota() {
         release(cx, block.gpu, block.bytes);
     }
-    if block.bytes >= LARGE {
+    if block.bytes >= MIN_EVENT_BYTES {
         large(cx, EventKind::LargeFree, key, block, now);
     }
 }

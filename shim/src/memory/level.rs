@@ -9,7 +9,7 @@ use crate::telemetry::{GpuIndex, Kind};
 /// Readings per change before the figure is left to the next change.
 const ROUNDS: u32 = 8;
 
-/// What the call under way has to do with an amount.
+/// Relation of the call under way to an amount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Caller {
     /// It made the driver reserve more, if there is more.
@@ -18,7 +18,7 @@ pub(super) enum Caller {
     Found,
 }
 
-/// What was charged for an amount that the driver reports. All zeros is "nothing".
+/// Bytes charged for an amount that the driver reports. All zeros is "nothing".
 pub(super) struct Level {
     charged: AtomicU64,
     /// Times that something happened which may have changed the amount.

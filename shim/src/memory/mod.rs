@@ -1,4 +1,4 @@
-//! What the program's calls hold: every family of memory, charged to the GPU it lies on.
+//! Memory that the program's calls hold: every family, charged to the GPU it lies on.
 //!
 //! The hooks of each family stand in a file of its own ([`device`], [`pool`], [`vmm`], [`array`],
 //! [`graph`], [`host`], [`shared`]) and read alike: a [`claim::Claim`] before the real call finds the

@@ -1,4 +1,4 @@
-//! Which GPU and context a call of this thread works on.
+//! GPU and context that a call of this thread works on.
 
 use crate::telemetry::GpuIndex;
 use core::ffi::c_void;
@@ -10,7 +10,7 @@ use super::gpu;
 use crate::context::arrival;
 use crate::cx::Cx;
 
-/// Where an allocation goes.
+/// Place of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     /// The GPU.

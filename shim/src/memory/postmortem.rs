@@ -1,4 +1,4 @@
-//! What is written down when a request is refused: see [`crate::telemetry::postmortem`].
+//! Post-mortem of a refused request: see [`crate::telemetry::postmortem`].
 
 use crate::cx::Cx;
 use crate::telemetry::{FailedRequest, SiteId};

@@ -6,7 +6,7 @@ use crate::map::HandleMap;
 const ONE: u64 = 1 << NOTE_BITS;
 const NOTE_BITS: u32 = 8;
 
-/// What a release left.
+/// State of a handle after a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Left {
     /// The handle was never counted.

@@ -9,12 +9,12 @@ const SPARSE: u32 = 0x40;
 /// `CUDA_ARRAY3D_DEFERRED_MAPPING`: memory is mapped as a whole, later.
 const DEFERRED_MAPPING: u32 = 0x80;
 
-/// Whether creating the array takes no memory yet.
+/// Returns true if creating the array takes no memory yet.
 pub(crate) fn is_mapped_later(flags: u32) -> bool {
     flags & (SPARSE | DEFERRED_MAPPING) != 0
 }
 
-/// How a format lays out its elements: `bytes` for every `block_w` x `block_h` elements.
+/// Layout of a format's elements: `bytes` for every `block_w` x `block_h` elements.
 struct Layout {
     bytes: u64,
     block_w: u64,

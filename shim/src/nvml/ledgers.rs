@@ -12,7 +12,7 @@ const PATH_BYTES: usize = 4096;
 /// The ledgers of a job with a quota.
 pub(super) struct Ledgers {
     job: LedgerPeek,
-    /// Those of users and groups.
+    /// Ledgers of users and groups.
     others: [Option<SharedPeek>; LEDGERS - 1],
 }
 
@@ -84,7 +84,7 @@ impl Ledgers {
         View::tightest(job.chain(others).map(|share| (share.limit, share.used)))
     }
 
-    /// Whether a process belongs to the job.
+    /// Returns true if a process belongs to the job.
     pub(super) fn is_member(&self, pid: u32) -> bool {
         self.job.is_member(pid)
     }

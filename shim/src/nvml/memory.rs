@@ -56,7 +56,7 @@ impl Figures {
 
 /// A form of the structure that NVML fills.
 pub(crate) trait MemoryInfo: Copy {
-    /// What it says; `None` for a version that is not known here.
+    /// Figures of the structure; `None` for a version that is not known here.
     fn figures(&self) -> Option<Figures>;
     /// The same structure with other figures.
     fn with(self, figures: Figures) -> Self;

@@ -1,4 +1,4 @@
-//! What NVML reports to the program: under a quota the quota is the machine, and the job is alone on it.
+//! NVML's answers to the program: under a quota the quota is the device's memory, and the job is alone on it.
 //!
 //! A program that asks NVML need not use CUDA (a monitor): it does not join the job's segment for this, it
 //! reads the ledgers ([`ledgers`]). Where a GPU has no limit, where anything is missing, and for every

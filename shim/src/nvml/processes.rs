@@ -131,7 +131,7 @@ impl ProcessInfo for nvmlProcessDetail_v1_t {
     const LONGEST: usize = size_of::<Self>();
 }
 
-/// What a list's memory holds before NVML writes there.
+/// Byte that a list's memory holds before NVML writes there.
 const BLANK: u8 = 0xa5;
 
 /// A list in memory of its own.
@@ -190,7 +190,8 @@ impl Drop for List {
     }
 }
 
-/// How long NVML's elements are, by where it stopped writing: as documented, or the longest that there were.
+/// Length of one of NVML's elements, by the end of what NVML wrote: as documented, or the longest that there
+/// was.
 fn stride(bytes: &[u8], count: usize, documented: usize, longest: usize) -> usize {
     let end = bytes.iter().rposition(|byte| *byte != BLANK).map_or(0, |last| last + 1);
     // Beyond the longest: the whole list was written to, so its length says nothing.

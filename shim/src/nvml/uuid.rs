@@ -1,4 +1,4 @@
-//! Which GPU an NVML handle means, in the driver's terms.
+//! Identifier of the GPU behind an NVML handle, in the driver's terms.
 
 use core::ffi::{CStr, c_char, c_uint};
 

@@ -14,7 +14,8 @@ use crate::{environ, mode, state, unjoined};
 /// Longest text of limits that is read.
 const LIMITS_BYTES: usize = 4096;
 
-/// Whether this process is refused device memory now: for good, or because another thread has not finished joining.
+/// Returns true if this process is refused device memory now: for good, or because another thread has not finished
+/// joining.
 pub(crate) fn applies() -> bool {
     state::page().epoch() == 0 && !mode::is_bypassed() && (mode::is_denied() || mode::has_quota())
 }
@@ -33,8 +34,8 @@ pub(crate) fn outside(entry: EntryId, call: impl FnOnce() -> CUresult) -> CUresu
     }
 }
 
-/// What such a process sees of a GPU: the limit that the environment states, and nothing free. `total` is the GPU's memory
-/// in bytes.
+/// View that such a process has of a GPU: the limit that the environment states, and nothing free. `total` is the GPU's
+/// memory in bytes.
 pub(crate) fn view(uuid: Option<[u8; 16]>, total: u64) -> View {
     let mut room = [0u8; LIMITS_BYTES];
     let limit = environ::value(b"RADRM_LIMITS", &mut room)

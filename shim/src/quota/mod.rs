@@ -19,7 +19,7 @@ use crate::{bytes, environ, mode};
 
 /// Ledgers that a process can be a member of: its job's, its user's, those of groups.
 pub(crate) const LEDGERS: usize = 6;
-/// How old a figure may be that a program gets, ns.
+/// Largest age of a figure that a program gets, ns.
 const FRESH_NS: u64 = 20_000_000;
 /// Longest list of ledgers that is accepted.
 const LIST_BYTES: usize = 4096;
@@ -30,11 +30,11 @@ pub(crate) struct Quota {
     count: AtomicU8,
     job: UnsafeCell<MaybeUninit<Ledger>>,
     shared: [UnsafeCell<MaybeUninit<SharedLedger>>; LEDGERS - 1],
-    /// Whose each ledger is. The job's comes first.
+    /// Scope of each ledger. The job's comes first.
     scopes: [AtomicU8; LEDGERS],
     /// Row of each GPU of the job in each ledger, plus one; 0: not known.
     rows: [[AtomicU8; GPUS]; LEDGERS],
-    /// When dead members were last searched for on each GPU, ns of segment time.
+    /// Time of the last search for dead members on each GPU, ns of segment time.
     swept: [AtomicU64; GPUS],
 }
 
@@ -89,7 +89,7 @@ impl Quota {
         }
     }
 
-    /// Whether what this process reserves is counted.
+    /// Returns true if what this process reserves is counted.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
         // Acquire pairs with the Release in `enter`.
@@ -194,7 +194,7 @@ impl Quota {
         if self.is_shared() { self.reserve_shared(gpu, bytes) } else { Ok(()) }
     }
 
-    /// Whether other jobs count against limits of this one.
+    /// Returns true if other jobs count against limits of this one.
     #[inline(always)]
     fn is_shared(&self) -> bool {
         self.count.load(Ordering::Acquire) > 1
@@ -253,8 +253,8 @@ impl Quota {
     /// The tightest limit on a GPU and what is left of it: bytes in all, bytes free. `None`: there is
     /// no limit.
     ///
-    /// What dead members held counts as free from [`FRESH_NS`] after their death on: finding them takes system
-    /// calls for every member that holds something.
+    /// Bytes of dead members count as free from [`FRESH_NS`] after their death on: finding them takes system calls for
+    /// every member that holds something.
     pub(crate) fn view(&self, gpu: GpuIndex, now: u64) -> Option<View> {
         let swept = self.swept.get(usize::from(gpu.number()));
         let is_due = swept.is_none_or(|at| {
@@ -276,7 +276,7 @@ impl Quota {
         }))
     }
 
-    /// Whether more is reserved on a GPU than a limit allows.
+    /// Returns true if more is reserved on a GPU than a limit allows.
     pub(crate) fn is_exceeded(&self, gpu: GpuIndex) -> bool {
         self.each(gpu).any(|(member, row, _)| {
             let limit = member.limit(row);
@@ -319,7 +319,7 @@ impl View {
         })
     }
 
-    /// What the driver says, seen through the quota.
+    /// Returns the driver's figures as seen through the quota.
     pub(crate) fn through(self, free: u64, total: u64) -> (u64, u64) {
         let total = self.total.min(total);
         (self.free.min(free).min(total), total)

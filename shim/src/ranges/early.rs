@@ -23,7 +23,7 @@ struct Early {
 
 struct Ranges {
     ranges: [Early; RANGES],
-    /// Those that ended before the process joined.
+    /// Number of ranges that ended before the process joined.
     missed: AtomicU64,
 }
 

@@ -324,7 +324,7 @@ pub(super) unsafe extern "C" fn InitializeInjectionNvtx2(get: Option<GetExportTa
     })
 }
 
-/// Whether this library stands in the program's global scope.
+/// Returns true if this library stands in the program's global scope.
 fn is_preloaded() -> bool {
     // Not by RTLD_DEFAULT, which begins with the scope of the caller.
     let Some(program) = resolve::program() else { return false };

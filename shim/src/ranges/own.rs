@@ -13,7 +13,7 @@ use crate::{mode, state};
 /// Domain of these ranges, so that a program's NVTX ranges end on their own: no handle has this number.
 const DOMAIN: u64 = u64::MAX;
 
-/// What the process holds on one GPU.
+/// Memory that the process holds on one GPU.
 #[repr(C)]
 struct Memory {
     /// Number of the GPU within the job.

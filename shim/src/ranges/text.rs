@@ -15,7 +15,7 @@ const TEXTS: usize = 8192;
 /// Names of categories that are kept.
 const CATEGORIES: usize = 256;
 
-/// What is called by a handle that could not be kept.
+/// Text for a handle that could not be kept.
 const TOO_MANY: &[u8] = b"(more names than are kept)";
 
 /// A text that was read.

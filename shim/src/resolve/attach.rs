@@ -14,7 +14,7 @@ use radrm_cuda_abi::*;
 pub(crate) static RADRM_REAL: [AtomicPtr<()>; ENTRY_COUNT] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; ENTRY_COUNT];
 
-/// Whether the driver's code calls launches by their exported names, and so comes to our shells.
+/// True if the driver's code calls launches by their exported names, and so comes to our shells.
 static CALLS_ITSELF: AtomicBool = AtomicBool::new(false);
 
 /// The library, once it was seen and pinned.
@@ -65,7 +65,7 @@ pub(crate) fn cold(entry: EntryId) -> Option<*mut ()> {
     })
 }
 
-/// What an NVML shell answers where there is no real function to ask.
+/// Result of an NVML shell where there is no real function to ask.
 #[cold]
 pub(crate) fn no_nvml() -> nvmlReturn_t {
     let is_there = !NVML.map.load(Ordering::Acquire).is_null();
@@ -79,7 +79,7 @@ pub(crate) fn nvml_symbol(name: &CStr) -> Option<*mut ()> {
     if map.is_null() { None } else { unsafe { elf::function(map, name) } }
 }
 
-/// Whether the driver's library has been seen.
+/// Returns true if the driver's library has been seen.
 pub(crate) fn has_driver() -> bool {
     !CUDA.map.load(Ordering::Acquire).is_null()
 }
@@ -94,8 +94,8 @@ pub(crate) fn driver_symbol(name: &CStr) -> *mut c_void {
         .map_or(core::ptr::null_mut(), |f| f.cast())
 }
 
-/// Whether the library is loaded; the first time pins it and fills the tables. Threads that do so at
-/// once write the same values.
+/// Returns true if the library is loaded; the first time pins it and fills the tables. Threads that do so at once write
+/// the same values.
 pub(super) fn attach(library: Library) -> bool {
     let object = object(library);
     // Acquire pairs with the release below: the tables are complete.
@@ -123,7 +123,7 @@ pub(super) fn attach(library: Library) -> bool {
     })
 }
 
-/// What the shells by hand count on: every launch has an address to call, and whether they may take a
+/// Prepares what the hand-written shells count on: an address to call for every launch, and whether they may take a
 /// call for the program's own.
 fn complete_launches(map: *const LinkMap) {
     for entry in entries::BY_HAND {
@@ -144,8 +144,7 @@ extern "C" fn no_launch() -> CUresult {
     CUDA_ERROR_NOT_FOUND
 }
 
-/// Whether a launch that comes to a shell is known to be the program's own, and to have a function to
-/// call.
+/// Returns true if a launch that comes to a shell is known to be the program's own, and to have a function to call.
 pub(crate) fn launches_are_direct() -> bool {
     has_driver() && !CALLS_ITSELF.load(Ordering::Relaxed)
 }
@@ -167,8 +166,8 @@ pub(crate) fn program() -> Option<*mut c_void> {
     handle(core::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD)
 }
 
-/// What `dlopen` gives for a name. The function is found when it is needed: before glibc 2.34 it is libdl's, which the loader
-/// would load into every program of a job.
+/// Handle that `dlopen` gives for a name. The function is found when it is needed: before glibc 2.34 it is libdl's,
+/// which the loader would load into every program of a job.
 fn handle(name: *const c_char, flags: c_int) -> Option<*mut c_void> {
     let libc = objects::named(b"libc.so.6");
     // SAFETY: libc and libdl, found among the initial objects, stay loaded.

@@ -196,7 +196,7 @@ fn real_dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
     unsafe { core::mem::transmute::<*mut (), Dlsym>(real)(handle, name.as_ptr()) }
 }
 
-/// Whether a look-up (not through `RTLD_NEXT`) is for a name that has a wrapper.
+/// Returns 1 if a look-up (not through `RTLD_NEXT`) is for a name that has a wrapper, else 0.
 unsafe extern "C" fn may_be_wrapped(_handle: *mut c_void, name: *const c_char) -> i32 {
     // SAFETY: the caller's promise to `dlsym`.
     let name = unsafe { CStr::from_ptr(name) };
@@ -225,7 +225,7 @@ unsafe extern "C" fn resolve_dlvsym(
     routed(handle, unsafe { CStr::from_ptr(name) }, found)
 }
 
-/// What a program gets for a look-up whose plain answer is `found`.
+/// Address that a program gets for a look-up whose plain answer is `found`.
 fn routed(handle: *mut c_void, name: &CStr, found: *mut c_void) -> *mut c_void {
     if found.is_null() {
         return found;

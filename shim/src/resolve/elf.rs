@@ -43,7 +43,7 @@ struct Tables {
     symbols: *const Sym,
     versions: *const u16,
     hash: *const u32,
-    /// Where relocations stand, and how many bytes.
+    /// Address and size in bytes of each table of relocations.
     relocations: [(usize, usize); 2],
 }
 
@@ -69,8 +69,8 @@ pub(crate) fn variable(name: &CStr) -> Option<*mut ()> {
     })
 }
 
-/// Whether an object's own code refers by name to a function that `is_meant`: such a reference leads to
-/// the object that defines the name first, which with a preloaded library is not the object itself.
+/// Returns true if an object's own code refers by name to a function that `is_meant`: such a reference leads to the
+/// object that defines the name first, which with a preloaded library is not the object itself.
 ///
 /// # Safety
 /// `map` must be a loaded object that stays loaded during the call.

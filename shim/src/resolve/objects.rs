@@ -23,7 +23,7 @@ pub(super) struct Dyn {
     pub(super) value: usize,
 }
 
-/// What the dynamic linker keeps for debuggers.
+/// Record that the dynamic linker keeps for debuggers.
 #[repr(C)]
 struct RDebug {
     version: c_int,
@@ -88,7 +88,7 @@ fn stated_by_the_linker() -> Option<*const RDebug> {
     found
 }
 
-/// What the dynamic section of a program says.
+/// Address of the record for debuggers, from the dynamic section of a program.
 fn debug(base: usize, headers: &[libc::Elf64_Phdr]) -> Option<*const RDebug> {
     let header = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC)?;
     let section = base.wrapping_add(header.p_vaddr as usize) as *const Dyn;

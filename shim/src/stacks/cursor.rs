@@ -11,7 +11,7 @@ pub(super) struct Cursor<'m> {
 }
 
 impl Cursor<'_> {
-    /// Whether all is read.
+    /// Returns true if all is read.
     pub(super) fn is_done(&self) -> bool {
         self.at >= self.end
     }

@@ -1,4 +1,4 @@
-//! What the headers of a mapped file say: where it was moved to, where its unwind tables are, its build id.
+//! Content of the headers of a mapped file: where it was moved to, where its unwind tables are, its build id.
 
 use super::memory::Memory;
 
@@ -11,9 +11,9 @@ const UNWIND: u32 = 0x6474_e550;
 const NOTES: usize = 32;
 const NOTE_LIMIT: u64 = 4096;
 
-/// Where things are in a mapped file.
+/// Load bias and unwind tables of a mapped file.
 pub(super) struct Found {
-    /// What is added to an address of the file.
+    /// Load bias: added to an address of the file.
     pub(super) bias: u64,
     /// The index of its unwind tables; 0: it has none.
     pub(super) unwind: u64,
@@ -42,19 +42,19 @@ fn segment(memory: &mut Memory, base: u64, number: u64) -> Option<Segment> {
     })
 }
 
-/// Whether a file in ELF for machines of 64 bits begins here, with program headers of the usual size.
+/// Returns true if a 64-bit ELF file begins here, with program headers of the usual size.
 fn is_elf(memory: &mut Memory, base: u64) -> bool {
     memory.read::<6>(base) == Some([0x7f, b'E', b'L', b'F', 2, 1])
         && memory.read::<2>(base.wrapping_add(54)) == Some([56, 0])
 }
 
-/// Where a file that is mapped at `base` was moved to.
+/// Load bias of a file that is mapped at `base`.
 fn bias(memory: &mut Memory, base: u64) -> Option<u64> {
     let first = (0..).map_while(|number| segment(memory, base, number)).find(|it| it.kind == LOAD)?;
     Some(base.wrapping_sub(first.address.wrapping_sub(first.offset)))
 }
 
-/// What is found in the headers at `base`.
+/// Load bias and unwind tables by the headers at `base`.
 pub(super) fn header(memory: &mut Memory, base: u64) -> Option<Found> {
     if !is_elf(memory, base) {
         return None;
@@ -154,7 +154,7 @@ pub(super) fn symbol(memory: &mut Memory, base: u64, name: &[u8]) -> Option<u64>
     None
 }
 
-/// Whether a text that ends with a zero stands at an address.
+/// Returns true if a text that ends with a zero stands at an address.
 fn is_text(memory: &mut Memory, at: u64, text: &[u8]) -> Option<bool> {
     for (offset, byte) in (0..).zip(text.iter().chain([&0])) {
         if memory.u8(at.checked_add(offset)?)? != *byte {

@@ -9,7 +9,7 @@ const BYTES: usize = 4096 + 256;
 pub(super) struct Line<'l> {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Where in the file it begins.
+    /// Offset in the file at which it begins.
     pub(super) offset: u64,
     /// Device and inode.
     pub(super) file: (u64, u64),
@@ -19,7 +19,7 @@ pub(super) struct Line<'l> {
 }
 
 impl Line<'_> {
-    /// Whether it belongs to a file, or is the kernel's own library.
+    /// Returns true if it belongs to a file, or is the kernel's own library.
     pub(super) fn is_file(&self) -> bool {
         self.file.1 != 0 || self.path == b"[vdso]"
     }
@@ -30,7 +30,7 @@ pub(super) struct Lines<'f> {
     file: &'f OwnedFd,
     buffer: [u8; BYTES],
     filled: usize,
-    /// Where the line after the one handed out begins.
+    /// Start of the line after the one handed out.
     next: usize,
     has_ended: bool,
     has_failed: bool,
@@ -41,7 +41,7 @@ impl<'f> Lines<'f> {
         Self { file, buffer: [0; BYTES], filled: 0, next: 0, has_ended: false, has_failed: false }
     }
 
-    /// Whether all lines were read.
+    /// Returns true if all lines were read.
     pub(super) fn is_whole(&self) -> bool {
         self.has_ended && !self.has_failed
     }
@@ -59,7 +59,7 @@ impl<'f> Lines<'f> {
         parse(self.buffer.get(start..end)?)
     }
 
-    /// Where the line that begins at `next` ends; reads on where it is not whole.
+    /// End of the line that begins at `next`; reads on where it is not whole.
     fn line_end(&mut self) -> Option<usize> {
         loop {
             let rest = self.buffer.get(self.next..self.filled)?;

@@ -25,7 +25,7 @@ struct Slot {
     /// Address of the first byte, and how many there are.
     start: u64,
     len: u64,
-    /// Where they stand in the room.
+    /// Position of these bytes in the room.
     at: usize,
 }
 
@@ -66,9 +66,9 @@ pub(super) struct Memory {
     pid: libc::pid_t,
     /// The thread whose stack was the last.
     thread: libc::pthread_t,
-    /// What the kernel copies at once: from where. Too large for a stack of the program.
+    /// Addresses that the kernel copies from at once. Too large for a stack of the program.
     vectors: [libc::iovec; PAGES],
-    /// What the walk under way was read from.
+    /// Words that the walk under way was read from.
     log: [Read; READS],
     logged: usize,
     /// A word was not logged.
@@ -168,7 +168,7 @@ impl Memory {
         (self.logged, self.is_partial) = (0, false);
     }
 
-    /// What the walk was read from up to now.
+    /// Number of words that the walk was read from up to now.
     pub(super) fn logged(&self) -> usize {
         self.logged
     }

@@ -32,7 +32,7 @@ use native::{End, Rules};
 use registers::{RSP, Registers};
 use scratch::Scratch;
 
-/// What is known of the process's code.
+/// Modules and unwind rules of the process's code.
 struct Code {
     modules: Modules,
     rules: Rules,
@@ -117,7 +117,7 @@ fn capture(
     let own = table.find((recorded as *const ()).addr() as u64).map_or(NO_NUMBER, |module| module.number);
     let Scratch { memory, native, code, frames, .. } = scratch;
     code.walk(memory, table.runtime, thread);
-    // What the shim itself adds is no frame of the program.
+    // What the shim itself adds is not a frame of the program.
     let is_own = |step: &&native::Step| native::module(step.word) == own;
     let skipped = native.frames().iter().rev().take_while(is_own).count();
     let walked = native.frames().len().checked_sub(skipped).filter(|left| *left > 0)?;

@@ -1,4 +1,4 @@
-//! Which file an address of code belongs to, and where its unwind tables are.
+//! File that an address of code belongs to, and its unwind tables.
 //!
 //! The list of mappings comes from `/proc/self/maps`, not from the loader: asking the loader takes its lock, which
 //! another thread may hold while it waits for this one. Everything else is read from the mapped headers.
@@ -36,11 +36,11 @@ const ID_BYTES: usize = 24;
 pub(super) struct Module {
     start: u64,
     end: u64,
-    /// What is added to an address of the file.
+    /// Load bias: added to an address of the file.
     pub(super) bias: u64,
-    /// Where the index of its unwind tables is; 0: it has none.
+    /// Address of the index of its unwind tables; 0: it has none.
     pub(super) header: u64,
-    /// Where its ELF header is mapped; 0: not known.
+    /// Address at which its ELF header is mapped; 0: not known.
     base: u64,
     /// Device and inode.
     file: (u64, u64),
@@ -296,7 +296,7 @@ pub(super) mod tests {
     use super::*;
 
     impl Table {
-        /// Where one of the modules begins.
+        /// Start address of one of the modules.
         #[cfg(target_arch = "x86_64")]
         pub(in crate::stacks) fn start_of(&self, number: usize) -> u64 {
             self.modules[number % self.len].start

@@ -48,7 +48,7 @@ impl Rules {
     }
 }
 
-/// What tells an entry from a mixture of two, and from an empty one.
+/// Seal of an entry: tells it from a mixture of two, and from an empty one.
 fn seal(pc: u64, version: u64, [first, saved]: [u64; 2]) -> u64 {
     let place = (pc ^ version.rotate_left(48)).wrapping_add(1);
     place
@@ -69,7 +69,7 @@ pub(super) fn module(word: Word) -> u16 {
     (word >> 48) as u16
 }
 
-/// How a walk ended.
+/// End of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
     /// At the thread's beginning.
@@ -78,7 +78,7 @@ pub(super) enum End {
     Cut,
 }
 
-/// Where a walk is: all that its rest depends on, but for memory.
+/// State of a walk: all that its rest depends on, but for memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State {
     registers: Registers,
@@ -194,7 +194,7 @@ impl Walk {
         }
     }
 
-    /// How the last walk ended.
+    /// End of the last walk.
     pub(super) fn end(&self) -> End {
         if self.is_cut { End::Cut } else { End::Whole }
     }

@@ -46,7 +46,7 @@ impl Registers {
         }
     }
 
-    /// Those of the calling function, at the place where it calls.
+    /// Registers of the calling function, at the place where it calls.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn here() -> Self {

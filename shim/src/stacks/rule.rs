@@ -1,10 +1,10 @@
-//! How to get from a frame to its caller.
+//! Rules that lead from a frame to its caller.
 
 use super::expression;
 use super::memory::Memory;
 use super::registers::{COUNT, KEPT, RA, RSP, Registers};
 
-/// How the caller's value of a register is found.
+/// Rule for the caller's value of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Saved {
     /// It was not changed.
@@ -23,7 +23,7 @@ pub(super) enum Saved {
     IsExpression(u64, u64),
 }
 
-/// How a frame's address, which is the stack pointer in its caller, is found.
+/// Rule for a frame's address, which is the stack pointer in its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FrameAddress {
     /// A register plus this.
@@ -32,7 +32,7 @@ pub(super) enum FrameAddress {
     Expression(u64, u64),
 }
 
-/// What an unwind table says of one place in a program.
+/// Rule of an unwind table for one place in a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Rule {
     pub(super) address: FrameAddress,

@@ -16,7 +16,7 @@ const ROOMS_LIMIT: usize = 1024;
 /// Rooms that are mapped.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// What a walk needs.
+/// Working memory of a walk.
 pub(super) struct Scratch {
     pub(super) memory: Memory,
     pub(super) native: native::Walk,

@@ -1,4 +1,4 @@
-//! Whose stacks are recorded: those of blocks from a size on.
+//! Smallest size of blocks whose stacks are recorded.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;

@@ -23,7 +23,7 @@ pub(super) fn rule(memory: &mut Memory, header: u64, pc: u64) -> Option<Rule> {
     Entry::read(memory, entry)?.rule(memory, pc)
 }
 
-/// Where the entry is that may cover an address.
+/// Address of the entry that may cover an address.
 fn find(memory: &mut Memory, header: u64, pc: u64) -> Option<u64> {
     if memory.read::<4>(header)? != HEADER {
         return None;
@@ -163,7 +163,7 @@ fn encoded(cursor: &mut Cursor<'_>, encoding: u8) -> Option<u64> {
     }
 }
 
-/// What carries out a table's instructions.
+/// Interpreter of a table's instructions.
 struct Machine<'e> {
     entry: &'e Entry,
     row: Rule,

@@ -1,4 +1,4 @@
-//! What the last walk found, so that the next one need not walk the same frames again.
+//! Frames of the last walk, kept so that the next one need not walk the same frames again.
 //!
 //! A walk depends on where it begins and on the words that it reads, each frame on where the frame before it led to and on its own words.
 //! So where the next walk comes to a frame at which the last one was in the same state, and that frame's words and those of all frames
@@ -82,7 +82,7 @@ impl<F: Found, const N: usize> Trace<F, N> {
         found.is_some()
     }
 
-    /// Whether there is room for what was found up to now and what is known.
+    /// Returns true if there is room for the frames found up to now and the known ones.
     #[inline]
     pub(super) fn fits(&self) -> bool {
         self.fresh_len + self.unchanged <= N

@@ -1,4 +1,4 @@
-//! What is under way in a context: events behind launches.
+//! Launches under way in a context, followed by events behind them.
 //!
 //! Not behind every one: where many may be under way, behind each of so many, and behind the first in another
 //! stream than the one before. When the events are past, everything counts as done. Their times say when that was,
@@ -49,11 +49,11 @@ pub(super) struct Context {
     pub(super) word: AtomicU64,
     /// Own time that there must have been before the next launch.
     pub(super) due: AtomicU64,
-    /// When the launch slot of the last launch ends.
+    /// End of the launch slot of the last launch.
     pub(super) end: AtomicU64,
-    /// When the latest piece of work that is known was done.
+    /// Time at which the latest piece of work that is known was done.
     pub(super) done: AtomicU64,
-    /// When work was last seen to be done, and the longest time between two such moments.
+    /// Time at which work was last seen to be done, and the longest time between two such moments.
     progress: AtomicU64,
     slowest: AtomicU64,
     /// Event before the first launch, and the time on the host; 0: unknown.
@@ -65,7 +65,7 @@ pub(super) struct Context {
     entries: [Entry; EVENTS],
 }
 
-/// What a query of all events has found.
+/// Result of a query of all events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
     /// Launches under way.
@@ -220,7 +220,7 @@ impl Context {
         Flight { launches, is_stuck: capture::under_way(cx.page) || self.is_still(now) }
     }
 
-    /// Whether nothing was done for longer than is waited for.
+    /// Returns true if nothing was done for longer than a launch waits for.
     fn is_still(&self, now: u64) -> bool {
         let still = now.saturating_sub(self.progress.load(Relaxed));
         still > PATIENCE_NS.max(self.slowest.load(Relaxed).saturating_mul(PATIENCE_TIMES))
@@ -232,7 +232,7 @@ impl Context {
         self.slowest.fetch_max(since.min(60 * PATIENCE_NS), Relaxed);
     }
 
-    /// Whether an event is past; it is free then.
+    /// Returns true if an event is past; it is free then.
     fn has_come(&self, cx: &Cx<'_>, entry: &Entry, now: u64) -> bool {
         let event = event_of(&entry.event);
         let answer = match cx.driver().event_query() {
@@ -254,7 +254,7 @@ impl Context {
         true
     }
 
-    /// When the GPU came past an event, on the host's clock.
+    /// Time at which the GPU came past an event, on the host's clock.
     fn moment(&self, cx: &Cx<'_>, event: CUevent) -> Option<u64> {
         let from = self.origin_ns.load(Relaxed);
         if from == 0 {

@@ -1,4 +1,4 @@
-//! Whether a launch may go now.
+//! Verdict on a launch: whether it may go now.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,7 @@ use crate::telemetry::budget::{Budget, LaunchSlots};
 pub(super) const PATIENCE_NS: u64 = 1_000_000_000;
 pub(super) const PATIENCE_TIMES: u64 = 4;
 
-/// Whether a launch may go.
+/// Verdict on a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// Now.
@@ -23,9 +23,9 @@ pub(super) enum Verdict {
     At(u64),
     /// Not under this budget.
     Never,
-    /// When work that is under way is done.
+    /// Not before work that is under way is done.
     Busy {
-        /// Whether the launch slot it belongs to is over.
+        /// True if the launch slot that the work belongs to is over.
         is_late: bool,
     },
 }

@@ -55,7 +55,7 @@ unsafe impl Sync for Control {}
 /// See [`Control`]. What a forked child finds here is its parent's, and its own: they are of one job.
 pub(crate) static CONTROL: Control = Control(MaybeUninit::zeroed());
 
-/// Where the budget's word stands in [`CONTROL`].
+/// Offset of the budget's word in [`CONTROL`].
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the assembly of x86-64 reads it"))]
 pub(crate) const BUDGET: usize = offset_of!(Header, budget);
 
@@ -67,7 +67,7 @@ fn word() -> u64 {
     unsafe { &(*at).budget }.load(Ordering::Relaxed)
 }
 
-/// Whether there is a budget.
+/// Returns true if there is a budget.
 #[inline(always)]
 pub(crate) fn is_set() -> bool {
     word() != 0

@@ -19,7 +19,7 @@ static radrm_join_failure: AtomicU32 = AtomicU32::new(0);
 
 /// Process id of the process that has entered its notice: a forked child enters its own.
 static REPORTED: AtomicU32 = AtomicU32::new(0);
-/// Whether the notice was taken.
+/// True if the notice was taken.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 /// Process id of the process that has printed its sentence.
 static PRINTED: AtomicU32 = AtomicU32::new(0);
@@ -36,7 +36,7 @@ pub(crate) fn because(failure: JoinFailure) {
     radrm_join_failure.store(failure as u32, Ordering::Relaxed);
 }
 
-/// Why the process cannot join; `None`: it has joined, or nothing asks it to.
+/// Reason that the process cannot join; `None`: it has joined, or nothing asks it to.
 fn failure() -> Option<JoinFailure> {
     let noted = u8::try_from(radrm_join_failure.load(Ordering::Relaxed)).ok().and_then(JoinFailure::from_raw);
     if noted.is_some() || !mode::is_denied() {

@@ -64,8 +64,8 @@ fn print(text: &[u8]) {
     }
 }
 
-/// Whether messages are expected there: a program that has closed its standard error may have opened a file of its own
-/// under that number.
+/// Returns true if messages are expected there: a program that has closed its standard error may have opened a file of
+/// its own under that number.
 fn is_for_messages(file: BorrowedFd<'_>) -> bool {
     let Ok(stat) = fstat(file) else { return false };
     match FileType::from_raw_mode(stat.st_mode) {
@@ -77,7 +77,7 @@ fn is_for_messages(file: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Whether a write does not wait, and has a reader.
+/// Returns true if a write does not wait, and has a reader.
 fn is_ready(file: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(file, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

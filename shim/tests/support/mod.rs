@@ -96,7 +96,7 @@ fn directory(driver: Driver) -> &'static Path {
     })
 }
 
-/// What the processes of one run left behind, in the order in which they joined.
+/// Snapshots of the processes of one run, in the order in which they joined.
 pub fn run(driver: Driver, arguments: &[&str]) -> Vec<ProcessSnapshot> {
     let at = directory(driver);
     let segment = SegmentFile::create_unnamed(1).expect("segment");
@@ -117,7 +117,7 @@ pub fn run(driver: Driver, arguments: &[&str]) -> Vec<ProcessSnapshot> {
     segment.segment().expect("own segment").processes().expect("processes")
 }
 
-/// What the single process of a run left behind.
+/// Snapshot of the single process of a run.
 pub fn run_one(driver: Driver, arguments: &[&str]) -> ProcessSnapshot {
     let mut all = run(driver, arguments);
     assert_eq!(all.len(), 1, "{all:?}");

@@ -1,4 +1,4 @@
-//! Where blocks find their places.
+//! Tests of the places that blocks take in the table.
 
 use super::*;
 use std::collections::BTreeSet;

@@ -18,7 +18,8 @@ pub struct KindCounts {
 /// Kinds that a lane has room for: a power of two, so that a look-up needs no multiplication.
 pub const COUNTED_KINDS: usize = KIND_COUNT.next_power_of_two();
 
-/// What the thread of a lane has counted: one page. A process's figure is the sum over its lanes and its account.
+/// Allocations and releases that the thread of a lane has counted: one page. A process's figure is the sum over its
+/// lanes and its account.
 #[repr(C)]
 #[derive(Debug)]
 pub struct LaneCounts {
@@ -34,7 +35,7 @@ pub struct PeakCell {
     pub seq: AtomicU64,
     /// Total that the kinds belong to.
     pub total: AtomicU64,
-    /// When, ns.
+    /// Time of the peak, ns.
     pub ns: AtomicU64,
     /// Unused.
     pub spare: [AtomicU64; 4],
@@ -70,13 +71,13 @@ pub struct AccountCell {
     pub until: AtomicU64,
     /// Unused.
     pub spare1: AtomicU64,
-    /// What no lane has counted, by kind.
+    /// Allocations and releases that no lane has counted, by kind.
     pub counts: [KindCounts; KIND_COUNT],
     /// Failed requests.
     pub failed: AtomicU64,
     /// 1 when the post-mortems are allocated.
     pub postmortems: AtomicU64,
-    /// How often the peak was raised while call stacks were recorded.
+    /// Number of times that the peak was raised while call stacks were recorded.
     pub peak_epoch: AtomicU64,
     /// Time on the GPU from the first timed launch to the end of the last one, ns.
     pub timed_span_ns: AtomicU64,

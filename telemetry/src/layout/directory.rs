@@ -18,11 +18,11 @@ pub struct DirEntry {
     pub start: AtomicU64,
     /// Generation whose data the launcher has saved.
     pub harvested: AtomicU64,
-    /// Where the process id counts, see [`SlotNamespace`].
+    /// Pid namespace of the process id, see [`SlotNamespace`].
     pub namespace: AtomicU64,
 }
 
-/// What a slot is, as kept in the directory: state (8 bits), generation (24 bits), pid (32 bits).
+/// State of a slot in the directory: state (8 bits), generation (24 bits), pid (32 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotState(pub u64);
 
@@ -46,7 +46,7 @@ impl SlotState {
         (self.0 >> 56) as u8
     }
 
-    /// How many processes have had this slot.
+    /// Number of processes that have had this slot.
     pub const fn generation(self) -> u32 {
         (self.0 >> 32) as u32 & 0xff_ffff
     }
@@ -57,8 +57,8 @@ impl SlotState {
     }
 }
 
-/// Where the process id of a slot counts: 0 in the launcher's pid namespace; else the inode number of another one (32 bits),
-/// and whether the process holds the lock of its slot ([`crate::lock`]).
+/// Pid namespace of a slot's process id: 0 for the launcher's; else the inode number of another one (32 bits), and a
+/// bit that is set if the process holds the lock of its slot ([`crate::lock`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotNamespace(pub u64);
 
@@ -80,7 +80,7 @@ impl SlotNamespace {
         }
     }
 
-    /// Whether the process holds its slot's lock.
+    /// Returns true if the process holds its slot's lock.
     pub const fn is_locked(self) -> bool {
         self.0 & Self::LOCKED != 0
     }

@@ -11,7 +11,7 @@ pub const NOTICES: usize = 48;
 pub struct NoticeCell {
     /// Process id in the process's own pid namespace; 0: free.
     pub pid: AtomicU64,
-    /// What is reported, see [`crate::Notice`]; 0: not complete yet.
+    /// Content of the notice, see [`crate::Notice`]; 0: not complete yet.
     pub what: AtomicU64,
     /// `CLOCK_MONOTONIC`, ns.
     pub ns: AtomicU64,

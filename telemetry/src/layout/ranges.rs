@@ -20,7 +20,7 @@ pub const RANGE_CELLS: usize = 2048;
 /// Words of the recorder in a slot's head.
 pub const RANGE_WORDS: usize = 16;
 
-/// Where the hash of a name stands.
+/// Entry of the hash table of names.
 #[repr(C)]
 #[derive(Debug)]
 pub struct RangeKey {
@@ -48,9 +48,9 @@ pub struct RangeNameCell {
     pub shortest_ns: AtomicU64,
     /// `u64::MAX` less the time at which the first began, ns.
     pub first_ns: AtomicU64,
-    /// When the last one began, ns.
+    /// Time at which the last one began, ns.
     pub last_ns: AtomicU64,
-    /// When the last one ended, ns.
+    /// Time at which the last one ended, ns.
     pub end_ns: AtomicU64,
     /// Ranges without a watermark: the peak inside them is not known.
     pub unmarked: AtomicU64,
@@ -88,9 +88,9 @@ pub struct RangeGpuCell {
 pub struct RangeFrame {
     /// Number of the name.
     pub name: AtomicU64,
-    /// When it began, ns.
+    /// Start, ns of the segment's clock.
     pub start_ns: AtomicU64,
-    /// What distinguishes its domain from others.
+    /// Identifier of its domain, different from that of others.
     pub domain: AtomicU64,
     /// Number of the step plus 1; 0: it has none.
     pub step: AtomicU64,
@@ -108,7 +108,7 @@ pub struct RangeFrame {
 #[repr(C)]
 #[derive(Debug)]
 pub struct RangeLane {
-    /// How many there are.
+    /// Number of open ranges.
     pub depth: AtomicU64,
     /// Unused.
     pub spare: [AtomicU64; 7],
@@ -126,7 +126,7 @@ pub struct RangeStart {
     pub tickets: AtomicU64,
     /// Number of the name.
     pub name: AtomicU64,
-    /// When it began, ns.
+    /// Start, ns of the segment's clock.
     pub start_ns: AtomicU64,
     /// Number of the step plus 1; 0: it has none.
     pub step: AtomicU64,

@@ -23,7 +23,7 @@ pub const STACK_WORDS: usize = 12;
 pub struct SiteCell {
     /// Hash of stack, GPU and kind; 0: free.
     pub key: AtomicU64,
-    /// Where its frames begin in the arena, how many there are, GPU and kind; 0: not written.
+    /// Position of its frames in the arena, their number, GPU and kind; 0: not written.
     pub what: AtomicU64,
     /// Bytes now.
     pub live: AtomicU64,
@@ -45,7 +45,7 @@ pub struct SiteCell {
 pub struct ModuleCell {
     /// 1 when the rest is complete.
     pub ready: AtomicU64,
-    /// Where its path begins in the texts.
+    /// Position of its path in the texts.
     pub path_at: AtomicU64,
     /// Bytes of the path.
     pub path_len: AtomicU64,
@@ -63,7 +63,7 @@ pub struct ModuleCell {
 pub struct CodeCell {
     /// Hash of file and name; 0: free.
     pub key: AtomicU64,
-    /// Where the file's name begins in the texts; the function's name follows.
+    /// Position of the file's name in the texts; the function's name follows.
     pub text_at: AtomicU64,
     /// Bytes of the file's name in the low half, of the function's in the high one.
     pub lens: AtomicU64,
@@ -124,7 +124,7 @@ pub const SITES_USED_AT: u64 = 472 << 20;
 pub const REFUSALS_AT: u64 = SITES_USED_AT + PAGE as u64;
 /// Bytes of these and of the bits: allocated together.
 pub const REFUSALS_BYTES: u64 = PAGE as u64 + (REFUSALS_KEPT * 512) as u64;
-/// What sites held at refused requests: a word for each site.
+/// Offset in the slot of the bytes that each site held at refused requests: a word for each site.
 pub const REFUSALS_HELD_AT: u64 = 473 << 20;
 /// Its bytes for one request.
 pub const REFUSAL_HELD_BYTES: u64 = (SITES * 8) as u64;

@@ -1,8 +1,8 @@
-//! How much of a GPU a limit allows, in one word.
+//! Amount of a GPU that a limit allows, in one word.
 
 use super::words::LARGEST;
 
-/// How much of a GPU's memory a limit allows.
+/// Amount of a GPU's memory that a limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// No limit.
@@ -53,7 +53,7 @@ impl Amount {
 pub struct Limit {
     /// The driver's uuid of the GPU; `None`: all that are not named.
     pub gpu: Option<[u8; 16]>,
-    /// How much.
+    /// Amount that the limit allows.
     pub amount: Amount,
 }
 

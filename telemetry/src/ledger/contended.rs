@@ -13,8 +13,8 @@ use super::{Ledger, LedgerRow, Refused, SharedLedger};
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sys;
 
-/// How long a contender waits for the one before it, ns.
-const PATIENCE_NS: u64 = 2_000_000;
+/// Longest wait of a contender for the one before it, ns.
+const TIMEOUT_NS: u64 = 2_000_000;
 /// After this long it checks whether that one is alive, ns.
 const CHECK_NS: u64 = 50_000;
 /// Attempts before a request is refused. Others that were only trying need some tens of ns
@@ -134,7 +134,7 @@ impl Drop for Precedence<'_> {
     }
 }
 
-/// What a contender does that has waited for the one before it.
+/// Next step of a contender that has waited for the one before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     /// Lets others run.
@@ -151,13 +151,13 @@ impl Step {
     const fn after(waited: u64, checked: bool) -> Self {
         match checked {
             false if waited > CHECK_NS => Self::Check,
-            true if waited > PATIENCE_NS => Self::Leave,
+            true if waited > TIMEOUT_NS => Self::Leave,
             _ => Self::Yield,
         }
     }
 }
 
-/// Whether the holder of precedence is dead or gone.
+/// Returns true if the holder of precedence is dead or gone.
 fn is_abandoned(ledger: &Ledger, token: u64) -> bool {
     let index = (token & 0xffff_ffff).wrapping_sub(1) as usize;
     let Some(member) = ledger.area().members.get(index) else { return true };
@@ -175,11 +175,11 @@ mod tests {
     #[test]
     fn a_contender_that_did_not_run_checks_before_it_leaves() {
         assert_eq!(Step::after(0, false), Step::Yield);
-        for waited in [CHECK_NS + 1, PATIENCE_NS + 1, u64::MAX] {
+        for waited in [CHECK_NS + 1, TIMEOUT_NS + 1, u64::MAX] {
             assert_eq!(Step::after(waited, false), Step::Check);
         }
-        assert_eq!(Step::after(PATIENCE_NS, true), Step::Yield);
-        assert_eq!(Step::after(PATIENCE_NS + 1, true), Step::Leave);
+        assert_eq!(Step::after(TIMEOUT_NS, true), Step::Yield);
+        assert_eq!(Step::after(TIMEOUT_NS + 1, true), Step::Leave);
     }
 
     #[test]

@@ -13,16 +13,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Whose jobs share a limit.
+/// Users whose jobs share a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Those of one user.
+    /// Jobs of one user.
     User(u32),
-    /// Those of the members of a group.
+    /// Jobs of the members of a group.
     Group(u32),
 }
 
-/// Why a ledger cannot be used.
+/// Reason that a ledger cannot be used.
 #[derive(Debug)]
 pub enum LedgerError {
     /// The scope's directory is not there: the administrator has not made it.
@@ -81,7 +81,7 @@ pub(super) fn publish(
     made
 }
 
-/// Whether a file begins as a ledger of this version does.
+/// Returns true if a file begins as a ledger of this version does.
 pub(super) fn has_magic(file: &File) -> bool {
     let mut words = [[0; 8]; 2];
     file.read_exact_at(words.as_flattened_mut(), 0).is_ok()

@@ -1,4 +1,4 @@
-//! Which file a ledger lies in, and the byte of it that a member locks ([`crate::lock`]).
+//! File of a ledger, and the byte of it that a member locks ([`crate::lock`]).
 //!
 //! Members of a group may read a ledger, and its owner alone may write into it.
 //!
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::mem::offset_of;
 
-/// Which file a ledger lies in. Kept for as long as the process lives; plain data without a destructor.
+/// File of a ledger. Kept for as long as the process lives; plain data without a destructor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Home {
     path: &'static CStr,
@@ -48,7 +48,7 @@ pub(super) const fn byte_of(place: Place, index: usize) -> u64 {
 
 #[cfg(all(test, not(loom)))]
 impl super::Ledger {
-    /// Whether the process holds the lock of its place.
+    /// Returns true if the process holds the lock of its place.
     pub(super) fn is_locked(&self) -> bool {
         let member = self.area().members.get(usize::from(self.member));
         member.is_some_and(|member| member.lock.load(crate::sync::Ordering::Relaxed) == 1)

@@ -15,7 +15,7 @@ use crate::sys;
 use std::ffi::CStr;
 use std::ptr::NonNull;
 
-/// Where a ledger lies in its file.
+/// Location of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In a job's segment.

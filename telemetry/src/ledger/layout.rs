@@ -1,4 +1,4 @@
-//! How a ledger lies in memory.
+//! Memory layout of a ledger.
 //!
 //! ```text
 //! 0        header
@@ -36,7 +36,7 @@ pub struct LedgerHeader {
     pub high: AtomicU64,
     /// Limit of GPUs that have none of their own, see [`super::Amount`].
     pub amount: AtomicU64,
-    /// What the driver is taken to need for a context where nothing better is known, bytes.
+    /// Context overhead of the driver that is assumed where no better figure is known, bytes.
     pub context: AtomicU64,
     /// 1: its user has set these limits by hand.
     pub by_hand: AtomicU64,
@@ -58,7 +58,7 @@ pub struct LedgerGpu {
     pub amount: AtomicU64,
     /// The limit in bytes; `u64::MAX` where there is none.
     pub limit: AtomicU64,
-    /// What the driver is taken to need for a context here, bytes; 0: the header's.
+    /// Context overhead of the driver that is assumed on this GPU, bytes; 0: the header's.
     pub context: AtomicU64,
     /// Requests that the limit refused.
     pub refused: AtomicU64,
@@ -76,7 +76,7 @@ pub struct LedgerMember {
     pub state: AtomicU64,
     /// Start time of the process in clock ticks since boot.
     pub start: AtomicU64,
-    /// Where its stack begins: another one after `execve`. 0: not known.
+    /// Start address of its stack, another one after `execve`; 0: not known.
     pub stack: AtomicU64,
     /// Its pid namespace: pids mean nothing in another.
     pub namespace: AtomicU64,
@@ -103,7 +103,7 @@ pub struct LedgerArea {
     pub reserved: [Row; GPUS],
     /// Bytes that the driver itself takes for each member, by GPU, as far as measured or estimated.
     pub overhead: [Row; GPUS],
-    /// How much of that is charged: part of `reserved`.
+    /// Bytes of that overhead that are charged: part of `reserved`.
     pub charged: [Row; GPUS],
 }
 
@@ -119,7 +119,7 @@ impl LedgerArea {
         self.members.iter().enumerate().take(high)
     }
 
-    /// What the members have reserved of the GPU with this number.
+    /// Words of the bytes that the members have reserved of the GPU with this number.
     pub(super) fn words(&self, gpu: usize) -> Option<Words<'_>> {
         self.reserved.get(gpu).map(|words| Words { words, high: &self.header.high })
     }
@@ -134,7 +134,7 @@ impl LedgerArea {
         Amount::from_word(gpu.amount.load(Acquire)).unwrap_or_else(|| self.general_amount())
     }
 
-    /// What a context on a GPU is taken to need until it is measured, bytes.
+    /// Context overhead that is assumed on a GPU until it is measured, bytes.
     pub(super) fn context_of(&self, gpu: &LedgerGpu) -> u64 {
         match gpu.context.load(Relaxed) {
             0 => self.header.context.load(Relaxed),

@@ -1,8 +1,8 @@
-//! Whether a member of a ledger lives.
+//! Liveness of a member of a ledger.
 //!
-//! In the caller's pid namespace its pid, start time and stack say so. In another one the pid means nothing here, nor
-//! does it where `/proc` shows another namespace's processes: there its lock says so ([`crate::lock`]), and a member
-//! without a lock counts as living.
+//! In the caller's pid namespace, the member's pid, start time and stack decide. In another one the pid means nothing
+//! here, nor does it where `/proc` shows another namespace's processes: there the member's lock decides
+//! ([`crate::lock`]), and a member without a lock counts as living.
 //!
 //! Runs inside the watched program, so nothing here may panic.
 
@@ -74,19 +74,19 @@ impl<'p> Living<'p> {
         self.pids.get_or_init(PidView::now)
     }
 
-    /// Whether a member's pid namespace is the caller's.
+    /// Returns true if a member's pid namespace is the caller's.
     pub fn is_here(&self, namespace: u64) -> bool {
         self.pids().is_here(namespace)
     }
 
-    /// Whether the lock of a place is held; `None` where that cannot be known.
+    /// Returns true if the lock of a place is held; `None` where that cannot be known.
     fn is_held(&self, index: usize) -> Option<bool> {
         let file = self.file.get_or_init(|| sys::open_ro_here(self.path).ok()).as_ref()?;
         lock::is_held(file, byte_of(self.place, index)).ok()
     }
 
-    /// Whether a member that is there lives, as far as can be known. `by_pid`: what is known of its pid, asked in the
-    /// caller's pid namespace only.
+    /// Returns true if a member that is there lives, as far as can be known. `by_pid`: liveness by its pid, queried in
+    /// the caller's pid namespace only.
     pub fn lives(&self, index: usize, member: &Record, by_pid: impl FnOnce() -> bool) -> bool {
         if self.pids().sees(member.namespace) {
             return by_pid();
@@ -124,7 +124,7 @@ pub(super) fn generation(member: &LedgerMember) -> u32 {
     SlotState(member.state.load(Acquire)).generation()
 }
 
-/// Whether a word is that of the member that its place has now, and this one can hold something.
+/// Returns true if a word is that of the present member of its place, and this member can hold something.
 pub(super) fn is_its(word: u64, state: SlotState) -> bool {
     state.state() == SlotState::LIVE && words::is_of(word, state.generation())
 }

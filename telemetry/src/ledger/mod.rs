@@ -47,7 +47,7 @@ pub use view::{GpuUse, LedgerView, MemberUse};
 pub struct Refused {
     /// The limit, bytes.
     pub limit: u64,
-    /// What the members had reserved, bytes.
+    /// Bytes that the members had reserved.
     pub used: u64,
 }
 
@@ -151,7 +151,7 @@ impl Ledger {
         self.cell(row).map_or(u64::MAX, |cell| cell.limit.load(Relaxed))
     }
 
-    /// What all members have reserved together, bytes. Dead ones may be among them, see [`Ledger::sweep`].
+    /// Bytes that all members have reserved together. Dead ones may be among them, see [`Ledger::sweep`].
     pub fn used(&self, row: LedgerRow) -> u64 {
         self.words(row).map_or(0, |(words, _)| words.sum())
     }

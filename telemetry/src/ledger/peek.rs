@@ -31,7 +31,7 @@ unsafe impl Sync for LedgerPeek {}
 pub struct Share {
     /// The limit, bytes; `u64::MAX` where there is none.
     pub limit: u64,
-    /// What living members have reserved together, bytes.
+    /// Bytes that living members have reserved together.
     pub used: u64,
 }
 
@@ -58,14 +58,14 @@ impl LedgerPeek {
         unsafe { self.area.as_ref() }
     }
 
-    /// What is allowed and reserved of a GPU. `total_bytes`: its memory, where no member has recorded it yet.
+    /// Limit and reserved bytes of a GPU. `total_bytes`: its memory, where no member has recorded it yet.
     ///
     /// Asks the system for every member that holds something, and gives back what dead ones held.
     pub fn gpu(&self, uuid: &[u8; 16], total_bytes: u64) -> Share {
         share(self.area(), self.home, uuid, total_bytes)
     }
 
-    /// Whether a process of the caller's pid namespace is a living member.
+    /// Returns true if a process of the caller's pid namespace is a living member.
     pub fn is_member(&self, pid: u32) -> bool {
         sys::keep_errno(|| {
             let living = Living::of(self.home);
@@ -80,7 +80,7 @@ impl LedgerPeek {
     }
 }
 
-/// What a ledger allows of a GPU and what its living members have reserved.
+/// Limit of a ledger on a GPU, and the bytes that its living members have reserved.
 pub(super) fn share(area: &LedgerArea, home: Home, uuid: &[u8; 16], total_bytes: u64) -> Share {
     let tag = super::tag(uuid);
     let known = area.gpus.iter().enumerate().find(|(_, cell)| cell.tag.load(Acquire) == tag);

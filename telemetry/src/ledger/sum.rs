@@ -14,13 +14,13 @@ use crate::sync::Ordering::Relaxed;
 /// Words of a cache line.
 const LINE: usize = 8;
 /// Up to so many words are read one by one, which begins sooner.
-const FEW: usize = 16;
+const MAX_SINGLE_READS: usize = 16;
 
 /// Bytes of the first `used` words together; those behind them hold nothing. No read is moved before the caller's last
 /// read-modify-write or fence.
 #[inline]
 pub(super) fn sum(words: &[AtomicU64], used: usize) -> u64 {
-    if used <= FEW {
+    if used <= MAX_SINGLE_READS {
         return words.iter().take(used).fold(0, add);
     }
     // Whole cache lines.

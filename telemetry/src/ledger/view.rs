@@ -28,11 +28,11 @@ pub struct GpuUse {
     pub amount: Amount,
     /// The limit, bytes; `None` where there is none.
     pub limit: Option<u64>,
-    /// What living members hold together, bytes.
+    /// Bytes that living members hold together.
     pub used: u64,
     /// Requests refused so far.
     pub refused: u64,
-    /// What a context is taken to need until it is measured, bytes.
+    /// Context overhead that is assumed until it is measured, bytes.
     pub context: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct MemberUse {
     pub number: usize,
     /// Process id, in its own pid namespace.
     pub pid: u32,
-    /// Whether that is the caller's pid namespace: in another the number is that of another process.
+    /// True if that is the caller's pid namespace: in another the number is that of another process.
     pub is_here: bool,
     /// Start time of the process in clock ticks since boot.
     pub start: u64,

@@ -15,7 +15,7 @@ use crate::sync::store_load_barrier;
 
 /// Bits of a word that hold bytes: 4 PiB.
 const BITS: u32 = 52;
-/// Those bits.
+/// Mask of those bits.
 const BYTES: u64 = (1 << BITS) - 1;
 /// The largest limit: with it a thousand members of four threads each cannot overflow a word together.
 pub const LARGEST: u64 = 1 << 40;
@@ -31,7 +31,7 @@ pub const fn empty(generation: u32) -> u64 {
     (generation as u64 & 0xfff) << BITS
 }
 
-/// Whether a word is of this generation of its member.
+/// Returns true if a word is of this generation of its member.
 pub const fn is_of(word: u64, generation: u32) -> bool {
     word & !BYTES == empty(generation)
 }

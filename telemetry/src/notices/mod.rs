@@ -17,7 +17,7 @@ use std::ffi::CStr;
 #[cfg(not(loom))]
 pub use board::NoticeBoard;
 
-/// What a process without a slot reports.
+/// Report of a process without a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The process could not join the segment.
@@ -50,7 +50,7 @@ impl Notice {
 /// A notice as it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoticeSeen {
-    /// What was reported.
+    /// Content of the notice.
     pub notice: Notice,
     /// Process id in the process's own pid namespace.
     pub pid: u32,

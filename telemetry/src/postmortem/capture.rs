@@ -24,14 +24,14 @@ use std::mem::offset_of;
 const MIN_BUCKETS: usize = 8192;
 /// Buckets between two readings of the clock.
 const BUCKETS_PER_CLOCK: usize = 256;
-/// How long the search for the largest blocks may take beyond that, ns.
+/// Time limit of the search for the largest blocks, ns; checked only after [`MIN_BUCKETS`].
 const BLOCKS_NS: u64 = 3_000_000;
 /// Processes that are read whatever the clock says.
 const MIN_OTHERS: usize = 64;
-/// How long reading processes may take beyond that, ns.
+/// Time limit of reading other processes, ns; checked only after [`MIN_OTHERS`].
 const OTHERS_NS: u64 = 2_000_000;
 /// A later refusal is written down if so many times as long as writing took have passed since the one before.
-const REST: u64 = 100;
+const MIN_REST: u64 = 100;
 /// Writing is taken to take at least this long, ns.
 const MIN_TOOK_NS: u64 = 100_000;
 
@@ -43,7 +43,7 @@ pub struct Draft<'c> {
 }
 
 impl Draft<'_> {
-    /// Whether the largest holders under this limit are wanted: those of the limit that refused.
+    /// Returns true if the largest holders under this limit are wanted: those of the limit that refused.
     pub fn wants_holders(&self, quota: QuotaRefusal) -> bool {
         self.refusal.is_some_and(|r| (r.scope, r.limit) == (quota.scope, quota.limit))
     }
@@ -91,7 +91,7 @@ impl Writer {
         let before = if seq == 0 { first } else { latest };
         let took = before.took_ns.load(Relaxed).max(MIN_TOOK_NS);
         let [ns, ..] = &before.request;
-        let due = ns.load(Relaxed).saturating_add(took.saturating_mul(REST));
+        let due = ns.load(Relaxed).saturating_add(took.saturating_mul(MIN_REST));
         if seq & 1 == 0 && request.ns >= due && latest.begin(seq) {
             self.refused_latest(site, request);
             self.fill(latest, request, account, ledgers);
@@ -216,8 +216,8 @@ fn stable(place: &AtomicU64, cell: &BlockCell) -> Option<(u64, Block)> {
     (place.load(Relaxed) == key).then_some((key, block))
 }
 
-/// Whether the process of a slot can hold memory: it has joined, and if it has taken its leave then not for
-/// another program.
+/// Returns true if the process of a slot can hold memory: it has joined, and if it has left, then not for another
+/// program.
 fn may_hold(segment: &OwnedFd, slot: usize, state: SlotState) -> bool {
     match state.state() {
         SlotState::LIVE => true,
@@ -231,8 +231,8 @@ fn may_hold(segment: &OwnedFd, slot: usize, state: SlotState) -> bool {
     }
 }
 
-/// What the process of a slot holds of a GPU, managed memory included, and the same by kind; `None` if it is
-/// nothing.
+/// Returns the bytes that the process of a slot holds of a GPU, managed memory included, and the same by kind; `None`
+/// if it holds nothing.
 fn holds(segment: &OwnedFd, slot: usize, gpu: GpuIndex) -> Option<(u64, [u64; KIND_COUNT])> {
     let account = offset_of!(SlotBase, accounts) + usize::from(gpu.number()) * size_of::<AccountCell>();
     let at = slot_at(slot) + (account + offset_of!(AccountCell, now)) as u64;

@@ -22,7 +22,7 @@ use radrm_base::{KIND_COUNT, Kind};
 pub use capture::Draft;
 pub use largest::Largest;
 
-/// Where the post-mortems of a slot lie.
+/// Offset of the post-mortems in a slot, bytes.
 pub const POSTMORTEMS_AT: u64 = 48 << 20;
 /// Bytes of the two of a GPU.
 pub const POSTMORTEMS_BYTES: u64 = 2 * size_of::<PostmortemCell>() as u64;
@@ -34,10 +34,10 @@ pub const OTHERS_KEPT: usize = 64;
 pub const QUOTAS_KEPT: usize = 6;
 /// Members of the ledger that refused that are kept, those that hold most.
 pub const HOLDERS_KEPT: usize = 32;
-/// What the driver hands out memory in, bytes: a smaller request can need as much.
+/// Granularity in which the driver hands out memory, bytes: a smaller request can need as much.
 pub const CHUNK: u64 = 2 << 20;
 
-/// Why a request was refused.
+/// Reason that a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Cause {
@@ -106,17 +106,17 @@ pub struct PostmortemCell {
     pub seq: AtomicU64,
     /// The request, as in the lists of failures.
     pub request: [AtomicU64; crate::ring::WORDS],
-    /// How long the writing took, ns.
+    /// Duration of the writing, ns.
     pub took_ns: AtomicU64,
-    /// What is incomplete.
+    /// Flags of the parts that are incomplete.
     pub flags: AtomicU64,
-    /// What the process held of the GPU, bytes by kind.
+    /// Memory that the process held of the GPU, bytes by kind.
     pub kinds: [AtomicU64; KIND_COUNT],
     /// In the first one: later refusals, by [`Cause`].
     pub later: [AtomicU64; 8],
     /// The largest and the smallest of them, bytes; of the smallest the complement, so that 0 is none.
     pub later_sizes: [AtomicU64; 2],
-    /// When the last of them was, ns.
+    /// Time of the last of them, ns.
     pub later_ns: AtomicU64,
     /// Ledgers that the request had to fit into, with the refusing one: scope, limit, use.
     pub quotas: [[AtomicU64; 3]; QUOTAS_KEPT],

@@ -1,4 +1,4 @@
-//! What the ranges and marks of a name took.
+//! Figures of the ranges and marks of a name.
 
 use super::names::raise;
 use super::{NameId, Word};

@@ -74,18 +74,18 @@ pub enum Word {
 pub struct RangeRecord {
     /// Number of the name.
     pub name: NameId,
-    /// When it began, ns of segment time.
+    /// Time at which it began, ns of segment time.
     pub start_ns: u64,
-    /// When it ended; of a mark the same.
+    /// Time at which it ended; of a mark the same.
     pub end_ns: u64,
-    /// Whether it is a mark.
+    /// True if it is a mark.
     pub is_mark: bool,
-    /// What distinguishes its thread from the process's others; of a range that another thread may have ended the one
-    /// that began it.
+    /// Identifier of its thread within the process; of a range that another thread may have ended, the identifier of
+    /// the thread that began it.
     pub lane: u8,
     /// Ranges of its thread that it was in.
     pub depth: u8,
-    /// Whether it belongs to the nesting of its thread.
+    /// True if it belongs to the nesting of its thread.
     pub is_nested: bool,
     /// Number that the program put into the name of a step.
     pub step: Option<u64>,
@@ -167,7 +167,7 @@ impl Writer {
         self.range_word(Word::Early).fetch_add(count, Relaxed);
     }
 
-    /// Whether the tables are there; allocated now where they were not.
+    /// Returns true if the tables are there; allocates them where they were not.
     #[inline]
     pub(crate) fn has_ranges(&self) -> bool {
         // Acquire: pairs with the Release in `grow_upto`.
@@ -175,7 +175,8 @@ impl Writer {
             || self.grow_upto(self.range_word(Word::Ready), RANGE_KEYS_AT, RANGE_FIRST_BYTES, 1)
     }
 
-    /// Whether a part of a region is allocated, of which a bit of a word says so; allocated now where it was not.
+    /// Returns true if a part of a region is allocated, as a bit of a word records; allocates the part where it was
+    /// not.
     #[inline]
     fn has_part(&self, word: Word, number: u8, at: u64, bytes: u64) -> bool {
         let (word, bit) = (self.range_word(word), 1u64 << (number & 63));

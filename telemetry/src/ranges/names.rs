@@ -11,8 +11,9 @@ use crate::writer::Writer;
 
 /// Places that are looked at for a name.
 const PROBES: usize = 64;
-/// How long a thread waits for the number that another one is about to hand out, ns. It allocates memory meanwhile.
-const PATIENCE: u64 = 100_000_000;
+/// Longest wait of a thread for the number that another one is about to hand out, ns. The other one allocates memory
+/// meanwhile.
+const TIMEOUT_NS: u64 = 100_000_000;
 /// Names by which the table grows.
 const STEP: u64 = 64;
 /// Set in `text_len` if the name was longer.
@@ -37,7 +38,7 @@ impl NameId {
     }
 }
 
-/// What a program calls a range: kept as `message [domain, category]`.
+/// Text by which a program names a range: kept as `message [domain, category]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RangeText<'t> {
     /// The message.
@@ -146,7 +147,7 @@ impl Writer {
     #[cold]
     #[inline(never)]
     fn awaited_name(&self, key: &RangeKey) -> u64 {
-        let until = self.now().saturating_add(PATIENCE);
+        let until = self.now().saturating_add(TIMEOUT_NS);
         while self.now() < until {
             match key.number.load(Acquire) {
                 0 => sys::yield_now(),

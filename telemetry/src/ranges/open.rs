@@ -11,7 +11,7 @@ use crate::writer::Writer;
 /// Ranges that any thread may end and that have watermarks.
 const MARKED_STARTS: usize = RANGE_WATERMARKS - LANES;
 
-/// What is known of a range at its end.
+/// Data of a range at its end.
 struct Ended {
     name: NameId,
     start_ns: u64,

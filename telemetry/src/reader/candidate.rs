@@ -20,7 +20,7 @@ impl Candidate {
     ///
     /// # Errors
     ///
-    /// [`SegmentError::Foreign`] if it is no regular file; [`SegmentError::Io`].
+    /// [`SegmentError::Foreign`] if it is not a regular file; [`SegmentError::Io`].
     pub fn at(path: &Path) -> Result<Self, SegmentError> {
         Self::new(path, OFlags::empty())
     }
@@ -44,7 +44,7 @@ impl Candidate {
         Ok(Self { file, uid: found.st_uid, id: (found.st_dev, found.st_ino) })
     }
 
-    /// Whose it is.
+    /// User id of the file's owner.
     pub fn uid(&self) -> u32 {
         self.uid
     }

@@ -22,7 +22,7 @@ const SEARCHES: u32 = 64;
 /// A slot and the generation of its process.
 type Key = (usize, u32);
 
-/// Which processes live, asked once for all segments that are looked at together: what they say of their processes is not
+/// Processes that live, asked once for all segments that are looked at together: what they say of their processes is not
 /// trusted, and a thousand slots may name one process.
 #[derive(Clone, Debug, Default)]
 pub struct Answers(Arc<Mutex<HashMap<(u32, u64), bool>>>);
@@ -34,7 +34,7 @@ impl Answers {
     }
 }
 
-/// What the reader of a segment sees of its processes.
+/// View that the reader of a segment has of its processes.
 #[derive(Debug)]
 pub(super) struct Sight {
     /// `None`: asked anew each time.
@@ -71,14 +71,14 @@ impl Sight {
         Self::of(self.launchers)
     }
 
-    /// Whether its own pid is its pid here.
+    /// Returns true if the process's own pid is its pid here.
     fn sees(&self, it: Whereabouts) -> bool {
         let namespace = it.namespace.inode().unwrap_or(self.launchers);
         namespace == 0 || self.pids.sees(namespace)
     }
 
-    /// Whether a process lives, as far as can be known: by its pid, by its lock. One of another namespace than the launcher's
-    /// that could take no lock may live.
+    /// Returns true if a process lives, as far as can be known: by its pid, by its lock. A process of another namespace
+    /// than the launcher's that could take no lock may live.
     pub fn lives(&self, file: &File, it: Whereabouts) -> bool {
         if !self.sees(it) && it.namespace.is_locked() {
             return lock::is_held(file, entry_at(it.key.0)) != Ok(false);
@@ -113,13 +113,13 @@ impl Sight {
     }
 }
 
-/// When the second began, and how many searches there were in it.
+/// Start of the second, and the number of searches in it.
 struct Searches(Option<(Instant, u32)>);
 
 static SEARCHED: Mutex<Searches> = Mutex::new(Searches(None));
 
 impl Searches {
-    /// Whether another one fits into this second.
+    /// Counts a search; returns true if it fits into this second.
     fn may(&mut self, now: Instant) -> bool {
         let this_second = self.0.filter(|(began, _)| now.duration_since(*began).as_secs() == 0);
         let (began, count) = this_second.unwrap_or((now, 0));

@@ -7,7 +7,7 @@ use crate::layout::{GPUS, LEDGER_AT, SlotState};
 use crate::ledger::layout::*;
 use crate::ledger::words::{bytes_of, is_of};
 
-/// What the driver takes for one process on one GPU.
+/// Context overhead of one process on one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overhead {
     /// Its process id, in its own pid namespace.
@@ -19,7 +19,7 @@ pub struct Overhead {
 }
 
 impl Segment {
-    /// What the driver takes for the job's processes; dead ones may be among them. Empty where the job has no quota.
+    /// Context overheads of the job's processes; dead ones may be among them. Empty where the job has no quota.
     ///
     /// # Errors
     ///

@@ -20,11 +20,11 @@ pub struct Postmortem {
     pub is_complete: bool,
     /// The request.
     pub request: FailedRequest,
-    /// Why it was refused.
+    /// Reason that it was refused.
     pub cause: Cause,
-    /// How long writing took, ns.
+    /// Duration of the writing, ns.
     pub took_ns: u64,
-    /// What the process held of the GPU, bytes by kind.
+    /// Memory that the process held of the GPU, bytes by kind.
     pub kinds: [u64; KIND_COUNT],
     /// Its largest blocks there, largest first.
     pub blocks: Vec<LiveBlock>,
@@ -35,7 +35,7 @@ pub struct Postmortem {
     /// Other living processes of the job with memory of the GPU, the one with most first; `None` if they
     /// could not be read.
     pub others: Option<Vec<OtherProcess>>,
-    /// Those that were seen and are not listed.
+    /// Other processes that were seen and are not listed.
     pub others_left_out: LeftOut,
     /// There were more processes than there was time to read.
     pub others_cut: bool,
@@ -44,7 +44,7 @@ pub struct Postmortem {
     /// Processes with most bytes under the limit that refused, the one with most first. Dead ones whose share
     /// were not needed yet may be among them.
     pub holders: Vec<Holder>,
-    /// Those that are not listed.
+    /// Holders that are not listed.
     pub holders_left_out: LeftOut,
     /// Later refusals on this GPU; with the first one only.
     pub later: Later,
@@ -53,7 +53,7 @@ pub struct Postmortem {
 /// Entries of a list that are not in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// How many.
+    /// Number of entries.
     pub count: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -68,7 +68,7 @@ pub struct OtherProcess {
     pub generation: u32,
     /// Its process id.
     pub pid: u32,
-    /// What it held of the GPU, bytes by kind.
+    /// Memory that it held of the GPU, bytes by kind.
     pub kinds: [u64; KIND_COUNT],
 }
 
@@ -84,13 +84,13 @@ pub struct Holder {
 /// Refusals after the first one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Later {
-    /// How many, by cause, where there are any.
+    /// Number of refusals by cause, where there are any.
     pub causes: Vec<(Cause, u64)>,
     /// The smallest request, bytes.
     pub smallest: u64,
     /// The largest request, bytes.
     pub largest: u64,
-    /// When the last one was, ns.
+    /// Time of the last one, ns.
     pub last_ns: u64,
 }
 

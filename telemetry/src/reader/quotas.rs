@@ -18,7 +18,7 @@ pub struct QuotaFigures {
 }
 
 impl Segment {
-    /// Whether the job has limits on memory; not if the file cannot be read.
+    /// Returns true if the job has limits on memory; not if the file cannot be read.
     #[must_use]
     pub fn has_limits(&self) -> bool {
         self.word(LEDGER_AT) == Some(LEDGER_MAGIC)

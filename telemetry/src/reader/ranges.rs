@@ -50,11 +50,11 @@ pub struct RangeName {
     pub shortest_ns: u64,
     /// Time of the longest, ns.
     pub longest_ns: u64,
-    /// When the first one began, ns of segment time.
+    /// Time at which the first one began, ns of segment time.
     pub first_ns: u64,
-    /// When the last one began.
+    /// Time at which the last one began.
     pub last_ns: u64,
-    /// When the last one ended.
+    /// Time at which the last one ended.
     pub end_ns: u64,
     /// Ranges of which the peak inside is not known.
     pub unmarked: u64,
@@ -67,13 +67,13 @@ pub struct RangeName {
 pub struct OpenRange {
     /// Number of the name.
     pub name: NameId,
-    /// When it began, ns of segment time.
+    /// Time at which it began, ns of segment time.
     pub start_ns: u64,
     /// Lane of the thread that began it.
     pub lane: u8,
     /// Ranges of its thread that it is in.
     pub depth: u8,
-    /// Whether it belongs to the nesting of its thread.
+    /// True if it belongs to the nesting of its thread.
     pub is_nested: bool,
     /// Number of the step.
     pub step: Option<u64>,

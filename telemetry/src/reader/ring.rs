@@ -11,7 +11,7 @@ use crate::samples::LaunchSample;
 use std::marker::PhantomData;
 use std::mem::offset_of;
 
-/// What lies in a ring, and where that ring is.
+/// Record of a ring, and the place of that ring.
 pub trait Record: Sized {
     /// Offset of the tickets in the slot.
     const HEAD_AT: u64;

@@ -16,7 +16,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Why a segment cannot be read.
+/// Reason that a segment cannot be read.
 #[derive(Debug)]
 pub enum SegmentError {
     /// A system call failed.
@@ -49,7 +49,7 @@ impl From<std::io::Error> for SegmentError {
     }
 }
 
-/// What the header says.
+/// Job of a segment, from its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobInfo {
     /// Number that the launcher gave the job.
@@ -79,7 +79,7 @@ pub struct GpuInfo {
     pub pci: String,
 }
 
-/// What is known of a process's life.
+/// Liveness of a process, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// Running.
@@ -97,7 +97,7 @@ pub enum Liveness {
 pub struct SlotInfo {
     /// Number of the slot.
     pub slot: usize,
-    /// How many processes have had it; slot and generation name a process.
+    /// Number of processes that have had it; slot and generation name a process.
     pub generation: u32,
     /// Its process id here. `None`: it is one of another pid namespace and was not found; nothing can be done by its pid.
     pub pid: Option<u32>,
@@ -105,28 +105,28 @@ pub struct SlotInfo {
     pub own_pid: u32,
     /// Its start time in clock ticks since boot.
     pub start: u64,
-    /// What became of it.
+    /// Liveness of the process.
     pub liveness: Liveness,
 }
 
 impl SlotInfo {
-    /// What to call it in messages: its process id here, else that of its own namespace.
+    /// Process id for messages: its process id here, else that of its own namespace.
     #[must_use]
     pub fn shown_pid(&self) -> u32 {
         self.pid.unwrap_or(self.own_pid)
     }
 }
 
-/// What the job's launch budget has done in one process.
+/// Effect of the job's launch budget on one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttled {
-    /// Whether its launches follow budgets at all.
+    /// True if its launches follow budgets at all.
     pub obeys: bool,
     /// Launches that were let through while a budget was set.
     pub passed: u64,
     /// Launches that had to wait.
     pub held: u64,
-    /// How long they waited, together, ns.
+    /// Total time that they waited, ns.
     pub held_ns: u64,
 }
 
@@ -184,7 +184,7 @@ impl Segment {
         self
     }
 
-    /// Whether the file has all its bytes; not if a process of the job has shortened it.
+    /// Returns true if the file has all its bytes; not if a process of the job has shortened it.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.file.metadata().is_ok_and(|found| found.len() == TOTAL_BYTES)
@@ -200,7 +200,7 @@ impl Segment {
         Some(u64::from_ne_bytes(word))
     }
 
-    /// What the header says about the job.
+    /// Reads the job from the header.
     ///
     /// # Errors
     ///
@@ -216,7 +216,7 @@ impl Segment {
         })
     }
 
-    /// What processes without a slot report, in their order, and how many notices there was no room for.
+    /// Notices of processes without a slot, in their order, and the number of notices that there was no room for.
     ///
     /// # Errors
     ///
@@ -387,7 +387,7 @@ impl Segment {
         self.with_header(|header| sys::wait_on(&header.gate.ranges, crate::gate::ARMED, ns))
     }
 
-    /// What the budget has done in a process so far: cheap, for polls.
+    /// Effect of the budget on a process so far: cheap, for polls.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a process did, as a plain copy.
+//! Figures of a process, as a plain copy.
 
 use super::raw::Words;
 use super::segment::{Liveness, Segment, SegmentError, SlotInfo, Throttled};
@@ -46,7 +46,7 @@ impl KindFigures {
 pub struct Peak {
     /// Largest device total, bytes.
     pub total: u64,
-    /// When, ns of segment time.
+    /// Time of the peak, ns of segment time.
     pub ns: u64,
     /// Bytes by kind at that moment.
     pub kinds: [u64; KIND_COUNT],
@@ -85,7 +85,7 @@ pub struct KernelSnapshot {
     pub name: String,
     /// The name was longer.
     pub truncated: bool,
-    /// What the driver reports.
+    /// Attributes that the driver reports.
     pub attributes: KernelAttributes,
     /// Launches.
     pub launches: u64,
@@ -110,7 +110,7 @@ pub struct KernelSnapshot {
 pub struct LiveBlock {
     /// Its key.
     pub key: BlockKey,
-    /// What it is.
+    /// Record of the block.
     pub block: Block,
 }
 
@@ -127,9 +127,9 @@ pub struct ProcessSnapshot {
     pub exe: String,
     /// Command line.
     pub cmdline: Vec<String>,
-    /// When it joined, ns of segment time.
+    /// Time at which it joined, ns of segment time.
     pub joined_ns: u64,
-    /// When it left, if it said so.
+    /// Time at which it left, ns of segment time, if it reported that.
     pub ended_ns: Option<u64>,
     /// Driver version as `cuDriverGetVersion` gives it, if known.
     pub driver_version: Option<u32>,
@@ -141,7 +141,7 @@ pub struct ProcessSnapshot {
     pub kernels: Vec<KernelSnapshot>,
     /// Launches of graphs.
     pub graph_launches: u64,
-    /// What is recorded of launches, if the process said.
+    /// Recording mode of launches, if the process reported it.
     pub kernels_mode: Option<KernelsMode>,
     /// Copies and memsets, by the ways that were used.
     pub copies: Vec<Copies>,
@@ -149,7 +149,7 @@ pub struct ProcessSnapshot {
     pub timings_lost: u64,
     /// Time that the host spent on timing launches, ns.
     pub timing_cost_ns: u64,
-    /// What the job's launch budget has done.
+    /// Effect of the job's launch budget.
     pub throttled: Throttled,
     /// Failed requests in all.
     pub failures: u64,
@@ -173,7 +173,7 @@ impl ProcessSnapshot {
         self.kernels.iter().fold(0, |sum, kernel| sum.saturating_add(kernel.launches))
     }
 
-    /// Whether the process is running.
+    /// Returns true if the process is running.
     pub fn is_running(&self) -> bool {
         self.slot.liveness == Liveness::Running
     }
@@ -466,7 +466,7 @@ impl Segment {
     }
 }
 
-/// What one look at a job may take. Its processes write its segment, and one of them could write that there are 1,024
+/// Budget of one look at a job. Its processes write its segment, and one of them could write that there are 1,024
 /// with all tables full; what is left out is that of the last slots.
 struct Budget {
     read: u64,
@@ -480,14 +480,14 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Whether so many bytes more may be read.
+    /// Returns true if so many bytes more may be read.
     fn read(&mut self, bytes: u64) -> bool {
         let left = self.read.checked_sub(bytes);
         self.read = left.unwrap_or(0);
         left.is_some()
     }
 
-    /// Whether so many bytes more may be kept.
+    /// Returns true if so many bytes more may be kept.
     fn keep(&mut self, bytes: usize) -> bool {
         let left = self.kept.checked_sub(bytes);
         self.kept = left.unwrap_or(0);
@@ -495,7 +495,7 @@ impl Budget {
     }
 }
 
-/// What the threads of a process have counted, summed.
+/// Sums of what the threads of a process have counted.
 #[derive(Default)]
 struct Lanes {
     /// Launches by kernel.

@@ -27,7 +27,7 @@ pub struct StackCode {
     pub name: String,
 }
 
-/// What is held from one call site.
+/// Memory that is held from one call site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteSnapshot {
     /// Its number.
@@ -82,7 +82,7 @@ pub struct RefusalSnapshot {
     pub total: u64,
     /// Bytes by kind.
     pub kinds: [u64; KIND_COUNT],
-    /// What each site held that held anything.
+    /// Bytes that each site held; sites that held nothing are left out.
     pub held: Vec<(SiteId, u64)>,
 }
 

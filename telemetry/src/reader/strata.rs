@@ -14,7 +14,7 @@ use std::mem::offset_of;
 pub struct Copies {
     /// The way.
     pub way: CopyWay,
-    /// How many.
+    /// Number of copies or memsets.
     pub count: u64,
     /// Bytes, each copied byte once.
     pub bytes: u64,
@@ -69,14 +69,14 @@ impl Segment {
 }
 
 impl ProcessSnapshot {
-    /// How long a GPU has been in use, from the first timed launch to the end of the last launch, ns. What was launched
-    /// after the latest timed launch is taken to have come as densely as what was launched before it.
+    /// Time for which a GPU has been in use, from the first timed launch to the end of the last launch, ns. Launches
+    /// after the latest timed launch are taken to have come as densely as those before it.
     pub fn used_ns(&self, account: &Account) -> u64 {
         // Of kernels that are timed now and then some may have ended long before; one that has not shows how much came
         // after. Where there is none, the one that was timed most does.
-        const OFTEN: u64 = 8;
+        const MIN_TIMED: u64 = 8;
         let times = || self.kernels.iter().filter_map(|kernel| kernel.time);
-        let often = times().filter(|time| time.samples >= OFTEN).max_by_key(|time| time.behind_permille);
+        let often = times().filter(|time| time.samples >= MIN_TIMED).max_by_key(|time| time.behind_permille);
         let teller = often.or_else(|| times().max_by_key(|time| time.samples));
         let behind = teller.map_or(1000, |time| time.behind_permille.max(1));
         (account.timed_span_ns as f64 * 1000.0 / f64::from(behind)) as u64

@@ -1,5 +1,5 @@
-//! What a process uses of the driver, as far as it decides whether it can be suspended: so cheap that
-//! it can be taken often.
+//! Driver use of a process, as far as it decides whether the process can be suspended: so cheap that it can be
+//! read often.
 
 use std::mem::offset_of;
 
@@ -20,7 +20,7 @@ pub struct Uses {
 }
 
 impl Segment {
-    /// What a process uses.
+    /// Driver use of a process.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What is held from each site; see the module above for the algorithm.
+//! Bytes that are held from each site; see the module above for the algorithm.
 
 use super::Word;
 use crate::gpu_index::GpuIndex;
@@ -9,7 +9,7 @@ use crate::writer::{Change, Writer};
 use radrm_base::Kind;
 
 /// Looks at a turn that another thread has before its owner is doubted.
-const PATIENCE: u32 = 20_000;
+const MAX_LOOKS: u32 = 20_000;
 /// Looks between two yields.
 const YIELD_EVERY: u32 = 64;
 
@@ -87,7 +87,7 @@ impl Writer {
                 break true;
             }
             looks += 1;
-            if looks < PATIENCE {
+            if looks < MAX_LOOKS {
                 if looks.is_multiple_of(YIELD_EVERY) {
                     sys::yield_now()
                 } else {

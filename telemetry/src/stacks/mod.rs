@@ -109,7 +109,7 @@ pub enum Word {
     Refusals = 11,
 }
 
-/// What one frame of a stack is, in one word of the segment.
+/// Frame of a stack, in one word of the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Frame {
     /// Native code: number of its module, address within it as the module's file has it.
@@ -154,7 +154,7 @@ impl Frame {
         }
     }
 
-    /// What a word is.
+    /// Unpacks the frame of a word.
     pub const fn unpack(word: u64) -> Option<Self> {
         match word >> TAG {
             0 => {
@@ -215,7 +215,7 @@ impl Writer {
         ready
     }
 
-    /// Whether call stacks are recorded.
+    /// Returns true if call stacks are recorded.
     #[inline(always)]
     pub fn records_stacks(&self) -> bool {
         self.records_stacks

@@ -16,7 +16,7 @@ use crate::sync::fence;
 use crate::writer::Writer;
 use radrm_base::Kind;
 
-/// Where the site's number lies in a word above a number of bytes.
+/// Bit offset of the site's number in a word, above a number of bytes.
 pub(crate) const SITE_AT: u32 = 48;
 pub(crate) const HELD: u64 = (1 << SITE_AT) - 1;
 

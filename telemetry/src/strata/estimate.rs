@@ -1,4 +1,4 @@
-//! What the times of a sample say about a kernel's total.
+//! Estimate of a kernel's total from the times of a sample.
 //!
 //! Within a stratum, sample `i` has duration `d_i` and stands for `w_i` launches, one of which was timed.
 //! With `W = sum w_i` and `N` launches in all:

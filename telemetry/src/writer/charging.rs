@@ -13,11 +13,11 @@ use crate::stacks::SiteId;
 pub(crate) struct Change {
     pub(crate) kind: Kind,
     pub(crate) bytes: u64,
-    /// When, ns.
+    /// Time of the change, ns.
     pub(crate) ns: u64,
-    /// Whether the account counts it as an allocation or a release: no lane does.
+    /// True if the account counts it as an allocation or a release: no lane does.
     pub(crate) is_counted: bool,
-    /// Where the call stands that made it.
+    /// Site of the call that made the change.
     pub(crate) site: SiteId,
     /// The calling thread; 0: not known.
     pub(crate) thread: u32,

@@ -1,11 +1,11 @@
-//! What a process may know of itself.
+//! Figures that a process may read of itself.
 
 use super::Writer;
 use crate::gpu_index::GpuIndex;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{Acquire, Relaxed};
 
-/// What a process holds on one GPU.
+/// Memory that a process holds on one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnMemory {
     /// GPU.
@@ -29,7 +29,7 @@ pub struct OwnMemory {
 }
 
 impl Writer {
-    /// What this process holds, by GPU that it has allocated on or been refused by.
+    /// Memory that this process holds, by GPU that it has allocated on or been refused by.
     pub fn own_memory(&self) -> impl Iterator<Item = OwnMemory> {
         let base = self.base();
         base.accounts.iter().zip(&self.area().gpus).enumerate().filter_map(|(number, (account, cell))| {

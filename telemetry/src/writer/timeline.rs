@@ -1,4 +1,4 @@
-//! Which bucket of a timeline is open.
+//! Open bucket of a timeline.
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
@@ -76,7 +76,7 @@ impl Writer {
     }
 }
 
-/// Whether a part of the timeline is allocated.
+/// Returns true if a part of the timeline is allocated.
 fn has_chunk(account: &AccountCell, chunk: u32) -> bool {
     // Acquire: pairs with the Release in `grow_timeline`.
     account.chunks.load(Acquire) & (1u64 << chunk) != 0

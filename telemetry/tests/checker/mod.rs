@@ -1,4 +1,4 @@
-//! What the model checks of each file run on.
+//! Runner of the model checks of each file.
 
 use std::sync::atomic::AtomicUsize;
 

@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Helpers of several tests.
 #![allow(dead_code)]
 
 use radrm_telemetry::{GpuIndex, SegmentFile, Writer};

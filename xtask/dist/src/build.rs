@@ -19,7 +19,7 @@ const ZIG: Environment = Environment::new("venv-zig", "xtask/data/requirements-z
 /// The machine that is built for.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What was built.
+/// Result of the build.
 pub struct Built {
     /// A folder with the stripped files.
     pub folder: PathBuf,
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// What rustc makes of a crate that lies below the home of cargo, in a workspace, and panics.
+    /// Program that rustc makes of a crate that lies below the home of cargo, in a workspace, and panics.
     fn program(machine: &Path) -> Vec<u8> {
         let (home, root) = (machine.join("home"), machine.join("home/checkout"));
         for folder in [&home, &root] {

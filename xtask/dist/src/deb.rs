@@ -8,13 +8,14 @@ use super::archive::{File, tar_gz};
 use super::release::{DESCRIPTION, Release, SUMMARY, scripts};
 use super::tree::{Entry, Part};
 
-/// What the other packages have elsewhere: where Debian's zsh and Debian's Python look for what packages install.
+/// Paths that differ from the other packages.
+/// Debian's zsh and Debian's Python look there for what packages install.
 const PLACES: [(&str, &str); 2] = [
     ("usr/share/zsh/site-functions", "usr/share/zsh/vendor-completions"),
     ("usr/lib/radrm/python", "usr/lib/python3/dist-packages"),
 ];
 
-/// Where Debian has a file.
+/// Path of a file in a Debian package.
 fn installed(entry: &Entry) -> String {
     let path = entry.on_node();
     let moved = PLACES.iter().find_map(|(from, to)| Some(format!("./{to}{}", path.strip_prefix(from)?)));

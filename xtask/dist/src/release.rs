@@ -1,4 +1,4 @@
-//! What all packages have in common: words, scripts, and what is installed.
+//! Common parts of all packages: words, scripts, and what is installed.
 
 use super::tree;
 
@@ -20,7 +20,7 @@ pub mod scripts {
     pub const REMOVED: &str = include_str!("../../data/package/postrm");
 }
 
-/// What all packages are made of.
+/// Content and settings of all packages.
 pub struct Release {
     /// Version of the workspace.
     pub version: String,
@@ -28,8 +28,8 @@ pub struct Release {
     pub glibc: (u32, u32),
     /// Seconds since 1970: the time of the commit, which stands in for that of every file.
     pub time: u64,
-    /// How hard archives are compressed, from 1 to 9.
+    /// Compression level of archives, from 1 to 9.
     pub compression: u32,
-    /// What is installed.
+    /// Files to install.
     pub tree: Vec<tree::Entry>,
 }

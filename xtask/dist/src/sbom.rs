@@ -1,4 +1,4 @@
-//! What the programs were linked from, as a CycloneDX document.
+//! Crates that the programs were linked from, as a CycloneDX document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

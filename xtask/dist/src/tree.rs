@@ -1,4 +1,4 @@
-//! What is installed: one list, from which every package takes what it has room for.
+//! Files to install: one list, from which every package takes what it has room for.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use xtask::{files::files_below, shell};
 
 use super::links;
 
-/// What a file is. Each package says where that goes.
+/// Role of a file. Each package gives it a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// A program.
@@ -26,7 +26,7 @@ pub enum Part {
     Sysusers,
     /// A file of tmpfiles.d.
     Tmpfiles,
-    /// What Slurm's administrator copies or names: the script for jobs, and lines of configuration.
+    /// Files that Slurm's administrator copies or names: the script for jobs, and lines of configuration.
     Slurm,
     /// A configuration file of the administrator.
     Config,
@@ -38,7 +38,7 @@ pub enum Part {
 
 /// A file to install.
 pub struct Entry {
-    /// What it is.
+    /// Role of the file.
     pub part: Part,
     /// Its name.
     pub name: String,

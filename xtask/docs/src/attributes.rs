@@ -1,4 +1,4 @@
-//! What attributes say of a type and of its fields.
+//! Attributes of a type and of its fields.
 
 use syn::{Expr, ExprLit, Lit, Meta};
 
@@ -20,7 +20,7 @@ pub fn attribute(attributes: &[syn::Attribute], key: &str) -> Option<String> {
     found
 }
 
-/// Whether `#[serde(KEY)]` stands there.
+/// Returns true if the attributes have `#[serde(KEY)]`.
 pub fn has(attributes: &[syn::Attribute], key: &str) -> bool {
     let mut found = false;
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {

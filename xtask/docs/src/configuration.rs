@@ -31,7 +31,7 @@ const FILES: [(&str, &[&str], &str); 2] = [
     ),
 ];
 
-/// What a file writes for a value of a type that reads itself.
+/// Value in a file, in words, of each type that reads itself.
 const VALUES: [(&str, &str); 13] = [
     ("String", "text"),
     ("PathBuf", "path, as text"),

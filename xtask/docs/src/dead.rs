@@ -50,7 +50,7 @@ fn values<'t>(text: &'t str, attribute: &'t str) -> impl Iterator<Item = &'t str
     text.split(attribute).skip(1).filter_map(|rest| rest.split('"').next())
 }
 
-/// Whether a link leads to a file of the book.
+/// Returns true if a link leads to a file of the book.
 fn is_local(link: &str) -> bool {
     let scheme = link.split([':', '/', '#', '?']).next().unwrap_or_default();
     !link.is_empty() && !link[scheme.len()..].starts_with(':')

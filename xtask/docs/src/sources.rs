@@ -17,12 +17,12 @@ use super::attributes::{attribute, doc};
 /// Values of a struct by its fields.
 pub type Values = BTreeMap<String, Expr>;
 
-/// What the sources of a file define, by name.
+/// Definitions in the sources of a file, by name.
 #[derive(Default)]
 pub struct Sources {
     /// Structs with named fields.
     pub structs: BTreeMap<String, ItemStruct>,
-    /// What `Default` gives, where it is written out.
+    /// Values of `Default`, where it is written out.
     pub defaults: BTreeMap<String, Values>,
     /// Values of enums: name in a file and doc comment.
     pub enums: BTreeMap<String, Vec<(String, String)>>,

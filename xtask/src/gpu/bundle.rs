@@ -18,16 +18,16 @@ const BUILT: [(&str, &str); 5] = [
     ("radrmd", "radrm"),
     ("radrm-kernels", "radrm-kernels"),
 ];
-/// What a run on emulated GPUs needs besides; it is taken from where it was built.
+/// Packages that a run on emulated GPUs needs besides; they are taken from where they were built.
 const EMULATOR: [&str; 3] = ["radrm-emulator-driver", "radrm-emulator-nvml", "radrm-emulator-toolkit"];
 /// Prints the header of the C programs.
 const HEADER: &str = "radrm-driver-header";
 /// Says what a bundle was made of.
 const MANIFEST: &str = "manifest.json";
 /// Most bytes of a bundle: what machines are lent with takes no more.
-const MOST_BYTES: u64 = 60 << 20;
+const MAX_BYTES: u64 = 60 << 20;
 
-/// How the bundle comes about.
+/// Settings of the bundle's build.
 pub struct Build {
     /// `debug` or `release`.
     pub profile: &'static str,
@@ -35,7 +35,7 @@ pub struct Build {
     pub is_built: bool,
     /// Build the emulator too.
     pub with_emulator: bool,
-    /// Where it goes, if not to its usual place.
+    /// Folder of the bundle, if not the usual one.
     pub folder: Option<PathBuf>,
 }
 
@@ -62,7 +62,7 @@ pub fn assemble(build: &Build) -> Result<PathBuf> {
     let name = if build.profile == "release" { "gpu-bundle" } else { "gpu-bundle-debug" };
     let folder = build.folder.clone().unwrap_or_else(|| shell::target_dir().join(name));
     if folder.exists() && !folder.join(MANIFEST).is_file() {
-        bail!("{} is there and is no bundle: it is left alone", folder.display());
+        bail!("{} is there and is not a bundle: it is left alone", folder.display());
     }
     // Beside it first: two that assemble at the same time, or one that fails, leave a whole bundle.
     let fresh = folder.with_extension(format!("new{}", std::process::id()));
@@ -114,8 +114,8 @@ fn fill(root: &Path, built: &Path, folder: &Path, build: &Build) -> Result<()> {
     fs::write(folder.join(MANIFEST), format!("{manifest:#}\n"))?;
     let bytes = size(folder)?;
     eprintln!("xtask: the bundle has {:.1} MiB", bytes as f64 / f64::from(1 << 20));
-    if bytes > MOST_BYTES && build.profile == "release" {
-        bail!("the bundle has {bytes} bytes, more than {MOST_BYTES}");
+    if bytes > MAX_BYTES && build.profile == "release" {
+        bail!("the bundle has {bytes} bytes, more than {MAX_BYTES}");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What README tells of real GPUs: made from the results that are kept, between two marks.
+//! Figures of real GPUs in README: made from the results that are kept, between two marks.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,9 +7,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// Where results are kept, one folder for each GPU.
+/// Folder of the results that are kept, with one folder for each GPU.
 pub const RESULTS: &str = "bench/gpu";
-/// What stands between these lines is made.
+/// Mark in README: the text between these lines is generated.
 pub const BEGIN: &str = "<!-- made of bench/gpu by `cargo xtask gpu --keep` -->";
 /// See [`BEGIN`].
 pub const END: &str = "<!-- end -->";
@@ -28,7 +28,7 @@ pub fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether README tells what is kept.
+/// Returns true if README has the figures of the results that are kept.
 ///
 /// # Errors
 /// As [`write`].
@@ -81,7 +81,7 @@ fn block(root: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// What is told of a run: only what it measured.
+/// Rows of a run: only what it measured.
 fn rows(result: &Value) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let steps = result["steps"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -26,10 +26,10 @@ pub struct Flags {
     /// Run only these steps, by name, with commas.
     #[arg(long, value_name = "STEP,...")]
     only: Option<String>,
-    /// Where the bundle goes; what is there is replaced.
+    /// Folder of the bundle; what is there is replaced.
     #[arg(long, value_name = "DIR")]
     bundle: Option<PathBuf>,
-    /// Where a run's results go.
+    /// Folder of a run's results.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Take what `cargo build` made, in a bundle beside the other.

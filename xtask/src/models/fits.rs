@@ -15,14 +15,14 @@ use xtask::shell;
 /// Verdicts by card.
 type Verdicts = BTreeMap<String, String>;
 
-/// What came of a model on one card, and what that run says of all cards.
+/// Outcome of a model on one card, and that run's verdicts on all cards.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Run {
     came_to: String,
     said: Verdicts,
 }
 
-/// What was compared so far.
+/// Tally of the comparisons so far.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Tally {
     models: u32,
@@ -36,7 +36,7 @@ impl Tally {
     fn add(&mut self, model: &str, runs: &BTreeMap<String, Run>) {
         self.models += 1;
         for (from, run) in runs {
-            // What a run says of its own card is no forecast.
+            // What a run says of its own card is not a forecast.
             for (card, said) in run.said.iter().filter(|(card, _)| *card != from) {
                 let Some(Run { came_to, .. }) = runs.get(card) else { continue };
                 *self.pairs.entry((said.clone(), came_to.clone())).or_default() += 1;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// A phase that has ended.
 pub struct Phase {
-    /// What was done.
+    /// Name of the work that was done.
     pub name: &'static str,
     /// From start to end.
     pub elapsed: Duration,
@@ -16,7 +16,7 @@ pub struct Phase {
 /// Phases so far, in order.
 #[derive(Default)]
 pub struct Phases {
-    /// Those that have ended.
+    /// Phases that have ended.
     pub ended: Vec<Phase>,
 }
 

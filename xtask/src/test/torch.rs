@@ -55,7 +55,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where programs are to be started.
+    /// Socket at which programs are to be started.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("socket")
     }

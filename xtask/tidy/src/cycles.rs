@@ -1,6 +1,6 @@
 //! No crate has a large cycle of modules: files that use each other have to be changed together.
 //!
-//! What counts:
+//! These count:
 //! - A module is a file; modules inside a file belong to it.
 //! - A file uses the file that defines what it names. A re-export is followed to the definition and is no use of its
 //!   own, and neither is `mod x;`.

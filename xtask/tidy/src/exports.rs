@@ -10,7 +10,7 @@ use xtask::shell;
 
 use super::finding::Finding;
 
-/// What the shim exports besides driver entry points.
+/// Exports of the shim besides driver entry points.
 const BESIDES: [&str; 12] = [
     "dlsym",
     "dlvsym",

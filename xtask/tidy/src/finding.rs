@@ -1,4 +1,4 @@
-//! What a check reports.
+//! Findings of checks.
 
 /// Something that breaks a convention: one line, with the place.
 pub type Finding = String;

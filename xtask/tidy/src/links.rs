@@ -1,4 +1,4 @@
-//! What the documents point to is there, and the book has a place for each page.
+//! Links of the documents lead to what is there, and the book has a place for each page.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,7 +46,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
                 }
             }
             if document.starts_with("docs/") && leaves(document, &target) {
-                findings.push(format!("{document}:{number}: {target} is no page of the book"));
+                findings.push(format!("{document}:{number}: {target} is not a page of the book"));
             }
             if document == SUMMARY {
                 listed.insert(format!("docs/{target}"));
@@ -58,13 +58,13 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Whether a target lies outside of the folder of the book.
+/// Returns true if a target lies outside of the folder of the book.
 fn leaves(document: &str, target: &str) -> bool {
     let depth = document.matches('/').count() - 1;
     target.split('/').take_while(|part| *part == "..").count() > depth
 }
 
-/// Whether it is a page of the book that is made with it.
+/// Returns true if a page is generated together with the book.
 fn is_generated(root: &Path, page: &Path) -> bool {
     let folder = page.parent().and_then(|folder| folder.canonicalize().ok());
     let name = page.file_name().unwrap_or_default();
@@ -184,7 +184,7 @@ mod tests {
                 "docs/a.md:2: gone.png is not there",
                 "docs/how-to/b.md:1: a.md is not there",
                 "docs/how-to/b.md:1: ../none.md is not there",
-                "docs/how-to/b.md:2: ../../README.md is no page of the book",
+                "docs/how-to/b.md:2: ../../README.md is not a page of the book",
                 "docs/SUMMARY.md: docs/how-to/b.md has no place in the book",
             ]
         );

@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the conventions, as failing checks.
 
 mod cycles;
+mod documentation;
 mod edges;
 mod exports;
 mod figures;
@@ -60,6 +61,7 @@ fn run(flags: &Flags) -> Result<()> {
     findings.extend(places::check(&root)?);
     findings.extend(figures::check(&root)?);
     findings.extend(words::check(&root)?);
+    findings.extend(documentation::check(&root)?);
     if !flags.sources_only {
         let formatted = || shell::run(shell::cargo().args(["fmt", "--all", "--check", "--", "--quiet"]));
         let clippy = || if flags.no_clippy { Ok(()) } else { xtask::clippy() };

@@ -14,7 +14,7 @@ use syn::visit::{self, Visit};
 /// The line on which a file uses another for the first time, by index of the file that uses and of the one used.
 pub type Edges = BTreeMap<(usize, usize), usize>;
 
-/// What one target of a package (a library, a program) is made of.
+/// Sources of one target of a package (a library, a program).
 #[derive(Default)]
 pub struct Crate {
     /// The files, the target's own first.
@@ -108,7 +108,7 @@ impl Crate {
         self.modules.len() - 1
     }
 
-    /// Which file uses which other.
+    /// Uses of files by other files.
     pub fn edges(&self) -> Edges {
         let mut edges = Edges::new();
         for (index, module) in self.modules.iter().enumerate() {
@@ -127,7 +127,7 @@ impl Crate {
         edges
     }
 
-    /// What a path means in a module; `None` for what is not of this crate.
+    /// Target of a path in a module; `None` for what is not of this crate.
     fn resolve(&self, module: usize, path: &[String], seen: &mut Vec<(usize, String)>) -> Option<Target> {
         let mut here = module;
         let mut rest = path;
@@ -155,7 +155,7 @@ impl Crate {
         Some(Target::Module(here))
     }
 
-    /// What a name means in the scope of a module.
+    /// Target of a name in the scope of a module.
     fn look_up(
         &self,
         module: usize,
@@ -196,7 +196,7 @@ impl Crate {
 /// Collects the names that a module defines, imports and mentions.
 struct Names<'a> {
     module: &'a mut Module,
-    /// How deep in functions and other items: only what stands at the top is an item of the module.
+    /// Depth in functions and other items: only what stands at the top is an item of the module.
     depth: usize,
 }
 
@@ -291,7 +291,7 @@ fn named_path(attributes: &[syn::Attribute]) -> Option<String> {
     })
 }
 
-/// Whether an item is compiled for tests only.
+/// Returns true if an item is compiled for tests only.
 pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("test")

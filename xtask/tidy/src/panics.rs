@@ -16,7 +16,7 @@ use super::finding::Finding;
 use super::modules::is_for_tests;
 use xtask::sources;
 
-/// What of telemetry runs in a launcher or a reader, never in the program that is watched.
+/// Parts of telemetry that run in a launcher or a reader, never in the program that is watched.
 const NOT_WRITER: [&str; 7] = [
     "telemetry/src/reader",
     "telemetry/src/segment.rs",
@@ -72,7 +72,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Whether the line, or a comment directly above it, says why this is right here.
+    /// Returns true if the line, or a comment directly above it, states why this is right here.
     fn excused(&self, line: usize, rule: &str) -> bool {
         let says = |text: &&str| {
             let mark = format!("// tidy: allow({rule}): ");

@@ -45,12 +45,12 @@ fn read(root: &Path, name: &str) -> Result<String> {
     fs::read_to_string(root.join(name)).with_context(|| name.to_owned())
 }
 
-/// What stands between backquotes.
+/// Texts between backquotes.
 fn named(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// Whether a name is meant as a file or folder of this tree.
+/// Returns true if a name is meant as a file or folder of this tree.
 fn is_place(root: &Path, name: &str) -> bool {
     let is_plain = name.chars().all(|c| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-'));
     is_plain && name.split_once('/').is_some_and(|(folder, _)| root.join(folder).is_dir())

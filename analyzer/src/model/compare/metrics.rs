@@ -10,7 +10,7 @@ use serde::Serialize;
 const RANGES: usize = 32;
 
 /// Characters of a phase's name in a label.
-const LONGEST: usize = 40;
+const MAX_PHASE_NAME: usize = 40;
 
 /// Unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -64,7 +64,7 @@ impl Key {
             Key::Host(_, name, _) => format!("host {}", words(name)),
             Key::DryRun(gpu, _, name) => format!("dry run GPU {gpu} {}", words(name)),
             Key::Range(range, _, name, _) => {
-                format!("phase {} {}", range.chars().take(LONGEST).collect::<String>(), words(name))
+                format!("phase {} {}", range.chars().take(MAX_PHASE_NAME).collect::<String>(), words(name))
             }
         }
     }

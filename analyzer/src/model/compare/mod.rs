@@ -1,4 +1,4 @@
-//! What changed between runs, by how much, and whether it is more than noise.
+//! Comparison of runs: differences, their size, and a test against noise.
 
 mod metrics;
 mod noise;
@@ -20,7 +20,7 @@ pub struct Comparison {
     pub before: usize,
     /// Runs after.
     pub after: usize,
-    /// What the reader should know: runs that are not alike.
+    /// Warnings about runs that are not alike.
     pub notes: Vec<String>,
     /// Every figure that is known of both sides.
     pub figures: Vec<Difference>,
@@ -72,8 +72,8 @@ pub struct KernelDifference {
     pub gpu_time_before_ns: Option<f64>,
     /// Time on the GPU after, ns.
     pub gpu_time_after_ns: Option<f64>,
-    /// Whether the two times differ by more than their confidence intervals and the runs' spread; null
-    /// if that is not known.
+    /// True if the two times differ by more than noise; null if that is not known.
+    /// Noise is their confidence intervals and the runs' spread.
     pub time_differs: Option<bool>,
 }
 
@@ -154,7 +154,7 @@ fn difference(key: metrics::Key, old: &[f64], new: &[f64]) -> Difference {
     }
 }
 
-/// What the runs of each side do not have in common.
+/// Differences in setup between the runs of the two sides, and limits of the comparison, a clause each.
 fn notes(before: &[Summary], after: &[Summary]) -> Vec<String> {
     let mut notes = Vec::new();
     let mut differ = |what: &str, of: &dyn Fn(&Summary) -> String| {
@@ -205,7 +205,7 @@ fn cards(before: &[Summary], after: &[Summary]) -> BTreeSet<String> {
     &of(before) & &of(after)
 }
 
-/// What of one side's launches, kernels and copies cannot be compared.
+/// Warning about launches, kernels and copies of one side that cannot be compared; `None` if all can be.
 fn unrecorded(side: &str, runs: &[Summary]) -> Option<String> {
     let without = runs.iter().filter(|run| !run.has_all_kernels()).count();
     match without {
@@ -282,8 +282,8 @@ fn kernels(before: &[Summary], after: &[Summary]) -> Vec<KernelDifference> {
     kernels
 }
 
-/// Whether two estimated times differ: by more than the intervals of their samples, and where there are
-/// several runs by more than the runs' own spread.
+/// Returns true if two estimated times differ by more than the intervals of their samples.
+/// With several runs they must also differ by more than the runs' own spread. `None` if one side has no times.
 fn differs(old: &Times, new: &Times) -> Option<bool> {
     if old.times.is_empty() || new.times.is_empty() {
         return None;

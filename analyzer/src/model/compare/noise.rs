@@ -1,8 +1,8 @@
-//! Whether two groups of figures differ by more than noise.
+//! Test of two groups of figures for a difference beyond noise.
 
 use radrm_base::student::P99;
 
-/// What can be said of a difference.
+/// Verdict on a difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict {
     /// There is none.

@@ -5,7 +5,7 @@ use super::super::profiled::DURATION;
 use super::known::{BY_LAUNCHES, Known};
 use super::{Found, Origin};
 
-/// What these figures need.
+/// Reason that a figure is missing if no profiler's file was imported, with the remedy.
 const NOT_IMPORTED: &str =
     "no meter (NVML, GPM, DCGM) reports it: `radrm import-ncu` adds it from Nsight Compute";
 

@@ -13,7 +13,7 @@ pub(super) fn per(sum: u64, number: u64) -> f64 {
     if number == 0 { 0.0 } else { sum as f64 / number as f64 }
 }
 
-/// Where launches and copies were left out.
+/// Reason for figures that are missing because launches and copies were not recorded.
 const UNRECORDED: &str = "kernels and copies were not recorded (--kernels off)";
 
 /// The origin of a process's features, gathered once.
@@ -82,7 +82,7 @@ impl<'a> Known<'a> {
         Ok((*gpu, load.as_ref().ok_or("the GPU's load was not sampled")?))
     }
 
-    /// Why a figure of GPM or DCGM is missing.
+    /// Reason that a figure of GPM or DCGM is missing.
     fn unmetered(&self) -> String {
         let clause = self.profile.unmeasured.iter().find(|clause| clause.starts_with("SM activity"));
         clause.cloned().unwrap_or_else(|| "neither GPM nor DCGM measured it".into())
@@ -195,7 +195,7 @@ impl<'a> Known<'a> {
         )
     }
 
-    /// Whether the host's figures are of this process.
+    /// Scope of the host's figures: the job, or a job in which several processes used GPUs.
     fn of_host(&self) -> String {
         match self.profile.processes.len() {
             1 => "of the job".to_owned(),
@@ -252,7 +252,7 @@ fn meter_name(load: &LoadSummary) -> &'static str {
     }
 }
 
-/// How kernels are weighed where no time is known.
+/// Name of the weighting of kernels if no launch was timed.
 pub(super) const BY_LAUNCHES: &str = "by launches (none was timed)";
 
 /// Kernels with their weight in means: by time on the GPU where launches were timed, else by launches. What runs longest

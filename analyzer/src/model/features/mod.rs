@@ -17,7 +17,7 @@ use serde::Serialize;
 pub struct Feature {
     /// Stable name.
     pub name: &'static str,
-    /// What it is of: `sm`, `dram`, `l2`, `memory`, `copy`, `launch`, `host_cpu`, `host_memory` or `progress`.
+    /// Resource: `sm`, `dram`, `l2`, `memory`, `copy`, `launch`, `host_cpu`, `host_memory` or `progress`.
     pub resource: &'static str,
     /// Its value; null if it is not known.
     pub value: Option<f64>,
@@ -26,11 +26,11 @@ pub struct Feature {
     /// `counted` (exact), `measured` (by a meter), `derived` (from such figures), `estimated` (from a sample),
     /// `imported` (means of a profiler's file), `emulated` (an assumption of the emulated driver), or `unknown`.
     pub origin: &'static str,
-    /// How it was obtained, or why not.
+    /// Method that gave the value, or the reason that there is none.
     pub how: String,
 }
 
-/// How a value came about.
+/// Origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Counted,
@@ -54,7 +54,7 @@ impl Origin {
     }
 }
 
-/// Why a feature has no value, as the report shows it.
+/// Reason that a feature has no value, as the report shows it.
 #[derive(Debug)]
 struct Missing(String);
 

@@ -7,7 +7,7 @@ use radrm_profile::model::{KernelMetrics, Profile, ProfiledKernel};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
-/// How a kernel was found.
+/// Way in which a kernel was matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FoundBy {
@@ -126,10 +126,10 @@ fn merged(imported: &KernelMetrics, all: &[usize]) -> BTreeMap<String, f64> {
     sums.into_iter().map(|(metric, (sum, weight))| (metric.to_owned(), sum / weight)).collect()
 }
 
-/// How long a launch took under the profiler, ns.
+/// Metric name: duration of a launch under the profiler, ns.
 pub(crate) const DURATION: &str = "duration_ns";
 
-/// What was found of a run in an imported file, and what was not.
+/// Kernels of a run that an imported file contains, and those that it does not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ImportSummary {
     /// The profiler.
@@ -138,7 +138,7 @@ pub struct ImportSummary {
     pub file: String,
     /// Kernels of the run.
     pub kernels: u64,
-    /// Those that were found, by how.
+    /// Kernels that were found, each with the way in which it was matched.
     pub found: Vec<FoundKernel>,
     /// The others, those launched most first.
     pub missing: Vec<MissingKernel>,
@@ -155,7 +155,7 @@ pub struct ImportSummary {
 pub struct FoundKernel {
     /// Name in the source language.
     pub name: String,
-    /// How it was found.
+    /// Way in which it was matched.
     pub by: FoundBy,
     /// Its part of the run's launches.
     pub launches_share: f64,

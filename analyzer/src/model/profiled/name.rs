@@ -7,7 +7,7 @@
 
 use super::super::names;
 
-/// What a name says of the kernel, from all to little.
+/// Parts of a kernel's name, from the whole to the function's name alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     /// As it stands.

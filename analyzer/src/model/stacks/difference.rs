@@ -1,4 +1,4 @@
-//! What changed between two groups of runs, by call stack.
+//! Difference between two groups of runs, by call stack.
 //!
 //! The stacks of both groups are laid over each other from the outside in. A frame is the same where function, file and line
 //! are. Lines move when code above them is edited, so a frame that one side has and the other has not is the same too where
@@ -12,7 +12,7 @@ use radrm_profile::model::GpuIndex;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a program holds on one GPU at the peak, before and after.
+/// Memory of a program on one GPU at the peak, before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlameDifference {
     /// The program, without directories.
@@ -34,7 +34,7 @@ pub struct StackDifference {
     pub after: Bytes,
 }
 
-/// What is held from one line before and after.
+/// Memory held from one line, before and after.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LineDifference {
     /// The GPU.
@@ -111,7 +111,7 @@ struct Side {
     trees: BTreeMap<(String, GpuIndex), Node>,
 }
 
-/// What is held below a frame.
+/// Memory held below a frame.
 #[derive(Clone, Debug, Default)]
 struct Node {
     own: u64,

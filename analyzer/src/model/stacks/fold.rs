@@ -1,5 +1,5 @@
-//! Which frames say nothing about a program: those of allocators, of the CUDA runtime and of interpreters. They are
-//! left out unless all frames are asked for.
+//! Frames without information about a program: those of allocators, of the CUDA runtime and of interpreters.
+//! They are left out unless the user requests all frames.
 
 use crate::model::names;
 
@@ -60,26 +60,27 @@ const CACHES: [(&str, &str); 5] = [
     ("__pyx_f_4cupy_4cuda_6memory_", "CuPy"),
 ];
 
-/// Whose allocator a function is part of, if that keeps what was given back.
+/// Owner of the caching allocator that a function is part of, if any.
+/// A caching allocator keeps memory that was given back.
 pub(super) fn cache(function: &str) -> Option<&'static str> {
     let name = names::qualified(function);
     CACHES.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, owner)| *owner)
 }
 
-/// Whether a Python file is one of those that RADRM loads with the program's interpreter, in a folder of their own.
+/// Returns true for a Python file that RADRM loads with the program's interpreter, from a folder of its own.
 pub(super) fn is_own_python(path: &str) -> bool {
     let mut parts = path.rsplit('/');
     let (name, folder) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     folder.starts_with("radrm-") && (name.starts_with("radrm_") || name == "sitecustomize.py")
 }
 
-/// Whether a library's frames are left out.
+/// Returns true if a library's frames are left out.
 pub(super) fn is_folded_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     LIBRARIES.iter().any(|library| name.starts_with(library))
 }
 
-/// Whether a library's frames are left out where they have no names: a thread begins in the C library.
+/// Returns true if a library's frames are left out where they have no names: a thread begins in the C library.
 pub(super) fn is_c_library(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     ["libc.so", "libc-", "libpthread", "libstdc++.so", "ld-linux", "ld-musl"]
@@ -87,14 +88,14 @@ pub(super) fn is_c_library(path: &str) -> bool {
         .any(|library| name.starts_with(library))
 }
 
-/// Whether this is the program or library of an interpreter, whose native frames mean its own functions.
+/// Returns true for the program or library of an interpreter, whose native frames stand for its own functions.
 pub(super) fn is_interpreter(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let version = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | 't' | 'd'));
     name.strip_prefix("python").is_some_and(version) || name.starts_with("libpython")
 }
 
-/// Whether this is what PyTorch's threads for the backward pass run.
+/// Returns true for the functions that PyTorch's threads of the backward pass run.
 pub(super) fn is_backward(function: &str) -> bool {
     ["torch::autograd::Engine::thread_main", "torch::autograd::Engine::thread_init"]
         .iter()
@@ -106,7 +107,7 @@ pub(super) fn differentiated(function: &str) -> Option<&str> {
     function.strip_prefix("torch::autograd::generated::")?.strip_suffix("::apply")
 }
 
-/// Whether a function's frame is left out.
+/// Returns true if a function's frame is left out.
 pub(super) fn is_folded_function(function: &str) -> bool {
     FUNCTIONS.iter().any(|prefix| function.starts_with(prefix)) || WHOLE.contains(&function)
 }

@@ -5,7 +5,7 @@ use crate::model::names;
 use radrm_profile::model::{Site, StackFrame, Stacks};
 use std::fmt;
 
-/// What a frame belongs to.
+/// Kind of code that a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// A function of an interpreter.
@@ -19,7 +19,7 @@ pub enum Origin {
 /// A frame with its names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameLabel {
-    /// What it belongs to.
+    /// Kind of its code.
     pub origin: Origin,
     /// Function, or remark in square brackets.
     pub function: String,
@@ -27,15 +27,15 @@ pub struct FrameLabel {
     pub file: Option<String>,
     /// Line in the file.
     pub line: Option<u32>,
-    /// Whether its code is part of an installed package, whatever its file is called: that of compiled code is the one
-    /// that it was compiled from, often on another machine.
+    /// True if its code is part of an installed package, whatever the path of its file.
+    /// The file of compiled code is the one that it was compiled from, often on another machine.
     pub is_installed: bool,
 }
 
 /// Folders that packages are installed to.
 const PACKAGES: [&str; 2] = ["/site-packages/", "/dist-packages/"];
 
-/// Whether a file belongs to an installed package or to Python itself.
+/// Returns true if a file belongs to an installed package or to Python itself.
 pub(crate) fn is_installed(path: &str) -> bool {
     PACKAGES.iter().chain(&["/lib/python3"]).any(|part| path.contains(part))
 }
@@ -46,12 +46,12 @@ impl FrameLabel {
         Self { origin: Origin::Note, function: text.into(), file: None, line: None, is_installed: false }
     }
 
-    /// Whether it is the root of a thread of the backward pass.
+    /// Returns true for the root of a thread of the backward pass.
     pub(super) fn is_backward(&self) -> bool {
         self.origin == Origin::Note && self.function == BACKWARD
     }
 
-    /// Whether it is code of the program and not of what is installed.
+    /// Returns true for code of the program, and false for installed code.
     pub(super) fn is_own_code(&self) -> bool {
         let Some(file) = &self.file else { return false };
         self.origin != Origin::Note

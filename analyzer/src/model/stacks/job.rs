@@ -12,7 +12,7 @@ use radrm_profile::model::{GpuIndex, Process, Profile};
 use radrm_profile::{Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What all processes held at one moment.
+/// Memory of all processes at one moment, by call stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobStacks {
     /// The moment.
@@ -24,7 +24,7 @@ pub struct JobStacks {
 }
 
 impl JobStacks {
-    /// What was held on all GPUs.
+    /// Memory held on all GPUs.
     pub fn total(&self) -> Bytes {
         Bytes(self.flames.iter().fold(0, |sum, flame| sum.saturating_add(flame.total().0)))
     }
@@ -70,7 +70,7 @@ fn lives(process: &Process, t: Nanos) -> bool {
     process.state.ended.is_none_or(|ended| t < ended)
 }
 
-/// What a process held on all GPUs at a shared moment.
+/// Memory that a process held on all GPUs at a shared moment, bytes.
 fn total(process: &Process, t: Nanos) -> u64 {
     if !lives(process, t) {
         return 0;

@@ -1,4 +1,4 @@
-//! Who holds the memory, by line of the program's own code.
+//! Memory holders by line of the program's own code.
 
 use super::fold;
 use super::frames::FrameLabel;
@@ -15,7 +15,7 @@ const LISTED: usize = 50;
 /// Callers that it lists of each.
 const CALLERS: usize = 16;
 
-/// Who holds a process's memory on one GPU, by line.
+/// Memory holders of a process on one GPU, by line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StacksSummary {
     /// The process.
@@ -35,7 +35,7 @@ pub struct StacksSummary {
     /// Refused requests with what was held at that moment, by time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<RefusalSummary>,
-    /// Memory that is no part of the device total.
+    /// Memory that is not a part of the device total.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub other_memory: Vec<OtherMemorySummary>,
     /// Stacks without a place of their own, or that could not be read.
@@ -57,14 +57,14 @@ pub struct SiteSummary {
     pub allocations: u64,
     /// The stack that held most of it at the peak, outermost first.
     pub stack: Vec<String>,
-    /// Who called the line's function, where several did, as of a helper through which a program asks for all its memory:
-    /// the next function of the program's own code, largest at the peak first. Their sums are those of the line, but for
-    /// what is not listed.
+    /// Callers of the line's function if it had several, largest at the peak first.
+    /// A helper through which a program requests all its memory has several. A caller is the next function of the
+    /// program's own code. Their sums are those of the line, except for callers that are not listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<CallerSummary>,
 }
 
-/// What a line holds for one of its callers.
+/// Memory that a line holds for one of its callers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CallerSummary {
     /// The caller's line.
@@ -80,11 +80,11 @@ pub struct CallerSummary {
 pub struct RefusedSite {
     /// As in [`SiteSummary`].
     pub site: String,
-    /// How many.
+    /// Number of refused requests.
     pub requests: u64,
     /// The largest of them.
     pub largest_bytes: Bytes,
-    /// When the first of them was; null if it was not written down.
+    /// Time of the first of them; null if it was not written down.
     pub first_ns: Option<Nanos>,
     /// The stack of most of them, outermost first.
     pub stack: Vec<String>,
@@ -95,7 +95,7 @@ pub struct RefusedSite {
 pub struct RefusalSummary {
     /// Its number among those of the profile, by time, from 1: `radrm report --stacks=folded --at=refusal:NUMBER`.
     pub number: usize,
-    /// When.
+    /// Time of the refusal.
     pub t_ns: Nanos,
     /// Kind of memory asked for.
     pub kind: &'static str,
@@ -109,13 +109,13 @@ pub struct RefusalSummary {
     pub stack: Vec<String>,
     /// Device total of the process at that moment: the sum of `held`, those that are not listed included.
     pub held_bytes: Bytes,
-    /// Who held most then.
+    /// Largest memory holders at that moment.
     pub held: Vec<HeldSite>,
     /// Lines that are not listed.
     pub held_not_listed: u64,
 }
 
-/// What a line held at one moment.
+/// Memory that a line held at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HeldSite {
     /// As in [`SiteSummary`].
@@ -124,7 +124,7 @@ pub struct HeldSite {
     pub bytes: Bytes,
 }
 
-/// Who holds memory that is no part of the device total.
+/// Holders of memory that is not a part of the device total.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OtherMemorySummary {
     /// Kind of memory.
@@ -137,7 +137,7 @@ pub struct OtherMemorySummary {
     pub sites_not_listed: u64,
 }
 
-/// Who holds the memory of a job of several processes.
+/// Memory holders of a job of several processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JobStacksSummary {
     /// The moment: of those at which all processes were read, the one at which most was held. The job's peak can lie in
@@ -234,7 +234,7 @@ impl Known {
     }
 }
 
-/// Who holds the memory of each process and GPU, by line.
+/// Memory holders of each process and GPU, by line.
 pub(in crate::model) fn summaries(profile: &Profile) -> Vec<StacksSummary> {
     let other: Vec<StackTable<'_>> = Memory::ALL
         .into_iter()
@@ -342,7 +342,7 @@ fn refusal(table: &StackTable<'_>, of: &Refusal) -> RefusalSummary {
     }
 }
 
-/// What stacks hold by line, largest first.
+/// Memory of stacks by line, largest first.
 fn by_site<'f>(stacks: impl Iterator<Item = (&'f [FrameLabel], Bytes)>) -> Vec<HeldSite> {
     let mut sums = BTreeMap::<String, Bytes>::new();
     for (frames, bytes) in stacks.filter(|(_, bytes)| !bytes.is_zero()) {
@@ -354,7 +354,8 @@ fn by_site<'f>(stacks: impl Iterator<Item = (&'f [FrameLabel], Bytes)>) -> Vec<H
     held
 }
 
-/// Who holds the memory of a job by line; `None`: it is one process, or no moment is known at which all were read.
+/// Memory holders of a job, by line.
+/// `None` if fewer than two processes have call stacks, or no moment is known at which all were read.
 pub(in crate::model) fn job_summary(profile: &Profile) -> Option<JobStacksSummary> {
     if profile.processes.iter().filter(|process| process.stacks.is_some()).count() < 2 {
         return None;

@@ -37,7 +37,7 @@ impl Memory {
         }
     }
 
-    /// Whether what a site holds is part of it.
+    /// Returns true if a site's memory is part of this memory.
     pub(super) fn has(self, site: &Site) -> bool {
         self.kind().map_or_else(|| site.is_in_total(), |kind| site.kind == kind as u8)
     }

@@ -1,4 +1,4 @@
-//! Who holds the memory, by call stack: the stacks that a profile keeps, with names, sums and the line to look at first.
+//! Memory holders by call stack: the stacks that a profile keeps, with names, sums and the line to look at first.
 
 mod difference;
 mod fold;
@@ -29,14 +29,14 @@ pub(crate) use table::{tables, tables_of};
 use radrm_profile::model::{GpuIndex, Profile};
 use radrm_profile::{Bytes, Nanos};
 
-/// Which figure of a stack is shown.
+/// Figure of a stack that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// At the peak of the GPU's device total in the process.
     AtPeak,
     /// At the process's end, or when it was last read.
     AtEnd,
-    /// When this request was refused; the first has number 1.
+    /// At the refusal of the request with this number; the first has number 1.
     AtRefusal(usize),
 }
 

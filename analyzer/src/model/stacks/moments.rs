@@ -1,4 +1,4 @@
-//! What each stack held at the moments in between that are recorded.
+//! Memory of each stack at the recorded intermediate moments.
 
 use super::memory::Memory;
 use super::table::Rows;
@@ -6,10 +6,10 @@ use radrm_profile::model::{Account, Process, StackMoment};
 use radrm_profile::{Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What was held at one moment.
+/// Memory at one moment, by stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// When.
+    /// The moment.
     pub t: Nanos,
     /// Device total: the sum of `held`.
     pub total: Bytes,

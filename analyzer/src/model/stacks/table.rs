@@ -17,7 +17,7 @@ pub struct StackTable<'a> {
     pub process: &'a Process,
     /// Its account on the GPU.
     pub account: &'a Account,
-    /// Which memory.
+    /// Kind of memory that the table describes.
     pub memory: Memory,
     /// Each stack once. `at_peak` and `at_end` add up to the account's figures of this memory, to the byte.
     pub rows: Vec<StackRow>,
@@ -25,7 +25,7 @@ pub struct StackTable<'a> {
     pub moments: Vec<Moment>,
     /// Refused requests that were written down, by time.
     pub refusals: Vec<Refusal>,
-    /// What is held at the end through allocators that keep what was given back, by the owner of the allocator.
+    /// Memory still cached at the end by allocators that keep freed memory, by the owner of the allocator.
     pub cached: BTreeMap<&'static str, Bytes>,
 }
 
@@ -51,7 +51,7 @@ pub struct StackRow {
 pub struct Refusal {
     /// Its number among those of the profile, by time, from 1.
     pub number: usize,
-    /// When.
+    /// Time of the refusal.
     pub t: Nanos,
     /// Number of the kind of memory.
     pub kind: u8,
@@ -59,14 +59,14 @@ pub struct Refusal {
     pub size: Bytes,
     /// The row of the stack that asked.
     pub row: usize,
-    /// What was held together: the sum of `held`.
+    /// Memory held in all: the sum of `held`.
     pub total: Bytes,
     /// By row of the table.
     pub held: Vec<Bytes>,
 }
 
 impl StackTable<'_> {
-    /// What all stacks held at the peak of the device total.
+    /// Memory of all stacks at the peak of the device total.
     pub fn peak(&self) -> Bytes {
         self.memory.total(self.account.peak, &self.account.kinds.each_ref().map(|kind| kind.at_peak))
     }
@@ -121,7 +121,7 @@ fn refusal_numbers(profile: &Profile) -> Numbers {
     all.into_iter().enumerate().map(|(number, (_, _, key, at))| ((key, at), number + 1)).collect()
 }
 
-/// What a table is made of.
+/// Inputs of a table.
 #[derive(Clone, Copy)]
 struct Making<'a> {
     process: &'a Process,
@@ -260,7 +260,8 @@ impl Rows {
         rest.map(|(name, bytes)| (self.at(vec![FrameLabel::note(name)]), bytes)).collect()
     }
 
-    /// What rows hold where sites hold this, with rows for what the total has beyond; and the sum.
+    /// Bytes of each row, from the bytes of sites, and their sum.
+    /// Adds rows for memory of the total that no site holds.
     pub(super) fn held(
         &mut self,
         memory: Memory,
@@ -286,8 +287,9 @@ impl Rows {
     }
 }
 
-/// What the total of a memory has beyond what stacks held. What pools hold beyond what they handed out is an amount that the
-/// driver reports, and no line asked for it; so is what graphs hold after a trim.
+/// Parts of a memory's total that no stack holds.
+/// The driver reports the amount that pools hold beyond what they handed out, and no line requested it. The same goes
+/// for the memory that graphs hold after a trim.
 fn rest(
     memory: Memory,
     device: Bytes,
@@ -309,7 +311,7 @@ fn rest(
     parts.into_iter().filter(|part| part.1 > 0).map(|(name, bytes)| (name, Bytes(bytes))).collect()
 }
 
-/// Whose allocator keeps what was given back from a site, if one does.
+/// Owner of the caching allocator that a site's memory was allocated through, if any.
 fn cache(stacks: &Stacks, site: &Site) -> Option<&'static str> {
     site.frames.iter().find_map(|frame| {
         let StackFrame::Native { module, offset } = frame else { return None };

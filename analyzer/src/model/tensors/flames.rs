@@ -6,7 +6,7 @@ use radrm_profile::model::{
 };
 use std::collections::BTreeMap;
 
-/// What the frames of tensors are.
+/// Meaning of the frames of tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorsBy {
     /// The Python stack that asked for them.
@@ -39,7 +39,7 @@ pub fn tensor_flames(profile: &Profile, by: TensorsBy, all_frames: bool) -> Vec<
     holders(profile).map(flame).filter(|flame| !flame.stacks.is_empty()).collect()
 }
 
-/// What is recorded of tensors, by process and GPU.
+/// Recorded tensors, by process and GPU.
 fn holders(profile: &Profile) -> impl Iterator<Item = (&Process, &GpuTensors)> {
     let with_tensors =
         profile.processes.iter().filter_map(|process| Some((process, process.tensors.as_ref()?)));
@@ -80,7 +80,7 @@ pub(super) fn lines(of: &GpuTensors, holder: &TensorHolder, all_frames: bool) ->
     if labels.is_empty() { vec![FrameLabel::note(none)] } else { labels }
 }
 
-/// Whether a function only calls the next, which has the name that says something.
+/// Returns true if a function only calls the next one, which has the informative name.
 fn passes_on(code: &StackCode) -> bool {
     code.file.starts_with("<frozen ")
         || (code.file.ends_with("/torch/nn/modules/module.py") && PASSED_OVER.contains(&code.name.as_str()))

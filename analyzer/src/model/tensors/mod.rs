@@ -1,4 +1,4 @@
-//! What held the memory of a framework's allocator at its peak: by category, by module and by line.
+//! Memory holders in a framework's allocator at its peak: by category, by module and by line.
 
 mod flames;
 mod sums;

@@ -10,29 +10,30 @@ use std::collections::BTreeMap;
 /// Modules and lines that the JSON report lists of each process and GPU.
 const LISTED: usize = 200;
 
-/// What held the memory of a framework's allocator in one process.
+/// Memory holders in a framework's allocator, in one process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TensorsSummary {
     /// The process.
     pub pid: u32,
     /// Framework and version; empty if none was seen.
     pub framework: String,
-    /// Why only the driver's allocations are known, as a clause; null if tensors were recorded.
+    /// Reason that only the driver's allocations are known, as a clause; null if tensors were recorded.
     pub missing: Option<String>,
-    /// What the reader should know of the figures, as clauses.
+    /// Warnings about the figures, as clauses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     /// By GPU.
     pub gpus: Vec<GpuTensorsSummary>,
 }
 
-/// What held the memory of a framework's allocator on one GPU.
+/// Memory holders in a framework's allocator, on one GPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GpuTensorsSummary {
     /// The GPU.
     pub gpu: u8,
-    /// When: `peak` of the allocator's blocks in use, `end` of the program, or `largest_read`: the largest of the moments
-    /// that were read of a framework that keeps no history, or in which the recording did not rest.
+    /// Moment of the figures: `peak`, `end` or `largest_read`.
+    /// `peak`: that of the allocator's blocks in use. `end`: the end of the program. `largest_read`: the largest of the
+    /// moments that were read, of a framework that keeps no history, or if the recording was paused at the peak.
     pub moment: TensorMoment,
     /// The allocator's own peak where `moment` is another one; null if it has none.
     pub peak_bytes: Option<Bytes>,
@@ -58,7 +59,7 @@ pub struct GpuTensorsSummary {
 /// Memory of one category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CategorySummary {
-    /// What it holds.
+    /// Category of its content.
     pub category: TensorCategory,
     /// Bytes, with what the allocator rounded up.
     pub bytes: Bytes,
@@ -199,7 +200,7 @@ impl GpuTensorsSummary {
         self.peak_bytes.map_or_else(String::new, |peak| format!(" (the peak was {peak})"))
     }
 
-    /// What the figures are of, in words.
+    /// Moment and size of the figures, in words.
     pub fn title(&self) -> String {
         let is_arrays = self.categories.iter().any(|of| of.category == TensorCategory::Arrays);
         let what = if is_arrays { "arrays" } else { "tensors" };
@@ -212,7 +213,7 @@ impl GpuTensorsSummary {
         }
     }
 
-    /// Whose stacks the lines are of, as a sentence; `None` if nothing was held.
+    /// Origin of the stacks of the lines, as a sentence; `None` if nothing was held.
     pub fn whose_stacks(&self) -> Option<String> {
         let part = |(stack, bytes): (&TensorStack, &Bytes)| match stack {
             TensorStack::Own => format!("{bytes} of their own requests"),

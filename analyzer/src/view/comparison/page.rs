@@ -26,7 +26,7 @@ struct Page<'a> {
     flames: String,
 }
 
-/// What changed of one program on one GPU.
+/// Changes of one program on one GPU.
 struct Section {
     graph: usize,
     title: String,
@@ -120,7 +120,7 @@ fn section(builder: &mut Builder, graph: usize, flame: &FlameDifference, several
     }
 }
 
-/// How much more or less, with its sign.
+/// Difference of two sizes, with its sign.
 pub(super) fn change(before: Bytes, after: Bytes) -> String {
     let sign = if after < before { "-" } else { "+" };
     format!("{sign}{}", Bytes(after.0.abs_diff(before.0)))

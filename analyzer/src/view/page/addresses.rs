@@ -1,5 +1,5 @@
-//! Where blocks of memory lie in a GPU's address space: ranges of blocks with the holes between them, at the moments that
-//! are recorded.
+//! Location of memory blocks in a GPU's address space: ranges of blocks with the holes between them.
+//! Shown for the moments that are recorded.
 
 use crate::view::flame::{micros, number};
 use radrm_profile::model::{BlockMap, BlockRun, KIND_COUNT, Kind, Profile};
@@ -17,10 +17,10 @@ const MOMENTS: usize = 16;
 const RUNS: usize = 5_000;
 
 /// A hole of this size or more ends a range: the driver places what does not belong together far apart.
-const APART: u64 = 1 << 30;
+const MIN_GAP: u64 = 1 << 30;
 
 /// A smaller one is what the driver rounds sizes up to.
-const SMALLEST_HOLE: u64 = 512;
+const MIN_HOLE: u64 = 512;
 
 /// All of a page.
 #[derive(Default)]
@@ -38,7 +38,7 @@ pub(super) struct Space {
     moments: Vec<MomentMap>,
 }
 
-/// What is known of one moment.
+/// One recorded moment of the address space.
 #[derive(Debug, Serialize)]
 struct MomentMap {
     t: u64,
@@ -140,7 +140,7 @@ fn moment(map: &BlockMap) -> MomentMap {
             *sum = sum.saturating_add(run.held.0);
         }
         let gap = run.address.saturating_sub(end);
-        match ranges.last_mut().filter(|_| gap < APART) {
+        match ranges.last_mut().filter(|_| gap < MIN_GAP) {
             Some(range) => range.add(run, gap),
             None => {
                 let mut range = Range {
@@ -175,7 +175,7 @@ fn moment(map: &BlockMap) -> MomentMap {
 impl Range {
     fn add(&mut self, run: &BlockRun, gap: u64) {
         let inside = run.span.0.saturating_sub(run.held.0);
-        if gap >= SMALLEST_HOLE {
+        if gap >= MIN_HOLE {
             self.holes = self.holes.saturating_add(gap);
             self.largest = self.largest.max(gap);
         }
@@ -189,7 +189,8 @@ impl Range {
     }
 }
 
-/// What the picture shows, as [`SMALLEST_HOLE`] and [`APART`] have it.
+/// Caption of the picture: the moment, its total, and memory without an address.
+/// [`MIN_HOLE`] and [`MIN_GAP`] define the holes and ranges that the picture shows.
 fn sentence(moment: &MomentMap, peak: u64) -> String {
     let t = Nanos(moment.t * 1000);
     let elsewhere: Vec<String> =

@@ -11,7 +11,7 @@ pub(super) const LINES: usize = 8;
 /// Moments of all GPUs together.
 const MOMENTS: usize = 600;
 
-/// What lines held at one moment.
+/// Memory by line at one moment, bytes.
 type Held<'a> = BTreeMap<&'a str, u64>;
 
 /// Memory by line over time.

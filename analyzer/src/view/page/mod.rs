@@ -47,12 +47,12 @@ const MOMENTS: usize = 24;
 struct Page<'a> {
     s: &'a Summary,
     timeline: Timeline,
-    /// What the script draws, as JSON.
+    /// Data for the script's pictures, as JSON.
     data: String,
     stacks: Stacks,
     /// Call stacks for the script, likewise.
     flames: String,
-    /// Where blocks lie, likewise; empty if that is not recorded.
+    /// Block addresses for the script, likewise; empty if they are not recorded.
     spaces: String,
     title: String,
     command: String,
@@ -75,7 +75,7 @@ struct Page<'a> {
     features: Vec<Features<'a>>,
     copies: Vec<String>,
     dry_run: Option<DryRun>,
-    /// Whether single phases are drawn.
+    /// True if single phases are drawn.
     draws_phases: bool,
     /// Phases for the script, as JSON.
     phases: String,
@@ -84,7 +84,7 @@ struct Page<'a> {
     phase_remarks: Vec<String>,
 }
 
-/// What a dry run found out.
+/// Result of a dry run.
 struct DryRun {
     title: String,
     lines: Vec<String>,
@@ -95,9 +95,9 @@ struct DryRun {
 
 struct Gpu<'a> {
     s: &'a GpuSummary,
-    /// Whether memory, and load, are drawn.
+    /// True if memory is drawn, and true if load is.
     draws: (bool, bool),
-    /// Whether NVML's line, and refused requests, are in the picture.
+    /// True if NVML's line is in the picture, and true if refused requests are.
     marks: (bool, bool),
     /// Lines of load with the numbers of their colours.
     load: Vec<(&'static str, u8)>,
@@ -142,12 +142,12 @@ struct Kernel<'a> {
     shared: Bytes,
 }
 
-/// What a process takes of each resource.
+/// Use of each resource by a process.
 struct Features<'a> {
     pid: u32,
     command: String,
     rows: Vec<FeatureRow<'a>>,
-    /// Those without a value.
+    /// Features without a value.
     missing: Vec<FeatureRow<'a>>,
 }
 

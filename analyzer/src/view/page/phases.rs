@@ -23,7 +23,7 @@ const DEPTH: u32 = 5;
 /// Names in the table.
 const NAMES: usize = 200;
 
-/// What is drawn. Times are whole microseconds.
+/// Phases that are drawn. Times are whole microseconds.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Phases {
     /// Names, by number.
@@ -116,7 +116,7 @@ impl Phases {
         found
     }
 
-    /// Whether there is anything to draw.
+    /// Returns true if there is nothing to draw.
     pub(super) fn is_empty(&self) -> bool {
         self.ranges.is_empty() && self.marks.is_empty()
     }
@@ -155,7 +155,7 @@ pub(super) fn rows(s: &Summary) -> (Vec<Row>, usize) {
     (ranges.names.iter().take(NAMES).map(row).collect(), more)
 }
 
-/// What stands below the table, a sentence each.
+/// Remarks below the table, a sentence each.
 pub(super) fn remarks(s: &Summary) -> Vec<String> {
     let Some(ranges) = &s.ranges else { return Vec::new() };
     let steps = ranges.steps.iter().map(|steps| {

@@ -1,5 +1,5 @@
-//! Who holds the memory, by line and as a flame graph: of each process and GPU at the peak, at the end, at the moments in
-//! between that are recorded, and for refused requests.
+//! Memory holders, by line and as a flame graph.
+//! Of each process and GPU at the peak, at the end, at the recorded moments in between, and for refused requests.
 
 use super::tensors::{self, TensorSection};
 use crate::model::Summary;
@@ -27,17 +27,17 @@ pub(super) struct Stacks {
     tensors: Vec<TensorSection>,
     /// Processes and GPUs that are not shown.
     pub(super) left_out: usize,
-    /// Why tensors of processes are not known.
+    /// Reasons that tensors of processes are not known.
     pub(super) tensors_missing: Vec<String>,
 }
 
-/// What is shown of one process on one GPU.
+/// Call stacks of one process on one GPU.
 pub(super) struct Section {
     gpu: u8,
     /// Number of its graph.
     pub(super) graph: usize,
     pub(super) title: String,
-    /// What the column of what was held last is called.
+    /// Title of the column of the memory that was held last.
     pub(super) end: &'static str,
     pub(super) rows: Vec<Row>,
     pub(super) more: usize,
@@ -99,14 +99,14 @@ impl Stacks {
         self.tensors.extract_if(.., |section| section.gpu == gpu).collect()
     }
 
-    /// Whether there is nothing to draw.
+    /// Returns true if there is nothing to draw.
     pub(super) fn is_empty(&self) -> bool {
         self.flames.graphs.is_empty()
     }
 }
 
 impl Section {
-    /// Whether there is a line that holds anything.
+    /// Returns true if any line holds memory.
     pub(super) fn has_lines(&self) -> bool {
         !self.rows.is_empty()
     }
@@ -180,13 +180,13 @@ fn rows(table: &StackTable<'_>, lines: &Lines) -> Vec<Row> {
     lines.sites.iter().take(LINES).enumerate().map(row).collect()
 }
 
-/// What the reader of a graph should know.
+/// Remarks for the reader of a graph.
 fn notes(table: &StackTable<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     let ended = table.process.state.end != End::Running;
     for (owner, bytes) in table.cached.iter().filter(|_| ended) {
         notes.push(format!(
-            "{bytes} of what was held at exit was still cached by {owner}'s allocator: it is no leak of the lines that made the \
+            "{bytes} of what was held at exit was still cached by {owner}'s allocator: it is not a leak of the lines that made the \
              cache grow."
         ));
     }

@@ -1,5 +1,5 @@
-//! What held the memory of a framework's allocator: tables by category, module and line, and a flame graph of modules and
-//! one of lines.
+//! Memory holders in a framework's allocator.
+//! Tables by category, module and line, a flame graph of modules and one of lines.
 
 use crate::model::Summary;
 use crate::model::stacks::{Flame, FrameLabel, site_of};
@@ -24,7 +24,7 @@ const MISSING: usize = 8;
 /// Rows of a table.
 const ROWS: usize = 60;
 
-/// What is shown of one process on one GPU.
+/// Tensors of one process on one GPU.
 pub(super) struct TensorSection {
     pub(super) gpu: u8,
     pub(super) title: String,
@@ -40,7 +40,7 @@ pub(super) struct Part {
     /// Number of the graph.
     pub(super) graph: usize,
     pub(super) title: &'static str,
-    /// What a row is.
+    /// Kind of row: a module or a line.
     pub(super) what: &'static str,
     pub(super) rows: Vec<Row>,
     pub(super) more: u64,
@@ -104,7 +104,7 @@ pub(super) fn sections(
     sections
 }
 
-/// Why tensors of processes are not known.
+/// Reasons that tensors of processes are not known.
 pub(super) fn missing(summary: &Summary) -> Vec<String> {
     let all = &summary.tensors;
     let mut lines: Vec<String> =

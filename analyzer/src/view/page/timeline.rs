@@ -1,5 +1,5 @@
-//! What the page's script draws: memory and load of each GPU over time, in a form that is small. Series of numbers are
-//! differences from one to the next, times whole microseconds.
+//! Data for the page's script: memory and load of each GPU over time, in a compact form.
+//! Series of numbers are differences from one to the next, times whole microseconds.
 
 use super::lines::{self, LinesOverTime};
 use crate::model::stacks::StackTable;
@@ -54,7 +54,7 @@ struct GpuTimeline {
     t: Vec<u64>,
     /// Each adds up to the device total.
     stacks: Vec<Stack>,
-    /// What stands beside the device total.
+    /// Memory outside the device total.
     beside: Vec<Series>,
     nvml: Vec<Run>,
     load: Vec<LoadLine>,
@@ -129,7 +129,7 @@ impl Timeline {
         Self { end: micros(end).max(1), gpus }
     }
 
-    /// Whether there is anything to draw.
+    /// Returns true if there is nothing to draw.
     pub(super) fn is_empty(&self) -> bool {
         self.gpus.iter().all(|gpu| gpu.t.is_empty() && gpu.load.is_empty())
     }
@@ -139,13 +139,13 @@ impl Timeline {
         self.gpus.iter().flat_map(|gpu| &gpu.stacks).map(|stack| stack.by).collect()
     }
 
-    /// Whether a GPU has memory, and load, to draw.
+    /// Returns true if a GPU has memory to draw, and true if it has load.
     pub(super) fn shows(&self, gpu: u8) -> (bool, bool) {
         let found = self.gpus.iter().find(|it| it.index == gpu);
         found.map_or((false, false), |gpu| (!gpu.t.is_empty(), !gpu.load.is_empty()))
     }
 
-    /// Whether NVML's line, and refused requests, are drawn for a GPU.
+    /// Returns true if NVML's line is drawn for a GPU, and true if refused requests are.
     pub(super) fn marks(&self, gpu: u8) -> (bool, bool) {
         let found = self.gpus.iter().find(|it| it.index == gpu);
         found.map_or((false, false), |gpu| (!gpu.nvml.is_empty(), !gpu.refused.is_empty()))
@@ -193,7 +193,7 @@ impl GpuTimeline {
     }
 }
 
-/// What each process held, for those with the highest peaks, and of all others together.
+/// Memory of each process, for those with the highest peaks, and of all others together.
 struct Holders {
     named: Vec<(String, Vec<Step>)>,
     others: bool,
@@ -276,8 +276,8 @@ fn by_line(lines: LinesOverTime) -> Stack {
     Stack { by: "line", t: Some(steps_of(lines.t)), series: all }
 }
 
-/// What NVML reports that this job holds, broken where it lists none of its processes or was not asked for much longer
-/// than usual.
+/// Memory of this job as NVML reports it.
+/// The line is broken where NVML lists none of its processes, or was not queried for much longer than usual.
 fn nvml(profile: &Profile, gpu: GpuIndex, end: Nanos) -> Vec<Run> {
     let samples = profile.samples.iter().filter(|sample| sample.gpu == gpu);
     let points: Vec<_> =
@@ -325,7 +325,7 @@ fn nvml(profile: &Profile, gpu: GpuIndex, end: Nanos) -> Vec<Run> {
 /// A line and the figure that it shows.
 type Shown = (&'static str, u8, fn(&GpuSpan) -> Option<Share>);
 
-/// What is drawn, as far as it was measured; the last only where SM activity was not.
+/// Lines that are drawn, as far as they were measured; the last one only if SM activity was not.
 const LINES: [Shown; 4] = [
     ("SMs active", 0, |span| span.sm_active),
     ("memory bandwidth", 1, |span| span.dram_active),

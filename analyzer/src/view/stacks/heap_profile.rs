@@ -87,7 +87,7 @@ pub fn heap_profile(profile: &Profile, all_frames: bool) -> Vec<u8> {
     trace.into_bytes()
 }
 
-/// What was held at one moment, by row.
+/// Memory at one moment, by row.
 struct Held {
     t: Nanos,
     rows: Vec<Bytes>,

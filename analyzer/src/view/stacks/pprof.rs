@@ -54,7 +54,7 @@ pub fn pprof(lists: &[(&str, Vec<Flame>)]) -> Vec<u8> {
     file.finish(default)
 }
 
-/// What a profile names, each once.
+/// Tables of a profile, with each name in them once.
 #[derive(Default)]
 struct File {
     out: Message,

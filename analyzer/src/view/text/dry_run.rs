@@ -1,4 +1,4 @@
-//! What a dry run found out.
+//! Result of a dry run.
 
 use std::fmt::Write as _;
 
@@ -52,7 +52,7 @@ impl Report<'_> {
     }
 }
 
-/// What ran, on what, for how long.
+/// Title: the machine, the time, the frameworks and the steps.
 pub(crate) fn title(figures: &DryRunFigures) -> String {
     let mut out = format!("dry run on {} · {}", figures.machine, duration(figures.seconds));
     if let (false, Some(allocator)) = (figures.frameworks.is_empty(), &figures.allocator) {
@@ -92,7 +92,7 @@ pub(crate) fn of_expected(expected: &Expected, figures: &DryRunFigures) -> [Stri
     [format!("expected on {on}: {}, {bound}", Bytes(*bytes)), basis]
 }
 
-/// Which ranks ran.
+/// Ranks that ran.
 pub(crate) fn of_ranks(ranks: &Ranks) -> String {
     let ran = if ranks.ran.len() == 1 { "rank" } else { "ranks" };
     let others = (ranks.world as usize).saturating_sub(ranks.ran.len());
@@ -139,8 +139,8 @@ fn needs(out: &mut String, figures: &DryRunFigures, ranks: Option<&Ranks>) {
     }
 }
 
-/// What the report says of memory that did not suffice. A larger card helps only where neither a limit nor a process that
-/// could not join was the cause.
+/// Advice on memory that did not suffice.
+/// A larger card helps only if neither a limit nor a process that could not join was the cause.
 pub(crate) fn shortage(figures: &DryRunFigures, summary: &Summary) -> Option<String> {
     let is_refused = summary.uncounted.iter().any(|process| process.kind == Uncounted::Refused);
     let is_limited = summary.gpus.iter().any(|gpu| !gpu.quotas.is_empty());
@@ -202,7 +202,7 @@ pub(crate) fn sums(gpu: &GpuFigures) -> Option<String> {
     })
 }
 
-/// What the driver holds besides the framework's memory, and in all.
+/// Memory that the driver holds besides the framework's, and in all.
 pub(crate) fn held(gpu: &GpuFigures) -> Vec<(&'static str, String)> {
     let reserved = gpu.phases.get(&Phase::Whole).map_or(0, |peak| peak.reserved);
     let row = |label, bytes| (reserved > 0 && bytes > 0).then(|| (label, Bytes(bytes).to_string()));
@@ -236,7 +236,7 @@ pub(crate) fn fit_row(fit: &Fit) -> [String; 6] {
     [fit.card.clone(), fit.verdict.word().to_owned(), need, memory, share, remark]
 }
 
-/// What of the figures comes from models or is unknown: headings with lines.
+/// Figures that come from models or are unknown: headings with lines.
 pub(crate) fn uncertainties(figures: &DryRunFigures, ranks: Option<&Ranks>) -> Vec<(String, Vec<String>)> {
     let times =
         |(what, count): &(String, u64)| format!("{what}: {} or more", counted(*count, "time", "times"));

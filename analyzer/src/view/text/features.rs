@@ -1,4 +1,4 @@
-//! What a process takes of each resource.
+//! Use of each resource by a process.
 
 use super::sections::{Report, more};
 use radrm_text::{Table, left, right};

@@ -43,7 +43,7 @@ impl Report<'_> {
         }
     }
 
-    /// What the job did on the host.
+    /// Writes the job's use of the host.
     pub(super) fn host(&self, out: &mut String) {
         let Some(host) = &self.summary.host else { return };
         out.push_str(&format!("\n{}\n", self.paint.bold("host")));

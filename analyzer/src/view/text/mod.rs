@@ -23,7 +23,7 @@ pub struct TextOptions {
     pub features: bool,
     /// Columns of the terminal; the report uses at least 60.
     pub width: usize,
-    /// Where the profile was written, to be named at the end.
+    /// Path of the profile, which the report names at its end.
     pub profile_path: Option<String>,
     /// Kernels to list.
     pub kernels: usize,

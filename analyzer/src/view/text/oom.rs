@@ -278,7 +278,7 @@ fn blocks(out: &mut String, it: &PostmortemSummary, paint: Paint) {
     }
 }
 
-/// Whether later refusals were alike.
+/// Sentence on the later refusals: their number, causes and sizes; `None` if there were none.
 fn later(it: &PostmortemSummary) -> Option<String> {
     let later = it.later.as_ref().filter(|later| later.count > 0)?;
     let alike = match later.alike {
@@ -295,7 +295,7 @@ fn later(it: &PostmortemSummary) -> Option<String> {
     Some(format!("{count} refused, {alike} ({sizes}, last at {})", later.last_ns))
 }
 
-/// What a process held, kind by kind.
+/// Memory that a process held, kind by kind.
 fn kinds(held: &HeldSummary) -> String {
     let part = |kind: Kind| {
         let bytes = held.kinds.get(kind.key())?;

@@ -103,7 +103,7 @@ pub(crate) fn per_second(rate: f64) -> String {
     if rate >= 0.1 { format!("{rate:.2} steps/s") } else { format!("{:.1} s/step", 1.0 / rate) }
 }
 
-/// What is missing, a line each.
+/// Ranges that are missing, a line for each reason.
 pub(crate) fn left_out(ranges: &RangesSummary) -> Vec<String> {
     let lines = [
         (ranges.not_kept_singly, "not kept one by one; all figures include them"),

@@ -133,8 +133,7 @@ impl Report<'_> {
         }
     }
 
-    /// Why NVML has no figure for this job on a GPU that it used, unless a note
-    /// gives the reason.
+    /// Reason that NVML has no figure for this job on a GPU that it used, unless a note gives the reason.
     fn nvml_silence(&self, gpu: &GpuSummary) -> Option<String> {
         if !gpu.used() || self.summary.notes.iter().any(|note| note.contains("NVML")) {
             return None;
@@ -417,7 +416,7 @@ impl Report<'_> {
         self.largest_blocks(out);
     }
 
-    /// What filled the device, as far as it was still held at the end.
+    /// Writes the largest blocks at the end. They show what filled the device, as far as it was still held then.
     fn largest_blocks(&self, out: &mut String) {
         let mut blocks: Vec<_> = self
             .summary

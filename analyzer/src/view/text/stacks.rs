@@ -1,4 +1,4 @@
-//! Who holds the memory, by line.
+//! Memory holders, by line.
 
 use super::sections::{Report, more};
 use crate::model::{
@@ -18,7 +18,7 @@ const MUCH: f64 = 10.0;
 /// Processes and GPUs that are listed.
 const PLACES: usize = 4;
 
-/// Where a refused request was made and who held most at that moment, by line, if call stacks were recorded.
+/// Line of a refused request and the largest memory holders at that moment, by line, if call stacks were recorded.
 pub(super) fn by_line(all: &[StacksSummary], it: &PostmortemSummary, path: Option<&str>) -> Vec<String> {
     let mut lines = Vec::new();
     let Some(of) = all.iter().find(|of| of.pid == it.pid && of.gpu == it.gpu) else { return lines };
@@ -66,7 +66,7 @@ fn held_then(refusal: &RefusalSummary, most: usize) -> Vec<String> {
     refusal.held.iter().take(most).map(line).collect()
 }
 
-/// What was refused at a line.
+/// Requests that were refused at a line.
 fn refused_at(refused: &RefusedSite) -> String {
     let requests = counted(refused.requests, "request was", "requests were");
     let first = refused.first_ns.map_or(String::new(), |t| format!(", the first at {t}"));
@@ -109,7 +109,7 @@ impl Report<'_> {
         more(out, (job.sites.len().saturating_sub(SHOWN) as u64).saturating_add(job.sites_not_listed));
     }
 
-    /// The lines that held most of a memory that is no part of the peak.
+    /// The lines that held most of a memory that is not a part of the peak.
     fn other_holders(
         &self,
         out: &mut String,

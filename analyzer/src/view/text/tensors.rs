@@ -1,4 +1,4 @@
-//! What held the memory of a framework's allocator: by category, by module and by line.
+//! Memory holders in a framework's allocator: by category, by module and by line.
 
 use super::sections::{Report, more};
 use crate::model::tensors::{GpuTensorsSummary, TensorsSummary, module_label, parts};
@@ -11,7 +11,7 @@ const SHOWN: usize = 8;
 /// Processes that are listed.
 const PROCESSES: usize = 4;
 
-/// Why nothing but the driver's allocations is known of a process, cleaned. `is_one`: it is the only one.
+/// Reason that only the driver's allocations are known of a process, cleaned. `is_one`: it is the only process.
 pub(crate) fn missing(process: &TensorsSummary, is_one: bool) -> Option<String> {
     let why = process.missing.as_ref()?;
     let who = if is_one { String::new() } else { format!("process {}: ", process.pid) };
@@ -19,7 +19,7 @@ pub(crate) fn missing(process: &TensorsSummary, is_one: bool) -> Option<String> 
 }
 
 impl Report<'_> {
-    /// Who held the tensors, if that was recorded.
+    /// Writes the holders of the tensors, if they were recorded.
     pub(super) fn tensors(&self, out: &mut String) {
         let all = &self.summary.tensors;
         let (known, unknown): (Vec<_>, Vec<_>) = all.iter().partition(|process| process.missing.is_none());

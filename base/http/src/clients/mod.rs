@@ -1,4 +1,4 @@
-//! What a server gives to its clients, so that one user's connections leave room for others: shares of its room by user,
+//! Room that a server gives to its clients, so that one user's connections leave room for others: shares of its room by user,
 //! and a deadline for all that is read or written.
 
 mod deadline;

@@ -20,7 +20,7 @@ pub struct Bounds {
 pub struct User {
     /// Number of the user. `None` where the system does not report it: such clients count as one user.
     pub uid: Option<u32>,
-    /// Whether the reserved units are for this user too.
+    /// True if the reserved units are for this user too.
     pub is_privileged: bool,
 }
 

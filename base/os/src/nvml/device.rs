@@ -1,4 +1,4 @@
-//! What NVML reports of one device at one moment.
+//! NVML's figures of one device at one moment.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_uint, c_void};
@@ -40,7 +40,7 @@ pub struct GroupMemory {
     pub soft: u64,
     /// The driver refuses what is above it; [`NO_LIMIT`] is none.
     pub hard: u64,
-    /// What the group's processes hold, contexts included.
+    /// Memory that the group's processes hold, contexts included.
     pub used: u64,
 }
 

@@ -37,7 +37,7 @@ impl Inventory {
         self.gpus.iter().find(|gpu| gpu.bytes == *bytes)
     }
 
-    /// Those that programs can use.
+    /// GPUs and instances that programs can use.
     pub fn usable(&self) -> impl Iterator<Item = &Gpu> {
         self.gpus.iter().filter(|gpu| !gpu.divided)
     }

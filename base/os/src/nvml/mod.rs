@@ -12,7 +12,7 @@ pub use device::{Device, GroupMemory, Held, Memory, NO_LIMIT};
 pub use inventory::{Gpu, Inventory, uuid_bytes, uuid_text};
 pub use monitor::{Metrics, Monitor};
 
-/// Which NVML is asked.
+/// NVML library to query, if any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum NvmlSource {
     /// The system's.
@@ -24,8 +24,8 @@ pub enum NvmlSource {
     Off,
 }
 
-/// What NVML says that a process holds beyond its account, at a moment when the account did not
-/// change: what the driver itself takes for it.
+/// Memory that the driver itself takes for a process.
+/// NVML reports it beyond the process's account, at a moment when the account did not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverOverhead {
     /// Process id.
@@ -36,11 +36,11 @@ pub struct DriverOverhead {
     pub model: String,
     /// Version of the kernel driver; empty if unknown.
     pub driver: String,
-    /// How much, bytes.
+    /// Size of the memory, bytes.
     pub bytes: u64,
 }
 
-/// Why NVML does not answer. The text is the end of a sentence.
+/// Reason that NVML does not answer. The text is the end of a sentence.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each variant states its sentence")]
 pub enum NvmlError {
@@ -83,7 +83,7 @@ impl From<Code> for NvmlError {
 }
 
 impl NvmlError {
-    /// Whether a GPU that was there is gone, not merely silent.
+    /// Returns true if a GPU that was there is gone, not merely silent.
     #[must_use]
     pub fn means_lost(&self) -> bool {
         matches!(self, Self::Lost | Self::NotFound)

@@ -22,7 +22,7 @@ const ASKED: [GpmMetricId; 6] = [
     GpmMetricId::PcieRxPerSec,
 ];
 
-/// What the monitor measured, each as a mean since the sample before; `None` where it did not.
+/// Measurements of the monitor, each as a mean since the sample before; `None` where it has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Metrics {
     /// SM activity, per cent.

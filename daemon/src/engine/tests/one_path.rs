@@ -36,7 +36,7 @@ const CPUS: u32 = 16;
 const HOST: u64 = 256 * GIB;
 /// Bytes a second of a suspension, as a replay has it.
 const SUSPEND_RATE: u64 = 5_000_000_000;
-/// When the first job may come, ms since 1970.
+/// Earliest time of the first job, ms since 1970.
 const BEGIN: u64 = 1_700_000_000_000;
 
 /// An attempt that was started, and whose program is not there yet.
@@ -101,7 +101,7 @@ struct Machine {
     /// In the order in which they were started.
     starts: VecDeque<Start>,
     runs: BTreeMap<Attempt, Run>,
-    /// What is left to run of jobs that wrote a checkpoint, ms.
+    /// Time left to run of jobs that wrote a checkpoint, ms.
     kept: BTreeMap<u64, u64>,
     /// Places in the trace of the attempts that were started.
     indices: BTreeMap<Attempt, usize>,
@@ -184,7 +184,7 @@ impl World<Machine> {
         Some(Vec::new())
     }
 
-    /// What happens next to an attempt now: it ends, is suspended, or is back.
+    /// Takes an attempt to its next change now: it ends, is suspended, or is back.
     fn pass(&mut self) -> Vec<Message> {
         let Machine { now, count, runs, .. } = &mut self.programs;
         let due = runs.iter_mut().filter(|(_, run)| run.until <= *now);
@@ -344,7 +344,7 @@ fn renumbered(value: &mut Value, number: &impl Fn(u64) -> u64) {
 /// By the time, ms.
 type Timed = Vec<(u64, Value)>;
 
-/// What was known of jobs when, and what was decided when, both in order.
+/// Known needs of jobs, and decisions, each with its time, both in order.
 fn compared(log: &[Logged], number: impl Fn(u64) -> u64) -> (Timed, Timed) {
     let (mut needs, mut decided) = (Vec::new(), Vec::new());
     for entry in log {

@@ -1,4 +1,4 @@
-//! What jobs on one GPU do to each other is observed once for each company, kept, and recalled.
+//! Slowdown of jobs on one GPU by each other: observed once for each company, kept, and recalled.
 
 use radrm_scheduler_core::{Activity, Permille};
 

@@ -26,7 +26,7 @@ use crate::watch::Attempt;
 /// The daemon is killed here.
 pub(super) struct Crash;
 
-/// How programs behave, and how time passes.
+/// Behaviour of programs, and the passing of time.
 pub(super) trait Programs: 'static {
     fn now(&self) -> Now {
         Now::read()
@@ -59,7 +59,7 @@ impl Programs for Idle {
     }
 }
 
-/// What there is beside the daemon: it stays when that is killed.
+/// World beside the daemon: it stays when that is killed.
 #[derive(Default)]
 pub(super) struct World<P = Idle> {
     attempts: BTreeMap<Attempt, Report>,
@@ -75,7 +75,7 @@ pub(super) struct World<P = Idle> {
     pub(super) ended_dry_runs: Vec<u64>,
     /// No dry run can be started.
     pub(super) refuses_dry_runs: bool,
-    /// What each attempt's processes may take of the host.
+    /// Host limits of each attempt's processes.
     pub(super) limited: Vec<(Attempt, HostNeed)>,
     pub(super) cleared: Vec<Attempt>,
     pub(super) load: NodeLoad,

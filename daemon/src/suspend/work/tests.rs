@@ -19,7 +19,7 @@ struct World {
     refused_at: Option<(usize, SuspendRefusal)>,
     checks: usize,
     comes_late: bool,
-    /// How often a GPU lists a process that died.
+    /// Number of times that a GPU lists a process that died.
     lingers: Cell<u32>,
     no_room: bool,
 }

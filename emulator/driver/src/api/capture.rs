@@ -12,7 +12,7 @@ use crate::engine::stream::state::Sched;
 use crate::util::ffi::{Answer, In, Out};
 
 thread_local! {
-    /// What the last `cuStreamGetCaptureInfo` of this thread points to.
+    /// Nodes and edge data that the last `cuStreamGetCaptureInfo` of this thread points to.
     static ANSWERED: RefCell<(Vec<CUgraphNode>, Vec<EdgeData>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 

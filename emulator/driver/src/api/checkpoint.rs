@@ -1,7 +1,7 @@
 //! Taking processes off their GPUs and bringing them back: `cuCheckpointProcess*`.
 //!
-//! What happens is [`radrm_emulator_machine`]'s; here are the calls' arguments and codes. Restoring onto
-//! other GPUs than before, and storage of the caller's own for the memory, are not modelled.
+//! [`radrm_emulator_machine`] does the operations; this module has the calls' arguments and codes.
+//! Restoring onto other GPUs than before, and storage of the caller's own for the memory, are not modelled.
 
 use core::ffi::c_int;
 use std::time::Duration;
@@ -59,7 +59,7 @@ fn reserved<T: Copy>(args: In<T>, words: impl FnOnce(T) -> bool) -> Answer {
 }
 
 controls! {
-    /// How far a process's checkpoint is.
+    /// Checkpoint state of a process.
     fn cuCheckpointProcessGetState(pid: c_int, state: Out<CUprocessState>) |machine| {
         state.required()?;
         let found = machine.checkpoint_state(process(pid)?).map_err(code)?;

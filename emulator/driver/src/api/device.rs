@@ -137,7 +137,7 @@ entry_points! {
         set_text(address, len, &driver.device(device)?.pci_text())
     }
 
-    /// Whether a device can use another's memory.
+    /// Reports whether a device can use another device's memory.
     fn cuDeviceCanAccessPeer(can: Out<c_int>, device: CUdevice, peer: CUdevice) |driver| {
         can.required()?;
         can.set(c_int::from(can_access(driver, device, peer)?))
@@ -163,7 +163,7 @@ entry_points! {
         })
     }
 
-    /// Whether contexts can have a share of the SMs: not modelled.
+    /// Reports whether contexts can have a share of the SMs: never, because this is not modelled.
     fn cuDeviceGetExecAffinitySupport(supported: Out<c_int>, kind: c_uint, device: CUdevice) |driver| {
         driver.device(device)?;
         if kind != 0 {

@@ -72,7 +72,8 @@ pub fn before_init(name: &str) -> CUresult {
     at.map_or(CUDA_ERROR_NOT_INITIALIZED, |at| CUresult(BEFORE_INIT[at].1))
 }
 
-/// Whether an argument is no handle or pointer, or a null one. The handles of the default streams count as null.
+/// Returns true if an argument is neither a handle nor a pointer, or is null.
+/// The handles of the default streams count as null.
 pub fn is_empty<T>(argument: &T) -> bool {
     // SAFETY: handles, pointers, sizes and addresses are all there is of that size, and all of their bytes are set.
     size_of::<T>() != size_of::<usize>()

@@ -118,7 +118,7 @@ entry_points! {
         wait(driver, stream, event, flags)
     }
 
-    /// Whether the work that an event stands for is done.
+    /// Reports whether the work that an event stands for is done.
     fn cuEventQuery(event: CUevent) |driver| {
         let mut state = driver.sched();
         let mark = point(&mut state, event)?;

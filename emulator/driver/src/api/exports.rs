@@ -14,7 +14,7 @@ pub struct Entry {
     pub base: &'static str,
     /// CUDA version that brought this form.
     pub version: u32,
-    /// Whether the null stream means the calling thread's default stream.
+    /// True if the null stream means the calling thread's default stream.
     pub per_thread: bool,
     /// Exported name.
     pub symbol: &'static str,

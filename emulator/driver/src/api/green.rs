@@ -20,7 +20,7 @@ const DEFAULT_STREAM: c_uint = 1;
 /// From this version on a green context may do without default stream.
 const WITHOUT_DEFAULT_STREAM: u32 = 13000;
 
-/// What a device has of a resource.
+/// Resource of a device, of the given kind.
 ///
 /// # Errors
 /// CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_INVALID_RESOURCE_TYPE.
@@ -52,13 +52,13 @@ fn hand_out(split: &Split, results: Out<Resource>, rest: Out<Resource>) -> Answe
 }
 
 entry_points! {
-    /// What a device has of a resource.
+    /// Resource of a device, of the given kind.
     fn cuDeviceGetDevResource(device: CUdevice, resource: Out<Resource>, kind: c_uint) |driver| {
         resource.required()?;
         resource.set(of_device(driver, device, kind)?)
     }
 
-    /// What a context has of a resource.
+    /// Resource of a context, of the given kind.
     fn cuCtxGetDevResource(context: CUcontext, resource: Out<Resource>, kind: c_uint) |driver| {
         resource.required()?;
         let part = given_or_current_part(driver, context)?;
@@ -70,7 +70,7 @@ entry_points! {
         })
     }
 
-    /// What a green context has of a resource.
+    /// Resource of a green context, of the given kind.
     fn cuGreenCtxGetDevResource(green: CUgreenCtx, resource: Out<Resource>, kind: c_uint) |driver| {
         resource.required()?;
         resource.set(find(driver, green)?.resource(kind)?)

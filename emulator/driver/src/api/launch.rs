@@ -29,7 +29,7 @@ pub struct Request<'a> {
     pub params: *const *mut c_void,
     /// The other way to hand over parameters.
     pub extra: *const *mut c_void,
-    /// Whether all blocks have to run at the same time.
+    /// True if all blocks have to run at the same time (cooperative launch).
     pub cooperative: bool,
     /// Attributes.
     pub attributes: &'a [Attribute],

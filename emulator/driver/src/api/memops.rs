@@ -30,8 +30,8 @@ fn submit(driver: &'static Driver, stream: CUstream, ops: &[MemoryOp]) -> Answer
 }
 
 fn batch(driver: &'static Driver, stream: CUstream, count: c_uint, ops: In<[u64; 6]>) -> Answer {
-    const MOST: c_uint = 256;
-    if count > MOST {
+    const MAX_OPERATIONS: c_uint = 256;
+    if count > MAX_OPERATIONS {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let ops: Vec<MemoryOp> = ops.list(count as usize)?.iter().map(parse).collect::<Answer<_>>()?;

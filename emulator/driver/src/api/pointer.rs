@@ -74,7 +74,7 @@ fn attribute(
     }
 }
 
-/// What `cuPointerGetAttributes` writes for a pointer that the driver does not know.
+/// Writes the value that `cuPointerGetAttributes` gives for a pointer that the driver does not know.
 fn default(id: CUpointer_attribute, address: u64, out: Out<c_void>) -> Answer {
     match id {
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE

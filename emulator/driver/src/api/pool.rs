@@ -66,7 +66,7 @@ fn allocate(
     out.set(take(driver, &mut driver.memory.lock(), &context, handle, bytes)?)
 }
 
-/// Where the memory of a pool is, by its properties or by the arguments of a call.
+/// Location of a pool's memory, by the pool's properties or by the arguments of a call.
 enum At {
     Device(CUdevice),
     /// Managed memory, since CUDA 13.0, which may prefer no location.

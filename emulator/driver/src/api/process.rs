@@ -37,11 +37,12 @@ pub fn init() -> Answer<&'static Driver> {
     Ok(DRIVER.get_or_init(|| driver))
 }
 
-/// What the environment says before `cuInit`: runtimes look entry points up first. Read once.
+/// Driver version and faults from the environment, for calls before `cuInit`.
+/// Runtimes look up entry points first. Read once.
 pub struct Early {
     /// Version of the driver.
     pub version: u32,
-    /// What shall go wrong.
+    /// Faults to inject.
     pub faults: FaultPlan,
 }
 

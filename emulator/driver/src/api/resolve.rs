@@ -19,7 +19,7 @@ const VERSION_NOT_SUFFICIENT: c_uint = 2;
 const LEGACY_STREAM: u64 = 1;
 const PER_THREAD_STREAM: u64 = 2;
 
-/// Why a name was not resolved.
+/// Reason that a name was not resolved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unresolved {
     /// The driver has no such name.

@@ -93,7 +93,7 @@ entry_points! {
         context.check()
     }
 
-    /// Whether a stream's work is done.
+    /// Reports whether a stream's work is done.
     fn cuStreamQuery(stream: CUstream) |driver| {
         let mut state = driver.sched();
         let key = state.find(driver, stream)?;

@@ -58,7 +58,7 @@ entry_points! {
         out.set(find(driver, texture, true)?.resource)
     }
 
-    /// How a texture object is sampled.
+    /// Sampling parameters of a texture object.
     fn cuTexObjectGetTextureDesc(out: Out<Sampling>, texture: u64) |driver| {
         out.set(find(driver, texture, true)?.sampling.ok_or(CUDA_ERROR_INVALID_VALUE)?)
     }

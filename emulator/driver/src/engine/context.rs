@@ -24,7 +24,7 @@ pub struct Context {
     pub device: CUdevice,
     /// GPU on the machine.
     pub gpu: usize,
-    /// Whether it is the device's primary context.
+    /// True for the device's primary context.
     pub primary: bool,
     pub(crate) flags: AtomicU32,
     pub(crate) destroyed: AtomicBool,
@@ -37,7 +37,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Whether it can be worked with.
+    /// Checks that the context can be used.
     ///
     /// # Errors
     /// CUDA_ERROR_CONTEXT_IS_DESTROYED, or the error that broke it.
@@ -51,7 +51,7 @@ impl Context {
         }
     }
 
-    /// Whether it was destroyed.
+    /// Returns true if the context was destroyed.
     pub fn is_destroyed(&self) -> bool {
         self.destroyed.load(Relaxed)
     }
@@ -61,7 +61,7 @@ impl Context {
         self.broken.store(code.0, Relaxed);
     }
 
-    /// Whether memory of another device may be used from here.
+    /// Returns true if memory of `device` may be used from this context.
     pub fn can_reach(&self, device: CUdevice) -> bool {
         device == self.device || lock(&self.peers).contains(&device)
     }
@@ -83,7 +83,7 @@ thread_local! {
         const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
-/// What a thread works in.
+/// Current context of a thread.
 #[derive(Clone)]
 pub(crate) struct Current {
     /// The context.

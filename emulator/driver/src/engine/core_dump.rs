@@ -1,4 +1,4 @@
-//! What programs set for core dumps. Numbers are those of `CUcoredumpSettings`.
+//! Settings for core dumps. Numbers are those of `CUcoredumpSettings`.
 
 use core::ffi::c_uint;
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ pub fn default_of(number: c_uint) -> Answer<(Shape, Vec<u8>)> {
 pub struct Settings(BTreeMap<c_uint, Vec<u8>>);
 
 impl Settings {
-    /// What the environment has set.
+    /// Settings from the environment.
     pub fn of_environment() -> Self {
         let mut settings = Self::default();
         for (variable, number) in VARIABLES {
@@ -82,7 +82,7 @@ impl Settings {
         settings
     }
 
-    /// What the flags of a context's making have set.
+    /// Settings from the flags with which a context is made.
     pub fn of_flags(flags: c_uint) -> Self {
         let mut settings = Self::default();
         if flags & (ENABLE_FLAG | ENABLE_USER_FLAG) != 0 {
@@ -108,13 +108,13 @@ impl Settings {
         self.0.get(number)
     }
 
-    /// Whether a switch was set to on.
+    /// Returns true if a switch was set to on.
     pub fn is_on(&self, number: c_uint) -> bool {
         self.0.get(&number).is_some_and(|value| *value == [1])
     }
 }
 
-/// When a registered function would be called.
+/// Moment at which a registered function would be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// Before anything is collected.
@@ -123,12 +123,12 @@ pub enum Moment {
     Complete,
 }
 
-/// What holds for the process.
+/// Core dump settings of the process.
 #[derive(Debug, Default)]
 pub struct CoreDumps {
-    /// What the environment set when the driver was initialised.
+    /// Settings from the environment, read when the driver was initialised.
     pub environment: Settings,
-    /// What the program set.
+    /// Settings that the program made.
     pub settings: Settings,
     /// Registered functions by handle.
     pub callbacks: BTreeMap<u64, Moment>,

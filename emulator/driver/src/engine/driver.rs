@@ -30,9 +30,9 @@ pub struct Driver {
     pub machine: Machine,
     /// This process's slot on it.
     pub process: Process,
-    /// What shall go wrong.
+    /// Faults to inject.
     pub faults: FaultPlan,
-    /// Whether anything shall go wrong.
+    /// True if there is any fault to inject.
     pub faulty: bool,
     /// The devices that `CUDA_VISIBLE_DEVICES` leaves, by ordinal.
     pub devices: Vec<Device>,
@@ -48,9 +48,9 @@ pub struct Driver {
     pub code: Code,
     /// Streams, events, captures and graphs.
     pub scheduler: Scheduler,
-    /// What launches have in common.
+    /// State that all launches share.
     pub launches: Launches,
-    /// Where handles come from.
+    /// Source of handle values.
     pub handles: Handles,
     /// Entry points without semantics that were called.
     pub unsupported: Unsupported,
@@ -58,9 +58,9 @@ pub struct Driver {
     pub noted: AtomicU32,
     /// Core dump attributes of the process.
     pub core_dumps: Mutex<CoreDumps>,
-    /// Whether device memory has real pages behind it (`RADRM_EMULATOR_BACKED=1`).
+    /// True if device memory has real pages behind it (`RADRM_EMULATOR_BACKED=1`).
     pub backed: bool,
-    /// Whether calls without semantics are named on standard error (`RADRM_EMULATOR_LOG=1`).
+    /// True if calls without semantics are named on standard error (`RADRM_EMULATOR_LOG=1`).
     pub log: bool,
 }
 
@@ -113,7 +113,7 @@ impl Driver {
         })
     }
 
-    /// What `cuDriverGetVersion` says.
+    /// Driver version that `cuDriverGetVersion` returns.
     pub fn version(&self) -> u32 {
         self.faults.driver.unwrap_or(self.machine.spec().driver_version)
     }
@@ -170,7 +170,7 @@ impl Driver {
     }
 }
 
-/// Whether one device can use another's memory: both whole GPUs of the same model.
+/// Returns true if one device can use another's memory: both are whole GPUs of the same model.
 ///
 /// # Errors
 /// CUDA_ERROR_INVALID_DEVICE.

@@ -36,7 +36,7 @@ pub fn free(driver: &'static Driver, address: u64) -> Answer {
 /// Frees memory of a graph's allocation node.
 ///
 /// # Errors
-/// CUDA_ERROR_INVALID_VALUE if the address is no node's, or has no memory now.
+/// CUDA_ERROR_INVALID_VALUE if the address is not a node's, or has no memory now.
 pub(crate) fn free_special(driver: &'static Driver, address: u64) -> Answer {
     if memory::free_outside(driver, address)? { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }

@@ -38,7 +38,7 @@ unsafe impl Send for Green {}
 unsafe impl Sync for Green {}
 
 impl Green {
-    /// Whether it was destroyed.
+    /// Returns true if the green context was destroyed.
     pub fn is_destroyed(&self) -> bool {
         self.destroyed.load(Relaxed)
     }

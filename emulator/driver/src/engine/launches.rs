@@ -1,4 +1,4 @@
-//! What launches have in common.
+//! State that all launches share.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -11,22 +11,22 @@ use crate::models::timing::KernelTimes;
 /// Environment variable that names the table of kernel times.
 pub const ENV_KERNEL_TIMES: &str = "RADRM_EMULATOR_KERNEL_TIMES";
 
-/// What launches have in common.
+/// State that all launches share.
 #[derive(Debug)]
 pub struct Launches {
-    /// Whether time is real.
+    /// True if time is real.
     pub real_time: bool,
     /// Kernels launched by this process, those in graphs included.
     pub(crate) launched: AtomicU64,
-    /// What the latest kernel asks of its GPU (permille).
+    /// Share of its GPU that the latest kernel asks for, permille.
     pub(crate) demand: AtomicU32,
-    /// When this process is done on each GPU (ns), where time is not real.
+    /// Time at which this process's work on each GPU is done, ns, where time is not real.
     pub(crate) until: [AtomicU64; MAX_GPUS],
     /// The table of kernel times, read at the first launch.
     pub(crate) times: OnceLock<KernelTimes>,
     /// The share of the multiprocessors, read at the first launch.
     pub(crate) share: OnceLock<f64>,
-    /// Whether MPS is in use, looked up at the first launch in real time.
+    /// True if MPS is in use; looked up at the first launch in real time.
     pub(crate) mps: OnceLock<bool>,
 }
 
@@ -56,12 +56,12 @@ impl Launches {
         self.times.get_or_init(read).get(kernel)
     }
 
-    /// How many of `all` multiprocessors this process's kernels may use.
+    /// Number of multiprocessors, of `all`, that this process's kernels may use.
     pub fn multiprocessors(&self, all: u32) -> u32 {
         mps::portion(all, *self.share.get_or_init(mps::percent))
     }
 
-    /// Whether MPS is in use.
+    /// Returns true if MPS is in use.
     pub fn is_mps_client(&self) -> bool {
         *self.mps.get_or_init(mps::is_client)
     }

@@ -40,7 +40,7 @@ pub struct Object {
     pub context: u64,
     /// The memory.
     pub resource: Resource,
-    /// How it is sampled; `None` for a surface.
+    /// Sampling parameters; `None` for a surface.
     pub sampling: Option<Sampling>,
     /// Another shape of the memory.
     pub view: Option<View>,
@@ -55,12 +55,12 @@ const LINEAR: u32 = 2;
 const PITCH_2D: u32 = 3;
 
 impl Resource {
-    /// Whether it is an array of some kind.
+    /// Returns true for an array of any kind.
     pub fn is_array(&self) -> bool {
         matches!(self.kind, ARRAY | MIPMAPPED_ARRAY)
     }
 
-    /// Whether surfaces can be made of it.
+    /// Returns true for an array of which surfaces can be made.
     pub fn is_plain_array(&self) -> bool {
         self.kind == ARRAY
     }

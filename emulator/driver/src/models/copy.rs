@@ -82,7 +82,7 @@ impl CopyNode {
         }
     }
 
-    /// Whether the memory types are known.
+    /// Returns true if the memory types are known.
     pub fn is_valid(&self) -> bool {
         let known = |kind: u32| (memory_type::HOST..=memory_type::UNIFIED).contains(&kind);
         known(self.srcMemoryType) && known(self.dstMemoryType)
@@ -134,7 +134,7 @@ impl CopyNode {
         Some((0..self.Depth as u64).map(plane).collect())
     }
 
-    /// Whether an end of the copy is host memory by its type.
+    /// For the source and the destination of the copy, true if it is host memory by its type.
     pub fn host_ends(&self) -> (bool, bool) {
         (self.srcMemoryType == memory_type::HOST, self.dstMemoryType == memory_type::HOST)
     }
@@ -156,7 +156,7 @@ pub struct SetNode {
 const _: () = assert!(size_of::<SetNode>() == 40);
 
 impl SetNode {
-    /// Whether the element size is one of 1, 2 and 4 and rows do not overlap.
+    /// Returns true if the element size is one of 1, 2 and 4, the area is not empty, and rows do not overlap.
     pub fn is_valid(&self) -> bool {
         matches!(self.elementSize, 1 | 2 | 4)
             && self.width > 0

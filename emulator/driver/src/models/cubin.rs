@@ -24,7 +24,7 @@ mod attribute {
     pub const REGISTERS: u8 = 0x2f;
 }
 
-/// Whether the bytes begin as a device ELF does.
+/// Returns true if the bytes begin as a device ELF does.
 pub fn looks_like_cubin(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x7fELF\x02\x01") && read_u16(bytes, 18) == Some(MACHINE_CUDA)
 }
@@ -324,7 +324,7 @@ mod tests {
         for (abi, flags, in_header, shared) in [(7, 0x0050_0550, 40, 1536), (8, 0x0600_5004, 0, 512)] {
             let image = parse(&object(abi, flags, in_header)).expect("well formed");
             assert_eq!(image.arch, 80);
-            let [kernel] = &image.kernels[..] else { panic!("a device function is no kernel") };
+            let [kernel] = &image.kernels[..] else { panic!("a device function is not a kernel") };
             assert_eq!((kernel.name.as_str(), kernel.registers, kernel.shared), ("k", 40, shared));
             assert_eq!((kernel.local, kernel.max_threads), (96, Some(256)));
             assert_eq!(kernel.params.as_deref(), Some(&[(0, 8), (8, 4)][..]));

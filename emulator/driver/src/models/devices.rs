@@ -1,4 +1,4 @@
-//! Which GPUs a process sees, and their addresses.
+//! GPUs that a process sees, and their addresses.
 
 use radrm_emulator_machine::MachineSpec;
 

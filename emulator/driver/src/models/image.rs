@@ -1,4 +1,4 @@
-//! What a code image says about its kernels, whatever the container.
+//! Description of the kernels in a code image, whatever the container.
 
 /// A kernel as its image describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Image {
     pub arch: u32,
     /// PTX version times ten; 0 = no PTX.
     pub ptx_version: u32,
-    /// Whether the code is an intermediate form that any later device can take.
+    /// True if the code is an intermediate form that any later device can take.
     pub is_ptx: bool,
     /// The contents could not be read (compressed, or a form unknown here): every kernel name is
     /// taken to exist.
@@ -50,7 +50,7 @@ pub struct Image {
     pub size: usize,
 }
 
-/// Why an image was refused.
+/// Reason that an image was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageError {
     /// Neither PTX nor a cubin nor a container of them.
@@ -64,8 +64,9 @@ pub enum ImageError {
 }
 
 impl Image {
-    /// Whether a device of compute capability `major.minor` can run the image: binaries run on the
-    /// same major and the same or a later minor version, PTX on anything from its target on.
+    /// Returns true if a device of compute capability `major.minor` can run the image.
+    /// Binaries run on the same major and the same or a later minor version, PTX on anything from its target
+    /// on.
     pub fn runs_on(&self, major: u32, minor: u32) -> bool {
         let device = major * 10 + minor;
         if self.arch == 0 {

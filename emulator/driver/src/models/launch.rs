@@ -8,10 +8,10 @@ use crate::models::image::KernelInfo;
 use crate::models::occupancy::{THREADS_PER_BLOCK, limits};
 use crate::util::ffi::{Answer, In};
 
-/// What the cost of a launch depends on.
+/// Parts of a launch that its cost depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape<'a> {
-    /// What the image says.
+    /// Description of the kernel in its image.
     pub info: &'a KernelInfo,
     /// Blocks.
     pub grid: [u32; 3],
@@ -47,7 +47,7 @@ const BLOCK: [u32; 3] = [1024, 1024, 64];
 /// allows what is not portable.
 const CLUSTER: u32 = 8;
 
-/// Whether a configuration can be launched.
+/// Checks that a configuration can be launched.
 ///
 /// # Errors
 /// CUDA_ERROR_INVALID_VALUE for shapes beyond the device's limits, the kernel's own bound or its shared
@@ -128,7 +128,7 @@ pub fn cluster_blocks(attributes: &[Attribute]) -> Option<u32> {
     Some(cluster.value[..3].iter().product())
 }
 
-/// Whether a grid can be divided into the clusters that were asked for.
+/// Checks that a grid can be divided into the requested clusters.
 ///
 /// # Errors
 /// CUDA_ERROR_INVALID_VALUE if a direction cannot be divided or the device has no clusters;

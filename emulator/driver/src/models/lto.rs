@@ -11,12 +11,12 @@ const ARCHITECTURE: usize = 26;
 /// Version that toolkit 12.0 writes. From there on drivers leave LTO-IR to nvJitLink.
 const FIRST_REFUSED: u8 = 57;
 
-/// Whether the bytes are LTO-IR.
+/// Returns true if the bytes are LTO-IR.
 pub fn looks_like_lto(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
-/// Whether a driver's linker takes LTO-IR as an input for a device of compute capability `major.minor`.
+/// Checks that a driver's linker accepts LTO-IR as an input for a device of compute capability `major.minor`.
 ///
 /// # Errors
 /// [`ImageError::NotAnImage`] for what is none, and for that of toolkits from 12.0 on, which `cuLinkAddData`'s

@@ -13,11 +13,11 @@ pub struct MemoryOp {
     pub value: u64,
     /// 8 bytes, not 4.
     pub wide: bool,
-    /// What is done.
+    /// Action on the word.
     pub action: Action,
 }
 
-/// What a [`MemoryOp`] does.
+/// Action of a [`MemoryOp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Waits until the word compares so.

@@ -1,4 +1,4 @@
-//! What a GPU is and how it behaves: sizes, tables, times, formats. No state.
+//! Properties and behaviour of GPUs: sizes, tables, times, formats. No state.
 
 pub mod array;
 pub mod attributes;

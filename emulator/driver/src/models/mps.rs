@@ -6,7 +6,7 @@
 use std::env;
 use std::path::Path;
 
-/// Whether a control daemon listens where this process looks for one.
+/// Returns true if a control daemon of MPS listens where this process looks for one.
 pub fn is_client() -> bool {
     let pipe = env::var_os("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|| "/tmp/nvidia-mps".into());
     Path::new(&pipe).join("control").exists()

@@ -1,4 +1,4 @@
-//! How many blocks fit on a multiprocessor.
+//! Occupancy: number of blocks that fit on a multiprocessor.
 //!
 //! The model is that of NVIDIA's public occupancy calculator: a block takes warps, registers and
 //! shared memory, each in units of the hardware, and the scarcest of them decides.

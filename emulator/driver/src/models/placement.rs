@@ -1,4 +1,4 @@
-//! What a launch has at work on the multiprocessors while it runs.
+//! Load of a launch on the multiprocessors while it runs.
 //!
 //! Blocks are alike, and each takes one wave. They go to the multiprocessor that has the fewest, so every one has a block
 //! before any gets a second. Until the first instruction ([`START_NS`]) nothing is at work:
@@ -21,7 +21,7 @@ pub struct Phase {
     pub from: i64,
     /// Its end (ns).
     pub until: i64,
-    /// What is at work.
+    /// Load on the multiprocessors.
     pub load: SmLoad,
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::models::image::{GlobalInfo, Image, ImageError, KernelInfo};
 
-/// Whether the bytes look like PTX: text whose first directive is `.version`.
+/// Returns true if the bytes look like PTX: text whose first directive is `.version`.
 pub fn looks_like_ptx(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(&bytes[..bytes.len().min(1 << 16)]).or_else(|e| {
         // A cut in the middle of a character (in a comment) is no reason to say no.

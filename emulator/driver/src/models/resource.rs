@@ -35,7 +35,7 @@ const MAGIC: u32 = 0x5244_524d;
 pub struct Resource {
     /// `CUdevResourceType`.
     pub kind: u32,
-    /// What only the driver knows.
+    /// Part that only the driver knows.
     pub own: Own,
     padding: [u32; 17],
     /// `CUdevSmResource`, `CUdevWorkqueueConfigResource` or `CUdevWorkqueueResource`.
@@ -45,7 +45,7 @@ pub struct Resource {
 
 const _: () = assert!(size_of::<Resource>() == 144 && std::mem::offset_of!(Resource, value) == 96);
 
-/// What only the driver knows of a resource.
+/// Part of a resource that only the driver knows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Own {
@@ -78,7 +78,7 @@ pub struct Group {
 
 const _: () = assert!(size_of::<Group>() == 64);
 
-/// How a device's multiprocessors can be split.
+/// Rules by which a device's multiprocessors can be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Fewest multiprocessors of a set.
@@ -147,7 +147,7 @@ impl Resource {
         if self.own.magic == MAGIC { Ok(self.own) } else { Err(CUDA_ERROR_INVALID_VALUE) }
     }
 
-    /// Whether it can be part of a descriptor.
+    /// Checks that the resource can be part of a descriptor.
     ///
     /// # Errors
     /// As [`Self::as_multiprocessors`].

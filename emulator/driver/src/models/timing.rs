@@ -1,4 +1,4 @@
-//! How long work takes on the emulated GPU.
+//! Duration of work on the emulated GPU.
 //!
 //! Kernels are not executed, so their time is a function of the launch alone:
 //!
@@ -42,7 +42,7 @@ pub struct Geometry {
     pub sms: u32,
 }
 
-/// What a kernel asks of the GPU.
+/// Time and share of the GPU that a kernel asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelCost {
     /// Duration on an otherwise idle GPU (ns).
@@ -142,7 +142,7 @@ impl KernelTimes {
     }
 }
 
-/// Whether `name` is of the form `pattern`, in which `*` stands for any text.
+/// Returns true if `name` is of the form `pattern`, in which `*` stands for any text.
 fn fits(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(head) else { return false };

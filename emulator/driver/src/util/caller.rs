@@ -1,4 +1,4 @@
-//! Which library a call comes from.
+//! Library that a call comes from.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
@@ -15,7 +15,7 @@ unsafe extern "C" {
     fn _Unwind_GetIP(frame: *mut c_void) -> usize;
 }
 
-/// Where the file that code at an address comes from lies in memory, and its name.
+/// Base address and name of the file that the code at an address comes from.
 fn file_of(address: usize) -> Option<(usize, String)> {
     // SAFETY: a place for the answer, which is read only if there is one.
     let (base, path) = unsafe {
@@ -30,7 +30,7 @@ fn file_of(address: usize) -> Option<(usize, String)> {
     Some((base, path.rsplit('/').next().unwrap_or_default().to_owned()))
 }
 
-/// What is looked for: the first file that is neither this one nor one that passes calls on.
+/// Search for the first file that is neither this one nor one that passes calls on.
 struct Search {
     own: usize,
     found: String,

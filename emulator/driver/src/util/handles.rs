@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use dashmap::DashMap;
 
-/// Where the values of handles come from: clones give values of one series.
+/// Source of the values of handles: clones give values of one series.
 #[derive(Clone, Debug, Default)]
 pub struct Handles(Arc<AtomicU64>);
 

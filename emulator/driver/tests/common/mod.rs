@@ -1,4 +1,4 @@
-//! What the tests share: the driver as programs meet it (`dlopen`), each test in a process of its own.
+//! Shared parts of the tests: the driver as programs meet it (`dlopen`), each test in a process of its own.
 #![allow(dead_code)]
 
 use std::ffi::{CStr, CString, c_void};
@@ -70,7 +70,7 @@ macro_rules! call {
 
 const CHILD: &str = "RADRM_EMULATOR_TEST_CHILD";
 
-/// Whether this process was started by [`isolated`] or [`start`] to run the body.
+/// Role of this process, if [`isolated`] or [`start`] started it to run the body.
 pub fn role() -> Option<String> {
     std::env::var(CHILD).ok()
 }

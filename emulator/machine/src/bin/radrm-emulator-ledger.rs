@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         }
     };
     let text = if json { ledgers_to_json(&machine.ledgers()) } else { table(&machine) };
-    // A reader that goes away early is no failure.
+    // A reader that goes away early is not a failure.
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }

@@ -60,7 +60,7 @@ const CONVOLUTIONS: [(i32, Direction, [i32; 3]); 3] = [
 struct Value {
     kind: i32,
     bytes: Vec<u8>,
-    /// What descriptors in it were when it was set: callers may destroy them before they are needed.
+    /// Descriptors that its handles named when it was set: callers may destroy them before they are needed.
     descriptors: Vec<Shared>,
 }
 

@@ -101,9 +101,9 @@ fn write_dims(values: &[i64], out: Out<c_int>, wanted: c_int) -> Answer {
     Ok(())
 }
 
-/// What is asked of one direction of convolutions: its algorithm, its algorithm after measuring (which takes no
-/// time here), its workspace. All three have the operands in the same places; which of them is the input, the
-/// filter and the output differs.
+/// Queries for one direction of convolutions.
+/// They are its algorithm, its algorithm after measuring (which takes no time here), and its workspace. All
+/// three have the operands in the same places; which of them is the input, the filter and the output differs.
 macro_rules! direction {
     ($direction:expr, ($a:ident, $b:ident, $c:ident), ($x:ident, $w:ident, $y:ident), $get:ident, $find:ident, $workspace:ident) => {
         library! { super::status;
@@ -208,7 +208,7 @@ library! { super::status;
         DESCRIPTORS.with(descriptor, |own| own.tensor = Tensor { dims, strides, data_type })
     }
 
-    /// What a tensor's description says.
+    /// Parameters of a tensor's description.
     fn radrm_cudnnGetTensorNdDescriptor(
         descriptor: u64, wanted: c_int, data_type: Out<c_int>, count: Out<c_int>, dims: Out<c_int>, strides: Out<c_int>,
     ) {
@@ -248,7 +248,7 @@ library! { super::status;
         })
     }
 
-    /// What a filter's description says.
+    /// Parameters of a filter's description.
     fn radrm_cudnnGetFilterNdDescriptor(
         descriptor: u64, wanted: c_int, data_type: Out<c_int>, format: Out<c_int>, count: Out<c_int>, dims: Out<c_int>,
     ) {

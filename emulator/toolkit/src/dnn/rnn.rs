@@ -1,9 +1,9 @@
 //! Recurrent networks.
 //!
-//! Where weights lie is part of the interface: matrices of all gates by layer and direction, input before
-//! recurrent ones, then all biases in the same order. Workspace and reserved space are not documented; they
-//! are told as upper bounds: every gate's activation of every time step is kept for the backward pass, and
-//! once more while one pass is computed.
+//! The layout of weights is part of the interface.
+//! Matrices of all gates come by layer and direction, input before recurrent ones, then all biases in the same
+//! order. Workspace and reserved space are not documented; they are reported as upper bounds: every gate's
+//! activation of every time step is kept for the backward pass, and once more while one pass is computed.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -52,7 +52,7 @@ impl Network {
         }
     }
 
-    /// Whether the recurrent state is smaller than the cell.
+    /// Returns true if the recurrent state is smaller than the cell.
     fn is_projected(&self) -> bool {
         self.projection != 0 && self.projection != self.hidden
     }
@@ -66,7 +66,7 @@ impl Network {
         if pseudo_layer / self.directions == 0 { self.input } else { self.output() * self.directions }
     }
 
-    /// Whether the gates' inputs and recurrences have a bias.
+    /// For the gates' inputs and for the recurrences, true if they have a bias.
     fn biases(&self) -> (bool, bool) {
         match self.bias {
             0 => (false, false),
@@ -206,7 +206,7 @@ library! { super::status;
         out.set(usize::try_from(bytes).map_err(|_| CUDA_ERROR_INVALID_VALUE)?)
     }
 
-    /// Where a matrix and its bias lie.
+    /// Addresses of a matrix and its bias.
     fn radrm_cudnnGetRNNWeightParams(
         _handle: u64, descriptor: u64, pseudo_layer: i32, _bytes: usize, weights: u64, id: i32, matrix: u64,
         matrix_at: Out<u64>, bias: u64, bias_at: Out<u64>,

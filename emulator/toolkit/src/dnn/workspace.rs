@@ -1,4 +1,4 @@
-//! How much memory cuDNN's operations want from their caller.
+//! Workspace that cuDNN's operations want from their caller.
 //!
 //! The library tells it for each plan, and does not document it. The sizes here follow from what its kernels
 //! need to work, and are told as upper bounds, each with a note that names the largest:
@@ -41,7 +41,7 @@ impl Tensor {
         self.count().saturating_mul(self.element())
     }
 
-    /// Whether channels lie next to each other. Tensors of one channel or one pixel are both.
+    /// Returns true if channels lie next to each other. Tensors of one channel or one pixel are both.
     fn is_channels_last(&self) -> bool {
         let [_, channels, space @ ..] = self.dims.as_slice() else { return true };
         *channels == 1 || space.iter().all(|dim| *dim == 1) || self.strides.get(1) == Some(&1)
@@ -59,7 +59,7 @@ pub fn element(data_type: i32) -> u64 {
     }
 }
 
-/// What is computed.
+/// Tensor that a convolution computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The output from input and filter.
@@ -97,13 +97,13 @@ pub fn convolution(direction: Direction, input: &Tensor, filter: &Tensor, output
     copies + sums
 }
 
-/// Whether the filter covers its whole input, so that each output channel is one number.
+/// Returns true if the filter covers its whole input, so that each output channel is one number.
 fn is_product(filter: &Tensor, output: &Tensor) -> bool {
     let is_pixel = |tensor: &Tensor| tensor.dims.iter().skip(2).all(|dim| *dim == 1);
     is_pixel(output) && !is_pixel(filter)
 }
 
-/// Whether it is a dense convolution of many channels, in a layout that has to be copied.
+/// Returns true for a dense convolution of many channels, in a layout that has to be copied.
 fn is_wide(input: &Tensor, filter: &Tensor, output: &Tensor) -> bool {
     let channels = |tensor: &Tensor| tensor.dims.get(1).copied().unwrap_or(0);
     let is_dense = channels(filter) == channels(input);

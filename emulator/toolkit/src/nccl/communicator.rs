@@ -51,7 +51,7 @@ pub(super) struct Communicator {
     pub(super) members: Members,
     pub(super) device: c_int,
     pub(super) region: Option<Arc<Region>>,
-    /// What this rank broadcast last, if it is known.
+    /// Content that this rank broadcast last, if it is known.
     pub(super) brought: Option<Vec<u8>>,
     exchanges: u64,
     splits: u64,
@@ -61,7 +61,7 @@ pub(super) struct Communicator {
 
 pub(super) static COMMUNICATORS: Registry<Communicator> = Registry::new();
 
-/// What a rank brings to an exchange, if it is known.
+/// Content that a rank brings to an exchange, if it is known.
 pub(super) type Content = Option<Rc<Vec<u8>>>;
 
 /// Stands for "another rank failed".
@@ -75,7 +75,7 @@ pub(super) fn count(value: c_int) -> Answer<usize> {
     usize::try_from(value).map_err(|_| CUDA_ERROR_INVALID_VALUE)
 }
 
-/// What NCCL is asked of ranks that are modelled, as reports list it.
+/// Operations of NCCL on modelled ranks, as reports list them.
 pub(super) const COLLECTIVES: &str = "collectives on GPUs (NCCL)";
 const MESSAGES: &str = "messages between GPUs (NCCL)";
 
@@ -152,7 +152,7 @@ pub(super) fn exchange(handle: u64, own: Content, bytes: usize) -> Answer<Vec<Co
     Ok((0..ranks).map(|rank| met.get(&rank).unwrap_or(&own).clone()).collect())
 }
 
-/// How a message to or from a rank goes: its place among the ranks that run, `None` if it is modelled.
+/// Region of a message to or from a rank, and the rank's place among those that run: `None` if it is modelled.
 pub(super) fn peer_of(handle: u64, peer: usize) -> Answer<(Option<Arc<Region>>, Option<usize>)> {
     let (region, place) = COMMUNICATORS.with(handle, |own| (own.region.clone(), own.members.place(peer)))?;
     if place.is_none() {

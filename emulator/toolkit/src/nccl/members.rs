@@ -1,4 +1,4 @@
-//! Which ranks of a communicator run, where the others of a large job are modelled.
+//! Ranks of a communicator that run, where the others of a large job are modelled.
 //!
 //! NCCL's interface names no process beyond the own rank. The Python side of a dry run announces the members of a group:
 //! with the unique id of a communicator that is about to be joined, or as the size of the next split.
@@ -43,7 +43,7 @@ impl Members {
         self.run.binary_search(&rank).ok()
     }
 
-    /// Whether every rank runs.
+    /// Returns true if every rank runs.
     pub(super) fn are_all(&self) -> bool {
         self.run.len() == self.ranks
     }
@@ -68,14 +68,14 @@ pub(super) fn announce_split(ranks: usize) {
     ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner).next_split = Some(ranks);
 }
 
-/// Who is in the communicator of that name: all ranks, if nothing else was announced.
+/// Members of the communicator of that name: all ranks, if nothing else was announced.
 pub(super) fn of(name: &str, ranks: usize) -> Members {
     let all = ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner);
     let announced = all.by_name.as_ref().and_then(|all| all.get(name)).cloned();
     announced.filter(|members| members.ranks == ranks).unwrap_or_else(|| Members::all(ranks))
 }
 
-/// How many ranks the part has that is split off now, if that was announced.
+/// Number of ranks of the part that is split off now, if that was announced.
 pub(super) fn of_split() -> Option<usize> {
     ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner).next_split.take()
 }

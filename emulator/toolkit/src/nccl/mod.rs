@@ -126,7 +126,7 @@ fn collective(
     })
 }
 
-/// What one rank brings, if it is known.
+/// Content that one rank brings, if it is known.
 fn from(all: &[Content], rank: usize) -> Option<Vec<u8>> {
     all.get(rank)?.as_ref().map(|content| content.to_vec())
 }
@@ -428,7 +428,7 @@ library! { status;
 }
 
 thread_local! {
-    /// What is done last in a group is being done.
+    /// True while the last work of a group is being done.
     static IN_GROUP: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static IN_END: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static LAST: RefCell<Vec<Work>> = const { RefCell::new(Vec::new()) };

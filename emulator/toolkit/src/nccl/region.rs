@@ -24,11 +24,11 @@ const HEAD: usize = 4096;
 const WORDS: usize = 64;
 const PLACE: usize = 64 + LARGEST_TO_ONE;
 /// Between two looks at the others.
-const PAUSE: Duration = Duration::from_micros(50);
+const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 /// Looks after which it is checked whether the others live.
-const PATIENCE: u32 = 2000;
+const LOOKS_PER_CHECK: u32 = 2000;
 
-/// Why an exchange did not take place.
+/// Reason that an exchange did not take place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Broken {
     /// The communicator was aborted.
@@ -90,7 +90,7 @@ impl Region {
         HEAD + self.ranks * (WORDS + LARGEST) + (from * self.ranks + to) * (WORDS + PLACES * PLACE)
     }
 
-    /// Whether another process takes part: without one there is no rank to wait for.
+    /// Returns true if another process takes part: without one there is no rank to wait for.
     pub(super) fn has_others(&self) -> bool {
         let own = u64::from(std::process::id());
         // Acquire: partner of the store in `join`.
@@ -114,9 +114,9 @@ impl Region {
             if looks < 100 {
                 thread::yield_now();
             } else {
-                thread::sleep(PAUSE);
+                thread::sleep(LOOK_INTERVAL);
             }
-            if looks % PATIENCE == 0 && !done() {
+            if looks % LOOKS_PER_CHECK == 0 && !done() {
                 if self.a_rank_ended() {
                     return Err(Broken::PeerEnded);
                 }

@@ -193,7 +193,7 @@ pub unsafe extern "C" fn radrm___cudaUnregisterFatBinary(binary: *const FatBinar
     }
 }
 
-/// Whether a module could be loaded: it always can, later.
+/// Reports whether a module could be loaded: it always can, later.
 #[unsafe(no_mangle)]
 pub extern "C" fn radrm___cudaInitModule(_binary: *const FatBinary) -> c_char {
     1

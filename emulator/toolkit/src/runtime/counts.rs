@@ -24,7 +24,7 @@ const USUAL_FILL: u64 = 50;
 /// Launches after which a number that was not read is forgotten: its address may belong to something else.
 const LIFETIME: u64 = 64;
 
-/// What a kernel counts.
+/// Number that a kernel counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     /// Elements that are not zero, of a block: the next reduction adds the blocks up.
@@ -71,7 +71,7 @@ fn fill() -> u64 {
     })
 }
 
-/// What a kernel of that name counts.
+/// Role of a kernel of that name.
 fn role(name: &str) -> Option<Role> {
     let has = |part: &str| name.contains(part);
     if has("DeviceReduceSingleTileKernel") {

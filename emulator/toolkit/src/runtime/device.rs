@@ -239,14 +239,14 @@ runtime! {
         unsafe { driver::cuDeviceGetByPCIBusId(device, text) }
     }
 
-    /// Whether a device can reach another one's memory.
+    /// Reports whether a device can reach another one's memory.
     bare radrm_cudaDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) {
         existing(device)?;
         // SAFETY: as the caller promises.
         unsafe { driver::cuDeviceCanAccessPeer(can, device, existing(peer)?) }
     }
 
-    /// How well a device can reach another one.
+    /// Attribute of the peer-to-peer access from a device to another one.
     bare radrm_cudaDeviceGetP2PAttribute(value: *mut c_int, id: c_int, device: c_int, peer: c_int) {
         existing(device)?;
         // SAFETY: as the caller promises.

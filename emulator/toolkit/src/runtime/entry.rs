@@ -1,4 +1,4 @@
-//! What every function of the runtime does first and last.
+//! First and last steps of every function of the runtime.
 
 use core::ffi::c_int;
 

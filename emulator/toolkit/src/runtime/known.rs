@@ -1,4 +1,4 @@
-//! What little is known of device memory's contents.
+//! Contents of device memory, as far as they are known.
 //!
 //! Kernels are not computed, so mostly nothing is. But what the host has just written is known until a kernel
 //! may have changed it, and what other processes sent is known too. That is enough for the small messages by
@@ -12,14 +12,14 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 /// The largest message whose content is kept.
 pub(crate) const LARGEST: usize = 16 << 20;
 /// Bytes that are kept altogether: the oldest go first.
-const MOST: usize = 64 << 20;
+const MAX_TOTAL: usize = 64 << 20;
 /// Launches for which a content stands: by then its address may belong to something else.
 const LIFETIME: u64 = 64;
 
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 static CONTENTS: LazyLock<Mutex<Contents>> = LazyLock::new(Mutex::default);
 
-/// Where a content comes from.
+/// Origin of a content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
     /// The host wrote it.
@@ -79,7 +79,7 @@ impl Contents {
         self.forget(content.address, content.bytes.len() as u64);
         self.size += content.bytes.len();
         self.all.push_back(content);
-        while self.size > MOST
+        while self.size > MAX_TOTAL
             && let Some(oldest) = self.all.pop_front()
         {
             self.size -= oldest.bytes.len();
@@ -148,7 +148,7 @@ pub(super) fn copied(target: u64, source: u64, bytes: usize) {
     }
 }
 
-/// What stands at an address, as far as a message to another process is concerned.
+/// Content at an address, for a message to another process.
 pub(crate) fn content(address: u64, bytes: usize) -> Option<Vec<u8>> {
     contents().whole(address, bytes).map(|own| own.bytes)
 }

@@ -110,7 +110,7 @@ fn describe(pointer: u64) -> Answer<PointerAttributes> {
     })
 }
 
-/// Whether an address is device memory, which the host cannot write to.
+/// Returns true if an address is device memory, which the host cannot write to.
 pub(super) fn is_device(address: u64) -> bool {
     const DEVICE: c_int = 2;
     describe(address).is_ok_and(|own| own.kind == DEVICE || own.kind == MANAGED)
@@ -215,7 +215,7 @@ runtime! {
         unsafe { driver::cuMemHostUnregister(address) }
     }
 
-    /// Where the device sees page-locked memory.
+    /// Device address of page-locked memory.
     with_context radrm_cudaHostGetDevicePointer(out: *mut CUdeviceptr, host: *mut c_void, flags: c_uint) {
         // SAFETY: as the caller promises.
         unsafe { driver::cuMemHostGetDevicePointer_v2(out, host, flags) }
@@ -227,13 +227,13 @@ runtime! {
         unsafe { driver::cuMemHostGetFlags(flags, host) }
     }
 
-    /// What stands at an address.
+    /// Attributes of a pointer.
     with_context radrm_cudaPointerGetAttributes(out: Out<PointerAttributes>, pointer: u64) {
         out.required()?;
         out.set(describe(pointer)?)
     }
 
-    /// What stands at an address, in the form of CUDA 12.
+    /// Attributes of a pointer, in the form of CUDA 12.
     with_context radrm_12_cudaPointerGetAttributes(out: Out<PointerAttributes12>, pointer: u64) {
         out.required()?;
         let PointerAttributes { kind, device, device_pointer, host_pointer, .. } = describe(pointer)?;

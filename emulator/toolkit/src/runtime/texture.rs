@@ -180,7 +180,7 @@ impl Sampling {
     }
 }
 
-/// What a driver's function writes into a place.
+/// Value that a driver's function writes into a place.
 fn filled<T>(call: impl FnOnce(*mut T) -> Answer) -> Answer<T> {
     let mut own = MaybeUninit::zeroed();
     call(own.as_mut_ptr())?;
@@ -221,7 +221,7 @@ runtime! {
         out.set(Resource::of_driver(own)?)
     }
 
-    /// How a texture object is sampled.
+    /// Sampling parameters of a texture object.
     with_context radrm_cudaGetTextureObjectTextureDesc(out: Out<Sampling>, texture: u64) {
         out.required()?;
         // SAFETY: a place for the driver's form.

@@ -9,7 +9,7 @@ use crate::numbers::{Numbers, spread};
 const HIDDEN: [usize; 3] = [128, 64, 32];
 const BATCH: usize = 32;
 const PASSES: usize = 250;
-const PATIENCE: usize = 40;
+const MAX_PASSES_WITHOUT_GAIN: usize = 40;
 const RATE: f64 = 0.001;
 const BETAS: (f64, f64) = (0.9, 0.999);
 
@@ -114,7 +114,7 @@ impl Network {
                 .sum::<f64>();
             since = if loss < best { 0 } else { since + 1 };
             best = best.min(loss);
-            if since >= PATIENCE {
+            if since >= MAX_PASSES_WITHOUT_GAIN {
                 break;
             }
         }
@@ -125,7 +125,7 @@ impl Network {
         row.iter().zip(&self.columns).map(|(value, (mean, deviation))| (value - mean) / deviation).collect()
     }
 
-    /// What each layer makes of a row, its inputs first.
+    /// Returns the outputs of each layer for a row, its inputs first.
     fn course(&self, row: &[f64]) -> Vec<Vec<f64>> {
         let mut course = vec![row.to_vec()];
         for (at, layer) in self.layers.iter().enumerate() {

@@ -11,7 +11,7 @@ use super::{Linear, Network, pair_features};
 use crate::evaluate::mean_absolute;
 use crate::forest::{Forest, Settings};
 
-/// What is measured of a workload alone: by Nsight Compute, by nvidia-smi, and its throughput.
+/// Metrics of a workload alone: by Nsight Compute, by nvidia-smi, and its throughput.
 const METRICS: [&str; 10] = [
     "_Threads",
     "_Compute (SM) Throughput",
@@ -25,16 +25,16 @@ const METRICS: [&str; 10] = [
     "exclusive_throughput",
 ];
 
-/// Which of them are no percentages.
+/// True for the metrics that are no percentages.
 const ABSOLUTE: [bool; 10] = [true, false, false, false, true, true, false, false, true, true];
 
 /// Two workloads that shared a GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KacePair {
-    /// What they run.
+    /// Names of the workloads.
     pub names: [String; 2],
-    /// What is measured of each alone, in the order of the published columns: SM throughput is the second, DRAM throughput the
-    /// third, the utilisation of the GPU the seventh.
+    /// Metrics of each alone, in the order of the published columns.
+    /// SM throughput is the second, DRAM throughput the third, the utilisation of the GPU the seventh.
     pub metrics: [Vec<f64>; 2],
     /// Throughput of each beside the other.
     pub together: [f64; 2],
@@ -49,7 +49,7 @@ impl KacePair {
         self.names[at].split("_batch").next().unwrap_or_default()
     }
 
-    /// Whether one of them is of this family.
+    /// Returns true if one of them is of this family.
     #[must_use]
     pub fn has(&self, family: &str) -> bool {
         (0..2).any(|at| self.family(at) == family)
@@ -118,10 +118,10 @@ fn held_out<'a>(pairs: &'a [KacePair], mut work: impl FnMut(&'a str, &[&'a KaceP
     }
 }
 
-/// How one of KACE's predictors does on families that it did not see.
+/// Accuracy of one of KACE's predictors on families that it did not see.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Baseline {
-    /// Which.
+    /// Name of the predictor.
     pub name: &'static str,
     /// Mean error of the summed throughput, relative.
     pub error: f64,

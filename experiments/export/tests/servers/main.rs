@@ -1,4 +1,4 @@
-//! What is asked of servers, by servers of the tests' own.
+//! Tests of requests to servers, with servers of the tests' own.
 
 mod http;
 mod mlflow;

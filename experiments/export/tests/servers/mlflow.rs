@@ -1,4 +1,4 @@
-//! What is asked of a server of MLflow: this one stores what it receives, and can fail.
+//! Tests of requests to an MLflow server: this one stores what it receives, and can fail.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::http::{Request, serve};
 
-/// What the server keeps.
+/// State of the server.
 #[derive(Default)]
 struct Kept {
     experiments: Vec<String>,
@@ -21,7 +21,7 @@ struct Kept {
     authorization: Option<String>,
     /// Requests that are still answered; then each gets 503.
     answers: Option<usize>,
-    /// Where it says that files are.
+    /// Location of the files that it reports.
     store: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What is asked of a receiver of OTLP.
+//! Tests of requests to a receiver of OTLP.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver as Requests, channel};

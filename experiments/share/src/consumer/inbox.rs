@@ -1,4 +1,4 @@
-//! What a consumer does with the packets that come: it maps memory, leases batches, and keeps the rest for the caller.
+//! Handling of received packets: a consumer maps memory, leases batches, and keeps the rest for the caller.
 
 use std::sync::Arc;
 
@@ -129,7 +129,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What comes next, if it is there.
+    /// Next event, if it is there.
     pub(super) fn event(&mut self) -> Result<Option<Event>, Error> {
         loop {
             let Some(reply) = self.inbox.pop_front() else {

@@ -12,7 +12,7 @@ use crate::memory::Access;
 use crate::message::Start;
 use crate::ring::Position;
 
-/// What [`radrm_share_consumer`] takes.
+/// Configuration for [`radrm_share_consumer`].
 #[repr(C)]
 pub struct ConsumerConfig {
     name: *const c_char,
@@ -28,7 +28,7 @@ pub struct ConsumerConfig {
     access: u8,
 }
 
-/// What [`radrm_share_next`] gives.
+/// Result of [`radrm_share_next`].
 #[repr(C)]
 pub struct NextBatch {
     lease: u64,
@@ -50,7 +50,7 @@ pub struct NextBatch {
     gpu_device: i64,
 }
 
-/// What [`radrm_share_welcome`] gives.
+/// Result of [`radrm_share_welcome`].
 #[repr(C)]
 pub struct WelcomeFigures {
     batches: u64,
@@ -59,7 +59,7 @@ pub struct WelcomeFigures {
     leases: u64,
     session: [u8; 16],
     slow: u8,
-    /// Whether batches lie on a GPU.
+    /// True if batches lie on a GPU.
     on_gpu: u8,
 }
 
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn radrm_share_attach(handle: *const Handle<Attached>, tim
     })
 }
 
-/// What the producer says of itself, and figures of the consumer.
+/// Properties that the producer announced, and figures of the consumer.
 ///
 /// # Safety
 /// The handle is valid.

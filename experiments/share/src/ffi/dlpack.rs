@@ -63,7 +63,7 @@ struct Managed {
     owner: Object,
 }
 
-/// What [`radrm_share_dlpack`] takes.
+/// Description of an array for [`radrm_share_dlpack`].
 #[repr(C)]
 #[derive(Debug)]
 pub struct Described {

@@ -8,7 +8,7 @@ use crate::message::{Info, UNKNOWN};
 use crate::producer::{self, Counts, Producer, Reserved};
 use crate::ring::Slow;
 
-/// What [`radrm_share_producer`] takes.
+/// Configuration for [`radrm_share_producer`].
 #[repr(C)]
 pub struct ProducerConfig {
     name: *const c_char,

@@ -1,4 +1,4 @@
-//! What the publisher and the serving thread share: the ring, its memory, and the connections.
+//! State shared by the publisher and the serving thread: the ring, its memory, and the connections.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,11 +17,11 @@ use crate::sys::{self, Descriptor};
 /// Packets that wait for a consumer that does not read; more end its connection.
 const MAX_WAITING: usize = 1024;
 
-/// Why consumers are sent away when a restarted producer's order differs.
+/// Reason that consumers are sent away if a restarted producer's order differs.
 pub(crate) const OTHER_ORDER: &str = "the loader gives its samples in another order than before the producer's restart: \
     give it a seeded sampler, or start the consumers anew";
 
-/// What goes with a packet.
+/// Attachment of a packet.
 #[derive(Clone)]
 pub(crate) enum Attached {
     Slot(Arc<Slot>),
@@ -48,13 +48,13 @@ pub(crate) struct Link {
     pub end: Option<Descriptor>,
     pub pid: u32,
     pub start: u64,
-    /// When the connection was made.
+    /// Time of the connection.
     pub since: Instant,
-    /// Whether it is a member of the ring.
+    /// True if it is a member of the ring.
     pub attached: bool,
-    /// Whether it ends when its packets are sent.
+    /// True if it ends once its packets are sent.
     pub closing: bool,
-    /// Whether it is over.
+    /// True if it is over.
     pub dead: bool,
     pub outbox: VecDeque<(Vec<u8>, Option<Attached>)>,
     regions: BTreeSet<u64>,
@@ -121,12 +121,12 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// Whether a batch fits.
+    /// Returns true if a batch fits.
     pub fn fits(&self, bytes: u64, gpu: u64) -> bool {
         self.slot.bytes() >= bytes && self.gpu.as_ref().map_or(0, |slot| slot.bytes()) >= gpu
     }
 
-    /// Where a batch goes.
+    /// Memory that a batch is written to.
     pub fn memory(&self) -> Reserved {
         Reserved::Memory { host: self.slot.start(), gpu: self.gpu.as_ref().map_or(0, |slot| slot.address()) }
     }
@@ -141,9 +141,9 @@ pub(crate) struct Inner {
     pub session: [u8; 16],
     /// Consumers of the producer that was killed, which have not come back yet.
     pub expected: Vec<(u32, u64)>,
-    /// Whether the serving thread is to end.
+    /// True if the serving thread should end.
     pub closing: bool,
-    /// Whether nothing more is published.
+    /// True if nothing more is published.
     pub ended: bool,
     pub slots: Vec<Stored>,
     pub files: BTreeMap<u64, (Arc<OwnedFd>, u64)>,
@@ -155,7 +155,7 @@ pub(crate) struct Inner {
     pub gpu: Option<Arc<Gpu>>,
     pub filling: Option<usize>,
     pub record: RecordFile,
-    /// Whether batches were published since it was written.
+    /// True if batches were published since the record was written.
     pub record_due: bool,
     pub seed: u64,
     /// Position to resume at if no consumer says another one.

@@ -42,7 +42,7 @@ impl Ring {
         self.slots.len()
     }
 
-    /// Whether a member wants the next batch of the head's epoch, now or later.
+    /// Returns true if a member wants the next batch of the head's epoch, now or later.
     fn is_wanted(&self) -> bool {
         self.members.values().any(|member| match member.next {
             Next::At(_) => true,

@@ -12,7 +12,7 @@ struct World {
     slots: Vec<Position>,
     files: BTreeMap<u64, Position>,
     file: u64,
-    /// What each member has got: batches and ends, and its leases with the batch that was in them.
+    /// Deliveries to each member: batches and ends, and its leases with the batch that was in them.
     members: BTreeMap<u64, Seen>,
     most: usize,
 }

@@ -1,10 +1,10 @@
-//! What keeps jobs from being looked at to the end.
+//! Reasons that a turn of polling the jobs ends early.
 
 use radrm_protocol::ProtocolError;
 
 use crate::error::SweepError;
 
-/// Why a turn ended early.
+/// Reason that a turn ended early.
 pub(super) enum Halt {
     /// No daemon answers, or it cannot at the moment.
     Away(ProtocolError),

@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// A list that takes its time is asked for less often: it is this part of the daemon's time at most.
 const PART_OF_TIME: u32 = 20;
 
-/// Whether radrmd can run all that is left to do.
+/// Checks that radrmd can run all that is left to do.
 pub(super) fn check(sweep: &Sweep<'_>, radrmd: &mut Radrmd<'_>) -> Result<(), SweepError> {
     let runs = || sweep.source.plan.groups.iter().flat_map(|group| &group.runs);
     if runs().any(|run| matches!(run.collocation, Collocation::Mig(_))) {
@@ -105,7 +105,7 @@ pub(super) fn run(
     .run(report)
 }
 
-/// What the user had better know before.
+/// Reports remarks for the user before the jobs run.
 fn remark(left: &VecDeque<&Group>, adopted: usize, report: &mut dyn FnMut(&Event<'_>)) {
     let mut say = |text: String| report(&Event::Remark(text));
     if adopted > 0 {
@@ -129,7 +129,7 @@ fn jobs(count: usize) -> String {
     format!("{count} job{}", if count == 1 { "" } else { "s" })
 }
 
-/// What becomes of an open job in a turn.
+/// Next step for an open job in a turn.
 enum Next {
     Stays,
     /// It is over, or not a job any more.
@@ -153,7 +153,7 @@ struct Jobs<'j, 's, 'd, 'p> {
     said_later: bool,
     /// A signal came, and the jobs are cancelled.
     is_withdrawn: bool,
-    /// What the last list of jobs took.
+    /// Duration of the last list of jobs.
     listing: Duration,
 }
 
@@ -251,7 +251,7 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
     fn withdraw(&mut self) -> Result<(), Halt> {
         self.open.retain(|one| !one.jobs().is_empty());
         let keys: Vec<_> = self.open.iter().flat_map(Open::keys).collect();
-        // On disk before: a job that is cancelled by this is no failure.
+        // On disk before: a job that is cancelled by this is not a failure.
         self.sweep.store.withdraw(&keys)?;
         let members = self.open.iter_mut().flat_map(|one| &mut one.members);
         members.for_each(|member| member.submission.withdrawn = true);
@@ -477,7 +477,7 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
     }
 }
 
-/// What is seen of a job.
+/// State of a job as polled.
 enum Look {
     Open,
     Over,

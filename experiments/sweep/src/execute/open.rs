@@ -11,7 +11,7 @@ pub(super) struct Member<'p> {
     pub(super) run: &'p Run,
     pub(super) recorded: Recorded,
     pub(super) submission: Submission,
-    /// How it ended, and whether that was a cancellation.
+    /// Outcome, and true if it was a cancellation; `None` until it has ended.
     pub(super) ended: Option<(Outcome, bool)>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Open<'p> {
     pub(super) runs: bool,
 }
 
-/// How many jobs these groups have, or are about to have.
+/// Number of jobs that these groups have, or are about to have.
 pub(super) fn count(open: &[Open<'_>]) -> usize {
     open.iter().map(|one| one.members.len()).sum()
 }
@@ -61,7 +61,7 @@ impl<'p> Open<'p> {
         self.members.iter().filter_map(|member| member.submission.job).collect()
     }
 
-    /// Those that are not known to be over.
+    /// Jobs that are not known to be over.
     pub(super) fn open_jobs(&self) -> Vec<u64> {
         let open = self.members.iter().filter(|member| member.ended.is_none());
         open.filter_map(|member| member.submission.job).collect()
@@ -103,7 +103,7 @@ mod tests {
         }
         open.members[0].ended = Some((Outcome::default(), false));
         assert_eq!((open.jobs(), open.open_jobs()), (vec![7, 8], vec![8]));
-        // Not all of it is recorded, or one is no job: it is begun anew.
+        // Not all of it is recorded, or one is not a job: it is begun anew.
         assert!(Open::of(&group, vec![recorded("a")]).is_none());
         assert!(Open::of(&group, vec![recorded("a"), Recorded::default()]).is_none());
     }

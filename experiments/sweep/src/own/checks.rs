@@ -5,7 +5,7 @@ use toml::Spanned;
 use crate::error::Wrong;
 use crate::expand::MAX_RUNS;
 
-/// What is wrong, and at which byte.
+/// Offset of an error, bytes, and the error.
 pub(super) type At = (usize, Wrong);
 
 /// A name that is part of a file's name.

@@ -9,7 +9,7 @@ use super::axes::RawAxis;
 use super::groups::RawGroup;
 use super::template::RawCommand;
 
-/// How combinations are chosen.
+/// Method that chooses the combinations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Search {

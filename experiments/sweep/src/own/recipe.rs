@@ -1,4 +1,4 @@
-//! What runs are made from.
+//! Sources of runs.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use super::template::{Command, Template};
 use super::values::{Values, shown};
 use crate::plan::Run;
 
-/// What every run is made from.
+/// Parts that every run is made from.
 pub(super) struct Recipe {
     pub(super) command: Command,
     pub(super) environment: Vec<(String, Template)>,

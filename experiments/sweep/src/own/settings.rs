@@ -69,7 +69,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What makes a configuration another one, besides the axes.
+    /// Settings that distinguish a configuration, besides the axes.
     pub(super) fn distinguishing(&self) -> impl Iterator<Item = String> {
         let limit = self.mem_limit.iter().map(|limit| format!("mem_limit={limit}"));
         limit.chain(self.sm_limit.iter().map(|share| format!("sm_limit={share}")))

@@ -145,7 +145,7 @@ fn a_wrong_file_is_reported_with_line_and_column() {
         (with("repetitions = 0"), "line 2, column 15: at least 1"),
         (with("timeout = \"soon\""), "line 2, column 11: `soon` is no time"),
         (with("mem_limit = \"10G\""), "line 2, column 13: `10G` can mean two things"),
-        (with("sm_limit = \"0\""), "line 2, column 12: `0` is no percentage"),
+        (with("sm_limit = \"0\""), "line 2, column 12: `0` is not a percentage"),
         (with("devices = [-1]"), "line 2, column 11: `-1` names no GPU"),
         (with("collocation = \"3g\""), "line 2, column 15: `3g` is no collocation"),
         (with("name = \"a/b\""), "line 2, column 8: the name is empty, or has"),

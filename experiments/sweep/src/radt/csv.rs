@@ -31,7 +31,7 @@ struct Table {
     rows: Vec<(u64, StringRecord)>,
 }
 
-/// What is wrong, and where.
+/// Place of an error, and the error.
 type At = (Place, Wrong);
 
 impl Table {
@@ -61,7 +61,7 @@ impl Table {
                 let cells = Wrong::Cells { found: record.len(), expected: header.len() };
                 return Err((Place::line(line), cells));
             }
-            // A line of blanks and commas is no run.
+            // A line of blanks and commas is not a run.
             if record.iter().any(|cell| !cell.is_empty()) {
                 rows.push((line, record));
             }
@@ -211,7 +211,7 @@ pub fn write_status(path: &Path, of: &str, statuses: &[Status]) -> Result<(), Sw
     Ok(())
 }
 
-/// Whether two tables have the same runs.
+/// Returns true if two tables have the same runs.
 fn is_same(a: &Table, b: &Table) -> bool {
     let own = |name: &str| !["Status", "Run"].contains(&name);
     let cells = |table: &Table, row: &StringRecord| -> Vec<(String, String)> {
@@ -274,7 +274,7 @@ Experiment,Workload,Status,Run,Devices,Collocation,    File,    Listeners,Params
             ("Experiment,File\n1,a.py\n", "line 1: there is no column Workload"),
             ("Workload\n1\n", "line 1: there is no column File"),
             ("Workload,File,File\n1,a,b\n", "line 1: the column File stands there twice"),
-            ("Workload,File\n1,a.py\nx,a.py\n", "line 3, column Workload: `x` is no whole number"),
+            ("Workload,File\n1,a.py\nx,a.py\n", "line 3, column Workload: `x` is not a whole number"),
             ("Workload,File\n,a.py\n", "line 2, column Workload: the cell is empty"),
             ("Workload,File\n1,\n", "line 2, column File: the cell is empty"),
             ("Workload,File\n1,a,b\n", "line 2: the row has 3 cells, the header 2"),

@@ -49,7 +49,7 @@ fn is_missing(cell: &str) -> bool {
     ["", "nan", "NaN", "NA", "N/A", "n/a", "<NA>", "null", "NULL", "None"].contains(&cell)
 }
 
-/// Which GPUs a cell names.
+/// GPUs that a cell names.
 fn devices(cell: &str) -> Result<Vec<String>, Wrong> {
     let wrong = || Wrong::Device(cell.to_owned());
     let device = |part: &str| {
@@ -116,7 +116,7 @@ fn groups(rows: Vec<Row>, here: &Path, beside: &Path) -> Vec<Group> {
     groups.collect()
 }
 
-/// What a row runs, without its place in the table.
+/// Content of a row, without its place in the table.
 fn content(row: &Row) -> (&str, &str, &[String], &Collocation) {
     (&row.file, &row.params, &row.devices, &row.collocation)
 }
@@ -148,7 +148,7 @@ fn letters(rows: &[Row]) -> Vec<String> {
     rows.iter().enumerate().map(|(index, row)| letter(index, row)).collect()
 }
 
-/// What the column Status says of a workload, as radT reads it.
+/// State of a workload from the column Status, as radT reads it.
 fn stated(rows: &[Row]) -> Stated {
     let is = |word: &'static str| move |row: &Row| row.status.contains(word);
     match () {

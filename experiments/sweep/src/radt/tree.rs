@@ -24,7 +24,7 @@ pub(super) enum Value {
     Map(Vec<(String, Node)>),
 }
 
-/// What is wrong, and where.
+/// Place of an error, and the error.
 type At = (Place, Wrong);
 
 /// Reads the only document of a text; an empty one is an empty mapping.

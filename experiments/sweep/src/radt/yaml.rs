@@ -14,7 +14,7 @@ use crate::plan::Plan;
 const REQUIRED: [&str; 8] =
     ["name", "experiment", "collocation", "devices", "listeners", "file", "method", "parameters"];
 
-/// What is wrong, and where.
+/// Place of an error, and the error.
 type At = (Place, Wrong);
 
 /// Reads a grid.
@@ -99,7 +99,7 @@ pub fn read(text: &str, here: &Path, beside: &Path) -> Result<Plan, At> {
 /// The parameters of runs that radT finished: `FINISHED RUN (PARAMS)` by workload.
 fn finished(root: &Node) -> Result<Vec<String>, At> {
     let Some(node) = root.field("status")? else { return Ok(Vec::new()) };
-    // radT takes what is no mapping for none.
+    // radT takes what is not a mapping for none.
     let Ok(entries) = node.map() else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     for (_, entry) in entries {

@@ -22,7 +22,7 @@ pub struct Submission {
     pub job: Option<u64>,
     /// Other jobs may have been on its GPU.
     pub shares: bool,
-    /// The sweep was interrupted: that the job was cancelled is no failure.
+    /// The sweep was interrupted: that the job was cancelled is not a failure.
     pub withdrawn: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a program enters between fork and exec.
+//! Confinement that a program enters between fork and exec.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::landlock::Ruleset;
 
-/// Where a program runs that must not change the user's files.
+/// Confinement of a program that must not change the user's files.
 pub(crate) enum Confinement {
     /// In a mount namespace whose file systems have a layer for writes.
     Layer {
@@ -20,7 +20,7 @@ pub(crate) enum Confinement {
         /// Keeps the program from what lies below the layers; `None`: the kernel has nothing for it.
         ruleset: Option<Ruleset>,
     },
-    /// Where it is, but the kernel refuses its writes.
+    /// In place, but the kernel refuses its writes.
     Refusal(Ruleset),
 }
 

@@ -13,7 +13,7 @@ use super::layer::{self, Built, STORE};
 /// Largest report of the process, bytes.
 const MAX_REPORT: u64 = 64 << 10;
 
-/// What the process reports first: whether the namespace belongs to a user namespace of its own.
+/// First line of the process's report: whether the namespace belongs to a user namespace of its own.
 const OF_A_USER: &str = "of a user";
 const OF_THIS: &str = "of this";
 
@@ -26,7 +26,7 @@ pub(super) struct Made {
     pub roots: Vec<OwnedFd>,
     /// The folder of the layers, as the namespace's maker sees it.
     pub store: OwnedFd,
-    /// What the user should know.
+    /// Notes for the user.
     pub remarks: Vec<String>,
 }
 

@@ -31,7 +31,7 @@ const WRITES: u64 = WRITE_FILE | 0b1_1111_1111 << 4 | 1 << 13 | TRUNCATE;
 
 /// Folders of things that end with a boot, if they are in memory.
 const IN_MEMORY: [&str; 2] = ["/dev", "/run"];
-/// What programs write in any case.
+/// Paths to which programs write in any case.
 const FREE: [&str; 9] = [
     "/proc",
     "/dev/null",
@@ -44,7 +44,7 @@ const FREE: [&str; 9] = [
     "/dev/pts",
 ];
 
-/// Why writes cannot be refused, as a clause.
+/// Reason that writes cannot be refused, as a clause.
 #[derive(Debug, Error)]
 pub(super) enum LandlockError {
     /// The kernel has none, or it is off.
@@ -80,7 +80,7 @@ fn in_memory() -> Vec<PathBuf> {
     found
 }
 
-/// What a program may write.
+/// Rules on what a program may write.
 pub(crate) struct Ruleset {
     paths: OwnedFd,
     /// `None`: the program has layers, which take such calls.

@@ -21,7 +21,7 @@ use super::skeleton::Skeleton;
 
 /// The layers' folder, in the folder of the dry run.
 pub(super) const STORE: &str = "store";
-/// What a layer's folder has.
+/// Contents of a layer's folder.
 pub(super) const UPPER: &str = "up";
 const WORK: &str = "work";
 /// Names the folder that a layer is over.
@@ -56,9 +56,9 @@ struct Copy<'a> {
     roots: Vec<File>,
 }
 
-/// What was made.
+/// Outcome of a build.
 pub(super) struct Built {
-    /// What the user should know.
+    /// Remarks for the user.
     pub remarks: Vec<String>,
     /// The folders that the layers show, open: by their paths others would be found.
     pub roots: Vec<File>,
@@ -179,7 +179,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// What is read-only and could have been written, as sentences.
+    /// Sentences on what is read-only and could have been written.
     fn remarks(&self) -> Vec<String> {
         let writable =
             |path: &&PathBuf| rustix::fs::access(path.as_path(), rustix::fs::Access::WRITE_OK).is_ok();

@@ -45,7 +45,7 @@ use crate::temporary;
 /// Temporary files of a program that may write nowhere else.
 const SCRATCH: &str = "scratch";
 
-/// What is wanted for the files that a program writes.
+/// Options for the files that a program writes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Writes {
     /// The program writes its files as in any other run.
@@ -56,7 +56,7 @@ pub struct Writes {
     pub keep: Option<PathBuf>,
 }
 
-/// Why files of the user cannot be protected, as one sentence.
+/// Reason that files of the user cannot be protected, as one sentence.
 #[derive(Debug, Error)]
 pub enum FilesError {
     /// Neither way works on this system.
@@ -65,9 +65,9 @@ pub enum FilesError {
          the same, and lets it change them"
     )]
     Unprotected {
-        /// Why there is no layer.
+        /// Reason that there is no layer.
         namespaces: String,
-        /// Why writes cannot be refused.
+        /// Reason that writes cannot be refused.
         landlock: String,
     },
     /// A layer is needed for files that are to be kept.
@@ -79,17 +79,17 @@ pub enum FilesError {
     /// A folder cannot be made or read.
     #[error("--keep-files: {}: {}", path.display(), reason(source))]
     Keep {
-        /// Which.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// A folder that the program is to write cannot be made.
     #[error("--write-files: {}: {}", path.display(), reason(source))]
     Write {
-        /// Which.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// There is no room for the layer.
@@ -175,7 +175,7 @@ impl Files {
         }
     }
 
-    /// What the program enters before it is executed.
+    /// Confinement that the program enters before it is executed.
     pub(crate) fn confinement(&self) -> &Confinement {
         &self.confinement
     }
@@ -187,7 +187,7 @@ impl Files {
         }
     }
 
-    /// What the program wrote, in sentences; keeps that where it was asked for.
+    /// Files that the program wrote, in sentences; keeps that where it was asked for.
     #[must_use]
     pub fn collect(&mut self) -> Vec<String> {
         let mut remarks = std::mem::take(&mut self.remarks);

@@ -34,32 +34,32 @@ const KERNEL: [&str; 23] = [
     "tracefs",
     "fuse.lxcfs",
 ];
-/// What is in memory there ends with a boot: sockets, locks, shared memory.
+/// Folders whose contents end with a boot, if they are in memory: sockets, locks, shared memory.
 const IN_MEMORY: [&str; 2] = ["/dev", "/run"];
 
 /// A mounted file system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Mount {
     id: u64,
-    /// Where it is.
+    /// Mount point.
     pub at: PathBuf,
     kind: String,
     is_writable: bool,
 }
 
 impl Mount {
-    /// Whether the program could change files of the user in it.
+    /// Returns true if the program could change files of the user in it.
     pub(super) fn holds_files(&self) -> bool {
         let in_memory = || self.kind == "tmpfs" && IN_MEMORY.iter().any(|folder| self.at.starts_with(folder));
         self.is_writable && !KERNEL.contains(&self.kind.as_str()) && !in_memory()
     }
 
-    /// Whether what is in it ends with a boot.
+    /// Returns true if what is in it ends with a boot.
     pub(super) fn is_in_memory(&self) -> bool {
         ["tmpfs", "devtmpfs"].contains(&self.kind.as_str())
     }
 
-    /// Whether programs change the kernel's own settings in it, and nothing else.
+    /// Returns true if programs change the kernel's own settings in it, and nothing else.
     pub(super) fn is_writable_kernel(&self) -> bool {
         self.is_writable && KERNEL.contains(&self.kind.as_str())
     }
@@ -70,7 +70,7 @@ impl Mount {
     }
 }
 
-/// Those that no other one hides, outer ones first.
+/// Mounts that no other one hides, outer ones first.
 pub(super) fn visible() -> io::Result<Vec<Mount>> {
     let all = fs::read("/proc/self/mountinfo")?;
     let mut all: Vec<Mount> =
@@ -79,7 +79,7 @@ pub(super) fn visible() -> io::Result<Vec<Mount>> {
     Ok(all)
 }
 
-/// Whether one is mounted strictly below a path.
+/// Returns true if one is mounted strictly below a path.
 pub(super) fn any_below(mounts: &[Mount], path: &Path) -> bool {
     mounts.iter().any(|mount| mount.at != path && mount.at.starts_with(path))
 }

@@ -12,7 +12,7 @@ use rustix::fs::{Access, access};
 /// Folders that are looked at.
 const MAX_FOLDERS: usize = 2_000;
 
-/// Where the program works.
+/// Folders in which the program works.
 pub(super) struct Skeleton {
     places: Vec<PathBuf>,
     left: usize,
@@ -54,7 +54,7 @@ impl Skeleton {
     }
 }
 
-/// Whether a user namespace of one user has numbers for the owner and the group.
+/// Returns true if a user namespace of one user has numbers for the owner and the group.
 fn is_own(meta: &fs::Metadata) -> bool {
     (meta.uid(), meta.gid()) == (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }

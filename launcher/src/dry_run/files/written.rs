@@ -1,4 +1,4 @@
-//! What a program wrote: the upper folders of its layers.
+//! Files that a program wrote: the upper folders of its layers.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,7 +17,7 @@ const MAX_ENTRIES: usize = 200_000;
 /// Python's own files: not what a program is asked for.
 const CACHE: &str = "__pycache__";
 
-/// What a walk has found.
+/// Result of a walk.
 pub(super) struct Written {
     store: PathBuf,
     files: usize,
@@ -101,7 +101,7 @@ impl Written {
         failed.map_or_else(|| Ok(to.to_owned()), Err)
     }
 
-    /// What was written and what became of it, if there is anything.
+    /// Sentence on what was written and what became of it, if there is anything.
     pub(super) fn sentence(&self, kept: Option<&Result<PathBuf, String>>) -> Option<String> {
         if self.files == 0 && self.removed == 0 {
             return None;

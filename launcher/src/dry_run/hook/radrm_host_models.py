@@ -116,7 +116,7 @@ class Skipper:
         )
 
     def may_change(self, tensor):
-        """Whether a change in place is no error."""
+        """Whether a change in place is not an error."""
         return not (tensor.requires_grad and self.torch.is_grad_enabled())
 
     def replace(self, name, make, *owners):

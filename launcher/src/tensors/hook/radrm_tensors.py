@@ -149,7 +149,7 @@ class Recorder:
             write_missing(self.framework, why)
 
     def forget(self):
-        """In a forked child, which is no process of its own for the GPU."""
+        """In a forked child, which is not a process of its own for the GPU."""
         self.owner = None
         if self.modules:
             self.modules.stop()

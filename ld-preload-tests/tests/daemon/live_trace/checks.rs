@@ -1,4 +1,4 @@
-//! What is looked at when all is over.
+//! Checks that are made when all is over.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::incidents::Marks;
 
-/// How an attempt was started.
+/// Start of an attempt.
 #[derive(Debug)]
 pub struct Start {
     /// Numbers of GPUs.
@@ -27,7 +27,7 @@ pub struct Start {
     pub reserved: Option<Bytes>,
 }
 
-/// What a replay of the daemon's events decided.
+/// Decisions of a replay of the daemon's events.
 #[derive(Debug, Default)]
 pub struct Replayed {
     pub daemons: usize,
@@ -78,7 +78,7 @@ pub fn replay(log: &Path) -> Replayed {
     replayed
 }
 
-/// What `radrm replay --events` says, which has to agree.
+/// Output of `radrm replay --events`, which has to agree.
 pub fn told(log: &Path) -> String {
     let mut command = Command::new(artifacts::file("radrm"));
     let done = command.arg("replay").arg("--events").arg(log).output().expect("radrm");
@@ -87,7 +87,8 @@ pub fn told(log: &Path) -> String {
     text
 }
 
-/// What the replay decided is what happened: where each attempt's program found itself, and how each job ended.
+/// Checks that what the replay decided is what happened: where each attempt's program found itself, and how each
+/// job ended.
 pub fn decided_is_done(replayed: &Replayed, marks: &Marks, gpus: &[String], rows: &BTreeMap<u64, Value>) {
     for ((job, attempt), mark) in marks.by_attempt() {
         let start = replayed.starts.get(&(job, attempt)).expect("it was decided");

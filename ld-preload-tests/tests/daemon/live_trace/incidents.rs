@@ -1,4 +1,4 @@
-//! What goes wrong while the jobs run.
+//! Incidents while the jobs run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -60,7 +60,7 @@ struct Live {
     program: String,
     random: Random,
     planned: Vec<Planned>,
-    /// Which planned job has a number.
+    /// Index of the planned job by its number.
     numbers: BTreeMap<u64, usize>,
     killed: BTreeSet<u64>,
     refused: usize,
@@ -121,7 +121,7 @@ impl Live {
         self.two_users.then(|| USERS[usize::from(planned.second)])
     }
 
-    /// Where a file of the daemon's state is seen from here.
+    /// Path at which a file of the daemon's state is seen from here.
     fn state(&self, name: &str) -> PathBuf {
         let path = self.daemon.path("state").join(name);
         self.disk.as_ref().map_or(path.clone(), |disk| disk.path(&path))

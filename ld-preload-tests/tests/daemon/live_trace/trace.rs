@@ -19,16 +19,16 @@ pub struct Planned {
     pub arrival: Duration,
     pub length: Duration,
     pub gpus: u16,
-    /// What it takes beside its context, on each GPU.
+    /// Memory that it takes beside its context, on each GPU, MiB.
     pub mib: u64,
-    /// What it says that it needs; `None`: it says nothing.
+    /// Memory that it states that it needs, MiB; `None`: it states nothing.
     pub said_mib: Option<u64>,
     /// Launches in 10 ms.
     pub kernels: u64,
     pub code: i32,
     /// It says too little: it runs out of memory once.
     pub liar: bool,
-    /// Which of two users has it.
+    /// True if the second of two users has it.
     pub second: bool,
 }
 

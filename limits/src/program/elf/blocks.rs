@@ -15,10 +15,10 @@ const BLOCK: usize = 4096;
 pub struct Blocks<'f> {
     file: &'f File,
     position: u64,
-    /// Where the block lies in the file.
+    /// Offset of the block in the file.
     start: u64,
     block: Box<[u8; BLOCK]>,
-    /// How many bytes of the block the file has.
+    /// Number of bytes of the block that the file has.
     filled: usize,
 }
 
@@ -27,7 +27,7 @@ impl<'f> Blocks<'f> {
         Self { file, position: 0, start: 0, block: Box::new([0; BLOCK]), filled: 0 }
     }
 
-    /// What the block holds from the position on, after it was read if need be. Empty at the end of the file.
+    /// Rest of the block from the position on, after it was read if need be. Empty at the end of the file.
     fn rest(&mut self) -> Result<&[u8], ()> {
         let inside = |start: u64, position: u64| usize::try_from(position.checked_sub(start)?).ok();
         if inside(self.start, self.position).is_none_or(|at| at >= self.filled) {

@@ -18,7 +18,7 @@ impl Room {
         Self(Cell::new(Some(bytes)))
     }
 
-    /// What is left; `None` if a read was refused.
+    /// Bytes that are left; `None` if a read was refused.
     pub fn left(&self) -> Option<u64> {
         self.0.get()
     }
@@ -33,7 +33,7 @@ impl Room {
 pub struct Tables<'f>(ReadCache<Blocks<'f>>);
 
 impl<'f> Tables<'f> {
-    /// Those of a file.
+    /// Tables of a file.
     pub fn of(file: &'f File) -> Self {
         Self(ReadCache::new(Blocks::of(file)))
     }

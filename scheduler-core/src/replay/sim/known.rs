@@ -1,5 +1,5 @@
-//! What is known of a job before it runs: rows of earlier runs, and the need that follows from them by the resolver that
-//! the daemon has.
+//! Knowledge about a job before it runs.
+//! It is rows of earlier runs, and the need that follows from them by the resolver that the daemon has.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use radrm_need::{
 /// A program: what a user runs on so many devices, at any batch size, as the daemon tells programs apart.
 type Program<'a> = (UserId, &'a str, u16);
 
-/// What the thesis's traces have where an estimator gave no number.
+/// Placeholder in the thesis's traces where an estimator gave no number.
 const NO_NUMBER: Bytes = Bytes::from_mib(40_000);
 
 /// The only figure of a trace that a learned model reads.
@@ -42,7 +42,7 @@ struct Seen {
     runs: Vec<PastRun>,
     /// Jobs that wait, by batch size.
     waiting: BTreeMap<Option<u32>, BTreeSet<u32>>,
-    /// What followed from the runs at each batch size when its waiting jobs were given it last.
+    /// Needs that the waiting jobs of each batch size were given last, as they followed from the runs.
     given: BTreeMap<Option<u32>, Needs>,
 }
 
@@ -95,7 +95,7 @@ impl Sim<'_> {
             || self.options.knowledge == Knowledge::Learned
     }
 
-    /// Whether an equal run ended before.
+    /// Returns true if an equal run ended before.
     pub(super) fn has_run(&self, index: u32) -> bool {
         let from = &self.trace[index as usize];
         let seen = self.known.programs.get(&program(from));
@@ -129,7 +129,7 @@ impl Sim<'_> {
         }
     }
 
-    /// What is known of a trace's job now.
+    /// Resolves the needs of a trace's job from what is known now.
     fn needs(&self, index: u32) -> Needs {
         let trace = self.trace;
         let from = &trace[index as usize];

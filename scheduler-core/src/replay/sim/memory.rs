@@ -1,4 +1,4 @@
-//! What jobs hold of their devices over time.
+//! Memory that jobs hold on their devices over time.
 
 use super::Sim;
 use crate::device::JobObservation;
@@ -28,8 +28,9 @@ impl Sim<'_> {
         }
     }
 
-    /// Whether what a job holds changes a decision: nothing was known of it, or it is more than what is reserved. Where
-    /// needs are not reserved the device's monitor alone shows it.
+    /// Returns true if the memory that a job holds changes a decision.
+    /// That is so if nothing was known of it, or if it is more than what is reserved. Where needs are not reserved the
+    /// device's monitor alone shows it.
     fn shows(&self, job: u32, held: Bytes, last: bool) -> bool {
         let Some(view) = self.state.job(JobId(job.into())) else { return false };
         let is_reserved = self.options.settings.memory == Memory::Reserved;

@@ -33,11 +33,11 @@ pub use source::{Knowledge, Source};
 pub struct Options {
     /// The scheduler's settings.
     pub settings: Settings,
-    /// What is taken for the truth.
+    /// Model that the replay takes for the truth.
     pub model: Model,
-    /// Where needs come from.
+    /// Source of needs.
     pub source: Source,
-    /// What else is known of jobs.
+    /// Other knowledge about jobs.
     pub knowledge: Knowledge,
     /// Seed of what is random; `None`: nothing is.
     pub seed: Option<u64>,
@@ -111,9 +111,9 @@ struct Run {
     limit: Option<Bytes>,
     used: Bytes,
     began: Millis,
-    /// When it was suspended, until it is back.
+    /// Time at which it was suspended, until it is back.
     suspended: Option<Millis>,
-    /// How long it was suspended: its run time is without that.
+    /// Time that it was suspended: its run time is without that.
     away: Millis,
     /// Its process is there and works.
     active: bool,
@@ -125,7 +125,7 @@ struct Gpu {
     capacity: Bytes,
     part: f64,
     jobs: Vec<u32>,
-    /// How often the jobs at work on it changed.
+    /// Number of changes of the jobs at work on it.
     company: u32,
     used: Bytes,
     smact: f64,
@@ -140,7 +140,7 @@ struct Gpu {
     window: [f64; 3],
     /// The monitor's last report.
     observed: Observation,
-    /// What the scheduler took in last.
+    /// Last observation that the scheduler took in.
     reported: Observation,
 }
 
@@ -183,7 +183,7 @@ struct Sim<'a> {
     wake: Option<Millis>,
     monitored: bool,
     done: usize,
-    /// What is known of programs before their jobs run.
+    /// Knowledge about programs before their jobs run.
     known: known::Programs<'a>,
     activities: Vec<Activity>,
     caps: Vec<f64>,

@@ -1,4 +1,5 @@
-//! What the scheduler observes: devices by their monitor, jobs by their shims, and how jobs slow each other.
+//! Observations of the scheduler.
+//! It observes devices by their monitor, jobs by their shims, and how jobs slow each other.
 
 use super::{Knowledge, Sim, What};
 use crate::device::{JobObservation, Observation};
@@ -46,7 +47,8 @@ impl Sim<'_> {
         }
     }
 
-    /// Whether the scheduler learns from jobs that run beside each other: where it knows only what ended in the trace.
+    /// Returns true if the scheduler learns from jobs that run beside each other.
+    /// That is so where it knows only what ended in the trace, activity is read, and the policy predicts.
     pub(super) fn learns_sharing(&self) -> bool {
         self.options.knowledge == Knowledge::Learned
             && self.model.read > Millis::ZERO

@@ -1,6 +1,6 @@
-//! What the scheduler of a replay knows of jobs, and from where.
+//! Knowledge of a replay's scheduler about jobs, and its sources.
 
-/// Where needs come from.
+/// Source of needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Source {
     /// The real peak: an equal run was measured.
@@ -21,7 +21,7 @@ pub enum Source {
     Combined,
 }
 
-/// What the scheduler knows of run times and activity.
+/// Knowledge of the scheduler about run times and activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Knowledge {
     /// Of every job, as from an earlier, equal run.

@@ -8,7 +8,7 @@ use crate::policy::DeviceUse;
 use crate::units::Millis;
 
 impl Sim<'_> {
-    /// Whether a job can be suspended is known once it uses a GPU, as in the daemon.
+    /// Reports that a job can be suspended, once it uses a GPU, as in the daemon.
     pub(super) fn show_suspend(&mut self, job: u32) {
         let suspend = self.preemption(job).suspend;
         if suspend.is_ok() {
@@ -16,7 +16,7 @@ impl Sim<'_> {
         }
     }
 
-    /// How a job gives its devices back: as the trace states it, but under a policy that takes devices back by being suspended.
+    /// Preemption of a job: as the trace states it, but by suspension under a policy that takes devices back.
     pub(super) fn preemption(&self, job: u32) -> Preemption {
         let from = self.trace[job as usize].preemption;
         match self.options.settings.policy.rules().device_use() == DeviceUse::Preemptive {

@@ -1,4 +1,4 @@
-//! What a job really does, whatever the scheduler knows of it.
+//! True behaviour of a job, whatever the scheduler knows of it.
 
 use super::Sim;
 use crate::interference::{Activity, Program};

@@ -1,4 +1,4 @@
-//! What timing has cost the host, and what it may cost.
+//! Host time that timing has cost, and that it may cost.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ const SHARE: u64 = 5_000;
 const ADVANCE_NS: u64 = 100_000;
 /// The same for the first launches of each stratum, without which nothing is known of a kernel, ns.
 const ADVANCE_FIRST_NS: u64 = 20_000_000;
-/// What a timing costs until one was measured, ns.
+/// Cost of a timing that is assumed until one was measured, ns.
 const COST_NS: u64 = 4_000;
 /// One piece of work is charged with at most so many times what pieces have cost on average, and this much, ns: a
 /// thread that loses its processor meanwhile would have lost it anyway. Where all pieces are slow the average rises.
@@ -52,7 +52,7 @@ impl Budget {
         self.since.store(now, Ordering::Relaxed);
     }
 
-    /// Whether another timing fits.
+    /// Returns true if another timing fits.
     pub(crate) fn allows(&self, now: u64, is_first: bool) -> bool {
         let passed = now.saturating_sub(self.since.load(Ordering::Relaxed));
         // 10^12 ns times 10^6 fits in 64 bits only as 128.

@@ -1,4 +1,4 @@
-//! How a launch fills the GPU, by its geometry and what the driver says of occupancy.
+//! Share of the GPU that a launch fills, by its geometry and the occupancy that the driver reports.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ impl Sizes {
 }
 
 impl Timing {
-    /// How a launch fills the current GPU; `None` where the driver does not report it.
+    /// Share of the current GPU that a launch fills; `None` where the driver does not report it.
     pub(super) fn filling(&self, cx: &Cx<'_>, function: CUfunction, shape: Shape) -> Option<Filling> {
         let threads = shape.threads.checked_div(shape.blocks)?;
         let (sms, most) = self.size(cx)?;

@@ -139,7 +139,7 @@ fn due(
 }
 
 impl Timing {
-    /// Whether a launch belongs to the first of its stratum.
+    /// Returns true if a launch belongs to the first of its stratum.
     fn wants_first(&self, stratum: Stratum) -> bool {
         self.mode() == KernelsMode::All || stratum.begun() < FIRST
     }

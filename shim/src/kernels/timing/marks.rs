@@ -31,7 +31,7 @@ const PER_CONTEXT: usize = 64;
 /// Contexts whose span of use is followed.
 const CONTEXTS: usize = 32;
 /// Marks that are queried with each timing.
-const FEW: usize = 2;
+const MAX_QUERIED: usize = 2;
 /// Marks that are queried when the program has waited for the GPU.
 pub(super) const ALL: usize = MARKS;
 
@@ -81,7 +81,7 @@ pub(crate) struct Marks {
     marks: [Mark; MARKS],
     /// Marks beyond have never had events.
     used: AtomicUsize,
-    /// Where the next harvest begins.
+    /// Mark at which the next harvest begins.
     cursor: AtomicUsize,
     origins: [Origin; CONTEXTS],
 }
@@ -171,11 +171,11 @@ impl Mark {
     }
 }
 
-/// Where a plan's serial number begins in a mark's last word: above the GPU (8 bits) and two shares of 2047.
+/// Bit offset of a plan's serial number in a mark's last word: above the GPU (8 bits) and two shares of 2047.
 const SERIAL_SHIFT: u32 = 32;
 const SHARES: u64 = 2046;
 
-/// How a launch fills the GPU, in 22 bits above the GPU's number; 0: not known.
+/// Share of the GPU that a launch fills, in 22 bits above the GPU's number; 0: not known.
 fn word_of(filling: Option<Filling>) -> u64 {
     let share = |share: f64| (share.clamp(0.0, 1.0) * SHARES as f64) as u64 + 1;
     filling.map_or(0, |f| share(f.active) << 8 | share(f.resident) << 20)
@@ -449,7 +449,7 @@ impl<'m> Begun<'m> {
             timing.pay(cx, from);
             return None;
         }
-        timing.marks.harvest(cx, FEW);
+        timing.marks.harvest(cx, MAX_QUERIED);
         timing.budget.timing();
         timing.pay(cx, from);
         Some(Ended(mark))

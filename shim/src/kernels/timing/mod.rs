@@ -1,4 +1,4 @@
-//! How long launches take on the GPU: some of them, between two events.
+//! Durations of launches on the GPU: some of them are measured, between two events.
 //!
 //! Launches are sorted into strata by kernel and size. Of each stratum the first launches are timed, then
 //! one out of a number of launches that is drawn anew each time, around a mean that follows from what a
@@ -83,7 +83,7 @@ impl Timing {
         self.budget.begin(writer.now());
     }
 
-    /// What is recorded of launches.
+    /// Recording mode of launches.
     #[inline(always)]
     pub(crate) fn mode(&self) -> KernelsMode {
         const COUNT: u64 = KernelsMode::Count as u64;

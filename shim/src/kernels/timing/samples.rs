@@ -13,9 +13,9 @@ const SPAN_NS: u64 = 100_000_000;
 /// ... so many launches are put down: 160 a second. Threads that check at the same moment may add one each.
 const PER_SPAN: u64 = 16;
 
-/// What distinguishes the stream of a launch from the process's others: its handle, which is unique, or for default
-/// streams, of which there is one for each context or for each thread in it, what no handle is: handles are addresses,
-/// whose highest bit is not set. `thread` is an address too, of something that is the thread's own.
+/// Identifier of a launch's stream within the process: its handle, which is unique, or for default streams, of which
+/// there is one for each context or for each thread in it, a word that no handle is: handles are addresses, whose
+/// highest bit is not set. `thread` is an address too, of something that is the thread's own.
 #[inline]
 pub(super) fn stream_word(stream: CUstream, flavour: Flavour, context: u64, thread: u64) -> u64 {
     // Contexts often lie as far from each other as threads do.
@@ -27,7 +27,7 @@ pub(super) fn stream_word(stream: CUstream, flavour: Flavour, context: u64, thre
     }
 }
 
-/// How many were put down lately. All zeros is none.
+/// Number of samples that were put down lately. All zeros is none.
 pub(super) struct Samples {
     /// Number of the span that the count is of.
     span: AtomicU64,
@@ -40,7 +40,7 @@ impl Samples {
         Self { span: AtomicU64::new(0), count: AtomicU64::new(0) }
     }
 
-    /// Whether one more fits into the span of a moment.
+    /// Returns true if one more fits into the span of a moment, and counts it.
     fn fits(&self, now: u64) -> bool {
         let span = now.checked_div(SPAN_NS).unwrap_or(0);
         if self.span.swap(span, Ordering::Relaxed) != span {

@@ -6,7 +6,7 @@
 //! [`strata::StrataCache`] is known to a thread only once calls need not be marked
 //! (`resolve::launches_are_direct`).
 //!
-//! What is to be kept over the call stands below the stack pointer until it is certain that the call is made here:
+//! Values that are kept over the call stand below the stack pointer until it is certain that the call is made here:
 //! entry, blocks and threads of the grid, from the return address downwards.
 //!
 //! [`strata::StrataCache`]: super::strata::StrataCache

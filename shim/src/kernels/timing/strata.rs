@@ -23,7 +23,7 @@ pub(crate) const HASH_SHIFT: u32 = u32::BITS - ENTRIES.trailing_zeros();
 /// Bits by which that number is shifted to give the entry's distance from the first.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the assembly of x86-64 reads it"))]
 pub(crate) const ENTRY_SHIFT: u32 = size_of::<Entry>().trailing_zeros();
-/// Where the first entry's key stands in a thread's strata, its launches left, and its counters.
+/// Offsets of the first entry's key in a thread's strata, of its launches left, and of its counters.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the assembly of x86-64 reads it"))]
 pub(crate) const KEY_AT: usize = offset_of!(StrataCache, entries) + offset_of!(Entry, key);
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the assembly of x86-64 reads it"))]
@@ -41,7 +41,7 @@ pub(crate) struct Shape {
     pub(crate) threads: u64,
     /// Dynamic shared memory per block, bytes.
     pub(crate) shared: u64,
-    /// Whether events around the launch leave it as it is: not where it is to overlap with the one before.
+    /// True if events around the launch leave it as it is: not where it is to overlap with the one before.
     pub(crate) is_apart: bool,
 }
 
@@ -90,7 +90,7 @@ impl Entry {
         }
     }
 
-    /// Whether the entry is that of a function's launches of a class.
+    /// Returns true if the entry is that of a function's launches of a class.
     pub(super) fn is(&self, function: u64, class: SizeClass) -> bool {
         self.key.load(Ordering::Relaxed) == key(function, class)
     }
@@ -106,7 +106,7 @@ impl Entry {
         self.left.store(launches, Ordering::Relaxed);
     }
 
-    /// Whether the next launch is reported to the stratum.
+    /// Returns true if the next launch is reported to the stratum.
     pub(super) fn is_due(&self) -> bool {
         self.left.load(Ordering::Relaxed) <= 1
     }
@@ -118,7 +118,7 @@ impl Entry {
         self.report_after(0);
     }
 
-    /// Whether the launch that is due is one to be timed.
+    /// Returns true if the launch that is due is one to be timed.
     pub(super) fn is_to_be_timed(&self) -> bool {
         self.unreported() + 1 >= self.until.load(Ordering::Relaxed)
     }
@@ -157,7 +157,7 @@ impl Entry {
         self.weight.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the launch to be timed has come and gone.
+    /// Returns true if the launch to be timed has come and gone.
     pub(super) fn is_spent(&self) -> bool {
         self.until.load(Ordering::Relaxed) == 0
     }

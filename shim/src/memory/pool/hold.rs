@@ -1,4 +1,4 @@
-//! What a stream-ordered request may make its pool take of the device, reserved under the quota before
+//! Memory of the device that a stream-ordered request may make its pool take, reserved under the quota before
 //! the driver is asked.
 //!
 //! The driver does not say beforehand whether a pool will grow, nor by how much: it takes whole steps. So
@@ -25,7 +25,7 @@ pub(super) struct Hold {
     gpu: GpuIndex,
     /// Bytes reserved.
     bytes: u64,
-    /// What the pool held before the call.
+    /// Bytes that the pool held before the call.
     before: u64,
 }
 
@@ -35,7 +35,7 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// What the program is to be answered: a quota refuses the request.
+    /// Result code that the program gets: a quota refuses the request.
     pub(super) fn take(
         cx: &Cx<'_>,
         here: Option<Place>,

@@ -17,7 +17,7 @@ const ORPHAN: u64 = 1;
 /// Handle of a place that is being given up.
 const CLOSING: u64 = 2;
 
-/// What a pool's blocks are charged as.
+/// Class of a pool, by which its blocks are charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Class {
     /// Device memory: reserved and used are counted apart.
@@ -40,7 +40,7 @@ impl Class {
         }
     }
 
-    /// What one block of the pool is charged as.
+    /// Kind that one block of the pool is charged as.
     pub(super) fn block_kind(self) -> Kind {
         match self {
             Self::Device => Kind::PoolUsed,
@@ -50,7 +50,7 @@ impl Class {
         }
     }
 
-    /// What pools of these properties hold.
+    /// Class of pools with these properties.
     pub(super) fn of(kind: CUmemAllocationType, location: CUmemLocation) -> Self {
         if kind == CU_MEM_ALLOCATION_TYPE_MANAGED {
             Self::Managed
@@ -151,7 +151,7 @@ impl Pools {
         (u64::from(pool.generation.load(Ordering::Acquire)) == token.0 >> 16).then_some(pool)
     }
 
-    /// What blocks of a pool remember it by.
+    /// Token by which blocks of a pool remember it.
     pub(super) fn token(&self, pool: &Pool) -> Token {
         let start = self.places.as_ptr().addr();
         let at = (core::ptr::from_ref(pool).addr().wrapping_sub(start)) / size_of::<Pool>();
@@ -172,12 +172,12 @@ impl Pool {
         self.gpu.load(Ordering::Acquire).checked_sub(1).and_then(|n| GpuIndex::from_number(usize::from(n)))
     }
 
-    /// What the pool holds.
+    /// Class of the pool.
     pub(super) fn class(&self) -> Class {
         Class::from_raw(self.class.load(Ordering::Relaxed))
     }
 
-    /// Whether the driver may give something back: more is reserved than is in use.
+    /// Returns true if the driver may give something back: more is reserved than is in use.
     pub(super) fn has_slack(&self) -> bool {
         self.reserved.charged() > self.used.load(Ordering::Relaxed)
     }

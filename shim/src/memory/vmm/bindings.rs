@@ -1,5 +1,5 @@
-//! Which part of which object keeps physical memory alive: multicast objects, logical endpoints and
-//! sparse arrays.
+//! Bindings of physical memory: the part of an object that keeps it alive, for multicast objects, logical
+//! endpoints and sparse arrays.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

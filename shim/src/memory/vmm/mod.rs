@@ -26,7 +26,7 @@ use crate::wiped::{Wiped, Zeroable};
 use bindings::Bindings;
 pub(crate) use objects::*;
 
-/// What the process holds of physical memory.
+/// Physical memory that the process holds.
 struct Vmm {
     /// References of every handle: handles, mappings, bindings.
     handles: References,
@@ -88,7 +88,7 @@ pub(crate) unsafe fn create(
     result
 }
 
-/// Where memory of a location is charged, and as what. Host memory is shown beside the first device:
+/// Place at which memory of a location is charged, and its kind. Host memory is shown beside the first device:
 /// no context owns it.
 fn placed(cx: &Cx<'_>, location: Option<CUmemLocation>) -> (Option<Place>, Kind) {
     match location {

@@ -1,17 +1,17 @@
-//! Where CPython's structures have their fields.
+//! Offsets of the fields in CPython's structures.
 //!
-//! From 3.13 on the interpreter says so itself: `_PyRuntime` begins with a table of offsets (`_Py_DebugOffsets` in
-//! `pycore_debug_offsets.h`), which is meant for readers like this one. Before that the offsets belong to a version; they are
-//! from its headers. Layouts within one minor version do not change.
+//! From 3.13 on the interpreter states them itself: `_PyRuntime` begins with a table of offsets (`_Py_DebugOffsets` in
+//! `pycore_debug_offsets.h`), which is meant for readers like this one. Before that the offsets belong to a version;
+//! they are from its headers. Layouts within one minor version do not change.
 
 use crate::stacks::memory::Memory;
 
-/// What [`Layout::of`] expects at the beginning of the runtime's table.
+/// Cookie that [`Layout::of`] expects at the beginning of the runtime's table.
 const COOKIE: [u8; 8] = *b"xdebugpy";
 /// Offsets larger than this are damage.
 const LIMIT: u64 = 1 << 20;
 
-/// How a thread is known.
+/// Identification of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ThreadId {
     /// By its number in the system, in this field.
@@ -20,7 +20,7 @@ pub(super) enum ThreadId {
     Library(u64),
 }
 
-/// Where a frame's last instruction stands.
+/// Location of a frame's last instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Instruction {
     /// A number in this field, in so many bytes.
@@ -43,7 +43,7 @@ pub(super) enum Entry {
 /// Owner of frames that stand for a native one, and of all with a higher number.
 pub(super) const NATIVE_OWNER: u8 = 3;
 
-/// How a code object says which line an instruction belongs to.
+/// Format in which a code object maps its instructions to lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lines {
     /// Steps of instructions and lines (`lnotab_notes.txt` of 3.9).
@@ -147,7 +147,7 @@ impl Layout {
         }
     }
 
-    /// What the runtime's own table says.
+    /// Layout that the runtime's own table states.
     fn stated(memory: &mut Memory, runtime: u64, words: &Words) -> Option<Self> {
         // A build without the global lock has other headers of objects, and code of its own for each thread.
         let is_usual = memory.word(runtime)? == u64::from_le_bytes(COOKIE) && memory.word(runtime + 16)? == 0;
@@ -175,7 +175,7 @@ impl Layout {
     }
 }
 
-/// Where the parts of the runtime's table begin, in words; within a part all versions have the same order.
+/// Starts of the parts of the runtime's table, in words; within a part all versions have the same order.
 struct Words {
     thread: u64,
     frame: u64,

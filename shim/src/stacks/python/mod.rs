@@ -20,7 +20,7 @@ const INTERPRETERS: usize = 64;
 const THREADS: usize = 4096;
 /// Bits of a reference that are no part of the address (from 3.14 on).
 const TAGS: u64 = 3;
-/// What hashes begin with: of walks to the end, and of those that are cut.
+/// Seeds of hashes: of walks to the end, and of those that are cut.
 const SEED: u64 = 1;
 const CUT_SEED: u64 = 2;
 /// Known frames among which the one that a walk comes to is looked for.
@@ -105,7 +105,7 @@ impl Walk {
         self.is_cut |= self.trace.frames().iter().filter(|step| !step.is_native).count() > DEPTH;
     }
 
-    /// Whether there are frames further out.
+    /// Returns true if there are frames further out.
     pub(super) fn is_cut(&self) -> bool {
         self.is_cut
     }
@@ -154,7 +154,7 @@ impl Walk {
     }
 }
 
-/// Whether a frame stands for native code.
+/// Returns true if a frame stands for native code.
 fn is_native(memory: &mut Memory, layout: &Layout, frame: u64) -> Option<bool> {
     let Entry::InsideNative(field) = layout.entry else { return Some(false) };
     Some(memory.part(frame.checked_add(field)?, 1)? >= NATIVE_OWNER.into())

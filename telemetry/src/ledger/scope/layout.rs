@@ -1,4 +1,4 @@
-//! How the administrator's file of a scope lies in memory: limits, and the users that count in the scope.
+//! Memory layout of the administrator's file of a scope: limits, and the users that count in the scope.
 //!
 //! Members map it for reading. Its owner never shortens it, so reading cannot fault.
 
@@ -60,7 +60,7 @@ impl ScopeArea {
             .unwrap_or_else(|| self.general())
     }
 
-    /// Whether these limits were set by hand.
+    /// Returns true if these limits were set by hand.
     pub fn is_by_hand(&self) -> bool {
         self.by_hand.load(Acquire) == 1
     }

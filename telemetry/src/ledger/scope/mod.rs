@@ -38,14 +38,14 @@ pub use setup::{Repaired, ScopeDirectory};
 
 /// Longest path of a scope's directory.
 const PATH_BYTES: usize = 1024;
-/// What stands before the user id in a ledger's name.
+/// Prefix of the user id in a ledger's name.
 const MEMBER: &[u8] = b"member-";
 
 /// A scope as a process sees it. Never unmapped; good in forked children too.
 #[derive(Debug)]
 struct Scope {
     limits: NonNull<ScopeArea>,
-    /// Whose ledger is the own one.
+    /// User id of the user whose ledger is the own one.
     own: u32,
     /// The directory with a slash at its end, and its length.
     directory: [u8; PATH_BYTES],
@@ -122,7 +122,7 @@ impl Scope {
     }
 }
 
-/// Whose ledger it is by its name, which only the administrator can give.
+/// Returns the user id in a ledger's name, which only the administrator can give.
 fn owner(member: &[u8]) -> Option<u32> {
     let name = member.rsplit(|byte| *byte == b'/').next()?;
     let digits = name.strip_prefix(MEMBER).filter(|digits| !digits.is_empty())?;
@@ -132,8 +132,8 @@ fn owner(member: &[u8]) -> Option<u32> {
     })
 }
 
-/// Whether a ledger belongs to the user that it is named after. In a user namespace other than the first users have
-/// other ids, or none: there its name alone says whose it is.
+/// Returns true if a ledger belongs to the user that it is named after. In a user namespace other than the first, users
+/// have other ids, or none: there the name alone decides.
 fn belongs_to(stat: &rustix::fs::Stat, uid: u32) -> bool {
     stat.st_uid == uid || !process::sees_all_users()
 }
@@ -246,7 +246,7 @@ impl SharedLedger {
         self.wanted(row).map_or(u64::MAX, |(_, limit)| limit)
     }
 
-    /// What all users have reserved together, bytes. Dead processes of the own user may be among them, see
+    /// Bytes that all users have reserved together. Dead processes of the own user may be among them, see
     /// [`SharedLedger::sweep`].
     pub fn used(&self, row: LedgerRow) -> u64 {
         let others = self.wanted(row).map_or(0, |(gpu, _)| self.scope.reserved(gpu, Which::Living));
@@ -291,7 +291,7 @@ impl SharedPeek {
         Ok(Self { area, home, scope })
     }
 
-    /// What is allowed and reserved of a GPU. `total_bytes`: its memory, where no process has reported it yet.
+    /// Limit and reserved bytes of a GPU. `total_bytes`: its memory, where no process has reported it yet.
     pub fn gpu(&self, uuid: &[u8; 16], total_bytes: u64) -> Share {
         // SAFETY: mapped by `open` and never unmapped; atomics only.
         let area = unsafe { self.area.as_ref() };

@@ -1,4 +1,4 @@
-//! What other users have reserved in a scope.
+//! Bytes that other users have reserved in a scope.
 //!
 //! Their ledgers are theirs to write, to shorten and to fill with anything, so nothing in them is trusted:
 //! - they are mapped for reading but never loaded from. The kernel copies out of the mapping and reports an
@@ -28,7 +28,7 @@ const CHUNK: usize = 32;
 /// Another user's ledger.
 #[derive(Debug)]
 pub(super) struct Other {
-    /// Where it is mapped; 0: not yet, [`UNREADABLE`].
+    /// Address of its mapping; 0: not mapped yet, or [`UNREADABLE`].
     at: AtomicU64,
     /// In which row it keeps each GPU of the own ledger, plus one; 0: not known.
     rows: [AtomicU64; GPUS],
@@ -56,7 +56,7 @@ pub(super) struct Unknown;
 pub(super) enum Which {
     /// All.
     All,
-    /// Those of living processes. Asks the system for every one.
+    /// Words of living processes. Asks the system for every one.
     Living,
 }
 
@@ -101,7 +101,7 @@ impl Scope {
         Ok(())
     }
 
-    /// Where a user's ledger is mapped; `None` if its owner has closed it.
+    /// Address of the mapping of a user's ledger; `None` if its owner has closed it.
     fn mapped(&self, other: &Other, uid: u32) -> Result<Option<u64>, Unknown> {
         // Acquire: the mapping is there.
         match other.at.load(Acquire) {

@@ -23,7 +23,7 @@ pub struct ScopeReport {
     pub limits: Vec<Limit>,
     /// The administrator has set them by hand.
     pub by_hand: bool,
-    /// What the calling user has set by hand below that.
+    /// Limits that the calling user has set by hand below the administrator's.
     pub own: Option<Vec<Limit>>,
     /// Users that have a ledger here.
     pub users: Vec<u32>,
@@ -104,7 +104,7 @@ impl ScopeReport {
         Ok(report)
     }
 
-    /// What the jobs of a user are held to below the administrator's limits.
+    /// Lowers the administrator's limits to those that apply to the jobs of a user, from the user's ledger.
     fn take_own_limits(&mut self, own: bool, ledger: &LedgerArea, area: &ScopeArea) {
         let by_hand = ledger.header.by_hand.load(Relaxed) == 1;
         if self.by_hand && !by_hand {
@@ -129,7 +129,7 @@ impl ScopeReport {
         }
     }
 
-    /// Where a GPU stands in the list, entered if it was not there.
+    /// Index of a GPU in the list; adds the GPU if it was not there.
     fn place(&mut self, uuid: [u8; 16], area: &ScopeArea) -> usize {
         let known = self.gpus.iter().position(|known| known.uuid == uuid);
         known.unwrap_or_else(|| {

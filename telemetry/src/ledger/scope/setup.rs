@@ -24,7 +24,7 @@ pub struct ScopeDirectory {
     access: Access,
 }
 
-/// What a setup found in a user's ledger and put right.
+/// Defect that a setup found in a user's ledger and repaired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repaired {
     /// It was as it should be.
@@ -97,7 +97,7 @@ impl ScopeDirectory {
         Self::open(path, access, &[0, own])
     }
 
-    /// Whose scope it is.
+    /// User or group that the scope belongs to.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -189,7 +189,8 @@ impl ScopeDirectory {
         }
     }
 
-    /// What a user has asked for, below the administrator's limits: held for this user's processes alone.
+    /// Sets the limits that a user requests below the administrator's: they apply to this user's processes
+    /// alone.
     ///
     /// # Errors
     ///
@@ -266,7 +267,7 @@ fn enter(area: &ScopeArea, uuid: &[u8; 16]) -> Option<usize> {
     Some(at)
 }
 
-/// Whether only these can change it.
+/// Returns true if only `administrators` can change it.
 fn is_kept_by(found: &Metadata, administrators: &[u32]) -> bool {
     administrators.contains(&found.uid()) && found.mode() & 0o022 == 0
 }

@@ -57,7 +57,7 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where control groups of version 2 are mounted.
+/// Mount point of control groups of version 2.
 fn control_groups(mounts: &str) -> Option<String> {
     let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     lines.find(|line| line.get(2) == Some(&"cgroup2")).and_then(|line| Some((*line.get(1)?).to_owned()))

@@ -54,7 +54,7 @@ const NOT_OURS: [&str; 10] = [
     "etc/gshadow-",
 ];
 
-/// What every installation must do: record a program, and take a job to its end.
+/// Test of every installation: record a program, and take a job to its end.
 const USE: &str = "
 set -e
 cd /tmp
@@ -70,8 +70,8 @@ kill $daemon
 wait $daemon || true
 ";
 
-/// What systemd says of the units, and that they can be enabled where it does not run. What is enabled has to be gone
-/// with the package.
+/// Test of the units: systemd accepts them, and they can be enabled where it does not run.
+/// Enabled units have to be gone with the package.
 const UNITS: &str = "
 units=$(dpkg -L radrm | grep -E '/radrm[^/]*[.](service|mount)$|/run-radrm[^/]*[.]mount$')
 systemd-analyze verify --man=no $units
@@ -264,7 +264,7 @@ fn inside(root: &Path, script: &str) -> Result<()> {
     shell::run(&mut command)
 }
 
-/// What a system consists of.
+/// Content of a system.
 #[derive(Debug)]
 struct State {
     paths: BTreeSet<String>,
@@ -311,7 +311,7 @@ fn audit(wheel: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What Python compiles for its own modules, when it runs for the first time.
+/// Returns true for what Python compiles for its own modules, when it runs for the first time.
 fn is_pythons(path: &str) -> bool {
     path.contains("__pycache__") && !path.contains("radrm")
 }

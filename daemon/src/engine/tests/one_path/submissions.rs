@@ -96,7 +96,7 @@ pub(super) fn submissions(first_user: u32, users: u32) -> Vec<TraceJob> {
     (0..JOBS).map(job).collect()
 }
 
-/// What a job is to the daemon.
+/// Specification of a trace's job for the daemon.
 pub(super) fn spec(index: usize, job: &TraceJob) -> Spec {
     Spec {
         command: vec![job.name.clone()],

@@ -60,11 +60,11 @@ fn update(driver: &'static Driver, exec: CUgraphExec, graph: CUgraph) -> Answer<
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct UpdateInfo {
-    /// How it ended.
+    /// Outcome of the update: a value of `CUgraphExecUpdateResult`.
     pub result: u32,
     /// Node at fault.
     pub node: CUgraphNode,
-    /// Where an edge at fault comes from.
+    /// Source node of the edge at fault.
     pub from: CUgraphNode,
 }
 
@@ -239,7 +239,7 @@ entry_points! {
         replace(&mut state, exec, node, kind)
     }
 
-    /// Whether a node is done at launch.
+    /// Reports whether a node is enabled, that is, done at launch.
     fn cuGraphNodeGetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: Out<c_uint>) |driver| {
         let on = driver.sched().graphs.exec_node(exec.addr(), node.addr())?.enabled;
         enabled.set(c_uint::from(on))

@@ -205,8 +205,9 @@ pub fn alloc_device(driver: &'static Driver, params: &CUDA_MEM_ALLOC_NODE_PARAMS
     Ok(driver.device(props.location.id)?.ordinal)
 }
 
-/// What a node of any kind does: of a new one in a graph, or of one that is there already, whose inner graphs stay. An
-/// allocation node's address and a conditional node's graphs are written back.
+/// Operation of a node of any kind, by its parameters.
+/// The node is new in a graph, or is there already and keeps its inner graphs. An allocation node's address and a
+/// conditional node's graphs are written back.
 ///
 /// # Errors
 /// CUDA_ERROR_INVALID_VALUE; CUDA_ERROR_NOT_SUPPORTED for kinds without semantics here.
@@ -441,7 +442,7 @@ pub fn of_any(kind: &NodeKind) -> Answer<AnyParams> {
     Ok(params)
 }
 
-/// Parameters of a host node as C programs read them. What `cuStreamAddCallback` left is no host node.
+/// Parameters of a host node as C programs read them. What `cuStreamAddCallback` left is not a host node.
 pub fn of_host(call: &HostCall) -> HostParams {
     match *call {
         HostCall::Function { function, data } => HostParams { function: Some(function), data },

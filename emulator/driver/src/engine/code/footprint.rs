@@ -18,7 +18,7 @@ use crate::util::sync::lock;
 /// Bytes of code by context.
 type Loaded = Mutex<HashMap<u64, u64>>;
 
-/// What `bytes` of code cost beyond the context's own figure.
+/// Memory that `bytes` of code take beyond the context's own figure, bytes.
 fn charged(bytes: u64) -> u64 {
     bytes.next_multiple_of(HOLD_GRANULE).saturating_sub(HOLD_GRANULE)
 }

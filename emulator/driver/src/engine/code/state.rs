@@ -33,7 +33,7 @@ pub struct Code {
 /// A link under way.
 #[derive(Default)]
 pub struct Link {
-    /// What was added.
+    /// Inputs that were added.
     pub inputs: Mutex<Vec<Vec<u8>>>,
     /// The result; lives as long as the link.
     pub output: Mutex<Option<Box<[u8]>>>,
@@ -47,7 +47,7 @@ pub struct Module {
     pub context: u64,
     /// Ordinal of the context's device.
     pub device: CUdevice,
-    /// What was loaded.
+    /// The loaded image.
     pub image: Arc<Image>,
     /// Library that it belongs to, 0 if it was loaded as a module.
     pub library: u64,
@@ -69,17 +69,17 @@ pub struct Function {
     pub context: u64,
     /// Ordinal of its device.
     pub device: CUdevice,
-    /// What the image says.
+    /// Description of the kernel in its image.
     pub info: KernelInfo,
     /// The name as C callers want it.
     pub name: CString,
-    /// What the program set.
+    /// Settings that the program made.
     pub settings: Settings,
     /// State of the interface that CUDA 4.0 replaced.
     pub legacy: LegacyLaunch,
 }
 
-/// What `cuFuncSetBlockShape` and its like leave behind for `cuLaunch`.
+/// Launch configuration that `cuFuncSetBlockShape` and its like leave behind for `cuLaunch`.
 #[derive(Debug)]
 pub struct LegacyLaunch {
     /// Block shape.
@@ -118,11 +118,11 @@ pub struct Kernel {
     pub handle: u64,
     /// Handle of its library.
     pub library: u64,
-    /// What the image says.
+    /// Description of the kernel in its image.
     pub info: KernelInfo,
     /// The name as C callers want it.
     pub name: CString,
-    /// What the program set.
+    /// Settings that the program made.
     pub settings: Settings,
 }
 
@@ -159,7 +159,7 @@ impl Code {
         self.kernels.get(handle.addr()).ok_or(CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// What stands behind a handle that a launch or an occupancy query was given.
+    /// Function or kernel behind a handle that a launch or an occupancy query was given.
     ///
     /// # Errors
     /// CUDA_ERROR_INVALID_HANDLE.
@@ -218,7 +218,7 @@ impl Code {
     }
 }
 
-/// What a launch was given: a function, or a kernel in its place.
+/// Target of a launch: a function, or a kernel in its place.
 #[derive(Clone)]
 pub enum Launchable {
     /// A function: bound to its context.
@@ -236,7 +236,7 @@ impl Launchable {
         }
     }
 
-    /// What the image says.
+    /// Description of the kernel in its image.
     pub fn info(&self) -> &KernelInfo {
         match self {
             Self::Function(f) => &f.info,
@@ -244,7 +244,7 @@ impl Launchable {
         }
     }
 
-    /// What the program set.
+    /// Settings that the program made.
     pub fn settings(&self) -> &Settings {
         match self {
             Self::Function(f) => &f.settings,

@@ -123,19 +123,19 @@ impl Graphs {
         Ok(copy)
     }
 
-    /// Whether a graph, or one inside of it, has a node of some kind.
+    /// Returns true if a graph, or one inside of it, has a node of the kind that `is_it` accepts.
     pub fn has(&self, graph: u64, is_it: fn(&NodeKind) -> bool) -> bool {
         let Some(graph) = self.graphs.get(&graph) else { return false };
         let mut nodes = graph.nodes.iter().filter_map(|n| self.nodes.get(n));
         nodes.any(|node| is_it(&node.kind) || node.kind.graphs().iter().any(|inner| self.has(*inner, is_it)))
     }
 
-    /// Whether a graph allocates or frees.
+    /// Returns true if a graph, or one inside of it, allocates or frees.
     fn has_memory_nodes(&self, graph: u64) -> bool {
         self.has(graph, NodeKind::is_memory)
     }
 
-    /// Whether a graph is another one, or inside of it.
+    /// Returns true if a graph is `outer`, or inside of it.
     pub fn is_within(&self, graph: u64, outer: u64) -> bool {
         let above = |graph: &u64| self.graph_of(self.graphs.get(graph)?.parent?);
         std::iter::successors(Some(graph), above).any(|graph| graph == outer)

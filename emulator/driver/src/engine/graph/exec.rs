@@ -23,7 +23,7 @@ pub const DEVICE_LAUNCH: u64 = 4;
 /// All flags.
 pub const ALL_FLAGS: u64 = 15;
 
-/// How an update ended: `CUgraphExecUpdateResult`.
+/// Outcome of an update: `CUgraphExecUpdateResult`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Update {
     /// Done.
@@ -156,7 +156,7 @@ impl Graphs {
         Ok(handle)
     }
 
-    /// Whether a condition of a graph, or of one inside of it, has no node.
+    /// Returns true if a condition of a graph, or of one inside of it, has no node.
     pub fn has_unused_condition(&self, graph: u64) -> bool {
         let family = self.family(graph);
         self.conditions
@@ -432,7 +432,7 @@ impl Sched {
         Ok(())
     }
 
-    /// What a node does besides taking time.
+    /// Operations of a node besides taking time.
     fn ops_of(&self, kind: &NodeKind) -> Vec<NodeOp> {
         let event = |handle: u64| CUevent(handle as usize as *mut std::ffi::c_void);
         match kind {
@@ -447,7 +447,8 @@ impl Sched {
     }
 }
 
-/// Which nodes run at a launch: those that are enabled, but for those in graphs that conditional nodes do not take.
+/// For each node, true if it runs at a launch.
+/// It runs if it is enabled, and if all conditional nodes around it run and take the graph that it is in.
 fn running(nodes: &[ExecNode]) -> Vec<bool> {
     let mut runs: Vec<bool> = Vec::with_capacity(nodes.len());
     for node in nodes {
@@ -460,7 +461,8 @@ fn running(nodes: &[ExecNode]) -> Vec<bool> {
     runs
 }
 
-/// Whether a node may be where it is: in the graph of a conditional node only some kinds are, and kernels of its context.
+/// Returns true if a node may be in its graph.
+/// The graph of a conditional node may hold only some kinds of nodes, and kernels only of its own context.
 fn fits_its_body(node: &ExecNode, nodes: &[ExecNode]) -> bool {
     let Some((place, _)) = node.within else { return true };
     let NodeKind::Conditional(outer) = &nodes[place].kind else { return false };

@@ -52,7 +52,7 @@ impl Graphs {
         }
     }
 
-    /// Whether an address belongs to an allocation node.
+    /// Returns true if an address belongs to an allocation node.
     pub fn is_allocation(&self, address: CUdeviceptr) -> bool {
         self.allocations.contains_key(&address)
     }
@@ -158,7 +158,7 @@ struct Level {
     pub(crate) kept: u64,
 }
 
-/// What the allocation nodes of one launch need, by device, in bytes that the device gives up.
+/// Memory that the allocation nodes of one launch need, by device: bytes that the device gives up.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Levels(BTreeMap<CUdevice, Level>);
 

@@ -1,4 +1,4 @@
-//! What nodes do.
+//! Nodes of graphs: their kinds and parameters.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -49,7 +49,7 @@ pub struct KernelNode {
     pub kernel: u64,
     /// Handle of the context.
     pub context: u64,
-    /// What the image says.
+    /// Description of the kernel in its image.
     pub info: KernelInfo,
     /// Blocks.
     pub grid: [u32; 3],
@@ -57,7 +57,7 @@ pub struct KernelNode {
     pub block: [u32; 3],
     /// Dynamic shared memory.
     pub shared: u32,
-    /// Whether all blocks run at the same time.
+    /// True if all blocks run at the same time (cooperative launch).
     pub cooperative: bool,
     /// Values of the parameters.
     pub(crate) values: Vec<Box<[u64]>>,
@@ -135,7 +135,7 @@ impl Clone for KernelNode {
     }
 }
 
-/// What a conditional node decides by, and its graphs.
+/// Condition and graphs of a conditional node.
 #[derive(Clone, Debug)]
 pub struct Conditional {
     /// Handle of the condition.
@@ -158,9 +158,9 @@ pub const WHILE: u32 = 1;
 pub const SWITCH: u32 = 2;
 
 impl Conditional {
-    /// Which of its graphs runs at a launch; there may be none of that number. Kernels set conditions, and no kernel
-    /// runs here: a condition keeps its default, and one without a default is taken to hold. The graph of a loop runs
-    /// once, because nothing would end the loop.
+    /// Number of its graph that runs at a launch; there may be none of that number.
+    /// Kernels set conditions, and no kernel runs here: a condition keeps its default, and one without a default is
+    /// taken to hold. The graph of a loop runs once, because nothing would end the loop.
     pub fn taken(&self) -> usize {
         match (self.how, self.default) {
             (SWITCH, value) => value.unwrap_or(0) as usize,
@@ -170,21 +170,21 @@ impl Conditional {
     }
 }
 
-/// What a node does.
+/// Kind of a node, with its parameters.
 #[derive(Clone, Debug)]
 pub enum NodeKind {
     /// Runs a kernel.
     Kernel(Box<KernelNode>),
     /// Copies.
     Copy {
-        /// What is copied.
+        /// Parameters of the copy.
         copy: CopyNode,
         /// Handle of the context.
         context: u64,
     },
     /// Sets memory.
     Set {
-        /// What is set.
+        /// Parameters of the memset.
         set: SetNode,
         /// Handle of the context.
         context: u64,
@@ -211,7 +211,7 @@ pub enum NodeKind {
         device: CUdevice,
         /// Bytes that were asked for.
         bytes: u64,
-        /// Where the memory is while it is allocated.
+        /// Address of the memory while it is allocated.
         address: CUdeviceptr,
     },
     /// Frees memory.
@@ -265,17 +265,18 @@ impl NodeKind {
         }
     }
 
-    /// Whether it allocates or frees.
+    /// Returns true if the node allocates or frees.
     pub fn is_memory(&self) -> bool {
         matches!(self, Self::Alloc { .. } | Self::Free { .. })
     }
 
-    /// Whether a graph with it exists once only: it is neither cloned nor a child, and has one executable graph.
+    /// Returns true if a graph with the node exists only once.
+    /// Such a graph is neither cloned nor a child, and has one executable graph.
     pub fn is_single(&self) -> bool {
         self.is_memory() || matches!(self, Self::Conditional(_))
     }
 
-    /// Whether the graphs of a conditional node may hold it.
+    /// Returns true if the graphs of a conditional node may hold the node.
     pub fn is_for_bodies(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! What the driver keeps for allocation nodes, by device.
+//! Memory that the driver keeps for allocation nodes, by device.
 //!
 //! Memory that launched graphs need is *used*; what was taken from the device for them is *reserved*.
 //! It grows with use, and shrinks when it is trimmed. Reserved memory is charged as

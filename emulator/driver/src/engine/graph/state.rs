@@ -13,9 +13,9 @@ use crate::util::handles::Handles;
 pub struct ExecNode {
     /// The node that it was made from.
     pub source: u64,
-    /// What it does.
+    /// Kind of the node, with its parameters.
     pub kind: NodeKind,
-    /// Whether it is done at launch.
+    /// True if the node is enabled, that is, done at launch.
     pub enabled: bool,
     /// Places of the nodes that come before it.
     pub before: Vec<usize>,
@@ -23,7 +23,7 @@ pub struct ExecNode {
     pub within: Option<(usize, usize)>,
 }
 
-/// What decides which graph of a conditional node runs.
+/// Condition that decides which graph of a conditional node runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Condition {
     /// The graph that it was made for.
@@ -63,7 +63,7 @@ pub struct Allocation {
     pub bytes: u64,
     /// Nodes and executable graphs that refer to it.
     pub holders: u32,
-    /// Whether memory stands behind it now.
+    /// True while memory stands behind it.
     pub live: bool,
 }
 
@@ -122,7 +122,7 @@ pub struct Node {
     pub graph: u64,
     /// Number in its graph.
     pub local_id: u32,
-    /// What it does.
+    /// Kind of the node, with its parameters.
     pub kind: NodeKind,
     /// Edges into it.
     pub before: Vec<Edge>,

@@ -1,4 +1,4 @@
-//! What programs advised about managed memory, by page. Nothing migrates; the advice is only remembered.
+//! Advice of programs about managed memory, by page. Nothing migrates; the advice is only remembered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,14 +29,14 @@ pub fn place_of(device: CUdevice) -> CUmemLocation {
     CUmemLocation { kind, id: device.max(0) }
 }
 
-/// What holds for a page.
+/// Advice that holds for a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// Mostly read.
     pub read_mostly: bool,
-    /// Where it should stay.
+    /// Preferred location.
     pub preferred: Option<Place>,
-    /// Where it was last prefetched to.
+    /// Location of the last prefetch.
     pub prefetched: Option<Place>,
     /// Devices whose access must not fault; [`CPU`] stands for the host.
     pub accessed_by: BTreeSet<CUdevice>,

@@ -21,7 +21,7 @@ pub struct Side {
     pub pitch: u64,
     /// Distance of planes.
     pub plane: u64,
-    /// Whether only device memory is right here.
+    /// True if only device memory is valid here.
     pub device_only: bool,
 }
 
@@ -40,10 +40,10 @@ impl Side {
 /// Bytes of a row, rows of a plane, planes.
 pub type Extent = [u64; 3];
 
-/// Where a side is, once it was looked up.
+/// Location of a side, once it was looked up.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Whether there are pages behind it.
+    /// True if there are pages behind it.
     pub(crate) readable: bool,
     /// Device of device memory.
     pub(crate) device: Option<CUdevice>,

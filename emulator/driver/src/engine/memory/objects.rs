@@ -1,4 +1,4 @@
-//! What memory consists of: chunks, pools, physical memory, arrays.
+//! Objects that memory consists of: chunks, pools, physical memory, arrays.
 
 use core::ffi::c_int;
 use std::collections::HashMap;
@@ -91,7 +91,7 @@ pub struct Pool {
     pub(crate) max_size: u64,
     pub(crate) access: HashMap<CUdevice, u32>,
     pub(crate) handle_types: u32,
-    /// Where the memory should be if it is a pool of managed memory.
+    /// Preferred location of the memory, if it is a pool of managed memory.
     pub(crate) managed: Option<Place>,
     pub(crate) blocks: u64,
     pub(crate) destroyed: bool,

@@ -1,7 +1,8 @@
 //! Pages of physical memory that several processes map: a file in memory, where memory is backed.
 //!
-//! What one process writes is then found by the others, as on a GPU. A descriptor of physical memory also says what
-//! the memory is, behind the pages: it stands for the memory when its exporter has released it, or has ended.
+//! Processes then see each other's writes, as on a GPU.
+//! A descriptor of physical memory also describes the memory, behind the pages: it stands for the memory when its
+//! exporter has released it, or has ended.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -38,8 +39,8 @@ pub(crate) fn exported(physical: &Physical, id: ObjectId) -> Answer<OwnedFd> {
     Ok(file.into())
 }
 
-/// What a descriptor of [`exported`] stands for. Its owner is none if the memory is not there any more in the process that
-/// made it.
+/// Object that a descriptor of [`exported`] stands for.
+/// Its owner is none if the memory is not there any more in the process that made it.
 pub(crate) fn read(driver: &Driver, fd: i32) -> Answer<SharedObject> {
     let bytes = ipc::end_of(fd)?;
     let (id, _) = ipc::read_name(&bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;

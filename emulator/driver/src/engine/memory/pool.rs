@@ -104,8 +104,8 @@ pub(crate) fn trim_device(
     pools.into_iter().map(|(handle, keep)| trim(driver, state, handle, keep)).sum()
 }
 
-/// What a block of `bytes` takes of its pool: 0 bytes are an allocation too, with an address of its own. `None` if it
-/// is more than a number can hold.
+/// Bytes of its pool that a block of `bytes` takes: 0 bytes are an allocation too, with an address of its own.
+/// Returns `None` if a number cannot hold them.
 fn held_by(bytes: u64) -> Option<u64> {
     bytes.max(1).checked_next_multiple_of(ALIGNMENT)
 }

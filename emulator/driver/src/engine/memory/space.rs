@@ -57,7 +57,7 @@ impl AddressSpace {
         self.free.give(base, size);
     }
 
-    /// Whether an address is one of ours, whatever stands there.
+    /// Returns true if an address belongs to this space, whatever it is used for.
     pub fn contains(&self, address: u64) -> bool {
         self.arenas.iter().any(|(base, size)| address >= *base && address - base < *size)
     }
@@ -98,7 +98,7 @@ impl AddressSpace {
     }
 }
 
-/// What stands at an address range.
+/// Use of an address range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Use {
     /// `cuMemAlloc`, `cuMemAllocPitch`.
@@ -115,7 +115,7 @@ pub enum Use {
     Mapped {
         /// Handle of the physical memory.
         handle: u64,
-        /// Whether it is host memory.
+        /// True for host memory.
         host: bool,
     },
     /// Another process's memory.
@@ -133,7 +133,7 @@ pub struct Block {
     pub base: u64,
     /// Bytes that the program asked for.
     pub size: u64,
-    /// What it is.
+    /// Use of the range.
     pub kind: Use,
     /// Device ordinal.
     pub device: CUdevice,
@@ -150,7 +150,7 @@ pub struct Block {
     /// Times that it was opened (imports), access rights of devices (mappings), whether it is mapped (special), or
     /// the pool that it is from (managed).
     pub count: u64,
-    /// Whether copies of it are always synchronous.
+    /// True if copies of it are always synchronous.
     pub sync_memops: bool,
 }
 
@@ -179,12 +179,12 @@ impl Block {
         }
     }
 
-    /// Whether the host can read and write it in every memory mode.
+    /// Returns true if the host can read and write the block in every memory mode.
     pub fn is_host_readable(&self) -> bool {
         matches!(self.kind, Use::Managed | Use::Host | Use::Registered | Use::Mapped { host: true, .. })
     }
 
-    /// Whether a device can work with it.
+    /// Returns true if the block is memory of a device: no allocated, registered or mapped memory of the host.
     pub fn is_device_memory(&self) -> bool {
         !matches!(self.kind, Use::Host | Use::Registered | Use::Mapped { host: true, .. })
     }
@@ -232,7 +232,7 @@ impl Blocks {
         (address < block.end()).then_some(block)
     }
 
-    /// Whether a range touches any block.
+    /// Returns true if a range touches any block.
     pub fn overlaps(&self, base: u64, size: u64) -> bool {
         self.by_base.range(..base.saturating_add(size)).next_back().is_some_and(|(_, b)| b.end() > base)
     }
@@ -252,7 +252,7 @@ impl Blocks {
         self.by_base.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no block.
     pub fn is_empty(&self) -> bool {
         self.by_base.is_empty()
     }

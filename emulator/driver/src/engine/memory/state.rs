@@ -18,11 +18,11 @@ pub struct Memory {
     pub(crate) requests: AtomicU64,
 }
 
-/// What the lock guards.
+/// Memory state behind the lock.
 pub struct State {
     /// Device addresses.
     pub space: AddressSpace,
-    /// What stands at each address.
+    /// Blocks by address.
     pub blocks: Blocks,
     /// Chunks for small blocks, by device.
     pub(crate) small: Vec<SmallChunks>,

@@ -7,7 +7,7 @@ use std::fs;
 use std::ops::Range;
 
 /// From so many bytes on the map of the process is read.
-const LARGE: usize = 4 << 20;
+const MIN_MAP_READ: usize = 4 << 20;
 const PAGE: usize = 4096;
 
 /// Writes zeros.
@@ -16,7 +16,7 @@ const PAGE: usize = 4096;
 /// The range is memory of this process that may be written.
 pub(super) unsafe fn write(at: *mut u8, bytes: usize) {
     let inner = (at as usize).next_multiple_of(PAGE)..(at as usize + bytes) / PAGE * PAGE;
-    let is_dropped = bytes >= LARGE && is_private(&inner) && {
+    let is_dropped = bytes >= MIN_MAP_READ && is_private(&inner) && {
         // SAFETY: whole pages of the range, which the process may write; anonymous private pages read as zeros then.
         unsafe { libc::madvise(inner.start as *mut _, inner.len(), libc::MADV_DONTNEED) == 0 }
     };
@@ -28,7 +28,7 @@ pub(super) unsafe fn write(at: *mut u8, bytes: usize) {
     }
 }
 
-/// Whether all of it is anonymous memory that no other process sees.
+/// Returns true if the whole range is anonymous memory that no other process sees.
 fn is_private(range: &Range<usize>) -> bool {
     let Ok(map) = fs::read_to_string("/proc/self/maps") else { return false };
     covers(&map, range)
@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn what_was_there_is_zero_and_what_is_beside_stays() {
-        let mut memory = vec![7_u8; 3 * LARGE];
-        let range = 100..2 * LARGE + 77;
+        let mut memory = vec![7_u8; 3 * MIN_MAP_READ];
+        let range = 100..2 * MIN_MAP_READ + 77;
         // SAFETY: a part of the vector.
         unsafe { write(memory[range.clone()].as_mut_ptr(), range.len()) };
         assert!(memory[range.clone()].iter().all(|byte| *byte == 0));

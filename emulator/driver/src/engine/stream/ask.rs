@@ -5,7 +5,7 @@
 //!
 //! * A stream takes [`QUEUE`] pieces of work that are not done. The next one waits for the first of them, as a launch
 //!   does when the driver's queue is full.
-//! * A thread that asks [`PATIENCE`] times in a row and submits nothing meanwhile does nothing but wait: the clock
+//! * A thread that asks [`MAX_UNANSWERED`] times in a row and submits nothing meanwhile does nothing but wait: the clock
 //!   moves to the moment that it asks for.
 //!
 //! A thread that never submitted work (a watchdog, a loader of data) asks at times of its own. It gets "done": its
@@ -22,7 +22,7 @@ use crate::engine::stream::state::Stream;
 /// microseconds for each: most have ended before the queue is full.
 pub const QUEUE: usize = 32;
 /// Questions in a row that are answered with "not done".
-const PATIENCE: u32 = 32;
+const MAX_UNANSWERED: u32 = 32;
 
 thread_local! {
     /// Questions since the thread last submitted work; `None` before it ever did.
@@ -43,7 +43,7 @@ impl Clock {
         if self.has_come(moment) {
             return true;
         }
-        if asked < PATIENCE || !self.is_instant() {
+        if asked < MAX_UNANSWERED || !self.is_instant() {
             ASKED.set(Some(asked.saturating_add(1)));
             return false;
         }
@@ -100,10 +100,10 @@ mod tests {
         on_a_thread(|| {
             let mut clock = Clock::Instant(0);
             submits();
-            let answers = (0..=PATIENCE).filter(|_| clock.answer(at(1_000_000_000))).count();
+            let answers = (0..=MAX_UNANSWERED).filter(|_| clock.answer(at(1_000_000_000))).count();
             assert_eq!((answers, clock.now(0)), (1, 1_000_000_000));
             // Work in between begins the count anew.
-            for _ in 0..3 * PATIENCE {
+            for _ in 0..3 * MAX_UNANSWERED {
                 submits();
                 assert!(!clock.answer(at(2_000_000_000)));
             }

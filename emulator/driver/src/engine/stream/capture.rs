@@ -83,7 +83,7 @@ impl Sched {
             .collect()
     }
 
-    /// Whether a stream can take work, and the capture that takes it instead.
+    /// Checks that a stream can take work, and returns the capture that takes it instead, if there is one.
     ///
     /// # Errors
     /// CUDA_ERROR_STREAM_CAPTURE_IMPLICIT for the legacy stream while a blocking stream captures,
@@ -222,7 +222,7 @@ impl Sched {
         Err(if valid { CUDA_ERROR_STREAM_CAPTURE_UNJOINED } else { CUDA_ERROR_STREAM_CAPTURE_INVALIDATED })
     }
 
-    /// Whether what the other streams did last stands before the end of the first one.
+    /// Returns true if the last work of all other streams stands before the end of the first one.
     fn is_joined(&self, id: u64, origin: u64) -> bool {
         let Some(capture) = self.captures.get(&id) else { return false };
         let Some(first) = self.streams.get(&origin) else { return false };

@@ -81,12 +81,12 @@ impl Clock {
         }
     }
 
-    /// Whether waiting takes no time.
+    /// Returns true if waiting takes no time.
     pub fn is_instant(&self) -> bool {
         matches!(self, Self::Instant(_))
     }
 
-    /// Whether a moment has come.
+    /// Returns true if a moment has come.
     pub fn has_come(&self, moment: Moment) -> bool {
         moment.ns <= self.now(moment.gpu)
     }
@@ -114,7 +114,7 @@ impl Clock {
         }
     }
 
-    /// How far a GPU's time gets on in `wall` ns at its present rate.
+    /// Time by which a GPU's time gets on in `wall` ns at its present rate, ns.
     pub fn of_wall(&self, gpu: usize, wall: u64) -> u64 {
         match self {
             Self::Real(real @ Real { machine: Some(machine), .. }) => {
@@ -138,7 +138,7 @@ impl Clock {
     }
 }
 
-/// How a GPU's time went with the wall clock.
+/// Course of a GPU's time against the wall clock.
 #[derive(Debug, Default)]
 pub struct Course {
     /// Wall time and GPU time.

@@ -35,7 +35,7 @@ fn write_word(address: CUdeviceptr, wide: bool, mut word: u64) -> bool {
     usize::try_from(done) == Ok(length)
 }
 
-/// Whether an operation can be done now.
+/// Returns true if an operation can be done now.
 pub fn is_met(sched: &Sched, op: &MemoryOp) -> bool {
     let Action::Wait(how) = op.action else { return true };
     let word = read_word(op.address, op.wide).or_else(|| sched.written.get(&op.address).copied());

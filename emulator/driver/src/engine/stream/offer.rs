@@ -58,7 +58,7 @@ pub enum Operation {
     },
 }
 
-/// What came of an operation that was offered to a capture.
+/// Outcome of offering an operation to a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recorded {
     /// The stream is not capturing: go on.

@@ -20,7 +20,7 @@ use crate::util::ffi::Answer;
 pub struct Capture {
     /// Its number, as the program sees it.
     pub id: u64,
-    /// How strict it is.
+    /// Capture mode: how strict the capture is.
     pub mode: CUstreamCaptureMode,
     /// Thread that began it.
     pub thread: u64,
@@ -28,9 +28,9 @@ pub struct Capture {
     pub origin: u64,
     /// Graph that it fills.
     pub graph: u64,
-    /// Whether the graph was there before: it then stays when the capture fails.
+    /// True if the graph was there before: it then stays when the capture fails.
     pub into_existing: bool,
-    /// Whether nothing went wrong so far.
+    /// True if nothing went wrong so far.
     pub valid: bool,
     /// Streams that are part of it.
     pub streams: BTreeSet<u64>,
@@ -38,7 +38,7 @@ pub struct Capture {
     pub left: Vec<u64>,
 }
 
-/// What an event stands for.
+/// Point of the work that an event stands for.
 #[derive(Clone, Debug)]
 pub enum Recording {
     /// Was never recorded: counts as done.
@@ -63,7 +63,7 @@ pub struct Event {
     pub device: CUdevice,
     /// Flags.
     pub flags: c_uint,
-    /// What it stands for.
+    /// Point that it stands for.
     pub recording: Recording,
 }
 
@@ -154,7 +154,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Whether it runs code of the program.
+    /// Returns true if the operation runs code of the program.
     pub fn calls_host(&self) -> bool {
         matches!(self, Self::Host(_))
     }

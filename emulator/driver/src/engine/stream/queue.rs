@@ -27,11 +27,11 @@ use crate::util::ffi::Answer;
 use crate::util::sync::lock;
 use crate::util::thread::thread_number;
 
-/// How often waits for a value look at memory, and how finely real time is kept.
+/// Interval at which waits for a value read memory, and resolution of real time.
 const POLL: Duration = Duration::from_micros(200);
 
 impl Sched {
-    /// Whether the first piece of work of a stream can be done now.
+    /// Returns true if the first piece of work of a stream can be done now.
     pub fn is_ready(&self, key: u64, op: &Op) -> bool {
         match op {
             Op::Busy(..) | Op::Copying(_) | Op::Until(_) | Op::Mark(_) | Op::Copy(_) | Op::Set(_) => true,
@@ -274,7 +274,7 @@ impl Sched {
     /// Key of the stream that a handle means in the calling thread.
     ///
     /// # Errors
-    /// CUDA_ERROR_INVALID_HANDLE for what is no stream; for the special handles as
+    /// CUDA_ERROR_INVALID_HANDLE for what is not a stream; for the special handles as
     /// [`Driver::current`]; for a stream whose context is broken the error that broke it.
     pub fn find(&mut self, driver: &'static Driver, handle: CUstream) -> Answer<u64> {
         let thread = match handle {

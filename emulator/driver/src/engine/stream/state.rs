@@ -25,13 +25,13 @@ pub const NON_BLOCKING: u32 = 1;
 
 /// The lock, and what goes with it.
 pub struct Scheduler {
-    /// What the lock guards.
+    /// State behind the lock.
     pub state: Mutex<Sched>,
     /// Notified when queued work is done.
     pub done: Condvar,
     /// Notified when there is queued work.
     pub work: Condvar,
-    /// Whether the worker runs.
+    /// True while the worker runs.
     pub worker: Mutex<bool>,
     /// Captures under way, so that calls outside of captures need no lock.
     pub captures: AtomicUsize,
@@ -80,7 +80,7 @@ pub struct Stream {
     pub priority: i32,
     /// Number that no other stream of the process has.
     pub id: u64,
-    /// When the work that it was given is done (ns, in the time of its GPU).
+    /// Time at which the work that it was given is done (ns, in the time of its GPU).
     pub end_ns: u64,
     /// Ends of the latest work that was not done when it was given (ns), where time is not real.
     pub ends: VecDeque<u64>,
@@ -90,9 +90,9 @@ pub struct Stream {
     pub frontier: Vec<u64>,
     /// Work that waits for something.
     pub queue: VecDeque<Op>,
-    /// Whether a host function of it is running.
+    /// True while a host function of it runs.
     pub running: bool,
-    /// Whether the program destroyed it while it had work.
+    /// True if the program destroyed it while it had work.
     pub closing: bool,
     /// Attributes that the program set.
     pub attributes: BTreeMap<u32, [u8; 64]>,
@@ -101,12 +101,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Whether it waits for the legacy stream and that for it.
+    /// Returns true if the stream waits for the legacy stream, and the legacy stream for it.
     pub fn is_blocking(&self) -> bool {
         self.sort != Sort::Legacy && self.flags & NON_BLOCKING == 0
     }
 
-    /// When the work that it was given is done.
+    /// Moment at which the work that it was given is done.
     pub fn end(&self) -> Moment {
         Moment { gpu: self.gpu, ns: self.end_ns }
     }
@@ -116,7 +116,7 @@ impl Stream {
         self.green.as_ref().map(|green| green.sms)
     }
 
-    /// Whether nothing is queued or running.
+    /// Returns true if nothing is queued or running.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && !self.running
     }
@@ -136,13 +136,13 @@ pub struct Sched {
     pub graphs: Graphs,
     /// The host's clock.
     pub clock: Clock,
-    /// What this process has at work on its GPUs.
+    /// Plans of this process's work on its GPUs, by GPU.
     pub plans: BTreeMap<usize, SmPlan>,
     /// Values written by streams to memory that has no pages.
     pub written: HashMap<CUdeviceptr, u64>,
     /// Calls of the program that belong to no stream.
     pub later: VecDeque<HostCall>,
-    /// What streams wait for that are made later, by context or by the view of a green context.
+    /// Marks that streams made later wait for, by context or by the view of a green context.
     pub barriers: Vec<(u64, Arc<Mark>)>,
     pub(crate) next_id: u64,
     pub(crate) handles: Handles,

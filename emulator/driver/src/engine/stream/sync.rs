@@ -12,7 +12,7 @@ use crate::engine::stream::queue::wait_for;
 use crate::engine::stream::state::{Sched, Sort};
 use crate::util::ffi::Answer;
 
-/// Whether a stream handle can be used in the current context; null and the two special handles can.
+/// Checks that a stream handle can be used in the current context; null and the two special handles can.
 ///
 /// # Errors
 /// CUDA_ERROR_INVALID_HANDLE and the like.
