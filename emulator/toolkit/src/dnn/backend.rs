@@ -1,8 +1,8 @@
 //! Descriptors of the graph interface.
 //!
 //! A descriptor is a kind with attributes: values by number and type, as the caller set them. A few
-//! attributes are asked for that were not set: the ways to compute a graph (always two, of which the second needs no
-//! workspace), its engine, its plan's workspace.
+//! attributes are asked for that were not set: the ways to compute a graph (always one), its engine, its plan's
+//! workspace.
 
 use core::ffi::{c_int, c_void};
 use std::collections::HashMap;
@@ -149,24 +149,6 @@ impl Descriptor {
     }
 }
 
-/// Number of the engine that is offered first.
-const USUAL: i64 = 0;
-/// Number of the slower one that works without a workspace, for callers whose memory does not suffice.
-const FRUGAL: i64 = 1;
-const ENGINES: [i64; 2] = [USUAL, FRUGAL];
-
-/// The engine behind a plan, a configuration or an engine: its number.
-fn engine_of(start: &Shared) -> i64 {
-    let mut at = start.clone();
-    for step in [attribute::PLAN_ENGINE_CONFIG, attribute::ENGINECFG_ENGINE] {
-        let next = lock(&at).first(step);
-        if let Some(next) = next {
-            at = next;
-        }
-    }
-    lock(&at).numbers(attribute::ENGINE_GLOBAL_INDEX).first().copied().unwrap_or(USUAL)
-}
-
 /// The graph behind a plan, a configuration or an engine.
 fn graph_of(start: &Shared) -> Option<Shared> {
     let way = [attribute::PLAN_ENGINE_CONFIG, attribute::ENGINECFG_ENGINE, attribute::ENGINE_OPERATION_GRAPH];
@@ -181,9 +163,6 @@ fn graph_of(start: &Shared) -> Option<Shared> {
 }
 
 fn workspace_of(start: &Shared) -> u64 {
-    if engine_of(start) == FRUGAL {
-        return 0;
-    }
     graph_of(start).map_or(0, |graph| lock(&graph).graph_workspace())
 }
 
@@ -192,11 +171,11 @@ fn reference(to: &Shared) -> Value {
     Value { kind: of_type::BACKEND_DESCRIPTOR, bytes: vec![0; 8], descriptors: vec![to.clone()] }
 }
 
-/// An engine of a graph, by its number.
-fn engine(graph: &Shared, number: i64) -> Shared {
+/// The only engine of a graph.
+fn engine(graph: &Shared) -> Shared {
     let mut own = Descriptor { kind: 2, values: HashMap::new() };
     own.values.insert(attribute::ENGINE_OPERATION_GRAPH, reference(graph));
-    let index = Value { kind: 3, bytes: number.to_le_bytes().to_vec(), descriptors: Vec::new() };
+    let index = Value { kind: 3, bytes: vec![0; 8], descriptors: Vec::new() };
     own.values.insert(attribute::ENGINE_GLOBAL_INDEX, index);
     Arc::new(Mutex::new(own))
 }
@@ -246,19 +225,16 @@ fn get(handle: u64, name: i32, kind: i32, wanted: i64, count: Out<i64>, elements
         attribute::ENGINEHEUR_RESULTS => {
             let graph =
                 lock(&own).first(attribute::ENGINEHEUR_OPERATION_GRAPH).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-            let configs = ENGINES.map(|number| {
-                let mut config = Descriptor { kind: 3, values: HashMap::new() };
-                config.values.insert(attribute::ENGINECFG_ENGINE, reference(&engine(&graph, number)));
-                Arc::new(Mutex::new(config))
-            });
-            return hand_over(&configs, wanted, count, elements);
+            let mut config = Descriptor { kind: 3, values: HashMap::new() };
+            config.values.insert(attribute::ENGINECFG_ENGINE, reference(&engine(&graph)));
+            return hand_over(&[Arc::new(Mutex::new(config))], wanted, count, elements);
         }
         attribute::PLAN_WORKSPACE_SIZE | attribute::ENGINECFG_WORKSPACE_SIZE => {
             let bytes = i64::try_from(workspace_of(&own)).unwrap_or(i64::MAX);
             return number(bytes, kind, wanted, count, elements);
         }
         attribute::ENGINECFG_SHARED_MEMORY_USED => return number(0, kind, wanted, count, elements),
-        attribute::GRAPH_ENGINE_COUNT => return number(ENGINES.len() as i64, kind, wanted, count, elements),
+        attribute::GRAPH_ENGINE_COUNT => return number(1, kind, wanted, count, elements),
         attribute::PLAN_JSON => return Err(CUDA_ERROR_NOT_SUPPORTED),
         _ => {}
     }
@@ -362,19 +338,16 @@ mod tests {
         let heuristic = make(4);
         put(heuristic, attribute::ENGINEHEUR_OPERATION_GRAPH, of_type::BACKEND_DESCRIPTOR, &[graph]);
 
-        let mut found = -1;
-        let mut configs = [make(3), make(3)];
+        let (mut found, config) = (-1, make(3));
+        let mut place = config;
         let results = attribute::ENGINEHEUR_RESULTS;
-        get(heuristic, results, 15, 2, Out::of(&mut found), Out::of(&mut configs[0]).cast()).unwrap();
-        assert_eq!(found, 2);
-        let workspaces = configs.map(|config| {
-            let plan = make(5);
-            put(plan, attribute::PLAN_ENGINE_CONFIG, of_type::BACKEND_DESCRIPTOR, &[config]);
-            let mut bytes = -1_i64;
-            get(plan, attribute::PLAN_WORKSPACE_SIZE, 3, 1, Out::of(&mut found), Out::of(&mut bytes).cast())
-                .unwrap();
-            bytes
-        });
-        assert_eq!(workspaces, [4 * (2 * 8 * 16 * 32 * 32 + 16 * 16 * 9), 0], "the second plan wants none");
+        get(heuristic, results, 15, 1, Out::of(&mut found), Out::of(&mut place).cast()).unwrap();
+        assert_eq!(found, 1);
+        let plan = make(5);
+        put(plan, attribute::PLAN_ENGINE_CONFIG, of_type::BACKEND_DESCRIPTOR, &[config]);
+        let mut bytes = 0_i64;
+        get(plan, attribute::PLAN_WORKSPACE_SIZE, 3, 1, Out::of(&mut found), Out::of(&mut bytes).cast())
+            .unwrap();
+        assert_eq!(bytes, 4 * (2 * 8 * 16 * 32 * 32 + 16 * 16 * 9));
     }
 }

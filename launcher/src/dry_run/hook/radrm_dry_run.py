@@ -43,20 +43,6 @@ def note(kind, words, number=0):
         os.close(file)
 
 
-# What a request of PyTorch's allocator is rounded up to.
-SEGMENT = 2 << 20
-
-
-def _is_workspace(requested):
-    """Whether so many bytes are the largest workspace that the stand-in for cuDNN asked for."""
-    try:
-        with open(_NOTES) as file:
-            notes = [line.split("\t", 3) for line in file if line.startswith("guess\t%d\t" % os.getpid())]
-    except OSError:
-        return False
-    return any(0 <= requested - int(line[2]) < SEGMENT for line in notes if "convolution" in line[3])
-
-
 def _requested(stats):
     """Bytes that tensors asked for: what is allocated also depends on the blocks that were free."""
     return stats.get("requested_bytes", stats["allocated_bytes"])
@@ -75,8 +61,6 @@ class _Watch:
         self.phase = "load"
         self.seen = radrm_phases.Phases(torch, _STEPS, _SHORT_EPOCHS)
         self.growth = radrm_growth.Growth(torch)
-        # Workspaces that were refused, by device.
-        self.workspaces = {}
         self.last = None
         # What was reserved after the last step from the third on, and what it grew from and to in steps like those before.
         self.settled = None
@@ -122,8 +106,7 @@ class _Watch:
                     "allocated": seen[0],
                     "reserved": seen[1],
                     "retries": stats["num_alloc_retries"],
-                    # cuDNN has plans that need no workspace.
-                    "out_of_memory": max(0, stats["num_ooms"] - self.workspaces.get(device, 0)),
+                    "out_of_memory": stats["num_ooms"],
                 }
             )
         return devices
@@ -147,10 +130,8 @@ class _Watch:
         if observe and self.torch.cuda.get_allocator_backend() == "native":
             observe(self.harmless(self.ran_out))
 
-    def ran_out(self, device, requested, *amounts):
+    def ran_out(self, *amounts):
         """Called when memory did not suffice, because of which the program may end without exit handlers."""
-        if _is_workspace(requested):
-            self.workspaces[device] = self.workspaces.get(device, 0) + 1
         if self.is_on():
             self.record()
 
