@@ -61,7 +61,8 @@ impl Finished<'_> {
         let outcome = self.dry_run.as_mut().map(|dry_run| dry_run.collect(stopped_by));
         let Some(mut recording) = self.recording.take() else {
             remarks.all(self.mps.leave(false));
-            let is_used = self.prepared.emulated.as_ref().is_some_and(Emulated::is_used);
+            let is_used =
+                self.prepared.emulated.as_ref().is_some_and(|emulated| emulated.is_used(self.folder_owner()));
             leave(self.dry_run.take(), is_used);
             self.leave_machine();
             return self.ended.ending;
@@ -122,12 +123,16 @@ impl Finished<'_> {
         forget(self.prepared.emulated.take());
     }
 
+    /// The process from which those descend that use the emulated machine's folder; 0 where that is not known, as in a
+    /// container, whose processes are no children of this one.
+    fn folder_owner(&self) -> u32 {
+        if self.prepared.plan.in_container { 0 } else { std::process::id() }
+    }
+
     /// Takes the emulated machine's folder away, unless processes use it.
     fn leave_machine(&mut self) {
         let Some(emulated) = self.prepared.emulated.take() else { return };
-        // Processes in a container are no children of this one.
-        let owner = if self.prepared.plan.in_container { 0 } else { std::process::id() };
-        if emulated.is_used(owner) {
+        if emulated.is_used(self.folder_owner()) {
             let kept = emulated.keep();
             let sentence = format!("processes still use the emulated machine: {} stays", kept.display());
             self.prepared.remarks.one(&sentence);
