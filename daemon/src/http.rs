@@ -79,19 +79,19 @@ mod tests {
 
     #[test]
     fn figures_of_jobs_are_for_privileged_users_unless_privacy_is_off() {
-        let (to, messages) = channel();
         let shows_jobs = |is_privileged: bool, is_private: bool| {
+            let (to, messages) = channel();
             let request = Request { is_privileged, ..Request::new("GET", "/metrics") };
             let of_job = metrics::JobMemory { job: 7, user: "ann".into(), ..Default::default() };
             let figures =
                 metrics::Figures { job_memory: Some(vec![of_job]), is_private, ..Default::default() };
-            thread::scope(|scope| {
-                scope.spawn(|| match messages.recv() {
-                    Ok(Message::Metrics(reply)) => reply.send(figures).unwrap(),
-                    other => panic!("{other:?}"),
-                });
-                String::from_utf8(answer(&request, &to).body).unwrap().contains("ann")
-            })
+            let engine = thread::spawn(move || match messages.recv() {
+                Ok(Message::Metrics(reply)) => reply.send(figures).unwrap(),
+                other => panic!("{other:?}"),
+            });
+            let shown = String::from_utf8(answer(&request, &to).body).unwrap().contains("ann");
+            engine.join().unwrap();
+            shown
         };
         assert!(shows_jobs(true, true) && shows_jobs(true, false) && shows_jobs(false, false));
         assert!(!shows_jobs(false, true));

@@ -9,7 +9,6 @@ use radrm_limits::cgroup::Fence;
 use crate::arm::Joined;
 use crate::cli::{Plan, ReportTo, RowTo};
 use crate::dry_run::Setup;
-use crate::emulated::Emulated;
 use crate::ending::Ending;
 use crate::inherited::Inherited;
 use crate::prepare::Prepared;

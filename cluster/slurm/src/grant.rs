@@ -197,7 +197,7 @@ mod tests {
             assert_eq!(later.grant, grant("1GiB"));
         }
         let mode = fs::metadata(state.join("7")).unwrap().mode();
-        assert_eq!(mode & 0o777, 0o600, "nobody else can open it, and so hold its lock");
+        assert_eq!(mode & 0o777, 0o600, "no other user can open it, and so hold its lock");
         let other = Held::take(&state, 8, &grant("2GiB"), false).unwrap().unwrap();
         assert_eq!(first.grant, grant("1GiB"), "another job's step removes nothing of a running one");
         assert!(state.join("7").exists());

@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn documentation_that_opens_with_a_question_word_is_found() {
         assert_eq!(found("/// Which job.\nid: u8,\n//! How.\n"), [1, 3]);
-        assert_eq!(found("/// Job.\n/// Which it is.\n// Which.\n/// However.\n"), []);
+        assert_eq!(found("/// Job.\n/// Which it is.\n// Which.\n/// However.\n"), Vec::<usize>::new());
         assert_eq!(found("    /// How many.\n    n: u8,\n\n    /// How far.\n    m: u8,"), [1, 4]);
     }
 
@@ -113,7 +113,7 @@ mod tests {
         for line in
             ["const ALMOST: u8 = 1;", "const fn most() {}", "let a = MOST;", "const MAX_MOST: u8 = 1;"]
         {
-            assert_eq!(found(line), [], "{line}");
+            assert_eq!(found(line), Vec::<usize>::new(), "{line}");
         }
     }
 }
