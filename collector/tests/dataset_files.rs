@@ -111,7 +111,7 @@ fn a_dataset_with_foreign_code_is_rejected() {
         rusqlite::Connection::open(&path).unwrap().execute_batch(code).unwrap();
         let why = Dataset::open_existing(&path).unwrap_err().to_string();
         assert!(why.contains("foreign view or trigger"), "{why}");
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
     }
 }
 

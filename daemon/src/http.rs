@@ -81,7 +81,8 @@ mod tests {
     fn figures_of_jobs_are_for_privileged_users_unless_privacy_is_off() {
         let shows_jobs = |is_privileged: bool, is_private: bool| {
             let (to, messages) = channel();
-            let request = Request { is_privileged, ..Request::new("GET", "/metrics") };
+            let mut request = Request::new("GET", "/metrics");
+            request.is_privileged = is_privileged;
             let of_job = metrics::JobMemory { job: 7, user: "ann".into(), ..Default::default() };
             let figures =
                 metrics::Figures { job_memory: Some(vec![of_job]), is_private, ..Default::default() };

@@ -161,8 +161,7 @@ mod tests {
     fn output_that_is_no_regular_file_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
-        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
-            .unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
         for output in [fifo.display().to_string(), "/dev/full".to_owned(), "/dev/zero".to_owned()] {
             let socket = dir.path().join("socket");
             let listener = UnixListener::bind(&socket).unwrap();
