@@ -64,7 +64,9 @@ impl Job {
     /// Processes whose environment is the job's: living ones, else the program itself.
     #[must_use]
     pub fn processes(&self) -> Vec<Process> {
-        let joined = self.running().into_iter().filter_map(|slot| slot.pid.map(Process));
+        // A segment may name one process a thousand times.
+        let joined: BTreeSet<u32> = self.running().into_iter().filter_map(|slot| slot.pid).collect();
+        let joined = joined.into_iter().map(Process);
         let mut found: Vec<Process> = joined.filter(|process| self.has(*process)).collect();
         if found.is_empty() && self.launched {
             found.extend(Process::all().filter(|process| process.parent() == Some(Process(self.launcher))));

@@ -6,6 +6,8 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
+    sync::mpsc::{TryRecvError, channel},
+    time::Duration,
 };
 
 use radrm_os::Process;
@@ -289,15 +291,16 @@ fn a_segment_that_is_shortened_ends_no_command() {
     let segment = segment_of(pid);
     let whole = fs::metadata(&segment).expect("a segment").len();
     let file = fs::OpenOptions::new().write(true).open(&segment).expect("a segment");
-    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let (stop, stopped) = channel::<()>();
     let toggling = std::thread::spawn(move || {
-        while stopped.try_recv().is_err() {
+        while stopped.try_recv() == Err(TryRecvError::Empty) {
             file.set_len(8192).expect("shortened");
             file.set_len(whole).expect("lengthened");
+            std::thread::sleep(Duration::from_micros(500));
         }
         file.set_len(4096).expect("shortened");
     });
-    for _ in 0..20 {
+    for _ in 0..10 {
         let shown = node.quota_show();
         assert!(shown.status.code().is_some(), "{shown:?}");
         let set = child::run(node.radrm(&["quota", "set", &job.pid().to_string(), "4GiB"]), PATIENCE);
@@ -336,10 +339,10 @@ fn a_link_in_the_place_of_a_new_profile_leads_no_write_elsewhere() {
     let precious = node.rig.path().join("precious");
     fs::write(&precious, "precious").expect("a file");
     let (place, target) = (folder.clone(), precious.clone());
-    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let (stop, stopped) = channel::<()>();
     let race = std::thread::spawn(move || {
         let mut replaced = 0;
-        while stopped.try_recv().is_err() {
+        while stopped.try_recv() == Err(TryRecvError::Empty) {
             for entry in fs::read_dir(&place).expect("a directory").flatten() {
                 let path = entry.path();
                 let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
