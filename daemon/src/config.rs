@@ -74,7 +74,6 @@ pub(crate) struct Config {
     /// makes a running job wait for others (`throttle`, `eviction`) or start again (`recovery`).
     pub(crate) scheduler: Settings,
     /// Estimation of needs.
-    #[serde(alias = "estimators")]
     pub(crate) estimator: Estimators,
     /// Dry runs of jobs of which nothing is known.
     pub(crate) dry_run: DryRuns,
@@ -326,7 +325,7 @@ mod tests {
     #[test]
     fn estimators_are_asked_in_the_configured_order() {
         let of = |order: &str| {
-            let config = Config::parse(&format!("[estimators]\norder = [{order}]\n")).unwrap();
+            let config = Config::parse(&format!("[estimator]\norder = [{order}]\n")).unwrap();
             config.estimator.resolver(&Trained::default())
         };
         let found = format!("{:?}", of(r#""file", "history""#).unwrap());
