@@ -90,7 +90,7 @@ mod tests {
                 Ok(Message::Metrics(reply)) => reply.send(figures).unwrap(),
                 other => panic!("{other:?}"),
             });
-            let shown = String::from_utf8(answer(&request, &to).body).unwrap().contains("ann");
+            let shown = String::from_utf8(answer(&request, &to).body).unwrap().contains("user=\"ann\"");
             engine.join().unwrap();
             shown
         };

@@ -55,7 +55,8 @@ fn jump_since((last, jump): (u64, u64), wall: u64, passed: Option<u64>) -> u64 {
     let ahead = wall.saturating_sub(last.saturating_add(passed));
     let behind = last.saturating_add(passed).saturating_sub(wall);
     let counts = |by: u64| if by > MAX_CORRECTION_MS { by } else { 0 };
-    jump.saturating_add(counts(ahead)).saturating_sub(counts(behind))
+    // What is left after a clock has been set back is the time that has passed meanwhile.
+    counts(jump.saturating_add(counts(ahead)).saturating_sub(counts(behind)))
 }
 
 /// Removes the folders that did not change within this time, on a thread of its own, which reports those that are
@@ -139,7 +140,7 @@ mod tests {
         // Set while radrmd runs, and corrected by a time server.
         assert_eq!(jump_since((start, 0), start + 40 * DAY, Some(1000)), 40 * DAY - 1000);
         assert_eq!(jump_since((start, 0), start + 61_000, Some(1000)), 0);
-        assert_eq!(jump_since((start, 7), start + 400 * DAY, Some(400 * DAY)), 7, "time that has passed");
+        assert_eq!(jump_since((start, DAY), start + 400 * DAY, Some(400 * DAY)), DAY, "time that has passed");
     }
 
     #[test]

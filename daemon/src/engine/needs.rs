@@ -109,6 +109,8 @@ impl Engine {
                 news.extend(learns.map(|entry| (entry.id, needs.clone())));
             }
         }
+        // In the order of their numbers, as a replay of the record has it.
+        news.sort_unstable_by_key(|(id, _)| *id);
         self.unlearned.extend(news);
         self.learn_some();
     }

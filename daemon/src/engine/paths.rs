@@ -44,7 +44,7 @@ impl Paths {
 
     /// File with the clock's last reading.
     pub(super) fn clock(&self) -> PathBuf {
-        self.0.join("clock")
+        self.0.join("wall-clock")
     }
 
     /// A job's folder.

@@ -235,11 +235,11 @@ mod tests {
             ("0-4000000000", u32::MAX, "more ranks than"),
             ("0,3,0", 4, "rank 0 twice"),
             ("0-3,2", 4, "rank 2 twice"),
-            ("", 4, "no list of ranks"),
-            ("0,", 4, "no list of ranks"),
-            ("3-1", 4, "no list of ranks"),
-            ("-1", 4, "no list of ranks"),
-            ("x", 4, "no list of ranks"),
+            ("", 4, "not a list of ranks"),
+            ("0,", 4, "not a list of ranks"),
+            ("3-1", 4, "not a list of ranks"),
+            ("-1", 4, "not a list of ranks"),
+            ("x", 4, "not a list of ranks"),
             ("0", 0, "--world 0 has no ranks"),
         ] {
             let sentence = Ranks::parse(list, world).unwrap_err().to_string();

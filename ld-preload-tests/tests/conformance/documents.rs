@@ -255,7 +255,11 @@ fn variables(folder: &Path, found: &mut BTreeSet<String>) {
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         for literal in code.split(['"', '\'']).filter(|part| part.starts_with("RADRM_")) {
             let end = literal.find(|letter: char| !letter.is_ascii_uppercase() && letter != '_');
-            found.insert(literal[..end.unwrap_or(literal.len())].to_owned());
+            let name = &literal[..end.unwrap_or(literal.len())];
+            // The prefix alone is none.
+            if name != "RADRM_" {
+                found.insert(name.to_owned());
+            }
         }
     }
 }

@@ -166,8 +166,11 @@ mod tests {
         let above = parent.parent().unwrap_or(parent).0;
         known.launchers.insert(above, true);
         assert_eq!(known.launcher_above(own), Some(above));
-        assert_eq!((known.limited_above(own, 1), known.limited_above(own, above)), (Some(above), None));
+        assert_eq!(
+            (known.limited_above(own, u32::MAX), known.limited_above(own, above)),
+            (Some(above), None)
+        );
         known.launchers.insert(above, false);
-        assert_eq!(known.limited_above(own, 1), None, "a job without a limit misses nothing");
+        assert_eq!(known.limited_above(own, u32::MAX), None, "a job without a limit misses nothing");
     }
 }

@@ -176,7 +176,7 @@ mod tests {
             let why = run(&Flags { follow: true, error: false, raw: false, job: 1.into() }, &mut connection)
                 .unwrap_err();
             let why = why.to_string();
-            assert!(why.contains(&output) && why.contains("no regular file"), "{why}");
+            assert!(why.contains(&output) && why.contains("not a regular file"), "{why}");
             daemon.join().unwrap();
             std::fs::remove_file(socket).unwrap();
         }

@@ -28,7 +28,7 @@ fn a_program_that_never_uses_the_gpu_has_no_largest_batch() {
     let said = found(&["--bs", "--", "true"], 1);
     assert_eq!(
         said,
-        "radrm-run: --bs 1: unknown\n\
+        "radrm-run: --bs 1: unknown (the program took no GPU memory)\n\
          radrm-run: the largest --bs that fits is unknown: with 1 the program took no GPU memory\n"
     );
 }
