@@ -92,7 +92,10 @@ static void step(const char *text) {
 
     if (IS("init")) OK(CU(cuInit)(0));
     else if (IS("use")) first_context = use_device(N(1));
-    else if (IS("current")) OK(CU(cuCtxSetCurrent)(first_context));
+    else if (IS("retain")) {
+        CUcontext context;
+        OK(CU(cuDevicePrimaryCtxRetain)(&context, N(1)));
+    } else if (IS("current")) OK(CU(cuCtxSetCurrent)(first_context));
     else if (IS("context")) {
         CUcontext context;
         OK(CU(cuCtxCreate_v2)(&context, 0, N(2)));

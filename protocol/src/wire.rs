@@ -470,9 +470,10 @@ fn invalid(sentence: &str) -> io::Error {
 /// The other side is of another version, or does not answer.
 pub fn greet(stream: &mut (impl Read + Write)) -> Result<(), ProtocolError> {
     let failed = |error: io::Error| ProtocolError::NoGreeting(reason(&error));
-    stream.write_all(&HELLO).map_err(failed)?;
+    let sent = stream.write_all(&HELLO);
     let mut theirs = [0; 8];
-    stream.read_exact(&mut theirs).map_err(failed)?;
+    // A daemon without room for the connection greets, says so and closes it, before or after this side's greeting.
+    stream.read_exact(&mut theirs).map_err(|error| failed(sent.err().unwrap_or(error)))?;
     if theirs[..7] != HELLO[..7] {
         return Err(ProtocolError::NotRadrmd);
     }

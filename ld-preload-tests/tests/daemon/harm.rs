@@ -161,6 +161,7 @@ fn a_failed_exec_is_reported_in_output_and_status() {
     let order = serde_json::json!({
         "argv": ["/bin/true", "x".repeat(200 << 10)], "environment": [], "cwd": "/", "user": null,
         "umask": 0o22, "output": output, "error": null, "profile": place.path().join("profile"),
+        "hidden": [], "grace_ms": 1000,
     });
     let file = fs::File::options().read(true).write(true).create_new(true).open(&status).expect("file");
     let mut supervisor = Command::new(artifacts::directory().join("radrmd"))

@@ -132,7 +132,7 @@ fn a_malformed_variable_that_would_limit_starts_nothing() {
         ("CUDA_DEVICE_MEMORY_LIMIT", "3GiB", "write 3g, 3000m"),
         ("CUDA_DEVICE_MEMORY_LIMIT_0", "lots", "write 3g, 3000m"),
         ("CUDA_DEVICE_MEMORY_LIMIT", "1024", "write 1024m"),
-        ("CUDA_DEVICE_SM_LIMIT", "many", "no percentage"),
+        ("CUDA_DEVICE_SM_LIMIT", "many", "not a percentage"),
         ("NVIDIA_GPU_MEMORY_LIMIT", "4Gi", "write 4096 for 4 GiB"),
     ] {
         let ended = ended(&node, PERMIT, &[(name, value)], &[], &["use:0"]);
