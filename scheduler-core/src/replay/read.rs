@@ -30,7 +30,7 @@ pub enum ReadError {
     #[error("{0}")]
     Csv(#[from] csv::Error),
     /// A value is wrong.
-    #[error("line {line}: {column} is \"{value}\", which is no {wanted}")]
+    #[error("line {line}: {column} is \"{value}\", which is not a {wanted}")]
     Value {
         /// Counted from 1.
         line: u64,
@@ -474,7 +474,7 @@ mod tests {
             ("0,a,p,m,8,d,1,100,5,a\n", "\"a\""),
             (
                 "0,a,p,m,8,d,1,100,5,\n10,b,p,m,8,d,1,100,5,good:a\n",
-                "line 3: after is \"good\", which is no cond",
+                "line 3: after is \"good\", which is not a cond",
             ),
         ] {
             let error = trace(rows).unwrap_err().to_string();
