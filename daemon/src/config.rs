@@ -164,7 +164,7 @@ impl Default for Config {
             cpus: 0,
             host_memory: 0,
             gpu_reserve_mib: 0,
-            visible_devices: VisibleDevices::default(),
+            visible_devices: VisibleDevices::Index,
             kernels: "sample".to_owned(),
             events: PathBuf::new(),
             hooks: Hooks::default(),

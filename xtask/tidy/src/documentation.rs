@@ -62,7 +62,9 @@ fn scan(text: &str, rejected: &Rejected) -> Vec<(usize, String)> {
         let line = line.trim_start();
         let marker = ["///", "//!"].into_iter().find(|marker| line.starts_with(*marker));
         if let (Some(marker), true) = (marker, marker != before) {
-            let first = line[marker.len()..].split_whitespace().next().unwrap_or_default();
+            let first =
+                line[marker.len()..].split(|c: char| !c.is_alphanumeric()).find(|word| !word.is_empty());
+            let first = first.unwrap_or_default();
             if rejected.openings.contains(first) {
                 found.push((index + 1, format!("documentation opens with \"{first}\": name the item")));
             }
