@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(read("any:12,13"), Ok(vec!["any:12".to_owned(), "any:13".to_owned()]));
         assert_eq!(read("ok:12_3"), Ok(vec!["ok:12_3".to_owned()]));
         for (text, part) in
-            [("", "no job"), ("ok:", "no job"), ("afterok:12", "neither any nor ok"), ("ok:1,x", "`x`")]
+            [("", "not a job"), ("ok:", "not a job"), ("afterok:12", "neither any nor ok"), ("ok:1,x", "`x`")]
         {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(part) && error.lines().count() == 1, "{text}: {error}");
