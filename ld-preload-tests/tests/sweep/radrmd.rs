@@ -343,7 +343,7 @@ fn silenced(place: &Place, daemon: &Daemon, lost: Lost, then: impl FnOnce() + Se
             if wire::greet(&mut client).is_err() || wire::greet(&mut server).is_err() {
                 continue;
             }
-            while let Ok(Some(request)) = wire::read::<Request>(&mut client) {
+            'requests: while let Ok(Some(request)) = wire::read::<Request>(&mut client) {
                 let is_submission = matches!(request, Request::Submit(_));
                 if is_submission
                     && lost == Lost::Submission
@@ -356,7 +356,7 @@ fn silenced(place: &Place, daemon: &Daemon, lost: Lost, then: impl FnOnce() + Se
                     thread::sleep(Duration::from_secs(3));
                 }
                 wire::write(&mut server, &request).unwrap();
-                let Ok(Some(answer)) = wire::read::<Response>(&mut server) else { break };
+                let Ok(Some(mut answer)) = wire::read::<Response>(&mut server) else { break };
                 if is_submission
                     && lost != Lost::Time
                     && let Some(then) = then.take()
@@ -364,9 +364,17 @@ fn silenced(place: &Place, daemon: &Daemon, lost: Lost, then: impl FnOnce() + Se
                     then();
                     break;
                 }
-                let is_part = matches!(answer, Response::Part(_));
-                if wire::answer(&mut client, answer).is_err() || is_part {
-                    break;
+                // A list comes in parts.
+                loop {
+                    let is_part = matches!(answer, Response::Part(_));
+                    if wire::answer(&mut client, answer).is_err() {
+                        break 'requests;
+                    }
+                    if !is_part {
+                        break;
+                    }
+                    let Ok(Some(next)) = wire::read::<Response>(&mut server) else { break 'requests };
+                    answer = next;
                 }
             }
         }
