@@ -114,7 +114,7 @@ impl Job {
         if let Some(list) = self.variable(LEDGERS_VARIABLE) {
             return paths(&list);
         }
-        self.mapped().into_iter().filter(is_member).collect()
+        self.mapped().into_iter().filter(|file| is_member(file)).collect()
     }
 
     /// A variable with which its processes were started. A program that shows a title of its own has overwritten it.
@@ -323,12 +323,12 @@ pub fn limited_by(launcher: Process) -> Option<LimitedJob> {
         (is_its && is_named && segment.has_limits()).then_some(found.path)
     })?;
     let mapped = launcher.mappings().unwrap_or_default().into_iter().map(|mapping| mapping.path);
-    let ledgers: BTreeSet<PathBuf> = mapped.filter(is_member).collect();
+    let ledgers: BTreeSet<PathBuf> = mapped.filter(|file| is_member(file)).collect();
     Some(LimitedJob { segment, ledgers: ledgers.into_iter().collect() })
 }
 
 /// Returns true if a file is the ledger of a user in a limit that users share.
-fn is_member(file: &PathBuf) -> bool {
+fn is_member(file: &Path) -> bool {
     file.file_name().is_some_and(|name| name.as_bytes().starts_with(b"member-"))
 }
 

@@ -101,7 +101,7 @@ pub fn log(priority: Priority, program: &str, line: &str) {
     let mut text = format!("{mark}{program}: ");
     for (at, part) in line.split('\n').enumerate() {
         // A further line stands back, so that a text of others is no message of its own.
-        let _ = write!(text, "{}{part}\n", if at > 0 { "  " } else { "" });
+        let _ = writeln!(text, "{}{part}", if at > 0 { "  " } else { "" });
     }
     to_stderr(&text);
 }
