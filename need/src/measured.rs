@@ -40,8 +40,11 @@ mod tests {
         Some(lines.map(|line| head.iter().cloned().zip(line).collect()).collect())
     }
 
-    /// Each program once: its estimates by name, and its peaks of 2024 and 2026, MiB.
-    fn programs() -> Option<Vec<(BTreeMap<String, Bytes>, [Option<f64>; 2])>> {
+    /// Estimates of a program by name, and its peaks of 2024 and 2026, MiB.
+    type Program = (BTreeMap<String, Bytes>, [Option<f64>; 2]);
+
+    /// Each program once.
+    fn programs() -> Option<Vec<Program>> {
         let mut later: BTreeMap<String, f64> = BTreeMap::new();
         for row in rows("workloads_a100/workloads.csv")?.iter().filter(|row| row["gpu_label"] != "gpu_b") {
             let name: Vec<&str> = row["workload"].split('_').take(3).collect();
