@@ -60,7 +60,6 @@ const PYTHON: [PythonFile; 12] = [
     ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
     ("radrm_phases.py", include_str!("hook/radrm_phases.py")),
     ("radrm_ranks.py", include_str!("hook/radrm_ranks.py")),
-    ("radrm_small.py", include_str!("hook/radrm_small.py")),
     ("radrm_values.py", include_str!("hook/radrm_values.py")),
     ("radrm_store.py", include_str!("hook/radrm_store.py")),
 ];

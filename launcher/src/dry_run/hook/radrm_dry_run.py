@@ -263,10 +263,6 @@ def _watch(torch):
     watch.seen.install()
     undo.append(torch.nn.modules.module.register_module_forward_pre_hook(forward).remove)
     radrm_imports.before_compiled(first_pass)
-    import radrm_small
-
-    # First: what is replaced last has to be put back first.
-    radrm_small.install(torch)
     if not _HOST_VALUES:
         import radrm_host_models
 
