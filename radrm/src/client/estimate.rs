@@ -58,7 +58,7 @@ enum History {
     /// The user's, in a dataset.
     Own(OwnRuns),
     /// The daemon's.
-    Daemon(EstimateRow),
+    Daemon(Box<EstimateRow>),
     /// Runs that a file states.
     Stated(PathBuf, usize),
 }
@@ -85,7 +85,7 @@ impl Estimated {
         let found = node_need::with_own_runs(spec, socket)?;
         Some(found.map(|row| {
             let (needs, answers) = (row.needs.clone(), row.answers.clone());
-            Self { needs, answers, history: History::Daemon(row) }
+            Self { needs, answers, history: History::Daemon(Box::new(row)) }
         }))
     }
 }
