@@ -56,7 +56,7 @@ struct Estimated {
 /// Source of the known runs of the program.
 enum History {
     /// The user's, in a dataset.
-    Own(OwnRuns),
+    Own(Box<OwnRuns>),
     /// The daemon's.
     Daemon(Box<EstimateRow>),
     /// Runs that a file states.
@@ -70,7 +70,7 @@ impl Estimated {
     }
 
     fn by(own: OwnRuns, spec: &Spec) -> Self {
-        Self { needs: own.needs(spec), answers: own.answers(spec), history: History::Own(own) }
+        Self { needs: own.needs(spec), answers: own.answers(spec), history: History::Own(Box::new(own)) }
     }
 
     fn stated(path: PathBuf) -> Result<(Spec, Self), Failure> {
