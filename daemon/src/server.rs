@@ -177,7 +177,8 @@ fn turn_away(stream: &UnixStream, full: Full) -> io::Result<()> {
         }
         Full::OfAll => "radrmd has as many connections as it serves; try again".to_owned(),
     };
-    let mut until = Until::new(stream, Duration::ZERO)?;
+    // A new connection has room for both, so this never waits; with no time at all nothing would be sent.
+    let mut until = Until::new(stream, Duration::from_millis(100))?;
     until.write_all(&wire::HELLO)?;
     wire::write(&mut until, &Response::Later(why))
 }

@@ -21,7 +21,7 @@ fn gpus(daemon: &Daemon) -> Vec<Value> {
 /// A job that reserves so much of a GPU that none of the others fits beside it, and the number of that GPU.
 fn victim(daemon: &Daemon, program: &str) -> (u64, usize) {
     let script = format!("{program} keep 37000 go.victim > out.victim");
-    let job = daemon.submit(&["--gpu-mem", "39500MiB"], &["/bin/sh", "-c", &script]);
+    let job = daemon.submit(&["--gpu-mem", "40000MiB"], &["/bin/sh", "-c", &script]);
     daemon
         .until("it holds its memory", |daemon| daemon.lines("out.victim") == ["GPUS 1", "granted", "ready"]);
     let is_its = |gpu: &Value| gpu["jobs"].as_array().is_some_and(|jobs| jobs.contains(&job.into()));

@@ -98,9 +98,10 @@ fn folder(owner: Option<u32>) -> TempDir {
 
 fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
     let mut all = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().flatten() {
+    // What goes while it is read is not there any more.
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         all.push(entry.path());
-        if entry.file_type().unwrap().is_dir() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             all.extend(walk(&entry.path()));
         }
     }

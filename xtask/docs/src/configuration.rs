@@ -178,6 +178,7 @@ fn stated(segment: &PathSegment, default: Option<&Expr>, sources: &Sources) -> S
         None if segment.ident == "Option" => "not set".to_owned(),
         None if segment.ident == "PathBuf" => "`\"\"`".to_owned(),
         None if segment.ident == "bool" => "`false`".to_owned(),
+        None if segment.ident == "Vec" => "`[]`".to_owned(),
         None => "none".to_owned(),
     }
 }
