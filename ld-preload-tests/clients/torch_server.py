@@ -22,21 +22,6 @@ import traceback
 import types
 
 
-def initial():
-    """Places of this process's own variables of the recorder, by address and length: strings that the kernel laid out."""
-    entries = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
-    places, at = [], 0
-    while entries[at]:
-        text = ctypes.string_at(entries[at])
-        if text.startswith(b"RADRM_"):
-            places.append((entries[at], len(text)))
-        at += 1
-    return places
-
-
-INITIAL = initial()
-
-
 class Program:
     """A program as it was started: arguments of the interpreter, environment, directory."""
 
@@ -60,9 +45,7 @@ class Program:
         except PermissionError:
             pass  # another session: the connection ends this process with the program that stands for it
         os.chdir(self.directory)
-        # What a process was started with counts before what it has set: the program is one of its own job.
-        for address, length in INITIAL:
-            ctypes.memset(address, 0, length)
+        # This process was started without the recorder's variables, which would count before these.
         os.environ.clear()
         os.environ.update(self.environment)
 

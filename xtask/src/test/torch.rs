@@ -9,6 +9,12 @@ use std::process::{Child, Stdio};
 use anyhow::{Context, Result, bail};
 use xtask::shell;
 
+/// Starts a program without the hook and without variables of the recorder: both belong to the programs that are forked, and
+/// what a process was started with counts before what it has set.
+const BARE: &str = r#"unset PYTHONPATH
+for name in $(env | sed -n 's/^\(RADRM_[A-Z_0-9]*\)=.*/\1/p'); do unset "$name"; done
+exec "$0" "$@""#;
+
 /// The server, until it is dropped.
 pub struct Server {
     process: Child,
@@ -34,8 +40,7 @@ impl Server {
             "--json=/dev/null",
             "--",
         ]);
-        // The hook belongs to the programs.
-        command.args(["env", "-u", "PYTHONPATH", "-u", "RADRM_DRY_RUN_NOTES"]).arg(python);
+        command.args(["sh", "-c", BARE]).arg(python);
         command.arg("ld-preload-tests/clients/torch_server.py").arg(folder.join("socket"));
         let process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut server = match process {

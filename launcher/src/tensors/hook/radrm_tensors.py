@@ -132,7 +132,7 @@ class Recorder:
         before, after = self.guarded(self.before_step), self.guarded(self.after_step)
         self.undo.append(optimizer.register_optimizer_step_pre_hook(before).remove)
         self.undo.append(optimizer.register_optimizer_step_post_hook(after).remove)
-        end = self.guarded(self.end)
+        end = self.guarded(self.finish)
         atexit.register(end)
         radrm_ends.at_end_of_fork(end)
         os.register_at_fork(after_in_child=self.forget)
@@ -331,11 +331,16 @@ class Recorder:
         """Whether what is known of a device is less than its peak."""
         return any(self.known(number) < peak for number, peak in self.seen.items())
 
+    def finish(self):
+        """At the end of the process. A program that records the history itself would find this look in it."""
+        if self.is_on():
+            self.find_private_pools()
+        self.end()
+
     def end(self):
         if self.has_grown():
             self.look()
         self.find_workspaces()
-        self.find_private_pools()
         if self.results:
             self.write()
         else:
