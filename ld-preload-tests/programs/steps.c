@@ -92,7 +92,7 @@ static void step(const char *text) {
 
     if (IS("init")) OK(CU(cuInit)(0));
     else if (IS("use")) first_context = use_device(N(1));
-    else if (IS("retain")) {
+    else if (IS("primary")) {
         CUcontext context;
         OK(CU(cuDevicePrimaryCtxRetain)(&context, N(1)));
     } else if (IS("current")) OK(CU(cuCtxSetCurrent)(first_context));

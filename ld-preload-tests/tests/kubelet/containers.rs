@@ -192,9 +192,9 @@ fn a_gpu_that_a_claim_does_not_have_has_no_memory() {
     let both: Vec<&Claim> = claims.iter().collect();
     // A context is memory too.
     for (claims, expected) in [
-        (&both[..1], &["use:0", "alloc:a:1000m", "!retain:1"][..]),
+        (&both[..1], &["use:0", "alloc:a:1000m", "!primary:1"][..]),
         // Two claims in one container: one limit holds, and nothing beyond either.
-        (&both[..], &["init", "!retain:0", "use:1", "alloc:b:2000m"]),
+        (&both[..], &["init", "!primary:0", "use:1", "alloc:b:2000m"]),
     ] {
         let running = start(&node, claims, &[], &steps, &[expected, &["pause"]].concat());
         running.kill();
