@@ -11,6 +11,7 @@
 //! | `supervisor`, `status`, `outcome` | the small process that keeps one attempt, and what it writes down |
 //! | `descriptors` | how many files may be open, here and in jobs |
 //! | `device_filter` | which device files of GPUs jobs can open |
+//! | `fence` | what keeps a job to its GPUs beside the shim, and whether it could be set |
 //! | `watch`, `gpus` | threads that wait for supervisors and poll GPUs |
 //! | `pace`, `load` | how fast a job is beside others, and what it does to a GPU alone |
 //! | `launch_slots` | which job may launch when |
@@ -31,6 +32,7 @@ mod dry_run;
 mod engine;
 mod error;
 mod events;
+mod fence;
 mod gates;
 mod gpus;
 mod history;

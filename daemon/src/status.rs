@@ -16,6 +16,7 @@ use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::{Bytes, Evidence, Outcome};
 use serde::{Deserialize, Serialize};
 
+use super::fence::Missing;
 use super::outcome::RunRecord;
 
 /// Room for all records.
@@ -25,6 +26,7 @@ const SUPERVISOR_AT: u64 = 0;
 const PROGRAM_AT: u64 = 256;
 const STOP_AT: u64 = 448;
 const END_AT: u64 = 512;
+const MISSING_AT: u64 = (SIZE - 1024) as u64;
 /// Behind the room that is taken beforehand: a full disk loses the dataset's row, and no exit code.
 const RUN_AT: u64 = SIZE as u64;
 /// Longest record of a run, bytes.
@@ -109,6 +111,8 @@ pub(crate) struct Status {
     pub(crate) program: Option<ProcessIdentity>,
     /// Start time of the program, ms since 1970; 0 without a program.
     pub(crate) began_ms: u64,
+    /// Fences that could not be set for it, once that was tried.
+    pub(crate) missing: Option<Missing>,
     pub(crate) end: Option<End>,
 }
 
@@ -145,6 +149,14 @@ pub(crate) fn put_program(file: &File, process: ProcessIdentity) -> io::Result<(
     put(file, PROGRAM_AT, &Program { process, at_ms: super::time::now().0 })
 }
 
+/// Fences were set for this attempt, but for these. Written before the program is there.
+///
+/// # Errors
+/// The file's.
+pub(crate) fn put_missing(file: &File, missing: &Missing) -> io::Result<()> {
+    put(file, MISSING_AT, missing)
+}
+
 /// The daemon asks the job to stop: its processes have the time that this gives them, and the daemon ends it. Written to
 /// the file of a supervisor, before the first process of the job gets the signal.
 ///
@@ -168,7 +180,7 @@ pub(crate) fn put_end(file: &File, end: &End) -> io::Result<()> {
             file.set_len(SIZE as u64)?;
         }
     }
-    let fits = serde_json::to_vec(end)?.len() < SIZE - END_AT as usize;
+    let fits = serde_json::to_vec(end)?.len() < (MISSING_AT - END_AT) as usize;
     match fits {
         true => put(file, END_AT, end),
         false => put(file, END_AT, &End { peaks: Vec::new(), ..end.clone() }),
@@ -224,6 +236,7 @@ fn records(file: &File) -> io::Result<Status> {
         supervisor: serde_json::from_slice(&record(SUPERVISOR_AT)).ok(),
         program: program.as_ref().map(|program| program.process),
         began_ms: program.map_or(0, |program| program.at_ms),
+        missing: serde_json::from_slice(&record(MISSING_AT)).ok(),
         end,
     })
 }
@@ -260,7 +273,13 @@ mod tests {
         assert!(!is_stopping(&file));
         put_stop(&path, libc::SIGUSR1).unwrap();
         assert!(is_stopping(&file));
-        assert_eq!(status(), Status { supervisor: Some(who), program: Some(who), began_ms, end: None });
+        assert_eq!(
+            status(),
+            Status { supervisor: Some(who), program: Some(who), began_ms, ..Status::default() }
+        );
+        let missing = Missing { driver: None, files: Some("not permitted".repeat(20)) };
+        put_missing(&file, &missing).unwrap();
+        assert_eq!(status().missing, Some(missing));
         let end = End { code: Some(3), oom: Some(77), at_ms: 5, ..End::default() };
         put_end(&file, &end).unwrap();
         assert_eq!(status().end, Some(end));

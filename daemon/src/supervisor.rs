@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use nix::unistd::{Gid, Uid};
 use radrm_analyzer::Footprint;
 use radrm_attempt::{Barrier, HeldProcess, below};
-use radrm_limits::cgroup::{self, GroupLimit};
 use radrm_limits::cgroup_v2::Group;
 use radrm_limits::leftovers;
 use radrm_limits::machine::Node;
@@ -29,8 +28,8 @@ use radrm_telemetry::SegmentFile;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
-use super::device_filter;
 use super::error::DaemonError;
+use super::fence::{self, Fence};
 use super::hooks::Call;
 use super::mps::Ready;
 use super::outcome::{self, Measured};
@@ -93,28 +92,6 @@ pub(crate) struct Order {
     /// The time in which its processes end that the daemon asked to stop, ms: the daemon kills them then. Beyond it they are
     /// ended here, as there may be no daemon.
     pub(crate) grace_ms: u64,
-}
-
-/// Limits on GPU memory that the driver keeps for a control group.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Fence {
-    /// UUIDs of the job's GPUs; of others it gets nothing.
-    pub(crate) devices: Vec<String>,
-    /// The quota on each of them, bytes. All of it is reserved for the job, and so guaranteed. `None`: they are the job's as
-    /// a whole.
-    pub(crate) limit: Option<u64>,
-}
-
-impl Fence {
-    /// Raises it around a group. Where that fails the quota holds without.
-    fn raise(&self, node: &Node, group: &Group) {
-        let Ok(inventory) = node.machine.inventory() else { return };
-        let limits = cgroup::limited(&inventory).filter_map(|gpu| match self.devices.contains(&gpu.uuid) {
-            true => self.limit.and_then(|limit| GroupLimit::behind(gpu, limit, limit)),
-            false => GroupLimit::behind(gpu, 0, 0),
-        });
-        let _ = cgroup::set(&node.source, group.directory(), &limits.collect::<Vec<_>>());
-    }
 }
 
 impl Order {
@@ -198,18 +175,21 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
     let mps = order.mps.as_ref().and_then(|ready| Some((ready, ready.open()?)));
     let entrance = order.group.as_ref().map(Group::entrance).transpose();
     let entrance = entrance.map_err(|error| of_node(DaemonError::GroupUnusable(error)))?;
+    let mut driver = None;
     if let Some(user) = &order.user {
         // Only root can make what limits of users and groups are kept in.
         let node = Node::of(order.machine())?;
         setup::for_job(&node.ledgers, user.uid, &|| node.machine.inventory())?;
-        if let (Some(fence), Some(group)) = (&order.fence, &order.group) {
-            fence.raise(&node, group);
+        driver = order.fence.as_ref().map(|fence| (fence, node));
+    }
+    if let Some(group) = &order.group {
+        let driver = driver.as_ref().map(|(fence, node)| (*fence, node));
+        if let Some(missing) = fence::set(driver, group, &order.hidden) {
+            status::put_missing(file, &missing)
+                .map_err(|error| of_node(DaemonError::GroupUnusable(error)))?;
         }
     }
-    if let Some(group) = order.group.as_ref().filter(|_| !order.hidden.is_empty()) {
-        // Where it fails the quota holds without.
-        let _ = device_filter::hide(group.directory(), &order.hidden);
-    }
+    drop(driver);
     become_user(order.user.as_ref())?;
     // SAFETY: a plain system call that cannot fail.
     unsafe { libc::umask(order.umask & 0o777) };

@@ -11,8 +11,9 @@ use super::{Committed, Effect, Engine, Live, arrays, epilog, loaders};
 use crate::accounting::{self, GpuTime};
 use crate::config::VisibleDevices;
 use crate::error::DaemonError;
+use crate::fence::{Fence, Missing};
 use crate::store::{Entry, Stage};
-use crate::supervisor::{self, Fence, Order, User};
+use crate::supervisor::{self, Order, User};
 use crate::suspend::Suspension;
 use crate::watch::Attempt;
 
@@ -356,6 +357,21 @@ impl Engine {
                 self.step(Event::DeviceObserved { device, seen });
             }
         }
+    }
+}
+
+impl Engine {
+    /// Shows which fences could not be set for an attempt: to its user, and to those who look at the node.
+    pub(super) fn report_fences(&mut self, job: u64, missing: Option<&Missing>) {
+        let Some(missing) = missing else { return };
+        self.node.missing = missing.clone();
+        if missing.is_none() {
+            self.health.resolve("fence");
+            return;
+        }
+        let what = missing.sentence();
+        self.remark(job, format!("a fence around its GPUs could not be set, the shim's quota holds: {what}"));
+        self.health.report("fence", format!("job {job} runs without a fence around its GPUs: {what}"));
     }
 }
 

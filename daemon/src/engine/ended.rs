@@ -60,6 +60,7 @@ impl Engine {
     pub(super) fn attempt_ended(&mut self, over: &Over) {
         let Over { attempt: (job, attempt), ref status, reported, .. } = *over;
         if status.program.is_some() && !reported {
+            self.report_fences(job, status.missing.as_ref());
             self.started(job, attempt, status.began_ms);
         }
         if status.program.is_none() {

@@ -100,6 +100,7 @@ impl Engine {
             {
                 self.effects.signal_job((job, attempt), live.supervisor, Some(program), owed);
             }
+            self.report_fences(job, status.missing.as_ref());
             self.started(job, attempt, status.began_ms);
         }
     }

@@ -244,8 +244,8 @@ impl Engine {
                 let has_groups = self.effects.has_groups();
                 let gpus = &self.node.gpus;
                 GpuFence {
-                    driver: has_groups && gpus.has_fence(),
-                    files: has_groups && !gpus.files.is_empty(),
+                    driver: has_groups && gpus.has_fence() && self.node.missing.driver.is_none(),
+                    files: has_groups && !gpus.files.is_empty() && self.node.missing.files.is_none(),
                 }
             },
             unmetered: self.node.unmetered.clone(),

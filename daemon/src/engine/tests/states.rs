@@ -4,6 +4,7 @@ use radrm_scheduler_core::JobState;
 
 use super::*;
 use crate::engine::jobs::{Over, Seen};
+use crate::fence::Missing;
 use crate::metrics;
 use crate::status::Status;
 use crate::suspend::Step;
@@ -94,4 +95,49 @@ fn rows_metrics_node_and_store_agree_on_each_state() {
     }
     let Response::Nodes(node) = ask(&mut engine, Request::Nodes) else { panic!() };
     assert_eq!((node.waiting, node.running, node.suspended), (1, 6, 1));
+}
+
+#[test]
+fn a_fence_that_could_not_be_set_is_shown_for_the_job_and_the_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Recorder::default();
+    let mut engine = open(dir.path(), &world);
+    engine.node.gpus.files = vec![("GPU-0".to_owned(), 0), ("GPU-1".to_owned(), 1)];
+    let fence = |engine: &Engine| engine.node(&peer()).gpu_fence.files;
+    assert!(fence(&engine));
+    let refused = Missing { files: Some("Operation not permitted".to_owned()), driver: None };
+    for (missing, holds) in [(refused, false), (Missing::default(), true)] {
+        let job = submit(&mut engine, 1);
+        round(&mut engine, &world);
+        let attempt = (job, 1);
+        world.0.borrow_mut().lacks(attempt, missing);
+        world.0.borrow_mut().begin(attempt, 0);
+        round(&mut engine, &world);
+        let node = engine.node(&peer());
+        assert_eq!(fence(&engine), holds);
+        assert_eq!(node.issues.iter().any(|issue| issue.ends_with("Operation not permitted")), !holds);
+        let Response::Job(_, lines) = ask(&mut engine, Request::Show { job: job.into() }) else { panic!() };
+        let said =
+            lines.iter().any(|line| line.text.contains("filter of device files: Operation not permitted"));
+        assert_eq!(said, !holds, "{lines:?}");
+        world.0.borrow_mut().advance(|_| Some(0));
+        round(&mut engine, &world);
+    }
+}
+
+#[test]
+fn the_dashboard_asks_for_series_that_there_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path(), &Recorder::default());
+    let series = metrics::text(engine.figures());
+    let dashboard = include_str!("../../../../contrib/grafana/radrm.json");
+    let mut asked = 0;
+    for rest in dashboard.split("radrm_").skip(1) {
+        let name = rest.split(|c: char| !(c.is_ascii_lowercase() || c == '_')).next().unwrap();
+        let parts = ["_total", "_sum", "_count"];
+        let name = parts.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name);
+        assert!(series.contains(&format!("# TYPE radrm_{name} ")), "radrm_{name}: {series}");
+        asked += 1;
+    }
+    assert!(asked > 15, "{asked}");
 }

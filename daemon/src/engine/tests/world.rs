@@ -14,6 +14,7 @@ use radrm_telemetry::Segment;
 use crate::dry_run::{self, NodeLoad};
 use crate::engine::effects::{Effects, Owner};
 use crate::error::DaemonError;
+use crate::fence::Missing;
 use crate::hooks::Call;
 use crate::host;
 use crate::mps;
@@ -130,6 +131,13 @@ impl<P: Programs> World<P> {
     pub(super) fn begin(&mut self, attempt: Attempt, began_ms: u64) {
         if let Some(report) = self.attempts.get_mut(&attempt) {
             (report.status.program, report.status.began_ms) = (Some(process(attempt, 1)), began_ms);
+        }
+    }
+
+    /// Fences that could not be set for an attempt.
+    pub(super) fn lacks(&mut self, attempt: Attempt, missing: Missing) {
+        if let Some(report) = self.attempts.get_mut(&attempt) {
+            report.status.missing = Some(missing);
         }
     }
 
@@ -262,7 +270,7 @@ impl<P: Programs> Effects for Recorder<P> {
     }
 
     fn has_groups(&self) -> bool {
-        false
+        true
     }
 
     fn start_dry_run(&mut self, job: u64, order: &dry_run::Order) -> Result<(), DaemonError> {
