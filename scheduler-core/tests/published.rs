@@ -29,7 +29,7 @@ fn traces_as_active_as(activity: f64) -> Option<[Vec<TraceJob>; 2]> {
     let filling = Filling { profiles, activity, ..Filling::default() };
     let recorded = Recorded::read(include_str!("data/thesis_dry_runs.csv")).unwrap();
     let trace = |name: &str| {
-        let mut jobs = read(&data(name)?, &filling).unwrap();
+        let mut jobs = read(&data(name)?, &filling).unwrap().jobs;
         assert_eq!(recorded.give(&mut jobs), jobs.len(), "each job has a dry run");
         Some(jobs)
     };
@@ -378,7 +378,7 @@ fn openb_is_replayed_whole() {
     else {
         return;
     };
-    let trace = read(&pods, &Filling::default()).unwrap();
+    let trace = read(&pods, &Filling::default()).unwrap().jobs;
     let cluster = read::openb_nodes(&nodes).unwrap();
     assert_eq!((trace.len(), cluster.devices.len()), (8152, 6212));
     let options = Options { model: Model::default().plain(), ..Options::default() };

@@ -15,8 +15,8 @@ use crate::error::UsageError;
 
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
-    /// A CSV file of the thesis's traces, of openb's pods or of run times, a file in the Standard Workload Format
-    /// (any of them may be gzipped), or synthetic:N
+    /// A CSV file of the thesis's traces, of openb's pods or of run times, Philly's JSON, what sacct --parsable2 prints, a
+    /// file in the Standard Workload Format (any of them may be gzipped), or synthetic:N
     #[arg(value_name = "TRACE", required_unless_present = "events")]
     pub(super) traces: Vec<PathBuf>,
     /// Feed a daemon's own log of events (its setting `events`) to the scheduler again, without a model; exit code 1

@@ -6,7 +6,7 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 use radrm_emulator_machine::Models;
 use radrm_scheduler_core::rad_file::RadError;
-use radrm_scheduler_core::replay::{Cluster, Mode, Profiles, Recorded, TraceJob, read};
+use radrm_scheduler_core::replay::{Cluster, Mode, Profiles, Recorded, Trace, read};
 use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId};
 
 use super::{Flags, cli};
@@ -66,7 +66,7 @@ pub(super) fn trace(
     order: &Flags,
     profiles: &Profiles,
     devices: usize,
-) -> Result<Vec<TraceJob>, Failure> {
+) -> Result<Trace, Failure> {
     let most = order.jobs.unwrap_or(usize::MAX);
     let filling = read::Filling {
         unnamed: Millis((order.unnamed * 60_000.0) as u64),
@@ -76,8 +76,8 @@ pub(super) fn trace(
         profiles: profiles.clone(),
         ..read::Filling::default()
     };
-    let mut jobs = match cli::synthetic(path) {
-        Some(count) => read::synthetic(count.min(most), &filling),
+    let Trace { mut jobs, left_out } = match cli::synthetic(path) {
+        Some(count) => read::synthetic(count.min(most), &filling).into(),
         None => read(&text(path)?, &filling).map_err(|error| FileProblem::Trace(error).of(path))?,
     };
     jobs.truncate(most);
@@ -90,7 +90,7 @@ pub(super) fn trace(
             return Err(FileProblem::Nothing("estimates of the trace's jobs").of(path));
         }
     }
-    Ok(jobs)
+    Ok(Trace { jobs, left_out })
 }
 
 /// Parts of a TOML file on top of what is the default.
@@ -213,7 +213,7 @@ mod tests {
         let line = |name: &str| <Line as clap::Parser>::try_parse_from(["replay", name, "--seeds", "0"]);
         let order = |name: &str| line(name).unwrap().flags;
         let read = |name: &str| trace(Path::new(name), &order(name), &Profiles::default(), 4);
-        assert_eq!(read("synthetic:3").unwrap().len(), 3);
+        assert_eq!(read("synthetic:3").unwrap().jobs.len(), 3);
         assert!(read("none.csv").unwrap_err().to_string().contains("none.csv: No such file"));
         let words = super::super::outcome::conditions(&order("synthetic:3"), 4, 4);
         assert!(words.ends_with("needs measured, without chance"), "{words}");

@@ -16,7 +16,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use radrm_launcher::report_file;
 use radrm_scheduler_core::replay::{
-    Cluster, Metrics, Model, Options, Report, Source, TraceJob, Watch, bounds, replay,
+    Cluster, Metrics, Mode, Model, Options, Report, Source, Trace, TraceJob, Watch, bounds, replay,
 };
 use radrm_scheduler_core::{Memory, Policy, Settings};
 
@@ -42,11 +42,11 @@ pub(crate) fn run(order: &Flags) -> Result<(), Failure> {
     let gpus = cluster.devices.iter().filter(|device| device.parent.is_none()).count();
     let mut traces = Vec::new();
     for path in &order.traces {
-        let jobs = input::trace(path, order, &profiles, gpus)?;
+        let Trace { jobs, left_out } = input::trace(path, order, &profiles, gpus)?;
         knows(&jobs, path, order)?;
         let capacity = model.mps.capacity;
         let bounds = bounds(&jobs, gpus, capacity, Settings::default().assumed);
-        traces.push(Traced { name: path.display().to_string(), jobs, bounds });
+        traces.push(Traced { name: path.display().to_string(), jobs, left_out, bounds });
     }
     let mut outcomes = Vec::new();
     let each = order.seeds.max(1);

@@ -1,7 +1,7 @@
 //! Result of a trace under a policy, with its conditions.
 
 use radrm_scheduler_core::Policy;
-use radrm_scheduler_core::replay::{Bounds, Metrics, Mode, Report, Source, TraceJob};
+use radrm_scheduler_core::replay::{Bounds, LeftOut, Metrics, Mode, Report, Source, TraceJob};
 
 use super::cli::Flags;
 
@@ -22,6 +22,7 @@ pub(super) struct Outcome {
 pub(super) struct Traced {
     pub(super) name: String,
     pub(super) jobs: Vec<TraceJob>,
+    pub(super) left_out: LeftOut,
     pub(super) bounds: Bounds,
 }
 

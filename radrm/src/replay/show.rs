@@ -1,5 +1,7 @@
 //! Results of a replay, as a table for people and as JSON for programs.
 
+use std::fmt::Write as _;
+
 use radrm_scheduler_core::replay::{Interval, Metrics, Model};
 use radrm_text::{Table, clean, left, right};
 use serde_json::json;
@@ -40,7 +42,11 @@ pub(super) fn cell(interval: Interval, digits: usize) -> String {
 /// The line above what came out of a trace.
 pub(super) fn heading(trace: &Traced, order: &Flags, devices: usize, gpus: usize) -> String {
     let what = conditions(order, devices, gpus);
-    format!("{}: {} jobs on {what}\n", clean(&trace.name), trace.jobs.len())
+    let mut text = format!("{}: {} jobs on {what}\n", clean(&trace.name), trace.jobs.len());
+    if trace.left_out.rows() > 0 {
+        let _ = writeln!(text, "  not replayed: {} rows ({})", trace.left_out.rows(), trace.left_out);
+    }
+    text
 }
 
 pub(super) fn table(
@@ -82,6 +88,7 @@ pub(super) fn json(traces: &[Traced], outcomes: &[Outcome], order: &Flags, model
         json!({
             "trace": trace.name,
             "jobs": trace.jobs.len(),
+            "left_out": trace.left_out.reasons().collect::<std::collections::BTreeMap<_, _>>(),
             "bound": trace.bounds,
             "policies": policies,
         })

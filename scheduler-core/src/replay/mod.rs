@@ -16,7 +16,7 @@ mod trace;
 pub use bound::{Bounds, bounds};
 pub use model::{Mode, Model};
 pub use profiles::{Profiles, Program};
-pub use read::{Filling, ReadError, read};
+pub use read::{Filling, LeftOut, ReadError, Trace, read};
 pub use recorded::Recorded;
 pub use report::{Bar, Interval, JobResult, Metrics, Report};
 pub use sim::{Knowledge, Options, Source, Watch, replay};

@@ -1,9 +1,15 @@
 //! Traces as text, in the forms they are published in. Reading files is the caller's part.
 
-use radrm_base::random::Rng;
-use std::collections::BTreeMap;
+mod calendar;
+mod philly;
+mod sacct;
 
-use csv::{ReaderBuilder, StringRecord};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
+
+use csv::{Reader, ReaderBuilder, StringRecord};
+use radrm_base::random::Rng;
 
 use super::profiles::{Profiles, Program};
 use super::trace::{Cluster, TraceJob};
@@ -20,7 +26,8 @@ pub const MAX_DEVICES: usize = 1_000_000;
 pub enum ReadError {
     /// No known form.
     #[error(
-        "this is not a trace that is known: its first line is \"{0}\" (thesis CSV, openb pods, run times and SWF are)"
+        "this is not a trace that is known: its first line is \"{0}\" (thesis CSV, openb pods, run times, SWF, Philly's JSON and \
+         `sacct --parsable2` are)"
     )]
     Unknown(String),
     /// More devices than are replayed.
@@ -29,6 +36,9 @@ pub enum ReadError {
     /// Not CSV.
     #[error("{0}")]
     Csv(#[from] csv::Error),
+    /// Not the JSON that is expected.
+    #[error("{0}")]
+    Json(serde_json::Error),
     /// A value is wrong.
     #[error("line {line}: {column} is \"{value}\", which is not a {wanted}")]
     Value {
@@ -45,8 +55,51 @@ pub enum ReadError {
     #[error("the column {0} is missing")]
     Column(String),
     /// There are no jobs.
-    #[error("there are no jobs in it")]
-    Empty,
+    #[error("there are no jobs in it{0}")]
+    Empty(String),
+}
+
+/// A trace that was read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trace {
+    /// Jobs in order of arrival.
+    pub jobs: Vec<TraceJob>,
+    /// Rows that are no jobs of the replay.
+    pub left_out: LeftOut,
+}
+
+impl From<Vec<TraceJob>> for Trace {
+    fn from(jobs: Vec<TraceJob>) -> Self {
+        Self { jobs, left_out: LeftOut::default() }
+    }
+}
+
+/// Rows of a trace that are not replayed, counted by reason. In words: `3 never ran, 1 had no GPU`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut(BTreeMap<&'static str, usize>);
+
+impl LeftOut {
+    fn count(&mut self, why: &'static str) {
+        *self.0.entry(why).or_default() += 1;
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.0.values().sum()
+    }
+
+    /// Reasons with their rows.
+    pub fn reasons(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.0.iter().map(|(why, rows)| (*why, *rows))
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<String> = self.0.iter().map(|(why, rows)| format!("{rows} {why}")).collect();
+        f.write_str(&words.join(", "))
+    }
 }
 
 /// The forms.
@@ -60,6 +113,10 @@ pub enum Form {
     RunTimes,
     /// The Standard Workload Format.
     Swf,
+    /// Philly's jobs with their attempts, JSON.
+    Philly,
+    /// `sacct --parsable2`.
+    Sacct,
 }
 
 /// Values for what a trace does not state itself.
@@ -107,31 +164,41 @@ pub fn form(text: &str) -> Option<Form> {
     if columns == ["runtime"] {
         return Some(Form::RunTimes);
     }
+    if philly::is_philly(text) {
+        return Some(Form::Philly);
+    }
+    if sacct::is_sacct(text.trim_start_matches('\u{feff}')) {
+        return Some(Form::Sacct);
+    }
     let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with(';'))?;
     let numbers: Vec<&str> = line.split_whitespace().collect();
     (numbers.len() == 18 && numbers.iter().all(|number| number.parse::<f64>().is_ok())).then_some(Form::Swf)
 }
 
-/// Reads a trace: jobs in order of arrival.
+/// Reads a trace.
 ///
 /// # Errors
 /// The text is in no known form, or a value in it is wrong.
-pub fn read(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
-    let mut jobs = match form(text) {
-        Some(Form::Thesis) => thesis(text, filling)?,
-        Some(Form::Openb) => openb(text)?,
+pub fn read(text: &str, filling: &Filling) -> Result<Trace, ReadError> {
+    let mut trace = match form(text) {
+        Some(Form::Thesis) => thesis(text, filling)?.into(),
+        Some(Form::Openb) => openb(text)?.into(),
         Some(Form::RunTimes) => run_times(text, filling)?,
         Some(Form::Swf) => swf(text)?,
+        Some(Form::Philly) => philly::read(text.trim_start_matches('\u{feff}'))?,
+        Some(Form::Sacct) => sacct::read(text.trim_start_matches('\u{feff}'))?,
         None => {
             let first: String = text.lines().next().unwrap_or_default().chars().take(60).collect();
             return Err(ReadError::Unknown(first));
         }
     };
-    if jobs.is_empty() {
-        return Err(ReadError::Empty);
+    if trace.jobs.is_empty() {
+        let rows = trace.left_out.rows();
+        let why = if rows > 0 { format!(": of {rows} rows {}", trace.left_out) } else { String::new() };
+        return Err(ReadError::Empty(why));
     }
-    jobs.sort_by_key(|job| job.arrival);
-    Ok(jobs)
+    trace.jobs.sort_by_key(|job| job.arrival);
+    Ok(trace)
 }
 
 /// Columns by name.
@@ -142,8 +209,10 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn read(text: &str) -> Result<Self, ReadError> {
-        let mut reader =
-            ReaderBuilder::new().trim(csv::Trim::All).flexible(false).from_reader(text.as_bytes());
+        Self::of(ReaderBuilder::new().trim(csv::Trim::All).flexible(false).from_reader(text.as_bytes()))
+    }
+
+    fn of(mut reader: Reader<impl Read>) -> Result<Self, ReadError> {
         let columns = reader
             .headers()?
             .iter()
@@ -318,12 +387,15 @@ pub fn openb_nodes(text: &str) -> Result<Cluster, ReadError> {
     Ok(cluster)
 }
 
-fn run_times(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
+fn run_times(text: &str, filling: &Filling) -> Result<Trace, ReadError> {
     let table = Table::read(text)?;
     let mut times = Vec::with_capacity(table.rows.len());
+    let mut left_out = LeftOut::default();
     for row in &table.rows {
-        // Jobs of no time did not run.
-        times.extend(table.number(row, "runtime")?.filter(|time| *time > 0.0));
+        match table.number(row, "runtime")?.filter(|time| *time > 0.0) {
+            Some(time) => times.push(time),
+            None => left_out.count("have no run time, or one of 0"),
+        }
     }
     let count = times.len();
     let total: f64 = times.iter().sum();
@@ -340,11 +412,12 @@ fn run_times(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> 
             ..TraceJob::new(format!("job-{at}"), arrival, seconds(time))
         }
     });
-    Ok(jobs.collect())
+    Ok(Trace { jobs: jobs.collect(), left_out })
 }
 
-fn swf(text: &str) -> Result<Vec<TraceJob>, ReadError> {
+fn swf(text: &str) -> Result<Trace, ReadError> {
     let mut jobs = Vec::new();
+    let mut left_out = LeftOut::default();
     for (line, fields) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with(';')) {
         let values: Vec<&str> = fields.split_whitespace().collect();
         if values.is_empty() {
@@ -364,6 +437,7 @@ fn swf(text: &str) -> Result<Vec<TraceJob>, ReadError> {
         let gpus = if allocated > 0.0 { allocated } else { requested };
         // -1 stands for what is not known: such jobs never ran.
         if ran <= 0.0 || gpus <= 0.0 {
+            left_out.count("have no run time or no processors");
             continue;
         }
         let name = format!("program-{}-{}", field(11, "user")?, field(13, "executable")?);
@@ -375,7 +449,7 @@ fn swf(text: &str) -> Result<Vec<TraceJob>, ReadError> {
         job.time_limit = (limit >= ran).then(|| seconds(limit));
         jobs.push(job);
     }
-    Ok(jobs)
+    Ok(Trace { jobs, left_out })
 }
 
 /// Jobs by chance, for measuring the replay itself: `count` jobs of 1 to 20 GiB and of all kinds of
@@ -428,8 +502,9 @@ mod tests {
 
     #[test]
     fn a_standard_workload_is_read() {
-        let jobs = read(SWF, &Filling::default()).unwrap();
+        let Trace { jobs, left_out } = read(SWF, &Filling::default()).unwrap();
         assert_eq!(jobs.len(), 1, "a job that never ran is left out");
+        assert_eq!(left_out.to_string(), "1 have no run time or no processors");
         assert_eq!((jobs[0].arrival, jobs[0].duration), (Millis::from_secs(10), Millis::from_secs(100)));
         assert_eq!((jobs[0].gpus, jobs[0].user), (4, UserId(7)));
         assert_eq!(jobs[0].time_limit, Some(Millis::from_secs(200)));
@@ -446,14 +521,16 @@ mod tests {
                 .to_string()
                 .contains("missing")
         );
-        assert!(matches!(read("runtime\n", &Filling::default()), Err(ReadError::Empty)));
+        assert!(matches!(read("runtime\n", &Filling::default()), Err(ReadError::Empty(_))));
+        let none = read("runtime\n0\n\"\"\n", &Filling::default()).unwrap_err().to_string();
+        assert_eq!(none, "there are no jobs in it: of 2 rows 2 have no run time, or one of 0");
         assert!(matches!(read("what is this", &Filling::default()), Err(ReadError::Unknown(_))));
     }
 
     #[test]
     fn dependencies_name_tasks_that_arrive_before() {
         let head = "arrival_s,task,rad,model,batch,dataset,n_gpus,mem_mib,duration_min,after\n";
-        let trace = |rows: &str| read(&format!("{head}{rows}"), &Filling::default());
+        let trace = |rows: &str| read(&format!("{head}{rows}"), &Filling::default()).map(|trace| trace.jobs);
         // Out of order in the file: places are by arrival.
         let jobs =
             trace("20,c,p,m,8,d,1,100,5,\"any:a; ok:a,b\"\n0,a,p,m,8,d,1,100,5,\n10,b,p,m,8,d,1,100,5,a\n");
@@ -485,7 +562,8 @@ mod tests {
     #[test]
     fn run_times_arrive_at_the_load_that_is_asked_for() {
         let text = format!("runtime\n{}", "100\n".repeat(2000));
-        let jobs = read(&text, &Filling { load: 0.5, devices: 10, ..Filling::default() }).unwrap();
+        let filling = Filling { load: 0.5, devices: 10, ..Filling::default() };
+        let jobs = read(&text, &filling).unwrap().jobs;
         let last = jobs.last().unwrap().arrival.as_secs_f64();
         assert!((last - 40_000.0).abs() < 400.0, "{last}");
         assert!(jobs.is_sorted_by_key(|job| job.arrival));

@@ -75,7 +75,7 @@ fn read(data: &Path) -> Option<Vec<TraceJob>> {
     let profiles = fs::read_to_string(data.join("workloads_a100/workloads.csv")).ok();
     let profiles = profiles.and_then(|text| Profiles::read(&text).ok()).unwrap_or_default();
     let text = fs::read_to_string(data.join("traces/thesis_60.csv")).ok()?;
-    Some(replay::read(&text, &Filling { profiles, ..Filling::default() }).expect("a trace"))
+    Some(replay::read(&text, &Filling { profiles, ..Filling::default() }).expect("a trace").jobs)
 }
 
 /// 60 jobs within 2.5 hours, of 35 to 75 minutes and 5 to 30 GB, some on two GPUs, and seven short runs
