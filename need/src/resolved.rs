@@ -47,11 +47,13 @@ impl Need {
         Self::new(peak, peak, Some(EQUAL), Source::EqualRuns { runs: 1 })
     }
 
-    /// Returns true if a job would be treated alike with both: they may come from other runs.
+    /// Returns true if a job would be treated alike with both: they may come from other runs, and differ by at most 1 %,
+    /// which is less than the slack that is set aside on top of what was measured.
     #[must_use]
     pub fn is_alike(&self, other: &Self) -> bool {
-        let of = |need: &Self| (need.bytes, need.upper, need.enforce, need.is_measured());
-        of(self) == of(other)
+        let is_close = |one: Bytes, other: Bytes| one.0.abs_diff(other.0).saturating_mul(100) <= one.0;
+        let kind = |need: &Self| (need.enforce, need.is_measured());
+        is_close(self.bytes, other.bytes) && is_close(self.upper, other.upper) && kind(self) == kind(other)
     }
 
     /// Memory to reserve for it on each device, the largest of which has `largest`.

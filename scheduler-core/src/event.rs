@@ -11,7 +11,7 @@ use crate::leaving::Leaving;
 use crate::limits::UserLimits;
 use crate::outcome::Outcome;
 use crate::target::TargetObservation;
-use crate::units::{Bytes, Millis};
+use crate::units::{Bytes, Millis, Permille};
 use radrm_base::UserId;
 use radrm_need::{Need, Needs};
 
@@ -255,7 +255,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// The events that give a waiting job these needs, where they say more than what the scheduler has.
+    /// The events that give a waiting job these needs, where they differ from what the scheduler has by enough to decide
+    /// otherwise. No two runs are equal to the millisecond: without that each end would change all waiting jobs of its program.
     #[must_use]
     pub fn needs_known(job: &Job, needs: &Needs) -> Vec<Self> {
         let id = job.id;
@@ -264,12 +265,35 @@ impl Event {
         let activity = needs.activity.as_ref().map(|known| known.value);
         let expected = needs.run_time.as_ref().map(|known| known.value);
         let host_use = needs.host.as_ref().map(|known| known.value);
-        let changed = (host_use.is_some() && host_use != job.host_use)
-            || (activity.is_some() && activity != job.activity)
-            || (expected.is_some() && expected != job.expected);
+        let changed = news(job.host_use, host_use, host_moved)
+            || news(job.activity, activity, activity_moved)
+            || news(job.expected, expected, |before, now| moved(before.0, now.0, 50));
         let profile = changed.then_some(Self::ProfileKnown { job: id, activity, expected, host_use });
         need.map(|need| Self::NeedKnown { job: id, need: need.clone() }).into_iter().chain(profile).collect()
     }
+}
+
+/// Returns true if a value is known now that was not, or that moved.
+fn news<T: Copy>(before: Option<T>, now: Option<T>, moved: fn(T, T) -> bool) -> bool {
+    now.is_some_and(|now| before.is_none_or(|before| moved(before, now)))
+}
+
+/// Returns true if a figure changed by more than so many thousandths of it.
+fn moved(before: u64, now: u64, thousandths: u64) -> bool {
+    before.abs_diff(now).saturating_mul(1000) > before.saturating_mul(thousandths)
+}
+
+/// By 2 % of a GPU, as [`State`](crate::State) has it of what runs.
+fn activity_moved(before: Activity, now: Activity) -> bool {
+    let far = |before: Permille, now: Permille| before.0.abs_diff(now.0) >= 20;
+    far(before.smact, now.smact) || far(before.smocc, now.smocc) || far(before.drama, now.drama)
+}
+
+/// By more than a tenth, of a core and of 1 GiB at least.
+fn host_moved(before: HostUse, now: HostUse) -> bool {
+    before.cpu_milli.abs_diff(now.cpu_milli) > (before.cpu_milli / 10).max(100)
+        || before.threads.abs_diff(now.threads) > before.threads / 10
+        || before.resident.0.abs_diff(now.resident.0) > (before.resident.0 / 10).max(100 << 20)
 }
 
 #[cfg(test)]
@@ -308,5 +332,21 @@ mod tests {
             "{more:?}"
         );
         assert_eq!(Event::needs_known(&job, &resolve(&[], Some(8))), [], "what is known is not forgotten");
+    }
+
+    #[test]
+    fn runs_that_differ_as_equal_runs_do_are_no_news() {
+        let ran = |ms, mib, cpu_milli, resident: u64| PastRun {
+            ran: Millis(ms),
+            host: Some(HostUse { cpu_milli, threads: 1, resident: Bytes::from_mib(resident) }),
+            ..run(8, mib)
+        };
+        let first = [ran(60_000, 3072, 700, 900)];
+        let job = Job::new(JobId(4)).needing(&resolve(&first, Some(8)));
+        let news = |runs: &[PastRun]| Event::needs_known(&job, &resolve(runs, Some(8))).len();
+        assert_eq!(news(&[ran(62_000, 3090, 640, 950)]), 0);
+        assert_eq!(news(&[ran(66_000, 3090, 640, 950)]), 1, "10 % longer");
+        assert_eq!(news(&[ran(62_000, 3200, 640, 950)]), 1, "4 % more memory");
+        assert_eq!(news(&[ran(62_000, 3090, 1700, 950)]), 1, "a core more");
     }
 }

@@ -132,9 +132,10 @@ impl Engine {
         if news.is_empty() {
             return;
         }
-        let need = needs.memory.as_ref();
-        let need = need.filter(|need| before.need.as_ref().is_none_or(|before| !before.is_alike(need)));
-        let need = need.map(ToString::to_string);
+        let need = news.iter().find_map(|event| match event {
+            Event::NeedKnown { need, .. } => Some(need.to_string()),
+            _ => None,
+        });
         entry.needs = Some(needs);
         self.jobs.entries.sort_in(id);
         need.into_iter().for_each(|need| self.say(id, need));

@@ -22,6 +22,7 @@ mod dry_runs;
 mod loaders;
 mod one_path;
 mod sharing;
+mod statements;
 mod states;
 mod world;
 
