@@ -164,6 +164,7 @@ pub(crate) fn row(gpu: &Gpu, at: usize, sample: Option<&Sample>) -> GpuRow {
         utilization: sample.and_then(|sample| sample.utilization),
         power_mw: sample.and_then(|sample| sample.power_mw),
         energy_mj: sample.and_then(|sample| sample.energy_mj),
+        pcie: [0, 1].map(|way| Some(sample?.pcie[way]?.round() as u64)),
         ..GpuRow::default()
     }
 }
@@ -182,6 +183,8 @@ pub(crate) struct Sample {
     pub(crate) power_mw: Option<u32>,
     /// Since the driver was loaded, mJ.
     pub(crate) energy_mj: Option<u64>,
+    /// Bytes a second over PCIe to the GPU and from it, since the last poll, by GPM.
+    pub(crate) pcie: [Option<f64>; 2],
 }
 
 /// A process that takes GPU memory past the shim.
@@ -374,6 +377,7 @@ fn sample<'a>(
         monitors.insert(uuid.to_owned(), monitor);
     }
     let metrics = monitors.get_mut(uuid).and_then(|monitor| monitor.read(&device).ok().flatten());
+    let pcie = metrics.map_or([None; 2], |metrics| [metrics.pcie_to_gpu, metrics.pcie_from_gpu]);
     let activity = metrics.map_or([None; 3], |metrics| {
         let parts = [metrics.sm_active, metrics.sm_occupancy, metrics.dram_active];
         parts.map(|percent| percent.map(|percent| percent / 100.0))
@@ -387,6 +391,7 @@ fn sample<'a>(
         activity,
         power_mw: device.power_mw(),
         energy_mj: device.energy_mj(),
+        pcie,
     })
 }
 

@@ -147,6 +147,18 @@ const OF_GPU: &[OfGpu] = &[
         share(gpu.utilization)
     }),
     gauge(None, "radrm_gpu_power_watts", "Power draw.", watts),
+    gauge(
+        None,
+        "radrm_gpu_pcie_to_gpu_bytes_per_second",
+        "PCIe traffic to the GPU, if GPM reports it.",
+        |gpu| gpu.pcie[0].map(Value::Whole),
+    ),
+    gauge(
+        None,
+        "radrm_gpu_pcie_from_gpu_bytes_per_second",
+        "PCIe traffic from the GPU, if GPM reports it.",
+        |gpu| gpu.pcie[1].map(Value::Whole),
+    ),
     OfGpu {
         names: None,
         name: "radrm_gpu_energy_joules",

@@ -1,11 +1,12 @@
 //! Queue and history on disk, in SQLite: what a daemon that died left to the next.
 
+pub(crate) mod curves;
 mod spec;
 
 use std::path::Path;
 
 use radrm_protocol::spec::Spec;
-use radrm_protocol::wire::{GpuStats, Line, StatsRow};
+use radrm_protocol::wire::{Line, StatsRow};
 use radrm_scheduler_core::{Activity, JobState, Leaving, Needs, Verdict};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
@@ -110,6 +111,8 @@ const TABLES: &str = include_str!("store/tables.sql");
 pub(crate) struct Watched {
     pub(crate) samples: u64,
     pub(crate) used: f64,
+    /// Most memory in use in one sample, bytes.
+    pub(crate) peak: f64,
     pub(crate) smact: f64,
     pub(crate) smact_samples: u64,
     pub(crate) power: f64,
@@ -153,6 +156,7 @@ impl Store {
             found => return Err(DaemonError::QueueVersion { path: path.to_owned(), found, known: VERSION }),
         }
         connection.execute_batch(super::accounting::TABLE).map_err(failed)?;
+        connection.execute_batch(curves::TABLES).map_err(failed)?;
         super::dry_run::stored::create(&connection).map_err(failed)?;
         Ok(Self { connection })
     }
@@ -254,7 +258,7 @@ impl Store {
         statement.query_map([], |row| row.get(0))?.collect()
     }
 
-    /// The thesis's metrics over jobs that are over.
+    /// The thesis's metrics over jobs that ended since then, and of GPUs over that time.
     pub(crate) fn stats(&self, uid: Option<u32>, since_ms: u64) -> Result<StatsRow> {
         let uid = uid.map(i64::from);
         let mut stats = self.connection.query_row(
@@ -265,7 +269,7 @@ impl Store {
                     coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ran_ms END), 0),
                     coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ended_ms - submitted_ms END), 0),
                     coalesce(sum(verdict LIKE '%\"exited\"%' AND verdict LIKE '%\"code\":0}%' AND refused > 0), 0)
-             FROM jobs WHERE stage = 'ended' AND submitted_ms >= ?2 AND (?1 IS NULL OR uid = ?1)",
+             FROM jobs WHERE stage = 'ended' AND ended_ms >= ?2 AND (?1 IS NULL OR uid = ?1)",
             params![uid, int(since_ms)],
             |row| {
                 let count = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
@@ -286,22 +290,15 @@ impl Store {
             },
         )?;
         stats.failed = stats.jobs.saturating_sub(stats.succeeded + stats.cancelled);
+        if since_ms > 0 {
+            stats.gpus = curves::select(&self.connection, since_ms, u64::MAX)?;
+            return Ok(stats);
+        }
+        // Buckets are forgotten after a year, these sums are not.
         let mut statement = self.connection.prepare(
-            "SELECT gpu, samples, used, smact, smact_samples, power, power_samples, energy FROM watched ORDER BY gpu",
+            "SELECT gpu, samples, used, NULL, smact, smact_samples, power, power_samples, energy FROM watched ORDER BY gpu",
         )?;
-        let mean = |sum: f64, count: i64| (count > 0).then(|| sum / count as f64);
-        let gpu = |row: &Row<'_>| {
-            let samples: i64 = row.get(1)?;
-            Ok(GpuStats {
-                gpu: row.get(0)?,
-                samples: samples.unsigned_abs(),
-                mean_used: mean(row.get(2)?, samples).unwrap_or(0.0),
-                mean_smact: mean(row.get(3)?, row.get(4)?),
-                mean_power_w: mean(row.get(5)?, row.get(6)?),
-                energy_mj: row.get(7)?,
-            })
-        };
-        stats.gpus = statement.query_map([], gpu)?.collect::<Result<_>>()?;
+        stats.gpus = statement.query_map([], curves::stats)?.collect::<Result<_>>()?;
         Ok(stats)
     }
 
@@ -467,8 +464,9 @@ pub(crate) fn put_drained(tx: &Transaction<'_>, gpu: &str, drained: bool) -> Res
     tx.prepare_cached(words)?.execute([gpu]).map(|_| ())
 }
 
-/// Adds to a GPU's figures.
-pub(crate) fn put_watched(tx: &Transaction<'_>, gpu: &str, more: &Watched) -> Result<()> {
+/// Adds figures of the time up to now to a GPU's.
+pub(crate) fn put_watched(tx: &Transaction<'_>, gpu: &str, at_ms: u64, more: &Watched) -> Result<()> {
+    curves::put(tx, gpu, at_ms, more)?;
     tx.prepare_cached(
         "INSERT INTO watched VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (gpu) DO UPDATE SET
              samples = samples + excluded.samples, used = used + excluded.used, smact = smact + excluded.smact,

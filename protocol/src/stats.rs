@@ -44,12 +44,43 @@ pub struct GpuStats {
     pub samples: u64,
     /// Memory in use, bytes.
     pub mean_used: f64,
+    /// Most memory in use at a poll, bytes; not known over all time.
+    #[serde(default)]
+    pub peak_used: Option<u64>,
     /// SM activity, a part of 1.
     pub mean_smact: Option<f64>,
     /// Power draw, W.
     pub mean_power_w: Option<f64>,
-    /// Energy over that time, mJ.
+    /// Energy over that time, MJ.
     pub energy_mj: Option<f64>,
+}
+
+/// A node at an earlier time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PastRow {
+    /// Begin and end of what is shown, ms since 1970.
+    pub span_ms: (u64, u64),
+    /// Its GPUs over that time.
+    pub gpus: Vec<GpuStats>,
+    /// Attempts that ran in it, by job; those of other users only for administrators.
+    pub jobs: Vec<PastJob>,
+    /// Description of the emulated GPUs, if GPUs are emulated.
+    pub emulated: Option<String>,
+}
+
+/// An attempt that ran at an earlier time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastJob {
+    /// Its job.
+    pub job: u64,
+    /// Its user's name.
+    pub user: String,
+    /// Its GPUs.
+    pub gpus: u16,
+    /// Start, ms since 1970.
+    pub start_ms: u64,
+    /// End, or now, ms since 1970.
+    pub end_ms: u64,
 }
 
 /// GPU time of a user.

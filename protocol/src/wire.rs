@@ -15,7 +15,7 @@ use crate::ProtocolError;
 pub use crate::asked::Asked;
 use crate::job_ref::JobRef;
 use crate::spec::Spec;
-pub use crate::stats::{EstimateRow, GpuStats, StatsRow, UsageRow};
+pub use crate::stats::{EstimateRow, GpuStats, PastJob, PastRow, StatsRow, UsageRow};
 use crate::together::Member;
 
 /// The first bytes in both directions; the last is the version.
@@ -83,6 +83,11 @@ pub enum Request {
         /// Up to here.
         to_ms: u64,
     },
+    /// GPUs and jobs at an earlier time.
+    Past {
+        /// Time, ms since 1970.
+        at_ms: u64,
+    },
     /// A GPU takes no new jobs, or takes them again.
     Drain {
         /// Its number or UUID.
@@ -118,6 +123,8 @@ pub enum Response {
     Stats(Box<StatsRow>),
     /// GPU time, a row for each user.
     Usage(Vec<UsageRow>),
+    /// GPUs and jobs at an earlier time.
+    Past(Box<PastRow>),
     /// It is done.
     Done,
     /// One sentence.
@@ -275,6 +282,9 @@ pub struct GpuRow {
     pub power_mw: Option<u32>,
     /// Since the driver was loaded, mJ.
     pub energy_mj: Option<u64>,
+    /// Bytes a second over PCIe to the GPU and from it, where GPM reports them.
+    #[serde(default)]
+    pub pcie: [Option<u64>; 2],
     /// It fell off the bus, or was taken away.
     pub lost: bool,
     /// It takes no new jobs.

@@ -428,7 +428,7 @@ impl Engine {
         let jobs: Vec<u64> = self.jobs.live.keys().copied().collect();
         jobs.into_iter().for_each(|job| self.keep_peak(job));
         for (gpu, figures) in self.node.take_figures() {
-            self.outbox.note(Note::Watched(gpu, figures));
+            self.outbox.note(Note::Watched(gpu, self.now.at.0, figures));
         }
     }
 

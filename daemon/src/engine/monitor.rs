@@ -246,6 +246,7 @@ impl NodeMonitor {
         let figures = self.watched.entry(sample.uuid.clone()).or_default();
         figures.samples += 1;
         figures.used += sample.used as f64;
+        figures.peak = figures.peak.max(sample.used as f64);
         if self.gpus.emulated.is_some() {
             // Their kernels take modelled time, which is not the time between two polls.
             return;

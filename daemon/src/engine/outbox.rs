@@ -46,7 +46,8 @@ pub(super) enum Note {
     Attempt(Box<GpuTime>),
     /// GPU time of a user, ms, at a time: the fair share's.
     Usage(u32, u64, u64),
-    Watched(String, Watched),
+    /// Figures of a GPU up to a time, ms.
+    Watched(String, u64, Watched),
     Drained(String, bool),
     /// Outcome of a dry run in the background, the digest of the files that it is for, and its time, ms since 1970.
     DryRun(Box<(Key, String, Outcome, u64)>),
@@ -64,7 +65,7 @@ impl Note {
             Self::Line(job, line) => store::note(tx, *job, line),
             Self::Attempt(of) => accounting::insert(tx, of),
             Self::Usage(uid, gpu_ms, at_ms) => store::put_usage(tx, *uid, *gpu_ms, *at_ms),
-            Self::Watched(gpu, figures) => store::put_watched(tx, gpu, figures),
+            Self::Watched(gpu, at_ms, figures) => store::put_watched(tx, gpu, *at_ms, figures),
             Self::DryRun(of) => {
                 let (key, digest, outcome, at_ms) = &**of;
                 stored::insert(tx, key, digest, outcome, *at_ms)

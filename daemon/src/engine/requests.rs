@@ -7,16 +7,16 @@ use std::sync::mpsc::Sender;
 use radrm_need::Source;
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::spec::Spec;
-use radrm_protocol::wire::{JobRow, Line, Request, StatsRow};
+use radrm_protocol::wire::{JobRow, Line, PastJob, PastRow, Request, StatsRow};
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Reason};
 use radrm_text::output::say;
 
 use super::{Engine, Note, Response, actions, arrays, needs};
-use crate::accounting;
+use crate::accounting::{self, GpuTime};
 use crate::error::DaemonError;
 use crate::message::Listing;
 use crate::peer::Peer;
-use crate::store::{self, Entry, Stage};
+use crate::store::{self, Entry, Stage, curves};
 
 /// The most jobs that are shown at once, of those that are over.
 const MAX_SHOWN: u32 = 10_000;
@@ -275,6 +275,7 @@ impl Engine {
                 let stats = self.outbox.store.stats(uid, *since_ms).map_err(DaemonError::HistoryRead)?;
                 Response::Stats(Box::new(self.of_real_time(stats)))
             }
+            Request::Past { at_ms } => self.past(peer, *at_ms)?,
             Request::Usage { user, from_ms, to_ms } => {
                 self.usage(peer, user.as_deref(), (*from_ms, *to_ms))?
             }
@@ -298,6 +299,34 @@ impl Engine {
         if !peer.admin && user.is_some_and(|user| user != peer.name) {
             return Err(DaemonError::OthersGpuTime);
         }
+        let mut times = self.gpu_times(peer, from_ms, to_ms)?;
+        times.retain(|time| user.is_none_or(|user| user == time.user));
+        Ok(Response::Usage(accounting::sums(&times, from_ms, to_ms)))
+    }
+
+    /// GPUs in the bucket of an earlier time, and the attempts that ran then.
+    fn past(&self, peer: &Peer, at_ms: u64) -> Result<Response, DaemonError> {
+        const BUCKET_MS: u64 = curves::BUCKET_S * 1000;
+        let from_ms = at_ms / BUCKET_MS * BUCKET_MS;
+        let to_ms = from_ms + BUCKET_MS;
+        let gpus = curves::select(&self.outbox.store.connection, from_ms, to_ms)
+            .map_err(DaemonError::HistoryRead)?;
+        let StatsRow { gpus, emulated, .. } = self.of_real_time(StatsRow { gpus, ..StatsRow::default() });
+        let times = self.gpu_times(peer, at_ms, at_ms.saturating_add(1))?;
+        let jobs = times.into_iter().filter(|time| time.start_ms <= at_ms && time.end_ms > at_ms);
+        let job = |time: GpuTime| PastJob {
+            job: time.job,
+            user: time.user,
+            gpus: time.gpus,
+            start_ms: time.start_ms,
+            end_ms: time.end_ms,
+        };
+        let jobs = jobs.map(job).collect();
+        Ok(Response::Past(Box::new(PastRow { span_ms: (from_ms, to_ms), gpus, jobs, emulated })))
+    }
+
+    /// Attempts with GPUs that ran in this time, of all users only for administrators.
+    fn gpu_times(&self, peer: &Peer, from_ms: u64, to_ms: u64) -> Result<Vec<GpuTime>, DaemonError> {
         let uid = (!peer.admin).then_some(peer.uid);
         let times = accounting::select(&self.outbox.store.connection, uid, from_ms, to_ms);
         let mut times = times.map_err(DaemonError::GpuTimeRead)?;
@@ -309,8 +338,7 @@ impl Engine {
             let ran_ms = now.saturating_sub(since);
             Some(actions::gpu_time(entry, entry.attempt, (since, now), ran_ms, &totals))
         }));
-        times.retain(|time| user.is_none_or(|user| user == time.user));
-        Ok(Response::Usage(accounting::sums(&times, from_ms, to_ms)))
+        Ok(times)
     }
 
     /// Removes what emulated GPUs did in modelled time: it says nothing of the time that passed.

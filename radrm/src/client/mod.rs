@@ -9,6 +9,7 @@ mod features;
 mod logs;
 pub mod node_need;
 pub(crate) mod own_runs;
+mod past;
 mod queue;
 pub(crate) mod rad;
 mod stats;

@@ -16,8 +16,8 @@ use radrm_text::output::width;
 use radrm_text::output::{self, Delivery};
 use radrm_text::{Table, fit, left, right};
 
-use super::queue;
 use super::text::{ValueError, bytes};
+use super::{past, queue};
 use crate::{Failure, live, print};
 
 #[derive(Args, Debug)]
@@ -34,6 +34,9 @@ pub struct Flags {
     /// Print the runs once, as JSON
     #[arg(long)]
     json: bool,
+    /// Show GPUs and jobs at an earlier time, from what radrmd kept: 2h, '90m ago'
+    #[arg(long, value_name = "TIME", value_parser = past::ago, conflicts_with_all = ["run", "runs", "json"])]
+    at: Option<u64>,
     /// Time between two updates
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = every)]
     every: f64,
@@ -53,6 +56,9 @@ pub(super) fn run(
     };
     if flags.runs || flags.json || flags.run.is_some() {
         return live::run(&asked);
+    }
+    if let Some(ago_ms) = flags.at {
+        return past::show(&mut connect()?, ago_ms);
     }
     match connect() {
         Ok(mut connection) => node(flags, &mut connection),

@@ -1,0 +1,155 @@
+//! Memory, SM activity, power and energy of each GPU over time, in buckets.
+
+use radrm_protocol::wire::GpuStats;
+use rusqlite::{Connection, Row, Transaction, params};
+
+use super::{Watched, int};
+
+/// The tables. A bucket is named by the second at which it begins, a GPU by its row in `curve_gpus`. Figures are sums.
+pub(super) const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS curve_gpus (id INTEGER PRIMARY KEY, gpu TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS curves (
+    bucket INTEGER NOT NULL, gpu INTEGER NOT NULL, samples INTEGER NOT NULL, used REAL NOT NULL, peak REAL NOT NULL,
+    smact REAL NOT NULL, smact_samples INTEGER NOT NULL, power REAL NOT NULL, power_samples INTEGER NOT NULL, energy REAL,
+    PRIMARY KEY (bucket, gpu)
+) WITHOUT ROWID;
+";
+
+/// Length of a bucket, s. With [`KEPT_S`] a node of 8 GPUs keeps 840,000 rows.
+pub(crate) const BUCKET_S: u64 = 300;
+
+/// Buckets so long before the newest are forgotten: a year, s.
+const KEPT_S: u64 = 365 * 86_400;
+
+/// Adds figures of the time up to now to the bucket of now, and forgets the oldest.
+pub(super) fn put(tx: &Transaction<'_>, gpu: &str, at_ms: u64, more: &Watched) -> rusqlite::Result<()> {
+    tx.prepare_cached("INSERT OR IGNORE INTO curve_gpus (gpu) VALUES (?1)")?.execute([gpu])?;
+    let bucket = at_ms / 1000 / BUCKET_S * BUCKET_S;
+    tx.prepare_cached(
+        "INSERT INTO curves SELECT ?2, id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 FROM curve_gpus WHERE gpu = ?1
+         ON CONFLICT (bucket, gpu) DO UPDATE SET
+             samples = samples + excluded.samples, used = used + excluded.used, peak = max(peak, excluded.peak),
+             smact = smact + excluded.smact, smact_samples = smact_samples + excluded.smact_samples,
+             power = power + excluded.power, power_samples = power_samples + excluded.power_samples,
+             energy = CASE WHEN excluded.energy IS NULL THEN energy ELSE coalesce(energy, 0) + excluded.energy END",
+    )?
+    .execute(params![
+        gpu,
+        int(bucket),
+        int(more.samples),
+        more.used,
+        more.peak,
+        more.smact,
+        int(more.smact_samples),
+        more.power,
+        int(more.power_samples),
+        more.energy_mj
+    ])?;
+    tx.prepare_cached("DELETE FROM curves WHERE bucket < ?1")?
+        .execute([int(bucket.saturating_sub(KEPT_S))])
+        .map(|_| ())
+}
+
+/// Figures of each GPU over the buckets that lie in `from_ms..to_ms`, at least in part.
+pub(crate) fn select(connection: &Connection, from_ms: u64, to_ms: u64) -> rusqlite::Result<Vec<GpuStats>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT g.gpu, sum(samples), sum(used), max(peak), sum(smact), sum(smact_samples), sum(power), sum(power_samples),
+                sum(energy)
+         FROM curves c JOIN curve_gpus g ON g.id = c.gpu WHERE bucket > ?1 AND bucket < ?2 GROUP BY g.gpu ORDER BY g.gpu",
+    )?;
+    let from = int(from_ms / 1000) - int(BUCKET_S);
+    statement.query_map(params![from, int(to_ms.div_ceil(1000))], stats)?.collect()
+}
+
+/// A row of sums as figures: the GPU, samples, memory, its peak, SM activity, power and energy.
+pub(super) fn stats(row: &Row<'_>) -> rusqlite::Result<GpuStats> {
+    let mean = |sum: f64, count: i64| (count > 0).then(|| sum / count as f64);
+    let samples: i64 = row.get(1)?;
+    Ok(GpuStats {
+        gpu: row.get(0)?,
+        samples: samples.unsigned_abs(),
+        mean_used: mean(row.get(2)?, samples).unwrap_or(0.0),
+        peak_used: row.get::<_, Option<f64>>(3)?.map(|bytes| bytes as u64),
+        mean_smact: mean(row.get(4)?, row.get(5)?),
+        mean_power_w: mean(row.get(6)?, row.get(7)?),
+        energy_mj: row.get(8)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Store, put_watched};
+
+    const GIB: f64 = 1_073_741_824.0;
+
+    fn minute(used: f64, smact: f64, energy: f64) -> Watched {
+        let energy_mj = Some(energy);
+        let (used, peak) = (used * GIB * 60.0, used * GIB);
+        let (smact, power) = (smact * 60.0, 250.0 * 60.0);
+        Watched { samples: 60, used, peak, smact, smact_samples: 60, power, power_samples: 60, energy_mj }
+    }
+
+    #[test]
+    fn figures_of_an_interval_are_those_of_its_buckets() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        let hour = 3_600_000;
+        let put = [(1, 10.0, 0.2), (2, 20.0, 0.4), (3, 30.0, 0.8)];
+        for (at, used, smact) in put {
+            store.transaction(|tx| put_watched(tx, "GPU-a", at * hour, &minute(used, smact, 0.015))).unwrap();
+            store
+                .transaction(|tx| put_watched(tx, "GPU-a", at * hour + 60_000, &minute(used, smact, 0.015)))
+                .unwrap();
+        }
+        let of = |from, to| {
+            let found = select(&store.connection, from, to).unwrap();
+            found
+                .into_iter()
+                .next()
+                .map(|gpu| (gpu.samples, gpu.mean_used / GIB, gpu.mean_smact, gpu.energy_mj))
+        };
+        assert_eq!(of(3 * hour, u64::MAX), Some((120, 30.0, Some(0.8), Some(0.03))));
+        assert_eq!(of(2 * hour, 3 * hour), Some((120, 20.0, Some(0.4), Some(0.03))));
+        assert_eq!(
+            of(2 * hour + 240_000, 2 * hour + 241_000).map(|found| found.0),
+            Some(120),
+            "a part of a bucket"
+        );
+        assert_eq!(of(2 * hour + 300_000, 3 * hour), None);
+        assert_eq!(of(0, u64::MAX).map(|found| found.0), Some(360));
+        assert_eq!(store.stats(None, 0).unwrap().gpus[0].samples, 360);
+        assert_eq!(store.stats(None, 3 * hour).unwrap().gpus[0].samples, 120);
+        let year = 365 * 24 * hour;
+        store.transaction(|tx| put_watched(tx, "GPU-a", 2 * hour + year, &minute(1.0, 0.1, 0.0))).unwrap();
+        assert_eq!(select(&store.connection, 0, 2 * hour).unwrap(), [], "older than a year");
+    }
+
+    #[test]
+    fn a_year_of_eight_gpus_takes_less_than_100_mb() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        let size = |store: &Store| -> u64 {
+            let pages: i64 =
+                store.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+            pages.unsigned_abs() * 4096
+        };
+        let before = size(&store);
+        let begun = 1_790_000_000_000;
+        let gpus: Vec<String> =
+            (0..8).map(|gpu| format!("GPU-{gpu}f3a0c1e-0000-1111-2222-333344445555")).collect();
+        let buckets = 1500;
+        store
+            .transaction(|tx| {
+                for bucket in 0..buckets {
+                    let at_ms = begun + bucket * BUCKET_S * 1000;
+                    let figures = minute(17.3 + bucket as f64 / 977.0, 0.37, 0.0731);
+                    gpus.iter().try_for_each(|gpu| put_watched(tx, gpu, at_ms, &figures))?;
+                }
+                Ok(())
+            })
+            .unwrap();
+        let year = (size(&store) - before) * (KEPT_S / BUCKET_S) / buckets;
+        assert!(year < 100_000_000, "{year} bytes a year");
+    }
+}
