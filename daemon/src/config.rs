@@ -1,5 +1,7 @@
 //! The daemon's configuration file, and where everything lies.
 
+mod preset;
+
 use std::env;
 use std::fs;
 use std::net::SocketAddr;
@@ -8,13 +10,14 @@ use std::path::{Path, PathBuf};
 use radrm_limits::program::kernels::Kernels;
 use radrm_need::{MemoryModel, NeedResolver, Trained};
 use radrm_protocol::socket::own_socket;
-use radrm_scheduler_core::Settings;
+use radrm_scheduler_core::{Preset, Settings, amount};
 use serde::Deserialize;
 
 use super::dry_run::settings::DryRuns;
 use super::error::DaemonError;
 use super::hooks::Hooks;
 use super::metrics::Names;
+use super::mps::settings::MpsSettings;
 use crate::slurm::settings::SlurmSettings;
 
 /// The file that is read if none is named.
@@ -43,6 +46,7 @@ pub(crate) struct Config {
     /// Most jobs that one user may have waiting and running.
     pub(crate) jobs_per_user: u32,
     /// Most bytes that all of these may have on disk: all but their environments is in memory too.
+    #[serde(deserialize_with = "amount::plain_bytes")]
     pub(crate) bytes_per_user: u64,
     /// GPUs to emulate in place of the real ones; `""`: none.
     pub(crate) emulate: String,
@@ -56,6 +60,7 @@ pub(crate) struct Config {
     /// Cores for jobs; 0 is what the machine has.
     pub(crate) cpus: u32,
     /// Host memory for jobs, bytes; 0 is what the machine has.
+    #[serde(deserialize_with = "amount::plain_bytes")]
     pub(crate) host_memory: u64,
     /// Memory of each GPU that jobs never get, MiB.
     pub(crate) gpu_reserve_mib: u64,
@@ -79,6 +84,11 @@ pub(crate) struct Config {
     pub(crate) dry_run: DryRuns,
     /// Placement of jobs by Slurm.
     pub(crate) slurm: SlurmSettings,
+    /// Jobs that run under MPS.
+    pub(crate) mps: MpsSettings,
+    /// Another system whose settings are those of `scheduler` that the file does not state.
+    #[serde(deserialize_with = "preset::named")]
+    pub(crate) preset: Option<Preset>,
 }
 
 /// Form of the names of GPUs that jobs get.
@@ -135,6 +145,7 @@ pub(crate) struct Suspend {
     /// Time for work on the GPU to end before a job is suspended, ms.
     pub(crate) lock_ms: u32,
     /// Host memory that all suspended jobs may take, bytes; 0 is what there is.
+    #[serde(deserialize_with = "amount::plain_bytes")]
     pub(crate) host_memory: u64,
 }
 
@@ -173,6 +184,8 @@ impl Default for Config {
             estimator: Estimators::default(),
             dry_run: DryRuns::default(),
             slurm: SlurmSettings::default(),
+            mps: MpsSettings::default(),
+            preset: None,
         }
     }
 }
@@ -200,6 +213,7 @@ impl Config {
             };
             DaemonError::Line { line, what }
         })?;
+        let config = preset::apply(config, text)?;
         config.metrics()?;
         if !config.kernels.is_empty() {
             config.kernels.parse::<Kernels>().map_err(DaemonError::Kernels)?;
@@ -260,6 +274,7 @@ impl Config {
             ("[scheduler]", self.scheduler != new.scheduler),
             ("[estimator]", self.estimator != new.estimator),
             ("[slurm]", self.slurm != new.slurm),
+            ("[mps]", self.mps != new.mps),
         ];
         fixed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }

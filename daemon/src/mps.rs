@@ -1,10 +1,13 @@
-//! A user's control daemon of the Multi-Process Service, for jobs that were submitted with `--mps`.
+//! A user's control daemon of the Multi-Process Service, for jobs that were submitted with `--mps` or run under it by the
+//! setting `mps`.
 //!
 //! Everything that a job starts ends with the job: with its control group, or by its supervisor. A control daemon
 //! that others use too must not. So a helper beside the jobs holds it: a `radrm-run --mps` whose program waits for
 //! the end of a pipe. It starts the control daemon if there is none, and ends it if no other launcher uses it, by
 //! the rules of every `radrm-run`. The pipe ends with the radrmd that holds it; the jobs hold the control daemon
 //! themselves meanwhile, and the next radrmd starts a helper for those that it adopts.
+
+pub(crate) mod settings;
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};

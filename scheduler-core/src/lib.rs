@@ -74,6 +74,7 @@
 //! - **Determinism**: equal settings and equal events give equal actions.
 
 mod action;
+pub mod amount;
 mod device;
 
 pub mod early;
@@ -100,6 +101,7 @@ pub mod replay;
 mod reserve;
 mod retry;
 mod settings;
+mod sharing_mode;
 mod state;
 mod target;
 use radrm_base::units;
@@ -123,9 +125,10 @@ pub use outcome::{Evidence, Outcome};
 pub use radrm_need::{Need, Needs};
 pub use reason::{Impossible, Reason, Score, Wait};
 pub use settings::{
-    Eviction, FairShare, Hot, Memory, NoSuchPolicy, Objective, Order, Policy, Preconditions, Recovery,
-    Settings, Throttle, Unknown,
+    Eviction, FairShare, Hot, Memory, NoSuchPolicy, NoSuchPreset, Objective, Order, Policy, Preconditions,
+    Preset, Recovery, Settings, Throttle, Unknown,
 };
+pub use sharing_mode::{SharingMode, TimeSlices};
 pub use state::{DeviceView, JobView, Oversized, Phase, State};
 pub use target::{LatencyTarget, NoTarget, Standing, Target, TargetObservation, Unseen};
 pub use units::{Bytes, Millis, Permille};

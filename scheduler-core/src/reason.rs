@@ -329,6 +329,9 @@ pub enum Wait {
     Slowdown {
         /// The best predicted gain.
         gain: Permille,
+        /// Jobs share by slices of time.
+        #[serde(default)]
+        slices: bool,
     },
     /// A more important job could be slowed too much.
     Protected {

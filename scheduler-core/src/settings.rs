@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::amount;
 use crate::interference::{Activity, Constants};
 use crate::ladder::Rung;
 pub use crate::policy::{NoSuchPolicy, Policy};
+use crate::sharing_mode::{SharingMode, TimeSlices};
 use crate::units::{Bytes, Millis, Permille};
 
 /// Accounting of device memory.
@@ -29,15 +31,19 @@ pub struct Preconditions {
     pub smact: Option<Permille>,
     /// That is the mean over this time of samples; until a device was observed so long with the jobs that it has, its highest
     /// sample decides.
+    #[serde(deserialize_with = "amount::millis")]
     pub window: Millis,
     /// With this, a device over `smact` still takes jobs unless its SM occupancy or its DRAM
     /// activity is also at or over these.
     pub hot: Option<Hot>,
     /// A job of unknown need finds at least this much memory free.
+    #[serde(deserialize_with = "amount::bytes")]
     pub min_free: Bytes,
     /// A job of known need finds this much more than it needs.
+    #[serde(deserialize_with = "amount::bytes")]
     pub margin: Bytes,
     /// A device takes no other job for this long after a job's process showed up on it.
+    #[serde(deserialize_with = "amount::millis")]
     pub settle: Millis,
     /// At most so many jobs on one device.
     pub most_jobs: u16,
@@ -90,6 +96,7 @@ pub enum Unknown {
 #[serde(default, deny_unknown_fields)]
 pub struct Order {
     /// Waiting this long is worth one step of priority.
+    #[serde(deserialize_with = "amount::millis")]
     pub aging: Millis,
     /// Priorities beyond this (up or down) count as this.
     pub most_priority: i32,
@@ -99,10 +106,12 @@ pub struct Order {
     /// The most it is set back by that. Jobs longer than this allows to tell apart keep their order
     /// among themselves, so that the longest are not all left for the end, where they would run
     /// beside nothing. A job of unknown run time is set back by an eighth of it.
+    #[serde(deserialize_with = "amount::millis")]
     pub shortest_most: Millis,
     /// GPU time after which a job goes to a second queue. Its jobs come after all of the first one, and where their preemption
     /// allows it they give way to those and to jobs before them. Where it is not set there is one queue.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "amount::some_millis")]
     pub demote_after: Option<Millis>,
     /// Fair shares over users.
     pub fair: Option<FairShare>,
@@ -113,9 +122,11 @@ pub struct Order {
     /// Time that one decision takes, from the last one or from a submission to an empty queue; then
     /// one job starts. Zero decides at once, and starts as many as there is room for. Some published
     /// managers sleep before each decision.
+    #[serde(deserialize_with = "amount::millis")]
     pub pace: Millis,
     /// With `pace`: only idle devices are looked at first, whatever the policy; if that starts
     /// no job, those in use are looked at after so much longer. Zero looks at all of them at once.
+    #[serde(deserialize_with = "amount::millis")]
     pub pace_shared: Millis,
 }
 
@@ -141,8 +152,10 @@ impl Default for Order {
 #[serde(default, deny_unknown_fields)]
 pub struct FairShare {
     /// Use counts half after this time.
+    #[serde(deserialize_with = "amount::millis")]
     pub half_life: Millis,
     /// The set-back of a user who used everything; one who used a part is set back by that part.
+    #[serde(deserialize_with = "amount::millis")]
     pub most: Millis,
 }
 
@@ -159,6 +172,7 @@ pub struct Recovery {
     /// Attempts in all; the first counts.
     pub attempts: u32,
     /// Memory that is added to what was seen, for each retry.
+    #[serde(deserialize_with = "amount::bytes")]
     pub step: Bytes,
     /// Rungs of the ladder, one for each retry; the last one stays.
     pub ladder: Vec<Rung>,
@@ -207,12 +221,14 @@ pub struct Throttle {
     /// Increase of a budget when all is calm; it is halved when it is not.
     pub step: Permille,
     /// The time between two changes of one job's budget.
+    #[serde(deserialize_with = "amount::millis")]
     pub every: Millis,
     /// Launches in flight under a budget.
     pub in_flight: u16,
     /// Objective that comes first where jobs have targets.
     pub objective: Objective,
     /// Interval between observations of jobs with targets.
+    #[serde(deserialize_with = "amount::millis")]
     pub window: Millis,
 }
 
@@ -237,14 +253,18 @@ impl Default for Throttle {
 #[serde(default, deny_unknown_fields)]
 pub struct Eviction {
     /// A shared device with less than this free gives up its least important job. 0: never.
+    #[serde(deserialize_with = "amount::bytes")]
     pub min_free: Bytes,
     /// May a waiting job take the place of running ones of lower priority?
     pub for_priority: bool,
     /// Time slots of jobs that have none of their own, if others wait.
+    #[serde(deserialize_with = "amount::some_millis")]
     pub slot: Option<Millis>,
     /// Time from SIGTERM to SIGKILL.
+    #[serde(deserialize_with = "amount::millis")]
     pub kill_after: Millis,
     /// Room that is kept beside what a suspended job held, when it comes back.
+    #[serde(deserialize_with = "amount::bytes")]
     pub resume_margin: Bytes,
     /// May a suspended job come back on other devices of the same model?
     pub migrate: bool,
@@ -278,6 +298,7 @@ pub struct Settings {
     /// Jobs of unknown need.
     pub unknown: Unknown,
     /// A job of unknown need has shown what it holds when it ran for this long: others may join it then.
+    #[serde(deserialize_with = "amount::some_millis")]
     pub learn_after: Option<Millis>,
     /// Shrinks the reservation of a job of estimated or unknown need after its third optimizer step.
     /// The reservation becomes 1.05 times what the job holds then, if its user states fixed shapes or an earlier run of
@@ -300,8 +321,15 @@ pub struct Settings {
     pub protect: Permille,
     /// `aware`: what is assumed of a job that was never seen.
     pub assumed: Activity,
-    /// `aware`: the constants that its predictions begin with.
+    /// Mode in which jobs share a device, for the predictions of `aware`. Where it is not set, radrmd follows its setting `mps`,
+    /// and anything else takes MPS.
+    pub sharing: Option<SharingMode>,
+    /// Numbers of devices on which jobs share by time slices whatever `sharing` says.
+    pub time_sliced: Vec<u32>,
+    /// `aware`: the constants that its predictions under MPS begin with.
     pub interference: Constants,
+    /// `aware`: the constants of its predictions for time slices.
+    pub time_slices: TimeSlices,
 }
 
 impl Default for Settings {
@@ -322,7 +350,10 @@ impl Default for Settings {
             min_speed: Permille(200),
             protect: Permille(700),
             assumed: Activity { smact: Permille(650), smocc: Permille(300), drama: Permille(400) },
+            sharing: None,
+            time_sliced: Vec::new(),
             interference: Constants::A100_40GB,
+            time_slices: TimeSlices::default(),
         }
     }
 }
@@ -348,6 +379,14 @@ impl Settings {
             ("assumed.smocc", Some(self.assumed.smocc)),
             ("assumed.drama", Some(self.assumed.drama)),
         ]
+    }
+
+    /// Mode in which jobs share this device.
+    pub(crate) fn sharing_of(&self, device: u32) -> SharingMode {
+        match self.time_sliced.contains(&device) {
+            true => SharingMode::TimeSlices,
+            false => self.sharing.unwrap_or_default(),
+        }
     }
 
     /// A policy as it was published: strict first come, first served; a retry of a job that ran out
@@ -401,6 +440,51 @@ impl Settings {
     }
 }
 
+/// Settings of another system, under one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preset {
+    /// RAD-RM, the resource manager of the thesis.
+    RadRm,
+}
+
+impl Preset {
+    /// The policy that comes with it.
+    #[must_use]
+    pub fn policy(self) -> Policy {
+        match self {
+            Self::RadRm => Policy::Magm,
+        }
+    }
+
+    /// Its settings under a policy: [`Settings::published`], but decisions are made at once and a job has four attempts,
+    /// as RAD-RM's sleeps before each decision and its retries without end are no part of its method.
+    #[must_use]
+    pub fn settings(self, policy: Policy) -> Settings {
+        let mut settings = Settings::published(policy);
+        (settings.order.pace, settings.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
+        settings.recovery.attempts = Recovery::default().attempts;
+        settings
+    }
+}
+
+/// For command lines.
+impl std::str::FromStr for Preset {
+    type Err = NoSuchPreset;
+
+    fn from_str(text: &str) -> Result<Self, NoSuchPreset> {
+        match text {
+            "rad-rm" => Ok(Self::RadRm),
+            _ => Err(NoSuchPreset(text.to_owned())),
+        }
+    }
+}
+
+/// There is no preset of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no preset {0}; there is rad-rm")]
+pub struct NoSuchPreset(pub String);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -437,6 +521,35 @@ mod tests {
             settings.parts().iter().map(|(name, _)| ((*name).to_owned(), Permille(77))).collect();
         listed.sort();
         assert_eq!(taken, listed);
+    }
+
+    #[test]
+    fn amounts_and_times_are_read_with_their_units() {
+        let text = r#"{"preconditions":{"min_free":"8GiB","window":"60s"},"learn_after":"10min",
+            "order":{"aging":"2h","demote_after":null},"eviction":{"min_free":1024}}"#;
+        let settings: Settings = serde_json::from_str(text).unwrap();
+        assert_eq!(settings.preconditions.min_free, Bytes::from_gib(8));
+        assert_eq!(settings.preconditions.window, Millis::from_secs(60));
+        assert_eq!(settings.learn_after, Some(Millis::from_mins(10)));
+        assert_eq!((settings.order.aging, settings.order.demote_after), (Millis::from_mins(120), None));
+        assert_eq!(settings.eviction.min_free, Bytes(1024));
+        let error = serde_json::from_str::<Settings>(r#"{"preconditions":{"min_free":"8GB"}}"#).unwrap_err();
+        assert!(error.to_string().contains("such as \"5GiB\""), "{error}");
+    }
+
+    #[test]
+    fn rad_rm_has_the_conditions_of_the_thesis_and_none_of_its_sleeps() {
+        let settings = Preset::RadRm.settings(Preset::RadRm.policy());
+        let before = settings.preconditions;
+        assert_eq!((settings.policy, settings.memory), (Policy::Magm, Memory::Observed));
+        assert_eq!((before.smact, before.window), (Some(Permille(800)), Millis::from_secs(90)));
+        assert_eq!((before.min_free, before.margin), (Bytes::from_gib(5), Bytes::from_gib(2)));
+        assert_eq!(
+            (settings.order.pace, settings.order.shortest, settings.order.backfill),
+            (Millis::ZERO, 0, false)
+        );
+        assert_eq!((settings.recovery.ladder, settings.recovery.attempts), (vec![Rung::Exclusive], 4));
+        assert!("carma".parse::<Preset>().is_err());
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn jobs_of_the_same_cores_do_not_share_a_device() {
     };
     let (joined, wait) = joins(4, 4, Policy::Aware);
     // Each would get half of the cores, so both together get done what one does.
-    assert!(!joined && matches!(wait, Some(Wait::Slowdown { gain }) if gain < Permille(100)), "{wait:?}");
+    assert!(!joined && matches!(wait, Some(Wait::Slowdown { gain, .. }) if gain < Permille(100)), "{wait:?}");
     assert!(joins(8, 4, Policy::Aware).0, "a core for each thread");
     assert!(joins(4, 0, Policy::Aware).0, "what was not measured counts as nothing");
     assert!(joins(4, 4, Policy::BestFit).0, "only `aware` predicts");

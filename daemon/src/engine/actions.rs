@@ -220,7 +220,7 @@ impl Engine {
         if let Some(limit) = entry.limit {
             argv.extend(["--mem-limit".to_owned(), format!("{limit}B")]);
         }
-        if entry.spec.mps {
+        if self.is_under_mps(entry) {
             argv.push("--mps".to_owned());
         }
         let times_launches = environment.iter().any(|line| line.starts_with("RADRM_KERNELS="));
@@ -278,7 +278,7 @@ impl Engine {
         let is_numbered =
             list.iter().all(|gpu| gpu.index.is_some() && !gpu.divided && !self.node.is_lost(&gpu.uuid));
         let by_number =
-            is_numbered && !entry.spec.mps && self.config.visible_devices == VisibleDevices::Index;
+            is_numbered && !self.is_under_mps(entry) && self.config.visible_devices == VisibleDevices::Index;
         let number = |uuid: &String| list.iter().position(|gpu| gpu.uuid == *uuid).map(|at| at.to_string());
         let numbers: Option<Vec<String>> = entry.devices.iter().map(number).collect();
         let names = numbers.filter(|_| by_number).unwrap_or_else(|| entry.devices.clone());

@@ -179,6 +179,11 @@ impl Engine {
         let mut settings = config.scheduler.clone();
         // What the shim counts is by GPU: a job comes back to those that it was on.
         settings.eviction.migrate = false;
+        settings.time_sliced.extend(config.mps.time_sliced(&gpus.list));
+        // Emulated GPUs run the kernels of all processes at once, as MPS does.
+        if gpus.emulated.is_none() {
+            settings.sharing.get_or_insert(config.mps.sharing());
+        }
         let log = match config.events.as_os_str().is_empty() {
             true => None,
             false => Some(Log::open(&config.events)?),

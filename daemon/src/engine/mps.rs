@@ -5,13 +5,20 @@ use std::collections::BTreeSet;
 use super::Engine;
 use crate::error::DaemonError;
 use crate::mps;
+use crate::store::Entry;
 use crate::supervisor::Order;
 use crate::watch::Attempt;
 
 impl Engine {
+    /// Returns true if a job that has its GPUs runs under MPS: its user asked for it, or the administrator has it so. MIG instances
+    /// and emulated GPUs without MPS need no exception: `radrm-run --mps` reports where there is none.
+    pub(super) fn is_under_mps(&self, entry: &Entry) -> bool {
+        entry.spec.mps || self.config.mps.holds(&entry.user, &entry.devices, &self.node.gpus.list)
+    }
+
     /// Has the control daemon of a job's user held, from before the job is started.
     pub(super) fn serve_mps(&mut self, job: u64, order: &mut Order) -> Result<(), DaemonError> {
-        if let Some(entry) = self.jobs.entries.get(&job).filter(|entry| entry.spec.mps) {
+        if let Some(entry) = self.jobs.entries.get(&job).filter(|entry| self.is_under_mps(entry)) {
             order.mps = Some(self.effects.serve_mps(entry.uid, &mps::Order::of(order))?);
         }
         Ok(())
@@ -19,7 +26,7 @@ impl Engine {
 
     /// The same for a job that an earlier daemon started.
     pub(super) fn serve_mps_again(&mut self, attempt: Attempt) {
-        if self.jobs.entries.get(&attempt.0).is_some_and(|entry| entry.spec.mps)
+        if self.jobs.entries.get(&attempt.0).is_some_and(|entry| self.is_under_mps(entry))
             && let Ok((_, mut order)) = self.order(attempt)
         {
             // The job itself holds what it uses.
@@ -30,7 +37,8 @@ impl Engine {
     /// Ends the helpers of users who have no such job any more.
     pub(super) fn tend_mps(&mut self) {
         let live = self.jobs.live.keys().filter_map(|job| self.jobs.entries.get(job));
-        let users: BTreeSet<u32> = live.filter(|entry| entry.spec.mps).map(|entry| entry.uid).collect();
+        let users: BTreeSet<u32> =
+            live.filter(|entry| self.is_under_mps(entry)).map(|entry| entry.uid).collect();
         self.effects.keep_mps(&users);
     }
 }

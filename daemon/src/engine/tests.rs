@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
-use radrm_scheduler_core::{JobId, Millis, Outcome, Verdict};
+use radrm_scheduler_core::{JobId, Millis, Outcome, SharingMode, Verdict};
 
 use super::*;
 use crate::gpus::Poll;
@@ -55,6 +55,9 @@ fn open_by(dir: &Path, world: &Recorder, config: Config) -> Engine {
 }
 
 fn open_with(dir: &Path, config: Config, list: Vec<Gpu>, effects: Box<dyn Effects>) -> Engine {
+    let mut config = config;
+    // What these tests are about is not what jobs cost each other.
+    config.scheduler.sharing.get_or_insert(SharingMode::Mps);
     let gpus = Gpus { list, ..Gpus::off() };
     std::fs::create_dir_all(dir.join("jobs")).unwrap();
     let store = Store::open(&dir.join("queue.db")).unwrap();

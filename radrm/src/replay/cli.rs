@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 use radrm_limits::{LimitError, amount};
 use radrm_scheduler_core::replay::{Knowledge, Mode, Source};
-use radrm_scheduler_core::{Bytes, Permille, Policy};
+use radrm_scheduler_core::{Bytes, Permille, Policy, Preset};
 
 use super::{ReplayError, input};
 use crate::Failure;
@@ -28,8 +28,16 @@ pub(crate) struct Flags {
     pub(super) gpus: String,
     /// exclusive, round-robin, magm, lug, mug, first-fit, best-fit, worst-fit, horus, xu, lucid, muri, tiresias, miso,
     /// aware, or all; all but aware as published
-    #[arg(long, value_name = "LIST", default_value = "exclusive,magm,aware")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        default_value = "exclusive,magm,aware",
+        default_value_if("preset", "rad-rm", "magm")
+    )]
     pub(super) policy: Policies,
+    /// Settings of another system in radrmd: rad-rm; its policy where --policy is not given
+    #[arg(long, value_name = "NAME", conflicts_with = "settings")]
+    pub(super) preset: Option<Preset>,
     /// Source of needs: measured or oracle (peaks of equal runs), none, history (runs that ended in the trace
     /// before), dry (recorded dry runs), learned (the learned model on recorded FakeTensor figures), combined (all that
     /// radrmd has: dry runs, history, estimates), or the name of an estimator in the trace, such as horus

@@ -18,7 +18,7 @@ use radrm_launcher::report_file;
 use radrm_scheduler_core::replay::{
     Cluster, Metrics, Mode, Model, Options, Report, Source, Trace, TraceJob, Watch, bounds, replay,
 };
-use radrm_scheduler_core::{Memory, Policy, Settings};
+use radrm_scheduler_core::{Memory, Policy, Settings, SharingMode};
 
 use crate::error::UsageError;
 use crate::{Failure, print};
@@ -113,15 +113,19 @@ fn one(
 
 /// A policy's settings: as published, or this project's own, with what the command line changes.
 fn settings(policy: Policy, order: &Flags) -> Result<Settings, Failure> {
-    let mut settings = match (policy, &order.settings) {
-        (Policy::Aware, Some(path)) => input::toml(path)?,
-        (Policy::Aware, None) => Settings::default(),
+    let mut settings = match (order.preset, policy, &order.settings) {
+        (Some(preset), policy, _) if policy != Policy::Aware => preset.settings(policy),
+        (_, Policy::Aware, Some(path)) => input::toml(path)?,
+        (_, Policy::Aware, None) => Settings::default(),
         _ => Settings::published(policy),
     };
     // With needs that are measured round-robin checks whether a job fits; without, it checks nothing.
     if policy == Policy::RoundRobin && order.estimator != Source::Unknown {
         settings.memory = Memory::Observed;
         settings.preconditions.smact = Settings::published(Policy::Magm).preconditions.smact;
+    }
+    if order.mode == Mode::Streams {
+        settings.sharing.get_or_insert(SharingMode::TimeSlices);
     }
     if policy != Policy::Exclusive {
         if let Some(cli::Smact(smact)) = order.smact {

@@ -3,6 +3,7 @@
 use super::{Candidate, Company, DecidedBy, Fit, Progress, Rules, signed};
 use crate::host::HostEffect;
 use crate::reason::{Score, Wait};
+use crate::sharing_mode::SharingMode;
 use crate::units::Permille;
 
 /// Steps of progress, thousandths: within one the tighter memory fit wins, so that large holes stay.
@@ -36,7 +37,10 @@ impl Rules for Aware {
         let settings = company.settings;
         let slowest = progress.speed.min(progress.slowest);
         match progress.gain < settings.min_gain.0 || slowest < settings.min_speed.0 {
-            true => Err(Wait::Slowdown { gain: Permille(progress.gain) }),
+            true => {
+                let slices = settings.sharing_of(company.device) == SharingMode::TimeSlices;
+                Err(Wait::Slowdown { gain: Permille(progress.gain), slices })
+            }
             false => Ok(progress),
         }
     }

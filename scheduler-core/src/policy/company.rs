@@ -5,6 +5,7 @@ use crate::host::HostEffect;
 use crate::interference::{Activity, Companies, Predictor, Resident};
 use crate::reason::Wait;
 use crate::settings::Settings;
+use crate::sharing_mode::SharingMode;
 use crate::units::{Bytes, Permille};
 
 /// The jobs of a device, the newcomer last.
@@ -35,7 +36,16 @@ impl Company<'_> {
     /// A more important job keeps the speed that the settings protect: the lower end of the interval decides.
     pub(super) fn estimated(&mut self) -> Result<Progress, Wait> {
         let Self { settings, predictor, jobs, protected, host, device, after, companies, .. } = self;
-        let before = companies.with_newcomer(*device, predictor, jobs, after);
+        let before = match settings.sharing_of(*device) {
+            SharingMode::Mps => companies.with_newcomer(*device, predictor, jobs, after),
+            SharingMode::TimeSlices => {
+                let activities = jobs.iter().map(|job| job.activity);
+                let (here, all) = (jobs.len().saturating_sub(1), jobs.len());
+                after.clear();
+                after.resize(all, settings.time_slices.speed(activities.clone()));
+                settings.time_slices.speed(activities.take(here)) * here as f64
+            }
+        };
         let lows = after.iter().zip(*protected).filter(|(_, protected)| **protected);
         // On the host jobs of other devices are slowed, too.
         let lows = lows.map(|(speed, _)| *speed).chain((host.protected < 1.0).then_some(host.protected));

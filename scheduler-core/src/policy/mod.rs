@@ -87,7 +87,7 @@ pub(crate) trait Rules: Sync {
 }
 
 /// A policy's own rule lets no job join.
-const CROWDED: Wait = Wait::Slowdown { gain: Permille(0) };
+const CROWDED: Wait = Wait::Slowdown { gain: Permille(0), slices: false };
 
 /// A policy of another system than the thesis's: it decides at once, on needs that were measured, and reserves them.
 fn at_once(settings: &mut Settings) {

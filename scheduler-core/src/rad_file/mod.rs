@@ -163,8 +163,15 @@ fn one_line(at: usize, line: &str) -> Result<(), RadError> {
 fn key(line: &str) -> Option<(&'static str, &str)> {
     ["model", "batch_size", "policy"].into_iter().find_map(|key| {
         let rest = line.strip_prefix(key)?.trim_start().strip_prefix(':')?;
-        Some((key, rest.trim()))
+        Some((key, without_comment(rest)))
     })
+}
+
+/// A value without the comment behind it, which begins with `#` at a blank, as in the shell.
+fn without_comment(value: &str) -> &str {
+    let mut marks = value.match_indices('#').map(|(at, _)| at);
+    let end = marks.find(|at| value[..*at].chars().next_back().is_none_or(char::is_whitespace));
+    value[..end.unwrap_or(value.len())].trim()
 }
 
 fn policy(line: usize, value: &str) -> Result<bool, RadError> {
@@ -238,6 +245,23 @@ mod tests {
     }
 
     #[test]
+    fn comments_behind_values_are_no_part_of_them() {
+        // Listing 6.1 of the thesis, as printed.
+        let text = "# assumption is that model.txt file is in the same directory\n\
+            conda activate tf # specifying the conda environment\n\
+            python resnet.py --b 128 # command to execute\n\
+            model: resnet.txt # model summary file name\nbatch_size: 128 # batch size\npolicy: exclusive\n";
+        let file = RadFile::parse(text).unwrap();
+        assert_eq!((file.form, file.exclusive), (Form::Printed, true));
+        assert_eq!((file.model.as_deref(), file.batch), (Some("resnet.txt"), Some(128)));
+        let file =
+            RadFile::parse("run\nmodel:a#1.txt\t# x\npolicy: collocation # with others # too\n").unwrap();
+        assert_eq!((file.model.as_deref(), file.exclusive), (Some("a#1.txt"), false));
+        assert_eq!(RadFile::parse("run\nmodel: # none\n").unwrap().model, None);
+        assert!(RadFile::parse("run\nbatch_size: 8 x # y\n").is_err());
+    }
+
+    #[test]
     fn the_positional_form_is_read() {
         let file = RadFile::parse(POSITIONAL).unwrap();
         assert_eq!((file.form, file.gpus, file.batch, file.exclusive), (Form::Positional, 2, Some(32), true));
@@ -265,7 +289,10 @@ mod tests {
                 "#\n\nrun\n\n\n\n\n0\n",
                 "line 8: the number of GPUs is \"0\", which is not a whole number above 0",
             ),
-            ("#\n\nrun\n\n\n\n\n1\nmuch\n", "line 9: the memory is \"much\", which is not a number of MiB"),
+            (
+                "#\n\nrun\n\n\n\n\n1\nmuch\n",
+                "line 9: the memory is \"much\", which is no number of MiB such as 5120, and no amount such as 5GiB",
+            ),
             ("a\0b", "line 1: there is a zero byte: this is not a text"),
         ] {
             assert_eq!(RadFile::parse(text).unwrap_err().to_string(), expected, "{text:?}");

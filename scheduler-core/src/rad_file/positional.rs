@@ -1,6 +1,7 @@
 //! The form that the thesis's code reads: what a line says is told by its number.
 
 use super::{Form, RadError, RadFile, Run, batch, one_line, policy, wrong};
+use crate::amount;
 use crate::units::Bytes;
 
 pub(super) const NO_COMMAND: &str = "there is no command: the third line holds it";
@@ -82,7 +83,15 @@ fn read(lines: &[(usize, &str)]) -> Result<RadFile, RadError> {
             Ok(mib) if mib.is_finite() && mib >= 0.0 => {
                 Ok((mib > 0.0).then(|| Bytes((mib * f64::from(1 << 20)) as u64)))
             }
-            _ => wrong(at + 1, format!("the memory is \"{value}\", which is not a number of MiB")),
+            _ => match amount::bytes_of(value) {
+                Some(bytes) => Ok(Some(bytes).filter(|bytes| *bytes > Bytes::ZERO)),
+                None => wrong(
+                    at + 1,
+                    format!(
+                        "the memory is \"{value}\", which is no number of MiB such as 5120, and no amount such as 5GiB"
+                    ),
+                ),
+            },
         }
     };
     file.measured = mib(8)?;
@@ -101,6 +110,17 @@ mod tests {
 
     fn form(text: &str) -> Option<Form> {
         RadFile::parse(text).ok().map(|file| file.form)
+    }
+
+    #[test]
+    fn memory_is_a_number_of_mib_or_an_amount_with_its_unit() {
+        let file = RadFile::parse("#\n\nrun\nm\nd\n8\ncollocation\n1\n5GiB\n0GiB\n1.5GiB\n512MiB\n").unwrap();
+        assert_eq!(file.measured, Some(Bytes(5 << 30)));
+        let names = [("faketensor", Bytes(3 << 29)), ("gpumemnet", Bytes(512 << 20))];
+        assert_eq!(
+            file.estimates.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect::<Vec<_>>(),
+            names
+        );
     }
 
     #[test]

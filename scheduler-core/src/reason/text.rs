@@ -155,8 +155,9 @@ impl fmt::Display for Wait {
                 write!(f, "asks for {need} of a device, and at most {left} are left")
             }
             Self::Idle => f.write_str("no device is idle"),
-            Self::Slowdown { gain } => {
-                write!(f, "sharing would not pay: it would add {gain} of a GPU's work at best")
+            Self::Slowdown { gain, slices } => {
+                let how = if *slices { " by time slices" } else { "" };
+                write!(f, "sharing{how} would not pay: it would add {gain} of a GPU's work at best")
             }
             Self::Protected { low, least } => {
                 write!(f, "a job of higher priority could fall to {low} of its speed, and keeps {least}")

@@ -12,6 +12,7 @@ use crate::leaving::After;
 use crate::place::Dev;
 use crate::reason::Reason;
 use crate::settings::Memory;
+use crate::sharing_mode::SharingMode;
 use crate::state::record::{Phase, Step, Stop};
 use crate::units::{Bytes, Millis, Permille};
 
@@ -230,7 +231,12 @@ impl State {
             return;
         };
         let all: Vec<Neighbour> = residents.iter().map(|resident| resident.neighbour()).collect();
-        let speed = self.devices[at].predictor.speeds(&all)[index].value;
+        let speed = match self.settings.sharing_of(self.devices[at].spec.id.0) {
+            SharingMode::Mps => self.devices[at].predictor.speeds(&all)[index].value,
+            SharingMode::TimeSlices => {
+                self.settings.time_slices.speed(all.iter().map(|neighbour| neighbour.activity))
+            }
+        };
         let (before, now) = (residents[index].activity, part.scaled(1.0 / speed.max(0.01)));
         // Small changes decide nothing; a scheduling pass for each would cost time.
         let moved = |a: Permille, b: Permille| a.0.abs_diff(b.0) >= 20;

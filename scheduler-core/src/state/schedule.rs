@@ -473,7 +473,7 @@ impl<'a> Search<'a> {
 fn closer(a: Wait, b: Wait) -> Wait {
     let closeness = |wait: &Wait| match wait {
         Wait::Reserved { .. } => (8, 0),
-        Wait::Slowdown { gain } => (7, i128::from(gain.0)),
+        Wait::Slowdown { gain, .. } => (7, i128::from(gain.0)),
         Wait::Protected { low, .. } => (7, i128::from(low.0)),
         Wait::Busy { smact, .. } => (6, -i128::from(smact.0)),
         Wait::Unmeasured => (6, i128::MIN),

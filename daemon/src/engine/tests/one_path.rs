@@ -221,6 +221,7 @@ fn settings() -> radrm_scheduler_core::Settings {
     // Jobs of which nothing is known slow no other, in the prediction and in the replay's node.
     let mut settings = radrm_scheduler_core::Settings { assumed: Activity::default(), ..Default::default() };
     settings.eviction.migrate = false;
+    settings.sharing = Some(SharingMode::Mps);
     // SIGKILL comes while the program still ends by SIGTERM.
     settings.eviction.kill_after = Millis(400);
     settings

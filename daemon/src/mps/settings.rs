@@ -1,0 +1,74 @@
+//! Which jobs run under MPS without asking for it.
+
+use radrm_os::nvml::Gpu;
+use radrm_scheduler_core::SharingMode;
+use serde::Deserialize;
+
+/// The part `[mps]` of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct MpsSettings {
+    /// True if jobs run under MPS, as those that were submitted with `--mps` do anyway.
+    pub(crate) on: bool,
+    /// Numbers or UUIDs of the GPUs on which they do; none: all.
+    pub(crate) gpus: Vec<String>,
+    /// Names of the users whose jobs do; none: all.
+    pub(crate) users: Vec<String>,
+}
+
+impl MpsSettings {
+    /// Returns true if MPS serves this GPU.
+    fn serves(&self, gpu: &Gpu) -> bool {
+        let number = gpu.index.map(|index| index.to_string());
+        let is_named = |name: &String| *name == gpu.uuid || Some(name) == number.as_ref();
+        self.on && (self.gpus.is_empty() || self.gpus.iter().any(is_named))
+    }
+
+    /// Returns true if a job of this user on these GPUs of the list runs under MPS.
+    pub(crate) fn holds(&self, user: &str, devices: &[String], list: &[Gpu]) -> bool {
+        let is_user = self.users.is_empty() || self.users.iter().any(|name| name == user);
+        let is_served = |uuid: &String| list.iter().any(|gpu| gpu.uuid == *uuid && self.serves(gpu));
+        self.on && is_user && !devices.is_empty() && devices.iter().all(is_served)
+    }
+
+    /// Mode in which jobs share GPUs. Where MPS is for some users only, jobs of others come beside theirs: time slices.
+    pub(crate) fn sharing(&self) -> SharingMode {
+        match self.on && self.users.is_empty() {
+            true => SharingMode::Mps,
+            false => SharingMode::TimeSlices,
+        }
+    }
+
+    /// Places in the list of GPUs that MPS does not serve, where it serves others.
+    pub(crate) fn time_sliced(&self, list: &[Gpu]) -> Vec<u32> {
+        let places = (0..).zip(list).filter(|(_, gpu)| self.on && !self.serves(gpu));
+        places.map(|(at, _)| at).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mps_is_for_the_gpus_and_users_that_are_named() {
+        let gpu = |index, uuid: &str| Gpu { index: Some(index), uuid: uuid.to_owned(), ..Gpu::default() };
+        let list = [gpu(0, "GPU-a"), gpu(1, "GPU-b"), gpu(2, "GPU-c")];
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let holds = |settings: &MpsSettings, user: &str, devices: &[&str]| {
+            settings.holds(user, &names(devices), &list)
+        };
+        let off = MpsSettings::default();
+        assert!(!holds(&off, "ann", &["GPU-a"]) && off.time_sliced(&list).is_empty());
+        assert_eq!(off.sharing(), SharingMode::TimeSlices);
+        let all = MpsSettings { on: true, ..MpsSettings::default() };
+        assert!(holds(&all, "ann", &["GPU-a", "GPU-c"]) && !holds(&all, "ann", &[]));
+        assert_eq!((all.sharing(), all.time_sliced(&list)), (SharingMode::Mps, vec![]));
+        let some = MpsSettings { gpus: names(&["0", "GPU-c"]), ..all.clone() };
+        assert!(holds(&some, "ann", &["GPU-a", "GPU-c"]) && !holds(&some, "ann", &["GPU-a", "GPU-b"]));
+        assert_eq!(some.time_sliced(&list), [1]);
+        let ann = MpsSettings { users: names(&["ann"]), ..all };
+        assert!(holds(&ann, "ann", &["GPU-b"]) && !holds(&ann, "bob", &["GPU-b"]));
+        assert_eq!(ann.sharing(), SharingMode::TimeSlices);
+    }
+}
