@@ -50,8 +50,9 @@ const GENUINE_FIRST: [&str; 3] = ["libnvrtc", "libnvJitLink", "libnvtx3interop"]
 const LAST_RESORT: &str = "last-resort";
 
 /// The Python modules of a dry run.
-const PYTHON: [PythonFile; 11] = [
+const PYTHON: [PythonFile; 12] = [
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
+    ("radrm_facts.py", include_str!("hook/radrm_facts.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
     ("radrm_host_models.py", include_str!("hook/radrm_host_models.py")),
     ("radrm_files.py", include_str!("hook/radrm_files.py")),

@@ -130,10 +130,19 @@ class _Watch:
         if observe and self.torch.cuda.get_allocator_backend() == "native":
             observe(self.harmless(self.ran_out))
 
-    def ran_out(self, *amounts):
+    def ran_out(self, device, request, *amounts):
         """Called when memory did not suffice, because of which the program may end without exit handlers."""
         if self.is_on():
             self.record()
+            self.by_own_limit(device, request)
+
+    def by_own_limit(self, device, request):
+        """Notes a refusal by the part of the card that the program allowed itself (`set_per_process_memory_fraction`)."""
+        part = getattr(self.torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)(device)
+        free, total = self.torch.cuda.mem_get_info(device)
+        if part < 1.0 and free >= request:
+            sizes = request / (1 << 30), part * total / (1 << 30)
+            note("remark", "PyTorch refused %.2f GiB at its own limit of %.1f GiB" % sizes)
 
     def harmless(self, function):
         """PyTorch would fail where a function that it calls fails."""
@@ -244,6 +253,13 @@ def _watch(torch):
             first_pass()
 
     def step(optimizer, arguments, keywords):
+        # PyTorch calls it in the middle of the program.
+        watch.harmless(after_step)(optimizer)
+        if watch.seen.is_enough():
+            note("remark", "stopped after %d optimizer steps%s, as asked" % (watch.count(), watch.seen.seen()))
+            raise SystemExit(0)
+
+    def after_step(optimizer):
         is_new, is_other = watch.seen.made(optimizer)
         if not watch.is_on():
             return
@@ -256,13 +272,14 @@ def _watch(torch):
                 # No module was called: what came before the step cannot be separated from it.
                 watch.phase = "first step"
             watch.enter("steady")
-        if watch.seen.is_enough():
-            note("remark", "stopped after %d optimizer steps%s, as asked" % (watch.count(), watch.seen.seen()))
-            raise SystemExit(0)
 
     watch.seen.install()
-    undo.append(torch.nn.modules.module.register_module_forward_pre_hook(forward).remove)
+    undo.append(torch.nn.modules.module.register_module_forward_pre_hook(watch.harmless(forward)).remove)
     radrm_imports.before_compiled(first_pass)
+    import radrm_facts
+
+    # First: the functions of the host's models are taken back earlier.
+    radrm_facts.install(torch)
     if not _HOST_VALUES:
         import radrm_host_models
 
