@@ -1,8 +1,9 @@
 //! Frameworks that a process uses, by the libraries that it has mapped.
 
 use radrm_profile::model::Framework;
+use std::cell::OnceCell;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Rule by which a library is recognised, and the place of its version.
 struct Rule {
@@ -63,11 +64,39 @@ const RULES: [Rule; 16] = [
 /// Frameworks of a living process; empty if its maps cannot be read.
 pub(crate) fn of_process(pid: u32) -> Vec<Framework> {
     let maps = radrm_os::Process(pid).maps().unwrap_or_default();
-    in_maps(&String::from_utf8_lossy(&maps))
+    let layers = OnceCell::new();
+    in_maps(&String::from_utf8_lossy(&maps), &|path| {
+        placed(path, || layers.get_or_init(|| layers_of(pid)).as_slice())
+    })
 }
 
-/// Frameworks by the text of a `/proc/PID/maps`.
-fn in_maps(maps: &str) -> Vec<Framework> {
+/// Most that is read of a table of mounts.
+const MAX_MOUNTS: usize = 4 << 20;
+
+/// Folders over which a process has a layer of overlayfs, as a dry run makes them.
+fn layers_of(pid: u32) -> Vec<PathBuf> {
+    let path = format!("/proc/{pid}/mountinfo");
+    let table = radrm_os::untrusted::read(Path::new(&path), MAX_MOUNTS).unwrap_or_default();
+    String::from_utf8_lossy(&table)
+        .lines()
+        .filter(|line| line.split_once(" - ").is_some_and(|(_, system)| system.starts_with("overlay ")))
+        // Spaces stand there as octal numbers.
+        .filter_map(|line| Some(PathBuf::from(line.split(' ').nth(4)?.replace("\\040", " "))))
+        .collect()
+}
+
+/// Place of a mapped file. The kernel names a file below a layer by its path in the layer's folder.
+fn placed<'a>(path: &str, layers: impl FnOnce() -> &'a [PathBuf]) -> PathBuf {
+    let own = PathBuf::from(path);
+    if own.exists() {
+        return own;
+    }
+    let inside = path.trim_start_matches('/');
+    layers().iter().map(|layer| layer.join(inside)).find(|path| path.exists()).unwrap_or(own)
+}
+
+/// Frameworks by the text of a `/proc/PID/maps`; `place` gives the place of a file by its path there.
+fn in_maps(maps: &str, place: &dyn Fn(&str) -> PathBuf) -> Vec<Framework> {
     let mut found: [Option<Framework>; RULES.len()] = [const { None }; RULES.len()];
     let mut last = "";
     for line in maps.lines() {
@@ -80,7 +109,8 @@ fn in_maps(maps: &str) -> Vec<Framework> {
         last = path;
         for (rule, found) in RULES.iter().zip(&mut found) {
             if found.as_ref().is_none_or(|framework| framework.version.is_none()) && rule.applies(path) {
-                *found = Some(Framework { name: rule.name.into(), version: rule.version(path) });
+                let version = rule.version(&place(path).to_string_lossy());
+                *found = Some(Framework { name: rule.name.into(), version });
             }
         }
     }
@@ -148,7 +178,7 @@ mod tests {
              7f06-7f07 rw-p 00000000 00:00 0\n\
              7f06-7f07 rw-p 00000000 00:00 0   /opt/lib/libcudnn.so\n"
         );
-        let found: Vec<String> = in_maps(&maps)
+        let found: Vec<String> = in_maps(&maps, &|path| path.into())
             .into_iter()
             .map(|f| format!("{} {}", f.name, f.version.as_deref().unwrap_or("-")))
             .collect();
@@ -156,6 +186,22 @@ mod tests {
             found,
             ["PyTorch 2.15.0+cu132", "Numba 0.66.0", "CUDA runtime 13", "cuBLAS 12.8.4.1", "cuDNN -"]
         );
+    }
+
+    #[test]
+    fn a_file_below_a_layer_is_found_in_its_folder() {
+        let place = tempfile::tempdir().unwrap();
+        let [home, other] = ["home", "other"].map(|name| place.path().join(name));
+        let packages = home.join("venv/site-packages");
+        fs::create_dir_all(packages.join("torch-2.9.1.dist-info")).unwrap();
+        fs::create_dir_all(packages.join("torch/lib")).unwrap();
+        fs::write(packages.join("torch/lib/libtorch_cpu.so"), "").unwrap();
+        let maps =
+            "7f00-7f01 r-xp 00000000 08:01 1   /venv/site-packages/torch/lib/libtorch_cpu.so\n".to_owned();
+        let layers = [other, home];
+        let found = in_maps(&maps, &|path| placed(path, || &layers));
+        assert_eq!(found[0].version.as_deref(), Some("2.9.1"));
+        assert_eq!(in_maps(&maps, &|path| placed(path, || &[]))[0].version, None);
     }
 
     #[test]

@@ -363,3 +363,33 @@ print(torch.load('ckpt.pt', map_location='cpu')['weight'].shape)
     assert!(remarks.contains("wrote 1 file (1.00 GiB), none kept"), "{remarks}");
     run.leaves_nothing();
 }
+
+/// Loads a library that has the name of PyTorch's, beside the package whose version is asked for.
+const LOADS: &str = "import ctypes, sys
+ctypes.CDLL('libcuda.so.1').cuInit(0)
+ctypes.CDLL(sys.argv[1])
+";
+
+#[test]
+fn versions_are_found_below_a_mount_that_is_not_the_root() {
+    let place = TempDir::new().unwrap();
+    let [own, mounted] = ["own", "mounted"].map(|name| place.path().join(name));
+    let packages = own.join("venv/site-packages");
+    fs::create_dir_all(packages.join("torch-2.9.1.dist-info")).unwrap();
+    fs::create_dir_all(packages.join("torch/lib")).unwrap();
+    fs::create_dir(&mounted).unwrap();
+    let library = packages.join("torch/lib/libtorch_cpu.so");
+    fs::copy(artifacts::file("libradrm_instant_cuda.so"), &library).unwrap();
+    let mount = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", mount, "sh"]).arg(&own).arg(&mounted);
+    command.arg(artifacts::file("radrm-run"));
+    command.args(["--dry-run", "--no-profile", "--no-dataset", "--quiet", "--json=-", "--"]);
+    command.args(["python3", "-c", LOADS]).arg(mounted.join(library.strip_prefix(&own).unwrap()));
+    let ended = child::run(command, PATIENCE);
+    if ended.stderr.contains("unshare:") || ended.stderr.contains("mount:") {
+        eprintln!("skipped: no mount namespace can be made here: {}", ended.stderr);
+        return;
+    }
+    assert!(ended.stdout.contains("2.9.1"), "{} {}", ended.stdout, ended.stderr);
+}
