@@ -74,12 +74,7 @@ fn duration(seconds: f64) -> Nanos {
 
 /// Need on a real GPU, and what it is concluded from.
 pub(crate) fn of_expected(expected: &Expected, figures: &DryRunFigures) -> [String; 2] {
-    let Expected { bytes, upper, confidence, runs, gpu_model, source: _, basis } = expected;
-    let confidence = confidence.map(|part| format!(" ({:.0} % confidence)", 100.0 * part));
-    let bound = match upper {
-        Some(upper) => format!("at most {}{}", Bytes(*upper), confidence.unwrap_or_default()),
-        None => "without a bound".to_owned(),
-    };
+    let Expected { runs, gpu_model, basis, .. } = expected;
     let on = if figures.gpus.len() > 1 { "the real GPU that holds most" } else { "a real GPU" };
     let model = gpu_model.as_deref().unwrap_or("real GPUs");
     let basis = match (basis, runs) {
@@ -89,7 +84,18 @@ pub(crate) fn of_expected(expected: &Expected, figures: &DryRunFigures) -> [Stri
             format!("corrected by {} of dry-run programs on {model} here", counted(*runs, "run", "runs"))
         }
     };
-    [format!("expected on {on}: {}, {bound}", Bytes(*bytes)), basis]
+    [format!("expected on {on}: {}", bounded(expected)), basis]
+}
+
+/// A need with its bound.
+pub(super) fn bounded(expected: &Expected) -> String {
+    let Expected { bytes, upper, confidence, .. } = expected;
+    let confidence = confidence.map(|part| format!(" ({:.0} % confidence)", 100.0 * part));
+    let bound = match upper {
+        Some(upper) => format!("at most {}{}", Bytes(*upper), confidence.unwrap_or_default()),
+        None => "without a bound".to_owned(),
+    };
+    format!("{}, {bound}", Bytes(*bytes))
 }
 
 /// Ranks that ran.

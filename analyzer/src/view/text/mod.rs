@@ -1,5 +1,6 @@
 //! The report for a person at a terminal.
 
+mod answer;
 pub(crate) mod dry_run;
 mod features;
 pub(crate) mod load;
@@ -60,6 +61,7 @@ pub fn text(profile: &radrm_profile::Profile, summary: &Summary, options: &TextO
     };
     let mut out = String::new();
     report.headline(&mut out);
+    report.answer(&mut out);
     if summary.nothing_seen() {
         report.no_program(&mut out);
     }

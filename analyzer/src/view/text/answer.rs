@@ -1,0 +1,166 @@
+//! First lines of a dry run's report: what a real GPU needs, the cards, and what holds the peak. The rest follows below.
+
+use super::dry_run::bounded;
+use super::sections::Report;
+use crate::model::DryRunSummary;
+use radrm_profile::Bytes;
+use radrm_profile::model::dry_run::{Fit, Verdict};
+use radrm_text::{clean, fit};
+
+/// Columns of these lines, whatever the terminal has.
+const WIDTH: usize = 80;
+const LABEL: usize = 21;
+/// Lines of code that are named.
+const LINES: usize = 3;
+/// Rows of cards: with the head of the report and the rest of the answer they make twelve lines.
+const CARD_ROWS: usize = 3;
+
+/// Rows of cards: label, verdicts, and words behind them.
+const CARDS: [(&str, &[Verdict], &str); 4] = [
+    ("fits", &[Verdict::Yes], ""),
+    ("does not fit", &[Verdict::No], ""),
+    ("tight", &[Verdict::Tight, Verdict::Partly], ""),
+    ("not known", &[Verdict::Unknown], " (--fits runs the program there)"),
+];
+
+impl Report<'_> {
+    /// Writes the answer, if the run was a dry run.
+    pub(super) fn answer(&self, out: &mut String) {
+        let Some(dry_run) = &self.summary.dry_run else { return };
+        out.push('\n');
+        for (label, words) in answer(dry_run, &self.held_at_peak()) {
+            let room = WIDTH - LABEL - 1;
+            let label = self.paint.bold(&format!("{label:<LABEL$}"));
+            out.push_str(&format!("{label} {}\n", fit(&clean(&words), room)));
+        }
+    }
+
+    /// Lines of code and the memory that they hold at the peak, largest first.
+    fn held_at_peak(&self) -> Vec<(Bytes, &str)> {
+        let tensors = self.summary.tensors.iter().flat_map(|process| &process.gpus);
+        let tensors = tensors.max_by_key(|gpu| gpu.allocated_bytes);
+        let tensors: Vec<_> =
+            tensors.iter().flat_map(|gpu| &gpu.lines).map(|line| (line.bytes, line.site.as_str())).collect();
+        if !tensors.is_empty() {
+            return tensors;
+        }
+        let stacks = self.summary.stacks.iter().max_by_key(|of| of.peak_bytes);
+        stacks.iter().flat_map(|of| &of.sites).map(|site| (site.peak_bytes, site.site.as_str())).collect()
+    }
+}
+
+/// Rows of the answer: label and words.
+fn answer(dry_run: &DryRunSummary, held: &[(Bytes, &str)]) -> Vec<(&'static str, String)> {
+    let DryRunSummary { figures, fits, expected, .. } = dry_run;
+    if let Some(reason) = &figures.withheld {
+        return vec![("NO FIGURE", reason.clone())];
+    }
+    let most = figures.gpus.iter().map(|gpu| gpu.held_peak).max().unwrap_or(0);
+    let need = match expected {
+        Some(expected) => bounded(expected),
+        None if most == 0 => "none: the program took no GPU memory".to_owned(),
+        None if figures.out_of_memory > 0 => {
+            format!("more than {}: memory did not suffice on {}", Bytes(most), figures.machine)
+        }
+        None => format!("not estimated; {} here", Bytes(most)),
+    };
+    let label = if figures.gpus.len() > 1 { "needed on one GPU" } else { "needed on a real GPU" };
+    let mut rows = vec![(label, need)];
+    if expected.as_ref().is_some_and(|expected| expected.upper.is_none()) {
+        rows.extend(figures.no_bound().map(|why| ("no bound", why.to_owned())));
+    }
+    rows.extend(CARDS.iter().filter_map(|row| cards(row, fits)).take(CARD_ROWS));
+    let labels = ["at the peak"].into_iter().chain(std::iter::repeat(""));
+    match held {
+        [] if most > 0 => {
+            rows.push(("at the peak", "--stacks=tensors names the lines that hold it".to_owned()))
+        }
+        _ => rows.extend(
+            labels.zip(held).take(LINES).map(|(label, (bytes, site))| (label, format!("{bytes} {site}"))),
+        ),
+    }
+    rows
+}
+
+/// One row of cards; none if there are no such cards.
+fn cards(
+    (label, verdicts, rest): &(&'static str, &[Verdict], &str),
+    fits: &[Fit],
+) -> Option<(&'static str, String)> {
+    let mut names = fits.iter().filter(|fit| verdicts.contains(&fit.verdict)).map(|fit| fit.card.as_str());
+    let mut words = names.next()?.to_owned();
+    let room = WIDTH - LABEL - 1 - rest.len() - ", and 99 more".len();
+    let mut left = 0;
+    for name in names {
+        if left > 0 || words.len() + 2 + name.len() > room {
+            left += 1;
+        } else {
+            words.push_str(", ");
+            words.push_str(name);
+        }
+    }
+    if left > 0 {
+        words.push_str(&format!(", and {left} more"));
+    }
+    Some((label, words + rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::TextOptions;
+    use crate::{Summary, text};
+    use radrm_profile::model::Job;
+    use radrm_profile::model::dry_run::{DryRunFigures, Expected, GpuFigures, NO_BOUND};
+
+    fn shown(figures: DryRunFigures, expected: Option<Expected>, fits: Vec<Fit>) -> String {
+        let mut profile = crate::model::tensors::profile_with_tensors();
+        profile.job = Job { command: vec!["python".into(), "train.py".into()], ..Job::default() };
+        (profile.dry_run, profile.expected, profile.fits) = (Some(figures), expected, fits);
+        text(&profile, &Summary::from_profile(&profile), &TextOptions::default())
+    }
+
+    fn figures(remarks: &[&str]) -> DryRunFigures {
+        let gpu = GpuFigures { held_peak: 530 << 20, ..GpuFigures::default() };
+        let remarks = remarks.iter().map(|remark| (*remark).to_owned()).collect();
+        DryRunFigures { gpus: vec![gpu], remarks, ..DryRunFigures::default() }
+    }
+
+    fn card(card: &str, verdict: Verdict) -> Fit {
+        Fit { card: card.into(), verdict, why: None, need: 1, memory: 2, seconds: None }
+    }
+
+    #[test]
+    fn the_answer_stands_in_the_first_twelve_lines_at_80_columns() {
+        let expected = Expected { bytes: 900 << 20, upper: None, ..Expected::default() };
+        let long = format!("{NO_BOUND}{}", "memory grows and grows ".repeat(9));
+        let mut fits: Vec<Fit> =
+            (0..30).map(|number| card(&format!("CARD-{number}"), Verdict::Yes)).collect();
+        fits.extend([Verdict::No, Verdict::Tight, Verdict::Unknown].map(|verdict| card("T4", verdict)));
+        let shown = shown(figures(&[&long]), Some(expected), fits);
+        let lines: Vec<&str> = shown.lines().filter(|line| !line.is_empty()).collect();
+        let at = |label: &str| lines.iter().position(|line| line.starts_with(label)).expect(label);
+        let first = at("needed on a real GPU");
+        assert_eq!(lines[first], "needed on a real GPU  900.0 MiB, without a bound");
+        assert!(lines[first + 1].starts_with("no bound              memory grows and grows"), "{shown}");
+        assert!(
+            lines[at("fits")].contains("CARD-0, CARD-1") && lines[at("fits")].contains(" more"),
+            "{shown}"
+        );
+        assert_eq!(lines[at("does not fit")], "does not fit          T4");
+        let last = at("at the peak") + LINES - 1;
+        assert_eq!(lines[last - 2], "at the peak           660 B <module> (train.py:7)");
+        assert_eq!(lines[last - 1], "                      300 B <module> (train.py:3)");
+        assert!(last < 12, "{shown}");
+        assert!(lines[first..=last].iter().all(|line| line.chars().count() <= WIDTH), "{shown}");
+    }
+
+    #[test]
+    fn no_need_is_shown_where_there_is_none() {
+        let withheld = DryRunFigures { withheld: Some("it called x".into()), ..figures(&[]) };
+        assert!(shown(withheld, None, Vec::new()).contains("NO FIGURE             it called x\n"));
+        let refused = DryRunFigures { machine: "T4".into(), out_of_memory: 1, ..figures(&[]) };
+        let text = shown(refused, None, Vec::new());
+        assert!(text.contains("more than 530.0 MiB: memory did not suffice on T4\n"), "{text}");
+    }
+}
