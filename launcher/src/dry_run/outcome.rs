@@ -136,6 +136,16 @@ pub(crate) fn stopped<'a>(remarks: impl IntoIterator<Item = &'a str>) -> Option<
     remarks.into_iter().find_map(of)
 }
 
+/// Request that a framework refused at a limit of its own, by the remarks of a run: the Python side writes them.
+pub(crate) fn refused_by_own_limit<'a>(remarks: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let of = |remark: &str| {
+        let (refused, limit) = remark.split_once(" at its own limit of ")?;
+        let (_, request) = refused.split_once(" refused ")?;
+        Some(format!("{request} (it is {limit})"))
+    };
+    remarks.into_iter().find_map(of)
+}
+
 /// End of remarks on a program that was stopped.
 const AS_ASKED: &str = ", as asked";
 /// Words before that end where the program has begun to evaluate.
@@ -443,6 +453,14 @@ mod tests {
             matches!(&sentences[..], [all] if all.starts_with("processes 1, 11, 12, 13, 14, 15, 16, 17 and 3 more ended")),
             "{sentences:?}"
         );
+    }
+
+    #[test]
+    fn a_frameworks_own_limit_is_read_with_the_request() {
+        let remark = "PyTorch refused 20.00 GiB at its own limit of 14.0 GiB";
+        let found = refused_by_own_limit(["wrote 3 files", remark]);
+        assert_eq!(found.as_deref(), Some("20.00 GiB (it is 14.0 GiB)"));
+        assert_eq!(refused_by_own_limit(["no bound: a limit"]), None);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Set-up of what the program finds on its way: stand-ins, the Python side, the environment.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -48,6 +49,9 @@ const NO_PREALLOCATION: &str = "RADRM_DRY_RUN_NO_PREALLOCATION";
 const GENUINE_FIRST: [&str; 3] = ["libnvrtc", "libnvJitLink", "libnvtx3interop"];
 
 const LAST_RESORT: &str = "last-resort";
+/// Folder of programs that stand in for others.
+const PROGRAMS: &str = "bin";
+const NVIDIA_SMI: &str = include_str!("hook/nvidia_smi.py");
 
 /// The Python modules of a dry run.
 const PYTHON: [PythonFile; 12] = [
@@ -153,6 +157,11 @@ impl Setup {
         hook::write(directory.path(), &[&hook::COMMON[..], &PYTHON].concat())
             .map_err(|(path, source)| SetupError::Write { path, source })?;
         place("notes", b"")?;
+        let programs = directory.path().join(PROGRAMS);
+        fs::create_dir(&programs).map_err(|source| failed(&programs, source))?;
+        place("bin/nvidia-smi", NVIDIA_SMI.as_bytes())?;
+        fs::set_permissions(programs.join("nvidia-smi"), Permissions::from_mode(0o755))
+            .map_err(|source| failed(&programs, source))?;
         let machine = emulated.machine_file().to_owned();
         let driver = emulated.nvml().parent().map(Path::to_owned);
         let (wanted, started) = (wanted.clone(), Instant::now());
@@ -210,6 +219,10 @@ impl Setup {
         ];
         environment.set("LD_LIBRARY_PATH", &list.join(&b':'));
         environment.prepend_path("PYTHONPATH", self.directory.path());
+        // Without a list the system searches one of its own.
+        if environment.get("PATH").is_some() {
+            environment.prepend_path("PATH", &self.directory.path().join(PROGRAMS));
+        }
         environment.set(NOTES, self.directory.path().join("notes").as_os_str().as_encoded_bytes());
         match self.wanted.steps {
             Some(steps) => environment.set(STEPS, steps.to_string().as_bytes()),

@@ -120,8 +120,8 @@ impl Ended {
     pub fn evidence(&self) -> Evidence {
         let reading = Reading::of(&self.report);
         let found = &self.report["dry_run"];
-        let remarks = found["remarks"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let stopped = outcome::stopped(remarks);
+        let remarks = || found["remarks"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let stopped = outcome::stopped(remarks());
         let is_stopped = stopped.is_some();
         let failed = match self.ending {
             Ending::Exited(0) => None,
@@ -133,7 +133,7 @@ impl Ended {
         Evidence {
             failed,
             refused: reading.refused || self.refused.is_some(),
-            request: self.refused.clone(),
+            request: self.refused.clone().or_else(|| outcome::refused_by_own_limit(remarks())),
             withheld: reading.withheld.map(str::to_owned),
             retries: reading.retries,
             held: reading.of_gpus("held_peak").max().unwrap_or(0),

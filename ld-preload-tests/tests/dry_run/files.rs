@@ -393,3 +393,23 @@ fn versions_are_found_below_a_mount_that_is_not_the_root() {
     }
     assert!(ended.stdout.contains("2.9.1"), "{} {}", ended.stdout, ended.stderr);
 }
+
+/// Prints what three usual questions to `nvidia-smi` are answered.
+const ASKS: &str = "nvidia-smi -L && nvidia-smi --query-gpu=index,memory.total,driver_version,fan.speed \
+                    --format=csv,noheader,nounits -i 1 && nvidia-smi --query-gpu=name,memory.free --format=csv";
+
+#[test]
+fn nvidia_smi_shows_the_emulated_machine() {
+    let mut command = Command::new(artifacts::file("radrm-run"));
+    command.args(["--dry-run", "--no-profile", "--no-dataset", "--quiet", "--emulate", "2xT4", "--"]);
+    command.args(["sh", "-c", ASKS]);
+    let ended = child::run(command, PATIENCE).ok();
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    assert!(lines[0].starts_with("GPU 0: Tesla T4 (UUID: GPU-"), "{lines:?}");
+    assert!(lines[1].starts_with("GPU 1: Tesla T4 (UUID: GPU-"), "{lines:?}");
+    let second: Vec<&str> = lines[2].split(", ").collect();
+    assert_eq!((second[0], second[3]), ("1", "[N/A]"), "{lines:?}");
+    assert!(second[1].parse::<u64>().is_ok_and(|mib| (14_000..17_000).contains(&mib)), "{lines:?}");
+    assert_eq!(lines[3], "name, memory.free [MiB]");
+    assert!(lines[5].starts_with("Tesla T4, ") && lines[5].ends_with(" MiB"), "{lines:?}");
+}

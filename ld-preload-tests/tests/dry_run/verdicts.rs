@@ -87,6 +87,15 @@ fn a_caught_out_of_memory_is_no_fit() {
 }
 
 #[test]
+fn a_refusal_by_the_programs_own_limit_is_named_with_its_request() {
+    let Some(python) = python() else { return };
+    let ended = ask(&python, &["--quiet", "--json=-", "--fits", "T4"], &["-c", LIMITED]);
+    let report: Value = serde_json::from_str(&ended.stdout).expect("a report");
+    let why = report["fits"][0]["why"].as_str().unwrap_or_default();
+    assert!(why.contains("the framework's own limit refused 10.00 GiB (it is 7.5 GiB)"), "{report:#}");
+}
+
+#[test]
 fn a_program_that_was_stopped_fits_in_part() {
     let Some(python) = python() else { return };
     let program = SKIPS.replace("range(2)", "range(5)");
