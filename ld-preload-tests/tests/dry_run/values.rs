@@ -81,3 +81,62 @@ fn tensors_that_are_copied_to_the_host_take_none_of_its_memory() {
     let (mib, is_zero) = run.ended.stdout.trim().split_once(' ').expect("two words");
     assert!(mib.parse::<u64>().unwrap() < 100 && is_zero == "True", "{}", run.ended.stdout);
 }
+
+/// Each line prints what a program would decide by it; the last ones are of facts that have ended.
+const ASKED: &str = "import torch
+x = torch.randn(4, device='cuda')
+labels = torch.randint(0, 10, (64,), device='cuda')
+loss = (x * 2).mean()
+assert torch.isfinite(loss), 'loss is not finite'
+assert not torch.isnan(loss) and (torch.isfinite(x) & ~torch.isinf(x)).all()
+assert (labels >= 0).all() and labels.max() < 10 and not (labels == 3).any()
+finite = torch.isfinite(x)
+print(finite.tolist(), finite[2].item(), finite.cpu().sum().item(), finite.to('cpu', torch.float32).max().item())
+print(torch.equal(x, x.clone()), bool((x != x).any()), int(torch.isfinite(loss)))
+finite.zero_()
+print(finite.tolist())
+del finite
+print(torch.zeros(4, dtype=torch.bool, device='cuda').tolist())
+";
+
+#[test]
+fn questions_about_values_have_the_answer_of_finite_numbers() {
+    let Some(python) = python() else { return };
+    let run = plain_dry_run(&python, &[], &["-c", ASKED]).ok();
+    let expected = "[True, True, True, True] True 4 1.0\nTrue False 1\n[False, False, False, False]\n\
+                    [False, False, False, False]\n";
+    assert_eq!(run.ended.stdout, expected);
+}
+
+/// What a collective wrote is not known, whatever was known before. An exchange of small messages is real.
+const COLLECTED: &str = "import os, torch, torch.distributed as dist, torch.multiprocessing as mp
+def work(rank, port):
+    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port))
+    torch.cuda.set_device(rank)
+    dist.init_process_group('nccl', rank=rank, world_size=2)
+    flag = torch.isfinite(torch.zeros(1, device='cuda'))
+    assert flag.item() is True
+    dist.broadcast(flag, 0)
+    assert flag.item() is False
+    found = [None, None]
+    dist.all_gather_object(found, {'rank': rank})
+    assert found == [{'rank': 0}, {'rank': 1}], found
+    dist.destroy_process_group()
+if __name__ == '__main__':
+    import socket
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    mp.spawn(work, (port,), nprocs=2)
+    print('well')
+";
+
+#[test]
+fn a_collective_ends_what_was_known_of_a_tensor() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("collected.py");
+    std::fs::write(&file, COLLECTED).unwrap();
+    let run = plain_dry_run(&python, &["--emulate", "2xA100-40GB"], &[&file.display().to_string()]).ok();
+    assert_eq!(run.ended.stdout, "well\n");
+}
