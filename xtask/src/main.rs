@@ -7,6 +7,7 @@ mod demo;
 mod genuine;
 mod models;
 mod peers;
+mod published;
 mod test;
 
 use std::ffi::OsString;
@@ -43,6 +44,8 @@ enum Command {
     Genuine(genuine::Flags),
     /// Run other projects' test suites with and without the shim and write bench/PEERS.md.
     Peers(peers::Flags),
+    /// Dry-run programs whose memory others published, and write bench/PUBLISHED.md.
+    Published(published::Flags),
     /// Make the bundle that checks everything on a machine with a GPU; run it; keep its results.
     Gpu(gpu::Flags),
     /// Dry runs of well-known models: the table in docs/dry-run.md.
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::Docs(flags) => flags.run("xtask-docs"),
         Command::Genuine(flags) => genuine::run(&flags),
         Command::Peers(flags) => peers::run(&flags),
+        Command::Published(flags) => published::run(&flags),
         Command::Gpu(flags) => gpu::run(&flags),
         Command::Models(flags) => models::run(&flags),
         Command::Tidy(flags) => flags.run("xtask-tidy"),
