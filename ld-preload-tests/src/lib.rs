@@ -12,6 +12,7 @@
 //! * [`child`]: processes that cannot outlive their watchdog.
 //! * [`rig`]: one emulated machine (or the instant driver), one segment, and the environment that
 //!   joins a program to both.
+//! * [`rights`]: the tables of files in `docs/security.md`, beside a running system.
 //! * [`node`]: a node daemon, and its clients.
 //! * [`slurm`]: a Slurm of one node.
 //! * [`measured`]: where, when and of what a table was made.
@@ -33,4 +34,5 @@ pub mod programs;
 pub mod python;
 pub mod random;
 pub mod rig;
+pub mod rights;
 pub mod slurm;

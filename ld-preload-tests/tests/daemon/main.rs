@@ -24,6 +24,7 @@ mod mps;
 mod one_need;
 mod own_gpus;
 mod restart;
+mod rights;
 mod room;
 mod suspend;
 mod usage;

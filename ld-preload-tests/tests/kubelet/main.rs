@@ -8,3 +8,4 @@ mod node;
 mod registration;
 mod requests;
 mod restart;
+mod rights;

@@ -83,12 +83,18 @@ impl Shared {
     }
 
     fn start(&self, user: u32, steps: &[&str]) -> Running {
-        let mut running = Running::start(self.command(user, steps), PATIENCE);
-        running.until_ready();
-        running
+        self.start_known(user, steps).0
     }
 
-    fn scopes(&self) -> Vec<PathBuf> {
+    /// A job that stops at its first `pause`, and its process.
+    pub(super) fn start_known(&self, user: u32, steps: &[&str]) -> (Running, u32) {
+        let mut running = Running::start(self.command(user, steps), PATIENCE);
+        let pid = running.until_ready();
+        (running, pid)
+    }
+
+    /// The directories of the limits that are in force: the group's, then alice's.
+    pub(super) fn scopes(&self) -> Vec<PathBuf> {
         let machine = self.node.rig.machine_path();
         [format!("group-{GROUP}"), format!("user-{ALICE}")]
             .map(|name| PathBuf::from(format!("{}.{name}", machine.display())))

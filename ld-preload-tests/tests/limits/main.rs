@@ -18,6 +18,7 @@ mod objects;
 mod reasons;
 mod recorded;
 mod reported;
+mod rights;
 mod surroundings;
 mod targets;
 mod throttle;

@@ -14,3 +14,4 @@ mod jobs;
 mod life;
 mod needs;
 mod retry;
+mod rights;
