@@ -1,6 +1,6 @@
 """Programs of documents of Hugging Face, with transformers and diffusers, random weights and random tokens.
 
-Usage: hf_runs.py octocoder, hf_runs.py pixart BATCH..., or hf_runs.py bert [checkpointing] [fp16] [adafactor] [batch=N] [load]
+Usage: hf_runs.py {octocoder,sdxl}, hf_runs.py pixart BATCH..., or hf_runs.py bert [checkpointing] [fp16] [adafactor] [batch=N] [load]
 """
 
 import sys
@@ -87,6 +87,66 @@ def pixart(batches):
     print("vae", next(vae.parameters()).device)
 
 
+@torch.inference_mode()
+def sdxl(images=4):
+    """Stable Diffusion XL at 1024 x 1024 in fp16, whose decoder runs in fp32 but for its first part."""
+    from diffusers import AutoencoderKL, UNet2DConditionModel
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
+
+    encoders = [
+        made(lambda: CLIPTextModel(CLIPTextConfig(
+            hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12, vocab_size=49408,
+        )), torch.float16),
+        made(lambda: CLIPTextModelWithProjection(CLIPTextConfig(
+            hidden_size=1280, intermediate_size=5120, num_hidden_layers=32, num_attention_heads=20, vocab_size=49408,
+            projection_dim=1280,
+        )), torch.float16),
+    ]  # fmt: skip
+    unet = made(
+        lambda: UNet2DConditionModel(
+            sample_size=128, down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+            up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+            block_out_channels=(320, 640, 1280), layers_per_block=2, cross_attention_dim=2048,
+            attention_head_dim=(5, 10, 20), transformer_layers_per_block=(1, 2, 10), use_linear_projection=True,
+            addition_embed_type="text_time", addition_time_embed_dim=256, projection_class_embeddings_input_dim=2816,
+        ),
+        torch.float16,
+    ).eval()  # fmt: skip
+    vae = made(
+        lambda: AutoencoderKL(
+            down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
+            block_out_channels=(128, 256, 512, 512), layers_per_block=2, latent_channels=4, sample_size=1024,
+        ),
+        torch.float16,
+    ).eval()  # fmt: skip
+    torch.cuda.reset_peak_memory_stats()
+    half = {"device": DEVICE, "dtype": torch.float16}
+    latents = torch.randn(images, 4, 128, 128, **half)
+    states = torch.randn(2 * images, 77, 2048, **half)
+    added = {"text_embeds": torch.randn(2 * images, 1280, **half), "time_ids": torch.zeros(2 * images, 6, **half)}
+    for _ in range(2):
+        noise = unet(
+            torch.cat([latents] * 2),
+            torch.tensor(500, device=DEVICE),
+            encoder_hidden_states=states,
+            added_cond_kwargs=added,
+            return_dict=False,
+        )[0]
+        unconditional, conditional = noise.chunk(2)
+        latents = latents - 0.05 * (unconditional + 5.0 * (conditional - unconditional))
+    figures.show("denoising")
+    vae.to(torch.float32)
+    for part in (vae.post_quant_conv, vae.decoder.conv_in, vae.decoder.mid_block):
+        part.to(torch.float16)
+    decoder = vae.decoder
+    picture = decoder.mid_block(decoder.conv_in(vae.post_quant_conv(latents))).float()
+    for block in decoder.up_blocks:
+        picture = block(picture)
+    picture = decoder.conv_out(decoder.conv_act(decoder.conv_norm_out(picture)))
+    print(len(encoders), picture.shape)
+    figures.show("end")
+
+
 def bert(options):
     """Training of bert-large-uncased for classification as transformers' Trainer did it in 2022: 512 tokens."""
     from transformers import BertConfig, BertForSequenceClassification
@@ -132,7 +192,7 @@ def main():
     elif name == "pixart":
         pixart([int(batch) for batch in rest])
     else:
-        {"octocoder": octocoder}[name]()
+        {"octocoder": octocoder, "sdxl": sdxl}[name]()
 
 
 main()

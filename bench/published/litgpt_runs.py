@@ -1,6 +1,6 @@
 """Finetuning and generation with LitGPT's models, as its scripts do it, with random weights and tokens.
 
-Usage: litgpt_runs.py {lora,adapter,adapter_v2,generate} MODEL [--quantize bnb.nf4] [--batch N] [--length TOKENS]
+Usage: litgpt_runs.py {lora,adapter,adapter_v2,generate} MODEL [--quantize bnb.nf4] [--batch N] [--length TOKENS] [--new TOKENS]
 """
 
 import argparse
@@ -15,8 +15,8 @@ import figures
 
 MODULES = {"lora": "litgpt.lora", "adapter": "litgpt.adapter", "adapter_v2": "litgpt.adapter_v2", "generate": "litgpt.model"}
 LORA = {"lora_r": 8, "lora_alpha": 16, "lora_dropout": 0.05, "lora_query": True, "lora_value": True}
-# Tokens of the prompt, and new tokens: defaults of the script.
-PROMPT, NEW = 6, 50
+# Tokens of the script's own prompt.
+PROMPT = 6
 # Tokens of the batches after the first one, which holds the longest sample.
 LATER = 256
 
@@ -66,7 +66,7 @@ def finetune(fabric, module, arguments, config):
 def generate(fabric, module, arguments, config):
     from litgpt.generate.base import generate as tokens_of
 
-    length = PROMPT + NEW
+    length = PROMPT + arguments.new
     with fabric.init_module(empty_init=True):
         model = module.GPT(config)
     with fabric.init_tensor():
@@ -86,6 +86,7 @@ def main():
     parser.add_argument("--quantize")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--length", type=int, default=0)
+    parser.add_argument("--new", type=int, default=50)
     arguments = parser.parse_args()
     module = importlib.import_module(MODULES[arguments.method])
     quantized = arguments.quantize and BitsandbytesPrecision(arguments.quantize[4:], torch.bfloat16)
