@@ -16,8 +16,8 @@ those of `bench/published/requirements-*.txt`, which differ from the software of
 Only equal quantities are compared: *allocated* and *reserved* are PyTorch's peaks, *active* also counts freed blocks
 that a stream still uses, *nvidia-smi* also counts the context. Errors are those of the dry run.
 
-Configurations were written down before the dry run. Where a setting was chosen after the figure was seen, the figure
-is marked with `*`, and the last table has the choice. No figure was left out because it is off.
+Where a setting was chosen after a dry run's figure was seen, of this figure or of another one of the same program, the
+figure is marked with `*`, and the last table has the choice. A figure without a dry run stands in a table of its own.
 ";
 
 /// Figure with its source and outcome.
