@@ -73,7 +73,7 @@ fn answer(dry_run: &DryRunSummary, held: &[(Bytes, &str)]) -> Vec<(&'static str,
     let labels = ["at the peak"].into_iter().chain(std::iter::repeat(""));
     match held {
         [] if most > 0 => {
-            rows.push(("at the peak", "--stacks=tensors names the lines that hold it".to_owned()))
+            rows.push(("at the peak", "--stacks=tensors names the lines that hold it".to_owned()));
         }
         _ => rows.extend(
             labels.zip(held).take(LINES).map(|(label, (bytes, site))| (label, format!("{bytes} {site}"))),
