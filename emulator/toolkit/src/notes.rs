@@ -26,6 +26,8 @@ pub enum Kind {
     Call,
     /// Something that a rank which does not run was asked for: it was modelled.
     Answered,
+    /// A sentence for the user.
+    Remark,
 }
 
 impl Kind {
@@ -36,6 +38,7 @@ impl Kind {
             Self::Fill => "fill",
             Self::Call => "call",
             Self::Answered => "answered",
+            Self::Remark => "remark",
         }
     }
 }

@@ -140,3 +140,40 @@ fn a_collective_ends_what_was_known_of_a_tensor() {
     let run = plain_dry_run(&python, &["--emulate", "2xA100-40GB"], &[&file.display().to_string()]).ok();
     assert_eq!(run.ended.stdout, "well\n");
 }
+
+/// Two properties in one process: a convolution without room for the fast plan's workspace, and a hook that fails.
+const FALLS_BACK: &str = "import torch
+conv = torch.nn.Conv2d(64, 64, 3, padding=1).cuda()
+def fails(device=None):
+    raise AttributeError('uuid')
+torch.cuda.get_device_properties = fails
+with torch.no_grad():
+    print(*conv(torch.empty(560, 64, 224, 224, device='cuda')).shape)
+";
+
+#[test]
+fn a_convolution_falls_back_to_a_plan_without_a_workspace() {
+    let Some(python) = python() else { return };
+    let run = plain_dry_run(&python, &["--emulate", "A10"], &["-c", FALLS_BACK]).ok();
+    assert_eq!(run.ended.stdout, "560 64 224 224\n", "{}", run.ended.stderr);
+}
+
+/// Half of 8,192 tokens for each of two experts, or all of them.
+const ROUTED: &str = "import torch
+x = torch.empty(8192, 64, device='cuda')
+for expert in range(2):
+    rows, _ = torch.where(torch.empty(8192, 2, device='cuda') == expert)
+    x[rows]
+";
+
+#[test]
+fn a_need_that_depends_on_routing_has_no_bound_unless_all_is_kept() {
+    let Some(python) = python() else { return };
+    let remarks = |options: &[&str], rows: &str| {
+        let run = plain_dry_run(&python, options, &["-c", &ROUTED.replace("8192", rows)]).ok();
+        run.report["dry_run"]["remarks"].to_string()
+    };
+    assert!(remarks(&[], "8192").contains("no bound: how many elements"));
+    assert!(!remarks(&["--fill", "100"], "8192").contains("no bound"));
+    assert!(!remarks(&[], "8").contains("no bound"), "a few elements decide nothing");
+}

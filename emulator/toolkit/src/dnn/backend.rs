@@ -1,8 +1,9 @@
 //! Descriptors of the graph interface.
 //!
 //! A descriptor is a kind with attributes: values by number and type, as the caller set them. A few
-//! attributes are asked for that were not set: the ways to compute a graph (always one), its engine, its plan's
-//! workspace.
+//! attributes are asked for that were not set: the ways to compute a graph, their engines, their plans' workspaces. A convolution
+//! has two ways: the fast one, whose workspace is modelled, and one without a workspace, which callers take where
+//! memory does not suffice for the first.
 
 use core::ffi::{c_int, c_void};
 use std::collections::HashMap;
@@ -162,8 +163,36 @@ fn graph_of(start: &Shared) -> Option<Shared> {
     lock(&at).values.contains_key(&attribute::GRAPH_OPS).then(|| at.clone())
 }
 
+/// Number of the engine behind a plan, a configuration, or of an engine itself.
+fn engine_index(start: &Shared) -> i64 {
+    let mut at = start.clone();
+    for step in [attribute::PLAN_ENGINE_CONFIG, attribute::ENGINECFG_ENGINE] {
+        let next = lock(&at).first(step);
+        if let Some(next) = next {
+            at = next;
+        }
+    }
+    lock(&at).numbers(attribute::ENGINE_GLOBAL_INDEX).first().copied().unwrap_or(FAST)
+}
+
+/// Number of the engine whose workspace is modelled. All others need none.
+const FAST: i64 = 0;
+
 fn workspace_of(start: &Shared) -> u64 {
-    graph_of(start).map_or(0, |graph| lock(&graph).graph_workspace())
+    let graph = graph_of(start).filter(|_| engine_index(start) == FAST);
+    graph.map_or(0, |graph| lock(&graph).graph_workspace())
+}
+
+/// Numbers of the engines that compute a graph, the fastest first.
+fn engines(graph: &Shared) -> &'static [i64] {
+    const CONVOLUTION: [i64; 2] = [FAST, FAST + 1];
+    let operations = lock(graph).values.get(&attribute::GRAPH_OPS).map(|value| value.descriptors.clone());
+    let is_convolution =
+        |operation: &Shared| CONVOLUTIONS.iter().any(|(kind, ..)| *kind == lock(operation).kind);
+    match operations.is_some_and(|operations| operations.iter().any(is_convolution)) {
+        true => &CONVOLUTION,
+        false => &CONVOLUTION[..1],
+    }
 }
 
 /// A value that refers to one descriptor.
@@ -171,11 +200,11 @@ fn reference(to: &Shared) -> Value {
     Value { kind: of_type::BACKEND_DESCRIPTOR, bytes: vec![0; 8], descriptors: vec![to.clone()] }
 }
 
-/// The only engine of a graph.
-fn engine(graph: &Shared) -> Shared {
+/// An engine of a graph.
+fn engine(graph: &Shared, number: i64) -> Shared {
     let mut own = Descriptor { kind: 2, values: HashMap::new() };
     own.values.insert(attribute::ENGINE_OPERATION_GRAPH, reference(graph));
-    let index = Value { kind: 3, bytes: vec![0; 8], descriptors: Vec::new() };
+    let index = Value { kind: 3, bytes: number.to_le_bytes().to_vec(), descriptors: Vec::new() };
     own.values.insert(attribute::ENGINE_GLOBAL_INDEX, index);
     Arc::new(Mutex::new(own))
 }
@@ -204,14 +233,17 @@ fn number(value: i64, kind: i32, wanted: i64, count: Out<i64>, elements: Out<u8>
     Ok(())
 }
 
-/// Fills descriptors that the caller made with what they are to be.
+/// Fills descriptors that the caller made with what they are to be. The count is of those that were filled, or of all where the
+/// caller only asks how many there are: cuDNN's frontend reads as many of its own as the count says.
 fn hand_over(all: &[Shared], wanted: i64, count: Out<i64>, elements: Out<u8>) -> Answer {
-    count.set_if_wanted(all.len() as i64);
     if elements.is_null() {
+        count.set_if_wanted(all.len() as i64);
         return Ok(());
     }
+    let wanted = usize::try_from(wanted).unwrap_or(0).min(all.len());
+    count.set_if_wanted(wanted as i64);
     let places = elements.cast::<u64>();
-    for (index, own) in all.iter().enumerate().take(usize::try_from(wanted).unwrap_or(0)) {
+    for (index, own) in all.iter().enumerate().take(wanted) {
         let place = places.after(index).get()?;
         let content = lock(own).clone();
         *lock(&find(place)?) = content;
@@ -225,16 +257,22 @@ fn get(handle: u64, name: i32, kind: i32, wanted: i64, count: Out<i64>, elements
         attribute::ENGINEHEUR_RESULTS => {
             let graph =
                 lock(&own).first(attribute::ENGINEHEUR_OPERATION_GRAPH).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-            let mut config = Descriptor { kind: 3, values: HashMap::new() };
-            config.values.insert(attribute::ENGINECFG_ENGINE, reference(&engine(&graph)));
-            return hand_over(&[Arc::new(Mutex::new(config))], wanted, count, elements);
+            let config = |number: &i64| {
+                let mut config = Descriptor { kind: 3, values: HashMap::new() };
+                config.values.insert(attribute::ENGINECFG_ENGINE, reference(&engine(&graph, *number)));
+                Arc::new(Mutex::new(config))
+            };
+            let all: Vec<Shared> = engines(&graph).iter().map(config).collect();
+            return hand_over(&all, wanted, count, elements);
         }
         attribute::PLAN_WORKSPACE_SIZE | attribute::ENGINECFG_WORKSPACE_SIZE => {
             let bytes = i64::try_from(workspace_of(&own)).unwrap_or(i64::MAX);
             return number(bytes, kind, wanted, count, elements);
         }
         attribute::ENGINECFG_SHARED_MEMORY_USED => return number(0, kind, wanted, count, elements),
-        attribute::GRAPH_ENGINE_COUNT => return number(1, kind, wanted, count, elements),
+        attribute::GRAPH_ENGINE_COUNT => {
+            return number(engines(&own).len() as i64, kind, wanted, count, elements);
+        }
         attribute::PLAN_JSON => return Err(CUDA_ERROR_NOT_SUPPORTED),
         _ => {}
     }
@@ -338,16 +376,27 @@ mod tests {
         let heuristic = make(4);
         put(heuristic, attribute::ENGINEHEUR_OPERATION_GRAPH, of_type::BACKEND_DESCRIPTOR, &[graph]);
 
-        let (mut found, config) = (-1, make(3));
-        let mut place = config;
         let results = attribute::ENGINEHEUR_RESULTS;
-        get(heuristic, results, 15, 1, Out::of(&mut found), Out::of(&mut place).cast()).unwrap();
-        assert_eq!(found, 1);
-        let plan = make(5);
-        put(plan, attribute::PLAN_ENGINE_CONFIG, of_type::BACKEND_DESCRIPTOR, &[config]);
-        let mut bytes = 0_i64;
-        get(plan, attribute::PLAN_WORKSPACE_SIZE, 3, 1, Out::of(&mut found), Out::of(&mut bytes).cast())
-            .unwrap();
-        assert_eq!(bytes, 4 * (2 * 8 * 16 * 32 * 32 + 16 * 16 * 9));
+        let mut found = -1;
+        // SAFETY: null.
+        let nowhere = unsafe { Out::at(std::ptr::null_mut()) };
+        get(heuristic, results, 15, 0, Out::of(&mut found), nowhere).unwrap();
+        assert_eq!(found, 2, "how many there are");
+        let mut configs = [make(3), make(3)];
+        // SAFETY: room for both.
+        let places = unsafe { Out::at(configs.as_mut_ptr()) }.cast();
+        get(heuristic, results, 15, 1, Out::of(&mut found), places).unwrap();
+        assert_eq!(found, 1, "no more than there is room for");
+        get(heuristic, results, 15, 2, Out::of(&mut found), places).unwrap();
+        assert_eq!(found, 2);
+        let mut workspace = |config: u64| {
+            let (plan, mut bytes) = (make(5), 0_i64);
+            put(plan, attribute::PLAN_ENGINE_CONFIG, of_type::BACKEND_DESCRIPTOR, &[config]);
+            get(plan, attribute::PLAN_WORKSPACE_SIZE, 3, 1, Out::of(&mut found), Out::of(&mut bytes).cast())
+                .unwrap();
+            bytes
+        };
+        assert_eq!(workspace(configs[0]), 4 * (2 * 8 * 16 * 32 * 32 + 16 * 16 * 9));
+        assert_eq!(workspace(configs[1]), 0, "where memory does not suffice for the first");
     }
 }

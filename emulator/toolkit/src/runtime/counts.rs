@@ -24,6 +24,13 @@ const USUAL_FILL: u64 = 50;
 /// Launches after which a number that was not read is forgotten: its address may belong to something else.
 const LIFETIME: u64 = 64;
 
+/// Elements from which on the share that is kept decides how much memory a program needs: a token that an expert gets
+/// has thousands of numbers.
+const MANY: u64 = 1024;
+/// `radrm-run` gives no bound where a remark begins so. The largest share has one.
+const NO_BOUND: &str =
+    "no bound: how many elements masks, nonzero and unique keep depends on data; --fill 100 keeps all";
+
 /// Number that a kernel counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
@@ -46,6 +53,8 @@ struct Number {
     address: u64,
     bytes: usize,
     value: u64,
+    /// Elements of which so many were counted.
+    of: u64,
     launch: u64,
     what: &'static str,
 }
@@ -121,8 +130,8 @@ pub(super) fn launched(kernel: u64, params: *mut *mut c_void) {
     }
     let arguments = Arguments(params);
     let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
-    let share = |elements: u64| (elements * fill()).div_ceil(100);
-    let (address, bytes, value, what) = match role {
+    let share = |elements: u64| ((elements * fill()).div_ceil(100), elements);
+    let (address, bytes, (value, of), what) = match role {
         Role::NonZeroByBlock => {
             pending.by_block = arguments.get::<u32>(2).into();
             return;
@@ -145,13 +154,13 @@ pub(super) fn launched(kernel: u64, params: *mut *mut c_void) {
         Role::Scan => {
             let elements = u64::from(arguments.get::<u32>(6));
             let last = arguments.get::<u64>(1) + 8 * elements.saturating_sub(1);
-            (last, 8, elements, "a sum of numbers, each taken to be 1")
+            (last, 8, (elements, elements), "a sum of numbers, each taken to be 1")
         }
     };
     pending
         .numbers
         .retain(|number| number.address != address && launch.saturating_sub(number.launch) < LIFETIME);
-    pending.numbers.push_back(Number { address, bytes, value, launch, what });
+    pending.numbers.push_back(Number { address, bytes, value, of, launch, what });
 }
 
 /// Hands a number over that the host has just read from `source`.
@@ -167,6 +176,9 @@ pub(super) unsafe fn read_back(target: u64, source: u64, bytes: usize) {
     let Some(number) = place.and_then(|place| pending.numbers.remove(place)) else { return };
     drop(pending);
     notes::note(notes::Kind::Fill, number.what);
+    if number.of >= MANY && number.value < number.of {
+        notes::note(notes::Kind::Remark, NO_BOUND);
+    }
     let value = number.value.to_le_bytes();
     // SAFETY: as the caller promises.
     unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), target as *mut u8, bytes) };
