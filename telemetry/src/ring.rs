@@ -11,11 +11,10 @@
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
 use crate::layout::Cell;
+
+pub use crate::layout::WORDS;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU64, fence};
-
-/// Words of a record in a segment.
-pub const WORDS: usize = 7;
 
 /// Producer's view of a ring.
 #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! The recorder of ranges and marks: names, what is open, what has ended, and where they lie in a slot.
 
-use super::{GPUS, LANES, SLOT_STRIDE, STACK_TEXTS_AT, STACK_TEXTS_BYTES};
+use super::stacks::{SITES_USED_AT, STACK_TEXTS_AT, STACK_TEXTS_BYTES};
+use super::{GPUS, LANES, SLOT_STRIDE};
 use crate::sync::AtomicU64;
 
 /// Names with figures of their own; number 0 is "(other)".
@@ -185,5 +186,5 @@ const _: () = {
     assert!(RANGE_KEYS_AT + RANGE_FIRST_BYTES <= RANGE_NAMES_AT);
     assert!(RANGE_NAMES_AT + RANGE_NAMES_BYTES <= RANGE_GPUS_AT);
     assert!(RANGE_GPUS_AT + GPUS as u64 * RANGE_GPU_BYTES <= RANGE_LANES_AT);
-    assert!(RANGE_LANES_AT + LANES as u64 * RANGE_LANE_BYTES <= SLOT_STRIDE);
+    assert!(RANGE_LANES_AT + LANES as u64 * RANGE_LANE_BYTES <= SITES_USED_AT && SITES_USED_AT < SLOT_STRIDE);
 };

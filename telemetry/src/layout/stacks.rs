@@ -2,8 +2,8 @@
 
 use radrm_base::KIND_COUNT;
 
-use super::{GPUS, LANES, LEVELS, PAGE, RANGE_LANE_BYTES, RANGE_LANES_AT, SLOT_STRIDE, level_at};
-use crate::ring::WORDS;
+use super::cell::WORDS;
+use super::{GPUS, LEVELS, PAGE, SLOT_STRIDE, level_at};
 use crate::sync::AtomicU64;
 
 /// Call sites: stacks of one GPU and kind of memory. The first [`SITES_RESERVED`] are not for stacks of their own.
@@ -132,7 +132,6 @@ const _: () = {
     assert!(size_of::<RefusalCell>() == 512 && SITES / 8 <= PAGE);
     assert!(SITES_USED_AT + REFUSALS_BYTES <= REFUSALS_HELD_AT && REFUSALS_BYTES.is_multiple_of(PAGE as u64));
     assert!(REFUSALS_HELD_AT + REFUSALS_KEPT as u64 * REFUSAL_HELD_BYTES <= SLOT_STRIDE);
-    assert!(RANGE_LANES_AT + LANES as u64 * RANGE_LANE_BYTES <= SITES_USED_AT);
     assert!(size_of::<SiteCell>() == 64 && size_of::<ModuleCell>() == 64 && size_of::<CodeCell>() == 32);
     assert!(SITES <= 1 << 16 && SITES_RESERVED < SITES);
     assert!(SITES_AT + SITES_BYTES <= STACK_MODULES_AT);

@@ -1,8 +1,10 @@
 //! Files with ledgers: making and mapping them.
 
+use super::gpus::settle_limit;
 use super::home::Home;
 use super::layout::*;
-use super::{Amount, Limit, Place, settle_limit};
+use super::place::Place;
+use super::{Amount, Limit};
 use crate::guard;
 use crate::layout::GPUS;
 use crate::sync::Ordering::{Relaxed, Release};
@@ -118,7 +120,7 @@ pub(crate) fn set_limits(area: &LedgerArea, limits: &[Limit]) {
     area.header.amount.store(general.map_or(Amount::Unlimited, |limit| limit.amount).to_word(), Release);
     let mut named = [0u64; GPUS];
     for limit in limits {
-        let number = limit.gpu.and_then(|uuid| super::enter(area, &uuid, 0));
+        let number = limit.gpu.and_then(|uuid| super::gpus::enter(area, &uuid, 0));
         if let Some(place) = number.and_then(|number| named.get_mut(number)) {
             *place = limit.amount.to_word();
         }
@@ -133,7 +135,7 @@ pub(crate) fn set_limits(area: &LedgerArea, limits: &[Limit]) {
 pub(crate) fn set_context(area: &LedgerArea, gpu: Option<&[u8; 16]>, bytes: u64) {
     let place = match gpu {
         Some(uuid) => {
-            let cell = super::enter(area, uuid, 0).and_then(|at| area.gpus.get(at));
+            let cell = super::gpus::enter(area, uuid, 0).and_then(|at| area.gpus.get(at));
             cell.map(|cell| &cell.context)
         }
         None => Some(&area.header.context),

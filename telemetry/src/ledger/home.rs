@@ -4,8 +4,8 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
-use super::Place;
 use super::layout::*;
+use super::place::Place;
 use crate::sys;
 use rustix::io::Errno;
 use std::ffi::CStr;

@@ -5,34 +5,17 @@
 use super::home::{Home, byte_of};
 use super::layout::*;
 use super::living::Living;
-use super::{Ledger, words};
+use super::member::Ledger;
+use super::place::Place;
+use super::words;
 use crate::join::JoinError;
-use crate::layout::{LEDGER_AT, SlotState};
+use crate::layout::SlotState;
 use crate::lock::{LifeLock, Taken};
 use crate::process;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sys;
 use std::ffi::CStr;
 use std::ptr::NonNull;
-
-/// Location of a ledger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In a job's segment.
-    Segment,
-    /// In a file of its own.
-    File,
-}
-
-impl Place {
-    /// Offset in the file.
-    pub const fn offset(self) -> u64 {
-        match self {
-            Self::Segment => LEDGER_AT,
-            Self::File => 0,
-        }
-    }
-}
 
 impl Ledger {
     /// Joins the ledger of the job whose segment lies at `path`. `None`: the job has no quota.

@@ -8,7 +8,8 @@
 
 use super::home::{Home, byte_of};
 use super::layout::*;
-use super::{Place, words};
+use super::place::Place;
+use super::words;
 use crate::layout::SlotState;
 use crate::pids::PidView;
 use crate::sync::Ordering::{Acquire, Relaxed};

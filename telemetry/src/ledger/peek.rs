@@ -4,9 +4,11 @@
 //! Runs inside the watched program, so nothing here may panic.
 
 use super::home::Home;
+use super::join;
 use super::layout::*;
 use super::living::Living;
-use super::{LedgerRow, Place, join};
+use super::place::Place;
+use super::row::LedgerRow;
 use crate::join::JoinError;
 use crate::layout::SlotState;
 use crate::sync::Ordering::{Acquire, Relaxed};
@@ -82,7 +84,7 @@ impl LedgerPeek {
 
 /// Limit of a ledger on a GPU, and the bytes that its living members have reserved.
 pub(super) fn share(area: &LedgerArea, home: Home, uuid: &[u8; 16], total_bytes: u64) -> Share {
-    let tag = super::tag(uuid);
+    let tag = super::gpus::tag(uuid);
     let known = area.gpus.iter().enumerate().find(|(_, cell)| cell.tag.load(Acquire) == tag);
     let Some((number, cell)) = known else {
         return Share { limit: area.general_amount().bytes(total_bytes), used: 0 };
@@ -92,7 +94,7 @@ pub(super) fn share(area: &LedgerArea, home: Home, uuid: &[u8; 16], total_bytes:
         recorded => recorded,
     };
     if let Some(row) = LedgerRow::from_number(number) {
-        sys::keep_errno(|| super::sweep(area, home, row, None));
+        sys::keep_errno(|| super::sweep::sweep(area, home, row, None));
     }
     let used = area.words(number).map_or(0, |words| words.sum());
     Share { limit: area.amount_of(cell).bytes(total), used }

@@ -1,9 +1,11 @@
 //! Reading and changing a ledger from outside: launcher, administrator, daemon.
 
+use super::gpus::settle_limit;
 use super::home::Home;
 use super::layout::*;
 use super::living::Living;
-use super::{Amount, LedgerError, Limit, Place, file, settle_limit, words};
+use super::place::Place;
+use super::{Amount, LedgerError, Limit, file, words};
 use crate::guard;
 use crate::layout::SlotState;
 use crate::sync::AtomicU64;
@@ -74,7 +76,7 @@ impl LedgerView {
             cells
                 .map(|(number, cell)| {
                     if let Some(row) = super::LedgerRow::from_number(number) {
-                        super::sweep(self.area, self.home, row, None);
+                        super::sweep::sweep(self.area, self.home, row, None);
                     }
                     let limit = cell.limit.load(Relaxed);
                     GpuUse {
@@ -143,7 +145,8 @@ impl LedgerView {
         guard::touch(|| {
             match &limit.gpu {
                 Some(uuid) => {
-                    let Some(cell) = super::enter(self.area, uuid, 0).and_then(|at| self.area.gpus.get(at))
+                    let Some(cell) =
+                        super::gpus::enter(self.area, uuid, 0).and_then(|at| self.area.gpus.get(at))
                     else {
                         return false;
                     };
@@ -198,7 +201,7 @@ impl LedgerView {
                         words::empty(state.generation()) | words::bytes_of(bytes.min(words::LARGEST));
                     // One that joined in this place meanwhile has another generation.
                     let _ = word.compare_exchange(seen, measured, AcqRel, Relaxed);
-                    super::settle_overhead(self.area, row, member.number, state.generation());
+                    super::gpus::settle_overhead(self.area, row, member.number, state.generation());
                 }
             }
         })

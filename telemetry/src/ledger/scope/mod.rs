@@ -15,6 +15,7 @@
 //!
 //! Writer side: runs inside the watched program, so nothing here may panic.
 
+mod contended;
 pub mod layout;
 mod others;
 mod report;
@@ -22,7 +23,11 @@ mod setup;
 
 use super::home::Home;
 use super::layout::*;
-use super::{Ledger, LedgerRow, Refused, Share, contended, join, words};
+use super::member::Ledger;
+use super::peek::{self, Share};
+use super::place::Place;
+use super::row::{LedgerRow, Refused};
+use super::{gpus, join, words};
 use crate::join::JoinError;
 use crate::process;
 use crate::sync::AtomicU64;
@@ -61,7 +66,7 @@ unsafe impl Sync for Scope {}
 impl Scope {
     /// The scope that a member's ledger lies in, and that ledger.
     fn open(member: &CStr) -> Result<(&'static Self, NonNull<LedgerArea>, Home), JoinError> {
-        let (area, home) = join::open(member, join::Place::File)?.ok_or(JoinError::Foreign)?;
+        let (area, home) = join::open(member, Place::File)?.ok_or(JoinError::Foreign)?;
         let stat = rustix::fs::stat(member).map_err(|e| JoinError::Open(e.raw_os_error()))?;
         let bytes = member.to_bytes();
         let own = owner(bytes).ok_or(JoinError::Foreign)?;
@@ -215,7 +220,7 @@ impl SharedLedger {
         if self.attempt(row, gpu, bytes, limit, Which::All) {
             return Ok(());
         }
-        contended::reserve_shared(self, row, bytes)
+        contended::reserve(self, row, bytes)
     }
 
     /// Adds and withdraws if the sum is over the limit.
@@ -295,8 +300,8 @@ impl SharedPeek {
     pub fn gpu(&self, uuid: &[u8; 16], total_bytes: u64) -> Share {
         // SAFETY: mapped by `open` and never unmapped; atomics only.
         let area = unsafe { self.area.as_ref() };
-        let own = super::peek::share(area, self.home, uuid, total_bytes);
-        let gpu = Wanted { tag: super::tag(uuid), row: None, most: most(total_bytes) };
+        let own = peek::share(area, self.home, uuid, total_bytes);
+        let gpu = Wanted { tag: gpus::tag(uuid), row: None, most: most(total_bytes) };
         let by_hand = area.header.by_hand.load(Relaxed) == 1;
         Share {
             limit: self.scope.limits().effective(gpu.tag, total_bytes, own.limit, by_hand),

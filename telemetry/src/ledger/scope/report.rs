@@ -203,7 +203,7 @@ fn lower(one: Amount, other: Amount, total_bytes: u64) -> Amount {
 
 /// A GPU that no process has been seen on.
 fn of_gpu(uuid: [u8; 16], area: &ScopeArea) -> GpuUse {
-    let amount = area.amount_of(crate::ledger::tag(&uuid));
+    let amount = area.amount_of(crate::ledger::gpus::tag(&uuid));
     let limit = if let Amount::Bytes(bytes) = amount { Some(bytes) } else { None };
     GpuUse { uuid, total_bytes: 0, amount, limit, used: 0, refused: 0, context: 0 }
 }

@@ -255,7 +255,7 @@ fn with_area<T>(file: &File, work: impl FnOnce(&ScopeArea) -> T) -> io::Result<T
 
 /// The place of a GPU, entered where it was not known.
 fn enter(area: &ScopeArea, uuid: &[u8; 16]) -> Option<usize> {
-    let tag = crate::ledger::tag(uuid);
+    let tag = crate::ledger::gpus::tag(uuid);
     let at =
         area.tags.iter().position(|known| matches!(known.load(Relaxed), 0) || known.load(Relaxed) == tag)?;
     let (words, _) = uuid.as_chunks::<8>();

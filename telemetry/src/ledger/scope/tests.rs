@@ -55,7 +55,7 @@ impl Group {
 
     /// The other user's ledger with a word of this living process, as if it were that user's.
     fn claim(&self, bytes: u64) -> &'static LedgerArea {
-        let (view, home) = crate::ledger::file::map(&self.scope.member(OTHER), join::Place::File).unwrap();
+        let (view, home) = crate::ledger::file::map(&self.scope.member(OTHER), Place::File).unwrap();
         let own = join::enter(NonNull::from(view), home).unwrap();
         let row = own.gpu(&GPU, TOTAL).unwrap();
         own.add(row, bytes);
@@ -178,7 +178,7 @@ fn a_user_who_is_added_later_counts_for_those_who_run() {
     let row = ledger.own().gpu(&GPU, TOTAL).unwrap();
     ledger.reserve(row, 30).unwrap();
     group.scope.add(OTHER + 1).unwrap();
-    let (view, home) = crate::ledger::file::map(&group.scope.member(OTHER + 1), join::Place::File).unwrap();
+    let (view, home) = crate::ledger::file::map(&group.scope.member(OTHER + 1), Place::File).unwrap();
     let own = join::enter(NonNull::from(view), home).unwrap();
     own.add(own.gpu(&GPU, TOTAL).unwrap(), 60);
     assert!(ledger.reserve(row, 20).is_err());
