@@ -2,9 +2,7 @@
 //! The tests cover jobs that a node can never start, jobs that wait for a lost device, and jobs that
 //! a user may not submit.
 
-mod common;
-
-use common::{DONE, Node, gib, started, verdict, with};
+use crate::common::{DONE, Node, gib, started, verdict, with};
 use proptest::prelude::*;
 use radrm_need::Source;
 use radrm_scheduler_core::{

@@ -1,8 +1,6 @@
 //! Behaviour that a user or an administrator relies on, one property at a time.
 
-mod common;
-
-use common::{DONE, Node, estimated, gib, oom, preemptible, signals, started, verdict, with};
+use crate::common::{DONE, Node, estimated, gib, oom, preemptible, signals, started, verdict, with};
 use radrm_scheduler_core::{
     Action, Activity, Bytes, Decision, Device, DeviceId, Event, Evidence, Job, JobId, JobObservation, Memory,
     Millis, NodeId, Observation, Order, Outcome, Permille, Phase, Policy, Reason, Rung, Settings, Signal,

@@ -1,8 +1,6 @@
 //! Jobs that wait for other jobs, and arrays with a bound.
 
-mod common;
-
-use common::{DONE, Node, gib, started, verdict};
+use crate::common::{self, DONE, Node, gib, started, verdict};
 use radrm_need::Need;
 use radrm_scheduler_core::{
     Action, ArrayLimit, Bytes, Condition, Decision, Dependency, Event, Job, JobId, Millis, Outcome, Phase,

@@ -1,8 +1,6 @@
 //! Memory that is set aside for a running job follows what its first optimizer steps show.
 
-mod common;
-
-use common::{Node, estimated, gib, oom, preemptible, started};
+use crate::common::{self, Node, estimated, gib, oom, preemptible, started};
 use radrm_need::Source;
 use radrm_scheduler_core::early::{Course, FirstSteps, FixedBy, fixed_by};
 use radrm_scheduler_core::{

@@ -1,8 +1,6 @@
 //! Groups of jobs: how they wait, what they request, and where each of their jobs goes.
 
-mod common;
-
-use common::{DONE, MODEL, Node, gib, started, verdict};
+use crate::common::{self, DONE, MODEL, Node, gib, started, verdict};
 use radrm_base::HostUse;
 use radrm_scheduler_core::{
     Action, Bytes, Device, DeviceId, Event, HostNeed, Impossible, Job, JobId, NodeId, Outcome, Permille,

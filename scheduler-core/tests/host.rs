@@ -1,8 +1,6 @@
 //! Jobs that slow each other on the host, on whatever device they are.
 
-mod common;
-
-use common::{DONE, Node as Machine, gib, started};
+use crate::common::{self, DONE, Node as Machine, gib, started};
 use radrm_base::HostUse;
 use radrm_scheduler_core::{
     Activity, Bytes, Device, DeviceId, Event, Job, JobId, JobObservation, Node, NodeId, Permille, Phase,

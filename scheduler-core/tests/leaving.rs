@@ -1,8 +1,6 @@
 //! Jobs that are told to stop, and what becomes of them.
 
-mod common;
-
-use common::{DONE, LATER, Node, adopted, gib, oom, preemptible, signals, started, verdict};
+use crate::common::{DONE, LATER, Node, adopted, gib, oom, preemptible, signals, started, verdict};
 use radrm_scheduler_core::{
     Action, After, Bytes, Decision, DeviceId, Event, HostNeed, Job, JobId, Leaving, Millis, NodeId, Outcome,
     Phase, Preemption, Reason, Settings, Signal, SuspendRefusal, Verdict,

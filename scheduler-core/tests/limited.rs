@@ -1,8 +1,6 @@
 //! A job whose request for memory was refused by a limit that holds on every device.
 
-mod common;
-
-use common::{Node, gib, verdict};
+use crate::common::{Node, gib, verdict};
 use radrm_scheduler_core::{Bytes, Evidence, Outcome, Settings, Verdict};
 
 #[test]

@@ -10,10 +10,9 @@ use radrm_scheduler_core::{
     Settings, State, SuspendRefusal, UserId,
 };
 
-#[path = "common/random.rs"]
-mod random;
-
-use random::{Kind, Rng, device, first_steps, kinds, late_answer, observation, outcome, policies, settings};
+use crate::common::random::{
+    self, Kind, Rng, device, first_steps, kinds, late_answer, observation, outcome, policies, settings,
+};
 
 const STEPS: u32 = 10_000;
 

@@ -1,8 +1,6 @@
 //! Choice of the jobs that share a device, by what they do to each other.
 
-mod common;
-
-use common::{Node, gib, started, with};
+use crate::common::{self, Node, gib, started, with};
 use radrm_scheduler_core::{Activity, Event, Job, JobId, Permille, Policy, Program, Settings, Sharer, Wait};
 
 #[test]

@@ -1,8 +1,6 @@
 //! Jobs with targets, and what the jobs beside them get.
 
-mod common;
-
-use common::{DONE, Node, gib, with};
+use crate::common::{DONE, Node, gib, with};
 use radrm_scheduler_core::{
     Action, Decision, DeviceId, Event, Job, JobId, Millis, Objective, Observation, Permille, Policy,
     Settings, Target, TargetObservation, Unseen,

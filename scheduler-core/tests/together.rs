@@ -1,10 +1,8 @@
 //! Groups of jobs that start together: in one decision, on devices of their own, or not at all.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{DONE, Node, gib, started, verdict, with};
+use crate::common::{self, DONE, Node, gib, started, verdict, with};
 use proptest::prelude::*;
 use radrm_scheduler_core::{
     Action, Bytes, Decision, Event, HostNeed, Impossible, Job, JobId, Millis, Need, NodeId, Outcome,

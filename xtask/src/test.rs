@@ -6,7 +6,7 @@ mod table;
 mod torch;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
@@ -202,46 +202,43 @@ fn python(environment: &venv::Environment) -> Option<PathBuf> {
 
 /// Runs the model checker's tests, which need the whole crate compiled for it.
 fn loom() -> Result<()> {
-    for test in loom_tests(&shell::root().join("telemetry/tests"))? {
-        let target = shell::target_dir().join("loom");
-        shell::run(
-            shell::cargo()
-                .args(["test", "--quiet", "--profile", "loom", "-p", "radrm-telemetry", "--test", &test])
-                .arg("--target-dir")
-                .arg(target)
-                .env("RUSTFLAGS", "--cfg loom"),
-        )?;
-    }
-    Ok(())
-}
-
-fn loom_tests(folder: &Path) -> Result<Vec<String>> {
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let mut tests = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        if path.extension().is_some_and(|extension| extension == "rs") && stem.starts_with("loom") {
-            tests.push(stem);
-        }
-    }
-    tests.sort();
-    Ok(tests)
+    let target = shell::target_dir().join("loom");
+    let mut tests = shell::cargo();
+    tests.args([
+        "test",
+        "--quiet",
+        "--profile",
+        "loom",
+        "-p",
+        "radrm-telemetry",
+        "--test",
+        "loom*",
+        "--no-fail-fast",
+    ]);
+    shell::run(tests.arg("--target-dir").arg(target).env("RUSTFLAGS", "--cfg loom"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
 
+    use xtask::{shell, sources};
+
+    /// A package whose tests are one program lists their files there: a file that is not listed is not compiled.
     #[test]
-    fn model_checker_tests_are_found_by_their_names() {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["loom_ring.rs", "loom.rs", "ring.rs", "loom.txt"] {
-            fs::write(dir.path().join(name), "").unwrap();
+    fn a_test_program_has_all_files_beside_it() {
+        let programs = sources::below(&shell::root(), &["all.rs"]).unwrap();
+        let programs: Vec<_> = programs.iter().filter(|path| path.ends_with("tests/all.rs")).collect();
+        assert!(!programs.is_empty());
+        for program in programs {
+            let text = fs::read_to_string(program).unwrap();
+            for entry in fs::read_dir(program.parent().unwrap()).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+                if path.extension().is_some_and(|extension| extension == "rs") && path != *program {
+                    assert!(text.contains(&format!("\nmod {name};")), "{}: no {name}", program.display());
+                }
+            }
         }
-        assert_eq!(loom_tests(dir.path()).unwrap(), ["loom", "loom_ring"]);
-        assert!(loom_tests(&dir.path().join("none")).unwrap().is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! A node as tests of single behaviours use it.
-#![allow(dead_code, reason = "each test program uses a part of it")]
+
+pub mod random;
 
 use radrm_need::Source;
 use radrm_scheduler_core::{

@@ -1,0 +1,20 @@
+//! Decisions and replays, by the public interface. One program: each would be compiled with the core's generic code.
+
+mod common;
+
+mod admission;
+mod backfill;
+mod behaviour;
+mod dependencies;
+mod early;
+mod estimators;
+mod gathering;
+mod host;
+mod leaving;
+mod limited;
+mod other_systems;
+mod published;
+mod random_events;
+mod sharing;
+mod targets;
+mod together;
