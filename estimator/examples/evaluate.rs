@@ -19,11 +19,12 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use radrm_estimator::boost::{Ensemble, Settings};
-use radrm_estimator::data::{self, Data};
 use radrm_estimator::evaluate::Scores;
 use radrm_estimator::memory::network::{HeldOut, Split};
 use radrm_estimator::memory::{Known, MemoryModel, Point, compare, network};
 use radrm_estimator::{Error, Table};
+use radrm_lab::data::{self, Data};
+use radrm_lab::gpumemnet;
 
 fn main() -> Result<(), Error> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -81,7 +82,7 @@ fn networks() -> Result<(), Error> {
         };
         let bucket = network::bucket(&all);
         println!("{} {name}, buckets of {} MiB", all.len(), bucket / f64::from(1 << 20));
-        for HeldOut { name, scores, right } in network::held_out(&all, 0.95, bucket)? {
+        for HeldOut { name, scores, right } in gpumemnet::held_out(&all, 0.95, bucket)? {
             let right = right.map_or_else(String::new, |right| format!("buckets right {right:.4}"));
             println!("  {name:40} {scores}  {right}");
         }

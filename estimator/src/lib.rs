@@ -8,33 +8,25 @@
 //! | [`features`] | rows of numbers with named columns |
 //! | [`boost`] | gradient boosting of regression trees, squared and pinball loss |
 //! | [`calibrate`] | conformal bounds: split, cross by group, by cell, adaptive at a new site |
-//! | [`data`] | measurements as text: published ones, and those of a site |
 //! | [`early`] | a bound on a run's peak from its own first steps |
 //! | [`evaluate`] | folds by group, and the scores that the documents print |
 //! | [`memory`] | memory from a program's own runs, a dry run and a learned model, and their combination |
-//! | [`perceptron`] | GPUMemNet's ensemble of classifiers, a published baseline |
-//! | [`forest`] | random forests of regression trees |
 //! | [`interference`] | speeds of jobs that share a GPU, learned effects of programs, larger groups from pairs |
 //! | [`across`] | throughput on a GPU model from runs on another one |
 //!
-//! `docs/estimators.md` and `docs/interference.md` have formulas and sources, `docs/estimator-accuracy.md` and
+//! Published estimators to compare with, and readers of measurements, are in `lab`. `docs/estimators.md` and `docs/interference.md` have formulas and sources, `docs/estimator-accuracy.md` and
 //! `docs/interference-accuracy.md` measured figures.
 
 pub mod across;
 pub mod boost;
 pub mod calibrate;
-pub mod data;
 pub mod early;
 pub mod error;
 pub mod evaluate;
 pub mod features;
-pub mod forest;
 pub mod interference;
-pub mod linalg;
 pub mod memory;
 pub mod model;
-mod numbers;
-pub mod perceptron;
 
 pub use error::Error;
 pub use features::Table;

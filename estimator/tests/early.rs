@@ -1,11 +1,10 @@
 //! Bounds from a run's first steps, on recorded early phases of runs.
 
-#[path = "published/mod.rs"]
-mod published;
-
 use std::collections::BTreeMap;
 
 use radrm_estimator::early::{Basis, Course, Early, STEP, Shapes, bound, shapes};
+
+use crate::published;
 
 /// Reserved memory of one run: after each step, and at its end.
 struct Run {

@@ -1,11 +1,6 @@
 //! Interference estimators against published measurements of programs whose family they did not see.
 
-mod published;
-#[path = "published/sharing.rs"]
-mod sharing;
-#[path = "published/sites.rs"]
-mod sites;
-
+use crate::{sharing, sites};
 use radrm_estimator::interference::Constants;
 
 #[test]

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use radrm_collector::dataset;
 use radrm_estimator::evaluate::Scores;
-use radrm_estimator::interference::{Baseline, baselines, speeds_by_forest};
 use radrm_estimator::memory::{MemoryModel, Program, compare, network};
+use radrm_lab::gpumemnet;
+use radrm_lab::kace::{Baseline, baselines, speeds_by_forest};
 use radrm_text::{Table, left, right};
 use serde_json::json;
 
@@ -158,7 +159,7 @@ fn memory(file: &Path, measured: Measurements, model: Option<&MemoryModel>) -> R
             scores: held_out.scores,
             bucket: held_out.right.map(|right| (right, bucket / f64::from(1 << 20))),
         };
-        let all = network::held_out(&networks, LEVEL, bucket).map_err(wrong)?;
+        let all = gpumemnet::held_out(&networks, LEVEL, bucket).map_err(wrong)?;
         return Ok(all.into_iter().map(of).collect());
     }
     let outcomes = match model {

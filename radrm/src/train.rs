@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use radrm_collector::dataset::{self, Dataset, Filter, Origin, Row};
-use radrm_estimator::data::{self, Data};
-use radrm_estimator::interference::KacePair;
 use radrm_estimator::memory::{MemoryModel, Network, Program, Run};
+use radrm_lab::data::{self, Data};
+use radrm_lab::kace::KacePair;
 
 use crate::error::{FileProblem, UsageError};
 use crate::replay::input;

@@ -5,7 +5,6 @@
 mod combine;
 pub mod compare;
 mod dry_runs;
-mod gpumemnet;
 mod line;
 mod model;
 pub mod network;

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use super::gpumemnet::classified;
 use crate::boost::Settings;
 use crate::evaluate::{Outcome, Scores, group_folds};
 use crate::model::{Model, Recipe};
@@ -235,7 +234,8 @@ impl Split {
     }
 
     /// The rows of each of five folds, with all others.
-    pub(super) fn folds(self, networks: &[Network]) -> Vec<(Vec<usize>, Vec<usize>)> {
+    #[must_use]
+    pub fn folds(self, networks: &[Network]) -> Vec<(Vec<usize>, Vec<usize>)> {
         const FOLDS: usize = 5;
         let fold_of = match self {
             Self::Design | Self::Activation => group_folds(&self.groups(networks), FOLDS),
@@ -244,25 +244,6 @@ impl Split {
         };
         (0..FOLDS).map(|fold| (0..networks.len()).partition(|row| fold_of[*row] == fold)).collect()
     }
-}
-
-/// Scores of [`Networks`], of GPUMemNet's classifier, and of the published formulas, on networks that none of them learned
-/// from; buckets are of so many bytes.
-///
-/// # Errors
-/// Too few networks.
-pub fn held_out(networks: &[Network], level: f64, bucket: f64) -> Result<Vec<HeldOut>, Error> {
-    let mut all = Vec::new();
-    for split in [Split::Design, Split::Activation, Split::Chance] {
-        // The families of perceptrons have their activation functions in them.
-        if split == Split::Activation && !networks.iter().any(|network| network.shape.conv > 0) {
-            continue;
-        }
-        all.push(boosted(networks, split, level, bucket)?);
-        all.push(classified(networks, split, bucket));
-    }
-    all.extend(formulas(networks));
-    Ok(all)
 }
 
 /// Scores of [`Networks`].

@@ -5,8 +5,8 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use radrm_estimator::data::{self, Data};
 use radrm_estimator::memory::{Program, Run};
+use radrm_lab::data::{self, Data};
 
 /// Rows of a file with named columns.
 pub struct Rows {

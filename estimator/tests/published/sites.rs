@@ -6,13 +6,11 @@ use std::fmt;
 use radrm_base::Permille;
 use radrm_estimator::across::{self, Margins, Rate, Throughput};
 use radrm_estimator::boost::{Ensemble, Settings};
-use radrm_estimator::data::{self, Data};
 use radrm_estimator::evaluate::mean_absolute;
-use radrm_estimator::interference::{
-    Activity, Baseline, Constants, Effects, KacePair, Linear, Program, Resident, baselines, compose, speeds,
-    speeds_by_forest,
-};
+use radrm_estimator::interference::{Activity, Constants, Effects, Program, Resident, compose, speeds};
 use radrm_estimator::{Error, Table};
+use radrm_lab::data::{self, Data};
+use radrm_lab::kace::{Baseline, KacePair, Linear, baselines, speeds_by_forest};
 
 use super::published::{rows, shuffled, text};
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use csv::{ReaderBuilder, StringRecord};
 
-use crate::interference::{KacePair, read_pairs};
-use crate::memory::{Network, Program, Run, Shape, Tensors};
+use radrm_estimator::memory::{Network, Program, Run, Shape, Tensors};
+
+use crate::kace::{KacePair, read_pairs};
 
 /// Measurements in a text.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,8 +6,11 @@
 use std::collections::BTreeSet;
 use std::f64::consts::PI;
 
-use super::network::{HeldOut, Network, Split};
-use crate::evaluate::{Outcome, Scores};
+use radrm_estimator::Error;
+use radrm_estimator::evaluate::{Outcome, Scores};
+use radrm_estimator::memory::Network;
+use radrm_estimator::memory::network::{HeldOut, Split, boosted, formulas};
+
 use crate::perceptron::Ensemble;
 
 /// Hidden layers of each member.
@@ -57,4 +60,23 @@ pub fn classified(networks: &[Network], split: Split, bucket: f64) -> HeldOut {
     };
     let right = Some(right as f64 / outcomes.len().max(1) as f64);
     HeldOut { name, scores: Scores::of(outcomes), right }
+}
+
+/// Scores of [`Networks`](radrm_estimator::memory::Networks), of GPUMemNet's classifier, and of the published formulas, on networks that none of them learned
+/// from; buckets are of so many bytes.
+///
+/// # Errors
+/// Too few networks.
+pub fn held_out(networks: &[Network], level: f64, bucket: f64) -> Result<Vec<HeldOut>, Error> {
+    let mut all = Vec::new();
+    for split in [Split::Design, Split::Activation, Split::Chance] {
+        // The families of perceptrons have their activation functions in them.
+        if split == Split::Activation && !networks.iter().any(|network| network.shape.conv > 0) {
+            continue;
+        }
+        all.push(boosted(networks, split, level, bucket)?);
+        all.push(classified(networks, split, bucket));
+    }
+    all.extend(formulas(networks));
+    Ok(all)
 }

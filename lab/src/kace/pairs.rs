@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use csv::StringRecord;
+use radrm_estimator::evaluate::mean_absolute;
 
 use super::{Linear, Network, pair_features};
-use crate::evaluate::mean_absolute;
 use crate::forest::{Forest, Settings};
 
 /// Metrics of a workload alone: by Nsight Compute, by nvidia-smi, and its throughput.
