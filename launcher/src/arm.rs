@@ -20,12 +20,15 @@ use radrm_telemetry::ledger::LedgerView;
 use crate::dry_run::Setup;
 use crate::dry_run::setup::SetupError;
 use crate::error::LaunchError;
+use crate::filters;
 use crate::preload::inside_limits;
 use crate::prepare::Prepared;
 use crate::recording::Channel;
 use crate::remarks::Remarks;
 use crate::tensors::TensorRecording;
 
+/// Number of seccomp filters under which recording call stacks was tried.
+const FILTERS_VARIABLE: &str = "RADRM_STACKS_FILTERS";
 /// Names the library to which NVTX, in the program, reports ranges and marks.
 const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 
@@ -92,6 +95,17 @@ impl<'a> Prepared<'a> {
             }
             if let Some(smallest) = self.plan.stacks {
                 environment.set("RADRM_STACKS", smallest.max(1).to_string().as_bytes());
+                // A dry run's program is under one more, which changes nothing that recording takes.
+                let own = u64::from(self.plan.dry_run.is_some());
+                match filters::tried() {
+                    Some(tried) => environment.set(FILTERS_VARIABLE, (tried + own).to_string().as_bytes()),
+                    None => {
+                        environment.remove(FILTERS_VARIABLE);
+                        remarks.one(
+                            "no call stacks are recorded: a seccomp filter of this session forbids process_vm_readv",
+                        );
+                    }
+                }
             }
         }
         if let Some(emulated) = &self.emulated {

@@ -17,6 +17,7 @@ pub mod dry_run;
 mod emulated;
 pub mod ending;
 mod error;
+mod filters;
 mod hook;
 pub mod inherited;
 mod job_control;

@@ -57,7 +57,7 @@ impl<'c> Cx<'c> {
     pub(crate) fn event(&self, kind: EventKind, gpu: Option<GpuIndex>, a: u64, b: u64) {
         let writer = self.writer();
         let entry = self.entry.table_id();
-        let tid = crate::thread::id();
+        let tid = self.tls().lane.get().map_or_else(crate::thread::id, |lane| lane.thread());
         writer.event(&Event { gpu, entry, tid, a, b, ..Event::new(kind, writer.now()) });
     }
 

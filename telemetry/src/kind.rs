@@ -110,10 +110,10 @@ vocabulary! {
         RealMissing = 23, "real_missing";
         /// The body of a conditional node of a graph: how often it runs is not known.
         GraphConditional = 24, "graph_conditional";
-        /// Reserved for later use.
-        Spare25 = 25, "spare25";
-        /// Reserved for later use.
-        Spare26 = 26, "spare26";
+        /// A signal handler's stack has no room for recording a call stack.
+        SmallStack = 25, "small_signal_stack";
+        /// A seccomp filter may forbid what recording a call stack needs.
+        SeccompFilter = 26, "seccomp_filter";
         /// Reserved for later use.
         Spare27 = 27, "spare27";
         /// Reserved for later use.

@@ -10,6 +10,7 @@ mod namespaces;
 mod oom;
 mod random;
 mod ranges;
+mod stack_harm;
 mod stack_kinds;
 mod stack_lines;
 mod stack_storm;

@@ -8,6 +8,7 @@
 mod cursor;
 mod elf;
 mod expression;
+mod guard;
 mod maps;
 mod memory;
 mod modules;
@@ -77,9 +78,22 @@ pub(crate) fn refused(cx: &Cx<'_>, request: &FailedRequest) -> SiteId {
     site
 }
 
+/// The site of the call under way, or the one of all stacks that are not known where none may be recorded here.
 #[cold]
 #[inline(never)]
 fn recorded(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind) -> SiteId {
+    match crate::errno::keep(guard::obstacle) {
+        None => walked(cx, gpu, kind),
+        Some(obstacle) => {
+            cx.bypass(obstacle);
+            cx.writer().stack_unread();
+            SiteId::other(gpu, kind)
+        }
+    }
+}
+
+#[inline(never)]
+fn walked(cx: &Cx<'_>, gpu: GpuIndex, kind: Kind) -> SiteId {
     let registers = Registers::here();
     let writer = cx.writer();
     let site = crate::errno::keep(|| {

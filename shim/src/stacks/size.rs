@@ -3,6 +3,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::guard;
 use crate::environ;
 use crate::telemetry::Writer;
 
@@ -17,6 +18,7 @@ pub(crate) fn begin(writer: &mut Writer) -> bool {
     }
     let mut buffer = [0u8; 32];
     let text = environ::value(b"RADRM_STACKS", &mut buffer).and_then(|text| text.to_str().ok());
+    guard::begin();
     SMALLEST.store(text.and_then(|text| text.parse().ok()).unwrap_or(0), Relaxed);
     writer.record_stacks()
 }

@@ -5,7 +5,7 @@ use super::frames::FrameLabel;
 use super::job::job_stacks;
 use super::memory::Memory;
 use super::table::{Refusal, StackRow, StackTable, tables, tables_of};
-use radrm_profile::model::{Kind, Profile};
+use radrm_profile::model::{Kind, Process, Profile};
 use radrm_profile::{Bytes, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -40,6 +40,9 @@ pub struct StacksSummary {
     pub other_memory: Vec<OtherMemorySummary>,
     /// Stacks without a place of their own, or that could not be read.
     pub stacks_not_kept: u64,
+    /// Stacks that were not read on purpose, and the reason of each such count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stacks_bypassed: Vec<(u64, &'static str)>,
     /// True if threads made changes out of turn: figures at the peak may be off by these.
     pub is_approximate: bool,
 }
@@ -279,8 +282,21 @@ fn summary(table: &StackTable<'_>, other: &[StackTable<'_>]) -> StacksSummary {
         refusals: table.refusals.iter().map(|of| refusal(table, of)).collect(),
         other_memory: other.filter(|of| !of.sites.is_empty()).collect(),
         stacks_not_kept: stacks.map_or(0, |stacks| stacks.full.saturating_add(stacks.unread)),
+        stacks_bypassed: bypassed(table.process).collect(),
         is_approximate: stacks.is_some_and(|stacks| stacks.unordered > 0),
     }
+}
+
+/// Stacks of a process that were not read on purpose, with the reason.
+pub(crate) fn bypassed(process: &Process) -> impl Iterator<Item = (u64, &'static str)> {
+    const REASONS: [(&str, &str); 2] = [
+        ("small_signal_stack", "the stack of a signal handler has no room for it; give sigaltstack 64 KiB"),
+        ("seccomp_filter", "the process is under a seccomp filter that may forbid process_vm_readv"),
+    ];
+    process.state.bypasses.iter().filter(|bypass| bypass.count > 0).filter_map(|bypass| {
+        let (_, reason) = REASONS.iter().find(|(name, _)| *name == bypass.reason)?;
+        Some((bypass.count, *reason))
+    })
 }
 
 /// The lines that held something at the peak or at the end.

@@ -12,6 +12,7 @@ mod table;
 pub use difference::{FlameDifference, LineDifference, StackDifference};
 pub use frames::{FrameLabel, Origin};
 pub use job::{JobStacks, job_stacks};
+pub(crate) use lines::bypassed;
 pub use lines::{
     HeldSite, JobStacksSummary, Lines, OtherMemorySummary, RefusalSummary, RefusedSite, SiteSummary,
     StacksSummary,

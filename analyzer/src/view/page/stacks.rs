@@ -3,7 +3,7 @@
 
 use super::tensors::{self, TensorSection};
 use crate::model::Summary;
-use crate::model::stacks::{Lines, StackRow, StackTable};
+use crate::model::stacks::{Lines, StackRow, StackTable, bypassed};
 use crate::view::flame::{Builder, Flames, Graph, MomentView, Tree, View, micros, number};
 use crate::view::phrases::counted;
 use radrm_profile::Bytes;
@@ -195,6 +195,7 @@ fn notes(table: &StackTable<'_>) -> Vec<String> {
     if not_kept > 0 {
         let kept = counted(not_kept, "stack", "stacks");
         notes.push(format!("{kept} could not be kept: see [other stacks]."));
+        notes.extend(bypassed(table.process).map(|(count, reason)| format!("{count} of them: {reason}.")));
     }
     if stacks.unordered > 0 {
         notes.push("Threads changed figures at the same time: lines may be off by a few requests.".into());

@@ -159,6 +159,9 @@ impl Report<'_> {
         if of.stacks_not_kept > 0 {
             let stacks = counted(of.stacks_not_kept, "stack", "stacks");
             out.push_str(&format!("  {stacks} could not be kept: see [other stacks]\n"));
+            for (count, reason) in &of.stacks_bypassed {
+                out.push_str(&format!("  {count} of them: {reason}\n"));
+            }
         }
         if of.is_approximate {
             out.push_str("  threads changed figures at the same time: lines may be off by a few requests\n");
