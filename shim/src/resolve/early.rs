@@ -2,7 +2,8 @@
 //!
 //! Every look-up that is not for a function of the driver or NVML jumps on to libc's function with
 //! the stack as the caller left it, so that `RTLD_NEXT` and `RTLD_DEFAULT` mean the caller's place in
-//! the search order. The first look-up of a process may come from an allocator that is setting itself
+//! the search order. A program that looks for such a function by `RTLD_NEXT` would find this library's export, also where there
+//! is no driver: it gets what comes after this library. The first look-up of a process may come from an allocator that is setting itself
 //! up, or from a sanitizer: libc's function is therefore found by reading tables (see `elf`).
 //!
 //! musl loads this library too, where it is preloaded. There are no wrapped functions in such a process, and every
@@ -26,14 +27,12 @@ static RADRM_DLVSYM: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The whole of an exported look-up function: jump to libc's unless the name may have a wrapper.
 ///
-/// Registers: rdi handle, rsi name, rdx version (`dlvsym`). `RTLD_NEXT` is -1.
+/// Registers: rdi handle, rsi name, rdx version (`dlvsym`); the caller's place is on top of the stack.
 #[cfg(target_arch = "x86_64")]
 macro_rules! look_up {
     ($real:ident, $find:ident, $resolve:ident) => {
         core::arch::naked_asm!(
             "endbr64",
-            "cmp rdi, -1",
-            "je 3f",
             "cmp byte ptr [rsi], 99", // c
             "je 2f",
             "cmp byte ptr [rsi], 110", // n
@@ -42,6 +41,7 @@ macro_rules! look_up {
             "push rdi",
             "push rsi",
             "push rdx",
+            "mov rdx, qword ptr [rsp + 24]",
             "call {may_be_wrapped}",
             "pop rdx",
             "pop rsi",
@@ -77,8 +77,6 @@ macro_rules! look_up {
     ($real:ident, $find:ident, $resolve:ident) => {
         core::arch::naked_asm!(
             "hint 34", // bti c
-            "cmn x0, 1",
-            "b.eq 3f",
             "ldrb w9, [x1]",
             "cmp w9, 99", // c
             "b.eq 2f",
@@ -89,6 +87,7 @@ macro_rules! look_up {
             "mov x29, sp",
             "stp x0, x1, [sp, 16]",
             "str x2, [sp, 32]",
+            "mov x2, x30",
             "bl {may_be_wrapped}",
             "mov w9, w0",
             "ldr x2, [sp, 32]",
@@ -196,11 +195,14 @@ fn real_dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
     unsafe { core::mem::transmute::<*mut (), Dlsym>(real)(handle, name.as_ptr()) }
 }
 
-/// Returns 1 if a look-up (not through `RTLD_NEXT`) is for a name that has a wrapper, else 0.
-unsafe extern "C" fn may_be_wrapped(_handle: *mut c_void, name: *const c_char) -> i32 {
+/// Returns 1 if a look-up is for a name that has a wrapper and may find it, else 0. By `RTLD_NEXT` only objects that come
+/// before this library find something of it; their answer is what comes after it.
+unsafe extern "C" fn may_be_wrapped(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> i32 {
     // SAFETY: the caller's promise to `dlsym`.
     let name = unsafe { CStr::from_ptr(name) };
-    i32::from(entries::find(name).is_some())
+    let may_be = entries::find(name).is_some()
+        && (handle != libc::RTLD_NEXT || objects::comes_before(caller.addr(), dlsym as *const () as usize));
+    i32::from(may_be)
 }
 
 unsafe extern "C" fn resolve_dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {

@@ -56,6 +56,37 @@ pub(super) fn all() -> impl Iterator<Item = *const LinkMap> {
     core::iter::successors(some(first), move |map| some(unsafe { (**map).next })).take(MANY)
 }
 
+/// Returns true if the object with the code at `first` comes before the one with the code at `second` in the order in which
+/// they were loaded, which is the search order of a program's initial objects.
+#[cold]
+pub(super) fn comes_before(first: usize, second: usize) -> bool {
+    /// State of the search, and then its result.
+    struct Search {
+        first: usize,
+        second: usize,
+        is_before: bool,
+    }
+    unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
+        // SAFETY: the linker's structure, and the place that was handed over for the search.
+        let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
+        // SAFETY: the linker states so many headers there.
+        let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        let has = |address: usize| {
+            let at = (address as u64).wrapping_sub(info.dlpi_addr);
+            headers.iter().any(|header| {
+                header.p_type == libc::PT_LOAD && at.wrapping_sub(header.p_vaddr) < header.p_memsz
+            })
+        };
+        let has_second = has(search.second);
+        search.is_before = !has_second && has(search.first);
+        c_int::from(has_second || search.is_before)
+    }
+    let mut search = Search { first, second, is_before: false };
+    // SAFETY: the function takes what it gets, and nothing else refers to the place meanwhile.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    search.is_before
+}
+
 /// Through the program headers that the kernel, or a linker that was started as a program, states.
 fn stated_by_the_kernel() -> Option<*const RDebug> {
     // SAFETY: without precondition; every process has both values.
@@ -119,6 +150,13 @@ mod tests {
     fn kernel_and_linker_state_the_same() {
         assert_eq!(stated_by_the_kernel(), stated_by_the_linker());
         assert!(stated_by_the_kernel().is_some());
+    }
+
+    #[test]
+    fn the_program_comes_before_libc() {
+        let (program, libc) = (comes_before as *const () as usize, libc::getpid as *const () as usize);
+        assert!(comes_before(program, libc));
+        assert!(!comes_before(libc, program) && !comes_before(program, program) && !comes_before(1, libc));
     }
 
     #[test]
