@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use radrm_os::untrusted;
 use radrm_telemetry::ledger::{Access, LedgerError, LedgerView, Limit, Place, ScopeDirectory};
 
 use crate::LimitError;
@@ -161,8 +162,7 @@ fn sweep(parent: &Path, uid: u32) {
         }
         let is_own = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir() && found.uid() == uid);
         // One without a lock file is being made.
-        let lock = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path.join(LOCK));
-        if let (true, Ok(lock)) = (is_own, lock) {
+        if is_own && let Ok(lock) = untrusted::open(&path.join(LOCK)) {
             remove_if_last(&path, &lock);
         }
     }

@@ -26,6 +26,16 @@ pub fn open(path: &Path) -> io::Result<File> {
     open_found(&rustix::fs::open(path, flags, Mode::empty())?)
 }
 
+/// Opens a regular file that links name, as `/proc/PID/exe` does, for reading. Others may choose which file it is: a pipe,
+/// socket or device is not touched.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_linked(path: &Path) -> io::Result<File> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    open_found(&rustix::fs::open(path, flags, Mode::empty())?)
+}
+
 /// Opens what a descriptor of `O_PATH` has found, as [`open`].
 ///
 /// # Errors
@@ -114,6 +124,12 @@ mod tests {
         std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
         assert_eq!(read(&at("file"), 4).unwrap(), b"text");
+        std::os::unix::fs::symlink("/dev/zero", at("device")).unwrap();
+        std::os::unix::fs::symlink(at("pipe"), at("link to pipe")).unwrap();
+        assert!(open_linked(&at("link")).is_ok() && open_linked("/proc/self/exe".as_ref()).is_ok());
+        for other in ["device", "pipe", "link to pipe"] {
+            assert_eq!(open_linked(&at(other)).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{other}");
+        }
         for other in [at("link"), at("pipe"), place.path().to_owned(), "/dev/zero".into()] {
             assert_eq!(
                 read(&other, 4).unwrap_err().kind(),

@@ -1,7 +1,6 @@
 //! Reasons that memory of a process is not accounted for, as far as `/proc` shows them.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -277,7 +276,7 @@ impl Evidence {
         let exe = process.exe();
         // A program that the loader itself was called with is not the file that runs.
         let is_loader = exe.read_link().is_ok_and(|path| target::is_loader(&path));
-        let elf = File::open(&exe).ok().and_then(|file| Elf::read(&file).ok().flatten());
+        let elf = untrusted::open_linked(&exe).ok().and_then(|file| Elf::read(&file).ok().flatten());
         Ok(Self {
             disable: value("RADRM_DISABLE"),
             preload: value("LD_PRELOAD"),

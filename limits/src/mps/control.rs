@@ -2,9 +2,8 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -16,7 +15,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use thiserror::Error;
 
 use crate::program::target;
-use radrm_os::Process;
+use radrm_os::{Process, untrusted};
 
 /// The program.
 pub const PROGRAM: &str = "nvidia-cuda-mps-control";
@@ -31,7 +30,7 @@ pub const DEFAULT_PIPE: &str = "/tmp/nvidia-mps";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes that a file of a process id may have.
-const PID_FILE: u64 = 64;
+const MAX_PID_FILE: usize = 64;
 
 /// Bytes that a path of a Unix socket may have.
 const SOCKET_PATH: usize = 107;
@@ -201,15 +200,8 @@ impl Control {
 #[must_use]
 pub fn has_living_daemon(pipe: &Path) -> bool {
     let read = || {
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-            .open(pipe.join("nvidia-cuda-mps-control.pid"))
-            .ok()?;
-        let mut text = String::new();
-        file.metadata().ok()?.is_file().then_some(())?;
-        file.take(PID_FILE).read_to_string(&mut text).ok()?;
-        text.trim().parse::<u32>().ok()
+        let text = untrusted::read(&pipe.join("nvidia-cuda-mps-control.pid"), MAX_PID_FILE).ok()?;
+        String::from_utf8(text).ok()?.trim().parse::<u32>().ok()
     };
     read().is_some_and(|pid| Process(pid).exists())
 }

@@ -8,6 +8,7 @@ mod figures;
 mod finding;
 mod links;
 mod modules;
+mod opens;
 mod panics;
 mod places;
 mod unused;
@@ -56,6 +57,7 @@ fn run(flags: &Flags) -> Result<()> {
     findings.extend(cycles::check(&root)?);
     findings.extend(edges::check()?);
     findings.extend(unused::check(&root)?);
+    findings.extend(opens::check(&root)?);
     findings.extend(panics::check(&root)?);
     findings.extend(links::check(&root)?);
     findings.extend(places::check(&root)?);
