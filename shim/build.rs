@@ -57,7 +57,8 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let exports: String = rows.iter().map(|row| format!("{}\n", row.symbol)).collect();
     std::fs::write(out.join("exports.txt"), exports).expect("the build directory is writable");
-    std::fs::write(out.join("entries.rs"), generate(&rows, &hooks)).expect("the build directory is writable");
+    std::fs::write(out.join("entries.rs"), entries(&rows, &hooks)).expect("the build directory is writable");
+    std::fs::write(out.join("shells.rs"), shells(&rows, &hooks)).expect("the build directory is writable");
 }
 
 /// Returns true if an entry point gets a shell.
@@ -130,7 +131,8 @@ fn ident(name: &str) -> String {
     }
 }
 
-fn generate(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
+/// Table of the entry points: name, version, flavour and library of each.
+fn entries(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
     let mut out = String::new();
     let count = rows.len();
     let _ = writeln!(
@@ -143,15 +145,13 @@ fn generate(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
     );
     // Offsets instead of addresses: the loader would have to write each address in every program that it takes this
     // library into.
-    let (mut names, mut wrappers, mut symbols) = (String::new(), String::new(), String::new());
+    let mut names = String::new();
     let mut length = 0;
-    for (id, row) in rows.iter().enumerate() {
+    for row in rows {
         let (name, base) = (length, row.base.len());
         length += row.symbol.len() + 1;
         assert!(row.symbol.starts_with(&row.base), "{} does not begin with {}", row.symbol, row.base);
         let _ = write!(names, "{}\\0", row.symbol);
-        let _ = writeln!(wrappers, "    \".long {{_{id}}} - .\",");
-        let _ = writeln!(symbols, "    _{id} = sym {},", row.symbol);
         let flavour = match row.flavour {
             Flavour::Legacy => "Legacy",
             Flavour::Ptsz => "Ptsz",
@@ -169,10 +169,7 @@ fn generate(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
     }
     let _ = writeln!(
         out,
-        "];\n\n/// Names of all of them, each with a zero behind it.\nstatic NAMES: &[u8] = b\"{names}\";\n\n\
-         core::arch::global_asm!(\n    \".pushsection .rodata.radrm_wrappers,\\\"a\\\"\",\n    \".balign 4\",\n    \
-         \".globl RADRM_WRAPPERS\",\n    \".hidden RADRM_WRAPPERS\",\n    \"RADRM_WRAPPERS:\",\n{wrappers}    \
-         \".popsection\",\n{symbols});\n"
+        "];\n\n/// Names of all of them, each with a zero behind it.\nstatic NAMES: &[u8] = b\"{names}\";\n"
     );
     let by_hand = rows
         .iter()
@@ -183,6 +180,23 @@ fn generate(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
         out,
         "/// Entry points whose shells are written by hand.\npub(crate) static BY_HAND: &[EntryId] = &[{}];\n",
         by_hand.join(", ")
+    );
+    out
+}
+
+/// The entry points, and the table of their addresses.
+fn shells(rows: &[&Row], hooks: &BTreeMap<String, Hook>) -> String {
+    let mut out = String::new();
+    let (mut wrappers, mut symbols) = (String::new(), String::new());
+    for (id, row) in rows.iter().enumerate() {
+        let _ = writeln!(wrappers, "    \".long {{_{id}}} - .\",");
+        let _ = writeln!(symbols, "    _{id} = sym {},", row.symbol);
+    }
+    let _ = writeln!(
+        out,
+        "core::arch::global_asm!(\n    \".pushsection .rodata.radrm_wrappers,\\\"a\\\"\",\n    \".balign 4\",\n    \
+         \".globl RADRM_WRAPPERS\",\n    \".hidden RADRM_WRAPPERS\",\n    \"RADRM_WRAPPERS:\",\n{wrappers}    \
+         \".popsection\",\n{symbols});\n"
     );
     for (id, row) in rows.iter().enumerate() {
         if row.is_nvml() {

@@ -41,6 +41,7 @@ mod ranges;
 mod resolve;
 mod sanitizers;
 mod shell;
+mod shells;
 mod stacks;
 mod start;
 mod state;

@@ -6,9 +6,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use crate::arena;
-use crate::kernels::Kernels;
-use crate::telemetry::{LANES, LaneRow, Row};
+use crate::telemetry::{LaneRow, Row};
 
 /// Entries; handles and counters of 256 fill one page.
 const ENTRIES: usize = 256;
@@ -112,19 +110,6 @@ static EMPTY: Empty = Empty {
 };
 
 /// [`EMPTY`] as a cache: it is only read.
-fn none() -> *const KernelCache {
+pub(super) fn none() -> *const KernelCache {
     (&raw const EMPTY).cast()
-}
-
-impl Kernels {
-    /// The cache that goes with a lane; an ever empty one for the overflow lane or without memory.
-    pub(crate) fn cache_of(&self, lane: usize) -> *const KernelCache {
-        if lane >= LANES {
-            return none();
-        }
-        match arena::map_once(&self.caches, LANES * size_of::<KernelCache>()) {
-            Some(caches) => caches.wrapping_add(lane).cast_const(),
-            None => none(),
-        }
-    }
 }

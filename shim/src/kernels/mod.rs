@@ -9,7 +9,9 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
+use crate::arena;
 use crate::map::HandleMap;
+use crate::telemetry::LANES;
 
 pub(crate) mod cache;
 pub(crate) mod learn;
@@ -52,6 +54,17 @@ impl Kernels {
             caches: AtomicPtr::new(core::ptr::null_mut()),
             learnt: AtomicU64::new(0),
             timing: Timing::new(),
+        }
+    }
+
+    /// The cache that goes with a lane; an ever empty one for the overflow lane or without memory.
+    pub(crate) fn cache_of(&self, lane: usize) -> *const KernelCache {
+        if lane >= LANES {
+            return cache::none();
+        }
+        match arena::map_once(&self.caches, LANES * size_of::<KernelCache>()) {
+            Some(caches) => caches.wrapping_add(lane).cast_const(),
+            None => cache::none(),
         }
     }
 }

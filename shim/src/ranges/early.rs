@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::Nesting;
+use super::nesting::Nesting;
 use super::text::{self, KEPT, Kept};
 use crate::telemetry::{RangeText, Writer, monotonic_ns};
 use crate::wiped::{Wiped, Zeroable};

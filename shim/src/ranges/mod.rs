@@ -5,11 +5,11 @@
 //! Nothing here makes a process join: one that never uses a GPU takes no slot.
 
 mod early;
+mod nesting;
 mod nvtx;
 mod own;
 mod text;
 
-use core::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::mode;
@@ -17,34 +17,7 @@ use crate::state::{self, Page};
 use crate::telemetry::RangeText;
 use crate::tls::{self, Tls};
 
-/// The nesting of a thread.
-#[derive(Default)]
-pub(crate) struct Nesting {
-    /// Join generation that `depth` and `lost` belong to.
-    generation: Cell<u64>,
-    /// Open ranges that the segment has.
-    depth: Cell<u32>,
-    /// Open ranges inside them that it has no room for.
-    lost: Cell<u32>,
-    /// Open ranges from before the process joined, or from before it was forked.
-    before: Cell<u32>,
-}
-
-impl Nesting {
-    fn open(&self) -> u32 {
-        self.before.get().saturating_add(self.depth.get()).saturating_add(self.lost.get())
-    }
-
-    /// Brings the nesting to the process's generation.
-    fn settle(&self, generation: u64) {
-        if self.generation.get() != generation {
-            self.before.set(self.open());
-            self.depth.set(0);
-            self.lost.set(0);
-            self.generation.set(generation);
-        }
-    }
-}
+pub(crate) use nesting::Nesting;
 
 /// The page of a process that has joined, with the thread's lane.
 fn joined(tls: &Tls) -> Option<(&'static Page, u32)> {

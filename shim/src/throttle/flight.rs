@@ -16,54 +16,16 @@ use radrm_cuda_abi::*;
 
 use super::Throttle;
 use super::gate::{NO_END, PATIENCE_NS, PATIENCE_TIMES};
+use super::table::{Context, EVENTS, Entry, FREE, OUT};
 use crate::capture;
 use crate::cx::Cx;
 use crate::kernels::timing::marks::{Here, elapsed, here, make_event, record};
 use crate::telemetry::budget::Budget;
 
-/// Events of a context.
-const EVENTS: usize = 32;
 /// Launches that one event stands for where any number may be under way.
 const USUAL: u64 = 16;
 /// Events that are not past, after which a query of all ends.
 const MAX_PENDING_EVENTS: usize = 4;
-
-/// The event is free, or there is none.
-const FREE: u64 = 0;
-/// The GPU is to come past.
-const OUT: u64 = 1;
-
-/// An event and the launches that it stands for.
-struct Entry {
-    state: AtomicU64,
-    event: AtomicU64,
-    launches: AtomicU64,
-}
-
-/// One context. Only touched with the table in hand; atomics with relaxed accesses are plain moves.
-pub(super) struct Context {
-    handle: AtomicU64,
-    instance: AtomicU64,
-    used: AtomicU64,
-    /// Budget that `due` and `end` belong to.
-    pub(super) word: AtomicU64,
-    /// Own time that there must have been before the next launch.
-    pub(super) due: AtomicU64,
-    /// End of the launch slot of the last launch.
-    pub(super) end: AtomicU64,
-    /// Time at which the latest piece of work that is known was done.
-    pub(super) done: AtomicU64,
-    /// Time at which work was last seen to be done, and the longest time between two such moments.
-    progress: AtomicU64,
-    slowest: AtomicU64,
-    /// Event before the first launch, and the time on the host; 0: unknown.
-    origin: AtomicU64,
-    origin_ns: AtomicU64,
-    /// Launches since the last event, and the stream they went to.
-    loose: AtomicU64,
-    stream: AtomicU64,
-    entries: [Entry; EVENTS],
-}
 
 /// Result of a query of all events.
 #[derive(Clone, Copy, Debug)]
@@ -119,28 +81,6 @@ impl Throttle {
 }
 
 impl Context {
-    /// Nothing known.
-    pub(super) const fn new() -> Self {
-        Self {
-            handle: AtomicU64::new(0),
-            instance: AtomicU64::new(0),
-            used: AtomicU64::new(0),
-            word: AtomicU64::new(0),
-            due: AtomicU64::new(0),
-            end: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            progress: AtomicU64::new(0),
-            slowest: AtomicU64::new(0),
-            origin: AtomicU64::new(0),
-            origin_ns: AtomicU64::new(0),
-            loose: AtomicU64::new(0),
-            stream: AtomicU64::new(0),
-            entries: [const {
-                Entry { state: AtomicU64::new(FREE), event: AtomicU64::new(0), launches: AtomicU64::new(0) }
-            }; EVENTS],
-        }
-    }
-
     fn is_of(&self, here: Here) -> bool {
         self.used.load(Relaxed) != 0
             && self.handle.load(Relaxed) == here.context

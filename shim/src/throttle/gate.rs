@@ -5,7 +5,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use radrm_cuda_abi::*;
 
 use super::Throttle;
-use super::flight::{Context, Flight};
+use super::flight::Flight;
+use super::table::Context;
 use crate::cx::Cx;
 use crate::telemetry::budget::{Budget, LaunchSlots};
 

@@ -18,6 +18,7 @@
 //! |---|---|
 //! | [`flight`] | the launches that are under way, by events behind them |
 //! | [`gate`] | whether a launch may go now, and what is owed |
+//! | [`table`] | the words of both |
 //! | [`wait`] | a launch that waits until it may go |
 //!
 //! A launch never waits for ever for work of its own process: a kernel may wait for one that is launched
@@ -25,6 +26,7 @@
 
 mod flight;
 mod gate;
+mod table;
 mod wait;
 
 pub(crate) use wait::{around, hold};
@@ -36,7 +38,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::telemetry::Writer;
 use crate::telemetry::layout::Header;
-use flight::Context;
+use table::Context;
 
 /// Contexts whose launches are followed at a time.
 const CONTEXTS: usize = 16;

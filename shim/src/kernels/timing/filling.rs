@@ -1,30 +1,20 @@
 //! Share of the GPU that a launch fills, by its geometry and the occupancy that the driver reports.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use radrm_cuda_abi::*;
 
 use super::Timing;
+use super::occupancy::Held;
 use super::strata::Shape;
 use crate::cx::Cx;
 use crate::errno;
 use crate::memory::place;
 use crate::telemetry::Filling;
-use crate::telemetry::layout::GPUS;
 
 const MULTIPROCESSOR_COUNT: c_int = 16;
 const MAX_THREADS_PER_MULTIPROCESSOR: c_int = 39;
-
-/// Multiprocessors above, most threads of each below; 0: not asked yet.
-pub(super) struct Sizes([AtomicU64; GPUS]);
-
-impl Sizes {
-    /// Nothing known.
-    pub(super) const fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; GPUS])
-    }
-}
 
 impl Timing {
     /// Share of the current GPU that a launch fills; `None` where the driver does not report it.
@@ -84,19 +74,5 @@ impl Timing {
         let held = u64::try_from(blocks).ok().filter(|_| answer.is_ok()).unwrap_or(0).min(Held::MASK - 1);
         known.store(tag | (held + 1), Ordering::Relaxed);
         (held > 0).then_some(held)
-    }
-}
-
-/// Blocks that a multiprocessor holds, of the functions and block sizes timed lately: most of a hash, and below it the
-/// number plus one.
-pub(super) struct Held([AtomicU64; Held::ENTRIES]);
-
-impl Held {
-    const ENTRIES: usize = 1024;
-    const MASK: u64 = 0xffff;
-
-    /// Nothing known.
-    pub(super) const fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; Self::ENTRIES])
     }
 }

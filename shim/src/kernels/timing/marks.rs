@@ -9,13 +9,14 @@
 //! it was made, known by the context's number, which never comes back.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use radrm_cuda_abi::*;
 
 use super::Timing;
 use super::samples::stream_word;
 use super::strata::Shape;
+use super::table::{CAPTURED, EMPTY, FREE, MARKS, Mark, Marks, OUT, TAKEN};
 use crate::capture;
 use crate::cx::Cx;
 use crate::entries::{EntryId, Flavour};
@@ -24,67 +25,12 @@ use crate::graph;
 use crate::memory;
 use crate::telemetry::{Bypass, Filling, GpuIndex, KernelId, KernelsMode, LaunchSample, Stratum};
 
-/// Marks of all contexts.
-const MARKS: usize = 1024;
 /// Marks of one context while only some launches are timed: more launches than that are seldom queued.
 const PER_CONTEXT: usize = 64;
-/// Contexts whose span of use is followed.
-const CONTEXTS: usize = 32;
 /// Marks that are queried with each timing.
 const MAX_QUERIED: usize = 2;
 /// Marks that are queried when the program has waited for the GPU.
 pub(super) const ALL: usize = MARKS;
-
-/// No events.
-const EMPTY: u64 = 0;
-/// Events that are free.
-const FREE: u64 = 1;
-/// In a thread's hands.
-const TAKEN: u64 = 2;
-/// The GPU is to come past.
-const OUT: u64 = 3;
-/// One of the events was put into a capture: it is never queried after that.
-const CAPTURED: u64 = 4;
-
-/// One pair of events.
-#[repr(C, align(64))]
-struct Mark {
-    state: AtomicU64,
-    context: AtomicU64,
-    /// The context's number among all that ever were.
-    instance: AtomicU64,
-    start: AtomicU64,
-    end: AtomicU64,
-    /// A stratum's address, or that of a graph's plan.
-    what: AtomicU64,
-    /// Launches that the time stands for.
-    weight: AtomicU64,
-    /// 0 for a stratum, the plan's serial number for a plan; below, how the launch fills the GPU, and the GPU.
-    serial: AtomicU64,
-    /// The host's time before the first event.
-    launched: AtomicU64,
-    /// The launch's stream, see [`stream_word`].
-    stream: AtomicU64,
-    /// The launch's shape: blocks, then threads of a block and, above, dynamic shared memory.
-    blocks: AtomicU64,
-    block: AtomicU64,
-}
-
-/// The first event in a context.
-struct Origin {
-    instance: AtomicU64,
-    event: AtomicU64,
-}
-
-/// The process's marks. All zeros is none.
-pub(crate) struct Marks {
-    marks: [Mark; MARKS],
-    /// Marks beyond have never had events.
-    used: AtomicUsize,
-    /// Mark at which the next harvest begins.
-    cursor: AtomicUsize,
-    origins: [Origin; CONTEXTS],
-}
 
 /// A context as marks know it.
 #[derive(Clone, Copy)]
@@ -104,41 +50,7 @@ pub(crate) struct Begun<'m> {
 /// A mark whose both events are recorded.
 pub(crate) struct Ended<'m>(&'m Mark);
 
-impl Origin {
-    const fn new() -> Self {
-        Self { instance: AtomicU64::new(0), event: AtomicU64::new(0) }
-    }
-}
-
 impl Mark {
-    const fn new() -> Self {
-        Self {
-            state: AtomicU64::new(EMPTY),
-            context: AtomicU64::new(0),
-            instance: AtomicU64::new(0),
-            start: AtomicU64::new(0),
-            end: AtomicU64::new(0),
-            what: AtomicU64::new(0),
-            weight: AtomicU64::new(0),
-            serial: AtomicU64::new(0),
-            launched: AtomicU64::new(0),
-            stream: AtomicU64::new(0),
-            blocks: AtomicU64::new(0),
-            block: AtomicU64::new(0),
-        }
-    }
-
-    /// Moves from one state to another, if it is still in the first.
-    fn pass(&self, from: u64, to: u64) -> bool {
-        // AcqRel: the words of a mark go with its state from thread to thread.
-        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
-    /// Lets go of a mark in hand.
-    fn leave(&self, state: u64) {
-        self.state.store(state, Ordering::Release);
-    }
-
     /// The launch between the events: its duration and the time from the context's origin to its end are known.
     fn sample(
         &self,
@@ -216,16 +128,6 @@ pub(crate) fn record(cx: &Cx<'_>, entry: EntryId, event: CUevent, stream: CUstre
 }
 
 impl Marks {
-    /// No marks.
-    pub(super) const fn new() -> Self {
-        Self {
-            marks: [const { Mark::new() }; MARKS],
-            used: AtomicUsize::new(0),
-            cursor: AtomicUsize::new(0),
-            origins: [const { Origin::new() }; CONTEXTS],
-        }
-    }
-
     /// Records the first event of a launch that follows, where it may be timed.
     pub(crate) fn begin(&self, cx: &Cx<'_>, stream: CUstream, is_first: bool) -> Option<Begun<'_>> {
         let timing = &cx.page.kernels.timing;
@@ -387,7 +289,7 @@ impl Marks {
             cx.writer().timed_span(here.gpu, span as u64);
         }
         let timing = &cx.page.kernels.timing;
-        timing.samples.put(cx, |now| mark.sample(cx, here, stratum, now, (ns, span)));
+        timing.samples.put(cx.writer(), |now| mark.sample(cx, here, stratum, now, (ns, span)));
         FREE
     }
 

@@ -12,6 +12,7 @@
 //! | [`marks`] | the events, and the times that they have given |
 //! | [`budget`] | what timing has cost and may cost |
 //! | `filling` | how a launch fills the GPU |
+//! | `occupancy`, `table` | what is known of GPUs and functions, and the words of the marks |
 //! | `samples` | single launches for the trace |
 //! | [`shell`] | the short way of launches that are only counted |
 //!
@@ -22,10 +23,12 @@ pub(crate) mod budget;
 mod filling;
 pub(crate) mod launch;
 pub(crate) mod marks;
+mod occupancy;
 mod samples;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod shell;
 pub(crate) mod strata;
+mod table;
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -33,10 +36,10 @@ use crate::environ;
 use crate::map::HandleMap;
 use crate::telemetry::{KernelId, KernelsMode, SizeClass, Stratum, Writer};
 use budget::Budget;
-use filling::{Held, Sizes};
-use marks::Marks;
+use occupancy::{Held, Sizes};
 use samples::Samples;
 use strata::StrataCache;
+use table::Marks;
 
 /// Launches of a stratum that are timed before any is left out.
 pub(crate) const FIRST: u64 = 4;

@@ -4,9 +4,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use radrm_cuda_abi::*;
 
-use crate::cx::Cx;
 use crate::entries::Flavour;
-use crate::telemetry::LaunchSample;
+use crate::telemetry::{LaunchSample, Writer};
 
 /// In this time, ns, ...
 const SPAN_NS: u64 = 100_000_000;
@@ -55,11 +54,11 @@ impl Samples {
     }
 
     /// Puts a launch down that is over, unless there were many lately. `sample` gets the time at which it was seen.
-    pub(super) fn put(&self, cx: &Cx<'_>, sample: impl FnOnce(u64) -> LaunchSample) {
-        let now = cx.writer().now();
+    pub(super) fn put(&self, writer: &Writer, sample: impl FnOnce(u64) -> LaunchSample) {
+        let now = writer.now();
         if self.fits(now) {
             // A ring that is full forgets its oldest.
-            cx.writer().launch_sample(&sample(now));
+            writer.launch_sample(&sample(now));
         }
     }
 }

@@ -7,6 +7,7 @@
 //! nothing is charged.
 
 mod hold;
+mod pressure;
 mod table;
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -19,10 +20,13 @@ use super::place::Place;
 use super::{gpu, graph, place};
 use crate::abi_traits::{ByteSize, DevicePtr};
 use crate::cx::Cx;
-use crate::telemetry::{BlockKey, Bypass, EventKind, GpuIndex, Kind, Namespace};
+use crate::telemetry::{BlockKey, Bypass, EventKind, Kind, Namespace};
 use crate::wiped::{Wiped, Zeroable};
 
+pub(super) use pressure::{pressed, trim};
+
 use hold::Hold;
+use pressure::pressed_beside;
 use table::{Class, Pool, Pools, Token, pools};
 
 /// The pool that each device's allocations come from at present; 0: ask the driver.
@@ -189,18 +193,6 @@ fn take_back(cx: &Cx<'_>, address: u64, stream: CUstream) -> bool {
     true
 }
 
-/// Has the pools of a GPU give back what they do not use.
-pub(super) fn trim(cx: &Cx<'_>, gpu: GpuIndex) {
-    let Some(all) = pools() else { return };
-    for pool in all.each().filter(|p| p.gpu() == Some(gpu) && p.has_slack()) {
-        if let Some(handle) = pool.handle()
-            && cx.relaxed_capture(|| cx.driver().trim_pool(handle, 0))
-        {
-            pool.refresh(cx);
-        }
-    }
-}
-
 /// Notes a block of a pool.
 fn handed_out(
     cx: &Cx<'_>,
@@ -303,21 +295,6 @@ pub(super) fn freed_at_once(cx: &Cx<'_>, key: BlockKey, block: Block) {
 pub(crate) unsafe fn synchronised(cx: &Cx<'_>, result: CUresult) {
     if result.is_ok() {
         pressed(cx);
-    }
-}
-
-/// After something that makes pools give back what they do not use: a synchronisation, or a request
-/// that found the device full.
-#[inline(never)]
-pub(super) fn pressed(cx: &Cx<'_>) {
-    pressed_beside(cx, None);
-}
-
-/// As [`pressed`]; `done` was checked already.
-fn pressed_beside(cx: &Cx<'_>, done: Option<&Pool>) {
-    let Some(all) = pools() else { return };
-    for pool in all.each().filter(|p| p.has_slack() && !done.is_some_and(|d| core::ptr::eq(d, *p))) {
-        pool.refresh(cx);
     }
 }
 
