@@ -204,7 +204,7 @@ impl Config {
     }
 
     fn parse(text: &str) -> Result<Self, DaemonError> {
-        let config: Self = toml::from_str(text).map_err(|error| {
+        let mut config: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             let message = error.message().lines().next().unwrap_or_default();
             let what = match misplaced(message) {
@@ -213,7 +213,11 @@ impl Config {
             };
             DaemonError::Line { line, what }
         })?;
-        let config = preset::apply(config, text)?;
+        if let Some(preset) = config.preset {
+            let (scheduler, is_mps) = preset::apply(preset, text)?;
+            config.scheduler = scheduler;
+            config.mps.on |= is_mps;
+        }
         config.metrics()?;
         if !config.kernels.is_empty() {
             config.kernels.parse::<Kernels>().map_err(DaemonError::Kernels)?;

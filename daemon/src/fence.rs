@@ -1,4 +1,4 @@
-//! What keeps a job to its own GPUs beside the shim, and whether it could be set for an attempt.
+//! Fences that keep a job to its own GPUs beside the shim, and whether they could be set for an attempt.
 
 use std::path::Path;
 
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_filter_that_cannot_be_attached_is_named() {
-        // A folder that is no control group: the kernel takes no filter there, whoever asks.
+        // A folder that is no control group: the kernel takes no filter there, not even of root.
         let place = tempfile::tempdir().unwrap();
         let group: Group = serde_json::from_value(serde_json::json!({ "directory": place.path() })).unwrap();
         let missing = set(None, &group, &[1]).unwrap();

@@ -1,6 +1,7 @@
 //! Queue and history on disk, in SQLite: what a daemon that died left to the next.
 
 pub(crate) mod curves;
+mod integer;
 mod spec;
 
 use std::path::Path;
@@ -11,6 +12,8 @@ use radrm_scheduler_core::{Activity, JobState, Leaving, Needs, Verdict};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::{error::DaemonError, suspend::Suspension};
+pub(crate) use curves::Watched;
+use integer::int;
 pub(crate) use spec::put as put_spec;
 
 /// Stage of a job, as far as the disk knows.
@@ -106,29 +109,11 @@ const VERSION: i64 = 1;
 
 const TABLES: &str = include_str!("store/tables.sql");
 
-/// Addition to a GPU's figures.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Watched {
-    pub(crate) samples: u64,
-    pub(crate) used: f64,
-    /// Most memory in use in one sample, bytes.
-    pub(crate) peak: f64,
-    pub(crate) smact: f64,
-    pub(crate) smact_samples: u64,
-    pub(crate) power: f64,
-    pub(crate) power_samples: u64,
-    pub(crate) energy_mj: Option<f64>,
-}
-
 /// The first lines of a job's history, which are always kept, and the most lines of it.
 const FIRST_LINES: u32 = 100;
 const LINES: u32 = 1000;
 
 type Result<T> = rusqlite::Result<T>;
-
-fn int(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
 
 impl Store {
     /// Opens the database, which is made if it is not there.

@@ -1,4 +1,4 @@
-//! What other papers published, to compare with: their estimators, and readers of their tables of measurements.
+//! Work of other papers, to compare with: their estimators, and readers of their tables of measurements.
 //!
 //! `radrm evaluate` and `radrm train` use it, and the tests of `estimator`. No daemon does.
 //!

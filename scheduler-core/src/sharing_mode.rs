@@ -1,4 +1,4 @@
-//! How the programs of several jobs share a GPU, and how fast they are where the driver gives them slices of time in turn.
+//! Ways in which the programs of several jobs share a GPU, and how fast they are where the driver gives them slices of time in turn.
 
 use serde::{Deserialize, Serialize};
 

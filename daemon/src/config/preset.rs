@@ -1,10 +1,9 @@
 //! Settings of another system as a whole, with what the file states on top.
 
-use radrm_scheduler_core::{Policy, Preset};
+use radrm_scheduler_core::{Policy, Preset, Settings};
 use serde::de::{self, Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::Config;
 use crate::error::DaemonError;
 
 /// Reads the name of a preset; `""` is none.
@@ -13,13 +12,12 @@ pub(super) fn named<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Preset>
     (!name.is_empty()).then(|| name.parse().map_err(de::Error::custom)).transpose()
 }
 
-/// Puts what the text of a file states below `[scheduler]` on top of the settings of its preset, if it names one. RAD-RM's jobs
-/// run under MPS, unless the file states `mps.on`.
+/// The scheduler's settings of a preset, with what the text of a file states below `[scheduler]` on top, and whether all jobs run
+/// under MPS: RAD-RM's do, unless the file states `mps.on`.
 ///
 /// # Errors
 /// Both together are no settings.
-pub(super) fn apply(mut config: Config, text: &str) -> Result<Config, DaemonError> {
-    let Some(preset) = config.preset else { return Ok(config) };
+pub(super) fn apply(preset: Preset, text: &str) -> Result<(Settings, bool), DaemonError> {
     // The text was understood before.
     let stated: Value = toml::from_str(text).unwrap_or_default();
     let wrong = |error: serde_json::Error| DaemonError::Line { line: 1, what: error.to_string() };
@@ -31,10 +29,9 @@ pub(super) fn apply(mut config: Config, text: &str) -> Result<Config, DaemonErro
     };
     let mut settings = serde_json::to_value(preset.settings(policy)).map_err(wrong)?;
     put(&mut settings, of_scheduler);
-    config.scheduler = serde_json::from_value(settings).map_err(wrong)?;
     let Preset::RadRm = preset;
-    config.mps.on |= stated.pointer("/mps/on").is_none();
-    Ok(config)
+    let is_mps = stated.pointer("/mps/on").is_none();
+    Ok((serde_json::from_value(settings).map_err(wrong)?, is_mps))
 }
 
 /// Replaces values by those of another tree, where that has some.
@@ -53,6 +50,7 @@ fn put(base: &mut Value, over: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
     use radrm_scheduler_core::{Bytes, Permille};
 
     #[test]

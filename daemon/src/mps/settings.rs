@@ -1,4 +1,4 @@
-//! Which jobs run under MPS without asking for it.
+//! Jobs that run under MPS without asking for it.
 
 use radrm_os::nvml::Gpu;
 use radrm_scheduler_core::SharingMode;

@@ -3,7 +3,21 @@
 use radrm_protocol::wire::GpuStats;
 use rusqlite::{Connection, Row, Transaction, params};
 
-use super::{Watched, int};
+use super::integer::int;
+
+/// Addition to a GPU's figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Watched {
+    pub(crate) samples: u64,
+    pub(crate) used: f64,
+    /// Most memory in use in one sample, bytes.
+    pub(crate) peak: f64,
+    pub(crate) smact: f64,
+    pub(crate) smact_samples: u64,
+    pub(crate) power: f64,
+    pub(crate) power_samples: u64,
+    pub(crate) energy_mj: Option<f64>,
+}
 
 /// The tables. A bucket is named by the second at which it begins, a GPU by its row in `curve_gpus`. Figures are sums.
 pub(super) const TABLES: &str = "

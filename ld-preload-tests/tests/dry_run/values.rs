@@ -108,7 +108,7 @@ fn questions_about_values_have_the_answer_of_finite_numbers() {
     assert_eq!(run.ended.stdout, expected);
 }
 
-/// What a collective wrote is not known, whatever was known before. An exchange of small messages is real.
+/// Values that a collective wrote are not known, whatever was known before. An exchange of small messages is real.
 const COLLECTED: &str = "import os, torch, torch.distributed as dist, torch.multiprocessing as mp
 def work(rank, port):
     os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port))

@@ -90,7 +90,7 @@ pub(super) struct Row {
     pub(super) published: f64,
     pub(super) unit: String,
     pub(super) configuration: String,
-    /// What was chosen after the figure was seen; empty if nothing was.
+    /// Choice that was made after a figure was seen; empty if none was.
     pub(super) after: String,
 }
 

@@ -1,4 +1,4 @@
-//! What Slurm's `sacct --parsable2` prints.
+//! Output of Slurm's `sacct --parsable2`.
 
 use std::collections::BTreeMap;
 
