@@ -30,11 +30,10 @@ fn is_permitted(work: fn() -> bool) -> bool {
         }
         child => {
             let mut status = 0;
-            // SAFETY: waits for the child that this function has made.
             let waited = loop {
+                // SAFETY: waits for the child that this function has made.
                 let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-                // SAFETY: errno of this thread.
-                if waited != -1 || unsafe { *libc::__errno_location() } != libc::EINTR {
+                if waited != -1 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
                     break waited;
                 }
             };

@@ -322,7 +322,9 @@ fn a_program_that_shortens_its_segment_leaves_its_launcher_alive() {
         let mut command = node.rig.bare_command(artifacts::file("radrm-run"));
         command.env("RADRM_LIB_DIR", artifacts::directory()).env_remove("RADRM_EMULATED_MACHINE");
         command.args(["--no-dataset", "--mem-limit", "1GiB", "-o"]).arg(&profile).arg("--machine");
-        command.arg(node.rig.machine_path()).args(["--", "sh", "-c", &format!("{how}; sleep 0.3; exit 7")]);
+        // The recording begins beside the program.
+        let script = format!("sleep 1; {how}; sleep 0.3; exit 7");
+        command.arg(node.rig.machine_path()).args(["--", "sh", "-c", &script]);
         let ended = child::run(command, PATIENCE);
         assert_eq!(ended.status.code(), Some(7), "{how}: {ended:?}");
         assert!(ended.stderr.contains("has shortened its segment"), "{how}: {ended:?}");

@@ -9,7 +9,8 @@ use rustix::fd::OwnedFd;
 use crate::environ;
 use crate::telemetry::Bypass;
 
-/// Room that recording takes on the calling thread's stack, bytes: measured, and half as much again.
+/// Room for recording on the calling thread's stack, bytes. A handler's whole call took 11,432 of its stack, with the signal's frame
+/// and the emulated driver; without recording 6,776.
 const ROOM: usize = 24 << 10;
 
 /// Filters under which the process has joined, and which the launcher has tried; 0: none.

@@ -82,7 +82,7 @@ pub struct Mark {
     pub job: u64,
     pub attempt: u32,
     pub pid: u32,
-    /// UUIDs.
+    /// Numbers in the order of the bus.
     pub gpus: Vec<String>,
 }
 

@@ -326,14 +326,8 @@ impl Live {
         replayed.ends.retain(|job, _| self.numbers.contains_key(job));
         assert_eq!(replayed.daemons, 4);
         let nodes: Value = serde_json::from_str(&self.daemon.ok(&["nodes", "--json"])).expect("JSON");
-        let gpus: Vec<String> = nodes["gpus"]
-            .as_array()
-            .expect("GPUs")
-            .iter()
-            .map(|gpu| gpu["uuid"].as_str().expect("UUID").to_owned())
-            .collect();
         assert_eq!(nodes["issues"], Value::Array(Vec::new()));
-        checks::decided_is_done(&replayed, &marks, &gpus, &rows);
+        checks::decided_is_done(&replayed, &marks, &rows);
         let (over, seen) = checks::over_quota(&self.state("machine"), &replayed, &marks);
         assert_eq!(over, 0, "bytes beyond limits");
         // One that was killed may not have come as far as its GPU.
