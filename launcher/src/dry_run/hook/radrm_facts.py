@@ -13,11 +13,17 @@ import radrm_host_models
 import radrm_imports
 
 COMPARISONS = {
-    **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    **{"__%s__" % name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{name: getattr(operator, name) for name in ("lt", "le", "gt", "ge")},
+    **{"__%s__" % name: getattr(operator, name) for name in ("lt", "le", "gt", "ge")},
     "logical_and": lambda a, b: bool(a) and bool(b),
     "logical_or": lambda a, b: bool(a) or bool(b),
     "logical_xor": lambda a, b: bool(a) != bool(b),
+}
+# Of facts only. Programs ask by them whether they are done (all sequences have their end token), and zeros that are not known would
+# always be equal.
+EQUALITIES = {
+    **{name: getattr(operator, name) for name in ("eq", "ne")},
+    **{"__%s__" % name: getattr(operator, name) for name in ("eq", "ne")},
 }
 # Of truth values only: of numbers they are more than truth.
 BITS = {
@@ -71,12 +77,16 @@ class Facts:
         self.facts[storage._cdata] = (self.weak(storage), tensor._version, value)
 
     def value(self, operand):
-        """One number for an operand; None if it has several, or is of another kind."""
+        """One number for an operand, zero where it is not known; None if it has several, or is of another kind."""
+        known = self.known(operand)
+        return 0 if known is None and self.is_gpu(operand) else known
+
+    def known(self, operand):
+        """One number for an operand; None if it has several, is not known, or is of another kind."""
         if isinstance(operand, (bool, int, float)):
             return operand
         if self.is_gpu(operand):
-            known = self.fact(operand)
-            return 0 if known is None else known
+            return self.fact(operand)
         # Reading a number of the host costs nothing.
         if type(operand) in self.skipper.plain and operand.device.type == "cpu" and operand.numel() == 1:
             return operand.item()
@@ -100,13 +110,13 @@ class Facts:
 
         return make
 
-    def answered(self, answer, arity):
+    def answered(self, answer, arity, of):
         """For functions whose result has one value, which follows from those of its operands."""
 
         def work(out, arguments):
             operands = arguments[:arity]
             if len(operands) == arity and any(self.is_gpu(one) and one.numel() for one in operands):
-                values = [self.value(one) for one in operands]
+                values = [of(one) for one in operands]
                 if None not in values:
                     self.keep(out, answer(*values))
             return out
@@ -152,8 +162,9 @@ class Facts:
 
     def install(self):
         torch, replace = self.torch, self.skipper.replace
-        makes = [(name, self.answered(answer, 2)) for name, answer in COMPARISONS.items()]
-        makes += [(name, self.answered(answer, 1)) for name, answer in QUESTIONS.items()]
+        makes = [(name, self.answered(answer, 2, self.value)) for name, answer in COMPARISONS.items()]
+        makes += [(name, self.answered(answer, 2, self.known)) for name, answer in EQUALITIES.items()]
+        makes += [(name, self.answered(answer, 1, self.value)) for name, answer in QUESTIONS.items()]
         makes += [(name, self.after(self.same)) for name in SAME]
         makes += [(name, self.after(self.equal)) for name in ("equal", "allclose")]
         for name, make in makes:
