@@ -24,7 +24,6 @@ pub(in crate::memory) fn pressed(cx: &Cx<'_>) {
 }
 
 /// As [`pressed`]; `done` was checked already.
-#[inline]
 pub(super) fn pressed_beside(cx: &Cx<'_>, done: Option<&Pool>) {
     let Some(all) = pools() else { return };
     for pool in all.each().filter(|p| p.has_slack() && !done.is_some_and(|d| core::ptr::eq(d, *p))) {
