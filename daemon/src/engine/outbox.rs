@@ -18,7 +18,7 @@ use crate::accounting::{self, GpuTime};
 use crate::dry_run::Outcome;
 use crate::dry_run::stored::{self, Key};
 use crate::history::History;
-use crate::store::{self, Store, Watched};
+use crate::store::{self, Store, Watched, curves};
 use crate::watch::Attempt;
 
 /// Effect that is carried out after it was written down.
@@ -75,7 +75,7 @@ impl Note {
             Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
             // In the dataset, before this.
             Self::Run(..) | Self::Sharing(_) => Ok(()),
-            Self::ForgetRuns => accounting::forget_older(tx),
+            Self::ForgetRuns => accounting::forget_older(tx).and_then(|()| curves::forget_older(tx)),
         }
     }
 }

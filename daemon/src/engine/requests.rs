@@ -308,7 +308,7 @@ impl Engine {
     fn past(&self, peer: &Peer, at_ms: u64) -> Result<Response, DaemonError> {
         const BUCKET_MS: u64 = curves::BUCKET_S * 1000;
         let from_ms = at_ms / BUCKET_MS * BUCKET_MS;
-        let to_ms = from_ms + BUCKET_MS;
+        let to_ms = from_ms.saturating_add(BUCKET_MS);
         let gpus = curves::select(&self.outbox.store.connection, from_ms, to_ms)
             .map_err(DaemonError::HistoryRead)?;
         let StatsRow { gpus, emulated, .. } = self.of_real_time(StatsRow { gpus, ..StatsRow::default() });

@@ -29,13 +29,13 @@ CREATE TABLE IF NOT EXISTS curves (
 ) WITHOUT ROWID;
 ";
 
-/// Length of a bucket, s. With [`KEPT_S`] a node of 8 GPUs keeps 840,000 rows.
+/// Length of a bucket, s. With [`MAX_BUCKETS`] a node of 8 GPUs keeps 840,000 rows.
 pub(crate) const BUCKET_S: u64 = 300;
 
-/// Buckets so long before the newest are forgotten: a year, s.
-const KEPT_S: u64 = 365 * 86_400;
+/// Most buckets that are kept: a year of them. Not by age: a clock that is set ahead would make all of them old.
+const MAX_BUCKETS: u64 = 365 * 86_400 / BUCKET_S;
 
-/// Adds figures of the time up to now to the bucket of now, and forgets the oldest.
+/// Adds figures of the time up to now to the bucket of now.
 pub(super) fn put(tx: &Transaction<'_>, gpu: &str, at_ms: u64, more: &Watched) -> rusqlite::Result<()> {
     tx.prepare_cached("INSERT OR IGNORE INTO curve_gpus (gpu) VALUES (?1)")?.execute([gpu])?;
     let bucket = at_ms / 1000 / BUCKET_S * BUCKET_S;
@@ -58,10 +58,19 @@ pub(super) fn put(tx: &Transaction<'_>, gpu: &str, at_ms: u64, more: &Watched) -
         more.power,
         int(more.power_samples),
         more.energy_mj
-    ])?;
-    tx.prepare_cached("DELETE FROM curves WHERE bucket < ?1")?
-        .execute([int(bucket.saturating_sub(KEPT_S))])
-        .map(|_| ())
+    ])
+    .map(|_| ())
+}
+
+/// Forgets the oldest buckets above [`MAX_BUCKETS`].
+pub(crate) fn forget_older(tx: &Transaction<'_>) -> rusqlite::Result<()> {
+    keep(tx, MAX_BUCKETS)
+}
+
+/// Keeps so many buckets, the newest.
+fn keep(tx: &Transaction<'_>, most: u64) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM curves WHERE bucket <= (SELECT DISTINCT bucket FROM curves ORDER BY bucket DESC LIMIT 1 OFFSET ?1)";
+    tx.execute(sql, [int(most)]).map(|_| ())
 }
 
 /// Figures of each GPU over the buckets that lie in `from_ms..to_ms`, at least in part.
@@ -135,8 +144,18 @@ mod tests {
         assert_eq!(store.stats(None, 0).unwrap().gpus[0].samples, 360);
         assert_eq!(store.stats(None, 3 * hour).unwrap().gpus[0].samples, 120);
         let year = 365 * 24 * hour;
-        store.transaction(|tx| put_watched(tx, "GPU-a", 2 * hour + year, &minute(1.0, 0.1, 0.0))).unwrap();
-        assert_eq!(select(&store.connection, 0, 2 * hour).unwrap(), [], "older than a year");
+        let ahead = 2 * hour + year;
+        store
+            .transaction(|tx| {
+                put_watched(tx, "GPU-a", ahead, &minute(1.0, 0.1, 0.0)).and_then(|()| forget_older(tx))
+            })
+            .unwrap();
+        let of = |from, to| select(&store.connection, from, to).unwrap().len();
+        assert_eq!((of(0, 2 * hour), of(ahead, u64::MAX)), (1, 1), "a clock that is ahead forgets nothing");
+        store.transaction(|tx| keep(tx, 3)).unwrap();
+        let of = |from, to| select(&store.connection, from, to).unwrap().len();
+        assert_eq!(of(0, 2 * hour), 0, "more buckets than are kept");
+        assert_eq!((of(2 * hour, 3 * hour), of(ahead, u64::MAX)), (1, 1));
     }
 
     #[test]
@@ -163,7 +182,7 @@ mod tests {
                 Ok(())
             })
             .unwrap();
-        let year = (size(&store) - before) * (KEPT_S / BUCKET_S) / buckets;
+        let year = (size(&store) - before) * MAX_BUCKETS / buckets;
         assert!(year < 100_000_000, "{year} bytes a year");
     }
 }
