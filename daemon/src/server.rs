@@ -128,6 +128,18 @@ struct Shared {
     to: Sender<Message>,
 }
 
+/// Has blocks as long as requests may be given back to the system when they are freed.
+///
+/// glibc raises the length from which it does so to that of the longest block so far, and then keeps one for each of its
+/// arenas: users who take turns would make radrmd as large as all of them at once.
+fn return_long_blocks() {
+    // SAFETY: sets a number of the allocator.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
+    }
+}
+
 /// Serves clients on threads of their own.
 pub(crate) fn serve(
     listener: UnixListener,
@@ -135,6 +147,7 @@ pub(crate) fn serve(
     admin_group: String,
     to: Sender<Message>,
 ) -> Result<(), DaemonError> {
+    return_long_blocks();
     let mut socket = Socket::new(listener, path);
     let shared = Shared {
         connections: Room::new(CONNECTIONS),

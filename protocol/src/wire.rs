@@ -2,6 +2,7 @@
 //!
 //! Each side sends [`HELLO`] first, so that programs of different versions part with a sentence.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 
 use radrm_scheduler_core::{Activity, JobState};
@@ -30,6 +31,8 @@ const LONG_REQUESTS: [&[u8]; 5] =
     [br#"{"submit":"#, br#"{"submit_together":"#, br#"{"estimate":"#, br#"{"cancel":"#, br#"{"hold":"#];
 /// Most values of a request. Each takes some tens of bytes of memory, and as few as two in the frame.
 const MAX_VALUES: usize = 1 << 19;
+/// Longest text of an error, bytes.
+const MAX_REASON: usize = 200;
 
 /// Request of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -317,8 +320,8 @@ pub struct OutsideProcess {
     pub is_limited: bool,
 }
 
-impl std::fmt::Display for OutsideProcess {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for OutsideProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pid, user, program, bytes, is_limited } = self;
         let under = if *is_limited { ", under its own radrm-run" } else { "" };
         write!(f, "process {pid} ({program}) of {user} holds {}{under}", radrm_scheduler_core::Bytes(*bytes))
@@ -449,19 +452,40 @@ pub fn read_length(stream: &mut impl Read) -> io::Result<Option<usize>> {
 /// # Errors
 /// It is cut off, is not a request, or is longer than requests of its kind may be.
 pub fn read_request(stream: &mut impl Read, length: usize) -> io::Result<Request> {
-    let mut frame = Vec::new();
+    let mut frame = Vec::with_capacity(length.min(MAX_SHORT_REQUEST));
     read_body(stream, &mut frame, length.min(MAX_SHORT_REQUEST))?;
     if length > MAX_SHORT_REQUEST {
         if !LONG_REQUESTS.iter().any(|beginning| frame.starts_with(beginning)) {
             return Err(invalid("the request is too long for what it asks"));
         }
+        // Pages that nothing was written to take no memory. A vector that grew would have copies beside it.
+        frame.reserve_exact(length - MAX_SHORT_REQUEST);
         read_body(stream, &mut frame, length - MAX_SHORT_REQUEST)?;
     }
     // Also counts commas in texts: a request has fewer.
     if frame.iter().filter(|byte| **byte == b',').count() > MAX_VALUES {
         return Err(invalid("the request has too many values"));
     }
-    Ok(serde_json::from_slice(&frame)?)
+    serde_json::from_slice(&frame).map_err(|error| invalid(&beginning(&error)))
+}
+
+/// The beginning of an error's text, which may quote all of a request.
+fn beginning(error: &serde_json::Error) -> String {
+    struct Beginning(String);
+
+    impl fmt::Write for Beginning {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            let room = MAX_REASON.saturating_sub(self.0.len());
+            self.0.push_str(&text[..text.floor_char_boundary(room)]);
+            if text.len() > room { Err(fmt::Error) } else { Ok(()) }
+        }
+    }
+
+    let mut beginning = Beginning(String::new());
+    if fmt::Write::write_fmt(&mut beginning, format_args!("{error}")).is_err() {
+        beginning.0.push_str(&format!(" … (line {}, column {})", error.line(), error.column()));
+    }
+    beginning.0
 }
 
 /// Appends so many bytes as they come: a length alone allocates no memory.
@@ -507,6 +531,14 @@ mod tests {
         assert_eq!(read::<Request>(&mut rest).unwrap(), Some(request));
         assert_eq!(read::<Request>(&mut rest).unwrap(), Some(Request::Nodes));
         assert_eq!(read::<Request>(&mut rest).unwrap(), None);
+    }
+
+    #[test]
+    fn the_error_of_a_long_request_quotes_its_beginning() {
+        let text = format!("{{\"submit\":\"{}\"}}", "ü".repeat(1 << 20));
+        let error = read_request(&mut text.as_bytes(), text.len()).unwrap_err().to_string();
+        assert!(error.starts_with("invalid type: string \"üü"), "{error}");
+        assert!(error.ends_with("ü … (line 1, column 2097164)") && error.len() < 250, "{error}");
     }
 
     #[test]

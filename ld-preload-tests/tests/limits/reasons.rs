@@ -6,6 +6,8 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
+    thread,
+    time::Duration,
 };
 
 use radrm_os::Process;
@@ -113,6 +115,8 @@ fn assert_refused(rig: &Rig, way: &Way<'_>) {
     let mut job = Running::start(launched(rig, options, &["/bin/sh", "-c", &script]), PATIENCE);
     let pid = job.until_ready();
     assert_eq!(audited(rig, pid), if is_listed { code } else { "" }, "{script}");
+    // Of a process that says nothing where the recorder reads it, the job's audit alone knows: let it look a few times.
+    thread::sleep(Duration::from_millis(400));
     job.go_on();
     let ended = job.end().ok();
     let report = read(rig);
@@ -351,7 +355,7 @@ fn drivers_loaded_past_the_shim_are_in_the_jobs_report() {
         let pid = job.until_ready();
         assert_eq!(audited(&rig, pid), code);
         // The recorder's own poll comes at least twice a second.
-        std::thread::sleep(std::time::Duration::from_millis(1200));
+        thread::sleep(Duration::from_millis(1200));
         job.go_on();
         job.end().ok();
         let report = read(&rig);

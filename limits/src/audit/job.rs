@@ -143,6 +143,11 @@ fn is_whole(process: Process) -> bool {
     process.maps().map_or_else(|| process.exists() && !is_ours(process), |maps| !maps.is_empty())
 }
 
+/// Returns true if the shim of a process refuses memory that it cannot count.
+fn has_quota(process: Process) -> bool {
+    process.variable(QUOTA_VARIABLE).is_some_and(|value| !value.is_empty())
+}
+
 fn is_ours(process: Process) -> bool {
     process.uid() == Some(rustix::process::geteuid().as_raw())
 }
@@ -199,17 +204,20 @@ impl OwnProcesses {
                     let times = self.beyond.get(&name).copied().unwrap_or(0) + 1;
                     suspects.insert(name, times);
                     if times >= TIMES {
-                        self.note(name, finding, now);
+                        self.note(name, finding, has_quota(process), now);
                     }
                 }
             } else if self.is_found(name) {
                 let held = entry.held.unwrap_or(0);
                 self.update(name, &entry.gpu, held, now);
             } else {
+                let is_limited = has_quota(process);
                 let finding = judge(entry, &known, &self.expected);
-                // Of one that ended meanwhile nothing that was read holds.
-                if finding.reason.is_some() && is_whole(process) {
-                    self.note(name, finding, now);
+                // Of one that ended meanwhile nothing that was missing counts. What its shim said does.
+                if matches!(finding.reason, Some(Reason::Unjoined(_)))
+                    || finding.reason.is_some() && is_whole(process)
+                {
+                    self.note(name, finding, is_limited, now);
                 }
             }
         }
@@ -236,12 +244,10 @@ impl OwnProcesses {
         self.found.iter().any(|(other, _)| *other == name)
     }
 
-    fn note(&mut self, name: Name, finding: Finding, now: u64) {
+    fn note(&mut self, name: Name, finding: Finding, is_limited: bool, now: u64) {
         let Finding { command, gpu, unexplained, reason: Some(reason), .. } = finding else { return };
         if !self.is_found(name) {
-            let has_quota =
-                || Process(name.0).variable(QUOTA_VARIABLE).is_some_and(|value| !value.is_empty());
-            let is_refused = matches!(reason, Reason::Unjoined(_)) && has_quota();
+            let is_refused = matches!(reason, Reason::Unjoined(_)) && is_limited;
             let (pid, first_ns, last_ns, gpus) = (name.0, now, now, Vec::new());
             let process = OutsideProcess { pid, command, reason, is_refused, first_ns, last_ns, gpus };
             self.found.push((name, process));
