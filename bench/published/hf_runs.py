@@ -35,10 +35,23 @@ def octocoder():
     figures.show("end")
 
 
+def decoder():
+    """The autoencoder of Stable Diffusion XL, which PixArt-Sigma shares, in fp16."""
+    from diffusers import AutoencoderKL
+
+    return made(
+        lambda: AutoencoderKL(
+            down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
+            block_out_channels=(128, 256, 512, 512), layers_per_block=2, latent_channels=4, sample_size=1024,
+        ),
+        torch.float16,
+    )  # fmt: skip
+
+
 @torch.inference_mode()
 def pixart(batches):
     """PixArt-Sigma at 1024 x 1024 in fp16 without decoding; T5's output projections stay in fp32."""
-    from diffusers import AutoencoderKL, PixArtTransformer2DModel
+    from diffusers import PixArtTransformer2DModel
     from transformers import T5Config, T5EncoderModel
 
     t5 = T5Config(
@@ -57,13 +70,7 @@ def pixart(batches):
         ),
         torch.float16,
     ).eval()  # fmt: skip
-    vae = made(
-        lambda: AutoencoderKL(
-            down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
-            block_out_channels=(128, 256, 512, 512), layers_per_block=2, latent_channels=4, sample_size=1024,
-        ),
-        torch.float16,
-    )  # fmt: skip
+    vae = decoder()
     torch.cuda.empty_cache()
     for batch in batches:
         torch.cuda.reset_peak_memory_stats()
@@ -90,7 +97,7 @@ def pixart(batches):
 @torch.inference_mode()
 def sdxl(images=4):
     """Stable Diffusion XL at 1024 x 1024 in fp16, whose decoder runs in fp32 but for its first part."""
-    from diffusers import AutoencoderKL, UNet2DConditionModel
+    from diffusers import UNet2DConditionModel
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
     encoders = [
@@ -112,13 +119,7 @@ def sdxl(images=4):
         ),
         torch.float16,
     ).eval()  # fmt: skip
-    vae = made(
-        lambda: AutoencoderKL(
-            down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
-            block_out_channels=(128, 256, 512, 512), layers_per_block=2, latent_channels=4, sample_size=1024,
-        ),
-        torch.float16,
-    ).eval()  # fmt: skip
+    vae = decoder().eval()
     torch.cuda.reset_peak_memory_stats()
     half = {"device": DEVICE, "dtype": torch.float16}
     latents = torch.randn(images, 4, 128, 128, **half)
