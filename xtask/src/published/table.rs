@@ -297,6 +297,33 @@ mod tests {
     }
 
     #[test]
+    fn requirements_have_what_the_programs_import() {
+        // Python's own, and the module beside the programs.
+        const OWN: [&str; 7] = ["argparse", "figures", "functools", "gc", "importlib", "sys", "types"];
+        let folder = shell::root().join(FOLDER);
+        let required =
+            |stack: &str| fs::read_to_string(folder.join(format!("requirements-{stack}.txt"))).unwrap();
+        let pins = |text: &str, package: &str| text.lines().any(|line| line.starts_with(package));
+        let all: String = STACKS.iter().map(|(stack, _)| required(stack)).collect();
+        for row in Table::load().unwrap().rows {
+            let own = required(&row.stack);
+            assert!(pins(&own, &row.stack.replace('-', "==")), "{}", row.stack);
+            let script = row.script().unwrap();
+            for line in fs::read_to_string(folder.join(script)).unwrap().lines() {
+                let words = line.trim_start();
+                let Some(names) = words.strip_prefix("import ").or_else(|| words.strip_prefix("from "))
+                else {
+                    continue;
+                };
+                let module = names.split([' ', '.']).next().unwrap();
+                // What a function imports is needed by the stack that calls it alone.
+                let text = if words.len() == line.len() { &own } else { &all };
+                assert!(OWN.contains(&module) || pins(text, &format!("{module}==")), "{script}: {module}");
+            }
+        }
+    }
+
+    #[test]
     fn figures_have_names_of_their_own_and_scripts_that_exist() {
         let table = Table::load().unwrap();
         let folder = shell::root().join(FOLDER);
