@@ -15,8 +15,8 @@ CREATE TABLE IF NOT EXISTS attempts (
 CREATE INDEX IF NOT EXISTS attempts_end ON attempts(end_ms);
 ";
 
-/// Rows that end so long before the newest are forgotten: two years, ms.
-const KEPT_MS: i64 = 2 * 365 * 86_400_000;
+/// Rows are kept for two years, ms.
+const KEPT_MS: u64 = 2 * 365 * 86_400_000;
 
 /// An attempt on GPUs, over or up to now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,10 +64,15 @@ pub(crate) fn insert(tx: &Transaction<'_>, of: &GpuTime) -> rusqlite::Result<()>
         .map(|_| ())
 }
 
-/// Forgets the oldest rows.
-pub(crate) fn forget_older(tx: &Transaction<'_>) -> rusqlite::Result<()> {
-    let sql = "DELETE FROM attempts WHERE end_ms < (SELECT max(end_ms) FROM attempts) - ?1";
-    tx.execute(sql, [KEPT_MS]).map(|_| ())
+/// End before which rows are forgotten, ms since 1970. `jump_ms`: by how much the wall clock is ahead. It is not the newest row
+/// that counts: one attempt that ended under a wrong clock would take the others with it.
+pub(crate) fn kept_since(wall_ms: u64, jump_ms: u64) -> u64 {
+    wall_ms.saturating_sub(jump_ms).saturating_sub(KEPT_MS)
+}
+
+/// Forgets the rows that ended before a time, ms since 1970.
+pub(crate) fn forget_older(tx: &Transaction<'_>, before_ms: u64) -> rusqlite::Result<()> {
+    tx.execute("DELETE FROM attempts WHERE end_ms < ?1", [int(before_ms)]).map(|_| ())
 }
 
 /// Attempts of a user, or of all users, that ran in `from_ms..to_ms`.
@@ -200,7 +205,8 @@ mod tests {
         assert_eq!(found(Some(8), 0, 1000), history[3..]);
         assert_eq!(found(None, 11, 14), history[1..2]);
         let newest = GpuTime { job: 9, ..attempt(9, 1, 7, (17_600, 17_601)) };
-        store.transaction(|tx| insert(tx, &newest).and_then(|()| forget_older(tx))).unwrap();
+        let before = kept_since(17_601 * HOUR, 0);
+        store.transaction(|tx| insert(tx, &newest).and_then(|()| forget_older(tx, before))).unwrap();
         assert_eq!(select(&store.connection, None, 0, u64::MAX).unwrap(), [newest]);
     }
 

@@ -97,6 +97,8 @@ fn remove(folder: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accounting::{self, GpuTime};
+    use crate::store::Store;
     use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 
     #[test]
@@ -141,6 +143,38 @@ mod tests {
         assert_eq!(jump_since((start, 0), start + 40 * DAY, Some(1000)), 40 * DAY - 1000);
         assert_eq!(jump_since((start, 0), start + 61_000, Some(1000)), 0);
         assert_eq!(jump_since((start, DAY), start + 400 * DAY, Some(400 * DAY)), DAY, "time that has passed");
+    }
+
+    #[test]
+    fn gpu_time_outlives_a_clock_that_is_a_year_ahead_and_its_way_back() {
+        let place = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&place.path().join("queue.db")).unwrap();
+        let start = 20_000 * DAY;
+        let year = 365 * DAY;
+        let ended = |job, end_ms| GpuTime { job, attempt: 1, end_ms, ..GpuTime::default() };
+        // Attempts of eighteen months ago and of yesterday; then one that ends at each look at the clock.
+        let before = [ended(1, start - year - year / 2), ended(2, start - DAY)];
+        store.transaction(|tx| before.iter().try_for_each(|of| accounting::insert(tx, of))).unwrap();
+        let mut seen = (start, 0);
+        let mut look = |wall, passed, job| {
+            seen = (wall, jump_since(seen, wall, passed));
+            let kept_since = accounting::kept_since(wall, seen.1);
+            store
+                .transaction(|tx| {
+                    accounting::insert(tx, &ended(job, wall))
+                        .and_then(|()| accounting::forget_older(tx, kept_since))
+                })
+                .unwrap();
+            let kept = accounting::select(&store.connection, None, 0, u64::MAX).unwrap();
+            kept.into_iter().map(|of| of.job).collect::<Vec<_>>()
+        };
+        let hour = DAY / 24;
+        assert_eq!(look(start + year, None, 3), [1, 2, 3], "radrmd is started with the clock ahead");
+        assert_eq!(look(start + year + hour, Some(hour), 4), [1, 2, 3, 4], "an hour later");
+        assert_eq!(look(start + 2 * hour, Some(hour), 5), [1, 2, 3, 4, 5], "the clock is right again");
+        assert_eq!(look(start + 3 * hour, None, 6), [1, 2, 3, 4, 5, 6], "also after a restart");
+        let later = start + year;
+        assert_eq!(look(later, Some(year - 3 * hour), 7), [2, 3, 4, 5, 6, 7], "time that has passed");
     }
 
     #[test]

@@ -148,8 +148,11 @@ pub(super) trait Effects {
     /// Removes the files of an attempt.
     fn clear(&mut self, attempt: Attempt);
 
+    /// By how much the wall clock is ahead of the time that has passed, ms; `None`: nothing is to be removed by it yet.
+    fn jump_ms(&self) -> Option<u64>;
+
     /// Removes the folders of these jobs, and reports which are gone; false if that cannot begin.
-    fn clean(&mut self, jobs: Vec<u64>, age_ms: u64) -> bool;
+    fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool;
 
     /// The segment that a launcher holds.
     fn segment(&self, launcher: ProcessIdentity) -> Option<Segment>;
@@ -405,8 +408,11 @@ impl Effects for Processes {
         let _ = fs::remove_file(self.paths.status(attempt));
     }
 
-    fn clean(&mut self, jobs: Vec<u64>, age_ms: u64) -> bool {
-        let Some(jump_ms) = cleaning::jump_ms(&self.paths.clock()) else { return false };
+    fn jump_ms(&self) -> Option<u64> {
+        cleaning::jump_ms(&self.paths.clock())
+    }
+
+    fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool {
         let folders: Vec<_> = jobs.into_iter().map(|job| (job, self.paths.folder(job))).collect();
         !folders.is_empty() && cleaning::start(folders, age_ms, jump_ms, self.watch.sender())
     }

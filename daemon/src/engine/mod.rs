@@ -440,13 +440,15 @@ impl Engine {
     /// Searches for jobs to forget.
     fn clean(&mut self) {
         self.timers.set(Timer::Clean, self.now.mono, CLEAN);
-        self.outbox.note(Note::ForgetRuns);
+        let jump_ms = self.effects.jump_ms();
+        let kept_since = |jump_ms| crate::accounting::kept_since(radrm_os::time::epoch_ms(), jump_ms);
+        self.outbox.note(Note::ForgetRuns(jump_ms.map(kept_since)));
         if self.config.keep_days == 0 || self.cleaning {
             return;
         }
         let age = u64::from(self.config.keep_days) * 86_400_000;
         let old = self.outbox.store.old(self.now.at.0.saturating_sub(age)).unwrap_or_default();
-        self.cleaning = self.effects.clean(old, age);
+        self.cleaning = jump_ms.is_some_and(|jump_ms| self.effects.clean(old, age, jump_ms));
     }
 
     /// The files of these jobs are gone.

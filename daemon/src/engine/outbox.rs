@@ -55,8 +55,8 @@ pub(super) enum Note {
     Spec(u64, Box<Spec>),
     /// A job whose files are gone.
     Forget(u64),
-    /// All but the newest runs.
-    ForgetRuns,
+    /// All but the newest runs, and GPU time of attempts that ended before this, ms since 1970. `None`: no clock is trusted yet.
+    ForgetRuns(Option<u64>),
 }
 
 impl Note {
@@ -75,7 +75,10 @@ impl Note {
             Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
             // In the dataset, before this.
             Self::Run(..) | Self::Sharing(_) => Ok(()),
-            Self::ForgetRuns => accounting::forget_older(tx).and_then(|()| curves::forget_older(tx)),
+            Self::ForgetRuns(before_ms) => {
+                before_ms.map_or(Ok(()), |before_ms| accounting::forget_older(tx, before_ms))?;
+                curves::forget_older(tx)
+            }
         }
     }
 }
@@ -188,7 +191,7 @@ impl Outbox {
                     let sentence = |error| format!("how jobs slow each other was not recorded: {error}");
                     self.unrecorded = failed.map(sentence);
                 }
-                Note::ForgetRuns => self.history.forget_older(),
+                Note::ForgetRuns(_) => self.history.forget_older(),
                 _ => return true,
             }
             false

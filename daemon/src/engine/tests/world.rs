@@ -80,6 +80,8 @@ pub(super) struct World<P = Idle> {
     pub(super) limited: Vec<(Attempt, HostNeed)>,
     pub(super) cleared: Vec<Attempt>,
     pub(super) load: NodeLoad,
+    /// By how much the wall clock is ahead, ms.
+    pub(super) jump_ms: Option<u64>,
     pub(super) programs: P,
 }
 
@@ -104,6 +106,7 @@ impl<P: Programs> World<P> {
             limited,
             cleared,
             load,
+            jump_ms: Some(0),
             programs,
         }
     }
@@ -304,7 +307,11 @@ impl<P: Programs> Effects for Recorder<P> {
         });
     }
 
-    fn clean(&mut self, _: Vec<u64>, _: u64) -> bool {
+    fn jump_ms(&self) -> Option<u64> {
+        self.0.borrow().jump_ms
+    }
+
+    fn clean(&mut self, _: Vec<u64>, _: u64, _: u64) -> bool {
         false
     }
 
