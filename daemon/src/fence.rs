@@ -55,6 +55,14 @@ impl Missing {
         *self == Self::default()
     }
 
+    /// What is missing here, and what is missing there.
+    pub(crate) fn or(self, other: &Self) -> Self {
+        Self {
+            driver: self.driver.or_else(|| other.driver.clone()),
+            files: self.files.or_else(|| other.files.clone()),
+        }
+    }
+
     /// In words; empty if all hold.
     pub(crate) fn sentence(&self) -> String {
         let driver = self.driver.as_ref().map(|why| format!("the driver's memory limits: {why}"));

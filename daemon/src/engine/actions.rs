@@ -361,17 +361,27 @@ impl Engine {
 }
 
 impl Engine {
-    /// Shows which fences could not be set for an attempt: to its user, and to those who look at the node.
+    /// Shows which fences could not be set for an attempt: to its user, and as long as it runs to those who look at the node.
     pub(super) fn report_fences(&mut self, job: u64, missing: Option<&Missing>) {
-        let Some(missing) = missing else { return };
-        self.node.missing = missing.clone();
-        if missing.is_none() {
-            self.health.resolve("fence");
-            return;
+        let Some(missing) = missing.filter(|missing| !missing.is_none()) else { return };
+        if let Some(live) = self.jobs.live.get_mut(&job) {
+            live.missing = missing.clone();
         }
         let what = missing.sentence();
         self.remark(job, format!("a fence around its GPUs could not be set, the shim's quota holds: {what}"));
-        self.health.report("fence", format!("job {job} runs without a fence around its GPUs: {what}"));
+        self.review_fences();
+    }
+
+    /// Shows whether some running attempt lacks a fence.
+    pub(super) fn review_fences(&mut self) {
+        match self.jobs.lacking() {
+            Some((job, missing)) => {
+                let what = missing.sentence();
+                self.health
+                    .report("fence", format!("job {job} runs without a fence around its GPUs: {what}"));
+            }
+            None => self.health.resolve("fence"),
+        }
     }
 }
 

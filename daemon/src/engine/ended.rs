@@ -19,6 +19,7 @@ impl Engine {
     pub(super) fn supervisor_ended(&mut self, attempt: Attempt) {
         let job = attempt.0;
         let Some(live) = self.jobs.live.remove(&job) else { return };
+        self.review_fences();
         self.effects.reap(attempt);
         if !self.jobs.is_current(attempt) {
             return;
@@ -29,6 +30,7 @@ impl Engine {
                 self.health.report("status", error.to_string());
                 // Searched for again, as one of which no supervisor is known.
                 self.jobs.live.insert(job, Live { supervisor: None, ..live });
+                self.review_fences();
                 return;
             }
         };

@@ -10,6 +10,7 @@ use radrm_scheduler_core::State;
 
 use super::entries::Entries;
 use super::job_poller::Observed;
+use crate::fence::Missing;
 use crate::host::Usage;
 use crate::status::Status;
 use crate::store::{Entry, Stage};
@@ -25,6 +26,8 @@ pub(super) struct Live {
     /// The scheduler knows that it runs.
     pub(super) reported: bool,
     pub(super) observed: Observed,
+    /// Fences that could not be set for it.
+    pub(super) missing: Missing,
     /// Time of its last kill, and the number of kill retries.
     pub(super) killed: Option<Instant>,
     pub(super) kill_retries: u32,
@@ -78,6 +81,14 @@ impl JobTable {
     pub(super) fn on_gpus(&self) -> Vec<&Entry> {
         let runs = |entry: &&Entry| entry.stage == Stage::Running && entry.suspension.step != Step::Suspended;
         self.entries.values().filter(runs).collect()
+    }
+
+    /// Fences that some running attempt lacks, with the first job that lacks any.
+    pub(super) fn lacking(&self) -> Option<(u64, Missing)> {
+        let mut lacking = self.live.iter().filter(|(_, live)| !live.missing.is_none());
+        let (job, first) = lacking.next()?;
+        let all = lacking.fold(first.missing.clone(), |all, (_, live)| all.or(&live.missing));
+        Some((*job, all))
     }
 
     /// Device memory of suspended jobs in host memory, bytes.

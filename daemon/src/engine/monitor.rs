@@ -12,7 +12,6 @@ use radrm_collector::Activities;
 use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId, Observation, Permille};
 
 use super::jobs::Over;
-use crate::fence::Missing;
 use crate::gpus::{Gpus, Poll, Sample, Unmanaged};
 use crate::store::{Entry, Watched};
 use radrm_protocol::wire::OutsideProcess;
@@ -60,8 +59,6 @@ pub(super) struct NodeMonitor {
     pub(super) outside: BTreeMap<String, Vec<OutsideProcess>>,
     /// Names of their users.
     pub(super) user_names: BTreeMap<u32, String>,
-    /// Fences that could not be set for the attempt that was started last.
-    pub(super) missing: Missing,
     /// Why DCGM does not measure GPUs that have no GPM.
     pub(super) unmetered: Option<String>,
     /// SM activity of each GPU of late.
@@ -136,7 +133,6 @@ impl NodeMonitor {
             unmanaged: Vec::new(),
             outside: BTreeMap::new(),
             user_names: BTreeMap::new(),
-            missing: Missing::default(),
             unmetered: None,
             windows: BTreeMap::new(),
             ask,

@@ -215,9 +215,15 @@ impl Engine {
         self.mark_begun(&mut job);
         self.jobs.entries.insert(id, entry);
         if alive {
-            let live =
-                Live { supervisor: status.supervisor, program: status.program, reported, ..Live::default() };
+            let live = Live {
+                supervisor: status.supervisor,
+                program: status.program,
+                reported,
+                missing: status.missing.clone().unwrap_or_default(),
+                ..Live::default()
+            };
             self.jobs.live.insert(id, live);
+            self.review_fences();
         }
         self.touch(id);
         if alive && step == Step::Suspended {

@@ -243,9 +243,10 @@ impl Engine {
             gpu_fence: {
                 let has_groups = self.effects.has_groups();
                 let gpus = &self.node.gpus;
+                let missing = self.jobs.lacking().map(|(_, missing)| missing).unwrap_or_default();
                 GpuFence {
-                    driver: has_groups && gpus.has_fence() && self.node.missing.driver.is_none(),
-                    files: has_groups && !gpus.files.is_empty() && self.node.missing.files.is_none(),
+                    driver: has_groups && gpus.has_fence() && missing.driver.is_none(),
+                    files: has_groups && !gpus.files.is_empty() && missing.files.is_none(),
                 }
             },
             unmetered: self.node.unmetered.clone(),

@@ -98,7 +98,7 @@ fn rows_metrics_node_and_store_agree_on_each_state() {
 }
 
 #[test]
-fn a_fence_that_could_not_be_set_is_shown_for_the_job_and_the_node() {
+fn a_fence_that_could_not_be_set_is_shown_as_long_as_that_attempt_runs() {
     let dir = tempfile::tempdir().unwrap();
     let world = Recorder::default();
     let mut engine = open(dir.path(), &world);
@@ -106,23 +106,48 @@ fn a_fence_that_could_not_be_set_is_shown_for_the_job_and_the_node() {
     let fence = |engine: &Engine| engine.node(&peer()).gpu_fence.files;
     assert!(fence(&engine));
     let refused = Missing { files: Some("Operation not permitted".to_owned()), driver: None };
-    for (missing, holds) in [(refused, false), (Missing::default(), true)] {
-        let job = submit(&mut engine, 1);
-        round(&mut engine, &world);
-        let attempt = (job, 1);
-        world.0.borrow_mut().lacks(attempt, missing);
-        world.0.borrow_mut().begin(attempt, 0);
-        round(&mut engine, &world);
-        let node = engine.node(&peer());
-        assert_eq!(fence(&engine), holds);
-        assert_eq!(node.issues.iter().any(|issue| issue.ends_with("Operation not permitted")), !holds);
-        let Response::Job(_, lines) = ask(&mut engine, Request::Show { job: job.into() }) else { panic!() };
+    let shows = |engine: &Engine, holds: bool| {
+        assert_eq!(fence(engine), holds);
+        let issues = engine.node(&peer()).issues;
+        assert_eq!(
+            issues.iter().any(|issue| issue.ends_with("Operation not permitted")),
+            !holds,
+            "{issues:?}"
+        );
+    };
+    let begin = |engine: &mut Engine, missing| {
+        let job = submit(engine, 1);
+        round(engine, &world);
+        world.0.borrow_mut().lacks((job, 1), missing);
+        world.0.borrow_mut().begin((job, 1), 0);
+        round(engine, &world);
+        let Response::Job(_, lines) = ask(engine, Request::Show { job: job.into() }) else { panic!() };
         let said =
             lines.iter().any(|line| line.text.contains("filter of device files: Operation not permitted"));
-        assert_eq!(said, !holds, "{lines:?}");
-        world.0.borrow_mut().advance(|_| Some(0));
-        round(&mut engine, &world);
-    }
+        (job, said)
+    };
+    let (first, said) = begin(&mut engine, refused);
+    assert!(said, "the user of job {first} does not see it");
+    shows(&engine, false);
+    // The next one has its fence, and the first one still runs without.
+    let (second, said) = begin(&mut engine, Missing::default());
+    assert!(!said);
+    shows(&engine, false);
+    let mut engine = {
+        drop(engine);
+        let mut engine = open(dir.path(), &world);
+        engine.node.gpus.files = vec![("GPU-0".to_owned(), 0), ("GPU-1".to_owned(), 1)];
+        engine
+    };
+    shows(&engine, false);
+    let end = |engine: &mut Engine, job: u64| {
+        world.0.borrow_mut().advance(|id| (id == job).then_some(0));
+        round(engine, &world);
+    };
+    end(&mut engine, first);
+    shows(&engine, true);
+    end(&mut engine, second);
+    shows(&engine, true);
 }
 
 #[test]
