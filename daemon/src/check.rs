@@ -7,12 +7,24 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::config::Config;
 use super::error::DaemonError;
+use super::gpus::Gpus;
+
+/// Checks the configuration against this machine, and the queue: a sentence each. GPUs that the machine lacks are no error: they may
+/// come.
+///
+/// # Errors
+/// As [`queue`].
+pub(crate) fn all(config: &Config) -> Result<Vec<String>, DaemonError> {
+    let mut found = config.mps.unknown_gpus(&Gpus::expected(config));
+    found.push(queue(config)?);
+    Ok(found)
+}
 
 /// Checks the queue of a daemon that does not run.
 ///
 /// # Errors
 /// What is damaged, and what to do.
-pub(crate) fn queue(config: &Config) -> Result<String, DaemonError> {
+fn queue(config: &Config) -> Result<String, DaemonError> {
     let path = config.state.join("queue.db");
     if !path.exists() {
         return Ok(format!("{} is not there: radrmd makes a new one", path.display()));

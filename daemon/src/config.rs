@@ -231,8 +231,10 @@ impl Config {
         Ok(config)
     }
 
-    /// Parts that are oddly small, as if they were in per cent: a sentence each.
+    /// Odd settings, a sentence each: parts that are small, as if they were in per cent, and users without an account.
     pub(crate) fn remarks(&self) -> Vec<String> {
+        // Accounts that cannot be asked for are not missing.
+        let is_user = |name: &str| !matches!(nix::unistd::User::from_name(name), Ok(None));
         let usual = Settings::default().parts();
         let parts = self.scheduler.parts().into_iter().zip(usual);
         let odd = parts.filter(|((_, part), (_, usual))| part != usual);
@@ -245,6 +247,7 @@ impl Config {
                 f64::from(part) / 10.0
             )
         })
+        .chain(self.mps.unknown_users(is_user))
         .collect()
     }
 

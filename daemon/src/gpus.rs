@@ -76,6 +76,17 @@ impl Gpus {
         Ok(Self { trouble: Some(trouble), ..Self::off() })
     }
 
+    /// GPUs that a daemon with this configuration would find, as far as that can be said without one.
+    pub(crate) fn expected(config: &Config) -> Vec<Gpu> {
+        if config.emulate.is_empty() {
+            return inventory(&NvmlSource::System).map(|found| found.gpus).unwrap_or_default();
+        }
+        let Ok(spec) = MachineSpec::parse(&config.emulate) else { return Vec::new() };
+        let gpu =
+            |at: usize| Gpu { index: u32::try_from(at).ok(), uuid: spec.uuid_text(at), ..Gpu::default() };
+        (0..spec.gpu.len()).map(gpu).collect()
+    }
+
     /// Returns true if this daemon can have the driver limit the control groups of jobs.
     pub(crate) fn has_fence(&self) -> bool {
         rustix::process::geteuid().is_root() && cgroup::has_limits(&self.driver)

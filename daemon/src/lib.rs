@@ -157,8 +157,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(code) => return code,
     };
     let done = match flags.check {
-        true => configure(flags).and_then(|config| check::queue(&config)).map(|found| {
-            output::log(Priority::Info, NAME, &found);
+        true => configure(flags).and_then(|config| check::all(&config)).map(|found| {
+            found.iter().for_each(|sentence| output::log(Priority::Info, NAME, sentence));
             Stopped::ToEnd
         }),
         false => serve(flags),
@@ -226,6 +226,7 @@ fn serve(flags: Flags) -> Result<Stopped, DaemonError> {
     let boot_file = config.state.join("boot");
     let boot_is_new = fs::read_to_string(&boot_file).unwrap_or_default().trim() != boot;
     let gpus = Gpus::find(&config, boot_is_new)?;
+    config.mps.unknown_gpus(&gpus.list).iter().for_each(|sentence| output::say(NAME, sentence));
     let _ = fs::write(&boot_file, &boot);
     if config.slurm.engine {
         return slurm::serve(&config, gpus, block_signals(), || configure(again.clone()));

@@ -17,11 +17,33 @@ pub(crate) struct MpsSettings {
 }
 
 impl MpsSettings {
+    /// Users of the file that this machine does not know, a sentence each. `is_user`: what the accounts say.
+    pub(crate) fn unknown_users(&self, is_user: impl Fn(&str) -> bool) -> Vec<String> {
+        let unknown = self.users.iter().filter(|name| !is_user(name));
+        unknown
+            .map(|name| {
+                format!("mps.users: this machine has no account {name:?} now, so no job of that name runs under MPS")
+            })
+            .collect()
+    }
+
+    /// GPUs of the file that this machine lacks, a sentence each. Where no GPU is known, none is missing.
+    pub(crate) fn unknown_gpus(&self, list: &[Gpu]) -> Vec<String> {
+        let is_there = |name: &String| list.iter().any(|gpu| is_named(gpu, name));
+        let unknown = self.gpus.iter().filter(|name| !list.is_empty() && !is_there(name));
+        unknown
+            .map(|name| {
+                format!(
+                    "mps.gpus: this node has no GPU {name:?}: its {} GPUs have other numbers and UUIDs",
+                    list.len()
+                )
+            })
+            .collect()
+    }
+
     /// Returns true if MPS serves this GPU.
     fn serves(&self, gpu: &Gpu) -> bool {
-        let number = gpu.index.map(|index| index.to_string());
-        let is_named = |name: &String| *name == gpu.uuid || Some(name) == number.as_ref();
-        self.on && (self.gpus.is_empty() || self.gpus.iter().any(is_named))
+        self.on && (self.gpus.is_empty() || self.gpus.iter().any(|name| is_named(gpu, name)))
     }
 
     /// Returns true if a job of this user on these GPUs of the list runs under MPS.
@@ -46,9 +68,31 @@ impl MpsSettings {
     }
 }
 
+/// Returns true if this is the GPU's number or UUID.
+fn is_named(gpu: &Gpu, name: &str) -> bool {
+    *name == gpu.uuid || gpu.index.is_some_and(|index| *name == index.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_are_not_there_are_reported_and_no_others() {
+        let gpu = |index, uuid: &str| Gpu { index: Some(index), uuid: uuid.to_owned(), ..Gpu::default() };
+        let list = [gpu(0, "GPU-a"), gpu(1, "GPU-b")];
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let gpus = names(&["1", "GPU-a", "2", "GPU-c\u{1b}"]);
+        let settings = MpsSettings { on: true, gpus, users: names(&["ann", "bob"]) };
+        let said = settings.unknown_gpus(&list);
+        assert!(
+            matches!(&said[..], [two, c] if two.contains("\"2\"") && c.contains("GPU-c\\u{1b}")),
+            "{said:?}"
+        );
+        let said = settings.unknown_users(|name| name == "ann");
+        assert!(matches!(&said[..], [bob] if bob.contains("\"bob\"")), "{said:?}");
+        assert!(settings.unknown_gpus(&[]).is_empty(), "no driver is there to ask");
+    }
 
     #[test]
     fn mps_is_for_the_gpus_and_users_that_are_named() {

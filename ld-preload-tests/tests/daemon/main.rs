@@ -26,5 +26,6 @@ mod own_gpus;
 mod restart;
 mod rights;
 mod room;
+mod settings;
 mod suspend;
 mod usage;

@@ -7,9 +7,8 @@ use std::path::Path;
 use radrm_preload_tests::node::Daemon;
 
 /// A daemon on whose machine MPS is installed for the jobs that name its folder.
-fn with_stand_in() -> Daemon {
-    // A GPU for each job: what is shared is the control daemon.
-    let daemon = Daemon::new("emulate = \"4xA100-40GB\"\n");
+fn with_stand_in(config: &str) -> Daemon {
+    let daemon = Daemon::new(config);
     fs::create_dir(daemon.path("bin")).expect("folder");
     symlink(env!("CARGO_BIN_EXE_radrm-mps-standin"), daemon.path("bin/nvidia-cuda-mps-control"))
         .expect("stand-in");
@@ -53,7 +52,8 @@ fn lives(pid: u32) -> bool {
 
 #[test]
 fn the_control_daemon_outlives_the_first_job_and_radrmd_and_ends_with_the_last() {
-    let mut daemon = with_stand_in();
+    // A GPU for each job: what is shared is the control daemon.
+    let mut daemon = with_stand_in("emulate = \"4xA100-40GB\"\n");
     let first = submit(&daemon, "first", &["--mps"]);
     let pid = control(&daemon, "first");
     let second = submit(&daemon, "second", &["--mps"]);
@@ -77,6 +77,47 @@ fn the_control_daemon_outlives_the_first_job_and_radrmd_and_ends_with_the_last()
     go(&daemon, "plain");
     daemon.end(plain);
     assert_eq!(fs::read_to_string(daemon.path("pipe.plain")).expect("file").trim(), "", "without --mps none");
+}
+
+/// Folder of a job's control daemon; empty without MPS.
+fn pipe(daemon: &Daemon, name: &str) -> String {
+    let file = daemon.path(&format!("pipe.{name}"));
+    daemon.until("the job runs", |_| fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')));
+    fs::read_to_string(&file).expect("pipe").trim().to_owned()
+}
+
+#[test]
+fn the_setting_puts_jobs_on_its_gpus_under_mps_and_no_others() {
+    let daemon = with_stand_in("emulate = \"2xA100-40GB\"\n[mps]\non = true\ngpus = [\"1\"]\n");
+    let jobs = ["one", "two"].map(|name| (submit(&daemon, name, &["--exclusive"]), name));
+    let both: Vec<(String, bool)> = jobs
+        .iter()
+        .map(|(job, name)| {
+            let pipe = pipe(&daemon, name);
+            (daemon.show(*job)["job"]["devices"].to_string(), !pipe.is_empty())
+        })
+        .collect();
+    let nodes: serde_json::Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
+    let second = nodes["gpus"][1]["uuid"].as_str().expect("UUID").to_owned();
+    for (devices, is_under_mps) in &both {
+        assert_eq!(devices.contains(&second), *is_under_mps, "{both:?}");
+    }
+    assert_eq!(both.iter().filter(|(_, is_under_mps)| *is_under_mps).count(), 1, "{both:?}");
+    for (job, name) in jobs {
+        go(&daemon, name);
+        daemon.end(job);
+    }
+}
+
+#[test]
+fn the_preset_of_rad_rm_is_its_policy_and_mps() {
+    let daemon = with_stand_in("preset = \"rad-rm\"\nemulate = \"1xA100-40GB\"\n");
+    let nodes: serde_json::Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
+    assert_eq!(nodes["policy"], "magm");
+    let job = submit(&daemon, "one", &[]);
+    assert_ne!(pipe(&daemon, "one"), "", "its jobs run under MPS");
+    go(&daemon, "one");
+    assert_eq!(daemon.end(job)["exit_code"], 0);
 }
 
 #[test]
