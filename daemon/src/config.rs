@@ -48,6 +48,15 @@ pub(crate) struct Config {
     /// Most bytes that all of these may have on disk: all but their environments is in memory too.
     #[serde(deserialize_with = "amount::plain_bytes")]
     pub(crate) bytes_per_user: u64,
+    /// Largest output of a job, bytes; 0: any. Files that a job names itself are not limited.
+    #[serde(deserialize_with = "amount::plain_bytes")]
+    pub(crate) max_output: u64,
+    /// Outputs and profiles of a user's jobs above which no more is submitted, bytes; 0: any.
+    #[serde(deserialize_with = "amount::plain_bytes")]
+    pub(crate) disk_per_user: u64,
+    /// Free room on the disk of the state that outputs leave, bytes, but a tenth of the disk at most.
+    #[serde(deserialize_with = "amount::plain_bytes")]
+    pub(crate) disk_reserve: u64,
     /// GPUs to emulate in place of the real ones; `""`: none.
     pub(crate) emulate: String,
     /// Time between two polls of GPUs and jobs, ms.
@@ -168,6 +177,9 @@ impl Default for Config {
             user_priority: 0,
             jobs_per_user: 20_000,
             bytes_per_user: 256 << 20,
+            max_output: 1 << 30,
+            disk_per_user: 20 << 30,
+            disk_reserve: 256 << 20,
             emulate: String::new(),
             poll_ms: 1000,
             audit_s: 60,
@@ -257,6 +269,9 @@ impl Config {
         self.user_priority = new.user_priority;
         self.jobs_per_user = new.jobs_per_user;
         self.bytes_per_user = new.bytes_per_user;
+        self.max_output = new.max_output;
+        self.disk_per_user = new.disk_per_user;
+        self.disk_reserve = new.disk_reserve;
         self.keep_days = new.keep_days;
         self.kernels = new.kernels;
         self.visible_devices = new.visible_devices;

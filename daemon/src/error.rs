@@ -101,6 +101,11 @@ pub(crate) enum DaemonError {
     NoAccount(u32),
     #[error("the commands and environments of your jobs have {bytes} already, and {most} is the most")]
     NoRoom { bytes: Bytes, most: Bytes },
+    #[error(
+        "the outputs and profiles of your jobs take {bytes} on the disk, and {most} is the most: delete outputs of ended \
+         jobs, which radrm show names"
+    )]
+    NoDisk { bytes: Bytes, most: Bytes },
     #[error("the job {0}")]
     Impossible(Box<Reason>),
     #[error("the array's {jobs} jobs are too many: {reason}")]
@@ -196,6 +201,7 @@ impl DaemonError {
             | Self::GpuTimeRead(_) => true,
             Self::Member { why, .. } => why.is_passing(),
             Self::NoRoom { bytes, .. } => bytes.0 > 0,
+            Self::NoDisk { .. } => true,
             Self::NotAdmitted(reason) => {
                 matches!(**reason, Reason::UserLimit { limit: Exceeded::Jobs { has } } if has > 0)
             }

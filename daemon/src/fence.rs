@@ -55,7 +55,7 @@ impl Missing {
         *self == Self::default()
     }
 
-    /// What is missing here, and what is missing there.
+    /// Fences that are missing here or there.
     pub(crate) fn or(self, other: &Self) -> Self {
         Self {
             driver: self.driver.or_else(|| other.driver.clone()),

@@ -39,6 +39,7 @@ mod history;
 mod hooks;
 mod host;
 mod http;
+mod job_output;
 mod latency;
 mod launch_slots;
 mod load;

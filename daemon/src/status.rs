@@ -25,6 +25,7 @@ const SIZE: usize = 16 << 10;
 const SUPERVISOR_AT: u64 = 0;
 const PROGRAM_AT: u64 = 256;
 const STOP_AT: u64 = 448;
+const OUTPUT_AT: u64 = 464;
 const END_AT: u64 = 512;
 const MISSING_AT: u64 = (SIZE - 1024) as u64;
 /// Behind the room that is taken beforehand: a full disk loses the dataset's row, and no exit code.
@@ -104,6 +105,34 @@ impl End {
     }
 }
 
+/// Reason that a job's output ended before the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OutputEnd {
+    /// Its limit, bytes.
+    Limit(u64),
+    /// The disk.
+    Disk,
+}
+
+impl OutputEnd {
+    /// One sentence.
+    pub(crate) fn sentence(self) -> String {
+        match self {
+            Self::Limit(max) => {
+                format!(
+                    "the output ends here: {} is the limit of a job (max_output), and the job goes on",
+                    Bytes(max)
+                )
+            }
+            Self::Disk => {
+                "the output ends here: the disk of radrmd has no more room for it, and the job goes on"
+                    .to_owned()
+            }
+        }
+    }
+}
+
 /// All that is written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Status {
@@ -113,6 +142,8 @@ pub(crate) struct Status {
     pub(crate) began_ms: u64,
     /// Fences that could not be set for it, once that was tried.
     pub(crate) missing: Option<Missing>,
+    /// Its output has ended before it.
+    pub(crate) output_end: Option<OutputEnd>,
     pub(crate) end: Option<End>,
 }
 
@@ -155,6 +186,11 @@ pub(crate) fn put_program(file: &File, process: ProcessIdentity) -> io::Result<(
 /// The file's.
 pub(crate) fn put_missing(file: &File, missing: &Missing) -> io::Result<()> {
     put(file, MISSING_AT, missing)
+}
+
+/// The output of the job ends before the job.
+pub(crate) fn put_output_end(file: &File, why: OutputEnd) -> io::Result<()> {
+    put(file, OUTPUT_AT, &why)
 }
 
 /// The daemon asks the job to stop: its processes have the time that this gives them, and the daemon ends it. Written to
@@ -237,6 +273,7 @@ fn records(file: &File) -> io::Result<Status> {
         program: program.as_ref().map(|program| program.process),
         began_ms: program.map_or(0, |program| program.at_ms),
         missing: serde_json::from_slice(&record(MISSING_AT)).ok(),
+        output_end: serde_json::from_slice(&record(OUTPUT_AT)).ok(),
         end,
     })
 }

@@ -1,6 +1,7 @@
 //! Queue and history on disk, in SQLite: what a daemon that died left to the next.
 
 pub(crate) mod curves;
+pub(crate) mod disk;
 mod integer;
 mod spec;
 
@@ -142,6 +143,7 @@ impl Store {
         }
         connection.execute_batch(super::accounting::TABLE).map_err(failed)?;
         connection.execute_batch(curves::TABLES).map_err(failed)?;
+        connection.execute_batch(disk::TABLES).map_err(failed)?;
         super::dry_run::stored::create(&connection).map_err(failed)?;
         Ok(Self { connection })
     }
@@ -475,6 +477,7 @@ pub(crate) fn put_watched(tx: &Transaction<'_>, gpu: &str, at_ms: u64, more: &Wa
 /// Forgets a job.
 pub(crate) fn forget(tx: &Transaction<'_>, job: u64) -> Result<()> {
     tx.execute("DELETE FROM history WHERE job = ?1", [int(job)])?;
+    disk::forget(tx, job)?;
     tx.execute("DELETE FROM jobs WHERE id = ?1", [int(job)]).map(|_| ())
 }
 

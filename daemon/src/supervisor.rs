@@ -7,7 +7,7 @@
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use super::error::DaemonError;
 use super::fence::{self, Fence};
 use super::hooks::Call;
+use super::job_output::{Copying, OutputLimit};
 use super::mps::Ready;
 use super::outcome::{self, Measured};
 use super::status::{self, End};
@@ -70,6 +71,9 @@ pub(crate) struct Order {
     /// Standard output, appended to.
     #[serde(with = "words::path")]
     pub(crate) output: PathBuf,
+    /// Its room, if the file is the daemon's: the supervisor copies to it then.
+    #[serde(default)]
+    pub(crate) output_limit: Option<OutputLimit>,
     /// Standard error; `None` is standard output.
     #[serde(with = "words::some_path")]
     pub(crate) error: Option<PathBuf>,
@@ -206,16 +210,29 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
             return Err(of_node(DaemonError::NotTogether));
         }
     }
-    let child = start(order, file, &output, error.as_ref().unwrap_or(&output), entrance.as_ref())?;
-    let ending = wait_for(child);
+    let pipe = order.output_limit.map(|limit| io::pipe().map(|(from, to)| (limit, from, to))).transpose();
+    let (copied, stdout) = match pipe.map_err(|error| of_node(DaemonError::NoProcess(error)))? {
+        Some((limit, from, to)) => (Some((limit, from)), File::from(OwnedFd::from(to))),
+        None => (None, output.try_clone().map_err(DaemonError::NoProcess)?),
+    };
+    let child = start(order, file, &stdout, error.as_ref().unwrap_or(&stdout), entrance.as_ref());
+    drop(stdout);
+    // From here on there may be two threads: nothing is forked any more.
+    let copying = copied.map(|(limit, from)| Copying::start(from, &output, limit, file)).transpose();
+    let copying = copying.map_err(|error| {
+        end_descendants();
+        of_node(DaemonError::NoProcess(error))
+    })?;
+    let ending = child.map(wait_for);
     if status::is_stopping(file) {
         // Each of them has the signal, and may be at its checkpoint: another one would come on top.
         await_descendants(Duration::from_millis(order.grace_ms));
     }
     end_descendants();
+    let lost = copying.map(Copying::finish).unwrap_or_default();
     leftovers::remove_segments(&segments(order));
     let log = error.unwrap_or(output);
-    let mut end = match ending {
+    let mut end = match ending? {
         Ok(code) => End { code: Some(code), ..End::default() },
         Err(signal) => End { signal: Some(signal), ..End::default() },
     };
@@ -227,7 +244,10 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
             return Ok(end);
         }
         end = End { oom, oom_request, limited, ..end };
-        if oom.is_none() && unseen && outcome::log_shows_oom(&tail(&log, started)) {
+        if oom.is_none()
+            && unseen
+            && outcome::log_shows_oom(&(tail(&log, started) + &String::from_utf8_lossy(&lost)))
+        {
             end.oom = Some(peak.unwrap_or(0));
             end.from_log = true;
         }

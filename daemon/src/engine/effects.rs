@@ -38,6 +38,9 @@ use crate::suspend::{self, answer};
 use crate::time::{self, Now};
 use crate::watch::{Attempt, Watch};
 
+/// Files of a job's folder that are counted.
+const MAX_FILES: usize = 1000;
+
 /// The world, as far as attempts change it.
 pub(super) trait Effects {
     /// The time by both clocks.
@@ -153,6 +156,9 @@ pub(super) trait Effects {
 
     /// Removes the folders of these jobs, and reports which are gone; false if that cannot begin.
     fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool;
+
+    /// Bytes that outputs and profiles in the folder of a job take on the disk.
+    fn disk_use(&self, job: u64) -> u64;
 
     /// The segment that a launcher holds.
     fn segment(&self, launcher: ProcessIdentity) -> Option<Segment>;
@@ -417,6 +423,10 @@ impl Effects for Processes {
         !folders.is_empty() && cleaning::start(folders, age_ms, jump_ms, self.watch.sender())
     }
 
+    fn disk_use(&self, job: u64) -> u64 {
+        folder_bytes(&self.paths.folder(job))
+    }
+
     fn segment(&self, launcher: ProcessIdentity) -> Option<Segment> {
         // Of a job whose segment cannot be opened nothing is known but that it runs; clients are answered all the same.
         descriptors::is_room().then(|| segment_of(Process(launcher.pid)))?
@@ -468,6 +478,14 @@ fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
         fchown(folder, Some(owner.uid), Some(owner.gid))?;
     }
     Ok(())
+}
+
+/// Bytes that the files of a folder take on the disk, of the first [`MAX_FILES`]. Folders in it are not searched: it is its user's,
+/// who may make it as deep as that user likes.
+fn folder_bytes(folder: &Path) -> u64 {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_FILES);
+    // Of a link itself, and not of its target.
+    files.filter_map(|file| file.metadata().ok()).map(|found| found.blocks() * 512).sum()
 }
 
 /// Returns true if a supervisor does not end by itself: it is stopped, or waits for something else than what is

@@ -68,6 +68,10 @@ impl Engine {
         if status.program.is_none() {
             self.give_up_together(job);
         }
+        if let Some(why) = status.output_end {
+            self.remark(job, why.sentence());
+        }
+        self.measure_disk(job);
         let mut end = self.end_of(job, status);
         let bounds_need = self.keep_run(over, &mut end);
         self.forget_signal((job, attempt));

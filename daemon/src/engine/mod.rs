@@ -34,6 +34,7 @@ mod outside;
 mod paths;
 mod recover;
 mod requests;
+mod room;
 mod rows;
 mod sharing;
 mod suspend;
@@ -45,9 +46,9 @@ mod tests;
 mod timers;
 mod together;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use radrm_need::{Calibration, NeedResolver};
 use radrm_protocol::wire::{Request, Response};
@@ -147,6 +148,8 @@ pub(crate) struct Engine {
     recovering: bool,
     /// Folders of old jobs are being removed.
     cleaning: bool,
+    /// Bytes of the running jobs of a user on the disk, and when they were measured.
+    disk_seen: HashMap<u32, (Instant, u64)>,
     /// Waiting jobs with needs that they have not learned yet.
     unlearned: VecDeque<(u64, Needs)>,
 }
@@ -218,6 +221,7 @@ impl Engine {
             epilogs: BTreeMap::new(),
             recovering: true,
             cleaning: false,
+            disk_seen: HashMap::new(),
             unlearned: VecDeque::new(),
             config,
         };

@@ -53,6 +53,8 @@ pub(super) enum Note {
     DryRun(Box<(Key, String, Outcome, u64)>),
     /// Specification of a job, with what a dry run added.
     Spec(u64, Box<Spec>),
+    /// Bytes on the disk of the folder of a job, with its user.
+    Disk(u64, u32, u64),
     /// A job whose files are gone.
     Forget(u64),
     /// All but the newest runs, and GPU time of attempts that ended before this, ms since 1970. `None`: no clock is trusted yet.
@@ -71,6 +73,7 @@ impl Note {
                 stored::insert(tx, key, digest, outcome, *at_ms)
             }
             Self::Spec(job, spec) => store::put_spec(tx, *job, spec),
+            Self::Disk(job, uid, bytes) => store::disk::put(tx, *job, *uid, *bytes),
             Self::Forget(job) => store::forget(tx, *job),
             Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
             // In the dataset, before this.

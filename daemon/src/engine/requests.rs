@@ -57,7 +57,8 @@ impl Engine {
         let now = self.now.at.0;
         let mut taken: Vec<(Taken, Sender<Response>)> = Vec::new();
         for (peer, specs, reply) in new {
-            match specs.and_then(|specs| self.take_all(&peer, specs, &taken, now)) {
+            let room = specs.and_then(|specs| self.has_disk(peer.uid).map(|()| specs));
+            match room.and_then(|specs| self.take_all(&peer, specs, &taken, now)) {
                 Ok(one) => taken.push((one, reply)),
                 Err(why) => replies.push((reply, refused(&why))),
             }
@@ -414,7 +415,7 @@ impl Engine {
         jobs.iter().filter_map(row).collect()
     }
 
-    fn show(&self, peer: &Peer, named: JobRef) -> Result<Response, DaemonError> {
+    fn show(&mut self, peer: &Peer, named: JobRef) -> Result<Response, DaemonError> {
         let job = self.one_named(peer, named)?;
         let entry = self.entry_of(peer, job)?.ok_or(DaemonError::UnknownJob(named))?;
         let mut lines = self.outbox.store.history(job).map_err(DaemonError::QueueRead)?;
@@ -422,6 +423,12 @@ impl Engine {
             && matches!(reason, Reason::Waiting { .. })
         {
             lines.push(Line { at_ms: at.0, text: reason.to_string() });
+        }
+        if self.jobs.live.contains_key(&job)
+            && let Ok(Some(report)) = self.effects.status((job, entry.attempt))
+            && let Some(why) = report.status.output_end
+        {
+            lines.push(Line { at_ms: self.now.at.0, text: why.sentence() });
         }
         Ok(Response::Job(Box::new(self.row(&entry)), lines))
     }

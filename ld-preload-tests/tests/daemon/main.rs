@@ -22,6 +22,7 @@ mod load;
 mod metric;
 mod mps;
 mod one_need;
+mod outputs;
 mod own_gpus;
 mod restart;
 mod rights;

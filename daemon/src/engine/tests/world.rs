@@ -315,6 +315,10 @@ impl<P: Programs> Effects for Recorder<P> {
         false
     }
 
+    fn disk_use(&self, _: u64) -> u64 {
+        0
+    }
+
     fn segment(&self, program: ProcessIdentity) -> Option<Segment> {
         let world = self.0.borrow();
         let mut attempts = world.attempts.iter();
