@@ -3,8 +3,8 @@
 
 usage: bench/queue.py FOLDER_OF_PROGRAMS [JOBS...]     (100 1000 10000 by default)
 
-One array of equal jobs waits for 8 emulated GPUs. For 30 s a client asks for the queue, shows the last job and submits a
-job without a GPU, in turns. Prints a row for each size: times of the requests (median and longest), jobs that ended, and
+One array of equal jobs waits for 8 emulated GPUs. For 30 s a client asks for the queue, for all of its jobs (--json), shows the
+last job and submits a job without a GPU, in turns. Prints a row for each size: times of the requests (median and longest), jobs that ended, and
 the part of a core that radrmd took.
 """
 
@@ -44,10 +44,11 @@ def measure(folder, jobs):
             time.sleep(0.05)
         took, done = radrm("submit", "-q", "--gpu-mem", "4GiB", "--time", "1m", "--array", f"0-{jobs - 1}", "--", *JOB)
         first = int(done.stdout)
-        times = {"queue": [], "show": [], "submit": []}
+        times = {"queue": [], "all": [], "show": [], "submit": []}
         begun, used = time.monotonic(), cpu()
         while time.monotonic() - begun < SECONDS:
             times["queue"].append(radrm("queue")[0])
+            times["all"].append(radrm("queue", "--json")[0])
             times["show"].append(radrm("show", str(first + jobs - 1))[0])
             times["submit"].append(radrm("submit", "-q", "--gpus", "0", "--", "true")[0])
             time.sleep(0.3)
@@ -61,7 +62,7 @@ def measure(folder, jobs):
         daemon.wait()
 
 
-print("| jobs | submission, ms | queue, ms | show, ms | submit, ms | ended in 30 s | radrmd, of a core |")
-print("|--:|--:|--:|--:|--:|--:|--:|")
+print("| jobs | submission, ms | queue, ms | queue --json, ms | show, ms | submit, ms | ended in 30 s | radrmd, of a core |")
+print("|--:|--:|--:|--:|--:|--:|--:|--:|")
 for number in map(int, sys.argv[2:] or [100, 1000, 10000]):
     measure(sys.argv[1], number)

@@ -19,7 +19,12 @@ pub(crate) struct Listing {
     pub(crate) all: bool,
     /// So many that are over.
     pub(crate) ended: u32,
+    /// One row for all jobs of an array that wait.
+    pub(crate) merge: bool,
 }
+
+/// A job in a list, and the indices of the jobs of its array for which it stands.
+pub(crate) type Listed = (u64, String);
 
 /// Message to the engine thread.
 #[derive(Debug)]
@@ -27,9 +32,9 @@ pub(crate) enum Message {
     /// A client asks.
     Asked(Peer, Request, Sender<Response>),
     /// A client lists jobs: their numbers in the order of the list, or why there is no list.
-    Listed(Peer, Listing, Sender<Result<Vec<u64>, Response>>),
+    Listed(Peer, Listing, Sender<Result<Vec<Listed>, Response>>),
     /// The next rows of such a list; jobs that are gone have none.
-    Rows(Peer, Vec<u64>, Sender<Vec<JobRow>>),
+    Rows(Peer, Vec<Listed>, Sender<Vec<JobRow>>),
     /// A supervisor is gone.
     SupervisorEnded(Attempt),
     /// A helper that suspends a job or brings it back is gone, with its answer if it gave one.

@@ -229,7 +229,9 @@ impl Shared {
                 }
             };
             match request {
-                Request::Queue { all, ended } => self.list(stream, &peer, Listing { all, ended })?,
+                Request::Queue { all, ended, merge } => {
+                    self.list(stream, &peer, Listing { all, ended, merge })?;
+                }
                 request => {
                     let answer = self.ask(|reply| Message::Asked(peer.clone(), request, reply))?;
                     respond(stream, answer)?;

@@ -73,8 +73,20 @@ impl Connection {
     /// # Errors
     /// As [`Connection::ask`].
     pub fn jobs(&mut self, all: bool, ended: u32) -> Result<Vec<JobRow>, ProtocolError> {
+        self.list(&Request::Queue { all, ended, merge: false })
+    }
+
+    /// Jobs, with one row for all jobs of an array that wait.
+    ///
+    /// # Errors
+    /// As [`Connection::ask`].
+    pub fn merged_jobs(&mut self, all: bool, ended: u32) -> Result<Vec<JobRow>, ProtocolError> {
+        self.list(&Request::Queue { all, ended, merge: true })
+    }
+
+    fn list(&mut self, request: &Request) -> Result<Vec<JobRow>, ProtocolError> {
         let mut jobs = Vec::new();
-        let mut answer = self.ask(&Request::Queue { all, ended })?;
+        let mut answer = self.ask(request)?;
         loop {
             match answer {
                 Response::Part(rows) => jobs.extend(rows),

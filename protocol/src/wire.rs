@@ -50,6 +50,9 @@ pub enum Request {
         all: bool,
         /// With so many that are over, the newest first.
         ended: u32,
+        /// One row for all jobs of an array that wait, with their indices in [`JobRow::tasks`].
+        #[serde(default)]
+        merge: bool,
     },
     /// One job with its history.
     Show {
@@ -240,6 +243,9 @@ pub struct JobRow {
     /// Its place in an array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskRow>,
+    /// Indices of all jobs of its array for which the row stands, such as `3-99`; empty: it stands for itself.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tasks: String,
     /// Source of its need of GPU memory; only of a single job (not in lists) that is not over.
     #[serde(default)]
     pub need_from: Option<String>,

@@ -14,7 +14,7 @@ use radrm_text::output::say;
 use super::{Engine, Note, Response, actions, arrays, needs};
 use crate::accounting::{self, GpuTime};
 use crate::error::DaemonError;
-use crate::message::Listing;
+use crate::message::{Listed, Listing};
 use crate::peer::Peer;
 use crate::store::{self, Entry, Stage, curves};
 
@@ -254,8 +254,8 @@ impl Engine {
         Ok(match request {
             Request::Submit(_) | Request::SubmitTogether(_) => return Err(DaemonError::OutOfOrder),
             Request::Estimate(spec) => self.estimate(peer, spec)?,
-            Request::Queue { all, ended } => {
-                let jobs = self.listed(peer, Listing { all: *all, ended: *ended });
+            &Request::Queue { all, ended, merge } => {
+                let jobs = self.listed(peer, Listing { all, ended, merge });
                 Response::Jobs(self.rows(peer, &jobs))
             }
             Request::Show { job } => self.show(peer, *job)?,
@@ -383,7 +383,7 @@ impl Engine {
     }
 
     /// Numbers of a list's jobs, in its order.
-    pub(super) fn listed(&self, peer: &Peer, Listing { all, ended }: Listing) -> Vec<u64> {
+    pub(super) fn listed(&self, peer: &Peer, Listing { all, ended, merge }: Listing) -> Vec<Listed> {
         let everybody = all && peer.admin;
         let mine = |entry: &&Entry| everybody || entry.uid == peer.uid;
         let whose = (!everybody).then_some(peer.uid);
@@ -399,18 +399,26 @@ impl Engine {
         let waiting = open.into_iter().filter(|entry| entry.stage == Stage::Waiting);
         let mut waiting: Vec<u64> = waiting.map(|entry| entry.id).collect();
         waiting.sort_by_key(|job| (order.get(job).copied().unwrap_or(usize::MAX), *job));
-        jobs.extend(waiting);
-        jobs
+        let single = |job| (job, String::new());
+        let mut listed: Vec<Listed> = jobs.into_iter().map(single).collect();
+        match merge {
+            true => listed.extend(self.merged(waiting)),
+            false => listed.extend(waiting.into_iter().map(single)),
+        }
+        listed
     }
 
     /// Rows of jobs, by their numbers. What is gone in the meantime has none.
-    pub(super) fn rows(&self, peer: &Peer, jobs: &[u64]) -> Vec<JobRow> {
-        let row = |job: &u64| match self.jobs.entries.get(job) {
-            Some(entry) => peer.may(entry.uid).then(|| self.row_of_list(entry)),
-            None => {
-                let entry = self.outbox.store.job(*job).ok().flatten();
-                entry.filter(|entry| peer.may(entry.uid)).map(|entry| self.row_of_list(&entry))
-            }
+    pub(super) fn rows(&self, peer: &Peer, jobs: &[Listed]) -> Vec<JobRow> {
+        let row = |(job, tasks): &Listed| {
+            let row = match self.jobs.entries.get(job) {
+                Some(entry) => peer.may(entry.uid).then(|| self.row_of_list(entry)),
+                None => {
+                    let entry = self.outbox.store.job(*job).ok().flatten();
+                    entry.filter(|entry| peer.may(entry.uid)).map(|entry| self.row_of_list(&entry))
+                }
+            };
+            row.map(|row| JobRow { tasks: tasks.clone(), ..row })
         };
         jobs.iter().filter_map(row).collect()
     }

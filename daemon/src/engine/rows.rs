@@ -183,6 +183,7 @@ impl Engine {
             pid: live.and_then(|live| live.program).map(|who| who.pid),
             activity: entry.activity,
             task: super::arrays::row(entry),
+            tasks: String::new(),
             host_memory: live.map_or(0, |live| live.host.resident),
             cpu_milli: live.and_then(|live| live.host.cpu_milli),
             booked_host_memory: entry.spec.host_memory,

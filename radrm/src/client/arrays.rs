@@ -28,7 +28,8 @@ pub(super) fn lines(rows: &[JobRow]) -> Vec<Line<'_>> {
                 let Some(mut indices) = waiting.remove(&(task.array, *state)) else { continue };
                 indices.sort_unstable();
                 let bound = task.at_once.map(|most| format!("%{most}")).unwrap_or_default();
-                format!("{}_[{}{bound}]", task.array, ranges(&indices))
+                let indices = if row.tasks.is_empty() { ranges(&indices) } else { row.tasks.clone() };
+                format!("{}_[{indices}{bound}]", task.array)
             }
         };
         lines.push((name, row));
@@ -64,5 +65,8 @@ mod tests {
         let shown: Vec<(String, u64)> = lines(&rows).into_iter().map(|(name, row)| (name, row.job)).collect();
         let expected = [("12_0", 12), ("11", 11), ("12_[1-2,9%4]", 15), ("12_[10%4]", 16)];
         assert_eq!(shown, expected.map(|(name, job)| (name.to_owned(), job)));
+        // radrmd has put them together already.
+        let merged = JobRow { tasks: "1-2,9".to_owned(), ..row(13, Some(1), JobState::Waiting) };
+        assert_eq!(lines(&[merged])[0].0, "12_[1-2,9%4]");
     }
 }

@@ -30,10 +30,10 @@ pub struct Flags {
 }
 
 pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
-    let rows = connection.jobs(flags.all, flags.ended)?;
     if flags.json {
-        return print_json(&rows);
+        return print_json(&connection.jobs(flags.all, flags.ended)?);
     }
+    let rows = connection.merged_jobs(flags.all, flags.ended)?;
     if rows.is_empty() {
         return print("no jobs\n");
     }

@@ -74,7 +74,7 @@ fn node(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
     let mut past = Past::default();
     loop {
         let node = queue::node(connection)?;
-        let jobs = connection.jobs(true, 0)?;
+        let jobs = connection.merged_jobs(true, 0)?;
         let wide = width(out.as_fd());
         past.add(&node);
         let picture = picture(&node, &jobs, &past, wide);

@@ -67,7 +67,9 @@ fn rows_metrics_node_and_store_agree_on_each_state() {
     engine.epilogs.insert(attempt, over);
     engine.finish_batch(Vec::new());
 
-    let Response::Jobs(rows) = ask(&mut engine, Request::Queue { all: true, ended: 10 }) else { panic!() };
+    let Response::Jobs(rows) = ask(&mut engine, Request::Queue { all: true, ended: 10, merge: false }) else {
+        panic!()
+    };
     let text = metrics::text(engine.figures());
     let jobs = [
         (waiting, JobState::Waiting),
@@ -95,6 +97,33 @@ fn rows_metrics_node_and_store_agree_on_each_state() {
     }
     let Response::Nodes(node) = ask(&mut engine, Request::Nodes) else { panic!() };
     assert_eq!((node.waiting, node.running, node.suspended), (1, 6, 1));
+}
+
+#[test]
+fn what_waits_of_an_array_is_one_row_of_a_merged_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Recorder::default();
+    let mut engine = open_in_order(dir.path(), &world);
+    let spec = Spec {
+        command: vec!["program".to_owned()],
+        cwd: "/".into(),
+        gpus: 1,
+        mem: Some(30 * GIB),
+        array: Some("3-5,9".parse().unwrap()),
+        ..Spec::default()
+    };
+    let first = submit_spec(&mut engine, spec.clone());
+    let alone = submit_spec(&mut engine, Spec { array: None, ..spec });
+    round(&mut engine, &world);
+    let mut list = |merge| {
+        let Response::Jobs(rows) = ask(&mut engine, Request::Queue { all: false, ended: 0, merge }) else {
+            panic!()
+        };
+        rows.into_iter().map(|row| (row.job, row.tasks)).collect::<Vec<_>>()
+    };
+    let row = |job, tasks: &str| (job, tasks.to_owned());
+    assert_eq!(list(true), [row(first, ""), row(first + 1, "4-5,9"), row(alone, "")]);
+    assert_eq!(list(false).len(), 5);
 }
 
 #[test]
