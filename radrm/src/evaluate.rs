@@ -105,8 +105,8 @@ fn pairs(all: &[Baseline], speeds: Option<[f64; 2]>) -> String {
     let mut table = Table::new(heads);
     for of in all {
         table.row([
-            of.name.to_owned(),
-            format!("{:.1} %", 100.0 * of.error),
+            of.name.clone(),
+            of.error.map_or("-".to_owned(), |error| format!("{:.1} %", 100.0 * error)),
             format!("{} of {}", of.best, of.workloads),
             format!("{:.1} %", 100.0 * of.part),
         ]);
@@ -114,7 +114,9 @@ fn pairs(all: &[Baseline], speeds: Option<[f64; 2]>) -> String {
     let speeds = speeds.map_or_else(String::new, |[forest, mean]| {
         format!("Error of each job's speed: random forest {forest:.3}, the mean speed {mean:.3}\n")
     });
-    format!("{table}{speeds}Each family is predicted from the others.\n")
+    format!(
+        "{table}{speeds}Each family is predicted from the others; rules pick a partner and learn nothing.\n"
+    )
 }
 
 fn table(lines: &[Line]) -> Table {

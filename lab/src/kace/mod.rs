@@ -5,6 +5,7 @@
 
 mod network;
 mod pairs;
+mod rules;
 
 pub use network::Network;
 pub use pairs::{Baseline, KacePair, baselines, read_pairs, speeds_by_forest};

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use csv::StringRecord;
 use radrm_estimator::evaluate::mean_absolute;
 
+use super::rules::rules;
 use super::{Linear, Network, pair_features};
 use crate::forest::{Forest, Settings};
 
 /// Metrics of a workload alone: by Nsight Compute, by nvidia-smi, and its throughput.
-const METRICS: [&str; 10] = [
+pub(super) const METRICS: [&str; 10] = [
     "_Threads",
     "_Compute (SM) Throughput",
     "_DRAM Throughput",
@@ -65,7 +66,7 @@ impl KacePair {
         pair_features(&self.metrics[0], &self.metrics[1], &ABSOLUTE)
     }
 
-    fn sum(&self) -> f64 {
+    pub(super) fn sum(&self) -> f64 {
         self.together.iter().sum()
     }
 
@@ -118,13 +119,13 @@ fn held_out<'a>(pairs: &'a [KacePair], mut work: impl FnMut(&'a str, &[&'a KaceP
     }
 }
 
-/// Accuracy of one of KACE's predictors on families that it did not see.
+/// Accuracy of one of KACE's predictors on families that it did not see, or of a rule that predicts nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Baseline {
-    /// Name of the predictor.
-    pub name: &'static str,
-    /// Mean error of the summed throughput, relative.
-    pub error: f64,
+    /// Name of the predictor or rule.
+    pub name: String,
+    /// Mean error of the summed throughput, relative; `None` for rules.
+    pub error: Option<f64>,
     /// Workloads whose best partner is picked.
     pub best: usize,
     /// Of so many.
@@ -155,17 +156,25 @@ fn network(rows: &[Vec<f64>], target: &[f64]) -> Option<Predict> {
     Some(Box::new(move |row| model.predict(row)))
 }
 
-/// All of them; empty where the pairs are too few to hold a family out.
+/// Scores of each workload's partners, the highest being picked, and their summed throughputs.
+pub(super) type Partners<'a> = BTreeMap<&'a str, Vec<(f64, f64)>>;
+
+/// Predictors and rules; empty where the pairs are too few to hold a family out.
 #[must_use]
 pub fn baselines(pairs: &[KacePair]) -> Vec<Baseline> {
     let all: [(&'static str, Fit); 3] =
         [("linear regression", linear), ("random forest", forest), ("neural network", network)];
-    all.into_iter().filter_map(|(name, fit)| baseline(name, fit, pairs)).collect()
+    let mut found: Vec<Baseline> =
+        all.into_iter().filter_map(|(name, fit)| baseline(name, fit, pairs)).collect();
+    if !found.is_empty() {
+        found.extend(rules(pairs));
+    }
+    found
 }
 
 fn baseline(name: &'static str, fit: Fit, pairs: &[KacePair]) -> Option<Baseline> {
     let mut errors = Vec::new();
-    let mut partners: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut partners = Partners::new();
     let mut complete = true;
     held_out(pairs, |family, train, test| {
         let rows: Vec<Vec<f64>> = train.iter().map(|pair| pair.features()).collect();
@@ -182,21 +191,23 @@ fn baseline(name: &'static str, fit: Fit, pairs: &[KacePair]) -> Option<Baseline
             }
         }
     });
+    (complete && !partners.is_empty())
+        .then(|| picked(name.to_owned(), Some(mean_absolute(errors)), &partners))
+}
+
+/// Score of a choice of partners.
+pub(super) fn picked(name: String, error: Option<f64>, partners: &Partners<'_>) -> Baseline {
     let (mut best, mut part) = (0, 0.0);
     for of in partners.values() {
         let most = of.iter().map(|(_, seen)| *seen).fold(0.0, f64::max);
-        let picked = of.iter().max_by(|a, b| a.0.total_cmp(&b.0))?.1;
+        // Of equal ones the first, as KACE's program takes it.
+        let picked = of.iter().copied().reduce(|first, next| if next.0 > first.0 { next } else { first });
+        let picked = picked.map_or(0.0, |of| of.1);
         best += usize::from(picked >= most);
         part += picked / most;
     }
     let workloads = partners.len();
-    (complete && workloads > 0).then(|| Baseline {
-        name,
-        error: mean_absolute(errors),
-        best,
-        workloads,
-        part: part / workloads as f64,
-    })
+    Baseline { name, error, best, workloads, part: part / workloads as f64 }
 }
 
 /// Mean absolute error of the speed of each job, by a random forest on the metrics of both, for families that it did not see; and
@@ -262,14 +273,16 @@ mod tests {
     fn each_predictor_is_scored_on_families_that_it_did_not_see() {
         let pairs = read(&text()).unwrap();
         let found = baselines(&pairs);
-        assert_eq!(found.len(), 3);
+        assert_eq!(found.len(), 8, "three predictors and five rules");
         for of in &found {
             assert!(
-                of.error.is_finite() && (0.0..=1.0).contains(&of.part) && of.best <= of.workloads,
+                of.error.is_none_or(f64::is_finite)
+                    && (0.0..=1.0).contains(&of.part)
+                    && of.best <= of.workloads,
                 "{of:?}"
             );
         }
-        assert!(found[0].error < 0.05, "the sums are linear: {found:?}");
+        assert!(found[0].error.unwrap() < 0.05, "the sums are linear: {found:?}");
         assert_eq!(baselines(&pairs[..1]), []);
     }
 }
