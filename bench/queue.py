@@ -3,9 +3,9 @@
 
 usage: bench/queue.py FOLDER_OF_PROGRAMS [JOBS...]     (100 1000 10000 by default)
 
-One array of equal jobs waits for 8 emulated GPUs. For 30 s a client asks for the queue, for all of its jobs (--json), shows the
-last job and submits a job without a GPU, in turns. Prints a row for each size: times of the requests (median and longest), jobs that ended, and
-the part of a core that radrmd took.
+One array of equal jobs waits for 8 emulated GPUs. For 30 s a client asks for the queue, shows the last job and submits a
+job without a GPU, in turns; at the end it asks once for all jobs (--json). Prints a row for each size: times of the requests
+(median and longest), jobs that ended, and the part of a core that radrmd took.
 """
 
 import json
@@ -48,11 +48,11 @@ def measure(folder, jobs):
         begun, used = time.monotonic(), cpu()
         while time.monotonic() - begun < SECONDS:
             times["queue"].append(radrm("queue")[0])
-            times["all"].append(radrm("queue", "--json")[0])
             times["show"].append(radrm("show", str(first + jobs - 1))[0])
             times["submit"].append(radrm("submit", "-q", "--gpus", "0", "--", "true")[0])
             time.sleep(0.3)
         used, passed = cpu() - used, time.monotonic() - begun
+        times["all"].append(radrm("queue", "--json")[0])
         ended = json.loads(radrm("stats", "--json")[1].stdout)["succeeded"] - len(times["submit"])
         cells = [f"{statistics.median(all) * 1e3:.0f} / {max(all) * 1e3:.0f}" for all in times.values()]
         print(f"| {jobs} | {took * 1e3:.0f} | {' | '.join(cells)} | {ended} | {used / passed * 100:.0f} % |", flush=True)
