@@ -48,7 +48,7 @@ enum Command {
     Published(published::Flags),
     /// Make the bundle that checks everything on a machine with a GPU; run it; keep its results.
     Gpu(gpu::Flags),
-    /// Dry runs of well-known models: the table in docs/dry-run.md.
+    /// Dry runs of well-known models: the table in docs/dry-run-accuracy.md.
     Models(models::Flags),
     /// Check the conventions that no compiler checks.
     #[command(disable_help_flag = true)]

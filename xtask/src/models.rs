@@ -15,7 +15,7 @@ use xtask::{shell, venv};
 /// File that lists the runs, one a line.
 const LIST: &str = "ld-preload-tests/data/dry_run_models.tsv";
 const PROGRAM: &str = "ld-preload-tests/clients/dry_run_models.py";
-const PAGE: &str = "docs/dry-run.md";
+const PAGE: &str = "docs/dry-run-accuracy.md";
 /// The table stands between these lines of the page.
 const BEGIN: &str = "<!-- made by cargo xtask models -->";
 const END: &str = "<!-- end -->";

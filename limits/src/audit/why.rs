@@ -384,9 +384,9 @@ mod tests {
             texts.dedup();
             assert_eq!(texts.len(), all.len());
         }
-        let manual = include_str!("../../../docs/admin.md");
+        let manual = include_str!("../../../docs/audit.md");
         for reason in &all {
-            assert!(manual.contains(&format!("`{}`", reason.code())), "docs/admin.md: {}", reason.code());
+            assert!(manual.contains(&format!("`{}`", reason.code())), "docs/audit.md: {}", reason.code());
         }
         assert!(Reason::Hidden(Some(0)).sentence().contains("root"));
     }
