@@ -18,12 +18,19 @@ pub struct Flags {
 /// Packages of the demonstration: the programs and the libraries that they load.
 const PACKAGES: [&str; 4] = ["radrm", "radrm-shim", "radrm-emulator-driver", "radrm-emulator-nvml"];
 
+/// Packages that the demonstration hardly runs, and whose tests are the reason that they are optimized: that would be a good
+/// part of the build.
+const UNOPTIMIZED: [&str; 3] = ["radrm-scheduler-core", "radrm-estimator", "radrm-lab"];
+
 /// Builds, and runs `radrm demo`.
 pub fn run(flags: &Flags) -> Result<()> {
     let mut build = shell::cargo();
     build.args(["build", "--quiet"]);
     for package in PACKAGES {
         build.args(["-p", package]);
+    }
+    for package in UNOPTIMIZED {
+        build.args(["--config", &format!("profile.dev.package.{package}.opt-level=0")]);
     }
     shell::run(&mut build)?;
     let mut demo = shell::command(shell::target_dir().join("debug/radrm"));
