@@ -3,7 +3,6 @@
 use radrm_profile::model::{Job, Profile};
 use radrm_profile::{Record, WriteError, Writer, name};
 use std::collections::VecDeque;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -142,8 +141,7 @@ fn reason(error: &WriteError) -> String {
 }
 
 fn free_name(job: &Job) -> Result<Writer, OutputError> {
-    let program = job.command.first().map_or("program", String::as_str);
-    let first = name::file_name(OsStr::new(program), job.pid);
+    let first = name::file_name(&job.command, job.pid);
     let mut path = first.clone();
     for number in 2..TRIES {
         match Writer::create_new(Path::new(&path), job) {

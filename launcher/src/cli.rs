@@ -28,8 +28,8 @@ const LIMITS: &str = "Limits";
 ///
 /// Runs PROGRAM unchanged and records the GPU memory that it and its children hold, by GPU and by kind of memory, and
 /// the kernels that they launch. The program keeps its output, its terminal, its signals and its exit code. At the end
-/// radrm-run prints a report to standard error, writes a profile to PROGRAM.PID.radrm (with its own process id) in the current directory, and
-/// adds a row to the user's dataset.
+/// radrm-run prints a report to standard error, writes a profile to PROGRAM.PID.radrm (the script's name or the program's, and its own process id) in
+/// the current directory, and adds a row to the user's dataset.
 #[derive(Parser, Debug)]
 #[command(
     name = NAME,
@@ -203,7 +203,7 @@ pub enum ReportTo {
 /// Destination of the profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProfileTo {
-    /// `PROGRAM.PID.radrm` in the current directory.
+    /// `PROGRAM.PID.radrm` in the current directory, see [`radrm_profile::name`].
     Default,
     /// This file, replaced if it is there.
     File(PathBuf),

@@ -1,6 +1,6 @@
 //! The recording of one job: the segment that the shim writes, and what becomes of its figures.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -250,14 +250,13 @@ impl Recording {
             }
         };
         job.emulated = label;
-        let name = start.command.first().map_or_else(|| OsStr::new(""), |word| word.as_os_str());
         let (mut warnings, mut failures) = (Vec::new(), Vec::new());
         let profile = match place {
             Place::Nowhere => ProfileFile::None,
             Place::File(named) => ProfileFile::Open(named.path().to_owned(), named.file().clone()),
             Place::Usual => {
                 // The number that `radrm quota show` has for the job, and a shell for its background job.
-                match place::claim(&radrm_profile::name::file_name(name, own_pid().unsigned_abs())) {
+                match place::claim(&radrm_profile::name::file_name(start.command, own_pid().unsigned_abs())) {
                     Ok(Claimed { path, file, elsewhere }) => {
                         warnings.extend(elsewhere.map(|reason| {
                         format!("the current directory cannot be written ({reason}), so the profile is elsewhere")

@@ -34,8 +34,7 @@ pub fn keep(
         Place::Nowhere => return Ok(None),
         Place::File(named) => named.path().to_owned(),
         Place::Usual => {
-            let program = plan.command.first().map_or_else(Default::default, |word| word.as_os_str());
-            let name = name::file_name(program, profile.job.pid);
+            let name = name::file_name(&plan.command, profile.job.pid);
             place::claim(&name)?.path
         }
     };
