@@ -218,10 +218,9 @@ impl Config {
     fn parse(text: &str) -> Result<Self, DaemonError> {
         let mut config: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-            let message = error.message().lines().next().unwrap_or_default();
-            let what = match misplaced(message) {
+            let what = match misplaced(error.message()) {
                 Some(key) => format!("{key} belongs below a line [scheduler]"),
-                None => message.to_owned(),
+                None => radrm_text::explained(error.message()),
             };
             DaemonError::Line { line, what }
         })?;
@@ -462,6 +461,8 @@ mod tests {
         for (text, part) in [
             ("poll_ms = 1000\npolicy = \"magm\"", "line 2: policy belongs below a line [scheduler]"),
             ("[scheduler]\npolicy = \"magm\"\npolicies = 1", "line 3: unknown field `policies`"),
+            ("[scheduler]\npolicy = \"MAGM\"", "; did you mean magm?"),
+            ("polll_ms = 1000", "; did you mean poll_ms?"),
             ("poll_ms = 1000\nmetricss = 1", "line 2"),
             ("metrics = \"0.0.0.0:1\"", "other machines"),
             ("metrics = \"x\"", "no address"),

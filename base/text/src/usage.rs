@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::nearest::did_you_mean;
 use crate::output;
 
 /// The command line is wrong.
@@ -88,15 +89,17 @@ pub fn explain(error: &clap::Error) -> Instead {
             format!("{} is missing", context(ContextKind::InvalidArg))
         }
         ErrorKind::InvalidValue if !context(ContextKind::InvalidValue).is_empty() => {
+            let value = context(ContextKind::InvalidValue);
             let known = match error.get(ContextKind::ValidValue) {
                 Some(ContextValue::Strings(names)) if !names.is_empty() => {
-                    format!(": write {}", alternatives(names))
+                    let similar = did_you_mean(&value, names.iter().map(String::as_str));
+                    format!(": write {}{similar}", alternatives(names))
                 }
                 _ => String::new(),
             };
             let argument = context(ContextKind::InvalidArg);
             let option = argument.split([' ', '=']).next().unwrap_or_default().trim_end_matches('[');
-            format!("there is no value {} for {option}{known}", context(ContextKind::InvalidValue))
+            format!("there is no value {value} for {option}{known}")
         }
         ErrorKind::ValueValidation if is_no_number(error) => {
             let argument = context(ContextKind::InvalidArg);

@@ -123,7 +123,7 @@ impl FromStr for Policies {
         }
         let read = |name: &str| match name.trim() {
             "all" => Err(ReplayError::AllAlone(text.to_owned())),
-            name => Ok(name.parse()?),
+            name => name.parse().map_err(|why| ReplayError::NoPolicy { name: name.to_owned(), why }),
         };
         text.split(',').map(read).collect::<Result<_, _>>().map(Self)
     }

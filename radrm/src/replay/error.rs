@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 
-use radrm_scheduler_core::NoSuchPolicy;
+use radrm_scheduler_core::{NoSuchPolicy, Policy};
+use radrm_text::did_you_mean;
 use thiserror::Error;
 
 #[derive(Debug, Error)]
 pub(crate) enum ReplayError {
-    #[error("{0}, or all")]
-    NoPolicy(#[from] NoSuchPolicy),
+    #[error("{why}, or all{}", did_you_mean(name, Policy::ALL.map(Policy::name)))]
+    NoPolicy { name: String, why: NoSuchPolicy },
     #[error("`{0}`: all stands alone")]
     AllAlone(String),
-    #[error("{0} is none of {1}")]
+    #[error("{0} is none of {1}{hint}", hint = did_you_mean(.0, .1.split([',', ' ']).filter(|word| !word.is_empty())))]
     NoneOf(String, &'static str),
     #[error("{0} is neither a percentage nor none")]
     NoSmact(String),

@@ -99,7 +99,7 @@ pub(crate) fn toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Fai
     toml::from_str(&text).map_err(|error| {
         let line =
             error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        let what = error.message().lines().next().unwrap_or_default().to_owned();
+        let what = radrm_text::explained(error.message());
         FileProblem::Rad(RadError { line, what }).of(path)
     })
 }

@@ -27,7 +27,7 @@ use values::group_name;
 pub(crate) fn read(text: &str, name: &str, beside: &Path) -> Result<Plan, (Place, Wrong)> {
     let raw: Raw = toml::from_str(text).map_err(|error| {
         let place = error.span().map_or(Place::line(1), |span| Place::of_byte(text, span.start));
-        (place, Wrong::Toml(error.message().lines().next().unwrap_or_default().to_owned()))
+        (place, Wrong::Toml(radrm_text::explained(error.message())))
     })?;
     plan(raw, name, beside).map_err(|(byte, wrong)| (Place::of_byte(text, byte), wrong))
 }
