@@ -21,6 +21,7 @@ use radrm_scheduler_core::Bytes;
 use radrm_scheduler_core::rad_file::RadError;
 use radrm_scheduler_core::replay::read;
 use radrm_sweep::SweepError;
+use radrm_text::did_you_mean;
 use radrm_text::usage::{self, Instead};
 use thiserror::Error;
 
@@ -122,7 +123,7 @@ pub(crate) enum UsageError {
     NoNumber(PathBuf),
     #[error("{}: no more than {most} jobs are made", trace.display())]
     TooManyJobs { trace: PathBuf, most: usize },
-    #[error("--gpus: there is no model {name} and no file of that name (there are {models})")]
+    #[error("--gpus: there is no model {name} and no file of that name (there are {models}){}", did_you_mean(name, models.split(", ")))]
     NoModel { name: String, models: String },
     #[error("--price {0}: no card has that name; `radrm machines` lists them")]
     NoCard(String),
@@ -144,7 +145,7 @@ pub(crate) enum UsageError {
     Headers(&'static str),
     #[error("no sweep given: name its file")]
     NoSweep,
-    #[error("`{0}` is no figure: write run-time, peak-memory, sm-activity, steps or energy")]
+    #[error("`{0}` is not a figure: write run-time, peak-memory, sm-activity, steps or energy, or NAME:min or NAME:max of a figure that the program logs{hint}", hint = did_you_mean(.0, ["run-time", "peak-memory", "sm-activity", "steps", "energy"]))]
     NoFigure(String),
 }
 

@@ -10,6 +10,7 @@
         ...
 
     radrm.mark("checkpoint written")
+    radrm.log_metric("loss", loss, step)
 
 Without ``radrm-run`` nothing of it does anything: a phase costs a function call, ``stats()`` and ``peak()`` return None.
 In Jupyter, ``%load_ext radrm`` adds ``%%radrm NAME``, which makes a cell a phase.
@@ -18,8 +19,23 @@ In Jupyter, ``%load_ext radrm`` adds ``%%radrm NAME``, which makes a cell a phas
 import ctypes
 import functools
 import inspect
+import json
+import math
+import os
+import time
 
-__all__ = ["is_recording", "mark", "peak", "phase", "range_end", "range_start", "stats", "watch_torch"]
+__all__ = [
+    "is_recording",
+    "log_metric",
+    "log_metrics",
+    "mark",
+    "peak",
+    "phase",
+    "range_end",
+    "range_start",
+    "stats",
+    "watch_torch",
+]
 
 
 class _Memory(ctypes.Structure):
@@ -75,6 +91,40 @@ def mark(name):
     """Notes this moment."""
     if _library is not None:
         _library.radrm_mark(_encoded(name))
+
+
+def log_metric(name, value, step=None):
+    """Logs a figure of the program's own, such as its loss, for ``radrm sweep report`` and ``radrm explore``.
+
+    ``value`` is a number, or a tensor or array with one element; ``step`` is a whole number. One line is appended to the
+    file that ``RADRM_METRICS`` names; without the variable nothing is done. An error of the file is not raised.
+    """
+    log_metrics({name: value}, step)
+
+
+def log_metrics(metrics, step=None):
+    """Logs several figures of one step: a dictionary from names to values."""
+    path = os.environ.get("RADRM_METRICS")
+    if not path:
+        return
+    now = time.time_ns() // 1_000_000
+    lines = []
+    for name, value in metrics.items():
+        value = float(value)
+        # JSON has no other numbers: these are texts in it.
+        line = {"name": str(name), "value": value if math.isfinite(value) else str(value), "time_ms": now}
+        if step is not None:
+            line["step"] = int(step)
+        lines.append(json.dumps(line) + "\n")
+    try:
+        # One write each: processes that log at the same time do not mix their lines.
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, "".join(lines).encode())
+        finally:
+            os.close(file)
+    except OSError:
+        pass
 
 
 def range_start(name):

@@ -6,6 +6,7 @@
 //! | `status` | the supervisor | its process; locked as long as the attempt is under way |
 //! | `barrier` | the supervisors | which members have come, see `radrm_attempt::barrier`; tied to the sweep |
 //! | `result.json` | the supervisor | how the program ended |
+//! | `metrics.jsonl` | the program | what it logs of itself, see [`crate::metrics`] |
 //!
 //! A sweep that is resumed never starts a run a second time: see `radrm_attempt::lock`.
 
@@ -20,6 +21,8 @@ use radrm_attempt::{Barrier, leftovers, lock};
 use radrm_os::ProcessIdentity;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
+
+use crate::metrics;
 
 /// The variable by which the processes of an attempt are found after its supervisor was killed.
 pub const MARK: &str = "RADRM_SWEEP_RUN";
@@ -106,7 +109,7 @@ impl Attempt {
     /// It cannot be made.
     pub fn make(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        for name in ["result.json", OUTPUT, PROFILE] {
+        for name in ["result.json", OUTPUT, PROFILE, metrics::FILE] {
             match fs::remove_file(self.file(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}

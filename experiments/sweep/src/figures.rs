@@ -6,12 +6,13 @@ use radrm_analyzer::{GpuSummary, Summary};
 use radrm_profile::model::Profile;
 
 use crate::attempt::Ended;
+use crate::metrics;
 use crate::store::{Outcome, State};
 
 /// The features that state SM activity, the more trusted first: by a meter, and by the shape of timed launches.
 const SM_ACTIVITY: [&str; 2] = ["sm_active", "sm_active_by_geometry"];
 
-/// Outcome of a run, with the figures of its profile if it wrote one.
+/// Outcome of a run, with what it logged beside its profile and the figures of the profile, if it wrote these.
 #[must_use]
 pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
     let state = match ended {
@@ -26,6 +27,7 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         exit_code: ended.code,
         signal: ended.signal,
         reason: ended.why.clone(),
+        metrics: metrics::read(&profile.with_file_name(metrics::FILE)),
         ..Outcome::default()
     };
     let Ok(read) = Profile::open(profile) else { return plain };

@@ -13,6 +13,7 @@ pub mod figures;
 pub mod folder;
 pub mod job;
 pub mod machine;
+pub mod metrics;
 mod own;
 pub mod plan;
 pub mod radrmd;

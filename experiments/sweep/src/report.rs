@@ -31,6 +31,8 @@ pub struct Configuration {
     pub steps_per_s: Option<Mean>,
     /// Energy, J: of its GPUs if the runs had them to themselves, else the runs' parts.
     pub energy_j: Option<Mean>,
+    /// Figures that the programs logged of themselves, the last value of each run: those that all runs have that finished.
+    pub metrics: BTreeMap<String, Mean>,
     /// A profiler was around the runs: their figures are not comparable.
     pub profiled: bool,
     /// They ran on emulated GPUs.
@@ -55,7 +57,7 @@ pub struct Company {
 }
 
 /// By which figure the best configuration is chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Metric {
     /// The shortest run time.
     #[default]
@@ -68,6 +70,13 @@ pub enum Metric {
     Steps,
     /// The lowest energy.
     Energy,
+    /// The lowest or highest value of a figure that the programs logged.
+    Logged {
+        /// Its name.
+        name: String,
+        /// The highest is best.
+        is_highest_best: bool,
+    },
 }
 
 /// Slowdown of each configuration by each company.
@@ -149,6 +158,7 @@ fn configuration(name: &str, company: Option<Company>, runs: &[&Recorded]) -> Co
             true => mean(|run| run.outcome.gpu_energy_j),
             false => mean(|run| Some(run.outcome.gpu_energy_j? * run.outcome.energy_part?)),
         },
+        metrics: metrics(runs),
         profiled: runs.iter().any(|run| run.profiled),
         emulated: runs.iter().any(|run| run.outcome.emulated),
         shares,
@@ -156,6 +166,18 @@ fn configuration(name: &str, company: Option<Company>, runs: &[&Recorded]) -> Co
         on_front: false,
         on_energy_front: false,
     }
+}
+
+/// Means of the metrics that each finished run has.
+fn metrics(runs: &[&Recorded]) -> BTreeMap<String, Mean> {
+    let finished: Vec<_> = runs.iter().filter(|run| run.outcome.state == State::Finished).collect();
+    let names = finished.first().into_iter().flat_map(|run| run.outcome.metrics.keys());
+    let mean = |name: &String| {
+        let values: Option<Vec<f64>> =
+            finished.iter().map(|run| run.outcome.metrics.get(name).map(|logged| logged.last)).collect();
+        Some((name.clone(), Mean::of(&values?)?))
+    };
+    names.filter_map(mean).collect()
 }
 
 /// Marks the configurations that no other beats in run time and memory, and in run time and energy.
@@ -183,7 +205,7 @@ fn front(all: &[Configuration], second: impl Fn(&Configuration) -> Option<Mean>)
 
 /// The best by a metric, among those without failed runs and without a profiler.
 #[must_use]
-pub fn best(all: &[Configuration], by: Metric) -> Option<&Configuration> {
+pub fn best<'c>(all: &'c [Configuration], by: &Metric) -> Option<&'c Configuration> {
     let value = |one: &Configuration| match by {
         Metric::RunTime => one.run_time_s.map(|time| time.mean),
         Metric::PeakMemory => one.peak_bytes.map(|bytes| bytes.mean),
@@ -191,6 +213,10 @@ pub fn best(all: &[Configuration], by: Metric) -> Option<&Configuration> {
         Metric::SmActivity => one.sm_activity.map(|share| -share.mean),
         Metric::Steps => one.steps_per_s.map(|rate| -rate.mean),
         Metric::Energy => one.energy_j.map(|energy| energy.mean),
+        Metric::Logged { name, is_highest_best } => {
+            let sign = if *is_highest_best { -1.0 } else { 1.0 };
+            one.metrics.get(name).map(|value| sign * value.mean)
+        }
     };
     let able = all.iter().filter(|one| one.failed == 0 && !one.profiled);
     able.filter_map(|one| Some((value(one)?, one)))
@@ -234,6 +260,7 @@ pub fn csv_text(rows: &[Vec<String>]) -> Result<String, SweepError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Logged;
     use crate::store::Outcome;
 
     fn run(key: &str, group: &str, configuration: &str, seconds: u64, mib: u64) -> Recorded {
@@ -294,9 +321,9 @@ mod tests {
         let all = configurations(&runs);
         let front: Vec<_> = all.iter().filter(|one| one.on_front).map(|one| one.name.as_str()).collect();
         assert_eq!(front, ["a", "b"]);
-        assert_eq!(best(&all, Metric::RunTime).unwrap().name, "a");
-        assert_eq!(best(&all, Metric::PeakMemory).unwrap().name, "b");
-        assert_eq!(best(&all, Metric::SmActivity), None);
+        assert_eq!(best(&all, &Metric::RunTime).unwrap().name, "a");
+        assert_eq!(best(&all, &Metric::PeakMemory).unwrap().name, "b");
+        assert_eq!(best(&all, &Metric::SmActivity), None);
     }
 
     #[test]
@@ -316,7 +343,35 @@ mod tests {
         assert_eq!(energy, [Some(100.0), Some(80.0), Some(50.0), None]);
         let front: Vec<_> = all.iter().map(|one| one.on_energy_front).collect();
         assert_eq!(front, [true, true, true, false]);
-        assert_eq!(best(&all, Metric::Energy).map(|one| one.company.is_some()), Some(true));
+        assert_eq!(best(&all, &Metric::Energy).map(|one| one.company.is_some()), Some(true));
+    }
+
+    #[test]
+    fn the_best_is_found_by_a_logged_metric_that_all_runs_have() {
+        let with = |name: &str, last: f64, of: Recorded| {
+            let logged = Logged { last, min: last, max: last, step: None, count: 1 };
+            let metrics = [(name.to_owned(), logged)].into();
+            Recorded { outcome: Outcome { metrics, ..of.outcome.clone() }, ..of }
+        };
+        let runs = [
+            with("loss", 0.5, run("1", "a", "a", 10, 9)),
+            with("loss", 0.25, run("2", "b", "b", 20, 9)),
+            with("loss", 0.75, run("3", "b2", "b", 20, 9)),
+            // The loss of its other run is not known: it diverged.
+            with("loss", 0.1, run("4", "c", "c", 20, 9)),
+            run("5", "c2", "c", 20, 9),
+        ];
+        let all = configurations(&runs);
+        let by = |is_highest_best| Metric::Logged { name: "loss".into(), is_highest_best };
+        assert_eq!(all[1].metrics["loss"].mean, 0.5);
+        assert_eq!(best(&all[..1], &by(false)).unwrap().name, "a");
+        assert!(all[2].metrics.is_empty());
+        let runs = [runs[0].clone(), runs[1].clone(), runs[3].clone(), runs[4].clone()];
+        let all = configurations(&runs);
+        assert_eq!(best(&all, &by(false)).unwrap().name, "b");
+        assert_eq!(best(&all, &by(true)).unwrap().name, "a");
+        let other = Metric::Logged { name: "accuracy".into(), is_highest_best: true };
+        assert_eq!(best(&all, &other), None);
     }
 
     #[test]
@@ -328,7 +383,7 @@ mod tests {
         let profiled = Recorded { profiled: true, ..run("3", "p", "p", 1, 1) };
         let all = configurations(&[run("1", "a", "a", 10, 9), failed, profiled]);
         assert_eq!((all[0].finished, all[0].failed, all[0].run_time_s.unwrap().mean), (1, 1, 10.0));
-        assert_eq!(best(&all, Metric::RunTime), None, "one failed, the other ran under a profiler");
+        assert_eq!(best(&all, &Metric::RunTime), None, "one failed, the other ran under a profiler");
         assert!(!all[1].on_front);
     }
 }

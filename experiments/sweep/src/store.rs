@@ -9,6 +9,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavior, named_params, params};
 
 use crate::error::SweepError;
+use crate::metrics::Metrics;
 use crate::plan::{Group, Plan};
 
 mod jobs;
@@ -48,6 +49,7 @@ CREATE TABLE runs (
     energy_part REAL,
     emulated INTEGER,
     profile TEXT,
+    metrics TEXT,
     tag TEXT,
     job INTEGER,
     shares INTEGER NOT NULL DEFAULT 0,
@@ -127,6 +129,8 @@ pub struct Outcome {
     pub emulated: bool,
     /// Its profile.
     pub profile: Option<PathBuf>,
+    /// Figures that the program logged of itself.
+    pub metrics: Metrics,
 }
 
 /// A run as it is recorded.
@@ -345,7 +349,7 @@ impl Store {
             transaction.execute(
                 "UPDATE runs SET state = ?2, started_ms = ?3, duration_ms = ?4, exit_code = ?5, signal = ?6, reason = ?7,
                                  peak_bytes = ?8, sm_activity = ?9, sm_origin = ?10, emulated = ?11, profile = ?12,
-                                 steps_per_s = ?13, gpu_energy_j = ?14, energy_part = ?15
+                                 steps_per_s = ?13, gpu_energy_j = ?14, energy_part = ?15, metrics = ?16
                  WHERE key = ?1",
                 params![
                     key,
@@ -363,6 +367,7 @@ impl Store {
                     outcome.steps_per_s,
                     outcome.gpu_energy_j,
                     outcome.energy_part,
+                    serde_json::to_string(&outcome.metrics).unwrap_or_default(),
                 ],
             )?;
             Ok(())
@@ -392,6 +397,7 @@ fn recorded(row: &Row<'_>) -> rusqlite::Result<Recorded> {
     let number =
         |name: &str| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(name)?.map(i64::unsigned_abs));
     let parameters: String = row.get("parameters")?;
+    let metrics: Option<String> = row.get("metrics")?;
     Ok(Recorded {
         key: row.get("key")?,
         number: number("number")?.unwrap_or(0),
@@ -419,6 +425,7 @@ fn recorded(row: &Row<'_>) -> rusqlite::Result<Recorded> {
             energy_part: row.get("energy_part")?,
             emulated: row.get::<_, Option<bool>>("emulated")?.unwrap_or(false),
             profile: row.get::<_, Option<String>>("profile")?.map(PathBuf::from),
+            metrics: metrics.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
         },
     })
 }

@@ -324,6 +324,25 @@ fn a_report_has_the_runs_of_the_file_as_it_is_now_and_of_one_machine() {
 }
 
 #[test]
+fn the_best_run_is_found_by_a_metric_that_the_program_logs() {
+    let place = place("command = \"python3 metric.py {x}\"\n[axes]\nx = [1, 2, 3]\n");
+    let program = "import radrm, sys\nx = int(sys.argv[1])\nfor step in range(5):\n    \
+                   radrm.log_metric('loss', 10 / x - step, step)\nif x == 3: radrm.log_metrics({'loss': float('nan')})\n";
+    fs::write(place.join("metric.py"), program).unwrap();
+    let mut command = sweep(&place, &["--emulate", "T4", "sweep.toml"]);
+    command.env("PYTHONPATH", artifacts::workspace().join("contrib/python"));
+    finish(command).code(0);
+    for (by, part) in
+        [("loss:min", "best: x=2, alone: loss 1.000"), ("loss:max", "best: x=1, alone: loss 6.000")]
+    {
+        let report = finish(sweep(&place, &["report", "--best", by, "sweep.toml"]));
+        report.code(0);
+        assert!(report.text().contains(part), "{part}: {}", report.text());
+    }
+    assert_eq!(column(&place, "metric.loss"), ["6", "1", ""]);
+}
+
+#[test]
 fn mig_profiles_are_refused_where_there_are_none() {
     let place = place("");
     fs::write(place.join("t.csv"), "Workload,Collocation,File\n1,3g.20gb,program.py\n").unwrap();

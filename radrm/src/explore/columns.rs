@@ -123,6 +123,14 @@ pub(super) fn table(rows: &[Row], sweeps: &[(String, Vec<Recorded>)]) -> (Vec<Co
         let own = given.iter().map(|options| some(options.get(name).copied()));
         add(name.to_lowercase(), clean(name).into_owned(), own.collect());
     }
+    let logged: BTreeSet<&String> =
+        found.iter().flatten().flat_map(|(_, run)| run.outcome.metrics.keys()).collect();
+    for name in logged {
+        let value = |(_, run): &&(&str, &Recorded)| run.outcome.metrics.get(name).map(|logged| logged.last);
+        let key = format!("metric.{}", name.to_lowercase());
+        columns.push(Column { key, title: clean(name).into_owned(), unit: "number", is_parameter: false });
+        values.push(found.iter().map(|run| json!(run.as_ref().and_then(value))).collect());
+    }
     (columns, values)
 }
 
@@ -178,6 +186,7 @@ fn varied<'a>(given: &[BTreeMap<&'a str, &'a str>]) -> Vec<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use radrm_sweep::metrics::Logged;
     use radrm_sweep::store::Outcome;
 
     fn row(id: i64, arguments: &[&str]) -> Row {
@@ -216,15 +225,21 @@ mod tests {
 
     #[test]
     fn a_sweep_gives_its_runs_their_parameters() {
+        let logged = Logged { last: 0.5, min: 0.25, max: 2.0, step: None, count: 3 };
         let recorded = Recorded {
             configuration: "batch=8".into(),
             parameters: [("Batch".to_owned(), "8".to_owned())].into(),
-            outcome: Outcome { profile: Some("/p/2.radrm".into()), ..Outcome::default() },
+            outcome: Outcome {
+                profile: Some("/p/2.radrm".into()),
+                metrics: [("loss".to_owned(), logged)].into(),
+                ..Outcome::default()
+            },
             ..Recorded::default()
         };
         let sweeps = [("grid.toml".to_owned(), vec![recorded])];
         let rows = [row(1, &[]), row(2, &[])];
         assert_eq!(column(&rows, &sweeps, "param.batch"), Some(vec![Value::Null, json!("8")]));
+        assert_eq!(column(&rows, &sweeps, "metric.loss"), Some(vec![Value::Null, json!(0.5)]));
         assert_eq!(column(&rows, &sweeps, "sweep"), Some(vec![Value::Null, json!("grid.toml")]));
         assert_eq!(column(&rows, &[], "sweep"), None);
     }

@@ -6,14 +6,16 @@ use radrm_sweep::statistics::Mean;
 use radrm_sweep::store::Recorded;
 use radrm_text::clean;
 
-use super::report::{bytes, company, joules, mean, notes, rate, seconds, share, sharing, slowdown, winner};
+use super::report::{
+    bytes, company, joules, logged, mean, notes, number, rate, seconds, share, sharing, slowdown, winner,
+};
 
 const RUN_TIME: &str = "run time";
 
 /// The page of a sweep.
-pub(super) fn sheet(name: &str, runs: &[Recorded], by: Metric) -> Sheet {
+pub(super) fn sheet(name: &str, runs: &[Recorded], by: &Metric) -> Sheet {
     let all = report::configurations(runs);
-    let parts = [Some(configurations(&all)), energy(&all), slowdowns(&all)];
+    let parts = [Some(configurations(&all)), metrics(&all, by), energy(&all), slowdowns(&all)];
     let parts = parts.into_iter().flatten().collect();
     let notes = winner(&all, by).into_iter().chain(notes(&all)).collect();
     Sheet { title: format!("Sweep {}", clean(name)), notes, parts }
@@ -96,6 +98,28 @@ fn configurations(all: &[Configuration]) -> Part {
         ],
         plot: plot(all, "peak memory", |one| one.peak_bytes, bytes, |one| one.on_front),
     }
+}
+
+/// `None` where the programs logged nothing.
+fn metrics(all: &[Configuration], by: &Metric) -> Option<Part> {
+    let names = logged(all, by);
+    let titles = ["configuration", "sharing", RUN_TIME].map(str::to_owned).into_iter();
+    let row = |one: &Configuration| {
+        let first = [text(&one.name), text(&sharing(one)), figure(one.run_time_s, seconds)];
+        let values = names.iter().map(|name| Cell {
+            text: mean(one.metrics.get(*name).copied(), number),
+            value: one.metrics.get(*name).map(|mean| mean.mean),
+        });
+        first.into_iter().chain(values).collect()
+    };
+    (!names.is_empty()).then(|| Part {
+        title: "Metrics of the program".to_owned(),
+        titles: titles.chain(names.iter().map(|name| clean(name).into_owned())).collect(),
+        names: 2,
+        rows: all.iter().map(row).collect(),
+        notes: vec!["The last value of each run, as the program logged it by radrm.log_metric.".to_owned()],
+        plot: None,
+    })
 }
 
 /// `None` where no energy was measured.

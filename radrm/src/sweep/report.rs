@@ -1,5 +1,6 @@
 //! `radrm sweep report`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -30,7 +31,8 @@ pub(super) struct Flags {
     /// Write one self-contained page to OUT, with the configurations that no other beats as pictures; `-` is standard output
     #[arg(long, value_name = "OUT", require_equals = true, conflicts_with = "csv")]
     html: Option<PathBuf>,
-    /// The figure by which the best configuration is chosen: run-time, peak-memory, sm-activity, steps or energy
+    /// The figure by which the best configuration is chosen: run-time, peak-memory, sm-activity, steps or energy; NAME:min or NAME:max
+    /// for the last value of a figure that the program logs by radrm.log_metric
     #[arg(long, value_name = "FIGURE", default_value = "run-time", hide_default_value = true, value_parser = metric)]
     best: Metric,
 }
@@ -42,7 +44,12 @@ fn metric(text: &str) -> Result<Metric, UsageError> {
         "sm-activity" => Ok(Metric::SmActivity),
         "steps" => Ok(Metric::Steps),
         "energy" => Ok(Metric::Energy),
-        other => Err(UsageError::NoFigure(other.to_owned())),
+        other => match other.rsplit_once(':') {
+            Some((name, way @ ("min" | "max"))) if !name.is_empty() => {
+                Ok(Metric::Logged { name: name.to_owned(), is_highest_best: way == "max" })
+            }
+            _ => Err(UsageError::NoFigure(other.to_owned())),
+        },
     }
 }
 
@@ -59,12 +66,12 @@ pub(super) fn run(flags: &Flags) -> Result<(), Failure> {
     let runs = recorded(&file)?;
     if flags.html.is_some() {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        let page = sheet_html(&page::sheet(&name, &runs, flags.best));
+        let page = sheet_html(&page::sheet(&name, &runs, &flags.best));
         let Some(out) = out else { return print(&page) };
         report_file::write(out, page)?;
         return print(&format!("{}\n", out.display()));
     }
-    if flags.csv { print(&as_csv(&runs)?) } else { print(&text(&runs, flags.best)) }
+    if flags.csv { print(&as_csv(&runs)?) } else { print(&text(&runs, &flags.best)) }
 }
 
 /// The runs of a sweep that was started.
@@ -77,7 +84,7 @@ pub(crate) fn recorded(file: &Path) -> Result<Vec<Recorded>, Failure> {
 
 /// The report at the end of a sweep.
 pub(super) fn after(source: &Source) -> Result<(), Failure> {
-    print(&text(&runs(&mut source.clone())?, Metric::default()))
+    print(&text(&runs(&mut source.clone())?, &Metric::default()))
 }
 
 /// The runs of a file as it is now, on the machine of the last call: with others, means would be of different things.
@@ -104,6 +111,9 @@ fn only() -> Result<PathBuf, UsageError> {
 }
 
 const UNKNOWN: &str = "n/a";
+
+/// Logged metrics that have a column.
+const MAX_METRICS: usize = 4;
 
 /// The GPU is shared with whatever jobs radrmd placed there.
 const BY_RADRMD: &str = "by radrmd";
@@ -149,10 +159,11 @@ pub(super) fn sharing(one: &Configuration) -> String {
     if one.shares { BY_RADRMD.to_owned() } else { company(one.company.as_ref()) }
 }
 
-fn text(runs: &[Recorded], by: Metric) -> String {
+fn text(runs: &[Recorded], by: &Metric) -> String {
     let all = report::configurations(runs);
     let has_steps = all.iter().any(|one| one.steps_per_s.is_some());
     let has_energy = all.iter().any(|one| one.energy_j.is_some());
+    let logged = logged(&all, by);
     let mut titles = vec![
         left("CONFIGURATION"),
         left("SHARING"),
@@ -164,6 +175,7 @@ fn text(runs: &[Recorded], by: Metric) -> String {
     ];
     titles.extend(has_steps.then(|| right("STEPS/S")));
     titles.extend(has_energy.then(|| right("ENERGY")));
+    titles.extend(logged.iter().map(|name| right(clean(name).into_owned())));
     titles.extend([right("SLOWDOWN"), left("")]);
     let mut table = Table::new(titles);
     for one in &all {
@@ -185,6 +197,7 @@ fn text(runs: &[Recorded], by: Metric) -> String {
         ];
         cells.extend(has_steps.then(|| mean(one.steps_per_s, rate)));
         cells.extend(has_energy.then(|| mean(one.energy_j, joules)));
+        cells.extend(logged.iter().map(|name| mean(one.metrics.get(*name).copied(), number)));
         cells.push(slowdown(one.slowdown));
         cells.push(marks.join(" "));
         table.row(cells);
@@ -206,16 +219,61 @@ fn text(runs: &[Recorded], by: Metric) -> String {
 }
 
 /// The best configuration by a figure.
-pub(super) fn winner(all: &[Configuration], by: Metric) -> Option<String> {
-    let best = report::best(all, by)?;
+pub(super) fn winner(all: &[Configuration], by: &Metric) -> Option<String> {
+    let Some(best) = report::best(all, by) else { return not_logged(all, by) };
     let figure = match by {
         Metric::RunTime => format!("run time {}", mean(best.run_time_s, seconds)),
         Metric::PeakMemory => format!("peak memory {}", mean(best.peak_bytes, bytes)),
         Metric::SmActivity => format!("SM activity {}", mean(best.sm_activity, share)),
         Metric::Steps => format!("{} steps/s", mean(best.steps_per_s, rate)),
         Metric::Energy => format!("energy {}", mean(best.energy_j, joules)),
+        Metric::Logged { name, .. } => {
+            format!("{} {}", clean(name), mean(best.metrics.get(name).copied(), number))
+        }
     };
     Some(format!("best: {}, {}: {figure}", clean(&best.name), clean(&sharing(best))))
+}
+
+/// Reason that no configuration is best by a logged metric.
+fn not_logged(all: &[Configuration], by: &Metric) -> Option<String> {
+    let Metric::Logged { name, .. } = by else { return None };
+    let known = names(all);
+    let hint = match known.is_empty() {
+        true => "; the programs logged none by radrm.log_metric".to_owned(),
+        false => {
+            let known: Vec<_> = known.iter().map(|name| clean(name)).collect();
+            format!("; logged are {}", known.join(", "))
+        }
+    };
+    Some(format!("best: n/a, all runs of no configuration have a finite {}{hint}", clean(name)))
+}
+
+/// Names of all logged metrics.
+fn names(all: &[Configuration]) -> BTreeSet<&str> {
+    all.iter().flat_map(|one| one.metrics.keys()).map(String::as_str).collect()
+}
+
+/// Logged metrics that have a column: the one that decides, and the first of the others by name.
+pub(super) fn logged<'c>(all: &'c [Configuration], by: &'c Metric) -> Vec<&'c str> {
+    let known = names(all);
+    let decides = match by {
+        Metric::Logged { name, .. } => known.get(name.as_str()).copied(),
+        _ => None,
+    };
+    let others = known.into_iter().filter(|name| Some(*name) != decides);
+    decides.into_iter().chain(others).take(MAX_METRICS).collect()
+}
+
+/// A logged value, to four digits.
+pub(super) fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if (1e-3..1e5).contains(&size) => {
+            let decimals = (3.0 - size.log10().floor()).clamp(0.0, 6.0) as usize;
+            format!("{value:.decimals$}")
+        }
+        _ => format!("{value:.3e}"),
+    }
 }
 
 /// Notes for the reader of the figures.
@@ -271,13 +329,14 @@ fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
         "energy_part",
         "profile",
     ];
-    let parameters: std::collections::BTreeSet<&String> =
-        runs.iter().flat_map(|run| run.parameters.keys()).collect();
+    let parameters: BTreeSet<&String> = runs.iter().flat_map(|run| run.parameters.keys()).collect();
+    let metrics: BTreeSet<&String> = runs.iter().flat_map(|run| run.outcome.metrics.keys()).collect();
     let some = |value: Option<String>| value.unwrap_or_default();
     let mut rows = Vec::new();
     let titles = FIRST.iter().map(|title| (*title).to_owned());
     let titles = titles.chain(parameters.iter().map(|name| format!("param.{name}")));
-    rows.push(titles.chain(LAST.iter().map(|title| (*title).to_owned())).collect::<Vec<_>>());
+    let titles = titles.chain(LAST.iter().map(|title| (*title).to_owned()));
+    rows.push(titles.chain(metrics.iter().map(|name| format!("metric.{name}"))).collect::<Vec<_>>());
     for run in runs {
         let end = &run.outcome;
         let first = [
@@ -307,7 +366,9 @@ fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
             some(end.profile.as_ref().map(|path| path.display().to_string())),
         ];
         let values = parameters.iter().map(|name| run.parameters.get(*name).cloned().unwrap_or_default());
-        rows.push(first.into_iter().chain(values).chain(last).collect());
+        let logged =
+            metrics.iter().map(|name| some(end.metrics.get(*name).map(|logged| format!("{}", logged.last))));
+        rows.push(first.into_iter().chain(values).chain(last).chain(logged).collect());
     }
     Ok(report::csv_text(&rows)?)
 }
@@ -315,6 +376,7 @@ fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use radrm_sweep::metrics::Logged;
     use radrm_sweep::store::{Outcome, State};
 
     fn run(number: u64, group: &str, configuration: &str, ms: u64) -> Recorded {
@@ -340,9 +402,33 @@ mod tests {
     }
 
     #[test]
+    fn what_programs_log_of_themselves_is_shown_and_chosen_by() {
+        let with = |last: f64, mut of: Recorded| {
+            let logged = Logged { last, min: last, max: last, step: Some(3), count: 4 };
+            of.outcome.metrics = [("val loss".to_owned(), logged)].into();
+            of
+        };
+        let runs = [with(0.125, run(1, "a", "a", 9000)), with(0.0625, run(2, "b", "b", 11_000))];
+        let by = metric("val loss:min").unwrap();
+        let shown = text(&runs, &by);
+        for part in ["val loss", "0.1250", "best: b, alone: val loss 0.06250"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let missing = text(&runs, &metric("accuracy:max").unwrap());
+        assert!(missing.contains("best: n/a") && missing.contains("logged are val loss"), "{missing}");
+        let csv = as_csv(&runs).unwrap();
+        let lines: Vec<_> = csv.lines().collect();
+        assert!(lines[0].ends_with(",profile,metric.val loss") && lines[1].ends_with(",,0.125"), "{csv}");
+        let wrong = metric("runtime").unwrap_err().to_string();
+        assert!(wrong.ends_with("; did you mean run-time?"), "{wrong}");
+        assert_eq!(number(1234.5), "1234");
+        assert_eq!(number(-1e-7), "-1.000e-7");
+    }
+
+    #[test]
     fn a_report_shows_means_with_intervals_and_the_best() {
         let runs = [run(1, "a", "a", 9000), run(2, "a", "a", 11_000), run(3, "b", "b, x", 20_000)];
-        let shown = text(&runs, Metric::RunTime);
+        let shown = text(&runs, &Metric::RunTime);
         for part in [
             "10.00 s ± 12.71 s",
             "3.00 GiB ± 0 B",

@@ -12,6 +12,7 @@ use crate::attempt::{Attempt, Order, PROFILE, Standing};
 use crate::error::SweepError;
 use crate::figures;
 use crate::machine::instances;
+use crate::metrics;
 use crate::plan::{Collocation, Group, Run};
 use crate::store::{Outcome, Recorded};
 
@@ -59,6 +60,8 @@ impl Sweep<'_> {
                 mark: self.mark(run),
             };
             let devices = instance.unwrap_or_else(|| planned.devices.join(","));
+            let logged = attempt.file(metrics::FILE).to_string_lossy().into_owned();
+            order.environment.insert(metrics::VARIABLE.to_owned(), logged);
             if !devices.is_empty() {
                 order.environment.insert("CUDA_VISIBLE_DEVICES".to_owned(), devices);
             }

@@ -7,9 +7,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use radrm_protocol::ProtocolError;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{JobRow, Verdict};
+use radrm_protocol::{ProtocolError, words};
 
 use super::halt::Halt;
 use super::open::{Open, count};
@@ -19,7 +19,7 @@ use crate::error::SweepError;
 use crate::plan::{Collocation, Group};
 use crate::radrmd::Radrmd;
 use crate::store::{Outcome, State};
-use crate::{figures, job};
+use crate::{figures, job, metrics};
 
 /// Jobs of a sweep that wait or run at the same time: more than a machine runs, and few enough to be listed often.
 const MAX_OPEN: usize = 100;
@@ -297,7 +297,11 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
             let attempt = self.sweep.attempt(&member.recorded);
             // Here and not where the attempt begins: a sweep that is killed in between has it on disk without a folder.
             attempt.make().map_err(|source| SweepError::Io { path: attempt.folder().to_owned(), source })?;
-            let spec = self.radrmd.specify(member.run, &attempt.file("profiler"))?;
+            let mut spec = self.radrmd.specify(member.run, &attempt.file("profiler"))?;
+            let variable = format!("{}=", metrics::VARIABLE);
+            spec.environment.retain(|line| !line.starts_with(&variable));
+            let logged = words::encode(attempt.file(metrics::FILE).as_os_str());
+            spec.environment.push(variable + &logged);
             specs.push(Spec {
                 name: job::name(&member.run.name, &member.submission.tag),
                 output: Some(attempt.file(OUTPUT)),

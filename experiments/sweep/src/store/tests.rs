@@ -1,6 +1,7 @@
 //! Tests of the state.
 
 use super::*;
+use crate::metrics::Logged;
 use crate::plan::Run;
 use std::os::unix::fs::MetadataExt;
 
@@ -20,6 +21,7 @@ fn a_plan_that_grew_keeps_what_was_recorded() {
     store.adopt(small.iter()).unwrap();
     let keys = small[0].keys();
     store.start(&keys).unwrap();
+    let logged = Logged { last: 0.1, min: 0.05, max: 2.0, step: Some(9), count: 10 };
     let outcome = Outcome {
         state: State::Finished,
         duration_ms: 7,
@@ -30,6 +32,7 @@ fn a_plan_that_grew_keeps_what_was_recorded() {
         gpu_energy_j: Some(1e4),
         energy_part: Some(0.25),
         profile: Some("p".into()),
+        metrics: [("loss".to_owned(), logged)].into(),
         ..Outcome::default()
     };
     store.finish(&keys, std::slice::from_ref(&outcome)).unwrap();
