@@ -222,6 +222,30 @@ Examples:
   radrm demo --emulate A100-40GB --folder /tmp/demo
   radrm demo --real")]
     Demo(demo::Flags),
+    /// Print completions of all three programs for a shell
+    ///
+    /// Packages have them installed. Elsewhere, write the line of the shell into its start-up file.
+    #[command(after_long_help = "\
+Examples:
+  source <(radrm completion bash)
+  source <(radrm completion zsh)
+  radrm completion fish | source")]
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Show the manual page of a command
+    ///
+    /// In a terminal `man` shows the page. Otherwise its source is printed.
+    #[command(after_long_help = "\
+Examples:
+  radrm man report
+  radrm man quota set
+  radrm man radrm-run")]
+    Man {
+        /// The command, behind radrm-run or radrmd for these programs
+        command: Vec<String>,
+    },
     /// Write manual pages, completions for shells and the reference of commands, for packages
     #[command(hide = true)]
     Generate {
@@ -369,6 +393,10 @@ mod tests {
             ("report f --bogus", "there is no option --bogus"),
             ("report f --htm", "there is no option --htm; did you mean --html?"),
             ("report f --stacks=svg", "there is no value svg for --stacks"),
+            ("completion bahs", "did you mean bash?"),
+            ("report f --stacks=pporf", "did you mean pprof?"),
+            ("replay t.csv --policy MAGM", "or all; did you mean magm?"),
+            ("replay t.csv --mode mpss", "did you mean mps?"),
             ("report f --stacks=svg", "speedscope, pprof or perfetto"),
             ("machines x", "unexpected argument x"),
             ("advise x", "`x` is not a whole number"),

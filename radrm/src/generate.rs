@@ -1,17 +1,20 @@
-//! `radrm generate`: what the command lines of all three programs give besides `--help`: manual pages, completions for
-//! shells, and the reference of commands in the book.
+//! Manual pages, completions for shells and the reference of commands in the book, from the command lines of all three
+//! programs.
 //!
-//! Packages and book call it; no copy of its output is kept anywhere.
+//! Packages and book call `radrm generate`, users `radrm completion` and `radrm man`; no copy of the output is kept anywhere.
 
 use std::fs;
-use std::io;
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::process::{self, Stdio};
 
 use clap::Command;
 use clap_complete::Shell;
+use radrm_text::did_you_mean;
+use radrm_text::usage::Instead;
 
 use crate::error::FileProblem;
-use crate::{Failure, cli};
+use crate::{Failure, cli, print};
 
 /// The programs: section of the manual, command line without the commands that only print help.
 fn programs() -> [(&'static str, Command); 3] {
@@ -52,11 +55,70 @@ fn write(folder: &Path) -> io::Result<()> {
         fs::create_dir_all(&manual)?;
         for mut page in with_subcommands(&command) {
             describe(&mut reference, &mut page);
-            let source = concat!("radrm ", env!("CARGO_PKG_VERSION"));
-            clap_mangen::Man::new(page).section(section).source(source).generate_to(&manual)?;
+            page_of(page, section).generate_to(&manual)?;
         }
     }
     fs::write(folder.join("commands.md"), reference)
+}
+
+fn page_of(command: Command, section: &str) -> clap_mangen::Man {
+    clap_mangen::Man::new(command).section(section).source(concat!("radrm ", env!("CARGO_PKG_VERSION")))
+}
+
+/// Prints the completions of all programs for one shell.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn completion(shell: Shell) -> Result<(), Failure> {
+    print(&completions(shell))
+}
+
+fn completions(shell: Shell) -> String {
+    let mut text = Vec::new();
+    for (_, mut command) in programs() {
+        let name = command.get_name().to_owned();
+        clap_complete::generate(shell, &mut command, name, &mut text);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Shows the manual page of a command in a terminal, or prints its source.
+///
+/// # Errors
+/// There is no such command, or standard output cannot be written.
+pub(crate) fn manual(words: &[String]) -> Result<(), Failure> {
+    let page = source_of(words)?;
+    if io::stdout().is_terminal() && shown(&page) { Ok(()) } else { print(&page) }
+}
+
+/// Source of a command's manual page.
+fn source_of(words: &[String]) -> Result<String, Failure> {
+    let programs = programs();
+    let named =
+        words.first().and_then(|word| programs.iter().find(|(_, program)| program.get_name() == word));
+    let (section, program) = named.unwrap_or(&programs[0]);
+    let mut command: &Command = program;
+    for word in &words[usize::from(named.is_some())..] {
+        command = command.find_subcommand(word).ok_or_else(|| {
+            let known = command.get_subcommands().filter(|below| !below.is_hide_set());
+            let hint = did_you_mean(word, known.map(Command::get_name));
+            Failure::Line(Instead::Wrong(format!("there is no command {word}{hint}")))
+        })?;
+    }
+    let mut text = Vec::new();
+    page_of(command.clone(), section).render(&mut text).map_err(Failure::Output)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Returns true if `man` has shown a page.
+fn shown(page: &str) -> bool {
+    let started = process::Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn();
+    let Ok(mut man) = started else { return false };
+    if let Some(mut input) = man.stdin.take() {
+        // A reader who leaves the page early closes the pipe.
+        let _ = input.write_all(page.as_bytes());
+    }
+    man.wait().is_ok_and(|status| status.success())
 }
 
 /// A built command, then all below it that `--help` shows.
@@ -99,6 +161,32 @@ mod tests {
                 let heading = format!("\n## {}\n", command.get_bin_name().unwrap_or(&name));
                 assert!(reference.contains(&heading), "{heading}");
             }
+        }
+    }
+
+    #[test]
+    fn a_manual_page_is_found_by_the_words_of_its_command() {
+        let page = |words: &str| {
+            let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            source_of(&words).map_err(|error| error.to_string())
+        };
+        for (words, title) in [
+            ("", "radrm"),
+            ("quota set", "radrm\\-quota\\-set"),
+            ("radrm-run", "radrm\\-run"),
+            ("radrmd", "radrmd"),
+        ] {
+            let text = page(words).unwrap();
+            assert!(text.contains(&format!("\n{title} \\- ")), "{words}: {text}");
+        }
+        assert_eq!(page("quota sett"), Err("there is no command sett; did you mean set?".to_owned()));
+    }
+
+    #[test]
+    fn completions_for_a_shell_are_of_all_programs() {
+        let text = completions(Shell::Bash);
+        for (_, command) in programs() {
+            assert!(text.contains(&format!(" -o default {}\n", command.get_name())), "{text}");
         }
     }
 

@@ -68,9 +68,11 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         }
         Command::Cdi { command: cdi::Command::Generate(flags) } => cdi::generate(&flags),
         Command::Cdi { command: cdi::Command::Apply(flags) } => match container::apply(&flags)? {},
+        Command::Completion { shell } => generate::completion(shell),
         Command::Demo(flags) => demo::run(&flags),
         Command::ImportNcu(flags) => import_ncu::run(&flags),
         Command::Generate { folder } => generate::run(&folder),
+        Command::Man { command } => generate::manual(&command),
         Command::Train(flags) => train::run(flags),
         Command::Evaluate(flags) => evaluate::run(flags),
         Command::Explore(flags) => explore::run(&flags),

@@ -7,7 +7,7 @@ use clap::Command;
 use radrm_text::wrapped;
 
 /// Every command that is not hidden, once.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: [(&str, &[&str]); 8] = [
     ("To begin", &["doctor", "demo", "machines"]),
     ("What was recorded", &["report", "compare", "top", "dataset", "explore", "export", "import-ncu"]),
     ("Estimates and advice", &["estimate", "advise", "calibrate", "train", "evaluate", "replay"]),
@@ -18,6 +18,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     ("Experiments", &["sweep", "share"]),
     ("Slurm", &["sbatch"]),
+    ("Help in shells", &["completion", "man"]),
 ];
 
 /// Columns of a command's name, with the space before and after it.
