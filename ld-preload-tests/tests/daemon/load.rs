@@ -13,13 +13,30 @@ const CONFIG: &str = "emulate = \"1xH200\"\nkernels = \"all\"\n[scheduler]\npoli
 /// A job that always has kernels on the GPU, of 33 blocks: a quarter of an H200's 132 multiprocessors, each with
 /// one block of 1024 threads of the two that it holds.
 fn quarter(daemon: &Daemon, time: &str) -> u64 {
+    let words = quarter_words(daemon, time);
+    daemon.submit(&["--gpu-mem", "2GiB"], &words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// The same job, alone on a GPU and with all its launches recorded. When its activity is known, that of a job which was there
+/// before would be known too. Gives its number.
+fn until_witness_is_known(daemon: &Daemon) -> u64 {
+    let words =
+        ["submit", "--quiet", "--exclusive", "--gpu-mem", "2GiB", "--"].map(str::to_owned).into_iter();
+    let words: Vec<String> = words.chain(quarter_words(daemon, "real")).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = daemon.client(&words).env("RADRM_KERNELS", "all").output().expect("radrm");
+    let witness: u64 = String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number");
+    daemon.until("the witness is known", |daemon| !daemon.show(witness)["job"]["activity"].is_null());
+    witness
+}
+
+fn quarter_words(daemon: &Daemon, time: &str) -> Vec<String> {
     let program = programs::compile("turns.c", &["-pthread"]).display().to_string();
     let times = daemon.path("times");
     fs::write(&times, "* 500000\n").expect("kernel times");
     let times = format!("RADRM_EMULATOR_KERNEL_TIMES={}", times.display());
     let time = format!("RADRM_EMULATOR_TIME={time}");
-    let words = ["env", &time, &times, &program, "fill", "launches", "300", "33"];
-    daemon.submit(&["--gpu-mem", "2GiB"], &words)
+    ["env", &time, &times, &program, "fill", "launches", "300", "33"].map(str::to_owned).to_vec()
 }
 
 fn permille(activity: &Value, part: &str) -> u64 {
@@ -74,21 +91,26 @@ fn where_waiting_takes_no_time_activity_is_a_share_of_the_gpus_own_time() {
 
 #[test]
 fn of_a_job_whose_launches_are_only_counted_nothing_is_said() {
-    let daemon = Daemon::new(&CONFIG.replace("\"all\"", "\"count\""));
+    let daemon = Daemon::new(&CONFIG.replace("\"all\"", "\"count\"").replace("1xH200", "2xH200"));
     let job = quarter(&daemon, "real");
     daemon.until_state(job, "running");
+    until_witness_is_known(&daemon);
     let second = daemon.submit(&["--gpu-mem", "2GiB"], &["sleep", "1000"]);
-    std::thread::sleep(std::time::Duration::from_secs(20));
-    assert_eq!((daemon.state(job), daemon.state(second)), ("running".into(), "waiting".into()));
+    let why = daemon.ok(&["queue", "--why"]);
+    assert_eq!((daemon.state(job), daemon.state(second)), ("running".into(), "waiting".into()), "{why}");
     assert_eq!(daemon.show(job)["job"]["activity"], Value::Null);
 }
 
 #[test]
 fn of_jobs_that_were_never_alone_nothing_is_said() {
-    let daemon = Daemon::new(&CONFIG.replace("\"aware\"", "\"best-fit\"").replace("all", "sample"));
+    let config =
+        CONFIG.replace("\"aware\"", "\"best-fit\"").replace("all", "sample").replace("1xH200", "2xH200");
+    let daemon = Daemon::new(&config);
     let jobs = [quarter(&daemon, "real"), quarter(&daemon, "real")];
     jobs.into_iter().for_each(|job| daemon.until_state(job, "running"));
-    std::thread::sleep(std::time::Duration::from_secs(15));
+    let witness = until_witness_is_known(&daemon);
+    daemon.ok(&["cancel", &witness.to_string()]);
+    daemon.end(witness);
     for job in jobs {
         assert_eq!(daemon.show(job)["job"]["activity"], Value::Null);
     }
