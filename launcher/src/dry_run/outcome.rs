@@ -123,6 +123,9 @@ pub fn ranks(wanted: &Ranks, placed: &[Placed], machine: &Machine, notes: &[Note
 /// stopped the program [`stopped_by`].
 pub(crate) fn stopped<'a>(remarks: impl IntoIterator<Item = &'a str>) -> Option<Stopped> {
     let of = |remark: &str| {
+        if remark.starts_with("stopped in ") && remark.ends_with(WAITS) {
+            return Some(Stopped::Waiting);
+        }
         let rest = remark.strip_suffix(AS_ASKED)?.strip_prefix("stopped ")?;
         let has = |(words, _): &&(&str, Evaluation)| rest.ends_with(*words);
         let evaluation = EVALUATIONS.iter().find(has).map_or(Evaluation::NotReached, |(_, seen)| *seen);
@@ -146,6 +149,8 @@ pub(crate) fn refused_by_own_limit<'a>(remarks: impl IntoIterator<Item = &'a str
     remarks.into_iter().find_map(of)
 }
 
+/// End of the remark on a program that would never have ended.
+const WAITS: &str = ": its loop waits for a value of the GPU, which a dry run does not compute";
 /// End of remarks on a program that was stopped.
 const AS_ASKED: &str = ", as asked";
 /// Words before that end where the program has begun to evaluate.
@@ -421,6 +426,10 @@ mod tests {
             ),
             ("stopped when its time was up, as asked", Stopped::AtItsTime),
             (by_signal.as_str(), Stopped::BySignal),
+            (
+                "stopped in run (a.py:7): its loop waits for a value of the GPU, which a dry run does not compute",
+                Stopped::Waiting,
+            ),
         ] {
             assert_eq!(stopped(["other", remark]), Some(expected), "{remark}");
         }

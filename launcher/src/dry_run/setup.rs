@@ -54,18 +54,20 @@ const PROGRAMS: &str = "bin";
 const NVIDIA_SMI: &str = include_str!("hook/nvidia_smi.py");
 
 /// The Python modules of a dry run.
-const PYTHON: [PythonFile; 12] = [
+const PYTHON: [PythonFile; 14] = [
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_facts.py", include_str!("hook/radrm_facts.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
     ("radrm_host_models.py", include_str!("hook/radrm_host_models.py")),
     ("radrm_files.py", include_str!("hook/radrm_files.py")),
+    ("radrm_followed.py", include_str!("hook/radrm_followed.py")),
     ("radrm_frameworks.py", include_str!("hook/radrm_frameworks.py")),
     ("radrm_growth.py", include_str!("hook/radrm_growth.py")),
     ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
     ("radrm_phases.py", include_str!("hook/radrm_phases.py")),
     ("radrm_ranks.py", include_str!("hook/radrm_ranks.py")),
     ("radrm_values.py", include_str!("hook/radrm_values.py")),
+    ("radrm_waits.py", include_str!("hook/radrm_waits.py")),
     ("radrm_store.py", include_str!("hook/radrm_store.py")),
 ];
 

@@ -48,7 +48,9 @@ pub enum Stopped {
     },
     /// It stopped itself when its time was up.
     AtItsTime,
-    /// The same, by a signal: it is no Python program, or did not react.
+    /// Its loop would never have ended, as it waits for a value of the GPU.
+    Waiting,
+    /// It was stopped when its time was up, by a signal: it is no Python program, or did not react.
     BySignal,
 }
 
@@ -139,6 +141,7 @@ fn fits_so_far(steps: u64, stopped: Stopped) -> String {
         Stopped::AfterSteps { evaluation: Evaluation::CutShort } => "evaluation cut short",
         Stopped::AfterSteps { .. } => "evaluation not reached",
         Stopped::AtItsTime => "stopped when its time was up",
+        Stopped::Waiting => "a loop waits for a value of the GPU",
         Stopped::BySignal => "stopped by a signal when its time was up",
     };
     format!("fits for {steps} {noun}, {rest}")
@@ -163,6 +166,7 @@ mod tests {
             (after(Evaluation::CutShort), "fits for 3 steps, evaluation cut short"),
             (after(Evaluation::Whole), "fits"),
             (stopped(Stopped::AtItsTime), "fits for 3 steps, stopped when its time was up"),
+            (stopped(Stopped::Waiting), "fits for 3 steps, a loop waits for a value of the GPU"),
             (stopped(Stopped::BySignal), "fits for 3 steps, stopped by a signal when its time was up"),
             (Evidence { upper: Some(13), ..ran() }, "tight (it may need 13 B of 12 B)"),
             (Evidence { upper: None, ..ran() }, "tight (there is no bound on its need)"),

@@ -13,6 +13,7 @@ f = io.BytesIO()
 torch.save(o.state_dict(), f)
 f.seek(0)
 o.load_state_dict(torch.load(f, map_location='cuda'))
+assert [state['step'].item() for state in o.state.values()] == [3.0, 3.0]
 m(torch.randn(8, 64, device='cuda')).sum().backward()
 o.step()
 print('goes on')
@@ -55,7 +56,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, boo
 const ENDLESS: &str = "import time, torch
 block = torch.empty(1 << 30, dtype=torch.uint8, device='cuda')
 print('there', flush=True)
-while not block[0].item():
+while True:
     time.sleep(0.01)
 ";
 
@@ -106,6 +107,100 @@ fn questions_about_values_have_the_answer_of_finite_numbers() {
     let expected = "[True, True, True, True] True 4 1.0\nTrue False 1\n[False, False, False, False]\n\
                     [False, False, False, False]\n";
     assert_eq!(run.ended.stdout, expected);
+}
+
+/// Counters, positions, masks and parts of tensors; at the end what unknown values were written to or used for.
+const FOLLOWED: &str = "import torch
+gpu = {'device': 'cuda'}
+step = torch.zeros((), **gpu)
+for _ in range(3):
+    step += 1
+steps = [torch.zeros((), **gpu) for _ in range(3)]
+torch._foreach_add_(steps, 1)
+torch._foreach_add_(steps, torch.tensor(1.0, **gpu), alpha=1.0)
+print(step.item(), [int(one) for one in steps], step.cpu().item(), float(step * 2 - 1))
+position = torch.arange(5, **gpu)
+position = position[-1:] + 1
+lengths = torch.tensor([3, 1, 2], **gpu)
+print(position.tolist(), lengths.cumsum(0).tolist(), (lengths > 1).tolist(), lengths.max().item(), torch.where(lengths > 1, lengths, 0).tolist())
+unfinished = torch.ones(2, dtype=torch.long, **gpu)
+unfinished = unfinished & ~torch.tensor([True, False], **gpu)
+print(unfinished.tolist(), bool(unfinished.max() == 0), bool((unfinished == 0).all()), bool((unfinished == 0).any()))
+buffer = torch.zeros(4, **gpu)
+buffer[2] = 7
+buffer[:1].fill_(3)
+buffer[3:].copy_(torch.tensor([5.0]))
+host = torch.zeros(4)
+host.copy_(buffer)
+print(buffer.tolist(), host.tolist(), buffer[2].item(), buffer.to(torch.int32).cpu().tolist(), torch.equal(buffer, buffer.clone()))
+while step < 10:
+    step += 1
+print(step.item())
+step.normal_()
+buffer[1] = torch.randn((), **gpu)
+print(step.item(), buffer.tolist(), (lengths * torch.randn(3, **gpu)).tolist())
+w = torch.nn.Parameter(torch.zeros(8, **gpu))
+o = torch.optim.AdamW([w], fused=True)
+for _ in range(3):
+    w.sum().backward()
+    o.step()
+print(o.state[w]['step'].item())
+";
+
+#[test]
+fn values_of_small_tensors_follow_known_functions() {
+    let Some(python) = python() else { return };
+    let run = plain_dry_run(&python, &[], &["-c", FOLLOWED]).ok();
+    let expected = "3.0 [2, 2, 2] 3.0 5.0\n\
+                    [5] [3, 4, 6] [True, False, True] 3 [3, 0, 2]\n\
+                    [0, 1] False False True\n\
+                    [3.0, 0.0, 7.0, 5.0] [3.0, 0.0, 7.0, 5.0] 7.0 [3, 0, 7, 5] True\n\
+                    10.0\n0.0 [0.0, 0.0, 0.0, 0.0] [0.0, 0.0, 0.0]\n3.0\n";
+    assert_eq!(run.ended.stdout, expected);
+}
+
+/// A loop over one tensor that nothing writes, behind three loops that end by themselves.
+const ONE_FLAG: &str = "import torch
+flag = torch.empty(2, device='cuda')
+def wait():
+    while not flag[1].item():
+        pass
+for _ in range(2000):
+    flag[0].item()
+n = 0
+while n < 1500:
+    torch.randn(1, device='cuda').item()
+    n += 1
+while n < 1510:
+    for _ in range(500):
+        flag[0].item()
+    n += 1
+print('waits', flush=True)
+wait()
+";
+/// A loop that computes something new each time.
+const ALL_DONE: &str = "import torch
+block = torch.empty(1 << 28, dtype=torch.uint8, device='cuda')
+done = torch.zeros(2, dtype=torch.bool, device='cuda')
+print('waits', flush=True)
+while True:
+    done = done | (torch.randn(2, 8, device='cuda').argmax(1) == 3)
+    if done.all():
+        break
+";
+
+#[test]
+fn a_loop_that_waits_for_the_gpu_ends_with_its_line_and_figures() {
+    let Some(python) = python() else { return };
+    for (text, place) in [(ONE_FLAG, "wait (<string>:4)"), (ALL_DONE, "<module> (<string>:7)")] {
+        let run = plain_dry_run(&python, &[], &["-c", text]);
+        assert_eq!(run.ended.status.code(), Some(124), "{}", run.ended.stderr);
+        assert_eq!(run.ended.stdout, "waits\n");
+        let remarks = run.report["dry_run"]["remarks"].to_string();
+        let sentence = format!("stopped in {place}: its loop waits for a value of the GPU");
+        assert!(remarks.contains(&sentence), "{remarks}");
+        assert!(run.peak().1 >= 2.0, "figures up to then: {:#}", run.report["dry_run"]);
+    }
 }
 
 /// Values that a collective wrote are not known, whatever was known before. An exchange of small messages is real.

@@ -19,6 +19,7 @@ import radrm_growth
 import radrm_imports
 import radrm_peaks
 import radrm_phases
+import radrm_waits
 
 _NOTES = os.environ.get("RADRM_DRY_RUN_NOTES")
 _STEPS = int(os.environ.get("RADRM_DRY_RUN_STEPS") or 0)
@@ -239,6 +240,7 @@ def _let_autograd_rest():
 
 def _watch(torch):
     watch = _Watch(torch)
+    waits = radrm_waits.Waits(_stop_waiting)
     undo = []
 
     def first_pass():
@@ -260,6 +262,7 @@ def _watch(torch):
             raise SystemExit(0)
 
     def after_step(optimizer):
+        waits.forget()
         is_new, is_other = watch.seen.made(optimizer)
         if not watch.is_on():
             return
@@ -279,7 +282,7 @@ def _watch(torch):
     import radrm_facts
 
     # First: the functions of the host's models are taken back earlier.
-    radrm_facts.install(torch)
+    radrm_facts.install(torch, waits)
     if not _HOST_VALUES:
         import radrm_host_models
 
@@ -309,20 +312,37 @@ def _watch(torch):
 _ENDS = []
 
 
+# The exit code of `timeout`, which is that of a program that was stopped.
+_STOPPED = 124
+
+
+def _leave():
+    """Ends the process from any of its threads."""
+    for call in [*_ENDS, sys.stdout.flush, sys.stderr.flush]:
+        try:
+            call()
+        except Exception:
+            continue
+    os._exit(_STOPPED)
+
+
 def _stop_at(end):
-    """Stops the program when its time is up, wherever it is; the exit code is that of `timeout`."""
+    """Stops the program when its time is up, wherever it is."""
 
     def wait():
         time.sleep(max(0, end - time.monotonic()))
         note("remark", "stopped when its time was up, as asked")
-        for call in [*_ENDS, sys.stdout.flush, sys.stderr.flush]:
-            try:
-                call()
-            except Exception:
-                continue
-        os._exit(124)
+        _leave()
 
     threading.Thread(target=wait, name="radrm-timeout", daemon=True).start()
+
+
+def _stop_waiting(place):
+    """Stops the program in a loop that would never end."""
+    note("remark", "stopped in %s: its loop waits for a value of the GPU, which a dry run does not compute" % place)
+    if threading.current_thread() is not threading.main_thread():
+        _leave()
+    raise SystemExit(_STOPPED)
 
 
 def install():

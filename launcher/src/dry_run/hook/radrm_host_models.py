@@ -36,6 +36,9 @@ class Replaced:
     """
 
     def __init__(self, original, own):
+        if type(original) is Replaced:
+            # Replaced twice.
+            original = original.__wrapped__
         for name in ("__module__", "__name__", "__qualname__", "__doc__"):
             setattr(self, name, getattr(original, name, None))
         self.__wrapped__ = original

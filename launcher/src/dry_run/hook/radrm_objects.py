@@ -9,6 +9,8 @@ received is read from it: the stand-in for NCCL moves such messages.
 
 import functools
 
+import radrm_facts
+
 NAMES = (
     "all_gather_object",
     "gather_object",
@@ -107,7 +109,7 @@ def install(torch, note):
                 return function(*arguments, **keywords)
             if not made:
                 made.append(_mode(torch))
-            with made[0]():
+            with radrm_facts.resting(), made[0]():
                 return function(*arguments, **keywords)
 
         return with_values
