@@ -58,6 +58,41 @@ fn categories_modules_and_lines_of_gpt2_add_up_to_its_peak() {
     run.leaves_nothing();
 }
 
+/// Two models of one class and one of another, each with a layer of the same path.
+const TEACHER_AND_STUDENT: &str = "import torch
+class Net(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.layer = torch.nn.Linear(size, size, bias=False)
+    def forward(self, x):
+        return self.layer(x)
+class Critic(Net):
+    pass
+with torch.device('cuda'):
+    teacher, student, critic = Net(2048), Net(1024), Critic(512)
+opt = torch.optim.SGD(student.parameters())
+for _ in range(2):
+    with torch.no_grad():
+        wanted = teacher(torch.randn(1, 2048, device='cuda'))
+    loss = torch.nn.MSELoss()(student(torch.randn(1, 1024, device='cuda')), wanted[:, :1024])
+    (loss + critic(torch.randn(1, 512, device='cuda')).mean()).backward()
+    opt.step()
+    opt.zero_grad()
+";
+
+#[test]
+fn models_of_one_program_keep_their_own_trees() {
+    let Some(python) = python() else { return };
+    let run = dry_run(&python, &["--stacks=tensors"], &["-c", TEACHER_AND_STUDENT]).ok();
+    let modules = tensors(&run)["modules"].as_array().expect("modules");
+    let of = |model: &str| {
+        let own = modules.iter().find(|of| of["model"] == model && of["module"] == "layer");
+        let own = own.unwrap_or_else(|| panic!("{model} in {modules:#?}"));
+        own["categories"]["parameters"].as_u64().unwrap() >> 20
+    };
+    assert_eq!((of("Net"), of("Net #2"), of("Critic")), (16, 4, 1));
+}
+
 #[test]
 fn settings_of_the_allocator_change_no_sum() {
     let Some(python) = python() else { return };

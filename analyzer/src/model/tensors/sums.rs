@@ -93,6 +93,19 @@ pub struct TensorLineSummary {
     pub stack: Vec<String>,
 }
 
+impl GpuTensorsSummary {
+    /// Returns true if modules of more than one model hold memory: their paths may be the same.
+    #[must_use]
+    pub fn has_several_models(&self) -> bool {
+        let mut models = self
+            .modules
+            .iter()
+            .filter(|of| of.module.as_ref().is_some_and(|path| !path.is_empty()))
+            .map(|of| &of.model);
+        models.next().is_some_and(|first| models.any(|other| other != first))
+    }
+}
+
 /// Sums of each process.
 pub(in crate::model) fn summaries(profile: &Profile) -> Vec<TensorsSummary> {
     let summary = |process: &Process| {
@@ -225,11 +238,12 @@ impl GpuTensorsSummary {
     }
 }
 
-/// A module as reports show it.
-pub fn module_label(module: &ModuleSummary) -> String {
+/// A module as reports show it: with its model where there are several.
+pub fn module_label(module: &ModuleSummary, has_several_models: bool) -> String {
     match module.module.as_deref() {
         None => "[outside of modules]".to_owned(),
         Some("") => format!("{} itself", module.model),
+        Some(path) if has_several_models => format!("{}: {path}", module.model),
         Some(path) => path.to_owned(),
     }
 }

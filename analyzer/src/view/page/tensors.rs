@@ -120,8 +120,9 @@ pub(super) fn missing(summary: &Summary) -> Vec<String> {
 fn part(gpu: &GpuTensorsSummary, by: TensorsBy, graph: usize) -> Part {
     let (title, what, rows, not_listed): (_, _, Vec<Row>, _) = match by {
         TensorsBy::Modules => {
-            let rows =
-                gpu.modules.iter().map(|of| row(gpu, &module_label(of), of.bytes, &of.categories, &[]));
+            let rows = gpu.modules.iter().map(|of| {
+                row(gpu, &module_label(of, gpu.has_several_models()), of.bytes, &of.categories, &[])
+            });
             ("Tensors by module", "module", rows.take(ROWS).collect(), gpu.modules_not_listed)
         }
         TensorsBy::Lines => {

@@ -65,8 +65,9 @@ impl Report<'_> {
         }
         let mut table = Table::new(vec![right("bytes"), right("share"), left("module"), left("of it")])
             .within(self.width, 24);
+        let has_several_models = gpu.has_several_models();
         for of in gpu.modules.iter().take(SHOWN) {
-            let name = clean(&module_label(of)).into_owned();
+            let name = clean(&module_label(of, has_several_models)).into_owned();
             table.row(vec![of.bytes.to_string(), gpu.share(of.bytes), name, parts(&of.categories)]);
         }
         self.section(out, "tensors by module", table);

@@ -52,6 +52,8 @@ class Modules:
         self.known = {}
         self.roots = []
         self.classes = []
+        # Of each outermost module, whether it has parameters.
+        self.have_parameters = []
         # Models that turned out to be part of another: its number, and the path in it.
         self.parts = {}
         self.local = threading.local()
@@ -172,6 +174,7 @@ class Modules:
             self.walk(module, len(self.roots))
             self.roots.append(weakref.ref(module))
             self.classes.append(type(module).__name__)
+            self.have_parameters.append(next(module.parameters(), None) is not None)
             return self.known[id(module)]
         outermost = stack[0]
         if self.walks < MAX_WALKS and outermost.module() is not None:
@@ -209,5 +212,13 @@ class Modules:
         return models
 
     def names(self):
-        """Classes of all outermost modules by number."""
-        return dict(enumerate(self.classes))
+        """Classes of all outermost modules by number. Models of one class, such as teacher and student, have a number besides; of losses
+        and other functions a program may make new ones in each step."""
+        names, models = {}, {}
+        for number, name in enumerate(self.classes):
+            if number not in self.parts and self.have_parameters[number]:
+                models[name] = models.get(name, 0) + 1
+                if models[name] > 1:
+                    name = "%s #%d" % (name, models[name])
+            names[number] = name
+        return names
