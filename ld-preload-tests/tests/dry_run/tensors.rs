@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 
-use radrm_preload_tests::python::script;
+use radrm_preload_tests::{artifacts, child, python::script};
 use serde_json::Value;
 
-use super::harness::{DryRun, dry_run, dry_run_with, plain_dry_run, python};
+use super::harness::{DryRun, PATIENCE, dry_run, dry_run_with, fast, plain_dry_run, python};
 
 /// Tensors that a run recorded of its only process and GPU.
 #[track_caller]
@@ -91,6 +92,39 @@ fn models_of_one_program_keep_their_own_trees() {
         own["categories"]["parameters"].as_u64().unwrap() >> 20
     };
     assert_eq!((of("Net"), of("Net #2"), of("Critic")), (16, 4, 1));
+}
+
+/// 128 MiB in small blocks keep 11 GiB of the allocator's cache from the next large request.
+const FRAGMENTS: &str = "import torch
+MiB, keep = 2**20, []
+for step in range(3):
+    big = torch.empty(11 * 1024 * MiB, dtype=torch.uint8, device='cuda')
+    del big
+    keep.append([torch.empty(16 * MiB, dtype=torch.uint8, device='cuda') for _ in range(8)])
+";
+
+#[test]
+fn oom_has_the_allocators_state_at_the_refusal() {
+    let Some(python) = python() else { return };
+    let place = tempfile::tempdir().unwrap();
+    let (profile, file) = (place.path().join("a.radrm"), place.path().join("fragments.py"));
+    std::fs::write(&file, FRAGMENTS).unwrap();
+    let mut command = Command::new(artifacts::file("radrm-run"));
+    command.args(["--dry-run", "--emulate=T4", "--stacks=tensors", "--no-dataset", "-o"]).arg(&profile);
+    command.arg("--").arg(fast(&python)).arg(&file);
+    assert_eq!(child::run(command, PATIENCE).status.code(), Some(1));
+    let mut command = Command::new(artifacts::file("radrm"));
+    command.args(["report", "--oom"]).arg(&profile);
+    let text = child::run(command, PATIENCE).ok().stdout;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "the last refused request, of 11264 MiB: tensors held 128 MiB, and the allocator 11136 MiB for none",
+        "in pieces of up to 11136 MiB",
+        "of the tensors 128 MiB in <listcomp> (fragments.py:6)",
+        "held then, as the driver counts, of 11.0 GiB: 11.0 GiB at <module> (fragments.py:4)",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
 }
 
 #[test]

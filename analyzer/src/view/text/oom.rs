@@ -41,8 +41,16 @@ pub fn oom_text(summary: &Summary, options: &TextOptions) -> String {
     }
     for it in &summary.postmortems {
         whole(&mut out, it, paint, width);
+        let allocator = by_allocator(summary, it);
+        // Not all that the driver counts was in use.
+        let held = if allocator.is_empty() { "held then" } else { "held then, as the driver counts" };
+        for line in allocator {
+            for part in wrapped(&clean(&line), width.saturating_sub(2)) {
+                out.push_str(&format!("  {part}\n"));
+            }
+        }
         for line in by_line(&summary.stacks, it, options.profile_path.as_deref()) {
-            out.push_str(&format!("  {}\n", clean(&line)));
+            out.push_str(&format!("  {}\n", clean(&line).replacen("held then", held, 1)));
         }
     }
     out
@@ -68,6 +76,16 @@ impl Report<'_> {
             out.push_str(&format!("  {}\n", self.paint.dim(&hint)));
         }
     }
+}
+
+/// Begin of the remark by which the allocator's side explains the last refused request of a process.
+const LAST_REFUSED: &str = "the last refused request";
+
+/// The framework's account of a process's last refusal: what the driver sees as held may be in no use.
+fn by_allocator(summary: &Summary, it: &PostmortemSummary) -> Vec<String> {
+    let is_last = !summary.postmortems.iter().any(|other| other.pid == it.pid && other.t_ns > it.t_ns);
+    let of = summary.tensors.iter().filter(|of| is_last && of.pid == it.pid);
+    of.flat_map(|of| &of.remarks).filter(|remark| remark.starts_with(LAST_REFUSED)).cloned().collect()
 }
 
 /// A refusal in a few lines, the first one the cause.
