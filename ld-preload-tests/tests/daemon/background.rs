@@ -250,6 +250,21 @@ fn a_report_without_an_end_ends_the_dry_run() {
     leaves_nothing(&daemon);
 }
 
+/// The notes of a dry run are the program's to write, also under Landlock, and each of its remarks stands in the report.
+#[test]
+fn a_report_that_remarks_make_too_long_shows_no_need() {
+    let daemon = Daemon::new(&settings(""));
+    let text = "with open(os.environ['RADRM_DRY_RUN_NOTES'], 'a') as notes:\n    \
+                for at in range(160):\n        \
+                notes.write('remark\\t%d\\t0\\t%d %s\\n' % (os.getpid(), at, 'x' * 65536))\n";
+    let floods = script(&daemon, "remarks.py", text);
+    let job = submit(&daemon, &[], &[PYTHON, &floods]);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    let told = history(&daemon, job);
+    assert!(told.contains("its report is too long"), "{told}");
+    leaves_nothing(&daemon);
+}
+
 #[test]
 fn a_killed_daemon_leaves_nothing_of_a_dry_run_and_the_next_makes_it_again() {
     // Its own time does not end it.
