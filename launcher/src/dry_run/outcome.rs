@@ -86,6 +86,7 @@ pub fn figures(wanted: &DryRun, machine: Option<&Machine>, notes: &[Note], took:
             .map(|note| note.words.clone())
             .chain(of_cut_short(&cut_short))
             .chain(full)
+            .chain(many_communicators(&modelled(notes)))
             .collect::<BTreeSet<_>>()
             .into_iter()
             .collect(),
@@ -350,6 +351,24 @@ fn largest(notes: &[Note], of: fn(&Matter) -> Option<u64>) -> BTreeMap<String, B
     all
 }
 
+/// Names of the sizes that the stand-in of NCCL models: of all communicators, and of those that were used.
+const COMMUNICATORS: [&str; 2] =
+    ["buffers of all communicators (NCCL), 64 MiB each", "of these, buffers of communicators that were used"];
+/// Bytes of each.
+const COMMUNICATOR: u64 = 64 << 20;
+/// Communicators whose buffers a bound covers.
+const COVERED: u64 = 4;
+
+/// Sentence on communicators that no bound covers, if there are many.
+fn many_communicators(modelled: &[ModelledSize]) -> Option<String> {
+    let number = |name| modelled.iter().find(|of| of.what == name).map_or(0, |of| of.bytes / COMMUNICATOR);
+    let [made, used] = COMMUNICATORS.map(number);
+    let takes =
+        "NCCL connects each when it is first used, and it takes up to 1 GiB then on machines with NVSwitch";
+    (made > COVERED)
+        .then(|| format!("{NO_BOUND}{made} communicators of 64 MiB, of which {used} were used: {takes}"))
+}
+
 fn missing(notes: &[Note]) -> Vec<MissingCall> {
     let counts = largest(notes, |matter| match matter {
         Matter::Missing(count) => Some(*count),
@@ -462,6 +481,21 @@ mod tests {
             matches!(&sentences[..], [all] if all.starts_with("processes 1, 11, 12, 13, 14, 15, 16, 17 and 3 more ended")),
             "{sentences:?}"
         );
+    }
+
+    #[test]
+    fn many_communicators_are_counted_and_leave_no_bound() {
+        let size = |what: &str, mib: u64| ModelledSize { what: what.to_owned(), bytes: mib << 20 };
+        let of = |made, used| {
+            many_communicators(&[
+                size(COMMUNICATORS[0], made),
+                size(COMMUNICATORS[1], used),
+                size("cuDNN", 99),
+            ])
+        };
+        let found = of(19 * 64, 64).expect("a remark");
+        assert!(found.starts_with("no bound: 19 communicators of 64 MiB, of which 1 were used"), "{found}");
+        assert_eq!((of(4 * 64, 0), many_communicators(&[])), (None, None));
     }
 
     #[test]

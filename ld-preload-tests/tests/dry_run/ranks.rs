@@ -50,6 +50,27 @@ fn alone_as_among_all(mode: &[&str]) {
     part.leaves_nothing();
 }
 
+/// A communicator for each group from its making on. Used are one of them, and the one that they are split from.
+const GROUPS: &str = "import os, torch, torch.distributed as dist
+device = torch.device('cuda', int(os.environ['LOCAL_RANK']))
+torch.cuda.set_device(device)
+dist.init_process_group('nccl', device_id=device)
+groups = [dist.new_group(range(8), use_local_synchronization=False) for _ in range(6)]
+dist.all_reduce(torch.ones(1, device=device), group=groups[2])
+dist.destroy_process_group()
+";
+
+#[test]
+fn communicators_are_counted_with_those_that_were_used() {
+    let Some(python) = python() else { return };
+    let options = ["--emulate", "8xH200", "--ranks", "0", "--world", "8"];
+    let run = dry_run(&python, &options, &["-c", GROUPS]).ok();
+    let told = &run.report["dry_run"];
+    let remarks = told["remarks"].to_string();
+    assert!(remarks.contains("no bound: 7 communicators of 64 MiB, of which 2 were used"), "{told:#}");
+    assert_eq!(told["expected"]["upper"], Value::Null, "{told:#}");
+}
+
 #[test]
 fn ranks_of_ddp_take_alone_what_they_take_among_all() {
     alone_as_among_all(&["ddp", "nccl"]);

@@ -23,9 +23,13 @@ const BUFFER: usize = 4 << 20;
 
 /// Communicators of this process that have buffers.
 static WITH_BUFFERS: AtomicUsize = AtomicUsize::new(0);
+/// Those of them that were used: NCCL connects the GPUs of one when it is first used.
+static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// One of those that have buffers, until this is dropped.
-struct Buffered;
+struct Buffered {
+    is_used: bool,
+}
 
 impl Buffered {
     /// Notes what all of them have: a program may make many, and use few.
@@ -33,13 +37,27 @@ impl Buffered {
         // Relaxed: a count that orders nothing.
         let all = WITH_BUFFERS.fetch_add(1, Ordering::Relaxed) + 1;
         notes::guess("buffers of all communicators (NCCL), 64 MiB each", (all * CHANNELS * BUFFER) as u64);
-        Self
+        Self { is_used: false }
+    }
+
+    /// Notes that the communicator is used, the first time.
+    fn connect(&mut self) {
+        if !std::mem::replace(&mut self.is_used, true) {
+            let all = USED.fetch_add(1, Ordering::Relaxed) + 1;
+            notes::guess(
+                "of these, buffers of communicators that were used",
+                (all * CHANNELS * BUFFER) as u64,
+            );
+        }
     }
 }
 
 impl Drop for Buffered {
     fn drop(&mut self) {
         WITH_BUFFERS.fetch_sub(1, Ordering::Relaxed);
+        if self.is_used {
+            USED.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -56,7 +74,13 @@ pub(super) struct Communicator {
     exchanges: u64,
     splits: u64,
     pub(super) memory: OwnMemory,
-    _buffered: Option<Buffered>,
+    buffered: Option<Buffered>,
+}
+
+impl Communicator {
+    fn connect(&mut self) {
+        self.buffered.iter_mut().for_each(Buffered::connect);
+    }
 }
 
 pub(super) static COMMUNICATORS: Registry<Communicator> = Registry::new();
@@ -110,7 +134,7 @@ pub(super) fn create(out: Out<u64>, name: String, members: Members, rank: usize,
         exchanges: 0,
         splits: 0,
         memory,
-        _buffered: buffered,
+        buffered,
     };
     out.set(COMMUNICATORS.add(own))
 }
@@ -119,6 +143,7 @@ pub(super) fn create(out: Out<u64>, name: String, members: Members, rank: usize,
 /// brings.
 fn meet(handle: u64, own: Content, bytes: usize) -> Answer<BTreeMap<usize, Content>> {
     let (region, number, rank, members) = COMMUNICATORS.with(handle, |own| {
+        own.connect();
         let small = bytes <= LARGEST;
         own.exchanges += u64::from(small);
         (own.region.clone().filter(|_| small), own.exchanges, own.rank, own.members.clone())
@@ -154,7 +179,10 @@ pub(super) fn exchange(handle: u64, own: Content, bytes: usize) -> Answer<Vec<Co
 
 /// Region of a message to or from a rank, and the rank's place among those that run: `None` if it is modelled.
 pub(super) fn peer_of(handle: u64, peer: usize) -> Answer<(Option<Arc<Region>>, Option<usize>)> {
-    let (region, place) = COMMUNICATORS.with(handle, |own| (own.region.clone(), own.members.place(peer)))?;
+    let (region, place) = COMMUNICATORS.with(handle, |own| {
+        own.connect();
+        (own.region.clone(), own.members.place(peer))
+    })?;
     if place.is_none() {
         notes::note(notes::Kind::Answered, MESSAGES);
     }
