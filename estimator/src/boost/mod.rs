@@ -108,7 +108,7 @@ impl Ensemble {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub(crate) fn check(&self, features: usize) -> Result<(), Error> {
+    pub fn check(&self, features: usize) -> Result<(), Error> {
         if !self.base.is_finite() {
             return Err(Error::Malformed("the base of the trees is not a finite number".into()));
         }
@@ -122,6 +122,14 @@ impl Ensemble {
             tree.check(features).map_err(|why| Error::Malformed(format!("tree {at}: {why}")))?;
         }
         Ok(())
+    }
+
+    /// The same trees with numbers of four digits: their file is half as long.
+    #[must_use]
+    pub fn rounded(mut self) -> Self {
+        self.base = tree::rounded(self.base);
+        self.trees.iter_mut().for_each(Tree::round);
+        self
     }
 
     /// Trees.

@@ -36,6 +36,16 @@ pub(super) enum TreeError {
     Orphan(usize),
 }
 
+/// The number with four digits, and at most six behind the point. The threshold of "is it known", the lowest number, stays.
+pub(super) fn rounded(value: f64) -> f64 {
+    if value == 0.0 || value.abs() >= 1e15 {
+        return value;
+    }
+    let digits = (3 - value.abs().log10().floor() as i32).min(6);
+    let scale = 10_f64.powi(digits.abs());
+    if digits >= 0 { (value * scale).round() / scale } else { (value / scale).round() * scale }
+}
+
 impl Tree {
     pub(super) fn is_leaf(&self) -> bool {
         self.0.len() < 2
@@ -57,6 +67,15 @@ impl Tree {
                     at = next;
                 }
                 None => return 0.0,
+            }
+        }
+    }
+
+    /// Leaves and thresholds with four digits.
+    pub(super) fn round(&mut self) {
+        for node in &mut self.0 {
+            match node {
+                Node::Leaf(value) | Node::Split(_, value, ..) => *value = rounded(*value),
             }
         }
     }
