@@ -53,6 +53,12 @@ pub struct GpuSpec {
     /// Half precision on tensor cores, dense (10^12 operations/s).
     #[serde(default)]
     pub tflops_fp16_tensor: f64,
+    /// TF32 on tensor cores, dense (10^12 operations/s); 0 where the card has none.
+    #[serde(default)]
+    pub tflops_tf32_tensor: f64,
+    /// 8-bit floats on tensor cores, dense (10^12 operations/s); 0 where the card has none.
+    #[serde(default)]
+    pub tflops_fp8_tensor: f64,
     /// L2 cache (MiB).
     pub l2_mib: u32,
     /// Shared memory of a multiprocessor (KiB).
