@@ -34,6 +34,9 @@ enum Command {
     Aarch64(aarch64::Flags),
     /// Measure what the shim costs per call and write bench/RESULTS.md.
     Bench(bench::Flags),
+    /// Learn clock/data/clock.json from published measurements (train), or print how far off it is (evaluate, report).
+    #[command(disable_help_flag = true)]
+    Clock(Passed),
     /// Make packages in target/dist: a tarball, a wheel, a .deb, an .rpm, checksums.
     #[command(disable_help_flag = true)]
     Dist(Passed),
@@ -67,7 +70,16 @@ struct Passed {
 impl Passed {
     /// Builds the package and runs the command.
     fn run(&self, package: &str) -> Result<()> {
-        shell::run(shell::cargo().args(["run", "--quiet", "--package", package, "--"]).args(&self.arguments))
+        self.cargo_run(&["--package", package])
+    }
+
+    /// Builds an example of a package and runs it.
+    fn example(&self, package: &str, example: &str) -> Result<()> {
+        self.cargo_run(&["--package", package, "--example", example])
+    }
+
+    fn cargo_run(&self, what: &[&str]) -> Result<()> {
+        shell::run(shell::cargo().args(["run", "--quiet"]).args(what).arg("--").args(&self.arguments))
     }
 }
 
@@ -77,6 +89,7 @@ fn main() -> ExitCode {
         Command::Demo(flags) => demo::run(&flags),
         Command::Aarch64(flags) => aarch64::run(&flags),
         Command::Bench(flags) => bench::run(&flags),
+        Command::Clock(flags) => flags.example("radrm-clock", "clock"),
         Command::Dist(flags) => flags.run("xtask-dist"),
         Command::Docs(flags) => flags.run("xtask-docs"),
         Command::Genuine(flags) => genuine::run(&flags),

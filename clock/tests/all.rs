@@ -1,0 +1,4 @@
+//! The clock against published measurements that lie beside the repository.
+
+mod held;
+mod published;
