@@ -96,3 +96,18 @@ fn a_target_without_spread_needs_no_tree() {
     let ensemble = Ensemble::fit(&table, &[3.5; 50], &Settings::default()).unwrap();
     assert_eq!((ensemble.trees(), ensemble.predict(&[0.1, 0.2, 0.3])), (0, 3.5));
 }
+
+#[test]
+fn rounding_keeps_predictions_and_halves_the_file() {
+    let (table, target) = sample(2000);
+    let ensemble = Ensemble::fit(&table, &target, &Settings::default()).unwrap();
+    let rounded = ensemble.clone().rounded();
+    let error = |row: usize| (rounded.predict(table.row(row)) - ensemble.predict(table.row(row))).abs();
+    let mut errors: Vec<f64> = (0..table.len()).map(error).collect();
+    errors.sort_unstable_by(f64::total_cmp);
+    assert!(errors[errors.len() * 95 / 100] < 0.01, "{}", errors[errors.len() * 95 / 100]);
+    assert!(rounded.check(3).is_ok());
+    let length = |one: &Ensemble| serde_json::to_string(one).unwrap().len();
+    assert!(length(&rounded) * 10 < length(&ensemble) * 7, "{} of {}", length(&rounded), length(&ensemble));
+    assert_eq!(rounded.clone().rounded(), rounded);
+}

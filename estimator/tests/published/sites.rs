@@ -32,10 +32,11 @@ impl fmt::Display for Kace {
             writeln!(f, "  error of a speed, {name}: {error:.3}")?;
         }
         for Baseline { name, error, best, workloads, part } in &self.summed {
+            // A rule states an order alone.
+            let error = error.map_or_else(String::new, |error| format!("relative error {error:.2}, "));
             writeln!(
                 f,
-                "  KACE's {name} of the sum: relative error {error:.2}, best partner for {best} of {workloads}, {part:.3} of its \
-                 sum"
+                "  KACE's {name} of the sum: {error}best partner for {best} of {workloads}, {part:.3} of its sum"
             )?;
         }
         let (triples, added, product) = self.triples;
