@@ -15,17 +15,17 @@ static void jump(int signal) {
 int main(void) {
     void *p = NULL, *args[1] = {&p};
     CUdeviceptr block;
-    static volatile int jumps;
+    static volatile int jumps, launched;
     use_device(0);
     CUfunction function = load_kernel("nothing"), other = load_kernel("other");
     signal(SIGALRM, jump);
     struct itimerval every = {{0, 300}, {0, 300}};
     setitimer(ITIMER_REAL, &every, NULL);
     if (sigsetjmp(back, 1)) jumps++;
-    while (jumps < 2000) {
+    while (jumps < 2000 || launched <= 1000) {
         armed = 1;
         CU(cuMemAlloc_v2)(&block, 4096);
-        CU(cuLaunchKernel)(other, 2, 1, 1, 32, 1, 1, 0, NULL, args, NULL);
+        launched += CU(cuLaunchKernel)(other, 2, 1, 1, 32, 1, 1, 0, NULL, args, NULL) == 0;
         CU(cuMemFree_v2)(block);
     }
     struct itimerval never = {{0, 0}, {0, 0}};
