@@ -35,7 +35,7 @@ def octocoder():
     figures.show("end")
 
 
-def decoder():
+def autoencoder():
     """The autoencoder of Stable Diffusion XL, which PixArt-Sigma shares, in fp16."""
     from diffusers import AutoencoderKL
 
@@ -70,7 +70,7 @@ def pixart(batches):
         ),
         torch.float16,
     ).eval()  # fmt: skip
-    vae = decoder()
+    vae = autoencoder()
     torch.cuda.empty_cache()
     for batch in batches:
         torch.cuda.reset_peak_memory_stats()
@@ -119,7 +119,7 @@ def sdxl(images=4):
         ),
         torch.float16,
     ).eval()  # fmt: skip
-    vae = decoder().eval()
+    vae = autoencoder().eval()
     torch.cuda.reset_peak_memory_stats()
     half = {"device": DEVICE, "dtype": torch.float16}
     latents = torch.randn(images, 4, 128, 128, **half)
