@@ -12,110 +12,23 @@
 //!   estimates of 9 Horus, 10 FakeTensor, 11 GPUMemNet;
 //! - **a plain script** without options, known by `#!` at its beginning.
 
+mod file;
 mod foreign;
 mod ours;
 mod plain;
 mod positional;
+mod values;
 
-use std::collections::BTreeMap;
+pub use file::{Form, RadError, RadFile, RadOption, Run};
 
-use serde::{Deserialize, Serialize};
-
-use crate::units::Bytes;
-
-pub use ours::RadOption;
-
-/// In which form a file was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Form {
-    /// A script with `#RADRM` lines.
-    Ours,
-    /// The thesis's printed form.
-    Printed,
-    /// The form that the thesis's code reads.
-    Positional,
-    /// A script that begins with `#!` and has no options.
-    Plain,
-}
-
-/// Command line or script of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Run {
-    /// A line for the shell, after a set-up line such as `conda activate ENV`.
-    Line {
-        /// The set-up, if there is one.
-        setup: Option<String>,
-        /// The command.
-        command: String,
-    },
-    /// The whole file is a script.
-    Script {
-        /// Its text.
-        text: String,
-    },
-}
-
-/// A `.rad` file's content. What it does not say is `None`, or empty.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RadFile {
-    /// The form it was in.
-    pub form: Form,
-    /// Command line or script to run.
-    pub run: Run,
-    /// File with the model's summary.
-    pub model: Option<String>,
-    /// Dataset.
-    pub dataset: Option<String>,
-    /// Samples in a batch.
-    pub batch: Option<u32>,
-    /// No neighbours.
-    pub exclusive: bool,
-    /// GPUs at the same time.
-    pub gpus: u16,
-    /// Peak of an equal run on each GPU.
-    pub measured: Option<Bytes>,
-    /// Estimates by name.
-    pub estimates: BTreeMap<String, Bytes>,
-    /// Options of our form, in their order.
-    pub options: Vec<RadOption>,
-}
-
-/// Error in a file: the line, from 1, and a sentence.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {what}")]
-pub struct RadError {
-    /// Counted from 1.
-    pub line: usize,
-    /// One sentence.
-    pub what: String,
-}
+use file::wrong;
+use values::{batch, one_line, policy};
 
 const UNCLEAR: &str = "the file is in none of the forms that are read: to run all of it as a script, put a line \
                        `#RADRM` before its first command, or submit what runs it: `radrm submit -- bash FILE`, \
                        `radrm submit -- python3 FILE`";
 
-fn wrong<T>(line: usize, what: impl Into<String>) -> Result<T, RadError> {
-    Err(RadError { line, what: what.into() })
-}
-
 impl RadFile {
-    fn new(form: Form, run: Run) -> Self {
-        Self {
-            form,
-            run,
-            model: None,
-            dataset: None,
-            batch: None,
-            exclusive: false,
-            gpus: 1,
-            measured: None,
-            estimates: BTreeMap::new(),
-            options: Vec::new(),
-        }
-    }
-
     /// Reads a file.
     ///
     /// # Errors
@@ -151,14 +64,6 @@ impl RadFile {
     }
 }
 
-/// A set-up or command line that the shell would read on after its end.
-fn one_line(at: usize, line: &str) -> Result<(), RadError> {
-    if line.ends_with('\\') {
-        return wrong(at, "a set-up and a command have one line each, and this one ends in a backslash");
-    }
-    Ok(())
-}
-
 /// The keys of the printed form.
 fn key(line: &str) -> Option<(&'static str, &str)> {
     ["model", "batch_size", "policy"].into_iter().find_map(|key| {
@@ -172,21 +77,6 @@ fn without_comment(value: &str) -> &str {
     let mut marks = value.match_indices('#').map(|(at, _)| at);
     let end = marks.find(|at| value[..*at].chars().next_back().is_none_or(char::is_whitespace));
     value[..end.unwrap_or(value.len())].trim()
-}
-
-fn policy(line: usize, value: &str) -> Result<bool, RadError> {
-    match value {
-        "exclusive" => Ok(true),
-        "collocation" | "collocate" => Ok(false),
-        other => wrong(line, format!("the policy is \"{other}\"; there are exclusive and collocation")),
-    }
-}
-
-fn batch(line: usize, value: &str) -> Result<u32, RadError> {
-    match value.parse() {
-        Ok(number) if number > 0 => Ok(number),
-        _ => wrong(line, format!("the batch size is \"{value}\", which is not a whole number above 0")),
-    }
 }
 
 fn printed(lines: &[(usize, &str)]) -> Result<RadFile, RadError> {
@@ -224,6 +114,7 @@ fn printed(lines: &[(usize, &str)]) -> Result<RadFile, RadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Bytes;
 
     const PRINTED: &str = "# trains a small network\nconda activate torch\npython3 train.py --lr 0.1\n\
         model: resnet.txt\nbatch_size: 64\npolicy: collocation\n";

@@ -1,27 +1,8 @@
 //! Our form: a script whose comments hold options.
 
-use serde::{Deserialize, Serialize};
-
-use super::{Form, RadError, RadFile, Run, wrong};
+use super::{Form, RadError, RadFile, RadOption, Run, wrong};
 
 const MARK: &str = "#RADRM";
-
-/// An option, as it stands there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RadOption {
-    /// Its line, from 1.
-    pub line: usize,
-    /// `--NAME` or `--NAME=VALUE`.
-    pub word: String,
-}
-
-impl RadOption {
-    /// `--NAME`.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.word.split_once('=').map_or(self.word.as_str(), |(name, _)| name)
-    }
-}
 
 pub(super) fn is_key_line(line: &str) -> bool {
     line.trim_start().strip_prefix(MARK).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))

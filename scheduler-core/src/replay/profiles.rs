@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::read::{ReadError, Table};
+use super::read::ReadError;
+use super::read::table::Table;
 use crate::interference::Activity;
 use crate::units::{Millis, Permille};
 

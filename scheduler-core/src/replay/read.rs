@@ -1,14 +1,18 @@
 //! Traces as text, in the forms they are published in. Reading files is the caller's part.
 
 mod calendar;
+mod error;
+mod found;
 mod philly;
 mod sacct;
+pub(super) mod table;
+
+pub use error::{MAX_DEVICES, ReadError};
+pub use found::{LeftOut, Trace};
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io::Read;
 
-use csv::{Reader, ReaderBuilder, StringRecord};
+use csv::StringRecord;
 use radrm_base::random::Rng;
 
 use super::profiles::{Profiles, Program};
@@ -17,90 +21,7 @@ use crate::device::{Device, DeviceId, Node, NodeId};
 use crate::job::{Condition, Dependency, HostNeed, JobId};
 use crate::units::{Bytes, Millis, Permille};
 use radrm_base::UserId;
-
-/// A replay of more devices is a slip of the pen.
-pub const MAX_DEVICES: usize = 1_000_000;
-
-/// Reason that a text is not a trace.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// No known form.
-    #[error(
-        "this is not a trace that is known: its first line is \"{0}\" (thesis CSV, openb pods, run times, SWF, Philly's JSON and \
-         `sacct --parsable2` are)"
-    )]
-    Unknown(String),
-    /// More devices than are replayed.
-    #[error("there are more than {MAX_DEVICES} GPUs in it")]
-    TooManyDevices,
-    /// Not CSV.
-    #[error("{0}")]
-    Csv(#[from] csv::Error),
-    /// Not the JSON that is expected.
-    #[error("{0}")]
-    Json(serde_json::Error),
-    /// A value is wrong.
-    #[error("line {line}: {column} is \"{value}\", which is not a {wanted}")]
-    Value {
-        /// Counted from 1.
-        line: u64,
-        /// The column's name.
-        column: String,
-        /// Text that stands there.
-        value: String,
-        /// Description of the expected value.
-        wanted: &'static str,
-    },
-    /// A column is missing.
-    #[error("the column {0} is missing")]
-    Column(String),
-    /// There are no jobs.
-    #[error("there are no jobs in it{0}")]
-    Empty(String),
-}
-
-/// A trace that was read.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Trace {
-    /// Jobs in order of arrival.
-    pub jobs: Vec<TraceJob>,
-    /// Rows that are no jobs of the replay.
-    pub left_out: LeftOut,
-}
-
-impl From<Vec<TraceJob>> for Trace {
-    fn from(jobs: Vec<TraceJob>) -> Self {
-        Self { jobs, left_out: LeftOut::default() }
-    }
-}
-
-/// Rows of a trace that are not replayed, counted by reason. In words: `3 never ran, 1 had no GPU`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut(BTreeMap<&'static str, usize>);
-
-impl LeftOut {
-    fn count(&mut self, why: &'static str) {
-        *self.0.entry(why).or_default() += 1;
-    }
-
-    /// Number of rows.
-    #[must_use]
-    pub fn rows(&self) -> usize {
-        self.0.values().sum()
-    }
-
-    /// Reasons with their rows.
-    pub fn reasons(&self) -> impl Iterator<Item = (&'static str, usize)> {
-        self.0.iter().map(|(why, rows)| (*why, *rows))
-    }
-}
-
-impl fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<String> = self.0.iter().map(|(why, rows)| format!("{rows} {why}")).collect();
-        f.write_str(&words.join(", "))
-    }
-}
+use table::{Table, estimators, mib};
 
 /// The forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,69 +122,8 @@ pub fn read(text: &str, filling: &Filling) -> Result<Trace, ReadError> {
     Ok(trace)
 }
 
-/// Columns by name.
-pub(super) struct Table {
-    columns: BTreeMap<String, usize>,
-    pub(super) rows: Vec<StringRecord>,
-}
-
-impl Table {
-    pub(super) fn read(text: &str) -> Result<Self, ReadError> {
-        Self::of(ReaderBuilder::new().trim(csv::Trim::All).flexible(false).from_reader(text.as_bytes()))
-    }
-
-    fn of(mut reader: Reader<impl Read>) -> Result<Self, ReadError> {
-        let columns = reader
-            .headers()?
-            .iter()
-            .enumerate()
-            .map(|(at, name)| (name.trim_start_matches('\u{feff}').to_owned(), at));
-        let columns = columns.collect();
-        let rows = reader.records().collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { columns, rows })
-    }
-
-    pub(super) fn has(&self, column: &str) -> bool {
-        self.columns.contains_key(column)
-    }
-
-    pub(super) fn text<'a>(&self, row: &'a StringRecord, column: &str) -> Result<&'a str, ReadError> {
-        let at = self.columns.get(column).ok_or_else(|| ReadError::Column(column.to_owned()))?;
-        Ok(row.get(*at).unwrap_or_default())
-    }
-
-    /// A number that is not negative; `None` if the field is empty.
-    pub(super) fn number(&self, row: &StringRecord, column: &str) -> Result<Option<f64>, ReadError> {
-        let value = self.text(row, column)?;
-        if value.is_empty() {
-            return Ok(None);
-        }
-        match value.parse::<f64>() {
-            Ok(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
-            _ => Err(ReadError::Value {
-                line: row.position().map_or(0, csv::Position::line),
-                column: column.to_owned(),
-                value: value.to_owned(),
-                wanted: "number that is not negative",
-            }),
-        }
-    }
-}
-
 fn seconds(value: f64) -> Millis {
     Millis((value * 1000.0).round() as u64)
-}
-
-pub(super) fn mib(value: f64) -> Bytes {
-    Bytes((value * f64::from(1 << 20)) as u64)
-}
-
-/// The columns with estimates, and whose those are.
-pub(super) fn estimators(table: &Table) -> Vec<(String, String)> {
-    let of = |column: &String| {
-        Some((column.clone(), column.strip_prefix("est_")?.trim_end_matches("_mib").to_owned()))
-    };
-    table.columns.keys().filter_map(of).collect()
 }
 
 fn thesis(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {

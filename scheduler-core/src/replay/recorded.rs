@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use radrm_base::ProgramKind;
 
-use super::read::{ReadError, Table, estimators, mib};
+use super::read::ReadError;
+use super::read::table::{Table, estimators, mib};
 use super::trace::TraceJob;
 use crate::units::Bytes;
 use radrm_need::DryRun;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use csv::{ReaderBuilder, StringRecord, Trim};
 
 use super::philly::since;
-use super::{LeftOut, ReadError, Table, Trace, calendar};
+use super::table::Table;
+use super::{LeftOut, ReadError, Trace, calendar};
 use crate::replay::TraceJob;
 use crate::units::{Bytes, Permille};
 use radrm_base::UserId;

@@ -1,0 +1,78 @@
+//! A text as a table: columns by name.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use csv::{Reader, ReaderBuilder, StringRecord};
+
+use super::error::ReadError;
+use crate::units::Bytes;
+
+/// Columns by name.
+pub(in crate::replay) struct Table {
+    columns: BTreeMap<String, usize>,
+    pub(in crate::replay) rows: Vec<StringRecord>,
+}
+
+impl Table {
+    pub(in crate::replay) fn read(text: &str) -> Result<Self, ReadError> {
+        Self::of(ReaderBuilder::new().trim(csv::Trim::All).flexible(false).from_reader(text.as_bytes()))
+    }
+
+    pub(in crate::replay) fn of(mut reader: Reader<impl Read>) -> Result<Self, ReadError> {
+        let columns = reader
+            .headers()?
+            .iter()
+            .enumerate()
+            .map(|(at, name)| (name.trim_start_matches('\u{feff}').to_owned(), at));
+        let columns = columns.collect();
+        let rows = reader.records().collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { columns, rows })
+    }
+
+    pub(in crate::replay) fn has(&self, column: &str) -> bool {
+        self.columns.contains_key(column)
+    }
+
+    pub(in crate::replay) fn text<'a>(
+        &self,
+        row: &'a StringRecord,
+        column: &str,
+    ) -> Result<&'a str, ReadError> {
+        let at = self.columns.get(column).ok_or_else(|| ReadError::Column(column.to_owned()))?;
+        Ok(row.get(*at).unwrap_or_default())
+    }
+
+    /// A number that is not negative; `None` if the field is empty.
+    pub(in crate::replay) fn number(
+        &self,
+        row: &StringRecord,
+        column: &str,
+    ) -> Result<Option<f64>, ReadError> {
+        let value = self.text(row, column)?;
+        if value.is_empty() {
+            return Ok(None);
+        }
+        match value.parse::<f64>() {
+            Ok(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
+            _ => Err(ReadError::Value {
+                line: row.position().map_or(0, csv::Position::line),
+                column: column.to_owned(),
+                value: value.to_owned(),
+                wanted: "number that is not negative",
+            }),
+        }
+    }
+}
+
+pub(in crate::replay) fn mib(value: f64) -> Bytes {
+    Bytes((value * f64::from(1 << 20)) as u64)
+}
+
+/// The columns with estimates, and whose those are.
+pub(in crate::replay) fn estimators(table: &Table) -> Vec<(String, String)> {
+    let of = |column: &String| {
+        Some((column.clone(), column.strip_prefix("est_")?.trim_end_matches("_mib").to_owned()))
+    };
+    table.columns.keys().filter_map(of).collect()
+}
