@@ -29,8 +29,8 @@ fn queue(config: &Config) -> Result<String, DaemonError> {
     if !path.exists() {
         return Ok(format!("{} is not there: radrmd makes a new one", path.display()));
     }
-    let _lock =
-        super::only_one(&config.state).map_err(|error| DaemonError::StopFirst { error: Box::new(error) })?;
+    let _lock = super::process::only_one(&config.state)
+        .map_err(|error| DaemonError::StopFirst { error: Box::new(error) })?;
     let jobs = integrity(&path)?;
     let folders = fs::read_dir(config.state.join("jobs")).map_or(0, Iterator::count);
     Ok(format!("{} is whole: {jobs} jobs, {folders} job folders", path.display()))

@@ -45,7 +45,10 @@ fn bind(address: SocketAddr) -> TcpListener {
             Err(error) if !is_reported && begun.elapsed() > TAKEN => {
                 is_reported = true;
                 let why = radrm_base::reason(&error);
-                output::say(super::NAME, &format!("/metrics is not served at {address} for now: {why}"));
+                output::say(
+                    crate::process::NAME,
+                    &format!("/metrics is not served at {address} for now: {why}"),
+                );
             }
             Err(_) => {}
         }

@@ -2,6 +2,7 @@
 //!
 //! | module | is |
 //! |---|---|
+//! | `process`, `signals` | this process: its name, locks and signals |
 //! | `server`, `peer` | the socket: threads, who is there |
 //! | `http`, `metrics` | `/metrics`: its bounds, its series |
 //! | `engine` | the one thread that decides, with `scheduler-core` |
@@ -24,6 +25,7 @@
 //! | `slurm` | engine mode: Slurm places the jobs, radrmd watches them |
 
 mod accounting;
+mod attempt;
 mod check;
 mod config;
 mod descriptors;
@@ -50,7 +52,9 @@ mod numbers;
 mod outcome;
 mod pace;
 mod peer;
+mod process;
 mod server;
+mod signals;
 mod slurm;
 mod status;
 mod store;
@@ -61,31 +65,27 @@ mod watch;
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use clap::Parser;
 use radrm_text::output::Priority;
 use radrm_text::{output, usage};
-use rustix::fs::{FlockOperation, fcntl_lock};
 
 use config::Config;
 use engine::{Disk, Engine};
 use error::DaemonError;
 use gpus::Gpus;
 use history::History;
-use message::Message;
 use numbers::Numbers;
+use process::{NAME, Stopped, only_one};
+use signals::{block_signals, take_signals};
 use store::Store;
 use watch::Watch;
-
-/// The program's name in messages.
-pub const NAME: &str = "radrmd";
 
 /// Run GPU jobs of several users on this node's GPUs
 ///
@@ -191,15 +191,6 @@ fn configure(flags: Flags) -> Result<Config, DaemonError> {
     Ok(config)
 }
 
-/// Reason that the daemon's loop ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stopped {
-    /// By a signal.
-    ToEnd,
-    /// GPUs are there that were not when it started.
-    ToRestart,
-}
-
 /// Becomes the daemon once more, in the same process: the next one adopts what runs.
 fn restart() -> ExitCode {
     descriptors::restore(descriptors::word().map(OsString::from).as_ref());
@@ -287,50 +278,4 @@ fn prepare(state: &Path) -> Result<(), DaemonError> {
             .map_err(|error| DaemonError::not(&folder, " cannot be used", &error))?;
     }
     Ok(())
-}
-
-/// A lock that no other process can have as long as this process lives; `None` if another one has it.
-///
-/// It is this process's alone. One of the open file, or a socket that still listens, would live on in a child that
-/// is about to become a supervisor, and a daemon that follows on one that was killed just then would find it taken.
-fn lock(path: &Path) -> Result<Option<fs::File>, DaemonError> {
-    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path);
-    let file = file.map_err(|error| DaemonError::file(path, &error))?;
-    Ok(fcntl_lock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok().then_some(file))
-}
-
-fn only_one(state: &Path) -> Result<fs::File, DaemonError> {
-    lock(&state.join("lock"))?.ok_or_else(|| DaemonError::OtherDaemon(state.to_owned()))
-}
-
-/// Signals to the daemon, taken by one thread.
-fn block_signals() -> libc::sigset_t {
-    // SAFETY: the set is filled before it is used; this process has one thread.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-            libc::sigaddset(&raw mut set, signal);
-        }
-        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-        set
-    }
-}
-
-fn take_signals(set: libc::sigset_t, to: Sender<Message>) -> Result<(), DaemonError> {
-    let wait = move || loop {
-        let mut signal = 0;
-        // SAFETY: a filled set and room for a number.
-        unsafe { libc::sigwait(&raw const set, &raw mut signal) };
-        let message = if signal == libc::SIGHUP { Message::Reload } else { Message::Stop };
-        if to.send(message).is_err() {
-            return;
-        }
-    };
-    std::thread::Builder::new()
-        .name("signals".into())
-        .stack_size(64 << 10)
-        .spawn(wait)
-        .map(|_| ())
-        .map_err(DaemonError::NoThread)
 }

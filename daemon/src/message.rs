@@ -4,13 +4,13 @@ use std::sync::mpsc::Sender;
 
 use radrm_protocol::wire::{JobRow, Request, Response};
 
+use super::attempt::Attempt;
 use super::dry_run;
 use super::error::DaemonError;
 use super::gpus::{Poll, Unmanaged};
 use super::metrics::Figures;
 use super::peer::Peer;
 use super::suspend::Answer;
-use super::watch::Attempt;
 
 /// Selection of the jobs of a list.
 #[derive(Clone, Copy, Debug)]

@@ -52,7 +52,8 @@ pub(crate) fn listen(path: &Path) -> Result<(UnixListener, fs::File), DaemonErro
     }
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let lock = super::lock(Path::new(&name))?.ok_or_else(|| DaemonError::SocketTaken(path.to_owned()))?;
+    let lock =
+        super::process::lock(Path::new(&name))?.ok_or_else(|| DaemonError::SocketTaken(path.to_owned()))?;
     let listener = bind_socket(path).map_err(failed)?;
     Ok((listener, lock))
 }
@@ -114,7 +115,10 @@ impl Socket {
         {
             (self.listener, self.file) = (listener, Self::file(&self.path));
             let path = self.path.display();
-            radrm_text::output::say(super::NAME, &format!("{path} had been removed and is there again"));
+            radrm_text::output::say(
+                crate::process::NAME,
+                &format!("{path} had been removed and is there again"),
+            );
         }
     }
 }

@@ -374,7 +374,7 @@ fn start(
         libc::dup2(error.as_raw_fd(), 2);
         // The supervisor stays outside: it reports an end for want of host memory.
         if entrance.is_some_and(|mut group| group.write_all(b"0").is_err()) {
-            let _ = writeln!(io::stderr(), "{}: its control group cannot be entered", super::NAME);
+            let _ = writeln!(io::stderr(), "{}: its control group cannot be entered", crate::process::NAME);
             libc::_exit(125);
         }
         // Written before anything of the job runs: where this is missing, nothing ran.
@@ -382,7 +382,7 @@ fn start(
         if matches!(said, Some(Ok(()))) {
             libc::execve(arguments[0], arguments.as_ptr(), entries.as_ptr());
             let code = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-            let _ = writeln!(io::stderr(), "{}: {}", super::NAME, not_executed(code));
+            let _ = writeln!(io::stderr(), "{}: {}", crate::process::NAME, not_executed(code));
             let _ = (&fails).write_all(&code.to_ne_bytes());
         }
         libc::_exit(125)

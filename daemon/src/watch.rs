@@ -11,12 +11,10 @@ use radrm_os::ProcessIdentity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
+use super::attempt::Attempt;
 use super::descriptors;
 use super::error::DaemonError;
 use super::message::Message;
-
-/// A job and its attempt.
-pub(crate) type Attempt = (u64, u32);
 
 /// Time after which it is tried again where there are no descriptors.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

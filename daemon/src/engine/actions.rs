@@ -7,15 +7,17 @@ use radrm_scheduler_core::{
 };
 
 use super::effects::Owner;
-use super::{Committed, Effect, Engine, Live, arrays, epilog, loaders};
+use super::jobs::Live;
+use super::outbox::{Committed, Effect};
+use super::{Engine, arrays, epilog, loaders};
 use crate::accounting::{self, GpuTime};
+use crate::attempt::Attempt;
 use crate::config::VisibleDevices;
 use crate::error::DaemonError;
 use crate::fence::{Fence, Missing};
 use crate::store::{Entry, Stage};
 use crate::supervisor::{self, Order, User};
 use crate::suspend::Suspension;
-use crate::watch::Attempt;
 
 /// After a kill, what has not gone is killed again, and then the launcher too.
 const KILL_INTERVAL: Duration = Duration::from_secs(2);

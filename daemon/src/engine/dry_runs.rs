@@ -4,14 +4,14 @@
 //! administrator allows. After that it is placed as any job without a need, and a dry run that is under way goes on until
 //! the job starts: the program never runs twice at the same time.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
-
 use radrm_emulator_machine::Models;
 use radrm_need::DryRun;
 use radrm_scheduler_core::{Bytes, Event, HostNeed, JobId, Wait};
 
-use super::{Engine, Note, needs};
+use super::Engine;
+use super::arrays;
+use super::outbox::Note;
+use super::programs::program;
 use crate::dry_run::stored::{self, Key};
 use crate::dry_run::{self, Answer, Bounds, Order, Outcome};
 use crate::error::DaemonError;
@@ -21,47 +21,6 @@ use crate::supervisor::{self, User};
 /// Variables of the job that a dry run does not get.
 const NOT_GIVEN: [&str; 5] =
     ["CUDA_VISIBLE_DEVICES", "RADRM_JOB", "RADRM_ATTEMPT", "RADRM_SEGMENT", "RADRM_QUOTA"];
-
-/// Time between two looks at the jobs that wait, unless something happened.
-const INTERVAL: Duration = Duration::from_millis(500);
-/// So many jobs that are in the queue already are dry-run when there is room; each may have its GPU before.
-const MAX_LATE: usize = 64;
-
-/// A job that is to be dry-run.
-#[derive(Clone, Copy, Debug, Default)]
-struct Waiting {
-    /// Start of the time in which nothing but the dry run keeps it from the queue.
-    since: Option<Instant>,
-    /// Nothing else keeps it from starting.
-    is_ready: bool,
-    /// It waits for the dry run no longer.
-    is_late: bool,
-}
-
-/// The jobs that are to be dry-run, and those that are.
-#[derive(Debug, Default)]
-pub(super) struct DryRuns {
-    waiting: BTreeMap<u64, Waiting>,
-    /// Keys of the dry runs in progress, by job.
-    active: BTreeMap<u64, Key>,
-    /// Time of the last pass over all of them; `None` if something happened since.
-    tended: Option<Instant>,
-    /// Reason that dry runs cannot begin, as the end of a sentence.
-    hindrance: Option<String>,
-}
-
-impl DryRuns {
-    /// Returns true if the program of this job runs without a GPU just now.
-    pub(super) fn is_active(&self, job: u64) -> bool {
-        self.active.contains_key(&job)
-    }
-
-    /// The job that has waited longest, those that are in the queue already last.
-    fn next(&self) -> Option<u64> {
-        let ready = self.waiting.iter().filter(|(job, waiting)| waiting.is_ready && !self.is_active(**job));
-        ready.min_by_key(|(job, waiting)| (waiting.is_late, waiting.since, **job)).map(|(job, _)| *job)
-    }
-}
 
 impl Engine {
     /// Returns true if a job is one to dry-run: nothing is known of the memory that it needs, and its user does not
@@ -81,26 +40,18 @@ impl Engine {
 
     /// Notes a job that waits for its dry run.
     pub(super) fn expect_dry_run(&mut self, job: u64) {
-        self.dry_runs.waiting.insert(job, Waiting::default());
-        self.dry_runs.tended = None;
+        self.dry_runs.expect(job);
     }
 
     /// Begins dry runs as far as there is room, and lets jobs go that have waited long enough.
     pub(super) fn tend_dry_runs(&mut self) {
-        let now = self.now.mono;
-        let is_early =
-            self.dry_runs.tended.is_some_and(|then| now.saturating_duration_since(then) < INTERVAL);
-        if is_early || (self.dry_runs.waiting.is_empty() && self.dry_runs.active.is_empty()) {
-            return;
-        }
-        self.dry_runs.tended = Some(now);
-        let jobs = self.dry_runs.waiting.keys().chain(self.dry_runs.active.keys());
-        for job in jobs.copied().collect::<BTreeSet<u64>>() {
-            self.tend_dry_run(job);
-        }
+        let Some(jobs) = self.dry_runs.due(self.now.mono) else { return };
+        jobs.into_iter().for_each(|job| self.tend_dry_run(job));
         while let Some(job) = self.dry_runs.next() {
-            self.dry_runs.hindrance = self.hindrance();
-            if self.dry_runs.hindrance.is_some() {
+            let hindrance = self.hindrance();
+            let is_hindered = hindrance.is_some();
+            self.dry_runs.hinder(hindrance);
+            if is_hindered {
                 break;
             }
             self.begin_dry_run(job);
@@ -110,7 +61,7 @@ impl Engine {
     /// Reason that no dry run can begin now.
     fn hindrance(&self) -> Option<String> {
         let settings = &self.config.dry_run;
-        if self.dry_runs.active.len() >= settings.at_once as usize {
+        if self.dry_runs.active() >= settings.at_once as usize {
             return Some("others are before it".to_owned());
         }
         let load = self.effects.load();
@@ -138,30 +89,18 @@ impl Engine {
             self.effects.end_dry_run(job);
         }
         let waits = view.job.awaits_dry_run && !is_kept_out;
-        let now = self.now.mono;
-        let Some(waiting) = self.dry_runs.waiting.get_mut(&job) else { return };
-        waiting.is_ready = !is_kept_out;
-        if !waits {
-            return;
-        }
-        let since = *waiting.since.get_or_insert(now);
-        if now.saturating_duration_since(since).as_secs() >= self.config.dry_run.wait_s {
+        let waited = self.dry_runs.waited(job, !is_kept_out, waits, self.now.mono);
+        if waited.is_some_and(|waited| waited.as_secs() >= self.config.dry_run.wait_s) {
             self.lose_patience(job);
         }
     }
 
     /// A job is placed without its dry run, which may come to an end before the job starts.
     fn lose_patience(&mut self, job: u64) {
+        self.dry_runs.delay(job);
         let is_active = self.dry_runs.is_active(job);
-        let late = self.dry_runs.waiting.values().filter(|waiting| waiting.is_late).count();
-        if let Some(waiting) = self.dry_runs.waiting.get_mut(&job) {
-            waiting.is_late = true;
-        }
-        if late >= MAX_LATE {
-            self.dry_runs.waiting.remove(&job);
-        }
         let wait_s = self.config.dry_run.wait_s;
-        let hindrance = self.dry_runs.hindrance.as_ref().filter(|_| !is_active);
+        let hindrance = self.dry_runs.hindrance(job);
         let why = hindrance.map_or_else(String::new, |why| format!(" ({why})"));
         let what = if is_active { "has not come to an end" } else { "has not begun" };
         self.say(
@@ -173,7 +112,7 @@ impl Engine {
 
     /// Forgets that a job is to be dry-run, and ends its dry run if that is under way.
     fn give_up_dry_run(&mut self, job: u64) {
-        self.dry_runs.waiting.remove(&job);
+        self.dry_runs.forget(job);
         if self.dry_runs.is_active(job) {
             self.effects.end_dry_run(job);
         }
@@ -192,7 +131,7 @@ impl Engine {
         });
         match begun {
             Ok(key) => {
-                self.dry_runs.active.insert(job, key);
+                self.dry_runs.began(job, key);
                 self.remark(job, "a dry run in the background begins".to_owned());
             }
             Err(why) => {
@@ -209,11 +148,11 @@ impl Engine {
         let mut environment = self.outbox.store.environment(job).map_err(DaemonError::QueueRead)?;
         environment.retain(|line| !NOT_GIVEN.contains(&line.split('=').next().unwrap_or_default()));
         environment.extend(supervisor::marks(job, 0));
-        environment.extend(super::arrays::marks(entry));
+        environment.extend(arrays::marks(entry));
         let (machine, model) = self.emulated_as(entry);
         let key = Key {
             uid: entry.uid,
-            program: needs::program(spec).to_string(),
+            program: program(spec).to_string(),
             batch: spec.batch_size(),
             model,
             steps: settings.steps,
@@ -265,8 +204,7 @@ impl Engine {
     /// A helper has ended.
     pub(super) fn dry_run_ended(&mut self, job: u64, answer: Answer) {
         self.effects.clear((job, 0));
-        self.dry_runs.tended = None;
-        let Some(key) = self.dry_runs.active.remove(&job) else { return };
+        let Some(key) = self.dry_runs.ended(job) else { return };
         let Answer { digest, outcome, again, unfit, took_ms } = answer;
         let Some(outcome) = outcome else {
             // Where its job waits still, as it was held meanwhile, it is made again.
@@ -279,7 +217,7 @@ impl Engine {
         match outcome {
             Outcome::Failed(why) if unfit => {
                 self.remark(job, format!("no dry run in the background: {why}"));
-                self.dry_runs.waiting.remove(&job);
+                self.dry_runs.forget(job);
                 self.dry_run_over(job);
             }
             Outcome::Failed(why) if again => self.dry_run_failed(job, &format!("as the last time, {why}")),
@@ -300,7 +238,7 @@ impl Engine {
     }
 
     fn dry_run_failed(&mut self, job: u64, why: &str) {
-        self.dry_runs.waiting.remove(&job);
+        self.dry_runs.forget(job);
         if self.jobs.entries.get(&job).is_some_and(|entry| entry.stage == Stage::Waiting) {
             self.say(job, format!("the dry run in the background shows no need: {why}"));
             self.dry_run_over(job);
@@ -316,16 +254,16 @@ impl Engine {
                 entry.uid == key.uid
                     && entry.spec.model == of.spec.model
                     && entry.spec.batch_size() == key.batch
-                    && needs::program(&entry.spec).as_str() == key.program
+                    && program(&entry.spec).as_str() == key.program
             })
         };
-        let others = self.dry_runs.waiting.keys().filter(|other| **other != job).copied();
+        let others = self.dry_runs.waiting().filter(|other| *other != job);
         std::iter::once(job).chain(others.filter(is_alike)).collect()
     }
 
     /// A job gets what a dry run of its program held.
     fn take_dry_run(&mut self, job: u64, found: &DryRun, when: &str) {
-        self.dry_runs.waiting.remove(&job);
+        self.dry_runs.forget(job);
         let Some(entry) = self.jobs.entries.get_mut(&job).filter(|entry| entry.stage == Stage::Waiting)
         else {
             return;

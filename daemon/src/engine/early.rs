@@ -4,99 +4,13 @@
 //! it reserves only if the user states fixed shapes, or if earlier runs of the program took no more later. A job's word
 //! counts for its own reservation alone: its neighbours' stay what they are.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
-
 use radrm_collector::dataset::{FirstSteps as Kept, PastCourse};
 use radrm_scheduler_core::early::{self, Course, FirstSteps};
 use radrm_scheduler_core::{Bytes, Event, JobId};
-use radrm_telemetry::Liveness;
 
 use super::Engine;
-use super::job_poller::Observed;
-use super::needs::program;
-
-/// Longest wait for contexts where GPUs are not polled.
-const MAX_WAIT: Duration = Duration::from_secs(10);
-
-/// Observed steps of a job.
-#[derive(Debug, Default)]
-pub(super) struct Steps {
-    /// Number of steps that it has made.
-    made: u32,
-    /// Time at which enough of them were seen. Contexts are known from a poll of the GPUs that began later.
-    since: Option<Instant>,
-    /// Courses of earlier runs of its program, once they were read.
-    earlier: Option<Vec<Course>>,
-    reported: Reported,
-    /// Memory that the job held after the first of them.
-    pub(super) first: Option<Kept>,
-}
-
-/// Report on a job's steps that the scheduler has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Reported {
-    #[default]
-    Nothing,
-    /// Only that they were made: nothing says what follows.
-    Made,
-    /// Also why no more memory is to follow.
-    Fixed,
-}
-
-impl Steps {
-    /// Returns true if the step that bounds it is near: the job is polled often until then.
-    pub(super) fn is_near(&self) -> bool {
-        self.made > 0 && self.reported == Reported::Nothing
-    }
-
-    /// Returns true if what the job holds is read with its contexts: by a poll of the GPUs that began after its
-    /// steps, or without one where none comes.
-    fn is_settled(&mut self, polled: Option<Instant>, now: Instant) -> bool {
-        let since = *self.since.get_or_insert(now);
-        polled.is_some_and(|begun| begun >= since) || now - since > MAX_WAIT
-    }
-
-    /// Forgets what was reported: it does not hold any more.
-    pub(super) fn forget(&mut self) {
-        self.reported = Reported::Nothing;
-    }
-}
-
-impl Observed {
-    /// Steps that each process has made that holds memory of a GPU: the fewest, as one that has not begun may take more.
-    fn steps(&self) -> u32 {
-        let Some(segment) = self.segment() else { return 0 };
-        let slots = segment.slots().unwrap_or_default().into_iter().filter(|slot| {
-            slot.liveness == Liveness::Running && segment.totals(slot).is_ok_and(|totals| !totals.is_empty())
-        });
-        let made = slots.map(|slot| {
-            let ranges = segment.ranges(&slot).ok().flatten();
-            ranges.as_ref().and_then(radrm_collector::steps).map_or(0, |(_, count)| count)
-        });
-        u32::try_from(made.min().unwrap_or(0)).unwrap_or(u32::MAX)
-    }
-
-    /// The most that the job has held on one GPU, contexts included, bytes. Of several processes there the sum of their peaks.
-    fn highest(&self) -> u64 {
-        let Some(segment) = self.segment() else { return self.peak };
-        let gpus = segment.gpus().unwrap_or_default();
-        let mut sums: BTreeMap<[u8; 16], u64> = BTreeMap::new();
-        let processes = segment.processes().unwrap_or_default();
-        for process in processes.iter().filter(|process| process.slot.liveness == Liveness::Running) {
-            for account in &process.accounts {
-                if let Some(gpu) = gpus.iter().find(|gpu| gpu.index == account.gpu) {
-                    *sums.entry(gpu.uuid).or_default() += account.peak.total;
-                }
-            }
-            let contexts = segment.overheads().unwrap_or_default();
-            for context in contexts.iter().filter(|context| context.pid == process.slot.own_pid) {
-                *sums.entry(context.uuid).or_default() += context.bytes;
-            }
-        }
-        sums.into_values().max().unwrap_or(0).max(self.peak)
-    }
-}
+use super::programs::program;
+use super::steps::Reported;
 
 impl Engine {
     /// Reads a job's steps until all that follows from them is reported.
@@ -166,26 +80,5 @@ mod tests {
         assert!(
             text(1).contains("an earlier run of its program took more") && text(2).contains("2 earlier runs")
         );
-    }
-
-    #[test]
-    fn a_job_is_polled_often_until_its_steps_are_reported() {
-        let near = |made, reported| Steps { made, reported, ..Steps::default() }.is_near();
-        assert_eq!([0, 1, 3].map(|made| near(made, Reported::Nothing)), [false, true, true]);
-        assert!(!near(3, Reported::Made) && !near(3, Reported::Fixed));
-    }
-
-    /// Without its contexts a job seems to grow, and its bound is too low at once.
-    #[test]
-    fn what_a_job_holds_is_read_after_a_poll_that_began_later() {
-        let start = Instant::now();
-        let at = |ms| start + Duration::from_millis(ms);
-        let mut steps = Steps::default();
-        assert!(!steps.is_settled(Some(at(0)), at(100)), "that poll began before");
-        assert!(!steps.is_settled(Some(at(99)), at(200)));
-        assert!(steps.is_settled(Some(at(100)), at(200)));
-        let mut without = Steps::default();
-        assert!(!without.is_settled(None, at(0)) && !without.is_settled(None, at(10_000)));
-        assert!(without.is_settled(None, at(10_001)));
     }
 }

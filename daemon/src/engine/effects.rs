@@ -1,53 +1,30 @@
 //! Effects of the engine outside its own data: processes, signals and files of attempts.
 //!
-//! The engine decides; an implementation of [`Effects`] carries out. [`Processes`] is the real one, tests have one
-//! that records.
+//! The engine decides; an implementation of [`Effects`] carries out. [`super::processes`] has the real one, tests have
+//! one that records.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::collections::BTreeSet;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
-use std::path::Path;
-use std::process::{Child, Stdio};
-use std::thread;
 
-use radrm_attempt::{HeldProcess, below, kill_below, kill_tree};
-use radrm_base::reason;
-use radrm_limits::cgroup;
-use radrm_limits::cgroup_v2::{Delegated, Group, Refusal};
-use radrm_limits::jobs;
-use radrm_os::nvml::NvmlSource;
-use radrm_os::{Process, ProcessIdentity};
+use radrm_limits::cgroup_v2::Group;
+use radrm_os::ProcessIdentity;
 use radrm_protocol::wire::HostLimits;
 use radrm_scheduler_core::HostNeed;
 use radrm_telemetry::Segment;
 
-use super::cleaning;
-use super::paths::Paths;
-use super::sweep::Marks;
-use crate::descriptors;
+use crate::attempt::Attempt;
 use crate::dry_run::{self, NodeLoad};
 use crate::error::DaemonError;
-use crate::hooks::{self, Call};
+use crate::hooks::Call;
 use crate::host;
-use crate::message::Message;
 use crate::mps;
-use crate::status::{self, Report, Status};
-use crate::supervisor::{self, Order, WORD};
-use crate::suspend::{self, answer};
-use crate::time::{self, Now};
-use crate::watch::{Attempt, Watch};
+use crate::status::{Report, Status};
+use crate::supervisor::Order;
+use crate::suspend;
+use crate::time::Now;
 
-/// Files of a job's folder that are counted.
-const MAX_FILES: usize = 1000;
-
-/// The world, as far as attempts change it.
-pub(super) trait Effects {
-    /// The time by both clocks.
-    fn now(&self) -> Now {
-        Now::read()
-    }
-
+/// Attempts on this node: their processes, signals and files.
+pub(super) trait Attempts {
     /// Starts the supervisor of an attempt.
     ///
     /// # Errors
@@ -74,6 +51,9 @@ pub(super) trait Effects {
     /// Returns true if this process certainly lives.
     fn lives(&self, who: ProcessIdentity) -> bool;
 
+    /// The segment that a launcher holds.
+    fn segment(&self, launcher: ProcessIdentity) -> Option<Segment>;
+
     /// Asks an attempt to stop: each of its processes gets the signal once. Those outside of the program's process group
     /// get it as well if they have a handler for it, and SIGTERM in any case.
     fn signal_job(
@@ -94,6 +74,12 @@ pub(super) trait Effects {
     /// Kills what an attempt left, if its supervisor did not report that it has ended; returns the processes.
     fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status) -> BTreeSet<u32>;
 
+    /// Removes the files of an attempt.
+    fn clear(&mut self, attempt: Attempt);
+}
+
+/// Processes that work for jobs beside their attempts. Each is started once, and reports its end.
+pub(super) trait Helpers {
     /// Starts the helper that suspends a job or brings it back.
     ///
     /// # Errors
@@ -105,6 +91,44 @@ pub(super) trait Effects {
     /// # Errors
     /// Nothing was begun.
     fn start_epilog(&mut self, attempt: Attempt, call: &Call) -> Result<(), DaemonError>;
+
+    /// Starts the helper that dry-runs a job, and reports its answer.
+    ///
+    /// # Errors
+    /// Nothing was begun.
+    fn start_dry_run(&mut self, job: u64, order: &dry_run::Order) -> Result<(), DaemonError>;
+
+    /// Has a dry run end, if it is under way; its answer comes all the same.
+    fn end_dry_run(&mut self, job: u64);
+
+    /// Ends what dry runs left that an earlier daemon began.
+    fn sweep_dry_runs(&mut self, uid: &dyn Fn(u64) -> Option<u32>);
+
+    /// Has the control daemon of MPS of a user held; gives how jobs know that it is there.
+    ///
+    /// # Errors
+    /// The node's fault.
+    fn serve_mps(&mut self, uid: u32, order: &mps::Order) -> Result<mps::Ready, DaemonError>;
+
+    /// Ends that for all other users.
+    fn keep_mps(&mut self, users: &BTreeSet<u32>);
+}
+
+/// The node: its clocks and load, what bounds jobs there, and the disk.
+pub(super) trait Node {
+    /// The time by both clocks.
+    fn now(&self) -> Now {
+        Now::read()
+    }
+
+    /// By how much the wall clock is ahead of the time that has passed, ms; `None`: nothing is to be removed by it yet.
+    fn jump_ms(&self) -> Option<u64>;
+
+    /// Load and free memory of the node.
+    fn load(&self) -> NodeLoad;
+
+    /// All processes of the node.
+    fn processes(&self) -> host::Snapshot;
 
     /// Makes the control group of an attempt, where such are delegated and it has something to limit. `is_fenced`: the
     /// driver limits it.
@@ -124,401 +148,21 @@ pub(super) trait Effects {
     /// Returns true if attempts have control groups of their own.
     fn has_groups(&self) -> bool;
 
-    /// Starts the helper that dry-runs a job, and reports its answer.
-    ///
-    /// # Errors
-    /// Nothing was begun.
-    fn start_dry_run(&mut self, job: u64, order: &dry_run::Order) -> Result<(), DaemonError>;
-
-    /// Has a dry run end, if it is under way; its answer comes all the same.
-    fn end_dry_run(&mut self, job: u64);
-
-    /// Has the control daemon of MPS of a user held; gives how jobs know that it is there.
-    ///
-    /// # Errors
-    /// The node's fault.
-    fn serve_mps(&mut self, uid: u32, order: &mps::Order) -> Result<mps::Ready, DaemonError>;
-
-    /// Ends that for all other users.
-    fn keep_mps(&mut self, users: &BTreeSet<u32>);
-
-    /// Ends what dry runs left that an earlier daemon began.
-    fn sweep_dry_runs(&mut self, uid: &dyn Fn(u64) -> Option<u32>);
-
-    /// Load and free memory of the node.
-    fn load(&self) -> NodeLoad;
-
-    /// Removes the files of an attempt.
-    fn clear(&mut self, attempt: Attempt);
-
-    /// By how much the wall clock is ahead of the time that has passed, ms; `None`: nothing is to be removed by it yet.
-    fn jump_ms(&self) -> Option<u64>;
-
-    /// Removes the folders of these jobs, and reports which are gone; false if that cannot begin.
-    fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool;
-
     /// Bytes that outputs and profiles in the folder of a job take on the disk.
     fn disk_use(&self, job: u64) -> u64;
 
-    /// The segment that a launcher holds.
-    fn segment(&self, launcher: ProcessIdentity) -> Option<Segment>;
-
-    /// All processes of the node.
-    fn processes(&self) -> host::Snapshot;
+    /// Removes the folders of these jobs, and reports which are gone; false if that cannot begin.
+    fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool;
 }
+
+/// The world, as far as the engine changes it.
+pub(super) trait Effects: Attempts + Helpers + Node {}
+
+impl<T: Attempts + Helpers + Node> Effects for T {}
 
 /// To whom a job's folder belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) uid: u32,
     pub(super) gid: u32,
-}
-
-/// Real processes.
-pub(super) struct Processes {
-    paths: Paths,
-    watch: Watch,
-    /// Supervisors that are this process's children.
-    children: BTreeMap<Attempt, Child>,
-    /// Helpers that dry-run jobs.
-    dry_runs: BTreeMap<u64, dry_run::Running>,
-    /// Helpers that hold control daemons of MPS, by user, and those that are to end.
-    mps: BTreeMap<u32, mps::Running>,
-    ending: Vec<Child>,
-    /// Control groups for jobs.
-    groups: Result<Delegated, Refusal>,
-    /// The NVML by which the driver limits them, if it can.
-    fence: Option<NvmlSource>,
-}
-
-impl Processes {
-    pub(super) fn new(paths: Paths, watch: Watch, fence: Option<NvmlSource>) -> Self {
-        Self {
-            paths,
-            watch,
-            children: BTreeMap::new(),
-            dry_runs: BTreeMap::new(),
-            mps: BTreeMap::new(),
-            ending: Vec::new(),
-            groups: Delegated::prepare(),
-            fence,
-        }
-    }
-}
-
-impl Effects for Processes {
-    fn start(
-        &mut self,
-        attempt: Attempt,
-        owner: Owner,
-        order: &Order,
-    ) -> Result<Option<ProcessIdentity>, DaemonError> {
-        let folder = self.paths.folder(attempt.0);
-        make_folder(&folder, owner).map_err(|error| DaemonError::not(&folder, " cannot be made", &error))?;
-        if let Some(barrier) = &order.barrier {
-            barrier.make().map_err(|error| DaemonError::file(&barrier.path, &error))?;
-        }
-        let path = self.paths.status(attempt);
-        let file = status::make(&path).map_err(|error| DaemonError::file(&path, &error))?;
-        let log = order.prolog.as_ref().map_or_else(Stdio::null, |_| Stdio::inherit());
-        let child = supervisor::helper(WORD, order)
-            .map_err(DaemonError::NoMemory)?
-            .arg(time::word())
-            .args(descriptors::word())
-            .stdout(file)
-            .stderr(log)
-            .spawn()
-            .map_err(DaemonError::NoProcess)?;
-        let who = ProcessIdentity::of(child.id());
-        self.children.insert(attempt, child);
-        if let Some(who) = who {
-            self.watch.add(attempt, who);
-        }
-        Ok(who)
-    }
-
-    fn launcher(&self) -> Result<String, DaemonError> {
-        let own = std::env::current_exe().map_err(DaemonError::NoProcess)?;
-        let file = own.with_file_name("radrm-run");
-        match file.is_file() {
-            true => Ok(file.display().to_string()),
-            false => Err(DaemonError::NoLauncher(file)),
-        }
-    }
-
-    fn watch(&mut self, attempt: Attempt, supervisor: ProcessIdentity) {
-        self.watch.add(attempt, supervisor);
-    }
-
-    fn reap(&mut self, attempt: Attempt) {
-        if let Some(mut child) = self.children.remove(&attempt) {
-            let _ = child.wait();
-        }
-    }
-
-    fn status(&mut self, attempt: Attempt) -> io::Result<Option<Report>> {
-        let path = self.paths.status(attempt);
-        status::read(&path)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {}", path.display(), reason(&error))))
-    }
-
-    fn lives(&self, who: ProcessIdentity) -> bool {
-        who.lives()
-    }
-
-    fn signal_job(
-        &mut self,
-        attempt: Attempt,
-        supervisor: Option<ProcessIdentity>,
-        program: Option<ProcessIdentity>,
-        number: i32,
-    ) {
-        // Before: the first process may end by it at once, and the others are then waited for.
-        let _ = status::put_stop(&self.paths.status(attempt), number);
-        let all = supervisor.map(|supervisor| below(supervisor.pid)).unwrap_or_default();
-        // As a terminal would: the launcher in the group passes nothing on.
-        let group = program.filter(|program| radrm_attempt::signal_group(*program, number));
-        let is_outside = |who: &ProcessIdentity| {
-            let stat = Process(who.pid).stat();
-            stat.is_some_and(|stat| group.is_none_or(|leader| stat.group != leader.pid))
-        };
-        let is_for = |who: &ProcessIdentity| number == libc::SIGTERM || Process(who.pid).catches(number);
-        let outside = all.into_iter().filter(|who| is_outside(who) && is_for(who));
-        for held in outside.filter_map(HeldProcess::of) {
-            held.signal(number);
-        }
-    }
-
-    fn kill_below(&mut self, supervisor: ProcessIdentity, launcher: Option<ProcessIdentity>) {
-        let witness = |pid: u32| Process(pid).name() == "radrm-run";
-        kill_below(supervisor, |pid| launcher.is_some_and(|who| who.pid == pid || witness(pid)));
-    }
-
-    fn kill_again(&mut self, supervisor: ProcessIdentity, last: bool) {
-        self.kill_below(supervisor, None);
-        let signal = if last && is_stuck(supervisor) { libc::SIGKILL } else { libc::SIGCONT };
-        if let Some(held) = HeldProcess::of(supervisor) {
-            held.signal(signal);
-        }
-    }
-
-    fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status) -> BTreeSet<u32> {
-        if status.end.is_some() {
-            return BTreeSet::new();
-        }
-        self.remove_group(attempt);
-        let mut killed = status.program.map(kill_tree).unwrap_or_default();
-        if let (Some(supervisor), Some(uid)) = (status.supervisor, uid) {
-            killed.extend(Marks::new(uid, supervisor, attempt).kill_all());
-        }
-        killed
-    }
-
-    fn start_helper(&mut self, attempt: Attempt, order: suspend::Order) -> Result<(), DaemonError> {
-        answer::run(&self.paths.helper(attempt), attempt, order, self.watch.sender())
-    }
-
-    fn start_epilog(&mut self, attempt: Attempt, call: &Call) -> Result<(), DaemonError> {
-        let to = self.watch.sender();
-        let report = move |result| drop(to.send(Message::EpilogEnded(attempt, result)));
-        hooks::start(&self.paths.epilog(attempt), call, report)
-    }
-
-    fn limit_host(
-        &mut self,
-        attempt: Attempt,
-        need: HostNeed,
-        is_fenced: bool,
-    ) -> Result<Option<Group>, DaemonError> {
-        let Ok(groups) = &self.groups else { return Ok(None) };
-        let is_limited = need != HostNeed::default() && groups.why_none().is_none();
-        if !is_limited && !is_fenced {
-            return Ok(None);
-        }
-        let group = groups.group(attempt.0, attempt.1);
-        let made = groups.make(&group, need.cpu_milli, need.memory.0);
-        made.map_err(|why| DaemonError::NoGroup { job: attempt.0, why })?;
-        Ok(Some(group))
-    }
-
-    fn host_limits(&self) -> HostLimits {
-        match &self.groups {
-            Ok(groups) => HostLimits {
-                cpu: groups.cpu,
-                memory: groups.memory,
-                why: groups.why_none().map(str::to_owned),
-            },
-            Err(why) => HostLimits { why: Some(why.to_string()), ..HostLimits::default() },
-        }
-    }
-
-    fn has_groups(&self) -> bool {
-        self.groups.is_ok()
-    }
-
-    fn start_dry_run(&mut self, job: u64, order: &dry_run::Order) -> Result<(), DaemonError> {
-        let to = self.watch.sender();
-        let report = move |answer| drop(to.send(Message::DryRunEnded(job, answer)));
-        let running = dry_run::start(&self.paths.status((job, 0)), order, report)?;
-        self.dry_runs.insert(job, running);
-        Ok(())
-    }
-
-    fn end_dry_run(&mut self, job: u64) {
-        if let Some(running) = self.dry_runs.get(&job) {
-            running.end();
-        }
-    }
-
-    fn serve_mps(&mut self, uid: u32, order: &mps::Order) -> Result<mps::Ready, DaemonError> {
-        if let Some(ready) = self.mps.get_mut(&uid).and_then(mps::Running::ready) {
-            return Ok(ready);
-        }
-        let mut running = mps::Running::start(&self.paths.mps(uid), order)?;
-        let ready = running.ready().ok_or(DaemonError::JobGone);
-        self.mps.insert(uid, running);
-        ready
-    }
-
-    fn keep_mps(&mut self, users: &BTreeSet<u32>) {
-        let unused: Vec<u32> = self.mps.keys().filter(|uid| !users.contains(uid)).copied().collect();
-        let ended = unused.iter().filter_map(|uid| self.mps.remove(uid));
-        self.ending.extend(ended.map(mps::Running::end));
-        // One that is over is waited for, so that its jobs see that.
-        self.mps.retain(|_, running| running.ready().is_some());
-        self.ending.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
-    }
-
-    fn sweep_dry_runs(&mut self, uid: &dyn Fn(u64) -> Option<u32>) {
-        for job in self.paths.dry_runs() {
-            let attempt = (job, 0);
-            if let (Some(helper), Some(uid)) = (dry_run::left(&self.paths.status(attempt)), uid(job)) {
-                Marks::new(uid, helper, attempt).kill_all();
-            }
-            self.clear(attempt);
-        }
-    }
-
-    fn load(&self) -> NodeLoad {
-        NodeLoad::now()
-    }
-
-    fn clear(&mut self, attempt: Attempt) {
-        if attempt.1 == 0 {
-            self.dry_runs.remove(&attempt.0);
-        }
-        self.remove_group(attempt);
-        let _ = fs::remove_file(self.paths.barrier(attempt));
-        let _ = fs::remove_file(self.paths.epilog(attempt));
-        let _ = fs::remove_file(self.paths.helper(attempt));
-        let _ = fs::remove_file(self.paths.status(attempt));
-    }
-
-    fn jump_ms(&self) -> Option<u64> {
-        cleaning::jump_ms(&self.paths.clock())
-    }
-
-    fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool {
-        let folders: Vec<_> = jobs.into_iter().map(|job| (job, self.paths.folder(job))).collect();
-        !folders.is_empty() && cleaning::start(folders, age_ms, jump_ms, self.watch.sender())
-    }
-
-    fn disk_use(&self, job: u64) -> u64 {
-        folder_bytes(&self.paths.folder(job))
-    }
-
-    fn segment(&self, launcher: ProcessIdentity) -> Option<Segment> {
-        // Of a job whose segment cannot be opened nothing is known but that it runs; clients are answered all the same.
-        descriptors::is_room().then(|| segment_of(Process(launcher.pid)))?
-    }
-
-    fn processes(&self) -> host::Snapshot {
-        host::Snapshot::now()
-    }
-}
-
-impl Processes {
-    /// Kills what is left in the control group of an attempt, and removes it.
-    fn remove_group(&self, attempt: Attempt) {
-        let Ok(groups) = &self.groups else { return };
-        let group = groups.group(attempt.0, attempt.1);
-        let Some(source) = self.fence.clone().filter(|_| group.directory().is_dir()) else {
-            group.remove();
-            return;
-        };
-        group.kill();
-        // A call of the driver may take long. A group that stays, because this thread cannot be had, is empty.
-        let clear = move || {
-            let _ = cgroup::clear(&source, group.directory());
-            group.remove();
-        };
-        let _ = thread::Builder::new().name("fence".into()).spawn(clear);
-    }
-}
-
-/// The segment that a launcher holds open, and that is its user's.
-pub(crate) fn segment_of(launcher: Process) -> Option<Segment> {
-    jobs::segment_of(launcher)
-}
-
-/// The job's folder is its user's, who reads output and profiles there. One that was there may have been left by a
-/// daemon that was killed before it gave it away; one of another user is of another job.
-fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        other => other?,
-    }
-    if rustix::process::geteuid().is_root() {
-        let mut options = fs::OpenOptions::new();
-        options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
-        let folder = options.open(folder)?;
-        if ![0, owner.uid].contains(&folder.metadata()?.uid()) {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is another user's"));
-        }
-        fchown(folder, Some(owner.uid), Some(owner.gid))?;
-    }
-    Ok(())
-}
-
-/// Bytes that the files of a folder take on the disk, of the first [`MAX_FILES`]. Folders in it are not searched: it is its user's,
-/// who may make it as deep as that user likes.
-fn folder_bytes(folder: &Path) -> u64 {
-    let files = fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_FILES);
-    // Of a link itself, and not of its target.
-    files.filter_map(|file| file.metadata().ok()).map(|found| found.blocks() * 512).sum()
-}
-
-/// Returns true if a supervisor does not end by itself: it is stopped, or waits for something else than what is
-/// below it.
-fn is_stuck(supervisor: ProcessIdentity) -> bool {
-    let state = |pid: u32| Process(pid).state();
-    match state(supervisor.pid) {
-        Some(b'T' | b't') => true,
-        Some(b'S') => below(supervisor.pid).iter().all(|who| matches!(state(who.pid), None | Some(b'Z'))),
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_folder_left_by_a_killed_daemon_is_given_to_its_user() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("7");
-        fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
-        let root = rustix::process::geteuid().is_root();
-        let user = if root { 65_534 } else { rustix::process::geteuid().as_raw() };
-        make_folder(&folder, Owner { uid: user, gid: user }).unwrap();
-        assert_eq!(fs::metadata(&folder).unwrap().uid(), user);
-        if root {
-            let link = dir.path().join("8");
-            let other = make_folder(&folder, Owner { uid: user - 1, gid: user - 1 });
-            assert!(other.is_err(), "another job's of another user");
-            assert_eq!(fs::metadata(&folder).unwrap().uid(), user);
-            std::os::unix::fs::symlink("/", &link).unwrap();
-            assert!(make_folder(&link, Owner { uid: 0, gid: 0 }).is_err(), "nothing else is given away");
-        }
-    }
 }

@@ -3,13 +3,14 @@
 use radrm_scheduler_core::{Bytes, Event, Evidence, JobId, Outcome};
 
 use super::actions::gpu_time;
-use super::jobs::Seen;
-use super::{Effect, Engine, Live, Note, Over, epilog};
+use super::jobs::{Live, Over, Seen};
+use super::outbox::{Effect, Note};
+use super::{Engine, epilog};
 use crate::accounting::GpuTime;
+use crate::attempt::Attempt;
 use crate::history::{self, EndedRun};
 use crate::status::{End, Status};
 use crate::suspend::Step;
-use crate::watch::Attempt;
 
 /// Exit code of a job with `--oom-fails` whose program ended with 0 after a refused request.
 const REFUSED: i32 = 1;

@@ -7,6 +7,7 @@ use std::ops::Deref;
 use radrm_collector::dataset::ProgramKey;
 use radrm_protocol::spec::Spec;
 
+use super::programs::program;
 use crate::store::Entry;
 
 /// Jobs of one program of a user that are resolved alike, by what their needs follow from.
@@ -26,7 +27,7 @@ pub(super) struct Entries {
 
 /// Key of the jobs whose needs follow from the same, beside the runs of its program, and those that it has.
 fn place(entry: &Entry) -> ((u32, String), u64) {
-    let key = super::needs::program(&entry.spec).as_str().to_owned();
+    let key = program(&entry.spec).as_str().to_owned();
     // Jobs of an array differ in their place only.
     let spec = Spec { task: None, array: None, name: String::new(), ..entry.spec.clone() };
     let mut hasher = DefaultHasher::new();
@@ -126,7 +127,7 @@ mod tests {
         for (id, uid, mem) in [(1, 7, None), (2, 7, None), (3, 7, Some(5)), (4, 8, None)] {
             entries.insert(id, entry(uid, mem));
         }
-        let key = super::super::needs::program(&spec(None));
+        let key = program(&spec(None));
         let groups = |entries: &Entries| {
             let mut groups: Vec<Vec<u64>> =
                 entries.alike(7, &key).map(|ids| ids.iter().copied().collect()).collect();

@@ -5,12 +5,13 @@
 use radrm_scheduler_core::{Outcome, Reason, Verdict};
 use radrm_text::output::say;
 
-use super::{Engine, Over};
+use super::Engine;
+use super::jobs::Over;
+use crate::attempt::Attempt;
 use crate::error::DaemonError;
 use crate::status::Status;
 use crate::store::Entry;
 use crate::supervisor;
-use crate::watch::Attempt;
 
 /// Environment of both programs: the job, its user and its GPUs. Nothing that the user wrote is among it.
 pub(super) fn environment(entry: &Entry) -> Vec<String> {
@@ -93,7 +94,7 @@ impl Engine {
     /// Notes in the job's history and the log that its epilog failed.
     fn remark_epilog(&mut self, job: u64, why: DaemonError) {
         let error = DaemonError::Hook { hook: "epilog", error: Box::new(why) };
-        say(crate::NAME, &format!("job {job}: {error}"));
+        say(crate::process::NAME, &format!("job {job}: {error}"));
         self.remark(job, error.to_string());
     }
 }

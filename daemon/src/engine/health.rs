@@ -53,7 +53,7 @@ impl Health {
     pub(super) fn report(&mut self, subject: &'static str, sentence: String) -> bool {
         let news = self.issues.get(subject) != Some(&sentence);
         if news {
-            radrm_text::output::say(crate::NAME, &sentence);
+            radrm_text::output::say(crate::process::NAME, &sentence);
             self.issues.insert(subject, sentence);
         }
         news

@@ -1,42 +1,14 @@
 //! The job poller: segments of running jobs are read at intervals.
 
-use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
-use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation};
-use radrm_telemetry::{Liveness, Segment};
 
 use super::Engine;
-use super::early::Steps;
-use super::effects::Effects;
 use super::timers::Timer;
 use crate::gpus::Poll;
-use crate::load::{self, Load};
-use crate::pace::Pace;
 use crate::status;
-
-/// The poll interval of a job in which nothing changes doubles up to this.
-const MAX_INTERVAL: Duration = Duration::from_secs(8);
-
-/// Observations of a running job.
-#[derive(Debug, Default)]
-pub(super) struct Observed {
-    segment: Option<Segment>,
-    /// Bytes on each device, by UUID.
-    pub(super) used: BTreeMap<String, u64>,
-    pub(super) peak: u64,
-    gap: Duration,
-    next: Option<Instant>,
-    /// A signal that came before the program.
-    pub(super) owed: Option<i32>,
-    /// Launch rates alone and beside others.
-    pub(super) pace: Pace,
-    /// Load on each of its GPUs while it is alone there, by UUID.
-    pub(super) loads: BTreeMap<String, Load>,
-    /// Its first optimizer steps.
-    pub(super) steps: Steps,
-}
 
 impl Engine {
     /// Polls whatever is due.
@@ -110,7 +82,7 @@ impl Engine {
         let may_leave = self.jobs.entries.get(&job).is_some_and(|entry| entry.spec.preemptible);
         let Some(live) = self.jobs.live.get_mut(&job) else { return false };
         let now = self.now.mono;
-        if live.observed.next.is_some_and(|next| now < next) {
+        if !live.observed.is_due(now) {
             return false;
         }
         let Some(program) = live.program else { return false };
@@ -138,9 +110,8 @@ impl Engine {
         let most = named.values().copied().max().unwrap_or(0);
         // Of one that may have to leave it must be known early what it uses; so it must before the third step.
         let early = (may_leave && named.is_empty()) || observed.steps.is_near();
-        let changed = named != observed.used || observed.segment.is_none() || early;
-        observed.gap = if changed { least } else { (observed.gap * 2).clamp(least, MAX_INTERVAL) };
-        observed.next = Some(now + observed.gap);
+        let changed = named != observed.used || observed.segment().is_none() || early;
+        observed.was_read(now, changed, least);
         observed.peak = observed.peak.max(most);
         let peak = observed.peak;
         if named == observed.used {
@@ -190,80 +161,5 @@ impl Engine {
             entry.peak = seen;
             self.touch(job);
         }
-    }
-}
-
-impl Observed {
-    /// The job's segment, once it was found.
-    pub(super) fn segment(&self) -> Option<&Segment> {
-        self.segment.as_ref()
-    }
-
-    /// Finds the segment that a launcher holds, unless that was done.
-    pub(super) fn find_segment(&mut self, launcher: Option<ProcessIdentity>, effects: &dyn Effects) {
-        if let (None, Some(launcher)) = (&self.segment, launcher) {
-            self.segment = effects.segment(launcher);
-        }
-    }
-
-    /// Launches of the job's processes so far, those of kernels in graphs among them.
-    pub(super) fn launches(&self) -> Option<u64> {
-        let kernels =
-            self.segment.as_ref()?.processes().ok()?.into_iter().flat_map(|process| process.kernels);
-        Some(kernels.fold(0, |sum, kernel| sum.saturating_add(kernel.launches + kernel.graph_launches)))
-    }
-
-    /// Kernel activity of each process so far, by the UUID of its GPU; `None` if too little is known of one.
-    pub(super) fn work(&self) -> Option<HashMap<[u8; 16], HashMap<load::Key, load::Done>>> {
-        let segment = self.segment.as_ref()?;
-        let gpus = segment.gpus().ok()?;
-        let mut all: HashMap<_, HashMap<_, _>> = HashMap::new();
-        for process in segment.processes().ok()? {
-            let done = load::done(&process)?;
-            let timed = process.accounts.iter().find(|account| account.timed_span_ns > 0);
-            let gpu = timed.and_then(|account| gpus.iter().find(|gpu| gpu.index == account.gpu));
-            if let Some(gpu) = gpu {
-                all.entry(gpu.uuid).or_default().insert((process.slot.slot, process.slot.generation), done);
-            }
-        }
-        Some(all)
-    }
-
-    /// Forgets what was reported of the job: it does not hold any more.
-    pub(super) fn forget(&mut self) {
-        self.used.clear();
-        self.pace = Pace::default();
-        self.steps.forget();
-        self.loads.values_mut().for_each(Load::pause);
-        (self.gap, self.next) = (Duration::ZERO, None);
-    }
-
-    /// The job's living processes.
-    pub(super) fn pids(&self) -> Vec<u32> {
-        let slots = self.segment.as_ref().and_then(|segment| segment.slots().ok()).unwrap_or_default();
-        slots.iter().filter(|slot| slot.liveness == Liveness::Running).filter_map(|slot| slot.pid).collect()
-    }
-
-    /// Bytes on each GPU that the job's living processes hold, contexts included.
-    fn totals(&self) -> HashMap<[u8; 16], u64> {
-        let mut sums = HashMap::new();
-        let Some(segment) = &self.segment else { return sums };
-        let gpus = segment.gpus().unwrap_or_default();
-        let uuid = |index| gpus.iter().find(|gpu| gpu.index == index).map(|gpu| gpu.uuid);
-        let mut slots = segment.slots().unwrap_or_default();
-        slots.retain(|slot| slot.liveness == Liveness::Running);
-        for slot in &slots {
-            for (index, bytes) in segment.totals(slot).unwrap_or_default() {
-                if let Some(uuid) = uuid(index) {
-                    *sums.entry(uuid).or_insert(0_u64) += bytes;
-                }
-            }
-        }
-        for overhead in segment.overheads().unwrap_or_default() {
-            if slots.iter().any(|slot| slot.own_pid == overhead.pid) {
-                *sums.entry(overhead.uuid).or_insert(0) += overhead.bytes;
-            }
-        }
-        sums
     }
 }

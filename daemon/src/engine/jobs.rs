@@ -9,13 +9,13 @@ use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::State;
 
 use super::entries::Entries;
-use super::job_poller::Observed;
+use super::observed::Observed;
+use crate::attempt::Attempt;
 use crate::fence::Missing;
 use crate::host::Usage;
 use crate::status::Status;
 use crate::store::{Entry, Stage};
 use crate::suspend::Step;
-use crate::watch::Attempt;
 
 /// An attempt that runs, as far as the daemon sees it.
 #[derive(Debug, Default)]

@@ -6,9 +6,10 @@
 
 use radrm_scheduler_core::{After, Event, JobId, Reason, Signal};
 
+use super::Engine;
 use super::actions::words;
-use super::{Effect, Engine};
-use crate::watch::Attempt;
+use super::outbox::Effect;
+use crate::attempt::Attempt;
 
 impl Engine {
     /// A job gets a signal as soon as it is written down why.

@@ -3,8 +3,9 @@
 use radrm_scheduler_core::{Event, JobId, Outcome, Phase};
 use radrm_text::output::say;
 
+use super::Engine;
+use super::jobs::Over;
 use super::monitor::Change;
-use super::{Engine, Over};
 use crate::gpus::Poll;
 use crate::status::End;
 
@@ -36,11 +37,11 @@ impl Engine {
             match change {
                 Change::Lost(device) => {
                     let uuid = self.node.uuid(device);
-                    say(crate::NAME, &format!("{uuid} is gone; its jobs go back to the queue"));
+                    say(crate::process::NAME, &format!("{uuid} is gone; its jobs go back to the queue"));
                     self.step(Event::DeviceLost { device });
                 }
                 Change::Back(device) => {
-                    say(crate::NAME, &format!("{} is back", self.node.uuid(device)));
+                    say(crate::process::NAME, &format!("{} is back", self.node.uuid(device)));
                     self.step(Event::DeviceAdded { device: self.node.description(device) });
                 }
             }

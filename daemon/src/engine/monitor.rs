@@ -305,9 +305,9 @@ fn id(at: usize) -> DeviceId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attempt::Attempt;
     use crate::engine::jobs::Seen;
     use crate::status::Status;
-    use crate::watch::Attempt;
     use radrm_os::nvml::Gpu;
     use std::sync::mpsc::channel;
 

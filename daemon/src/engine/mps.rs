@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::Engine;
+use crate::attempt::Attempt;
 use crate::error::DaemonError;
 use crate::mps;
 use crate::store::Entry;
 use crate::supervisor::Order;
-use crate::watch::Attempt;
 
 impl Engine {
     /// Returns true if a job that has its GPUs runs under MPS: its user asked for it, or the administrator has it so. MIG instances

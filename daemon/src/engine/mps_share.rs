@@ -4,7 +4,7 @@ use radrm_limits::mps::warnings::SHARE_VARIABLE;
 use radrm_scheduler_core::interference::ShareCurve;
 
 use super::Engine;
-use super::sharing::program_of;
+use super::programs::program_of;
 use crate::store::Entry;
 
 /// A part, and the speed that the program keeps there.

@@ -1,22 +1,17 @@
 //! Needs of jobs: resolved when a job is submitted, stored with it, and changed by news of its program only.
 
 use radrm_base::PastRun;
-use radrm_collector::dataset::ProgramKey;
 use radrm_need::Features;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::EstimateRow;
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Needs, UserId};
 
 use super::Engine;
+use super::programs::{program, program_of};
 use crate::store::{Entry, Stage};
 
 /// As many waiting jobs learn from a run before clients are answered again.
 const AT_ONCE: usize = 64;
-
-/// Key of the program that a job runs, without the batch size: equal for runs that differ in that only.
-pub(super) fn program(spec: &Spec) -> ProgramKey {
-    ProgramKey::of(&spec.command, &spec.cwd, spec.gpus.into())
-}
 
 /// The scheduler's view of an entry, with the needs that were resolved for it.
 pub(super) fn job(entry: &Entry) -> Job {
@@ -26,7 +21,7 @@ pub(super) fn job(entry: &Entry) -> Job {
         group.begun = entry.first_start_ms.is_some();
     }
     Job {
-        program: Some(super::sharing::program_of(entry).1),
+        program: Some(program_of(entry).1),
         activity: entry.activity.or(job.activity),
         held: entry.held,
         lined_up: entry.lined_up_ms.map(Millis),

@@ -15,11 +15,11 @@ use rusqlite::Transaction;
 
 use super::entries::Entries;
 use crate::accounting::{self, GpuTime};
+use crate::attempt::Attempt;
 use crate::dry_run::Outcome;
 use crate::dry_run::stored::{self, Key};
 use crate::history::History;
 use crate::store::{self, Store, Watched, curves};
-use crate::watch::Attempt;
 
 /// Effect that is carried out after it was written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::watch::Attempt;
+use crate::attempt::Attempt;
 
 /// Paths of files below the state directory.
 #[derive(Clone, Debug)]

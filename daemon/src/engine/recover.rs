@@ -19,8 +19,8 @@ use radrm_scheduler_core::{
     Bytes, Event, Job, JobId, Millis, Node, NodeId, Observation, Outcome, UserId, UserLimits,
 };
 
-use super::jobs::Seen;
-use super::{Engine, Live, needs};
+use super::jobs::{Live, Seen};
+use super::{Engine, needs};
 use crate::error::DaemonError;
 use crate::status::{Report, Status};
 use crate::store::{Entry, Stage};
@@ -167,7 +167,10 @@ impl Engine {
         for uuid in self.node.drained.clone() {
             let Some(device) = self.node.device(&uuid) else { continue };
             self.step(Event::DeviceDrained { device, drained: true });
-            radrm_text::output::say(crate::NAME, &format!("{uuid} is drained: it takes no new jobs"));
+            radrm_text::output::say(
+                crate::process::NAME,
+                &format!("{uuid} is drained: it takes no new jobs"),
+            );
         }
     }
 

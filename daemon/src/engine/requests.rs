@@ -7,11 +7,12 @@ use std::sync::mpsc::Sender;
 use radrm_need::Source;
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::spec::Spec;
-use radrm_protocol::wire::{JobRow, Line, PastJob, PastRow, Request, StatsRow};
+use radrm_protocol::wire::{JobRow, Line, PastJob, PastRow, Request, Response, StatsRow};
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Reason};
 use radrm_text::output::say;
 
-use super::{Engine, Note, Response, actions, arrays, needs};
+use super::outbox::Note;
+use super::{Engine, actions, arrays, needs};
 use crate::accounting::{self, GpuTime};
 use crate::error::DaemonError;
 use crate::message::{Listed, Listing};
@@ -199,7 +200,7 @@ impl Engine {
             let owner = entry.user.clone();
             self.remark(job, format!("cancel requested by {by}"));
             if owner != by {
-                say(crate::NAME, &format!("job {job} of {owner} is cancelled by {by}"));
+                say(crate::process::NAME, &format!("job {job} of {owner} is cancelled by {by}"));
             }
         }
         self.cancel(job);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use radrm_scheduler_core::Bytes;
 
-use super::{Engine, Note};
+use super::Engine;
+use super::outbox::Note;
 use crate::error::DaemonError;
 use crate::job_output::OutputLimit;
 use crate::store::disk;

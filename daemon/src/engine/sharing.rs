@@ -4,34 +4,16 @@
 //! Each company of jobs on a GPU is reported once, when the rates of all of them are known. A job that was never alone
 //! here has the rate of the last run of its program that was.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use radrm_collector::dataset::{SharedJob, Sharing, program_name};
+use radrm_collector::dataset::{SharedJob, Sharing};
 use radrm_scheduler_core::{Activity, Event, JobId, Permille, Program, Sharer};
 
 use super::Engine;
-use super::needs::program;
+use super::companies::Acquaintance;
 use super::outbox::Note;
+use super::programs::program_of;
 use crate::store::Entry;
-
-/// Programs whose rate alone is kept.
-const MAX_PROGRAMS: usize = 4096;
-
-/// Observations so far.
-#[derive(Debug, Default)]
-pub(super) struct Companies {
-    /// Jobs on each GPU, and true if their rates were reported.
-    on: BTreeMap<String, (BTreeSet<u64>, bool)>,
-    /// Launches in a second by programs that were alone.
-    alone: BTreeMap<Program, f64>,
-}
-
-/// The program of an entry, as one that shares GPUs.
-pub(super) fn program_of(entry: &Entry) -> (String, Program) {
-    let name = program_name(program(&entry.spec).as_str(), entry.spec.batch_size());
-    let number = Program::named(&name);
-    (name, number)
-}
 
 fn event(of: &Sharing) -> Event {
     let sharer = |job: &SharedJob| {
@@ -65,15 +47,10 @@ impl Engine {
         for gpu in &self.node.gpus.list {
             let there = || running.iter().copied().filter(|entry| entry.devices.contains(&gpu.uuid));
             let jobs: BTreeSet<u64> = there().map(|entry| entry.id).collect();
-            if jobs.len() < 2 {
-                self.companies.on.remove(&gpu.uuid);
-                continue;
-            }
-            let seen = self.companies.on.entry(gpu.uuid.clone()).or_default();
-            if seen.0 != jobs {
-                changed.extend(jobs.iter().copied());
-                *seen = (jobs, false);
-            } else if !seen.1
+            let company = self.companies.meet(&gpu.uuid, jobs.clone());
+            if company == Acquaintance::New {
+                changed.extend(jobs);
+            } else if company == Acquaintance::Unreported
                 && self.node.unmanaged.iter().all(|found| found.gpu != gpu.uuid)
                 && let Some(jobs) = there().map(|entry| self.shared_job(entry)).collect::<Option<Vec<_>>>()
             {
@@ -87,9 +64,7 @@ impl Engine {
             }
         }
         for (uuid, gpu_model, jobs) in known {
-            if let Some(seen) = self.companies.on.get_mut(&uuid) {
-                seen.1 = true;
-            }
+            self.companies.was_reported(&uuid);
             self.companies.keep(jobs.iter().map(|job| (Program::named(&job.program), job.alone_per_s)));
             let unix_ns = self.now.at.0.saturating_mul(1_000_000);
             let row = Sharing { unix_ns, gpu_model, jobs, ..Sharing::default() };
@@ -104,7 +79,7 @@ impl Engine {
         let view = self.core.state.job(JobId(entry.id))?;
         let activity = entry.activity.or(view.job.activity)?;
         let (name, program) = program_of(entry);
-        let alone = pace.alone().or_else(|| self.companies.alone.get(&program).copied())?;
+        let alone = pace.alone().or_else(|| self.companies.alone_rate(program))?;
         Some(SharedJob {
             program: name,
             job: entry.id,
@@ -115,25 +90,5 @@ impl Engine {
             beside_per_s: pace.beside()?,
         })
         .filter(|job| job.speed().is_some())
-    }
-}
-
-impl Companies {
-    /// Launches in a second by a program that was alone.
-    pub(super) fn alone_rate(&self, program: Program) -> Option<f64> {
-        self.alone.get(&program).copied()
-    }
-
-    #[cfg(test)]
-    pub(super) fn recalls(&self, program: &str, rate: f64) -> bool {
-        self.alone.get(&Program::named(program)) == Some(&rate)
-    }
-
-    fn keep(&mut self, rates: impl Iterator<Item = (Program, f64)>) {
-        for (program, rate) in rates {
-            if self.alone.len() < MAX_PROGRAMS || self.alone.contains_key(&program) {
-                self.alone.insert(program, rate);
-            }
-        }
     }
 }

@@ -8,14 +8,15 @@ use radrm_limits::program::libraries;
 use radrm_os::ProcessIdentity;
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Phase, Reason, Signal, SuspendRefusal};
 
+use super::Engine;
+use super::outbox::Effect;
 use super::suspend_manager::Outcome;
-use super::{Effect, Engine};
+use crate::attempt::Attempt;
 use crate::error::DaemonError;
 use crate::store::Entry;
 use crate::supervisor::User;
 use crate::suspend::eligible::{self, Room};
 use crate::suspend::{Answer, ByGpu, Order, Saved, Step, Task};
-use crate::watch::Attempt;
 
 /// Bytes that a driver copies in a second, at the least; about a tenth of what is published.
 const SLOWEST: u64 = 500_000_000;

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use radrm_attempt::leftovers;
 use radrm_os::{Process, ProcessIdentity};
 
+use crate::attempt::Attempt;
 use crate::dry_run;
 use crate::hooks;
 use crate::supervisor;
-use crate::watch::Attempt;
 
 /// Marks by which the processes of an attempt are known.
 pub(super) struct Marks {

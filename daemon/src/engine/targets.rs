@@ -3,7 +3,6 @@
 //! So a job beside one with a target gives way at the latest a window, a period of launch slots and its launches in
 //! flight after the first step that took too long.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use radrm_scheduler_core::{
@@ -11,40 +10,11 @@ use radrm_scheduler_core::{
 };
 
 use super::Engine;
-use super::sharing::program_of;
+use super::programs::program_of;
+use super::target_watches::Targets;
 use super::timers::Timer;
-use crate::latency::{Kind, StepWatch};
 use crate::pace::Company;
 use crate::store::Entry;
-
-/// Readings of jobs with targets so far.
-#[derive(Debug, Default)]
-pub(super) struct Targets {
-    watches: BTreeMap<u64, StepWatch>,
-    /// The share that was last written into the history of a job that is held back.
-    told: BTreeMap<u64, Permille>,
-}
-
-impl Targets {
-    /// The kind of times that count for a job.
-    pub(super) fn kind(&self, job: u64) -> Option<Kind> {
-        self.watches.get(&job)?.kind()
-    }
-
-    /// Returns true if a job's new share belongs into its history: of one that follows windows only the first, the
-    /// end, and what is half or twice as much as what was last written.
-    pub(super) fn is_news(&mut self, job: u64, follows_windows: bool, share: Permille) -> bool {
-        if !follows_windows {
-            self.told.remove(&job);
-            return true;
-        }
-        let is_news = self.told.get(&job).is_none_or(|told| share.0 >= 2 * told.0 || 2 * share.0 <= told.0);
-        if is_news {
-            self.told.insert(job, share);
-        }
-        is_news
-    }
-}
 
 /// Observation to make of a job.
 struct Due {
@@ -75,7 +45,7 @@ impl Engine {
     /// Observes the jobs with targets, where a window is over.
     pub(super) fn observe_targets(&mut self) {
         if !self.has_targets() {
-            if !self.targets.watches.is_empty() {
+            if !self.targets.is_empty() {
                 self.targets = Targets::default();
             }
             return;
@@ -86,11 +56,11 @@ impl Engine {
         let window = Duration::from_millis(self.core.state.settings().throttle.window.0.max(10));
         self.timers.set(Timer::Targets, self.now.mono, window);
         let due = self.due_targets();
-        self.targets.watches.retain(|job, _| due.iter().any(|due| due.job == *job));
+        self.targets.keep_only(|job| due.iter().any(|due| due.job == job));
         for Due { job, latency, speed } in due {
             let Some(live) = self.jobs.live.get_mut(&job) else { continue };
             live.observed.find_segment(live.program, &*self.effects);
-            let watch = self.targets.watches.entry(job).or_default();
+            let watch = self.targets.watch(job);
             let mut seen = TargetObservation::default();
             if let Some(target) = &latency {
                 match watch.latency(live.observed.segment(), target, window) {
@@ -135,22 +105,5 @@ impl Engine {
                 Due { job: entry.id, latency: target.latency.clone().filter(|_| !fair), speed }
             })
             .collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_share_that_moves_with_every_window_is_told_when_it_is_half_or_twice() {
-        let mut targets = Targets::default();
-        let told: Vec<u32> = [200, 250, 300, 390, 400, 350, 210, 200, 1000]
-            .into_iter()
-            .filter(|share| targets.is_news(1, true, Permille(*share)))
-            .collect();
-        assert_eq!(told, [200, 400, 200, 1000]);
-        assert!(targets.is_news(1, false, Permille(1000)), "the end");
-        assert!(targets.is_news(1, true, Permille(1000)), "begins anew");
     }
 }

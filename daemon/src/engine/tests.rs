@@ -8,13 +8,20 @@ use std::time::Instant;
 
 use radrm_scheduler_core::{JobId, Millis, Outcome, SharingMode, Verdict};
 
+use super::effects::Effects;
+use super::inbox::Inbox;
+use super::timers::Timer;
 use super::*;
-use crate::gpus::Poll;
+use crate::config::Config;
+use crate::gpus::{Gpus, Poll};
 use crate::history::History;
+use crate::message::Message;
+use crate::numbers::Numbers;
 use crate::peer::Peer;
-use crate::store::Stage;
+use crate::store::{Stage, Store};
 use radrm_os::nvml::Gpu;
 use radrm_protocol::spec::Spec;
+use radrm_protocol::wire::{Request, Response};
 
 const GIB: u64 = 1 << 30;
 

@@ -12,9 +12,9 @@ use radrm_protocol::together::{self, Member, Place};
 use radrm_scheduler_core::Job;
 
 use super::Engine;
+use crate::attempt::Attempt;
 use crate::error::DaemonError;
 use crate::store::{Entry, Stage};
-use crate::watch::Attempt;
 
 /// A job's group, as long as it is not known to have started.
 fn gathering(entry: &Entry) -> Option<Place> {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use radrm_limits::scopes::user_name;
 use radrm_protocol::wire::Response;
-use radrm_scheduler_core::{Bytes, JobState};
+use radrm_scheduler_core::JobState;
 use radrm_text::output::{self, Priority, say};
 
 use crate::config::Config;
@@ -26,7 +26,8 @@ use crate::error::DaemonError;
 use crate::gpus::{self, Gpus};
 use crate::message::Message;
 use crate::metrics::{Figures, JobMemory};
-use crate::{NAME, Stopped, http, server};
+use crate::process::{NAME, Stopped};
+use crate::{http, server, signals};
 
 use comment::Commenter;
 use monitor::Monitor;
@@ -45,7 +46,7 @@ pub(crate) fn serve(
     let (listener, _socket_lock) = server::listen(&config.socket)?;
     let (to, from) = channel();
     // From here on there are several threads.
-    crate::take_signals(signals, to.clone())?;
+    signals::take_signals(signals, to.clone())?;
     let commenter = config.slurm.comment.then(Commenter::start).transpose()?;
     let (_ask, asked) = channel();
     let audit = (config.audit_s > 0).then(|| Duration::from_secs(config.audit_s));
@@ -256,9 +257,4 @@ impl Watcher {
             Err(why) => say(NAME, &format!("the configuration was not read again: {why}")),
         }
     }
-}
-
-/// An amount in a sentence.
-fn shown(bytes: u64) -> String {
-    Bytes(bytes).to_string()
 }

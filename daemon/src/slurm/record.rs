@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use radrm_scheduler_core::{Bytes, Need, Settings};
 
-use super::shown;
 use crate::error::DaemonError;
 
 /// The folder in that of the plug-in.
@@ -43,6 +42,11 @@ pub(super) struct Record {
     pub(super) oom: Option<u64>,
     /// Mean SM activity, thousandths.
     pub(super) smact: Option<u32>,
+}
+
+/// An amount in a sentence.
+fn shown(bytes: u64) -> String {
+    Bytes(bytes).to_string()
 }
 
 impl Record {

@@ -17,11 +17,11 @@ use radrm_os::ProcessIdentity;
 use rustix::fs::{FlockOperation, flock};
 
 use super::{Answer, Order, WORD};
+use crate::attempt::Attempt;
 use crate::error::DaemonError;
 use crate::message::Message;
 use crate::status::put;
 use crate::supervisor;
-use crate::watch::Attempt;
 
 /// Room for an answer, taken before anything is done: a full disk must not lose it.
 const SIZE: usize = 64 << 10;

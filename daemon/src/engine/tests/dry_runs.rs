@@ -8,9 +8,11 @@ use radrm_scheduler_core::{Bytes, Condition, Need, Needs};
 
 use super::world::{Idle, Programs};
 use super::*;
+use crate::attempt::Attempt;
 use crate::dry_run::settings::DryRuns;
 use crate::dry_run::{Answer, Bounds, NodeLoad, Order, Outcome as Came};
 use crate::store::Entry;
+use crate::time::Now;
 
 /// Time that stands unless a test moves it.
 struct Clock(Now);

@@ -18,18 +18,20 @@ use std::time::Duration;
 use radrm_protocol::after::After;
 use radrm_scheduler_core::replay::events::Entry as Logged;
 use radrm_scheduler_core::replay::{Cluster, Knowledge, Model, Options, Source, TraceJob, replay};
-use radrm_scheduler_core::{Action, Activity, Bytes, Dependency, Node, NodeId};
+use radrm_scheduler_core::{Action, Activity, Bytes, Decision, Dependency, Event, Node, NodeId};
 use radrm_telemetry::{Segment, SegmentFile, Writer};
 use serde_json::Value;
 
 use self::submissions::{spec, submissions};
 use super::world::{Programs, World};
 use super::*;
+use crate::attempt::Attempt;
 use crate::error::DaemonError;
 use crate::gpus::Sample;
 use crate::status::End;
 use crate::supervisor::Order;
 use crate::suspend::{self, Answer};
+use crate::time::Now;
 
 const GPUS: u32 = 4;
 const CPUS: u32 = 16;

@@ -1,5 +1,7 @@
 //! Slowdown of jobs on one GPU by each other: observed once for each company, kept, and recalled.
 
+use std::time::Duration;
+
 use radrm_scheduler_core::{Activity, Permille};
 
 use super::*;

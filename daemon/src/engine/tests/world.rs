@@ -11,8 +11,9 @@ use radrm_protocol::wire::HostLimits;
 use radrm_scheduler_core::HostNeed;
 use radrm_telemetry::Segment;
 
+use crate::attempt::Attempt;
 use crate::dry_run::{self, NodeLoad};
-use crate::engine::effects::{Effects, Owner};
+use crate::engine::effects::{Attempts, Helpers, Node, Owner};
 use crate::error::DaemonError;
 use crate::fence::Missing;
 use crate::hooks::Call;
@@ -22,7 +23,6 @@ use crate::status::{End, Report, Status};
 use crate::supervisor::Order;
 use crate::suspend;
 use crate::time::Now;
-use crate::watch::Attempt;
 
 /// The daemon is killed here.
 pub(super) struct Crash;
@@ -187,11 +187,7 @@ impl<P> Recorder<P> {
     }
 }
 
-impl<P: Programs> Effects for Recorder<P> {
-    fn now(&self) -> Now {
-        self.0.borrow().programs.now()
-    }
-
+impl<P: Programs> Attempts for Recorder<P> {
     fn start(
         &mut self,
         attempt: Attempt,
@@ -228,6 +224,13 @@ impl<P: Programs> Effects for Recorder<P> {
         })
     }
 
+    fn segment(&self, program: ProcessIdentity) -> Option<Segment> {
+        let world = self.0.borrow();
+        let mut attempts = world.attempts.iter();
+        let (attempt, _) = attempts.find(|(_, report)| report.status.program == Some(program))?;
+        world.programs.segment(*attempt)
+    }
+
     fn signal_job(
         &mut self,
         _: Attempt,
@@ -250,12 +253,59 @@ impl<P: Programs> Effects for Recorder<P> {
         BTreeSet::new()
     }
 
+    fn clear(&mut self, attempt: Attempt) {
+        self.act(|world| {
+            world.cleared.push(attempt);
+            world.attempts.remove(&attempt)
+        });
+    }
+}
+
+impl<P: Programs> Helpers for Recorder<P> {
     fn start_helper(&mut self, attempt: Attempt, order: suspend::Order) -> Result<(), DaemonError> {
         self.act(|world| world.programs.start_helper(attempt, &order))
     }
 
     fn start_epilog(&mut self, _: Attempt, _: &Call) -> Result<(), DaemonError> {
         Err(DaemonError::JobGone)
+    }
+
+    fn start_dry_run(&mut self, job: u64, order: &dry_run::Order) -> Result<(), DaemonError> {
+        if self.0.borrow().refuses_dry_runs {
+            return Err(DaemonError::JobGone);
+        }
+        self.act(|world| world.dry_runs.push((job, order.clone())));
+        Ok(())
+    }
+
+    fn end_dry_run(&mut self, job: u64) {
+        self.act(|world| world.ended_dry_runs.push(job));
+    }
+
+    fn sweep_dry_runs(&mut self, _: &dyn Fn(u64) -> Option<u32>) {}
+
+    fn serve_mps(&mut self, _: u32, _: &mps::Order) -> Result<mps::Ready, DaemonError> {
+        Err(DaemonError::JobGone)
+    }
+
+    fn keep_mps(&mut self, _: &BTreeSet<u32>) {}
+}
+
+impl<P: Programs> Node for Recorder<P> {
+    fn now(&self) -> Now {
+        self.0.borrow().programs.now()
+    }
+
+    fn jump_ms(&self) -> Option<u64> {
+        self.0.borrow().jump_ms
+    }
+
+    fn load(&self) -> NodeLoad {
+        self.0.borrow().load
+    }
+
+    fn processes(&self) -> host::Snapshot {
+        host::Snapshot::now()
     }
 
     fn limit_host(
@@ -276,57 +326,11 @@ impl<P: Programs> Effects for Recorder<P> {
         true
     }
 
-    fn start_dry_run(&mut self, job: u64, order: &dry_run::Order) -> Result<(), DaemonError> {
-        if self.0.borrow().refuses_dry_runs {
-            return Err(DaemonError::JobGone);
-        }
-        self.act(|world| world.dry_runs.push((job, order.clone())));
-        Ok(())
-    }
-
-    fn end_dry_run(&mut self, job: u64) {
-        self.act(|world| world.ended_dry_runs.push(job));
-    }
-
-    fn serve_mps(&mut self, _: u32, _: &mps::Order) -> Result<mps::Ready, DaemonError> {
-        Err(DaemonError::JobGone)
-    }
-
-    fn keep_mps(&mut self, _: &BTreeSet<u32>) {}
-
-    fn sweep_dry_runs(&mut self, _: &dyn Fn(u64) -> Option<u32>) {}
-
-    fn load(&self) -> NodeLoad {
-        self.0.borrow().load
-    }
-
-    fn clear(&mut self, attempt: Attempt) {
-        self.act(|world| {
-            world.cleared.push(attempt);
-            world.attempts.remove(&attempt)
-        });
-    }
-
-    fn jump_ms(&self) -> Option<u64> {
-        self.0.borrow().jump_ms
-    }
-
-    fn clean(&mut self, _: Vec<u64>, _: u64, _: u64) -> bool {
-        false
-    }
-
     fn disk_use(&self, _: u64) -> u64 {
         0
     }
 
-    fn segment(&self, program: ProcessIdentity) -> Option<Segment> {
-        let world = self.0.borrow();
-        let mut attempts = world.attempts.iter();
-        let (attempt, _) = attempts.find(|(_, report)| report.status.program == Some(program))?;
-        world.programs.segment(*attempt)
-    }
-
-    fn processes(&self) -> host::Snapshot {
-        host::Snapshot::now()
+    fn clean(&mut self, _: Vec<u64>, _: u64, _: u64) -> bool {
+        false
     }
 }

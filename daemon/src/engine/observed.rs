@@ -1,0 +1,153 @@
+//! Observations of a running job, read from its segment.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use radrm_os::ProcessIdentity;
+use radrm_telemetry::{Liveness, Segment};
+
+use super::effects::Attempts;
+use super::steps::Steps;
+use crate::load::{self, Load};
+use crate::pace::Pace;
+
+/// The poll interval of a job in which nothing changes doubles up to this.
+const MAX_INTERVAL: Duration = Duration::from_secs(8);
+
+/// Observations of a running job.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    segment: Option<Segment>,
+    /// Bytes on each device, by UUID.
+    pub(super) used: BTreeMap<String, u64>,
+    pub(super) peak: u64,
+    gap: Duration,
+    next: Option<Instant>,
+    /// A signal that came before the program.
+    pub(super) owed: Option<i32>,
+    /// Launch rates alone and beside others.
+    pub(super) pace: Pace,
+    /// Load on each of its GPUs while it is alone there, by UUID.
+    pub(super) loads: BTreeMap<String, Load>,
+    /// Its first optimizer steps.
+    pub(super) steps: Steps,
+}
+
+impl Observed {
+    /// The job's segment, once it was found.
+    pub(super) fn segment(&self) -> Option<&Segment> {
+        self.segment.as_ref()
+    }
+
+    /// Returns true if it is to be read now.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.next.is_none_or(|next| now >= next)
+    }
+
+    /// Takes note of a reading: after a change the job is read again after `least`, else later and later.
+    pub(super) fn was_read(&mut self, now: Instant, changed: bool, least: Duration) {
+        self.gap = if changed { least } else { (self.gap * 2).clamp(least, MAX_INTERVAL) };
+        self.next = Some(now + self.gap);
+    }
+
+    /// Finds the segment that a launcher holds, unless that was done.
+    pub(super) fn find_segment(&mut self, launcher: Option<ProcessIdentity>, attempts: &dyn Attempts) {
+        if let (None, Some(launcher)) = (&self.segment, launcher) {
+            self.segment = attempts.segment(launcher);
+        }
+    }
+
+    /// Launches of the job's processes so far, those of kernels in graphs among them.
+    pub(super) fn launches(&self) -> Option<u64> {
+        let kernels =
+            self.segment.as_ref()?.processes().ok()?.into_iter().flat_map(|process| process.kernels);
+        Some(kernels.fold(0, |sum, kernel| sum.saturating_add(kernel.launches + kernel.graph_launches)))
+    }
+
+    /// Kernel activity of each process so far, by the UUID of its GPU; `None` if too little is known of one.
+    pub(super) fn work(&self) -> Option<HashMap<[u8; 16], HashMap<load::Key, load::Done>>> {
+        let segment = self.segment.as_ref()?;
+        let gpus = segment.gpus().ok()?;
+        let mut all: HashMap<_, HashMap<_, _>> = HashMap::new();
+        for process in segment.processes().ok()? {
+            let done = load::done(&process)?;
+            let timed = process.accounts.iter().find(|account| account.timed_span_ns > 0);
+            let gpu = timed.and_then(|account| gpus.iter().find(|gpu| gpu.index == account.gpu));
+            if let Some(gpu) = gpu {
+                all.entry(gpu.uuid).or_default().insert((process.slot.slot, process.slot.generation), done);
+            }
+        }
+        Some(all)
+    }
+
+    /// Forgets what was reported of the job: it does not hold any more.
+    pub(super) fn forget(&mut self) {
+        self.used.clear();
+        self.pace = Pace::default();
+        self.steps.forget();
+        self.loads.values_mut().for_each(Load::pause);
+        (self.gap, self.next) = (Duration::ZERO, None);
+    }
+
+    /// The job's living processes.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        let slots = self.segment.as_ref().and_then(|segment| segment.slots().ok()).unwrap_or_default();
+        slots.iter().filter(|slot| slot.liveness == Liveness::Running).filter_map(|slot| slot.pid).collect()
+    }
+
+    /// Bytes on each GPU that the job's living processes hold, contexts included.
+    pub(super) fn totals(&self) -> HashMap<[u8; 16], u64> {
+        let mut sums = HashMap::new();
+        let Some(segment) = &self.segment else { return sums };
+        let gpus = segment.gpus().unwrap_or_default();
+        let uuid = |index| gpus.iter().find(|gpu| gpu.index == index).map(|gpu| gpu.uuid);
+        let mut slots = segment.slots().unwrap_or_default();
+        slots.retain(|slot| slot.liveness == Liveness::Running);
+        for slot in &slots {
+            for (index, bytes) in segment.totals(slot).unwrap_or_default() {
+                if let Some(uuid) = uuid(index) {
+                    *sums.entry(uuid).or_insert(0_u64) += bytes;
+                }
+            }
+        }
+        for overhead in segment.overheads().unwrap_or_default() {
+            if slots.iter().any(|slot| slot.own_pid == overhead.pid) {
+                *sums.entry(overhead.uuid).or_insert(0) += overhead.bytes;
+            }
+        }
+        sums
+    }
+
+    /// Steps that each process has made that holds memory of a GPU: the fewest, as one that has not begun may take more.
+    pub(super) fn steps(&self) -> u32 {
+        let Some(segment) = self.segment() else { return 0 };
+        let slots = segment.slots().unwrap_or_default().into_iter().filter(|slot| {
+            slot.liveness == Liveness::Running && segment.totals(slot).is_ok_and(|totals| !totals.is_empty())
+        });
+        let made = slots.map(|slot| {
+            let ranges = segment.ranges(&slot).ok().flatten();
+            ranges.as_ref().and_then(radrm_collector::steps).map_or(0, |(_, count)| count)
+        });
+        u32::try_from(made.min().unwrap_or(0)).unwrap_or(u32::MAX)
+    }
+
+    /// The most that the job has held on one GPU, contexts included, bytes. Of several processes there the sum of their peaks.
+    pub(super) fn highest(&self) -> u64 {
+        let Some(segment) = self.segment() else { return self.peak };
+        let gpus = segment.gpus().unwrap_or_default();
+        let mut sums: BTreeMap<[u8; 16], u64> = BTreeMap::new();
+        let processes = segment.processes().unwrap_or_default();
+        for process in processes.iter().filter(|process| process.slot.liveness == Liveness::Running) {
+            for account in &process.accounts {
+                if let Some(gpu) = gpus.iter().find(|gpu| gpu.index == account.gpu) {
+                    *sums.entry(gpu.uuid).or_default() += account.peak.total;
+                }
+            }
+            let contexts = segment.overheads().unwrap_or_default();
+            for context in contexts.iter().filter(|context| context.pid == process.slot.own_pid) {
+                *sums.entry(context.uuid).or_default() += context.bytes;
+            }
+        }
+        sums.into_values().max().unwrap_or(0).max(self.peak)
+    }
+}

@@ -1,0 +1,208 @@
+//! The engine's data: its owners, and how what the scheduler decides reaches them.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use radrm_need::{Calibration, NeedResolver};
+use radrm_scheduler_core::{Decision, Event, Needs};
+
+use super::companies::Companies;
+use super::core::Core;
+use super::dry_run_queue::DryRuns;
+use super::effects::Effects;
+use super::health::Health;
+use super::jobs::{JobTable, Over};
+use super::loader_table::Loaders;
+use super::monitor::NodeMonitor;
+use super::outbox::Outbox;
+use super::paths::Paths;
+use super::processes::Processes;
+use super::suspend_manager::SuspendManager;
+use super::target_watches::Targets;
+use super::timers::{Timer, Timers};
+use crate::attempt::Attempt;
+use crate::config::Config;
+use crate::error::DaemonError;
+use crate::events::Log;
+use crate::gates::Gates;
+use crate::gpus::Gpus;
+use crate::history::History;
+use crate::launch_slots::LaunchSlots;
+use crate::numbers::Numbers;
+use crate::store::Store;
+use crate::time::Now;
+use crate::watch::Watch;
+
+/// Time between two writes of figures that may be lost.
+pub(super) const SAVE: Duration = Duration::from_secs(60);
+
+/// Stores of the daemon on disk.
+pub(crate) struct Disk {
+    pub(crate) store: Store,
+    pub(crate) history: History,
+    pub(crate) numbers: Numbers,
+}
+
+/// Routes what happened to its owner, and what the owners answer to the next.
+///
+/// | owner | has |
+/// |---|---|
+/// | [`Core`] | the scheduler's state |
+/// | [`JobTable`] | the jobs that have not ended |
+/// | [`Outbox`] | what is written before it is done |
+/// | [`NodeMonitor`] | the GPUs |
+/// | [`SuspendManager`] | jobs between running and suspended |
+/// | [`LaunchSlots`] | launch slots |
+/// | [`Gates`] | launches that wait for requests |
+/// | [`Companies`] | which jobs share GPUs, and their launch rates alone |
+/// | [`Loaders`] | which loaders of data are in use, and when a dead producer is started again |
+/// | [`DryRuns`] | which jobs are dry-run in the background |
+/// | [`Targets`] | what jobs with targets were observed to make of them |
+/// | [`Health`] | issues and counters |
+/// | [`Effects`] | processes and files |
+pub(crate) struct Engine {
+    pub(super) config: Config,
+    pub(super) core: Core,
+    pub(super) jobs: JobTable,
+    pub(super) outbox: Outbox,
+    pub(super) node: NodeMonitor,
+    pub(super) slots: LaunchSlots,
+    pub(super) gates: Gates,
+    pub(super) suspensions: SuspendManager,
+    pub(super) companies: Companies,
+    pub(super) loaders: Loaders,
+    pub(super) targets: Targets,
+    pub(super) dry_runs: DryRuns,
+    pub(super) health: Health,
+    pub(super) effects: Box<dyn Effects>,
+    pub(super) timers: Timers,
+    pub(super) paths: Paths,
+    pub(super) numbers: Numbers,
+    pub(super) resolver: NeedResolver,
+    /// Calibration by its jobs: how their bounds held.
+    pub(super) calibration: Calibration,
+    /// The time of this batch.
+    pub(super) now: Now,
+    pub(super) boot: String,
+    /// Attempts that are over but for their epilogs.
+    pub(super) epilogs: BTreeMap<Attempt, Over>,
+    /// True while what an earlier daemon left is being recovered.
+    pub(super) recovering: bool,
+    /// Folders of old jobs are being removed.
+    pub(super) cleaning: bool,
+    /// Bytes of the running jobs of a user on the disk, and when they were measured.
+    pub(super) disk_seen: HashMap<u32, (Instant, u64)>,
+    /// Waiting jobs with needs that they have not learned yet.
+    pub(super) unlearned: VecDeque<(u64, Needs)>,
+}
+
+impl Engine {
+    /// Brings back what an earlier daemon left, and makes everything ready.
+    pub(crate) fn new(
+        config: Config,
+        disk: Disk,
+        gpus: Gpus,
+        watch: Watch,
+        boot: String,
+        ask: Sender<()>,
+    ) -> Result<Self, DaemonError> {
+        let paths = Paths::new(config.state.clone());
+        let fence = gpus.has_fence().then(|| gpus.source.clone());
+        let effects = Box::new(Processes::new(paths.clone(), watch, fence));
+        Self::with(config, disk, gpus, effects, boot, ask)
+    }
+
+    pub(super) fn with(
+        config: Config,
+        disk: Disk,
+        gpus: Gpus,
+        effects: Box<dyn Effects>,
+        boot: String,
+        ask: Sender<()>,
+    ) -> Result<Self, DaemonError> {
+        let Disk { store, history, numbers } = disk;
+        let mut settings = config.scheduler.clone();
+        // What the shim counts is by GPU: a job comes back to those that it was on.
+        settings.eviction.migrate = false;
+        settings.time_sliced.extend(config.mps.time_sliced(&gpus.list));
+        // Emulated GPUs run the kernels of all processes at once, as MPS does.
+        if gpus.emulated.is_none() {
+            settings.sharing.get_or_insert(config.mps.sharing());
+        }
+        let log = match config.events.as_os_str().is_empty() {
+            true => None,
+            false => Some(Log::open(&config.events)?),
+        };
+        let now = effects.now();
+        let mut timers = Timers::default();
+        timers.set(Timer::Poll, now.mono, Duration::from_millis(config.poll_ms));
+        timers.set(Timer::Save, now.mono, SAVE);
+        let model = config.estimator.trained()?;
+        let calibration = history.calibration(&model);
+        let mut engine = Self {
+            resolver: config.estimator.resolver(&model)?,
+            calibration,
+            core: Core::new(settings, log),
+            jobs: JobTable::default(),
+            outbox: Outbox::new(store, history),
+            node: NodeMonitor::new(gpus, config.gpu_reserve_mib << 20, ask),
+            slots: LaunchSlots::default(),
+            gates: Gates::default(),
+            suspensions: SuspendManager::default(),
+            companies: Companies::default(),
+            loaders: Loaders::default(),
+            targets: Targets::default(),
+            dry_runs: DryRuns::default(),
+            health: Health::default(),
+            effects,
+            timers,
+            paths: Paths::new(config.state.clone()),
+            numbers,
+            now,
+            boot,
+            epilogs: BTreeMap::new(),
+            recovering: true,
+            cleaning: false,
+            disk_seen: HashMap::new(),
+            unlearned: VecDeque::new(),
+            config,
+        };
+        engine.recall_sharing();
+        engine.recover()?;
+        engine.recovering = false;
+        Ok(engine)
+    }
+
+    /// Gives an event to the scheduler, and records what it decided.
+    pub(super) fn step(&mut self, event: Event) {
+        for Decision { action, reason } in self.core.step(self.now.at, event) {
+            self.decided(action, &reason);
+        }
+    }
+
+    /// Changes of a job have to be written.
+    pub(super) fn touch(&mut self, job: u64) {
+        self.outbox.touch(job);
+    }
+
+    /// Adds a line to a job's history, and shows it as the reason for where it is.
+    pub(super) fn say(&mut self, job: u64, text: String) {
+        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+            entry.why.clone_from(&text);
+        }
+        self.remark(job, text);
+        self.touch(job);
+    }
+
+    /// Adds a line to a job's history that is no reason for where it is.
+    pub(super) fn remark(&mut self, job: u64, text: String) {
+        self.outbox.line(job, self.now.at.0, text);
+    }
+
+    /// The reply to those whose request was carried out and is not on disk.
+    pub(super) fn unwritten(&self) -> String {
+        let why = self.health.issue("disk").unwrap_or("the queue cannot be written");
+        format!("done, but lost if radrmd ends before it can be written down: {why}")
+    }
+}

@@ -1,0 +1,246 @@
+//! The engine's loop: it takes messages, and in each round writes, answers and carries out what follows from them.
+
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use radrm_protocol::wire::{Request, Response};
+use radrm_scheduler_core::Event;
+use radrm_text::output::say;
+
+use super::inbox::Inbox;
+use super::monitor::MAX_DOUBT;
+use super::outbox::{Committed, Note};
+use super::router::{Engine, SAVE};
+use super::timers::Timer;
+use super::together;
+use crate::accounting;
+use crate::config::Config;
+use crate::error::DaemonError;
+use crate::message::Message;
+use crate::process::{NAME, Stopped};
+
+/// A job that was started is polled this often until its program is there.
+const STARTING: Duration = Duration::from_millis(20);
+/// Time after which a failed write is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// Time between two searches for ended jobs to forget.
+const CLEAN: Duration = Duration::from_secs(3600);
+
+impl Engine {
+    /// Decides until a message stops it.
+    pub(crate) fn run(
+        mut self,
+        from: &Receiver<Message>,
+        read: impl Fn() -> Result<Config, DaemonError>,
+    ) -> Stopped {
+        self.finish_batch(Vec::new());
+        let mut inbox = Inbox::new(from);
+        while let Some(first) = inbox.wait(self.patience()) {
+            let reload = first.iter().any(|message| matches!(message, Message::Reload));
+            let restart = first.iter().any(|message| matches!(message, Message::GpusAppeared));
+            if !self.batch(first, &mut inbox) {
+                return if restart { Stopped::ToRestart } else { Stopped::ToEnd };
+            }
+            if reload {
+                self.reload(read());
+            }
+        }
+        Stopped::ToEnd
+    }
+
+    /// One round; false to end.
+    pub(super) fn batch(&mut self, first: Vec<Message>, inbox: &mut Inbox<'_>) -> bool {
+        self.now = self.effects.now();
+        let mut go_on = true;
+        let mut replies = Vec::new();
+        let mut new = Vec::new();
+        for message in first {
+            match message {
+                Message::Asked(peer, Request::Submit(spec), reply) => {
+                    new.push((peer, together::single(*spec), reply));
+                }
+                Message::Asked(peer, Request::SubmitTogether(members), reply) => {
+                    new.push((peer, together::specs(members), reply));
+                }
+                Message::SupervisorEnded(attempt) => self.supervisor_ended(attempt),
+                Message::Suspension(attempt, answer) => self.helped(attempt, answer),
+                Message::EpilogEnded(attempt, result) => self.epilog_ended(attempt, result),
+                Message::Polled(poll) => self.polled(poll),
+                Message::Audited(found) => self.node.unmanaged = found,
+                Message::Removed(jobs) => self.removed(jobs),
+                Message::DryRunEnded(job, answer) => self.dry_run_ended(job, answer),
+                Message::Stop | Message::GpusAppeared => go_on = false,
+                question => self.question(question, &mut replies),
+            }
+        }
+        self.submit(new, &mut replies);
+        inbox.answer(|question| self.question(question, &mut replies));
+        self.learn_some();
+        self.poll();
+        self.observe_targets();
+        self.tend_dry_runs();
+        if self.core.is_due(self.now.at) {
+            self.step(Event::Tick);
+        }
+        if !go_on || self.timers.is_due(Timer::Save, self.now.mono) {
+            self.save();
+        }
+        if go_on && self.timers.is_due(Timer::Clean, self.now.mono) {
+            self.clean();
+        }
+        self.finish_batch(replies);
+        go_on
+    }
+
+    /// Answers a request; the reply is sent when all is written.
+    pub(super) fn question(&mut self, message: Message, replies: &mut Vec<(Sender<Response>, Response)>) {
+        match message {
+            Message::Asked(peer, request, reply) => {
+                let response = self.answer(&peer, &request);
+                replies.push((reply, response));
+            }
+            Message::Listed(peer, listing, reply) => {
+                let _ = reply.send(Ok(self.listed(&peer, listing)));
+            }
+            Message::Rows(peer, jobs, reply) => {
+                let _ = reply.send(self.rows(&peer, &jobs));
+            }
+            Message::Metrics(reply) => {
+                let _ = reply.send(self.figures());
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes, answers, and carries out.
+    pub(super) fn finish_batch(&mut self, replies: Vec<(Sender<Response>, Response)>) {
+        self.tend_loaders();
+        self.tend_mps();
+        let committed = self.commit();
+        for (reply, response) in replies {
+            let response = match response {
+                Response::Done if committed.is_none() => Response::Later(self.unwritten()),
+                response => response,
+            };
+            let _ = reply.send(response);
+        }
+        match committed {
+            Some(committed) => {
+                self.carry_out(&committed);
+                // What a start changed is written at once: where the supervisor is, is known to its own file too.
+                self.commit();
+            }
+            None => {
+                self.send_for_good();
+                self.hold_signals();
+            }
+        }
+    }
+
+    /// Writes everything that changed; `None` if that is not possible now.
+    pub(super) fn commit(&mut self) -> Option<Committed> {
+        if !self.outbox.is_clean() && !self.timers.is_due(Timer::Retry, self.now.mono) {
+            return None;
+        }
+        self.jobs.follow(self.outbox.dirty(), &self.core.state);
+        let done = self.outbox.commit(&self.jobs.entries);
+        match &self.outbox.unrecorded {
+            Some(sentence) => {
+                self.health.report("dataset", sentence.clone());
+            }
+            None => self.health.resolve("dataset"),
+        }
+        match done {
+            Ok(committed) => {
+                self.health.resolve("disk");
+                self.timers.clear(Timer::Retry);
+                self.jobs.drop_ended(&committed.jobs);
+                if committed.forgot {
+                    // There may be more than one search finds.
+                    self.timers.clear(Timer::Clean);
+                }
+                Some(committed)
+            }
+            Err(error) => {
+                self.timers.set(Timer::Retry, self.now.mono, RETRY);
+                let sentence = format!("the queue cannot be written, so no job is started: {error}");
+                self.health.report("disk", sentence);
+                None
+            }
+        }
+    }
+
+    /// Time until the engine has something to do.
+    fn patience(&self) -> Duration {
+        if !self.unlearned.is_empty() {
+            return Duration::ZERO;
+        }
+        let now = self.effects.now();
+        let mut patience = self.timers.left(Timer::Poll, now.mono);
+        if self.has_targets() {
+            patience = patience.min(self.timers.left(Timer::Targets, now.mono));
+        }
+        if let Some(at) = self.core.wake {
+            patience = patience.min(Duration::from_millis(at.minus(now.at).0));
+        }
+        if self.node.has_doubts() {
+            patience = patience.min(MAX_DOUBT);
+        }
+        if self.jobs.live.values().any(|live| !live.reported || live.supervisor.is_none()) {
+            patience = patience.min(STARTING);
+        }
+        patience
+    }
+
+    /// Keeps figures that may be lost for a minute.
+    fn save(&mut self) {
+        self.timers.set(Timer::Save, self.now.mono, SAVE);
+        for (user, gpu_ms) in self.core.state.usage() {
+            self.outbox.note(Note::Usage(user.0, gpu_ms, self.now.at.0));
+        }
+        let jobs: Vec<u64> = self.jobs.live.keys().copied().collect();
+        jobs.into_iter().for_each(|job| self.keep_peak(job));
+        for (gpu, figures) in self.node.take_figures() {
+            self.outbox.note(Note::Watched(gpu, self.now.at.0, figures));
+        }
+    }
+
+    /// Searches for jobs to forget.
+    fn clean(&mut self) {
+        self.timers.set(Timer::Clean, self.now.mono, CLEAN);
+        let jump_ms = self.effects.jump_ms();
+        let kept_since = |jump_ms| accounting::kept_since(radrm_os::time::epoch_ms(), jump_ms);
+        self.outbox.note(Note::ForgetRuns(jump_ms.map(kept_since)));
+        if self.config.keep_days == 0 || self.cleaning {
+            return;
+        }
+        let age = u64::from(self.config.keep_days) * 86_400_000;
+        let old = self.outbox.store.old(self.now.at.0.saturating_sub(age)).unwrap_or_default();
+        self.cleaning = jump_ms.is_some_and(|jump_ms| self.effects.clean(old, age, jump_ms));
+    }
+
+    /// The files of these jobs are gone.
+    fn removed(&mut self, jobs: Vec<u64>) {
+        self.cleaning = false;
+        jobs.into_iter().for_each(|job| self.outbox.note(Note::Forget(job)));
+    }
+
+    /// Takes over what can change while jobs run.
+    fn reload(&mut self, read: Result<Config, DaemonError>) {
+        match read {
+            Ok(new) => {
+                let fixed = self.config.reload(new);
+                self.set_user_limits();
+                let left = match fixed.as_slice() {
+                    [] => String::new(),
+                    names => format!("; restart radrmd for: {}", names.join(", ")),
+                };
+                say(NAME, &format!("the configuration was read again{left}"));
+                self.health.resolve("config");
+            }
+            Err(why) => {
+                self.health.report("config", format!("the configuration was not read again: {why}"));
+            }
+        }
+    }
+}
