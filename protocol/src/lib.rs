@@ -11,6 +11,7 @@ pub mod loader;
 pub mod socket;
 pub mod span;
 pub mod spec;
+mod specification;
 pub mod stats;
 pub mod together;
 pub mod trial;

@@ -1,126 +1,20 @@
-//! Job specification of a submission.
-
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+//! Checks of a job's specification, and its view for the scheduler and for the resolver of needs.
 
 use radrm_base::{PastRun, batch};
-use radrm_need::{DryRun, Features, ModelSummary, UserEstimate};
+use radrm_need::Features;
 use radrm_scheduler_core::{
-    ArrayLimit, Bytes, HostNeed, Job, JobId, Millis, Permille, Preemption, SuspendRefusal, Target, Together,
-    UserId,
+    ArrayLimit, Bytes, HostNeed, Job, JobId, Millis, Permille, Preemption, SuspendRefusal, Together, UserId,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::ProtocolError;
 use crate::after::After;
-use crate::array::{Array, ArrayTask};
 use crate::bounds::{
     MAX_BYTES, MAX_DEPENDENCIES, MAX_ESTIMATES, MAX_NAME, MAX_PATH, MAX_SOURCE, MAX_WORD, MAX_WORDS,
 };
 use crate::loader::Loader;
-use crate::together::Place;
 use crate::words;
 
-/// A job as it is submitted.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Spec {
-    /// Name in lists.
-    pub name: String,
-    /// Program and arguments, as [`words::encode`] writes them.
-    pub command: Vec<String>,
-    /// Working directory.
-    #[serde(with = "words::path")]
-    pub cwd: PathBuf,
-    /// Its environment, `NAME=value`, as [`words::encode`] writes it.
-    pub environment: Vec<String>,
-    /// Its umask.
-    pub umask: u32,
-    /// GPUs at the same time.
-    pub gpus: u16,
-    /// Memory on each of them, bytes.
-    pub mem: Option<u64>,
-    /// It is not sure that `mem` suffices: an estimate with this upper bound, bytes.
-    pub mem_upper: Option<u64>,
-    /// Memory estimate of its user, until a run of it was measured. No limit is enforced at it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub estimate: Option<UserEstimate>,
-    /// Likewise: what a dry run of it held.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dry_run: Option<DryRun>,
-    /// It is not to be dry-run in the background.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub no_dry_run: bool,
-    /// Estimates in its file that nothing holds it to, by name of the estimator.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub file_estimates: BTreeMap<String, Bytes>,
-    /// Each of its steps takes as much memory as the third, and no later phase takes more.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub fixed_shapes: bool,
-    /// Part of each GPU's SMs, in thousandths.
-    pub share: Option<u32>,
-    /// It runs under the Multi-Process Service.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub mps: bool,
-    /// Latency and speed that it is to keep beside other jobs.
-    #[serde(skip_serializing_if = "Target::is_none")]
-    pub target: Target,
-    /// GPUs of its own.
-    pub exclusive: bool,
-    /// Only GPUs of this model.
-    pub model: Option<String>,
-    /// Higher goes first.
-    pub priority: i32,
-    /// It is stopped after this time, ms.
-    pub time_limit_ms: Option<u64>,
-    /// It gives way after this time if others wait, ms.
-    pub slot_ms: Option<u64>,
-    /// Expected run time, ms.
-    pub expected_ms: Option<u64>,
-    /// Thousandths of CPU cores.
-    pub cpu_milli: u64,
-    /// Host memory, bytes.
-    pub host_memory: u64,
-    /// It may be stopped for others and run again later.
-    pub preemptible: bool,
-    /// The signal at which it writes a checkpoint.
-    pub checkpoint_signal: Option<i32>,
-    /// Time from that signal to SIGTERM, ms.
-    pub grace_ms: Option<u64>,
-    /// Standard output; `None` is a file in the daemon's care.
-    #[serde(with = "words::some_path")]
-    pub output: Option<PathBuf>,
-    /// Standard error; `None` goes where standard output goes.
-    #[serde(with = "words::some_path")]
-    pub error: Option<PathBuf>,
-    /// Batch size, for the history of the program's needs.
-    pub batch: Option<u32>,
-    /// Summary of the model that it trains, without its layers.
-    pub summary: Option<ModelSummary>,
-    /// It does not start until it is released.
-    pub held: bool,
-    /// Attempts if it runs out of GPU memory, at most those of the daemon.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub attempts: Option<u32>,
-    /// Exit code 0 after a refused request for GPU memory, without one that was granted later, counts as out of memory.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub oom_fails: bool,
-    /// The loader that it shares with other jobs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub loader: Option<Loader>,
-    /// Jobs that have to end before it may start.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub after: Vec<After>,
-    /// It is submitted once for each index.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub array: Option<Array>,
-    /// Its place in an array, which the daemon gives it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub task: Option<ArrayTask>,
-    /// Its place in a group of jobs that start together, which the daemon gives it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub together: Option<Place>,
-}
+pub use crate::specification::Spec;
 
 impl Spec {
     /// Checks it, but for what only a daemon knows.
@@ -330,7 +224,10 @@ impl Spec {
 
 #[cfg(test)]
 mod tests {
-    use radrm_need::Source;
+    use std::path::PathBuf;
+
+    use radrm_need::{DryRun, Source, UserEstimate};
+    use radrm_scheduler_core::Target;
 
     use super::*;
 
