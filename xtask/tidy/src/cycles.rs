@@ -6,15 +6,13 @@
 //!   own, and neither is `mod x;`.
 //! - Tests do not count.
 //!
-//! Cycles of at most [`MAX_FILES`] files are left alone. A crate with a larger one stands in `xtask/data/circles.txt`, with
-//! the number of files of its largest cycle.
+//! Cycles of at most [`MAX_FILES`] files are left alone.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::finding::Finding;
 use super::modules::{Crate, Edges};
@@ -29,54 +27,16 @@ struct Cycle {
     around: Vec<(usize, usize)>,
 }
 
-/// Crates with large cycles.
-const KNOWN: &str = "xtask/data/circles.txt";
-
-/// Number of files in the largest cycle, by the folder of a crate.
-type Known = BTreeMap<String, usize>;
-
-/// Finds cycles of too many files, and crates whose largest cycle is smaller than the list of them says.
+/// Finds cycles of too many files.
 ///
 /// # Errors
-/// A source or the list cannot be read.
+/// A source cannot be read.
 pub fn check(root: &Path) -> Result<Vec<Finding>> {
-    compare(root, &parse(&fs::read_to_string(root.join(KNOWN)).context(KNOWN)?)?)
-}
-
-fn parse(text: &str) -> Result<Known> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let parsed = lines.map(|line| {
-        let (package, files) = line.split_once(':').with_context(|| format!("{KNOWN}: {line}"))?;
-        Ok((package.to_owned(), files.trim().parse().with_context(|| format!("{KNOWN}: {line}"))?))
-    });
-    parsed.collect()
-}
-
-fn compare(root: &Path, known: &Known) -> Result<Vec<Finding>> {
-    let mut findings = Vec::new();
-    let mut real = Known::new();
-    for Target { package, sources, edges, .. } in targets(root)? {
-        let allowed = known.get(&package).copied().unwrap_or(MAX_FILES);
-        let largest = real.entry(package).or_default();
-        for cycle in large(&edges) {
-            *largest = cycle.files.len().max(*largest);
-            if cycle.files.len() > allowed {
-                findings.push(describe(root, &sources, &cycle, allowed));
-            }
-        }
-    }
-    for (package, known) in known {
-        match real.get(package) {
-            None => findings.push(format!("{package} is no crate: remove it from {KNOWN}")),
-            Some(0) => findings.push(format!("{package} has no large cycle: remove it from {KNOWN}")),
-            Some(files) if files < known => {
-                findings
-                    .push(format!("{package}: its largest cycle has {files} files: write that into {KNOWN}"));
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(findings)
+    let described = |target: &Target| {
+        let cycles = large(&target.edges);
+        cycles.iter().map(|cycle| describe(root, &target.sources, cycle)).collect::<Vec<_>>()
+    };
+    Ok(targets(root)?.iter().flat_map(described).collect())
 }
 
 /// Prints every use inside of large cycles, for those who break them.
@@ -99,8 +59,6 @@ pub fn print(root: &Path) -> Result<()> {
 struct Target {
     /// Path of its first file from the root.
     name: String,
-    /// Path of its package's folder from the root.
-    package: String,
     sources: Crate,
     /// The uses that count.
     edges: Edges,
@@ -117,12 +75,7 @@ fn targets(root: &Path) -> Result<Vec<Target>> {
         }
         for first in firsts.into_iter().filter(|first| first.is_file()) {
             let sources = Crate::read(&first)?;
-            targets.push(Target {
-                name: sources::shown(root, &first),
-                package: sources::shown(root, manifest.parent().unwrap_or(root)),
-                edges: sources.edges(),
-                sources,
-            });
+            targets.push(Target { name: sources::shown(root, &first), edges: sources.edges(), sources });
         }
     }
     Ok(targets)
@@ -183,10 +136,10 @@ fn shortest(start: usize, edges: &Edges) -> Option<Vec<(usize, usize)>> {
     None
 }
 
-fn describe(root: &Path, target: &Crate, cycle: &Cycle, allowed: usize) -> Finding {
+fn describe(root: &Path, target: &Crate, cycle: &Cycle) -> Finding {
     let name = |file: usize| sources::shown(root, &target.files[file]);
     let mut text = format!("{}: a cycle of {} modules", name(0), cycle.files.len());
-    let _ = write!(text, " (allowed: {allowed}); the shortest way around:");
+    let _ = write!(text, " (allowed: {MAX_FILES}); the shortest way around:");
     for (file, line) in &cycle.around {
         let _ = write!(text, " {}:{line} ->", name(*file));
     }
@@ -225,7 +178,7 @@ mod tests {
     }
 
     fn circle(last: &str) -> Vec<Finding> {
-        compare(package(&around(last)).path(), &Known::new()).unwrap()
+        check(package(&around(last)).path()).unwrap()
     }
 
     #[test]
@@ -280,7 +233,7 @@ mod tests {
             ("p/src/m/c.rs", "pub struct C(super::D);"),
             ("p/src/m/d.rs", "use super::A;\npub struct D(A);"),
         ];
-        compare(package(&files).path(), &Known::new()).unwrap().len()
+        check(package(&files).path()).unwrap().len()
     }
 
     #[test]
@@ -296,18 +249,5 @@ mod tests {
             "mod a; mod b; mod c; mod d; use a::A; use b::B; use d::D;\npub struct C; pub struct E(A, B, D);";
         assert_eq!(folder(front, "pub struct A(super::C);"), 1);
         assert_eq!(folder(front, "pub struct A;"), 0);
-    }
-
-    #[test]
-    fn the_list_of_large_cycles_only_shrinks() {
-        let found = |list: &str, last: &str| {
-            compare(package(&around(last)).path(), &parse(list).unwrap()).unwrap().join("\n")
-        };
-        let closed = "pub struct D(crate::a::A);";
-        assert_eq!(found("# Crates\np: 4", closed), "");
-        assert!(found("", closed).contains("a cycle of 4 modules (allowed: 3)"));
-        assert!(found("p: 5", closed).contains("has 4 files"));
-        assert!(found("p: 4", "pub struct D;").contains("p has no large cycle"));
-        assert!(found("p: 4\nq: 4", closed).contains("q is no crate"));
     }
 }

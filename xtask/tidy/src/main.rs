@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: the conventions, as failing checks.
 
+mod additions;
 mod cycles;
 mod documentation;
 mod edges;
@@ -61,6 +62,7 @@ fn run(flags: &Flags) -> Result<()> {
     findings.extend(panics::check(&root)?);
     findings.extend(links::check(&root)?);
     findings.extend(places::check(&root)?);
+    findings.extend(additions::check(&root)?);
     findings.extend(figures::check(&root)?);
     findings.extend(words::check(&root)?);
     findings.extend(documentation::check(&root)?);
