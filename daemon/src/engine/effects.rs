@@ -26,6 +26,7 @@ use super::cleaning;
 use super::paths::Paths;
 use super::sweep::Marks;
 use crate::descriptors;
+use crate::disk_use::Measurer;
 use crate::dry_run::{self, NodeLoad};
 use crate::error::DaemonError;
 use crate::hooks::{self, Call};
@@ -37,9 +38,6 @@ use crate::supervisor::{self, Order, WORD};
 use crate::suspend::{self, answer};
 use crate::time::{self, Now};
 use crate::watch::{Attempt, Watch};
-
-/// Files of a job's folder that are counted.
-const MAX_FILES: usize = 1000;
 
 /// The world, as far as attempts change it.
 pub(super) trait Effects {
@@ -157,8 +155,8 @@ pub(super) trait Effects {
     /// Removes the folders of these jobs, and reports which are gone; false if that cannot begin.
     fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool;
 
-    /// Bytes that outputs and profiles in the folder of a job take on the disk.
-    fn disk_use(&self, job: u64) -> u64;
+    /// Has the folder of a job measured; [`Message::Measured`] tells what it takes on the disk.
+    fn measure_disk(&self, job: u64);
 
     /// The segment that a launcher holds.
     fn segment(&self, launcher: ProcessIdentity) -> Option<Segment>;
@@ -178,6 +176,7 @@ pub(super) struct Owner {
 pub(super) struct Processes {
     paths: Paths,
     watch: Watch,
+    measurer: Measurer,
     /// Supervisors that are this process's children.
     children: BTreeMap<Attempt, Child>,
     /// Helpers that dry-run jobs.
@@ -192,17 +191,21 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    pub(super) fn new(paths: Paths, watch: Watch, fence: Option<NvmlSource>) -> Self {
-        Self {
+    /// # Errors
+    /// No thread can be had.
+    pub(super) fn new(paths: Paths, watch: Watch, fence: Option<NvmlSource>) -> Result<Self, DaemonError> {
+        let measurer = Measurer::start(watch.sender())?;
+        Ok(Self {
             paths,
             watch,
+            measurer,
             children: BTreeMap::new(),
             dry_runs: BTreeMap::new(),
             mps: BTreeMap::new(),
             ending: Vec::new(),
             groups: Delegated::prepare(),
             fence,
-        }
+        })
     }
 }
 
@@ -423,8 +426,8 @@ impl Effects for Processes {
         !folders.is_empty() && cleaning::start(folders, age_ms, jump_ms, self.watch.sender())
     }
 
-    fn disk_use(&self, job: u64) -> u64 {
-        folder_bytes(&self.paths.folder(job))
+    fn measure_disk(&self, job: u64) {
+        self.measurer.ask(job, self.paths.folder(job));
     }
 
     fn segment(&self, launcher: ProcessIdentity) -> Option<Segment> {
@@ -478,14 +481,6 @@ fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
         fchown(folder, Some(owner.uid), Some(owner.gid))?;
     }
     Ok(())
-}
-
-/// Bytes that the files of a folder take on the disk, of the first [`MAX_FILES`]. Folders in it are not searched: it is its user's,
-/// who may make it as deep as that user likes.
-fn folder_bytes(folder: &Path) -> u64 {
-    let files = fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_FILES);
-    // Of a link itself, and not of its target.
-    files.filter_map(|file| file.metadata().ok()).map(|found| found.blocks() * 512).sum()
 }
 
 /// Returns true if a supervisor does not end by itself: it is stopped, or waits for something else than what is

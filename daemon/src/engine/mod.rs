@@ -148,8 +148,8 @@ pub(crate) struct Engine {
     recovering: bool,
     /// Folders of old jobs are being removed.
     cleaning: bool,
-    /// Bytes of the running jobs of a user on the disk, and when they were measured.
-    disk_seen: HashMap<u32, (Instant, u64)>,
+    /// Users over their limit of the disk, and when their folders were last asked for.
+    disk_asked: HashMap<u32, Instant>,
     /// Waiting jobs with needs that they have not learned yet.
     unlearned: VecDeque<(u64, Needs)>,
 }
@@ -166,7 +166,7 @@ impl Engine {
     ) -> Result<Self, DaemonError> {
         let paths = Paths::new(config.state.clone());
         let fence = gpus.has_fence().then(|| gpus.source.clone());
-        let effects = Box::new(Processes::new(paths.clone(), watch, fence));
+        let effects = Box::new(Processes::new(paths.clone(), watch, fence)?);
         Self::with(config, disk, gpus, effects, boot, ask)
     }
 
@@ -221,7 +221,7 @@ impl Engine {
             epilogs: BTreeMap::new(),
             recovering: true,
             cleaning: false,
-            disk_seen: HashMap::new(),
+            disk_asked: HashMap::new(),
             unlearned: VecDeque::new(),
             config,
         };
@@ -272,6 +272,7 @@ impl Engine {
                 Message::Polled(poll) => self.polled(poll),
                 Message::Audited(found) => self.node.unmanaged = found,
                 Message::Removed(jobs) => self.removed(jobs),
+                Message::Measured(job, bytes) => self.disk_measured(job, bytes),
                 Message::DryRunEnded(job, answer) => self.dry_run_ended(job, answer),
                 Message::Stop | Message::GpusAppeared => go_on = false,
                 question => self.question(question, &mut replies),
@@ -435,7 +436,10 @@ impl Engine {
             self.outbox.note(Note::Usage(user.0, gpu_ms, self.now.at.0));
         }
         let jobs: Vec<u64> = self.jobs.live.keys().copied().collect();
-        jobs.into_iter().for_each(|job| self.keep_peak(job));
+        for job in jobs {
+            self.keep_peak(job);
+            self.effects.measure_disk(job);
+        }
         for (gpu, figures) in self.node.take_figures() {
             self.outbox.note(Note::Watched(gpu, self.now.at.0, figures));
         }

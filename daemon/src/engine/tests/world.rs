@@ -315,9 +315,7 @@ impl<P: Programs> Effects for Recorder<P> {
         false
     }
 
-    fn disk_use(&self, _: u64) -> u64 {
-        0
-    }
+    fn measure_disk(&self, _: u64) {}
 
     fn segment(&self, program: ProcessIdentity) -> Option<Segment> {
         let world = self.0.borrow();
