@@ -3,6 +3,7 @@
 mod calendar;
 mod philly;
 mod sacct;
+mod script;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,6 +18,8 @@ use crate::device::{Device, DeviceId, Node, NodeId};
 use crate::job::{Condition, Dependency, HostNeed, JobId};
 use crate::units::{Bytes, Millis, Permille};
 use radrm_base::UserId;
+
+pub use script::{Script, script};
 
 /// A replay of more devices is a slip of the pen.
 pub const MAX_DEVICES: usize = 1_000_000;
