@@ -285,6 +285,9 @@ pub struct GpuRow {
     pub smocc: Option<u32>,
     /// DRAM activity, thousandths.
     pub drama: Option<u32>,
+    /// Part of the time in which the graphics or compute engine was in use (GRACT), thousandths. It decides nothing.
+    #[serde(default)]
+    pub gract: Option<u32>,
     /// Per cent of the time in which a kernel ran.
     pub utilization: Option<u32>,
     /// Power draw, mW.
