@@ -10,6 +10,7 @@ mod bookings;
 mod budgets;
 mod cleaning;
 mod core;
+mod curves;
 mod dry_runs;
 mod early;
 mod effects;
