@@ -37,6 +37,8 @@ pub(crate) struct Gpus {
     pub(crate) driver: String,
     /// Reason that there are no GPUs.
     pub(crate) trouble: Option<String>,
+    /// MIG instances take several jobs each.
+    pub(crate) share_instances: bool,
 }
 
 impl Gpus {
@@ -50,6 +52,7 @@ impl Gpus {
             files: Vec::new(),
             driver: String::new(),
             trouble: None,
+            share_instances: false,
         }
     }
 
@@ -68,6 +71,7 @@ impl Gpus {
                     files: hideable(),
                     driver: found.driver,
                     trouble: None,
+                    share_instances: config.share_instances,
                 });
             }
             Ok(_) => "NVML knows no GPU".to_owned(),
@@ -147,7 +151,8 @@ impl Gpus {
         let Inventory { gpus: list, driver, .. } = inventory(&source).map_err(DaemonError::EmulatedNvml)?;
         let emulated = Some(wanted.to_owned());
         let files = hideable();
-        Ok(Self { source, machine: Some(file.to_owned()), emulated, list, files, driver, trouble: None })
+        let machine = Some(file.to_owned());
+        Ok(Self { source, machine, emulated, list, files, driver, ..Self::off() })
     }
 }
 
