@@ -45,7 +45,7 @@ fn a_trace_is_played_at_its_times_and_its_figures_are_those_of_the_jobs() {
     // A minute of the trace is 1.5 s; the first job may have been taken a little late.
     assert!(at(1, "submitted_ms") >= at(0, "submitted_ms") + 1000, "{rows:?}");
     assert!(at(2, "started_ms") >= at(0, "ended_ms"), "it starts after the first: {rows:?}");
-    assert_eq!((at(1, "gpus"), &rows[0]["reserved"]), (2, &(12_000_u64 << 20).into()), "{rows:?}");
+    assert_eq!((at(1, "gpus"), &rows[0]["asked"]["gpu_mem"]), (2, &(12_000_u64 << 20).into()), "{rows:?}");
     // What radrmd keeps of them, in the time of the trace.
     let ran: u64 = (0..4).map(|row| at(row, "ran_ms")).sum();
     assert!((figure(&played, "exec_mean_s") - ran as f64 / 4.0 * 0.04).abs() < 0.1, "{played}");
