@@ -3,19 +3,22 @@
 use std::fmt::Write as _;
 
 use super::sections::Report;
+use super::step;
 use crate::model::{DryRunSummary, Summary};
 use crate::view::phrases::counted;
 use radrm_profile::model::Uncounted;
 use radrm_profile::model::dry_run::{
     DryRunFigures, Expected, Fit, GpuFigures, Phase, Ranks, Verdict, number_list,
 };
+use radrm_profile::model::step::StepTime;
 use radrm_profile::{Bytes, Nanos};
 use radrm_text::{Table, clean, left, right};
 
 impl Report<'_> {
     /// The figures, the cards, and what is uncertain.
     pub(super) fn dry_run(&self, out: &mut String) {
-        let Some(DryRunSummary { figures, fits, expected, ranks }) = &self.summary.dry_run else { return };
+        let Some(of) = &self.summary.dry_run else { return };
+        let DryRunSummary { figures, fits, expected, ranks, step } = of;
         let _ = writeln!(out, "\n{}", self.paint.bold(&clean(&title(figures))));
         if let Some(ranks) = ranks {
             let _ = writeln!(out, "  {}", of_ranks(ranks));
@@ -35,8 +38,12 @@ impl Report<'_> {
             let [figure, basis] = of_expected(expected, figures);
             let _ = writeln!(out, "\n{figure}\n  {}", clean(&basis));
         }
+        if let Some(step) = step {
+            step::section(out, step);
+        }
         if !fits.is_empty() {
-            let _ = write!(out, "\nfits on\n{}", fits_text(fits));
+            let steps = step.as_ref().map_or(&[][..], |step| &step.cards);
+            let _ = write!(out, "\nfits on\n{}", fits_text(fits, steps));
             if let Some(fit) =
                 fits.iter().find(|fit| fit.verdict == Verdict::Unknown && fit.seconds.is_none())
             {
@@ -220,12 +227,19 @@ pub(crate) fn held(gpu: &GpuFigures) -> Vec<(&'static str, String)> {
     besides.into_iter().chain(others).chain([("the driver would hold", driver)]).collect()
 }
 
-/// Cards with the verdict on each, as a table.
+/// Cards with the verdict on each, as a table. `steps`: predicted times of a step, of which each stands beside its card.
 #[must_use]
-pub fn fits_text(fits: &[Fit]) -> String {
+pub fn fits_text(fits: &[Fit], steps: &[StepTime]) -> String {
+    let has_steps = !steps.is_empty();
     let columns = ["card", "fits"].map(left).into_iter().chain(["need", "of", "share"].map(right));
-    let mut table = Table::new(columns.chain([left("")])).indented(2);
-    fits.iter().for_each(|fit| table.row(fit_row(fit)));
+    let step = has_steps.then(|| right("a step, predicted"));
+    let mut table = Table::new(columns.chain(step).chain([left("")])).indented(2);
+    for fit in fits {
+        let [cells @ .., remark] = fit_row(fit);
+        let step = steps.iter().find(|step| step.card == fit.card);
+        let step = has_steps.then(|| step::cell(step));
+        table.row(cells.into_iter().chain(step).chain([remark]));
+    }
     table.to_string()
 }
 
