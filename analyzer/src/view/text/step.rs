@@ -124,9 +124,7 @@ pub(crate) fn remarks(step: &PredictedStep, time: &StepTime) -> Vec<String> {
             ));
         }
         (StepLimit::Unclear, None) => {
-            lines.push(
-                "the host's time is not known: a third step without evaluation would show it".to_owned(),
-            );
+            lines.push("the host's time is not known, as no later step was timed for it".to_owned());
         }
         (StepLimit::Host, Some(host)) => {
             lines.push(format!("the host took {} in the dry run, longer than the GPU will", span(host)));

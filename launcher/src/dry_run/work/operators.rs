@@ -125,9 +125,9 @@ pub fn work(trace: &Trace) -> Found {
                 visits.push(Visit::enter(*child));
                 continue;
             }
-            let is_unknown = !visit.has_work
-                && is_operator(&node.name)
-                && class(&node.name).is_none_or(|class| class != Class::Composite);
+            // One that no line has may do more than those that it calls: it is unknown in any case.
+            let is_unknown = is_operator(&node.name)
+                && class(&node.name).is_none_or(|class| class != Class::Composite && !visit.has_work);
             if is_unknown {
                 *found.unknown.entry(node.name.clone()).or_default() += 1;
             }
@@ -165,7 +165,7 @@ enum Own {
     Nothing,
     /// This, and no more is done by those that it calls.
     Work(Vec<Known>),
-    /// What those do that it calls; unknown if they do nothing.
+    /// What those do that it calls, and what it does itself, which is unknown unless the table has it.
     OfChildren,
 }
 
@@ -511,6 +511,8 @@ mod tests {
         };
         let mut outer = of("aten::outer_of_others", true);
         outer.children = vec![4];
+        let mut composite = of("aten::linear", true);
+        composite.children = vec![4];
         let trace = Trace {
             nodes: vec![
                 of("aten::fancy", true),
@@ -518,13 +520,15 @@ mod tests {
                 of("aten::view", true),
                 outer,
                 of("my::kernel", true),
+                composite,
             ],
-            roots: vec![0, 1, 2, 3],
+            roots: vec![0, 1, 2, 3, 5],
         };
         let found = work(&trace);
         assert_eq!(found.known, []);
         let unknown: Vec<_> = found.unknown.into_iter().collect();
-        assert_eq!(unknown, [("aten::fancy".to_owned(), 1), ("my::kernel".to_owned(), 1)]);
+        let counts = [("aten::fancy", 1), ("aten::outer_of_others", 1), ("my::kernel", 2)];
+        assert_eq!(unknown, counts.map(|(name, count)| (name.to_owned(), count)));
     }
 
     #[test]
