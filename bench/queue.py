@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """How quick radrmd answers beside a queue of equal jobs.
 
-usage: bench/queue.py FOLDER_OF_PROGRAMS [JOBS...]     (100 1000 10000 by default)
+usage: bench/queue.py FOLDER_OF_PROGRAMS [JOBS...]     (100 1000 10000 100000 by default)
 
-One array of equal jobs waits for 8 emulated GPUs. For 30 s a client asks for the queue, shows the last job and submits a
+Arrays of equal jobs, 10,000 each at most, wait for 8 emulated GPUs. For 30 s a client asks for the queue, shows the last job and submits a
 job without a GPU, in turns; at the end it asks once for all jobs (--json). Prints a row for each size: times of the requests
 (median and longest), jobs that ended, and the part of a core that radrmd took.
 """
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import tempfile
 import time
 
 SECONDS = 30
+# Most jobs of an array.
+ARRAY = 10_000
 # A program that takes GPU memory, such as "hold 500 5", lets the daemon learn from each end.
 JOB = os.environ.get("QUEUE_JOB", "sleep 5").split()
 
@@ -24,9 +27,13 @@ JOB = os.environ.get("QUEUE_JOB", "sleep 5").split()
 def measure(folder, jobs):
     place = tempfile.mkdtemp()
     socket = os.path.join(place, "socket")
-    environment = dict(os.environ, RADRM_SOCKET=socket)
+    # The daemon keeps each job's environment.
+    environment = {"PATH": os.environ["PATH"], "HOME": place, "RADRM_SOCKET": socket}
+    settings = os.path.join(place, "radrmd.toml")
+    with open(settings, "w") as file:
+        file.write(f"jobs_per_user = {jobs + 1000}\nbytes_per_user = {1 << 32}\n")
     daemon = subprocess.Popen(
-        [os.path.join(folder, "radrmd"), "--emulate", "8xA100-40GB", "--socket", socket, "--state", os.path.join(place, "state"),
+        [os.path.join(folder, "radrmd"), "--config", settings, "--emulate", "8xA100-40GB", "--socket", socket, "--state", os.path.join(place, "state"),
          "--no-metrics"], stderr=subprocess.DEVNULL)
 
     def radrm(*words):
@@ -42,13 +49,16 @@ def measure(folder, jobs):
     try:
         while radrm("queue")[1].returncode != 0:
             time.sleep(0.05)
-        took, done = radrm("submit", "-q", "--gpu-mem", "4GiB", "--time", "1m", "--array", f"0-{jobs - 1}", "--", *JOB)
-        first = int(done.stdout)
+        took, arrays = 0, []
+        for size in [ARRAY] * (jobs // ARRAY) + [jobs % ARRAY] * (jobs % ARRAY > 0):
+            more, done = radrm("submit", "-q", "--gpu-mem", "4GiB", "--time", "1m", "--array", f"0-{size - 1}", "--", *JOB)
+            took += more
+            arrays.append(int(done.stdout))
         times = {"queue": [], "all": [], "show": [], "submit": []}
         begun, used = time.monotonic(), cpu()
         while time.monotonic() - begun < SECONDS:
             times["queue"].append(radrm("queue")[0])
-            times["show"].append(radrm("show", str(first + jobs - 1))[0])
+            times["show"].append(radrm("show", str(arrays[0] + jobs - 1))[0])
             times["submit"].append(radrm("submit", "-q", "--gpus", "0", "--", "true")[0])
             time.sleep(0.3)
         used, passed = cpu() - used, time.monotonic() - begun
@@ -57,12 +67,13 @@ def measure(folder, jobs):
         cells = [f"{statistics.median(all) * 1e3:.0f} / {max(all) * 1e3:.0f}" for all in times.values()]
         print(f"| {jobs} | {took * 1e3:.0f} | {' | '.join(cells)} | {ended} | {used / passed * 100:.0f} % |", flush=True)
     finally:
-        radrm("cancel", str(first))
+        radrm("cancel", *map(str, arrays))
         daemon.terminate()
         daemon.wait()
+        shutil.rmtree(place, ignore_errors=True)
 
 
 print("| jobs | submission, ms | queue, ms | queue --json, ms | show, ms | submit, ms | ended in 30 s | radrmd, of a core |")
 print("|--:|--:|--:|--:|--:|--:|--:|--:|")
-for number in map(int, sys.argv[2:] or [100, 1000, 10000]):
+for number in map(int, sys.argv[2:] or [100, 1000, 10000, 100000]):
     measure(sys.argv[1], number)

@@ -29,6 +29,12 @@ pub struct Card {
     /// NVLink bandwidth, both directions together (10^9 bytes/s); 0 without NVLink.
     #[serde(default)]
     pub nvlink_gbs: f64,
+    /// PCI Express generation; 0 where it is not in the list.
+    #[serde(default)]
+    pub pcie_generation: u32,
+    /// PCI Express lanes.
+    #[serde(default)]
+    pub pcie_lanes: u32,
     /// Single precision (10^12 operations/s).
     pub tflops_fp32: f64,
     /// TF32 on tensor cores, dense (10^12 operations/s); 0 where the card has none.
@@ -64,6 +70,20 @@ impl Card {
     #[must_use]
     pub fn bandwidth(&self) -> f64 {
         self.bandwidth_gbs * 1e9
+    }
+
+    /// Bandwidth of PCI Express in one direction, bytes/s. Returns `None` if the list does not have it.
+    #[must_use]
+    pub fn bus_bandwidth(&self) -> Option<f64> {
+        // Rates of a lane, with the encoding taken off.
+        let lane = match self.pcie_generation {
+            3 => 0.985e9,
+            4 => 1.969e9,
+            5 => 3.938e9,
+            6 => 7.563e9,
+            _ => return None,
+        };
+        (self.pcie_lanes > 0).then(|| lane * f64::from(self.pcie_lanes))
     }
 
     /// L2 cache, bytes.

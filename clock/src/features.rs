@@ -114,7 +114,7 @@ fn sizes(work: &Work) -> ([f64; 4], f64) {
             };
             ([bytes, ranks, bytes / ranks, NONE], operation)
         }
-        Shape::Copy { .. } | Shape::Other => ([NONE; 4], NONE),
+        Shape::Copy { .. } | Shape::HostCopy { .. } | Shape::Other => ([NONE; 4], NONE),
     }
 }
 

@@ -12,11 +12,13 @@
 //! | [`features`] | rows that the trees see |
 //! | [`learned`] | the trees of one kind of work, with their bounds |
 //! | [`train`] | learning from measurements; cards and shapes left out |
+//! | [`assumed`] | times of operations that were not measured |
 //! | [`power`] | power, and the price in time of a power limit |
 //! | [`step`] | sums of operations, host-bound steps |
 //!
 //! `docs/clock.md` says what is predicted from what, and how far off it is; `bench/CLOCK.md` has the tables.
 
+pub mod assumed;
 pub mod card;
 pub mod features;
 pub mod learned;

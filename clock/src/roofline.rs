@@ -154,6 +154,6 @@ pub fn physical(work: &Work, card: &Card) -> Option<Physical> {
             let floor = clocks / (card.clock_mhz * 1e6);
             Some(Physical { compute: 0.0, ideal: 0.0, memory: links, floor, waves: filled, filled })
         }
-        Shape::Collective { .. } | Shape::Copy { .. } | Shape::Other => None,
+        Shape::Collective { .. } | Shape::Copy { .. } | Shape::HostCopy { .. } | Shape::Other => None,
     }
 }

@@ -62,6 +62,8 @@ pub struct Step {
     pub high: f64,
     /// Energy of the known operations, J.
     pub energy: f64,
+    /// Part of `time` that is assumed ([`crate::assumed`]), seconds.
+    pub assumed: f64,
     /// Known operations.
     pub known: u64,
     /// Operations without a predicted time.
@@ -85,6 +87,12 @@ impl Step {
         self.energy += times * one.energy;
         self.sm_seconds += times * one.time * one.sm_share;
         self.dram_seconds += times * one.time * one.dram_share;
+    }
+
+    /// Adds `count` operations of one assumed time.
+    pub fn add_assumed(&mut self, assumed: Option<&Prediction>, count: u64) {
+        self.add(assumed, count);
+        self.assumed += assumed.map_or(0.0, |one| count as f64 * one.time);
     }
 
     /// SM and DRAM activity over a step that takes `seconds`, 0 to 1: that of the known operations.

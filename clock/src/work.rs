@@ -169,6 +169,11 @@ pub enum Shape {
         /// Bytes that are copied.
         bytes: f64,
     },
+    /// Copy between host and card.
+    HostCopy {
+        /// Bytes that are copied.
+        bytes: f64,
+    },
     /// Collective operation of several GPUs.
     Collective {
         /// Operation of the ranks.
@@ -208,6 +213,8 @@ pub enum Kind {
     Softmax,
     /// [`Shape::Copy`].
     Copy,
+    /// [`Shape::HostCopy`].
+    HostCopy,
     /// [`Shape::Collective`].
     Collective,
     /// [`Shape::Other`].
@@ -279,6 +286,7 @@ impl Work {
                 (5.0 * rows * columns, size * rows * columns, result * rows * columns)
             }
             Shape::Copy { bytes } => (0.0, bytes, bytes),
+            Shape::HostCopy { bytes } => (0.0, 0.0, bytes),
             Shape::Collective { bytes, .. } => (0.0, bytes, bytes),
             Shape::Other => (0.0, 0.0, 0.0),
         };
@@ -308,6 +316,7 @@ impl Work {
             Shape::Norm { .. } => Kind::Norm,
             Shape::Softmax { .. } => Kind::Softmax,
             Shape::Copy { .. } => Kind::Copy,
+            Shape::HostCopy { .. } => Kind::HostCopy,
             Shape::Collective { .. } => Kind::Collective,
             Shape::Other => Kind::Other,
         }
@@ -343,7 +352,7 @@ impl Work {
             Shape::Reduction { rows, columns }
             | Shape::Norm { rows, columns }
             | Shape::Softmax { rows, columns } => &[*rows, *columns],
-            Shape::Copy { bytes } => &[*bytes],
+            Shape::Copy { bytes } | Shape::HostCopy { bytes } => &[*bytes],
             Shape::Collective { ranks, bytes, .. } => &[*ranks - 1.0, *bytes],
             Shape::Other => &[],
         };

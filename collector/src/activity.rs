@@ -33,6 +33,8 @@ pub(crate) struct Metered {
     pub(crate) sm_occupancy: Option<f64>,
     pub(crate) tensor_active: Option<f64>,
     pub(crate) dram_active: Option<f64>,
+    /// Not in profiles, where the utilisation shows the same.
+    pub(crate) gr_active: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use thiserror::Error;
 
-/// Fields of DCGM, in the order of the columns: SMACT, SMOCC, tensor, DRAM.
-const FIELDS: &str = "1002,1003,1004,1005";
+/// Fields of DCGM, in the order of the columns: SMACT, SMOCC, tensor, DRAM, GRACT.
+const FIELDS: &str = "1002,1003,1004,1005,1001";
 
 /// Time between two lines, milliseconds.
 const DELAY_MS: &str = "500";
@@ -127,6 +127,17 @@ impl Dcgm {
 /// SM activity, SM occupancy and DRAM activity, parts of 1; `None`: not measured.
 pub type Activities = [Option<f64>; 3];
 
+/// Means of a GPU since the last call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GpuActivity {
+    /// UUID of the GPU.
+    pub uuid: String,
+    /// SM activity, SM occupancy and DRAM activity.
+    pub activity: Activities,
+    /// Part of the time in which the graphics or compute engine was in use (GRACT).
+    pub gr_active: Option<f64>,
+}
+
 /// DCGM for a monitor of all GPUs of a node.
 pub struct NodeDcgm {
     dcgm: Dcgm,
@@ -149,7 +160,7 @@ impl NodeDcgm {
     ///
     /// # Errors
     /// The tool has ended before it measured anything: its own words.
-    pub fn read(&mut self) -> Result<Vec<(String, Activities)>, String> {
+    pub fn read(&mut self) -> Result<Vec<GpuActivity>, String> {
         let (readings, ended) = self.dcgm.readings();
         if let Some(why) = ended {
             return Err(why);
@@ -159,15 +170,17 @@ impl NodeDcgm {
             let values: Vec<f64> = own.filter_map(|reading| part(&reading.metered)).collect();
             (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64 / 100.0)
         };
-        let of = |gpu: usize| -> Activities {
-            [
+        let of = |(gpu, uuid): (usize, &String)| GpuActivity {
+            uuid: uuid.clone(),
+            activity: [
                 mean(gpu, |all| all.sm_active),
                 mean(gpu, |all| all.sm_occupancy),
                 mean(gpu, |all| all.dram_active),
-            ]
+            ],
+            gr_active: mean(gpu, |all| all.gr_active),
         };
-        let all = self.uuids.iter().enumerate().map(|(gpu, uuid)| (uuid.clone(), of(gpu)));
-        Ok(all.filter(|(_, activities)| activities[0].is_some()).collect())
+        let all = self.uuids.iter().enumerate().map(of);
+        Ok(all.filter(|gpu| gpu.activity[0].is_some()).collect())
     }
 }
 
@@ -210,7 +223,7 @@ fn listen(
     let _ = to.send(Said::Ended(why));
 }
 
-/// A line such as `GPU 0     0.998        0.512        N/A          0.310`: shares of one.
+/// A line such as `GPU 0     0.998        0.512        N/A          0.310        1.000`: shares of one.
 fn row(line: &str) -> Option<(u32, Metered)> {
     let mut words = line.split_ascii_whitespace();
     if words.next()? != "GPU" {
@@ -224,6 +237,7 @@ fn row(line: &str) -> Option<(u32, Metered)> {
         sm_occupancy: share(),
         tensor_active: share(),
         dram_active: share(),
+        gr_active: share(),
     };
     Some((number, metered))
 }
@@ -234,10 +248,12 @@ mod tests {
 
     #[test]
     fn lines_are_read_and_others_are_not() {
-        let (number, metered) = row("    GPU 1     0.500        0.250        N/A          0.125   ").unwrap();
+        let (number, metered) =
+            row("    GPU 1     0.500        0.250        N/A          0.125        1.000   ").unwrap();
         assert_eq!(number, 1);
         assert_eq!((metered.sm_active, metered.sm_occupancy), (Some(50.0), Some(25.0)));
         assert_eq!((metered.tensor_active, metered.dram_active), (None, Some(12.5)));
+        assert_eq!(metered.gr_active, Some(100.0));
         for line in ["", "#Entity   SMACT        SMOCC", "ID", "GPU", "GPU x 0.5", "GPU-I 0 0.1"] {
             assert_eq!(row(line), None, "{line}");
         }
@@ -265,7 +281,7 @@ mod tests {
     #[test]
     fn the_tools_lines_become_readings_of_the_jobs_gpus() {
         let (_dir, source) = tool(
-            "[ \"$*\" = 'dmon -e 1002,1003,1004,1005 -d 500 -i 2' ] || exit 3\n\
+            "[ \"$*\" = 'dmon -e 1002,1003,1004,1005,1001 -d 500 -i 2' ] || exit 3\n\
              echo '#Entity   SMACT  SMOCC  TENSO  DRAMA'\necho 'ID'\necho 'GPU 7 1 1 1 1'\n\
              echo 'GPU 2 0.5 0.25 0.1 0.2'\nexec sleep 60",
         );

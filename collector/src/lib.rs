@@ -36,7 +36,7 @@ mod stacks;
 mod timings;
 mod watch;
 
-pub use dcgm::{Activities, DcgmError, DcgmSource, NodeDcgm};
+pub use dcgm::{Activities, DcgmError, DcgmSource, GpuActivity, NodeDcgm};
 pub use frameworks::STAND_INS;
 pub use host::{HostCounters, Usage};
 pub use job::describe_job;

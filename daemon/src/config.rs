@@ -1,6 +1,7 @@
 //! The daemon's configuration file, and where everything lies.
 
 mod preset;
+mod under_mps;
 
 use std::env;
 use std::fs;
@@ -93,6 +94,8 @@ pub(crate) struct Config {
     pub(crate) dry_run: DryRuns,
     /// Placement of jobs by Slurm.
     pub(crate) slurm: SlurmSettings,
+    /// True if a MIG instance takes several jobs, by time slices; else one at a time.
+    pub(crate) share_instances: bool,
     /// Jobs that run under MPS.
     pub(crate) mps: MpsSettings,
     /// Another system whose settings are those of `scheduler` that the file does not state.
@@ -196,6 +199,7 @@ impl Default for Config {
             estimator: Estimators::default(),
             dry_run: DryRuns::default(),
             slurm: SlurmSettings::default(),
+            share_instances: false,
             mps: MpsSettings::default(),
             preset: None,
         }
@@ -228,6 +232,8 @@ impl Config {
             let (scheduler, is_mps) = preset::apply(preset, text)?;
             config.scheduler = scheduler;
             config.mps.on |= is_mps;
+        } else if config.mps.is_for_all() {
+            under_mps::apply(&mut config.scheduler, text);
         }
         config.metrics()?;
         if !config.kernels.is_empty() {

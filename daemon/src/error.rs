@@ -103,7 +103,7 @@ pub(crate) enum DaemonError {
     NoRoom { bytes: Bytes, most: Bytes },
     #[error(
         "the outputs and profiles of your jobs take {bytes} on the disk, and {most} is the most: delete outputs of ended \
-         jobs, which radrm show names"
+         jobs, which radrm show names, and submit again in some seconds"
     )]
     NoDisk { bytes: Bytes, most: Bytes },
     #[error("the job {0}")]

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use radrm_collector::{Activities, DcgmSource, NodeDcgm};
+use radrm_collector::{Activities, DcgmSource, GpuActivity, NodeDcgm};
 use radrm_emulator_machine::{ENV_MACHINE, Machine, MachineSpec};
 use radrm_limits::audit;
 use radrm_limits::audit::judge::Expected;
@@ -37,6 +37,8 @@ pub(crate) struct Gpus {
     pub(crate) driver: String,
     /// Reason that there are no GPUs.
     pub(crate) trouble: Option<String>,
+    /// MIG instances take several jobs each.
+    pub(crate) share_instances: bool,
 }
 
 impl Gpus {
@@ -50,6 +52,7 @@ impl Gpus {
             files: Vec::new(),
             driver: String::new(),
             trouble: None,
+            share_instances: false,
         }
     }
 
@@ -68,6 +71,7 @@ impl Gpus {
                     files: hideable(),
                     driver: found.driver,
                     trouble: None,
+                    share_instances: config.share_instances,
                 });
             }
             Ok(_) => "NVML knows no GPU".to_owned(),
@@ -147,7 +151,8 @@ impl Gpus {
         let Inventory { gpus: list, driver, .. } = inventory(&source).map_err(DaemonError::EmulatedNvml)?;
         let emulated = Some(wanted.to_owned());
         let files = hideable();
-        Ok(Self { source, machine: Some(file.to_owned()), emulated, list, files, driver, trouble: None })
+        let machine = Some(file.to_owned());
+        Ok(Self { source, machine, emulated, list, files, driver, ..Self::off() })
     }
 }
 
@@ -172,6 +177,7 @@ pub(crate) fn row(gpu: &Gpu, at: usize, sample: Option<&Sample>) -> GpuRow {
         smact: part(0),
         smocc: part(1),
         drama: part(2),
+        gract: sample.and_then(|sample| sample.gr_active).map(|part| Permille::from_fraction(part).0),
         utilization: sample.and_then(|sample| sample.utilization),
         power_mw: sample.and_then(|sample| sample.power_mw),
         energy_mj: sample.and_then(|sample| sample.energy_mj),
@@ -191,6 +197,10 @@ pub(crate) struct Sample {
     pub(crate) utilization: Option<u32>,
     /// SM activity, SM occupancy and DRAM activity.
     pub(crate) activity: Activities,
+    /// Part of the time in which the graphics or compute engine was in use. It decides nothing.
+    pub(crate) gr_active: Option<f64>,
+    /// The GPU is emulated and its kernels take modelled time, which is not the time between two polls.
+    pub(crate) is_modelled: bool,
     pub(crate) power_mw: Option<u32>,
     /// Since the driver was loaded, mJ.
     pub(crate) energy_mj: Option<u64>,
@@ -282,11 +292,15 @@ fn poll_with(
     let opened = Instant::now();
     let mut monitors: HashMap<String, Monitor<'_>> = HashMap::new();
     let mut meter = NodeMeter::new(nvml, gpus);
+    let machine = gpus.machine.as_deref().and_then(|file| Machine::open(file).ok());
     loop {
         let mut poll = Poll { begun: Instant::now(), samples: Vec::new(), lost: Vec::new(), unmetered: None };
         for gpu in &gpus.list {
             match sample(nvml, &gpu.uuid, &mut monitors) {
-                Ok(sample) => poll.samples.push(sample),
+                Ok(mut sample) => {
+                    sample.is_modelled = gpus.emulated.is_some() && !is_of_real_time(machine.as_ref(), gpu);
+                    poll.samples.push(sample);
+                }
                 Err(error) if error.means_lost() => poll.lost.push(gpu.uuid.clone()),
                 Err(_) => {}
             }
@@ -312,6 +326,13 @@ fn poll_with(
             to.send(Message::Polled(losses(nvml, gpus))).ok()?;
         }
     }
+}
+
+/// Returns true if an emulated GPU gets on with the wall clock (`RADRM_EMULATOR_TIME=real`).
+fn is_of_real_time(machine: Option<&Machine>, gpu: &Gpu) -> bool {
+    let at = gpu.index.and_then(|index| usize::try_from(index).ok());
+    let worked = |machine: &Machine| machine.worked_ns(at?, radrm_telemetry::monotonic_ns());
+    machine.and_then(worked).is_some()
 }
 
 /// Only which GPUs are gone: activities are means since the last poll, which stays as it is.
@@ -359,9 +380,9 @@ impl NodeMeter {
         match self.running.as_mut().map(NodeDcgm::read) {
             Some(Ok(measured)) => {
                 self.failed = None;
-                for (uuid, activity) in measured {
+                for GpuActivity { uuid, activity, gr_active } in measured {
                     if let Some(sample) = samples.iter_mut().find(|sample| sample.uuid == uuid) {
-                        sample.activity = activity;
+                        (sample.activity, sample.gr_active) = (activity, gr_active);
                     }
                 }
             }
@@ -400,6 +421,8 @@ fn sample<'a>(
         processes: processes.into_iter().filter_map(|held| Some((held.pid, held.used?))).collect(),
         utilization: device.utilization().map(|(gpu, _)| gpu),
         activity,
+        gr_active: metrics.and_then(|metrics| metrics.gr_active).map(|percent| percent / 100.0),
+        is_modelled: false,
         power_mw: device.power_mw(),
         energy_mj: device.energy_mj(),
         pcie,

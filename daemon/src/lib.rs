@@ -30,6 +30,7 @@ mod check;
 mod config;
 mod descriptors;
 mod device_filter;
+mod disk_use;
 mod dry_run;
 mod engine;
 mod error;

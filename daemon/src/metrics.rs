@@ -143,6 +143,12 @@ const OF_GPU: &[OfGpu] = &[
     gauge(None, "radrm_gpu_dram_activity_ratio", "DRAM activity, if the driver reports it.", |gpu| {
         ratio(gpu.drama)
     }),
+    gauge(
+        None,
+        "radrm_gpu_graphics_engine_activity_ratio",
+        "Part of the time in which the graphics or compute engine was in use, if the driver reports it.",
+        |gpu| ratio(gpu.gract),
+    ),
     gauge(None, "radrm_gpu_utilization_ratio", "Part of the time in which any kernel ran.", |gpu| {
         share(gpu.utilization)
     }),
@@ -184,6 +190,7 @@ const OF_GPU: &[OfGpu] = &[
     }),
     gauge(DCGM, "DCGM_FI_PROF_SM_ACTIVE", "SM activity, ratio.", |gpu| ratio(gpu.smact)),
     gauge(DCGM, "DCGM_FI_PROF_SM_OCCUPANCY", "SM occupancy, ratio.", |gpu| ratio(gpu.smocc)),
+    gauge(DCGM, "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "Graphics engine activity, ratio.", |gpu| ratio(gpu.gract)),
     gauge(DCGM, "DCGM_FI_PROF_DRAM_ACTIVE", "DRAM activity, ratio.", |gpu| ratio(gpu.drama)),
     gauge(OTEL, "hw_gpu_memory_limit_bytes", "Size of the GPU memory.", |gpu| Some(Value::Whole(gpu.total))),
     gauge(OTEL, "hw_gpu_memory_usage_bytes", "GPU memory used.", |gpu| Some(Value::Whole(gpu.used))),

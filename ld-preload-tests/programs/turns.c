@@ -1,7 +1,7 @@
 /* Programs whose launches may have to wait.
- * usage: turns fill launches|ex|graphs SECONDS [BLOCKS]
+ * usage: turns fill launches|ex|graphs SECONDS [BLOCKS [THREADS]]
  *                                     keeps the GPU busy, two batches of kernels ahead, of one block of 32 threads or of
- *                                     so many of 1024; prints how many were done in that time
+ *                                     so many of 1024 or THREADS; prints how many were done in that time
  *        turns once                   launches one kernel and prints errno
  *        turns signals                as once; a handler of SIGUSR1 says so
  *        turns capture                captures three launches and a graph, then prints the number of nodes
@@ -141,7 +141,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "fork")) return children();
     context = use_device(0);
     function = load_kernel("nothing");
-    if (!strcmp(argv[1], "fill") && argc == 5) blocks = atoi(argv[4]), width = 1024;
+    if (!strcmp(argv[1], "fill") && argc >= 5) blocks = atoi(argv[4]), width = argc > 5 ? atoi(argv[5]) : 1024;
     if (!strcmp(argv[1], "fill") && argc >= 4) return fill(argv[2], atof(argv[3]));
     if (!strcmp(argv[1], "capture")) return capture();
     if (!strcmp(argv[1], "threads") && argc == 3) return threads(atoi(argv[2]));

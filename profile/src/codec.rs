@@ -40,6 +40,7 @@ const TYPE_FITS: u32 = 51;
 const TYPE_RANKS: u32 = 52;
 const TYPE_DRY_RUN: u32 = 54;
 const TYPE_EXPECTED: u32 = 55;
+const TYPE_STEP: u32 = 56;
 const TYPE_STACKS: u32 = 70;
 const TYPE_STACK_MOMENT: u32 = 71;
 const TYPE_STACK_REFUSALS: u32 = 74;
@@ -97,6 +98,7 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
         Record::Fits(fits) => bytes(TYPE_FITS, fits),
         Record::Ranks(ranks) => bytes(TYPE_RANKS, ranks),
         Record::Expected(expected) => bytes(TYPE_EXPECTED, expected),
+        Record::Step(step) => bytes(TYPE_STEP, step),
         Record::Stacks(stacks) => bytes(TYPE_STACKS, stacks),
         Record::StackMoment(moment) => bytes(TYPE_STACK_MOMENT, moment),
         Record::StackRefusals(refusals) => bytes(TYPE_STACK_REFUSALS, refusals),
@@ -136,6 +138,7 @@ pub(crate) fn decode(kind: u32, payload: &[u8]) -> Result<Option<Record>, Decode
         TYPE_FITS => Record::Fits(value(payload)?),
         TYPE_RANKS => Record::Ranks(value(payload)?),
         TYPE_EXPECTED => Record::Expected(value(payload)?),
+        TYPE_STEP => Record::Step(Box::new(value(payload)?)),
         TYPE_STACKS => Record::Stacks(Box::new(value(payload)?)),
         TYPE_STACK_MOMENT => Record::StackMoment(Box::new(value(payload)?)),
         TYPE_STACK_REFUSALS => Record::StackRefusals(Box::new(value(payload)?)),
@@ -159,6 +162,7 @@ mod tests {
         DryRunFigures, Expected, GpuFigures, MissingCall, ModelledSize, Peak, Phase,
     };
     use crate::model::postmortem::Scope;
+    use crate::model::step::{PredictedStep, StepLimit, StepTime};
     use crate::model::{
         BlockMap, BlockRun, Copies, GpuIndex, GpuTensors, GpuTime, InitFailure, KernelMetrics, KernelTime,
         MemoryLimit, ProcessKey, ProfiledKernel, StackCode, StackRefusal, StackRefusals, TensorCategory,
@@ -265,6 +269,29 @@ mod tests {
             [&[7, 1, 9, 1][..], &0.9_f64.to_le_bytes(), &[2, 1, 1, b'G', 1, b'S', 1, 1, b'B']].concat();
         assert_eq!(encode(&expected).unwrap(), (55, bytes.clone()));
         assert_eq!(decode(55, &bytes).unwrap(), Some(expected));
+    }
+
+    #[test]
+    fn a_predicted_step_keeps_its_layout() {
+        let step = PredictedStep {
+            number: 3,
+            processes: 1,
+            card: "C".into(),
+            unknown: vec![("U".into(), 2)],
+            operations: 9,
+            flop: 0.5,
+            host_seconds: Some(0.25),
+            cards: vec![StepTime { card: "D".into(), limit: StepLimit::Host, ..StepTime::default() }],
+            ..PredictedStep::default()
+        };
+        let head =
+            [&[3, 1, 1, b'C', 0, 1, 1, b'U', 2, 9][..], &0.5_f64.to_le_bytes(), &[0; 8], &[1]].concat();
+        let time =
+            [&[1, 1, b'D', 0][..], &[0; 8], &[0], &[0; 8], &[1], &[0; 24], &[0; 8], &[0], &[0; 16]].concat();
+        let bytes = [&head[..], &0.25_f64.to_le_bytes(), &[0, 0], &time].concat();
+        let record = Record::Step(Box::new(step));
+        assert_eq!(encode(&record).unwrap(), (56, bytes.clone()));
+        assert_eq!(decode(56, &bytes).unwrap(), Some(record));
     }
 
     #[test]

@@ -70,6 +70,7 @@ impl Profile {
             Record::DryRun(figures) => self.dry_run = Some(*figures),
             Record::Fits(fits) => self.fits = fits,
             Record::Expected(expected) => self.expected = Some(expected),
+            Record::Step(step) => self.step = Some(*step),
             Record::Ranks(ranks) => self.ranks = Some(ranks),
             Record::Launches(launches) => self.launches.extend(launches),
             Record::Recording(recording) => {

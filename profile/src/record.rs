@@ -3,8 +3,9 @@
 use crate::model::{
     BlockMap, DryRunFigures, DryRunRanks, Event, Expected, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews,
     Identity, InitFailure, Job, KIND_COUNT, KernelMetrics, KernelSpan, MemoryLimit, NvmlSample, Outcome,
-    Postmortem, ProcessKey, ProcessState, RangeEvent, Ranges, Recording, StackMoment, StackRefusals, Stacks,
-    Tensors, Throttling, TimedLaunch, TimelinePoint, Timings, UncountedProcess, device_total,
+    Postmortem, PredictedStep, ProcessKey, ProcessState, RangeEvent, Ranges, Recording, StackMoment,
+    StackRefusals, Stacks, Tensors, Throttling, TimedLaunch, TimelinePoint, Timings, UncountedProcess,
+    device_total,
 };
 use crate::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -60,6 +61,8 @@ pub enum Record {
     Fits(Vec<Fit>),
     /// Need on a real GPU that a dry run's figures stand for; replaces what was known.
     Expected(Expected),
+    /// Work of one step of a dry run and its predicted time; replaces what was known.
+    Step(Box<PredictedStep>),
     /// The ranks of a large job that a dry run ran; replaces what was known.
     Ranks(DryRunRanks),
     /// Call stacks of a process's memory; replaces what was known of the process.

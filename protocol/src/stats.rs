@@ -55,6 +55,49 @@ pub struct GpuStats {
     pub energy_mj: Option<f64>,
 }
 
+/// Figures of GPUs over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CurvesRow {
+    /// Begin of the first point, ms since 1970.
+    pub from_ms: u64,
+    /// Length of each point, ms.
+    pub step_ms: u64,
+    /// GPUs that have points.
+    pub gpus: Vec<GpuCurve>,
+    /// Description of the emulated GPUs, if GPUs are emulated: their activity, power and energy are not given.
+    pub emulated: Option<String>,
+}
+
+/// A GPU over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuCurve {
+    /// The GPU's UUID.
+    pub gpu: String,
+    /// Its number; `None`: the node has it no more.
+    pub index: Option<u32>,
+    /// Its memory, bytes; 0: the node has it no more.
+    pub total: u64,
+    /// Points with figures, in order of time.
+    pub points: Vec<CurvePoint>,
+}
+
+/// Figures of a GPU over the time of one point.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// Number of the point, from 0: it begins so many times `step_ms` after the first.
+    pub at: u64,
+    /// Mean memory in use, bytes.
+    pub mean_used: f64,
+    /// Most memory in use at a poll, bytes.
+    pub peak_used: Option<u64>,
+    /// Mean SM activity, a part of 1.
+    pub mean_smact: Option<f64>,
+    /// Mean power draw, W.
+    pub mean_power_w: Option<f64>,
+    /// Energy, MJ.
+    pub energy_mj: Option<f64>,
+}
+
 /// A node at an earlier time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PastRow {

@@ -16,7 +16,9 @@ use crate::ProtocolError;
 pub use crate::asked::Asked;
 use crate::job_ref::JobRef;
 use crate::spec::Spec;
-pub use crate::stats::{EstimateRow, GpuStats, PastJob, PastRow, StatsRow, UsageRow};
+pub use crate::stats::{
+    CurvePoint, CurvesRow, EstimateRow, GpuCurve, GpuStats, PastJob, PastRow, StatsRow, UsageRow,
+};
 use crate::together::Member;
 
 /// The first bytes in both directions; the last is the version.
@@ -94,6 +96,13 @@ pub enum Request {
         /// Time, ms since 1970.
         at_ms: u64,
     },
+    /// Figures of GPUs over time.
+    Curves {
+        /// From here on, ms since 1970.
+        from_ms: u64,
+        /// Up to here.
+        to_ms: u64,
+    },
     /// A GPU takes no new jobs, or takes them again.
     Drain {
         /// Its number or UUID.
@@ -131,6 +140,8 @@ pub enum Response {
     Usage(Vec<UsageRow>),
     /// GPUs and jobs at an earlier time.
     Past(Box<PastRow>),
+    /// Figures of GPUs over time.
+    Curves(Box<CurvesRow>),
     /// It is done.
     Done,
     /// One sentence.
@@ -285,6 +296,9 @@ pub struct GpuRow {
     pub smocc: Option<u32>,
     /// DRAM activity, thousandths.
     pub drama: Option<u32>,
+    /// Part of the time in which the graphics or compute engine was in use (GRACT), thousandths. It decides nothing.
+    #[serde(default)]
+    pub gract: Option<u32>,
     /// Per cent of the time in which a kernel ran.
     pub utilization: Option<u32>,
     /// Power draw, mW.

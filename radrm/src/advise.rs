@@ -1,5 +1,6 @@
 //! `radrm advise`: which recorded programs share a GPU well, which card costs least for each, and what limits each.
 
+mod activity;
 mod host;
 mod share;
 mod text;
@@ -51,7 +52,8 @@ pub(crate) struct Flags {
 struct Compared {
     row: Row,
     name: String,
-    activity: Option<Activity>,
+    /// Activity alone on a GPU, and where it is from.
+    activity: Option<(Activity, activity::Source)>,
     /// Host use of the program, where that was measured.
     host: Option<HostUse>,
     limit: String,
@@ -175,19 +177,14 @@ fn program(row: &Row) -> String {
 }
 
 fn compared(row: Row, dataset: &Dataset) -> Compared {
-    let of_row = [row.smact_permille, row.smocc_permille, row.drama_permille].map(|part| part.map(Permille));
-    let features = || dataset.features(row.id).ok().flatten().map(|features| features.activity());
-    let parts = if of_row[0].is_some() { of_row } else { features().unwrap_or_default() };
-    let activity = parts[0].map(|smact| Activity {
-        smact,
-        smocc: parts[1].unwrap_or_default(),
-        drama: parts[2].unwrap_or_default(),
+    let summary = row.profile_path.as_ref().map(|path| {
+        let profile = Profile::open(std::path::Path::new(path));
+        profile.map(|profile| Summary::from_profile(&profile)).map_err(|_| path.clone())
     });
-    let limit = match &row.profile_path {
-        Some(path) => match Profile::open(std::path::Path::new(path)) {
-            Ok(profile) => Summary::from_profile(&profile).limits.sentence,
-            Err(_) => format!("n/a: the profile {path} cannot be read"),
-        },
+    let activity = activity::of(&row, dataset, summary.as_ref().and_then(|found| found.as_ref().ok()));
+    let limit = match summary {
+        Some(Ok(summary)) => summary.limits.sentence,
+        Some(Err(path)) => format!("n/a: the profile {path} cannot be read"),
         None => "n/a: the run has no profile".to_owned(),
     };
     let host = row.past_run().and_then(|run| run.host);
@@ -196,14 +193,14 @@ fn compared(row: Row, dataset: &Dataset) -> Compared {
 
 impl Compared {
     fn resident(&self) -> Option<Resident> {
-        Some(Resident { program: Some(Program::named(&self.name)), activity: self.activity? })
+        Some(Resident { program: Some(Program::named(&self.name)), activity: self.activity?.0 })
     }
 
     fn as_json(&self) -> serde_json::Value {
         json!({
             "run": self.row.id, "command": command_line(&self.row), "batch": self.row.batch,
             "gpu_model": self.row.gpu_model, "emulated": self.row.emulated.is_some(),
-            "activity": self.activity, "host": self.host, "footprint_bytes": self.row.footprint_bytes, "limit": self.limit,
+            "activity": self.activity.map(|found| found.0), "activity_source": self.activity.map(|found| found.1), "host": self.host, "footprint_bytes": self.row.footprint_bytes, "limit": self.limit,
         })
     }
 }
@@ -365,7 +362,7 @@ mod tests {
         Compared {
             name: program(row),
             row: row.clone(),
-            activity: Some(activity),
+            activity: Some((activity, activity::Source::Measured)),
             host,
             limit: String::new(),
         }

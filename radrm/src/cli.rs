@@ -298,6 +298,7 @@ Examples:
   radrm replay thesis_90.csv --policy magm --estimator none --min-free 2GiB
   radrm replay pods.csv --gpus nodes.csv --policy aware --seeds 0
   radrm replay --events /var/lib/radrm/events.jsonl
+  radrm replay thesis_60.csv --live --speed 10 -- ./stand_in {mem_mib} {seconds}
   radrm replay synthetic:1000000 --gpus 64xA100-40GB --seeds 0")]
     Replay(Box<replay::Flags>),
     /// Find processes that take GPU memory past their limits

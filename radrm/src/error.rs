@@ -107,6 +107,8 @@ pub(crate) enum UsageError {
     Backwards,
     #[error("--html shows one factor: give --interference one number")]
     OnePicture,
+    #[error("--live plays one trace at a time")]
+    OneTrace,
     #[error("`{0}` cannot be a device: name one amount for every GPU")]
     NoDevice(String),
     #[error("submit takes one file, and {} is a second one; write a program behind --: `radrm submit -- PROGRAM`", .0.display())]

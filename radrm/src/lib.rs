@@ -4,6 +4,7 @@ mod advise;
 mod audit;
 mod calibrate;
 mod cdi;
+mod charts;
 pub mod cli;
 mod client;
 mod container;
@@ -77,7 +78,7 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         Command::Evaluate(flags) => evaluate::run(flags),
         Command::Explore(flags) => explore::run(&flags),
         Command::Export { command } => export::run(&command),
-        Command::Replay(flags) => replay::run(&flags),
+        Command::Replay(flags) => replay::run(&flags, socket.as_deref()),
         Command::Quota { command } => quota::run(&command),
         Command::Fence { command } => fence::run(&command),
         Command::Sbatch(flags) => return slurm::submit::run(*flags),

@@ -28,6 +28,16 @@ pub(crate) struct Reservation {
     pub(crate) version: u64,
 }
 
+/// Devices that a reservation kept from jobs behind it, or of which it may have kept one of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    version: u64,
+    devices: Vec<usize>,
+}
+
+/// Reservations whose devices are remembered. A job that was refused under an older one is searched a place anew.
+const MAX_HELD: usize = 64;
+
 /// Prospect of room for a job; the lowest is best.
 /// Fields: true if unmanaged processes have to leave, the time at which the last blocker has left, and the number of
 /// blockers.
@@ -114,7 +124,32 @@ impl State {
     ) -> Reservation {
         self.reservations += 1;
         let (near, by) = (self.near(&blockers), self.gone_by(&blockers));
-        Reservation { ask, node, devices, blockers, near, by, version: self.reservations }
+        let kept = Reservation { ask, node, devices, blockers, near, by, version: self.reservations };
+        self.remember(&kept);
+        kept
+    }
+
+    /// Remembers what a new version of a reservation keeps from others.
+    pub(crate) fn remember(&mut self, kept: &Reservation) {
+        let node = &self.nodes[kept.node];
+        // Its part of the host keeps jobs from all of the node.
+        let is_node = node.bound.is_some() || kept.ask.host_use.is_some();
+        let own = if is_node { &node.devices } else { &kept.devices };
+        let devices = own.iter().chain(&kept.near).copied().collect();
+        if self.held.len() == MAX_HELD {
+            self.held.pop_front();
+        }
+        self.held.push_back(Held { version: kept.version, devices });
+    }
+
+    /// The only devices that a job may find free that was refused all of them under this version of a reservation, unless they
+    /// changed; `None`: that is not known any more.
+    pub(crate) fn held_under(&self, version: u64) -> Option<&[usize]> {
+        if version == 0 {
+            return Some(&[]);
+        }
+        let at = self.held.binary_search_by_key(&version, |held| held.version).ok()?;
+        self.held.get(at).map(|held| held.devices.as_slice())
     }
 
     /// Devices of these jobs, of those that share one with them, and so on: how fast anybody there
@@ -152,6 +187,7 @@ impl State {
             (kept.near, kept.by) = (near, by);
             self.reservations += 1;
             kept.version = self.reservations;
+            self.remember(&kept);
         }
         self.reservation = Some(kept);
     }

@@ -7,7 +7,7 @@ use super::{
     PostmortemSummary, ProcessSummary, QuotaSummary, RangesSummary, StacksSummary, TensorsSummary,
     UncountedSummary,
 };
-use radrm_profile::model::{DryRunFigures, DryRunRanks, Expected, Fit, GpuClock, Profile};
+use radrm_profile::model::{DryRunFigures, DryRunRanks, Expected, Fit, GpuClock, PredictedStep, Profile};
 use radrm_profile::{Bytes, Nanos};
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
@@ -106,7 +106,7 @@ pub struct Summary {
 }
 
 /// Result of a dry run.
-/// As JSON the figures, `kind`, `fits`, `expected` and `ranks` in one object. It has no `gpus` and `fits` where figures
+/// As JSON the figures, `kind`, `fits`, `expected`, `ranks` and `step` in one object. It has no `gpus` and `fits` where figures
 /// are withheld: an empty list would read as "no memory".
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DryRunSummary {
@@ -118,6 +118,8 @@ pub struct DryRunSummary {
     pub expected: Option<Expected>,
     /// The ranks that ran, of a large job.
     pub ranks: Option<DryRunRanks>,
+    /// Work and predicted time of one optimizer step.
+    pub step: Option<PredictedStep>,
 }
 
 impl Serialize for DryRunSummary {
@@ -144,6 +146,9 @@ impl Serialize for DryRunSummary {
         if let Some(ranks) = &self.ranks {
             object.insert("ranks".to_owned(), serde_json::to_value(ranks).map_err(S::Error::custom)?);
         }
+        if let Some(step) = &self.step {
+            object.insert("step".to_owned(), serde_json::to_value(step).map_err(S::Error::custom)?);
+        }
         object.serialize(serializer)
     }
 }
@@ -152,7 +157,8 @@ impl DryRunSummary {
     pub(super) fn of(profile: &Profile) -> Option<Self> {
         let figures = profile.dry_run.clone()?;
         let (fits, ranks) = (profile.fits.clone(), profile.ranks.clone());
-        Some(Self { figures, fits, expected: profile.expected.clone(), ranks })
+        let (expected, step) = (profile.expected.clone(), profile.step.clone());
+        Some(Self { figures, fits, expected, ranks, step })
     }
 }
 

@@ -53,6 +53,7 @@ pub(super) fn read<'n>(
             sm_occupancy: metrics.sm_occupancy,
             tensor_active: metrics.tensor_active,
             dram_active: metrics.dram_active,
+            gr_active: metrics.gr_active,
         };
         (reading.pcie_from_gpu, reading.pcie_to_gpu) = (metrics.pcie_from_gpu, metrics.pcie_to_gpu);
     }

@@ -148,8 +148,9 @@ pub(super) trait Node {
     /// Returns true if attempts have control groups of their own.
     fn has_groups(&self) -> bool;
 
-    /// Bytes that outputs and profiles in the folder of a job take on the disk.
-    fn disk_use(&self, job: u64) -> u64;
+    /// Has the folder of a job measured; [`Message::Measured`](crate::message::Message::Measured) tells what it takes on the
+    /// disk.
+    fn measure_disk(&self, job: u64);
 
     /// Removes the folders of these jobs, and reports which are gone; false if that cannot begin.
     fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool;

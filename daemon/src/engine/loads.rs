@@ -62,10 +62,8 @@ impl Engine {
 
     /// Counters of a GPU are those of the job that has it to itself.
     pub(super) fn count_loads(&mut self, samples: &[Sample]) {
-        if self.node.gpus.emulated.is_some() {
-            // Their counters set modelled time against the host's.
-            return;
-        }
+        // Counters of a GPU with modelled time set that time against the host's.
+        let samples: Vec<&Sample> = samples.iter().filter(|sample| !sample.is_modelled).collect();
         let now = self.now.mono;
         let alone = self.alone();
         for (job, _) in alone.into_iter().filter(|(_, is_alone)| *is_alone) {

@@ -11,6 +11,7 @@ mod budgets;
 mod cleaning;
 mod companies;
 mod core;
+mod curves;
 mod dry_run_queue;
 mod dry_runs;
 mod early;

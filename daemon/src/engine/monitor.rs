@@ -189,7 +189,7 @@ impl NodeMonitor {
             model: gpu.name.clone(),
             capacity: Bytes(gpu.total.saturating_sub(self.reserve)),
             parent: parent.map(id).filter(|_| instance && gpu.index.is_none()),
-            shared: !instance,
+            shared: !instance || self.gpus.share_instances,
         }
     }
 
@@ -437,13 +437,19 @@ mod tests {
 
     #[test]
     fn an_instance_names_the_gpu_before_it_as_its_parent() {
-        let (monitor, _asked) = monitor(vec![gpu("A", Some(0)), gpu("MIG-1", None), gpu("B", Some(1))]);
+        let (mut monitor, _asked) = monitor(vec![gpu("A", Some(0)), gpu("MIG-1", None), gpu("B", Some(1))]);
         let devices = monitor.descriptions();
         assert_eq!(
             devices.iter().map(|device| device.parent).collect::<Vec<_>>(),
             [None, Some(DeviceId(0)), None]
         );
         assert_eq!(devices[0].capacity, Bytes(39 * GIB), "what jobs never get is left out");
+        let shared = |monitor: &NodeMonitor| -> Vec<bool> {
+            monitor.descriptions().iter().map(|device| device.shared).collect()
+        };
+        assert_eq!(shared(&monitor), [true, false, true]);
+        monitor.gpus.share_instances = true;
+        assert_eq!(shared(&monitor), [true; 3]);
         assert_eq!(monitor.devices(&["B".into(), "C".into()]), [DeviceId(2), DeviceId(u32::MAX)]);
     }
 }

@@ -25,6 +25,7 @@ use super::paths::Paths;
 use super::sweep::Marks;
 use crate::attempt::Attempt;
 use crate::descriptors;
+use crate::disk_use::Measurer;
 use crate::dry_run::{self, NodeLoad};
 use crate::error::DaemonError;
 use crate::hooks::{self, Call};
@@ -37,13 +38,11 @@ use crate::suspend::{self, answer};
 use crate::time;
 use crate::watch::Watch;
 
-/// Files of a job's folder that are counted.
-const MAX_FILES: usize = 1000;
-
 /// Real processes.
 pub(super) struct Processes {
     paths: Paths,
     watch: Watch,
+    measurer: Measurer,
     /// Supervisors that are this process's children.
     children: BTreeMap<Attempt, Child>,
     /// Helpers that dry-run jobs.
@@ -58,17 +57,21 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    pub(super) fn new(paths: Paths, watch: Watch, fence: Option<NvmlSource>) -> Self {
-        Self {
+    /// # Errors
+    /// No thread can be had.
+    pub(super) fn new(paths: Paths, watch: Watch, fence: Option<NvmlSource>) -> Result<Self, DaemonError> {
+        let measurer = Measurer::start(watch.sender())?;
+        Ok(Self {
             paths,
             watch,
+            measurer,
             children: BTreeMap::new(),
             dry_runs: BTreeMap::new(),
             mps: BTreeMap::new(),
             ending: Vec::new(),
             groups: Delegated::prepare(),
             fence,
-        }
+        })
     }
 }
 
@@ -297,8 +300,8 @@ impl Node for Processes {
         self.groups.is_ok()
     }
 
-    fn disk_use(&self, job: u64) -> u64 {
-        folder_bytes(&self.paths.folder(job))
+    fn measure_disk(&self, job: u64) {
+        self.measurer.ask(job, self.paths.folder(job));
     }
 
     fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool {
@@ -348,14 +351,6 @@ fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
         fchown(folder, Some(owner.uid), Some(owner.gid))?;
     }
     Ok(())
-}
-
-/// Bytes that the files of a folder take on the disk, of the first [`MAX_FILES`]. Folders in it are not searched: it is its user's,
-/// who may make it as deep as that user likes.
-fn folder_bytes(folder: &Path) -> u64 {
-    let files = fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_FILES);
-    // Of a link itself, and not of its target.
-    files.filter_map(|file| file.metadata().ok()).map(|found| found.blocks() * 512).sum()
 }
 
 /// Returns true if a supervisor does not end by itself: it is stopped, or waits for something else than what is

@@ -278,6 +278,7 @@ impl Engine {
                 Response::Stats(Box::new(self.of_real_time(stats)))
             }
             Request::Past { at_ms } => self.past(peer, *at_ms)?,
+            Request::Curves { from_ms, to_ms } => self.curves(*from_ms, *to_ms)?,
             Request::Usage { user, from_ms, to_ms } => {
                 self.usage(peer, user.as_deref(), (*from_ms, *to_ms))?
             }

@@ -91,8 +91,8 @@ pub(crate) struct Engine {
     pub(super) recovering: bool,
     /// Folders of old jobs are being removed.
     pub(super) cleaning: bool,
-    /// Bytes of the running jobs of a user on the disk, and when they were measured.
-    pub(super) disk_seen: HashMap<u32, (Instant, u64)>,
+    /// Users over their limit of the disk, and when their folders were last asked for.
+    pub(super) disk_asked: HashMap<u32, Instant>,
     /// Waiting jobs with needs that they have not learned yet.
     pub(super) unlearned: VecDeque<(u64, Needs)>,
 }
@@ -109,7 +109,7 @@ impl Engine {
     ) -> Result<Self, DaemonError> {
         let paths = Paths::new(config.state.clone());
         let fence = gpus.has_fence().then(|| gpus.source.clone());
-        let effects = Box::new(Processes::new(paths.clone(), watch, fence));
+        let effects = Box::new(Processes::new(paths.clone(), watch, fence)?);
         Self::with(config, disk, gpus, effects, boot, ask)
     }
 
@@ -164,7 +164,7 @@ impl Engine {
             epilogs: BTreeMap::new(),
             recovering: true,
             cleaning: false,
-            disk_seen: HashMap::new(),
+            disk_asked: HashMap::new(),
             unlearned: VecDeque::new(),
             config,
         };

@@ -68,6 +68,7 @@ impl Engine {
                 Message::Polled(poll) => self.polled(poll),
                 Message::Audited(found) => self.node.unmanaged = found,
                 Message::Removed(jobs) => self.removed(jobs),
+                Message::Measured(job, bytes) => self.disk_measured(job, bytes),
                 Message::DryRunEnded(job, answer) => self.dry_run_ended(job, answer),
                 Message::Stop | Message::GpusAppeared => go_on = false,
                 question => self.question(question, &mut replies),
@@ -199,7 +200,10 @@ impl Engine {
             self.outbox.note(Note::Usage(user.0, gpu_ms, self.now.at.0));
         }
         let jobs: Vec<u64> = self.jobs.live.keys().copied().collect();
-        jobs.into_iter().for_each(|job| self.keep_peak(job));
+        for job in jobs {
+            self.keep_peak(job);
+            self.effects.measure_disk(job);
+        }
         for (gpu, figures) in self.node.take_figures() {
             self.outbox.note(Note::Watched(gpu, self.now.at.0, figures));
         }

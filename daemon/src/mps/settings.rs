@@ -53,6 +53,11 @@ impl MpsSettings {
         self.on && is_user && !devices.is_empty() && devices.iter().all(is_served)
     }
 
+    /// Returns true if all jobs run under MPS, on every GPU.
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.on && self.users.is_empty() && self.gpus.is_empty()
+    }
+
     /// Mode in which jobs share GPUs. Where MPS is for some users only, jobs of others come beside theirs: time slices.
     pub(crate) fn sharing(&self) -> SharingMode {
         match self.on && self.users.is_empty() {

@@ -1,6 +1,6 @@
 //! Memory, SM activity, power and energy of each GPU over time, in buckets.
 
-use radrm_protocol::wire::GpuStats;
+use radrm_protocol::wire::{CurvePoint, CurvesRow, GpuCurve, GpuStats};
 use rusqlite::{Connection, Row, Transaction, params};
 
 use super::integer::int;
@@ -84,6 +84,42 @@ pub(crate) fn select(connection: &Connection, from_ms: u64, to_ms: u64) -> rusql
     statement.query_map(params![from, int(to_ms.div_ceil(1000))], stats)?.collect()
 }
 
+/// Most points of a curve.
+pub(crate) const MAX_POINTS: u64 = 500;
+
+/// Figures of each GPU over the buckets from `from_ms` to `to_ms`, neighbouring ones together where there are more than
+/// [`MAX_POINTS`].
+pub(crate) fn over_time(connection: &Connection, from_ms: u64, to_ms: u64) -> rusqlite::Result<CurvesRow> {
+    let mut ends = connection
+        .prepare_cached("SELECT min(bucket), max(bucket) FROM curves WHERE bucket > ?1 AND bucket < ?2")?;
+    let from = int(from_ms / 1000) - int(BUCKET_S);
+    let found: (Option<i64>, Option<i64>) =
+        ends.query_row(params![from, int(to_ms.div_ceil(1000))], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let (Some(first), Some(last)) = found else { return Ok(CurvesRow::default()) };
+    let buckets = last.abs_diff(first) / BUCKET_S + 1;
+    let step_s = buckets.div_ceil(MAX_POINTS) * BUCKET_S;
+    let mut statement = connection.prepare_cached(
+        "SELECT g.gpu, sum(samples), sum(used), max(peak), sum(smact), sum(smact_samples), sum(power), sum(power_samples),
+                sum(energy), (bucket - ?1) / ?3
+         FROM curves c JOIN curve_gpus g ON g.id = c.gpu WHERE bucket >= ?1 AND bucket <= ?2
+         GROUP BY g.gpu, (bucket - ?1) / ?3 ORDER BY g.gpu, (bucket - ?1) / ?3",
+    )?;
+    let rows = statement.query_map(params![first, last, int(step_s)], |row| {
+        Ok((stats(row)?, row.get::<_, i64>(9)?.unsigned_abs()))
+    })?;
+    let mut gpus: Vec<GpuCurve> = Vec::new();
+    for row in rows {
+        let (stats, at) = row?;
+        let GpuStats { gpu, mean_used, peak_used, mean_smact, mean_power_w, energy_mj, .. } = stats;
+        let point = CurvePoint { at, mean_used, peak_used, mean_smact, mean_power_w, energy_mj };
+        match gpus.last_mut().filter(|curve| curve.gpu == gpu) {
+            Some(curve) => curve.points.push(point),
+            None => gpus.push(GpuCurve { gpu, points: vec![point], ..GpuCurve::default() }),
+        }
+    }
+    Ok(CurvesRow { from_ms: first.unsigned_abs() * 1000, step_ms: step_s * 1000, gpus, emulated: None })
+}
+
 /// A row of sums as figures: the GPU, samples, memory, its peak, SM activity, power and energy.
 pub(super) fn stats(row: &Row<'_>) -> rusqlite::Result<GpuStats> {
     let mean = |sum: f64, count: i64| (count > 0).then(|| sum / count as f64);
@@ -156,6 +192,39 @@ mod tests {
         let of = |from, to| select(&store.connection, from, to).unwrap().len();
         assert_eq!(of(0, 2 * hour), 0, "more buckets than are kept");
         assert_eq!((of(2 * hour, 3 * hour), of(ahead, u64::MAX)), (1, 1));
+    }
+
+    #[test]
+    fn a_curve_has_all_of_its_time_in_few_points() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        let begun = 1_790_000_100_000;
+        // Two days, and nothing in the second hour.
+        let buckets = 2 * 86_400 / BUCKET_S;
+        let is_there = |bucket: &u64| !(12..24).contains(bucket);
+        store
+            .transaction(|tx| {
+                (0..buckets).filter(is_there).try_for_each(|bucket| {
+                    let used = if bucket % 2 == 0 { 10.0 } else { 20.0 };
+                    let at_ms = begun + bucket * BUCKET_S * 1000;
+                    put_watched(tx, "GPU-a", at_ms, &minute(used, 0.5, 0.001))?;
+                    put_watched(tx, "GPU-b", at_ms, &minute(1.0, 0.0, 0.0))
+                })
+            })
+            .unwrap();
+        let all = over_time(&store.connection, 0, u64::MAX).unwrap();
+        assert_eq!((all.from_ms, all.step_ms), (begun, 2 * BUCKET_S * 1000));
+        let names: Vec<&str> = all.gpus.iter().map(|curve| curve.gpu.as_str()).collect();
+        assert_eq!(names, ["GPU-a", "GPU-b"]);
+        let points = &all.gpus[0].points;
+        assert_eq!(points.len() as u64, (buckets - 12) / 2);
+        assert_eq!([points[5].at, points[6].at], [5, 12], "a gap stays one");
+        assert_eq!((points[0].mean_used / GIB, points[0].peak_used), (15.0, Some(20 << 30)));
+        let energy: f64 = points.iter().filter_map(|point| point.energy_mj).sum();
+        assert!((energy - (buckets - 12) as f64 * 0.001).abs() < 1e-9, "{energy}");
+        let hour = over_time(&store.connection, begun + 1, begun + 3_600_000).unwrap();
+        assert_eq!((hour.step_ms, hour.gpus[0].points.len()), (BUCKET_S * 1000, 12));
+        assert_eq!(over_time(&store.connection, 0, begun).unwrap(), CurvesRow::default());
     }
 
     #[test]

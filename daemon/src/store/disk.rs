@@ -38,21 +38,11 @@ pub(crate) fn of_user(connection: &Connection, uid: u32) -> rusqlite::Result<u64
     Ok(bytes.unwrap_or(0).max(0).unsigned_abs())
 }
 
-/// Bytes of a job's folder, as they were measured.
-pub(crate) fn of_job(connection: &Connection, job: u64) -> rusqlite::Result<u64> {
-    let mut statement = connection.prepare_cached("SELECT bytes FROM disk WHERE job = ?1")?;
-    let bytes: Option<i64> = statement.query_row([int(job)], |row| row.get(0)).optional()?;
-    Ok(bytes.unwrap_or(0).unsigned_abs())
-}
-
-/// The jobs of a user with the most bytes, and these.
-pub(crate) fn largest(connection: &Connection, uid: u32, most: u32) -> rusqlite::Result<Vec<(u64, u64)>> {
-    let text = "SELECT job, bytes FROM disk WHERE uid = ?1 ORDER BY bytes DESC LIMIT ?2";
+/// The jobs of a user with the most bytes.
+pub(crate) fn largest(connection: &Connection, uid: u32, most: u32) -> rusqlite::Result<Vec<u64>> {
+    let text = "SELECT job FROM disk WHERE uid = ?1 ORDER BY bytes DESC LIMIT ?2";
     let mut statement = connection.prepare_cached(text)?;
-    let row = |row: &rusqlite::Row<'_>| {
-        Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get::<_, i64>(1)?.unsigned_abs()))
-    };
-    statement.query_map(params![uid, most], row)?.collect()
+    statement.query_map(params![uid, most], |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()))?.collect()
 }
 
 #[cfg(test)]
@@ -70,8 +60,7 @@ mod tests {
             .unwrap();
         let of = |store: &Store| [7, 8, 9].map(|uid| of_user(&store.connection, uid).unwrap());
         assert_eq!(of(&store), [35, 40, 0]);
-        assert_eq!([2, 9].map(|job| of_job(&store.connection, job).unwrap()), [25, 0]);
-        assert_eq!(largest(&store.connection, 7, 9).unwrap(), [(2, 25), (1, 10)]);
+        assert_eq!(largest(&store.connection, 7, 9).unwrap(), [2, 1]);
         store.transaction(|tx| super::super::forget(tx, 2).and_then(|()| forget(tx, 9))).unwrap();
         assert_eq!(of(&store), [10, 40, 0]);
     }

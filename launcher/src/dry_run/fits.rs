@@ -10,6 +10,7 @@ use radrm_analyzer::{Summary, fits_text};
 use radrm_emulator_machine::Models;
 use radrm_profile::model::Fit;
 use radrm_profile::model::dry_run::Verdict;
+use radrm_profile::model::step::StepTime;
 use radrm_profile::{Profile, Record};
 use radrm_text::output;
 use serde_json::Value;
@@ -66,15 +67,35 @@ pub fn run(plan: &Plan, wanted: &DryRun) -> Result<i32, LaunchError> {
     };
     let fits: Vec<Fit> = all.iter().map(|tried| tried.fit.clone()).collect();
     let code = i32::from(fits.iter().any(|fit| fit.verdict == Verdict::Unknown));
-    let text = format!("\n{}", fits_text(&fits));
+    let steps: Vec<StepTime> = all.iter().filter_map(step_on_it).collect();
+    let text = format!("\n{}", fits_text(&fits, &steps));
     let figures = largest(&all).map(|tried| &tried.figures);
-    Ok(match answer::deliver(plan, &text, ("fits", serde_json::json!(fits)), figures) {
+    Ok(match answer::deliver(plan, &text, ("fits", with_steps(&fits, &steps)), figures) {
         Ok(()) => code,
         Err(error) => {
             output::say(NAME, &error.to_string());
             FAILED
         }
     })
+}
+
+/// Predicted time of a step on the card of a run, by its report.
+fn step_on_it(tried: &Tried) -> Option<StepTime> {
+    let times = tried.figures["step"]["cards"].as_array()?;
+    let time = times.iter().find(|time| time["card"] == tried.fit.card.as_str())?;
+    serde_json::from_value(time.clone()).ok()
+}
+
+/// The cards as JSON, each with the predicted time of a step if it has one.
+fn with_steps(fits: &[Fit], steps: &[StepTime]) -> Value {
+    let of = |fit: &Fit| {
+        let mut value = serde_json::json!(fit);
+        if let Some(step) = steps.iter().find(|step| step.card == fit.card) {
+            value["step"] = serde_json::json!(step);
+        }
+        value
+    };
+    fits.iter().map(of).collect()
 }
 
 /// Runs the program on each card; in the order in which they were named.

@@ -18,6 +18,7 @@
 //! | [`need`] | what the program needs on a real GPU |
 //! | [`stored`] | what of it goes into the profile |
 //! | [`trackers`] | trackers of experiments send nothing |
+//! | [`work`] | the work of one step, and its predicted time |
 //! | [`trial`] | a dry run of which only the report is wanted |
 //! | [`verdict`] | whether it fits on the card on which it ran |
 //! | [`batch`] | the largest batch that fits |
@@ -43,6 +44,7 @@ pub mod stored;
 mod trackers;
 pub mod trial;
 pub mod verdict;
+pub mod work;
 
 /// Prefix of a remark on why a GPU may take more than the figures.
 pub(crate) use radrm_profile::model::dry_run::NO_BOUND;

@@ -61,6 +61,29 @@ impl Framework {
     }
 }
 
+/// A step whose operators were traced.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(default)]
+pub struct Traced {
+    /// File of the trace, beside the notes.
+    pub trace: String,
+    /// Number of the step, from 1.
+    pub step: u64,
+    /// True if matrix products in single precision may use TF32.
+    pub tf32_products: bool,
+    /// True if convolutions in single precision may use TF32.
+    pub tf32_convolutions: bool,
+    /// True if functions of the program were compiled: their kernels are no operators.
+    pub compiled: bool,
+    /// True if the step replayed CUDA graphs.
+    pub graphs: bool,
+    /// True if the step changed to another stream.
+    pub streams: bool,
+    /// Device as the process numbers it.
+    #[serde(skip)]
+    pub device: u32,
+}
+
 /// Subject of a note.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Matter {
@@ -80,6 +103,12 @@ pub enum Matter {
     Process,
     /// The allocator's figures.
     Framework(Framework),
+    /// The work of one optimizer step.
+    Work(Traced),
+    /// Reason that the work of a step is not known.
+    NoWork,
+    /// CPU time of a step that was not traced, ns.
+    HostTime(u64),
     /// A remark of the Python side.
     Remark,
     /// Reason that figures would be wrong if no framework's are there.
@@ -116,6 +145,11 @@ fn parse(line: &str) -> Option<Note> {
         "rank" => Matter::Rank(u32::try_from(number).ok()?),
         "process" => Matter::Process,
         "framework" => Matter::Framework(serde_json::from_str(words).ok()?),
+        "work" => {
+            Matter::Work(Traced { device: u32::try_from(number).ok()?, ..serde_json::from_str(words).ok()? })
+        }
+        "no-work" => Matter::NoWork,
+        "host-time" => Matter::HostTime(number),
         "remark" => Matter::Remark,
         "withhold" => Matter::Withhold,
         _ => return None,

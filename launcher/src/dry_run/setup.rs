@@ -11,7 +11,7 @@ use radrm_emulator_machine::Machine;
 use radrm_limits::LimitError;
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::libraries as files;
-use radrm_profile::model::{DryRunFigures, DryRunRanks};
+use radrm_profile::model::{DryRunFigures, DryRunRanks, PredictedStep};
 use tempfile::TempDir;
 use thiserror::Error;
 
@@ -22,7 +22,7 @@ use super::installed;
 use super::notes::{self, Note};
 use super::outcome;
 use super::ranks::{self, Placed, RanksError};
-use super::trackers;
+use super::{trackers, work};
 use crate::emulated::Emulated;
 use crate::hook::{self, PythonFile};
 use crate::leftovers;
@@ -54,7 +54,7 @@ const PROGRAMS: &str = "bin";
 const NVIDIA_SMI: &str = include_str!("hook/nvidia_smi.py");
 
 /// The Python modules of a dry run.
-const PYTHON: [PythonFile; 14] = [
+const PYTHON: [PythonFile; 15] = [
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_facts.py", include_str!("hook/radrm_facts.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
@@ -69,6 +69,7 @@ const PYTHON: [PythonFile; 14] = [
     ("radrm_values.py", include_str!("hook/radrm_values.py")),
     ("radrm_waits.py", include_str!("hook/radrm_waits.py")),
     ("radrm_store.py", include_str!("hook/radrm_store.py")),
+    ("radrm_work.py", include_str!("hook/radrm_work.py")),
 ];
 
 /// Reason that what a dry run needs cannot be laid out, as one sentence.
@@ -105,6 +106,8 @@ pub struct Found {
     pub figures: DryRunFigures,
     /// The ranks that ran, of a large job.
     pub ranks: Option<DryRunRanks>,
+    /// Work and predicted time of a step, if one was traced.
+    pub step: Option<PredictedStep>,
 }
 
 /// A dry run, ready to start.
@@ -279,7 +282,9 @@ impl Setup {
         if let Some(ranks) = &ranks {
             figures.host_memory = ranks.ran.iter().filter_map(|ran| ran.host_memory).sum();
         }
-        Found { figures, ranks }
+        let (step, remarks) = work::step(&notes, self.directory.path(), machine.as_ref());
+        figures.remarks.extend(remarks);
+        Found { figures, ranks, step }
     }
 
     /// Leaves all of it in place for processes that are still running.

@@ -13,7 +13,7 @@ pub const FIGURES: &str = "the dry run's figures";
 
 /// Records of a dry run that ended as the summary shows. What the program needs is known only if it succeeded.
 pub fn records(found: Found, summary: &Summary) -> Vec<Record> {
-    let Found { mut figures, ranks } = found;
+    let Found { mut figures, ranks, step } = found;
     // Not every program's allocator counts the requests that were refused.
     if summary.outcome.out_of_memory && figures.out_of_memory == 0 {
         figures.out_of_memory = summary.failed_requests_total.max(1);
@@ -26,7 +26,10 @@ pub fn records(found: Found, summary: &Summary) -> Vec<Record> {
     }
     let fits = if summary.outcome.success { cards::fits(&figures) } else { Vec::new() };
     let ranks = ranks.map(Record::Ranks);
-    [Record::DryRun(Box::new(figures)), Record::Fits(fits)].into_iter().chain(ranks).collect()
+    // Of a program that failed, a step may have been cut short.
+    let step = step.filter(|_| summary.outcome.success && figures.withheld.is_none());
+    let step = step.map(|step| Record::Step(Box::new(step)));
+    [Record::DryRun(Box::new(figures)), Record::Fits(fits)].into_iter().chain(ranks).chain(step).collect()
 }
 
 /// Adds records to a profile that is complete otherwise; `what` could not be written, as a sentence.
@@ -71,7 +74,11 @@ mod tests {
             ..DryRunFigures::default()
         };
         let ran = vec![RanRank { rank: 63, gpu: 7, host_memory: Some(1) }];
-        Found { figures, ranks: Some(DryRunRanks { world: 64, per_node: 8, ran, ..DryRunRanks::default() }) }
+        Found {
+            figures,
+            ranks: Some(DryRunRanks { world: 64, per_node: 8, ran, ..DryRunRanks::default() }),
+            step: None,
+        }
     }
 
     #[test]

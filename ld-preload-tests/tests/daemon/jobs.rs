@@ -586,6 +586,10 @@ fn energy_of_emulated_gpus_is_not_added_up_and_that_is_said() {
     for part in ["energy_mj", "mean_power_w", "mean_smact"] {
         assert_eq!(gpu[part], Value::Null, "{stats}");
     }
+    daemon.ok(&["stats", "--since", "1h", "--html", "page.html"]);
+    let page = fs::read_to_string(daemon.path("page.html")).expect("page");
+    assert!(page.contains("emulated (1xH200)") && page.contains("<h3>GPU memory in use"), "{page}");
+    assert!(!page.contains("<h3>Power") && !page.contains("<h3>Energy"), "{page}");
 }
 
 /// A GPU of the daemon falls off the bus, or is back.

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 /// Whatever was never seen is assumed to be as busy as the busiest programs that were measured: two of them would add 18 %
 /// of a GPU's work, one beside a quarter of a GPU 45 %, and sharing pays from 22 % on.
-const CONFIG: &str = "emulate = \"1xH200\"\nkernels = \"all\"\n[scheduler]\npolicy = \"aware\"\n\
+const CONFIG: &str = "emulate = \"1xA100-40GB\"\nkernels = \"all\"\n[scheduler]\npolicy = \"aware\"\n\
                       [scheduler.assumed]\nsmact = 850\nsmocc = 850\ndrama = 850\n";
 
-/// A job that always has kernels on the GPU, of 33 blocks: a quarter of an H200's 132 multiprocessors, each with
+/// A job that always has kernels on the GPU, of 27 blocks: a quarter of an A100's 108 multiprocessors, each with
 /// one block of 1024 threads of the two that it holds.
 fn quarter(daemon: &Daemon, time: &str) -> u64 {
     let words = quarter_words(daemon, time);
@@ -36,7 +36,7 @@ fn quarter_words(daemon: &Daemon, time: &str) -> Vec<String> {
     fs::write(&times, "* 500000\n").expect("kernel times");
     let times = format!("RADRM_EMULATOR_KERNEL_TIMES={}", times.display());
     let time = format!("RADRM_EMULATOR_TIME={time}");
-    ["env", &time, &times, &program, "fill", "launches", "300", "33"].map(str::to_owned).to_vec()
+    ["env", &time, &times, &program, "fill", "launches", "300", "27"].map(str::to_owned).to_vec()
 }
 
 fn permille(activity: &Value, part: &str) -> u64 {
@@ -78,6 +78,30 @@ fn a_lone_jobs_measured_activity_survives_the_daemon() {
     assert_ne!(daemon.state(third), "waiting", "{why}");
 }
 
+/// No launch is timed: NVML's performance monitor measures the job that has the GPU to itself.
+#[test]
+fn where_launches_are_only_counted_gpm_decides_who_may_join() {
+    let config = CONFIG.replace("1xA100-40GB", "1xH200").replace("\"all\"", "\"count\"");
+    let daemon = Daemon::new(&config.replace("drama = 850", "drama = 400"));
+    // A quarter of an H200's 132 multiprocessors.
+    let mut words = quarter_words(&daemon, "real");
+    "33".clone_into(words.last_mut().expect("words"));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let job = daemon.submit(&["--gpu-mem", "2GiB"], &words);
+    daemon.until_state(job, "running");
+    let second = daemon.submit(&["--gpu-mem", "2GiB"], &["sleep", "1000"]);
+    let why = daemon.ok(&["queue", "--why"]);
+    assert_eq!(daemon.state(second), "waiting", "nothing is known of the first: {why}");
+    daemon.until_state(second, "running");
+    let activity = daemon.show(job)["job"]["activity"].clone();
+    let [smact, smocc, drama] = ["smact", "smocc", "drama"].map(|part| permille(&activity, part));
+    assert!((100..=260).contains(&smact) && smocc.abs_diff(smact / 2) <= 2, "{activity}");
+    assert!(
+        drama.abs_diff(2 * smact) <= 8,
+        "half of the time of kernels, as the emulator has it: {activity}"
+    );
+}
+
 #[test]
 fn where_waiting_takes_no_time_activity_is_a_share_of_the_gpus_own_time() {
     for mode in ["all", "sample:1%"] {
@@ -91,7 +115,7 @@ fn where_waiting_takes_no_time_activity_is_a_share_of_the_gpus_own_time() {
 
 #[test]
 fn of_a_job_whose_launches_are_only_counted_nothing_is_said() {
-    let daemon = Daemon::new(&CONFIG.replace("\"all\"", "\"count\"").replace("1xH200", "2xH200"));
+    let daemon = Daemon::new(&CONFIG.replace("\"all\"", "\"count\"").replace("1xA100", "2xA100"));
     let job = quarter(&daemon, "real");
     daemon.until_state(job, "running");
     until_witness_is_known(&daemon);
@@ -104,7 +128,7 @@ fn of_a_job_whose_launches_are_only_counted_nothing_is_said() {
 #[test]
 fn of_jobs_that_were_never_alone_nothing_is_said() {
     let config =
-        CONFIG.replace("\"aware\"", "\"best-fit\"").replace("all", "sample").replace("1xH200", "2xH200");
+        CONFIG.replace("\"aware\"", "\"best-fit\"").replace("all", "sample").replace("1xA100", "2xA100");
     let daemon = Daemon::new(&config);
     let jobs = [quarter(&daemon, "real"), quarter(&daemon, "real")];
     jobs.into_iter().for_each(|job| daemon.until_state(job, "running"));

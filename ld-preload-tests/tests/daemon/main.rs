@@ -24,6 +24,7 @@ mod mps;
 mod one_need;
 mod outputs;
 mod own_gpus;
+mod player;
 mod restart;
 mod rights;
 mod room;

@@ -6,16 +6,16 @@ use std::thread;
 use std::time::Duration;
 
 use radrm_emulator_machine::{Machine, MachineSpec};
-use radrm_preload_tests::{artifacts, node::Daemon};
+use radrm_preload_tests::{artifacts, node::Daemon, programs};
 use serde_json::Value;
 
 /// Stands in for a machine with a driver and DCGM.
 const SYSTEM: &str =
     "export LD_LIBRARY_PATH=$PLACE/lib RADRM_EMULATED_MACHINE=$PLACE/system PATH=$PLACE/bin:$PATH";
 
-/// Prints what the file `smact` has as SM activity of GPU 0. DCGM has no tensor activity of it.
+/// Prints what the file `smact` has as SM activity of GPU 0. DCGM has no tensor activity of it, and its engine is always in use.
 const DCGMI: &str =
-    "#!/bin/sh\nwhile :; do echo \"GPU 0 $(cat $PLACE/smact) 0.1 N/A 0.1\"; sleep 0.05; done\n";
+    "#!/bin/sh\nwhile :; do echo \"GPU 0 $(cat $PLACE/smact) 0.1 N/A 0.1 0.98\"; sleep 0.05; done\n";
 
 fn set(daemon: &Daemon, smact: &str) {
     fs::write(daemon.path("smact.new"), smact).expect("file");
@@ -47,9 +47,13 @@ fn why(daemon: &Daemon, job: u64) -> String {
     daemon.show(job)["job"]["why"].as_str().expect("why").to_owned()
 }
 
-fn smact(daemon: &Daemon) -> Value {
+fn gpu(daemon: &Daemon) -> Value {
     let node: Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
-    node["gpus"][0]["smact"].clone()
+    node["gpus"][0].clone()
+}
+
+fn smact(daemon: &Daemon) -> Value {
+    gpu(daemon)["smact"].clone()
 }
 
 fn submit(daemon: &Daemon) -> u64 {
@@ -61,6 +65,7 @@ fn dcgm_decides_on_a_gpu_without_gpm() {
     for (limit, joins) in [(5, false), (10, true)] {
         let daemon = node(limit, true);
         daemon.until("DCGM is read", |daemon| smact(daemon) == 9);
+        assert_eq!(gpu(&daemon)["gract"], 980);
         let first = submit(&daemon);
         daemon.until_state(first, "running");
         let second = submit(&daemon);
@@ -90,6 +95,67 @@ fn one_odd_sample_starts_no_job_on_a_busy_gpu() {
         assert_eq!(daemon.state(second), "waiting", "{}", why(&daemon, second));
     }
     set(&daemon, "0.1");
+    daemon.until_state(second, "running");
+}
+
+/// An emulated H200, which has GPM. Launches are not timed there.
+fn node_with_gpm(limit: u32) -> Daemon {
+    Daemon::new(&format!(
+        "emulate = \"1xH200\"\nkernels = \"\"\n[scheduler]\npolicy = \"magm\"\n[scheduler.preconditions]\nsmact = {limit}\nwindow = 2000\n"
+    ))
+}
+
+/// Submits a shell's words, in which `$FILL BLOCKS THREADS` keeps the GPU busy with kernels of so many blocks, 5 ms each.
+fn submit_kernels(daemon: &Daemon, words: &str) -> u64 {
+    let program = programs::compile("turns.c", &["-pthread"]).display().to_string();
+    let times = daemon.path("times");
+    fs::write(&times, "* 5000000\n").expect("kernel times");
+    let times = format!("RADRM_EMULATOR_KERNEL_TIMES={}", times.display());
+    let fill = format!("FILL={program} fill launches 300");
+    let words = ["env", "RADRM_EMULATOR_TIME=real", &times, &fill, "sh", "-c", words];
+    daemon.submit(&["--gpu-mem", "1GiB"], &words)
+}
+
+#[test]
+fn gpm_decides_on_an_h200_where_one_thread_makes_it_look_busy() {
+    for (limit, joins) in [(5, false), (10, true)] {
+        let daemon = node_with_gpm(limit);
+        let first = submit_kernels(&daemon, "exec $FILL 1 1");
+        daemon.until_state(first, "running");
+        // One of 132 multiprocessors, .76 %.
+        daemon.until("one of its multiprocessors is at work", |daemon| {
+            (7..=8).contains(&smact(daemon).as_u64().unwrap_or(0))
+        });
+        let seen = gpu(&daemon);
+        assert!(seen["gract"].as_u64() > Some(500) && seen["utilization"].as_u64() > Some(50), "{seen}");
+        let second = submit(&daemon);
+        match joins {
+            true => daemon.until_state(second, "running"),
+            false => daemon.until("it is too busy", |daemon| {
+                why(daemon, second).contains("has 0.7 % SM activity")
+                    || why(daemon, second).contains("has 0.8 % SM activity")
+            }),
+        }
+    }
+}
+
+#[test]
+fn one_odd_sample_of_gpm_starts_no_job_on_a_busy_gpu() {
+    let daemon = node_with_gpm(500);
+    // All multiprocessors, but for .4 s now and then.
+    let words = "$FILL 264 1024 & while sleep 2.5; do kill -STOP $!; sleep 0.4; kill -CONT $!; done";
+    let first = submit_kernels(&daemon, words);
+    daemon.until_state(first, "running");
+    daemon.until("the GPU is busy", |daemon| smact(daemon).as_u64() > Some(900));
+    let second = submit(&daemon);
+    for _ in 0..3 {
+        daemon.until("a poll shows an idle GPU", |daemon| {
+            smact(daemon).as_u64().is_some_and(|part| part < 100)
+        });
+        daemon.until("and a later one a busy GPU", |daemon| smact(daemon).as_u64() > Some(900));
+        assert_eq!(daemon.state(second), "waiting", "{}", why(&daemon, second));
+    }
+    daemon.ok(&["cancel", &first.to_string()]);
     daemon.until_state(second, "running");
 }
 

@@ -1,6 +1,8 @@
 //! Room for what jobs print: by job, by user, and what stays for the queue.
 
 use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use radrm_preload_tests::node::{Daemon, may};
 
@@ -54,21 +56,40 @@ fn a_job_that_prints_more_than_its_limit_goes_on_and_its_output_says_so() {
     daemon.end(running);
 }
 
+/// Submits until that is rejected, since folders are measured beside, and returns what is said.
+fn rejection(daemon: &Daemon) -> String {
+    let mut said = String::new();
+    daemon.until("a submission is rejected", |daemon| {
+        let ran = daemon.output(&["submit", "--gpus", "0", "--", "true"]);
+        said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        !ran.status.success()
+    });
+    said
+}
+
 #[test]
 fn a_user_over_the_limit_of_outputs_is_refused_until_there_is_room() {
     let mut daemon = Daemon::new("disk_per_user = \"1MiB\"\n");
     let job = submit(&daemon, 2000);
     daemon.end(job);
-    let said = daemon.output(&["submit", "--gpus", "0", "--", "true"]);
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let said = rejection(&daemon);
     assert!(said.contains("1.00 MiB is the most") && said.lines().count() == 1, "{said}");
     daemon.kill();
     daemon.start();
     assert!(!daemon.output(&["submit", "--gpus", "0", "--", "true"]).status.success(), "after a restart");
-    let row = daemon.show(job)["job"].clone();
-    fs::remove_file(row["output"].as_str().expect("output")).expect("its owner may");
-    let job = daemon.submit(&["--gpus", "0"], &["true"]);
-    assert_eq!(daemon.end(job)["exit_code"], 0);
+    // A folder within that of the job hides nothing.
+    let output = PathBuf::from(daemon.show(job)["job"]["output"].as_str().expect("output"));
+    let hidden = output.with_file_name("a/b");
+    fs::create_dir_all(&hidden).expect("its owner may");
+    fs::rename(&output, hidden.join("output")).expect("its owner may");
+    rejection(&daemon);
+    // Asked for by that rejection, and measured before the next.
+    std::thread::sleep(Duration::from_secs(3));
+    rejection(&daemon);
+    fs::remove_file(hidden.join("output")).expect("its owner may");
+    daemon.until("there is room again", |daemon| {
+        daemon.output(&["submit", "--gpus", "0", "--", "true"]).status.success()
+    });
 }
 
 #[test]

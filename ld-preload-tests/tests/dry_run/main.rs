@@ -17,3 +17,4 @@ mod repeat;
 mod tensors;
 mod values;
 mod verdicts;
+mod work;

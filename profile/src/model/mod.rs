@@ -23,6 +23,7 @@ mod ranges;
 mod recording;
 mod sample;
 mod stacks;
+pub mod step;
 mod tensors;
 mod throttling;
 mod timings;
@@ -52,6 +53,7 @@ pub use sample::{Event, EventKind, NvmlSample, ProcessUse};
 pub use stacks::{
     Site, StackCode, StackFrame, StackModule, StackMoment, StackRefusal, StackRefusals, Stacks, Symbol,
 };
+pub use step::PredictedStep;
 pub use tensors::{
     GpuTensors, TensorCategory, TensorHolder, TensorModule, TensorMoment, TensorStack, Tensors,
 };

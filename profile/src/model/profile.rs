@@ -2,8 +2,8 @@
 
 use super::{
     BlockMap, DryRunFigures, DryRunRanks, Event, Expected, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, Host,
-    InitFailure, Job, KernelMetrics, KernelSpan, MemoryLimit, Note, NvmlSample, Outcome, Postmortem, Process,
-    RangeEvent, TimedLaunch, UncountedProcess,
+    InitFailure, Job, KernelMetrics, KernelSpan, MemoryLimit, Note, NvmlSample, Outcome, Postmortem,
+    PredictedStep, Process, RangeEvent, TimedLaunch, UncountedProcess,
 };
 use crate::units::Nanos;
 
@@ -59,6 +59,8 @@ pub struct Profile {
     pub fits: Vec<Fit>,
     /// Need on a real GPU that the dry run's figures stand for: from a dry run that succeeded.
     pub expected: Option<Expected>,
+    /// Work and predicted time of one optimizer step: from a dry run that succeeded.
+    pub step: Option<PredictedStep>,
     /// The ranks of a large job that a dry run ran, if it was asked to run only some.
     pub ranks: Option<DryRunRanks>,
     /// Metrics of kernels that a profiler measured, if they were imported.
@@ -105,6 +107,7 @@ impl Profile {
             dry_run: None,
             fits: Vec::new(),
             expected: None,
+            step: None,
             ranks: None,
             uncounted: Vec::new(),
             init_failures: Vec::new(),

@@ -3,6 +3,7 @@
 use radrm_scheduler_core::{Activity, Bytes, Permille};
 use radrm_text::{Table, fit, left, right};
 
+use super::activity::Source;
 use super::{Card, Compared, Figure, Pair, Shared};
 use crate::show::dataset::command_line;
 
@@ -12,7 +13,13 @@ pub(super) fn of(all: &[Compared], pairs: &[Pair], shared: &[Shared], cards: &[C
         Table::new([right("RUN"), left("GPU"), right("SM"), right("DRAM"), right("PEAK"), left("COMMAND")]);
     for of in all {
         let part = |pick: fn(&Activity) -> Permille| {
-            of.activity.as_ref().map_or_else(|| "n/a".to_owned(), |activity| pick(activity).to_string())
+            of.activity.as_ref().map_or_else(
+                || "n/a".to_owned(),
+                |(activity, source)| match source {
+                    Source::Measured => pick(activity).to_string(),
+                    Source::Launches => format!("~{}", pick(activity)),
+                },
+            )
         };
         programs.row([
             of.row.id.to_string(),
@@ -23,7 +30,11 @@ pub(super) fn of(all: &[Compared], pairs: &[Pair], shared: &[Shared], cards: &[C
             fit(&command_line(&of.row), 60),
         ]);
     }
-    let mut out = format!("{programs}\nWhat limits each\n");
+    let mut out = programs.to_string();
+    if all.iter().any(|of| of.activity.is_some_and(|(_, source)| source == Source::Launches)) {
+        out.push_str("  ~: estimated from the shapes of launches; DRAM as is assumed at that SM activity\n");
+    }
+    out.push_str("\nWhat limits each\n");
     for of in all {
         out.push_str(&format!("  {}: {}\n", of.row.id, radrm_text::clean(&of.limit)));
     }
@@ -31,7 +42,7 @@ pub(super) fn of(all: &[Compared], pairs: &[Pair], shared: &[Shared], cards: &[C
         "\nPairs on one GPU: speed of each against running alone, with its 95 % interval; the best first.\n  HOST: what the cores of this host alone would leave them\n",
     );
     if pairs.is_empty() {
-        out.push_str("  n/a: SM activity was measured of no run\n");
+        out.push_str("  n/a: SM activity is known of no run\n");
     } else {
         let mut table = Table::new([
             left("RUNS"),

@@ -13,6 +13,7 @@ mod past;
 mod queue;
 pub(crate) mod rad;
 mod stats;
+mod stats_page;
 pub(crate) mod submit;
 pub(crate) mod text;
 mod top;

@@ -1,13 +1,17 @@
 //! `radrm stats`: the metrics by which schedulers are compared.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use clap::Args;
+use radrm_launcher::report_file;
 use radrm_protocol::connection::{Connection, odd};
-use radrm_protocol::wire::{Request, Response};
+use radrm_protocol::wire::{GpuStats, Request, Response, StatsRow};
 use radrm_text::{Table, fit, left, right};
 
+use super::stats_page;
 use super::text::{bytes, span, time};
+use crate::error::UsageError;
 use crate::{Failure, print, print_json};
 
 #[derive(Args, Debug)]
@@ -18,57 +22,44 @@ pub struct Flags {
     /// Only jobs that ended in this time until now: 30m, 2h, 7d
     #[arg(long, value_name = "TIME", value_parser = span)]
     since: Option<u64>,
+    /// Write one page with these figures, and curves of each GPU's memory, SM activity, power and energy
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
-    let since_ms = flags.since.map_or(0, |span| radrm_os::time::epoch_ms().saturating_sub(span));
+    if let Some(page) = &flags.html {
+        report_file::spares_profile(page).map_err(UsageError::Overwrites)?;
+    }
+    let now_ms = radrm_os::time::epoch_ms();
+    let since_ms = flags.since.map_or(0, |span| now_ms.saturating_sub(span));
     let stats = match connection.ask(&Request::Stats { all: flags.all, since_ms })? {
         Response::Stats(stats) => *stats,
         other => return Err(odd(&other).into()),
     };
+    if let Some(path) = &flags.html {
+        let curves = match connection.ask(&Request::Curves { from_ms: since_ms, to_ms: now_ms })? {
+            Response::Curves(curves) => *curves,
+            other => return Err(odd(&other).into()),
+        };
+        report_file::write(path, stats_page::page(&stats, &curves, now_ms, flags.since))?;
+    }
     if flags.json {
         return print_json(&stats);
     }
     let mut text = String::new();
-    let succeeded = match stats.refused {
-        0 => stats.succeeded.to_string(),
-        refused => format!("{} ({refused} after a refused request for GPU memory)", stats.succeeded),
-    };
-    for (name, value) in [
-        ("jobs that are over", stats.jobs.to_string()),
-        ("  succeeded", succeeded),
-        ("  failed", stats.failed.to_string()),
-        ("  cancelled", stats.cancelled.to_string()),
-        ("out-of-memory crashes", stats.ooms.to_string()),
-        ("trace total time", time(stats.makespan_ms)),
-        ("mean waiting time", time(stats.mean_wait_ms as u64)),
-        ("mean execution time", time(stats.mean_execution_ms as u64)),
-        ("mean completion time", time(stats.mean_completion_ms as u64)),
-    ] {
+    for (name, value) in figures(&stats) {
         let _ = writeln!(text, "{name:<24} {value}");
     }
-    let energy: Vec<f64> = stats.gpus.iter().filter_map(|gpu| gpu.energy_mj).collect();
-    if !energy.is_empty() {
-        let _ = writeln!(text, "{:<24} {:.3} MJ", "energy of all GPUs", energy.iter().sum::<f64>());
-    }
-    let cell = |value: Option<f64>, unit: &str, digits: usize| {
-        value.map_or("-".to_owned(), |value| format!("{value:.digits$}{unit}"))
-    };
     let mut columns = vec![left("GPU")];
     columns.extend(["MEAN MEMORY", "MEAN SMACT", "MEAN POWER", "ENERGY"].map(right));
     let mut table = Table::new(columns);
-    for gpu in &stats.gpus {
-        table.row([
-            gpu.gpu.clone(),
-            bytes(gpu.mean_used as u64),
-            cell(gpu.mean_smact.map(|part| part * 100.0), "%", 1),
-            cell(gpu.mean_power_w, " W", 0),
-            cell(gpu.energy_mj, " MJ", 3),
-        ]);
-    }
+    stats.gpus.iter().for_each(|gpu| {
+        table.row(gpu_cells(gpu));
+    });
     if !table.is_empty() {
         let _ = write!(text, "\n{table}");
     }
@@ -80,4 +71,42 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
         );
     }
     print(&text)
+}
+
+/// Figures of jobs with their names.
+pub(super) fn figures(stats: &StatsRow) -> Vec<(&'static str, String)> {
+    let succeeded = match stats.refused {
+        0 => stats.succeeded.to_string(),
+        refused => format!("{} ({refused} after a refused request for GPU memory)", stats.succeeded),
+    };
+    let mut figures = vec![
+        ("jobs that are over", stats.jobs.to_string()),
+        ("  succeeded", succeeded),
+        ("  failed", stats.failed.to_string()),
+        ("  cancelled", stats.cancelled.to_string()),
+        ("out-of-memory crashes", stats.ooms.to_string()),
+        ("trace total time", time(stats.makespan_ms)),
+        ("mean waiting time", time(stats.mean_wait_ms as u64)),
+        ("mean execution time", time(stats.mean_execution_ms as u64)),
+        ("mean completion time", time(stats.mean_completion_ms as u64)),
+    ];
+    let energy: Vec<f64> = stats.gpus.iter().filter_map(|gpu| gpu.energy_mj).collect();
+    if !energy.is_empty() {
+        figures.push(("energy of all GPUs", format!("{:.3} MJ", energy.iter().sum::<f64>())));
+    }
+    figures
+}
+
+/// A GPU, its mean memory, SM activity and power, and its energy.
+pub(super) fn gpu_cells(gpu: &GpuStats) -> [String; 5] {
+    let cell = |value: Option<f64>, unit: &str, digits: usize| {
+        value.map_or("-".to_owned(), |value| format!("{value:.digits$}{unit}"))
+    };
+    [
+        gpu.gpu.clone(),
+        bytes(gpu.mean_used as u64),
+        cell(gpu.mean_smact.map(|part| part * 100.0), "%", 1),
+        cell(gpu.mean_power_w, " W", 0),
+        cell(gpu.energy_mj, " MJ", 3),
+    ]
 }

@@ -246,6 +246,12 @@ pub(crate) fn of_program(
     Ok(spec)
 }
 
+/// The job of a `.rad` file, as `radrm submit FILE` has it.
+pub(crate) fn of_file(file: &Path) -> Result<Spec, Failure> {
+    let (spec, _, _) = spec(Flags { file: Some(file.to_owned()), ..Flags::default() })?;
+    Ok(spec)
+}
+
 fn of_command<'w>(words: impl Iterator<Item = &'w OsStr>, cwd: &Path) -> Spec {
     let command = words.map(words::encode).collect();
     Spec { command, cwd: cwd.to_owned(), gpus: 1, ..Spec::default() }

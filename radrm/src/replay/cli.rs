@@ -92,9 +92,24 @@ pub(crate) struct Flags {
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Write one page with a picture of the GPUs over time
+    /// Write one page with a picture of the GPUs, and curves of memory, SM activity, power and energy, over time
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
+    /// Submit the jobs to radrmd at their times, wait until they have ended, and print what came out. TRACE may be a folder of
+    /// .rad files, or a script of `sleep` and .rad files, too
+    #[arg(long, requires = "traces", conflicts_with_all = ["events", "html", "policy", "preset", "settings", "model", "mode",
+        "interference", "scatter", "known", "gpus", "seeds", "profiles"])]
+    pub(super) live: bool,
+    /// Divide the time between two submissions, and {seconds} and {ms}, by X
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive, requires = "live")]
+    pub(super) speed: f64,
+    /// Folder of the jobs' .rad files [default: that of the trace]
+    #[arg(long, value_name = "DIR", requires = "live")]
+    pub(super) rad_files: Option<PathBuf>,
+    /// The program of each job, in place of .rad files: {name}, {seconds}, {ms}, {gpus}, {mem_mib} and {batch} in its words are
+    /// those of the job
+    #[arg(last = true, value_name = "PROGRAM", requires = "live")]
+    pub(super) program: Vec<String>,
 }
 
 impl Flags {

@@ -1,29 +1,32 @@
-//! A page with who was on which GPU when.
+//! A page with who was on which GPU when, and figures of all GPUs over time.
 
 use std::fmt::Write as _;
 
 use radrm_analyzer::escaped;
-use radrm_scheduler_core::replay::TraceJob;
+use radrm_scheduler_core::replay::{Piece, TraceJob};
 
 use super::Flags;
 use super::outcome::{Outcome, Traced};
 use super::show::{cell, interval};
+use crate::charts::{self, Chart, Line, STYLE, WIDTH};
 
-const WIDTH: f64 = 1100.0;
-const LEFT: f64 = 60.0;
 const LANE: f64 = 13.0;
 /// Bars in one picture; more would neither be seen nor be drawn in time.
 const MAX_BARS: usize = 20_000;
 /// GPUs in one picture.
 const MAX_GPUS: usize = 64;
 
-const STYLE: &str = "\
-:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1160px;margin:2em auto;padding:0 1em}\
-table{border-collapse:collapse}td,th{padding:.2em .8em;text-align:right}td:first-child,th:first-child{text-align:left}\
-th{border-bottom:1px solid #8888}svg{width:100%;height:auto}svg text{font-size:11px;fill:currentColor}\
-.grid{stroke:#8884}.failed{stroke:#d33;stroke-width:1.5}rect{stroke:#fff6;stroke-width:.4}";
+/// A figure of all GPUs over time: its title, and its value by the number of GPUs.
+type Curve = (&'static str, fn(&Piece, f64) -> f64);
 
-pub(super) fn page(traces: &[Traced], outcomes: &[Outcome], order: &Flags) -> String {
+const CURVES: [Curve; 3] = [
+    ("GPU memory in use, mean of all GPUs, GiB", |piece, gpus| piece.memory / gpus / f64::from(1 << 30)),
+    ("SM activity, mean of all GPUs, %", |piece, gpus| piece.smact / gpus * 100.0),
+    ("Power of all GPUs, W", |piece, _| piece.watts),
+];
+
+/// The page. `gpus`: number of GPUs, instances left out.
+pub(super) fn page(traces: &[Traced], outcomes: &[Outcome], order: &Flags, gpus: usize) -> String {
     let mut html = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>radrm replay</title><style>{STYLE}</style>\
          <h1>Replay on {}</h1>",
@@ -51,6 +54,7 @@ pub(super) fn page(traces: &[Traced], outcomes: &[Outcome], order: &Flags) -> St
             trace.bounds.jct_mean_s / 3600.0
         );
         let longest = own.iter().map(|outcome| outcome.first.makespan.0).max().unwrap_or(1).max(1);
+        curves(&mut html, &own, longest as f64, gpus.max(1) as f64);
         for outcome in own {
             let _ = write!(html, "<h3>{}</h3>", outcome.policy);
             picture(&mut html, outcome, &trace.jobs, longest as f64);
@@ -58,6 +62,38 @@ pub(super) fn page(traces: &[Traced], outcomes: &[Outcome], order: &Flags) -> St
     }
     html.push_str("</html>\n");
     html
+}
+
+/// Figures over time, a line for each policy, and the energy up to then.
+fn curves(html: &mut String, outcomes: &[&Outcome], span: f64, gpus: f64) {
+    let hours = span / 3.6e6;
+    let step = charts::hours_between(hours);
+    let mark = |n: u32| (f64::from(n) * step / hours, format!("{} h", f64::from(n) * step));
+    let marks: Vec<(f64, String)> = (0..=(hours / step) as u32).map(mark).collect();
+    let part = |piece: &Piece| {
+        let part = |time: u64| (time as f64 / span).min(1.0);
+        (part(piece.from.0), part(piece.to.0))
+    };
+    let mut draw = |title, value: &dyn Fn(&Piece, &mut f64) -> f64| {
+        let line = |outcome: &&Outcome| {
+            let mut sum = 0.0;
+            let of = |piece: &Piece| {
+                let (from, to) = part(piece);
+                (from, to, value(piece, &mut sum))
+            };
+            let pieces = outcome.first.curve.pieces().iter().map(of).collect();
+            Line { name: outcome.policy.name().to_owned(), pieces }
+        };
+        let lines = outcomes.iter().map(line).collect();
+        charts::draw(html, &Chart { title, most: None, marks: &marks, lines });
+    };
+    for (title, value) in CURVES {
+        draw(title, &|piece, _| value(piece, gpus));
+    }
+    draw("Energy of all GPUs so far, MJ", &|piece, sum| {
+        *sum += piece.watts * piece.to.minus(piece.from).as_secs_f64() / 1e6;
+        *sum
+    });
 }
 
 /// Bars over time, one row for each GPU, as many lanes in it as jobs were there at once.
@@ -91,16 +127,13 @@ fn picture(html: &mut String, outcome: &Outcome, jobs: &[TraceJob], span: f64) {
         tops.push(y);
         y += LANE * lanes.len() as f64 + 6.0;
     }
-    let x = |time: f64| LEFT + time / span * (WIDTH - LEFT - 10.0);
+    let x = |time: f64| charts::x(time / span);
     let _ = write!(
         html,
         r#"<svg viewBox="0 0 {WIDTH} {:.0}" role="img" aria-label="Jobs on GPUs over time">"#,
         y + 22.0
     );
-    let step = [0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 24.0, 168.0, 720.0]
-        .into_iter()
-        .find(|hours| span / 3.6e6 / hours <= 14.0)
-        .unwrap_or(8760.0);
+    let step = charts::hours_between(span / 3.6e6);
     let mut hour = 0.0;
     while hour * 3.6e6 <= span {
         let at = x(hour * 3.6e6);

@@ -6,6 +6,7 @@ mod events;
 mod factors;
 mod html;
 pub(crate) mod input;
+mod live;
 mod outcome;
 mod show;
 
@@ -27,9 +28,12 @@ pub(crate) use cli::Flags;
 pub(crate) use error::ReplayError;
 use outcome::{Outcome, Traced};
 
-/// Replays, and prints the metrics.
-pub(crate) fn run(order: &Flags) -> Result<(), Failure> {
+/// Replays, and prints the metrics. `socket`: that of a live radrmd, if it is named.
+pub(crate) fn run(order: &Flags, socket: Option<&Path>) -> Result<(), Failure> {
     order.check()?;
+    if order.live {
+        return live::run(order, socket);
+    }
     if let Some(page) = &order.html {
         report_file::spares_profile(page).map_err(UsageError::Overwrites)?;
     }
@@ -66,7 +70,7 @@ pub(crate) fn run(order: &Flags) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
     if let Some(path) = &order.html {
-        let page = html::page(&traces, &outcomes, order);
+        let page = html::page(&traces, &outcomes, order, gpus);
         report_file::write(path, page)?;
     }
     let text = if order.json {

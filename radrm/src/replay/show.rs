@@ -10,9 +10,9 @@ use super::Flags;
 use super::outcome::{Outcome, Traced, conditions};
 
 /// A column: its head, what it shows, and with how many digits.
-type Column = (&'static str, fn(&Metrics) -> f64, usize);
+pub(super) type Column = (&'static str, fn(&Metrics) -> f64, usize);
 
-const COLUMNS: [Column; 11] = [
+pub(super) const COLUMNS: [Column; 11] = [
     ("makespan", |m| m.makespan_s / 3600.0, 2),
     ("mean JCT", |m| m.jct_mean_s / 3600.0, 2),
     ("p95 JCT", |m| m.jct_p95_s / 3600.0, 2),

@@ -117,10 +117,7 @@ fn imported_activity_reaches_the_estimator_where_no_meter_is() {
     recorded(&place, "all");
     let advised = |place: &Place| json(&radrm(place, &["advise", "--json"]));
     let before = advised(&place);
-    assert!(
-        before["programs"][0]["activity"].is_null() && before["pairs"] == Value::Array(vec![]),
-        "{before}"
-    );
+    assert_eq!(before["programs"][0]["activity_source"], "launches", "{before}");
     radrm(&place, &["import-ncu", "step.csv", "--run", "run.radrm"]).code(0);
     let after = advised(&place);
     let found = features(&place);
@@ -129,6 +126,7 @@ fn imported_activity_reaches_the_estimator_where_no_meter_is() {
     let busy = found["kernel_time_share"]["value"].as_f64().unwrap() / 100.0;
     let dram = value(&found, "dram_throughput");
     assert!((dram - value(&found, "kernel_dram_throughput") * busy).abs() < 1e-6, "{found}");
+    assert_eq!(after["programs"][0]["activity_source"], "measured", "{after}");
     let activity = &after["programs"][0]["activity"];
     assert_eq!(activity["drama"].as_f64(), Some((dram * 10.0).round()), "{activity}");
     assert_eq!(after["pairs"][0]["runs"], serde_json::json!([1, 1]), "{after}");

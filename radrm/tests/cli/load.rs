@@ -146,6 +146,16 @@ fn timed_launches_tell_what_limits_a_job_on_gpus_without_a_meter() {
         text.contains("(estimated from the shapes") && !text.contains("--kernels sample estimates"),
         "{text}"
     );
+    let advice = json(&radrm(&place, &["advise", "--json"]));
+    let program = &advice["programs"][0];
+    let smact = program["activity"]["smact"].as_f64().unwrap_or_else(|| panic!("{advice}"));
+    assert!((smact - active * 1000.0).abs() <= 1.0, "{smact}: {estimate}");
+    assert_eq!(
+        (&program["activity_source"], &advice["pairs"][0]["runs"]),
+        (&"launches".into(), &serde_json::json!([1, 1]))
+    );
+    let text = radrm(&place, &["advise"]).text();
+    assert!(text.contains("~") && text.contains("estimated from the shapes of launches"), "{text}");
 }
 
 /// Two launches that take long, and a thousand behind them that take next to nothing, which is unknown before they ran.

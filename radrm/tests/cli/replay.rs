@@ -101,6 +101,13 @@ fn a_page_shows_who_was_where() {
     // The gang has a bar on each of its two GPUs.
     assert_eq!(page.matches("<rect").count(), 5);
     assert!(page.contains("big&lt;b&gt;") && !page.contains("big<b>"));
+    for curve in
+        ["GPU memory in use, mean of all GPUs, GiB", "SM activity", "Power", "Energy of all GPUs so far, MJ"]
+    {
+        assert!(page.contains(&format!("<h3>{curve}")), "{curve}");
+    }
+    let why = radrm(dir.path(), "replay t.csv --live --seeds 2");
+    assert_eq!(why.status.code(), Some(2), "a live node is replayed as it is: {}", text(&why.stderr));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! and [`Options`], and gives a [`Report`]; equal arguments give equal reports.
 
 mod bound;
+mod curve;
 pub mod events;
 mod model;
 mod profiles;
@@ -14,6 +15,7 @@ mod sim;
 mod trace;
 
 pub use bound::{Bounds, bounds};
+pub use curve::{Curve, Piece};
 pub use model::{Mode, Model};
 pub use profiles::{Profiles, Program};
 pub use read::{Filling, LeftOut, ReadError, Trace, read};

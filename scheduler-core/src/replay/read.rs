@@ -5,10 +5,12 @@ mod error;
 mod found;
 mod philly;
 mod sacct;
+mod script;
 pub(super) mod table;
 
 pub use error::{MAX_DEVICES, ReadError};
 pub use found::{LeftOut, Trace};
+pub use script::{Script, script};
 
 use std::collections::BTreeMap;
 

@@ -3,6 +3,7 @@
 use radrm_base::student::P95;
 use serde::{Deserialize, Serialize};
 
+use super::curve::Curve;
 use super::events::Entry;
 use super::trace::TraceJob;
 use crate::device::DeviceId;
@@ -90,6 +91,9 @@ pub struct Report {
     pub watts: f64,
     /// Time spans of jobs on devices, if they were requested.
     pub bars: Vec<Bar>,
+    /// Figures of all devices over time, if bars were requested.
+    #[serde(default)]
+    pub curve: Curve,
     /// The devices that bars count.
     pub devices: Vec<DeviceId>,
     /// All events and decisions, if that was asked for.

@@ -9,6 +9,8 @@ mod gate;
 mod jobs;
 mod record;
 mod schedule;
+#[cfg(test)]
+mod searches;
 mod throttle;
 mod together;
 mod views;
@@ -31,7 +33,7 @@ use crate::limits::UserLimits;
 use crate::place::{Dev, Scratch};
 use crate::queue::Queue;
 use crate::reason::Reason;
-use crate::reserve::Reservation;
+use crate::reserve::{Held, Reservation};
 use crate::settings::Settings;
 use crate::units::{Bytes, Millis};
 use radrm_base::UserId;
@@ -110,6 +112,10 @@ pub struct State {
     host_jobs: BTreeMap<JobId, usize>,
     pub(crate) reservation: Option<Reservation>,
     pub(crate) reservations: u64,
+    /// Devices that each of the last reservations kept from others.
+    pub(crate) held: VecDeque<Held>,
+    /// Upper bound of the number of devices that would do by the last search.
+    fits: usize,
     /// Devices that may now take jobs that they did not take before, in order of time.
     changes: VecDeque<usize>,
     /// Number of the first entry of `changes`.
@@ -157,6 +163,8 @@ impl State {
             host_jobs: BTreeMap::new(),
             reservation: None,
             reservations: 0,
+            held: VecDeque::new(),
+            fits: 0,
             changes: VecDeque::new(),
             changes_from: 0,
             pass_due: false,

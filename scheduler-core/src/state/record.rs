@@ -124,6 +124,17 @@ pub(crate) struct Image {
     pub(crate) not_before: Millis,
 }
 
+/// A search for a place that found none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed {
+    /// Number of changes of devices up to then.
+    pub(crate) upto: u64,
+    /// Version of the reservation then; 0: none.
+    pub(crate) under: u64,
+    /// Upper bound of the number of devices that would have done.
+    pub(crate) fits: usize,
+}
+
 /// A job that is not over.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
@@ -169,8 +180,8 @@ pub(crate) struct Record {
     pub(crate) shown: Option<Activity>,
     /// Observed host use, where nothing was known of it before.
     pub(crate) host_shown: Option<HostUse>,
-    /// The change of devices up to which no place was found, and under which reservation.
-    pub(crate) failed: Option<(u64, u64)>,
+    /// Its last search for a place, which found none.
+    pub(crate) failed: Option<Failed>,
     pub(crate) wait: Option<Wait>,
     pub(crate) timer: Option<Millis>,
     /// It was admitted before this state began, and no device here could hold it: one may be missing since.

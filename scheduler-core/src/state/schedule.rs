@@ -9,7 +9,7 @@ use crate::policy::{DecidedBy, Fit, Progress};
 use crate::reason::{Reason, Score, Wait};
 use crate::reserve::Reservation;
 use crate::settings::Memory;
-use crate::state::record::Phase;
+use crate::state::record::{Failed, Phase};
 use crate::units::{Bytes, Millis};
 
 /// Node and devices on which a job may start.
@@ -129,7 +129,7 @@ impl State {
         let upto = self.changes_from + u64::try_from(self.changes.len()).unwrap_or(0);
         let version = self.reservation.as_ref().map_or(0, |reservation| reservation.version);
         if let Some(record) = self.jobs.get_mut(&id) {
-            record.failed = Some((upto, version));
+            record.failed = Some(Failed { upto, under: version, fits: self.fits });
             record.wait = Some(wait);
         }
     }
@@ -148,6 +148,8 @@ impl State {
 
     fn try_start(&mut self, id: JobId, head: Option<JobId>, out: &mut Vec<Decision>) -> Result<(), Wait> {
         if self.retry_at(id).is_some() {
+            // Nothing was searched.
+            self.fits = usize::MAX;
             return Err(Wait::Settling);
         }
         let Some(record) = self.jobs.get(&id) else { return Ok(()) };
@@ -157,13 +159,8 @@ impl State {
         let group = record.gathers();
         let place = match record.failed {
             // What was considered in another stage shows nothing of this one.
-            Some((upto, under))
-                if under == version
-                    && record.job.gpus == 1
-                    && group.is_none()
-                    && self.stage == Stage::Rest =>
-            {
-                self.find_among_changed(id, upto, reservation.as_ref())
+            Some(failed) if record.job.gpus > 0 && group.is_none() && self.stage == Stage::Rest => {
+                self.find_among_changed(id, failed, version, reservation.as_ref())
             }
             _ => self.find(id, reservation.as_ref()),
         };
@@ -182,16 +179,20 @@ impl State {
         }
     }
 
-    /// Only devices that changed since the job found no place can have one now.
+    /// Only devices that changed since the job found no place can have one now, and those that were kept from it then.
     fn find_among_changed(
         &mut self,
         id: JobId,
-        upto: u64,
+        failed: Failed,
+        version: u64,
         kept: Option<&Reservation>,
     ) -> Result<Place, Wait> {
-        let Some(skip) = upto.checked_sub(self.changes_from) else { return self.find(id, kept) };
+        let Some(skip) = failed.upto.checked_sub(self.changes_from) else { return self.find(id, kept) };
+        let released = if failed.under == version { Some(&[][..]) } else { self.held_under(failed.under) };
+        let Some(released) = released else { return self.find(id, kept) };
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        let mut some: Vec<usize> = self.changes.iter().skip(skip).copied().collect();
+        let changed = self.changes.iter().skip(skip);
+        let mut some: Vec<usize> = changed.chain(released).copied().collect();
         some.sort_unstable();
         some.dedup();
         if some.len() > self.devices.len() / 2 + 1 {
@@ -199,14 +200,27 @@ impl State {
         }
         let Some(record) = self.jobs.get(&id) else { return Err(Wait::NoDevice) };
         let before = record.wait.clone();
+        if some.is_empty() {
+            self.fits = failed.fits;
+            return Err(before.unwrap_or(Wait::NoDevice));
+        }
         let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
         let mut search = Search::new(self, ask, kept);
         for at in some {
             search.device(at);
         }
-        let found = search.best_single();
-        let (scratch, wait) = (search.scratch, search.wait);
+        let (found, more) = (search.best_single(), search.fits.len());
+        let (gpus, scratch, wait) = (search.ask.gpus, search.scratch, search.wait);
         self.scratch = scratch;
+        if gpus > 1 {
+            // Those that would have done before, and those that do now: as long as these are too few there is no place.
+            self.fits = failed.fits.saturating_add(more);
+            return if self.fits < gpus {
+                Err(before.unwrap_or(Wait::NoDevice))
+            } else {
+                self.find(id, kept)
+            };
+        }
         found.ok_or_else(|| match (before, wait) {
             (Some(before), Some(wait)) => closer(before, wait),
             (before, wait) => wait.or(before).unwrap_or(Wait::NoDevice),
@@ -221,8 +235,8 @@ impl State {
         }
         let mut search = Search::new(self, ask, kept);
         let place = search.all();
-        let (scratch, wait) = (search.scratch, search.wait);
-        self.scratch = scratch;
+        let (total, scratch, wait) = (search.total, search.scratch, search.wait);
+        (self.fits, self.scratch) = (total, scratch);
         place.ok_or_else(|| wait.unwrap_or(Wait::NoDevice))
     }
 
@@ -267,6 +281,8 @@ impl State {
             self.reservations += 1;
             kept.version = self.reservations;
             kept.blockers.insert(id);
+            let kept = kept.clone();
+            self.remember(&kept);
         }
     }
 
@@ -328,6 +344,8 @@ struct Search<'a> {
     scratch: crate::place::Scratch,
     wait: Option<Wait>,
     fits: Vec<(usize, Fit)>,
+    /// Number of devices of all nodes that would do.
+    total: usize,
     /// The node that was looked at last, and what the job would do there on the host.
     host: Option<(usize, HostEffect)>,
     /// The node whose idle devices were counted last, and how many it has.
@@ -339,7 +357,8 @@ impl<'a> Search<'a> {
         let scratch = std::mem::take(&mut state.scratch);
         let alone = state.jobs.get(&ask.job).filter(|record| record.gathers().is_none());
         let limit = alone.and_then(|record| record.job.time_limit);
-        Self { state, kept, ask, limit, scratch, wait: None, fits: Vec::new(), host: None, idle: None }
+        let (wait, fits) = (None, Vec::new());
+        Self { state, kept, ask, limit, scratch, wait, fits, total: 0, host: None, idle: None }
     }
 
     fn blocked(&mut self, wait: Wait) {
@@ -431,6 +450,7 @@ impl<'a> Search<'a> {
         let mut most = 0;
         let mut best: Option<((i64, i64, i64), Place)> = None;
         let mut singles = Vec::new();
+        self.total = 0;
         for node in &state.nodes {
             self.fits.clear();
             for &at in &node.devices {
@@ -439,6 +459,7 @@ impl<'a> Search<'a> {
                 }
             }
             most = most.max(self.fits.len());
+            self.total += self.fits.len();
             if gpus == 1 {
                 singles.extend(self.fits.iter().min_by_key(|(at, fit)| (fit.rank, *at)).copied());
                 continue;

@@ -10,8 +10,8 @@ mod timeline;
 use super::escaped::{escaped, json_in_script};
 use super::phrases::{copies_text, counted, end_text, failure_text, launches_text, outcome_text};
 use super::text;
-use super::text::dry_run;
 use super::text::load::{activity_text, host_lines, traffic_text};
+use super::text::{dry_run, step};
 use crate::model::stacks::tables;
 use crate::model::{
     DryRunSummary, Feature, GpuSummary, KernelSummary, PostmortemSummary, ProcessSummary, Summary,
@@ -241,7 +241,9 @@ impl<'a> Page<'a> {
 
 impl DryRun {
     fn new(of: &DryRunSummary, summary: &Summary) -> Self {
-        let DryRunSummary { figures, fits, expected, ranks } = of;
+        let DryRunSummary { figures, fits, expected, ranks, step } = of;
+        let step =
+            step.as_ref().and_then(|of| Some((step::of_step(of)?, step::remarks(of, of.on(&of.card)?))));
         let withheld = figures.withheld.as_ref().map(|why| format!("No figure: {why}."));
         Self {
             title: dry_run::title(figures),
@@ -252,6 +254,9 @@ impl DryRun {
                 .chain(withheld)
                 .chain(dry_run::shortage(figures, summary))
                 .chain(expected.iter().flat_map(|expected| dry_run::of_expected(expected, figures)))
+                .chain(step.into_iter().flat_map(|(time, remarks)| {
+                    [format!("a step, predicted: {time}")].into_iter().chain(remarks)
+                }))
                 .collect(),
             gpus: dry_run::groups(&figures.gpus, ranks.as_ref())
                 .into_iter()

@@ -2,6 +2,7 @@
 
 use super::dry_run::bounded;
 use super::sections::Report;
+use super::step;
 use crate::model::DryRunSummary;
 use radrm_profile::Bytes;
 use radrm_profile::model::dry_run::{Fit, Verdict};
@@ -51,7 +52,7 @@ impl Report<'_> {
 
 /// Rows of the answer: label and words.
 fn answer(dry_run: &DryRunSummary, held: &[(Bytes, &str)]) -> Vec<(&'static str, String)> {
-    let DryRunSummary { figures, fits, expected, .. } = dry_run;
+    let DryRunSummary { figures, fits, expected, step, .. } = dry_run;
     if let Some(reason) = &figures.withheld {
         return vec![("NO FIGURE", reason.clone())];
     }
@@ -69,7 +70,10 @@ fn answer(dry_run: &DryRunSummary, held: &[(Bytes, &str)]) -> Vec<(&'static str,
     if expected.as_ref().is_some_and(|expected| expected.upper.is_none()) {
         rows.extend(figures.no_bound().map(|why| ("no bound", why.to_owned())));
     }
-    rows.extend(CARDS.iter().filter_map(|row| cards(row, fits)).take(CARD_ROWS));
+    let step = step.as_ref().and_then(step::of_step).map(|time| ("a step, predicted", time));
+    let card_rows = CARD_ROWS - usize::from(step.is_some());
+    rows.extend(step);
+    rows.extend(CARDS.iter().filter_map(|row| cards(row, fits)).take(card_rows));
     let labels = ["at the peak"].into_iter().chain(std::iter::repeat(""));
     match held {
         [] if most > 0 => {

@@ -3,19 +3,22 @@
 use std::fmt::Write as _;
 
 use super::sections::Report;
+use super::step;
 use crate::model::{DryRunSummary, Summary};
 use crate::view::phrases::counted;
 use radrm_profile::model::Uncounted;
 use radrm_profile::model::dry_run::{
     DryRunFigures, Expected, Fit, GpuFigures, Phase, Ranks, Verdict, number_list,
 };
+use radrm_profile::model::step::StepTime;
 use radrm_profile::{Bytes, Nanos};
-use radrm_text::{Table, clean, left, right};
+use radrm_text::{Table, clean, left, right, wrapped};
 
 impl Report<'_> {
     /// The figures, the cards, and what is uncertain.
     pub(super) fn dry_run(&self, out: &mut String) {
-        let Some(DryRunSummary { figures, fits, expected, ranks }) = &self.summary.dry_run else { return };
+        let Some(of) = &self.summary.dry_run else { return };
+        let DryRunSummary { figures, fits, expected, ranks, step } = of;
         let _ = writeln!(out, "\n{}", self.paint.bold(&clean(&title(figures))));
         if let Some(ranks) = ranks {
             let _ = writeln!(out, "  {}", of_ranks(ranks));
@@ -35,12 +38,18 @@ impl Report<'_> {
             let [figure, basis] = of_expected(expected, figures);
             let _ = writeln!(out, "\n{figure}\n  {}", clean(&basis));
         }
+        if let Some(step) = step {
+            step::section(out, step);
+        }
         if !fits.is_empty() {
-            let _ = write!(out, "\nfits on\n{}", fits_text(fits));
-            if let Some(fit) =
-                fits.iter().find(|fit| fit.verdict == Verdict::Unknown && fit.seconds.is_none())
-            {
-                let _ = writeln!(out, "  (--fits {} runs the program on such a card)", fit.card);
+            let steps = step.as_ref().map_or(&[][..], |step| &step.cards);
+            // With times each card has its own row.
+            let guessed = |fit: &&Fit| is_guessed(fit) && steps.is_empty();
+            let (guessed, judged): (Vec<&Fit>, Vec<&Fit>) = fits.iter().partition(guessed);
+            let rows = if judged.is_empty() { String::new() } else { table(&judged, steps) };
+            let _ = write!(out, "\nfits on\n{rows}");
+            for line in others(&guessed).iter().flat_map(|text| wrapped(text, self.width.saturating_sub(2))) {
+                let _ = writeln!(out, "  {line}");
             }
         }
         for (what, lines) in uncertainties(figures, ranks.as_ref()) {
@@ -220,13 +229,42 @@ pub(crate) fn held(gpu: &GpuFigures) -> Vec<(&'static str, String)> {
     besides.into_iter().chain(others).chain([("the driver would hold", driver)]).collect()
 }
 
-/// Cards with the verdict on each, as a table.
+/// Cards with the verdict on each, as a table. `steps`: predicted times of a step, of which each stands beside its card.
 #[must_use]
-pub fn fits_text(fits: &[Fit]) -> String {
+pub fn fits_text(fits: &[Fit], steps: &[StepTime]) -> String {
+    table(&fits.iter().collect::<Vec<_>>(), steps)
+}
+
+fn table(fits: &[&Fit], steps: &[StepTime]) -> String {
+    let has_steps = !steps.is_empty();
     let columns = ["card", "fits"].map(left).into_iter().chain(["need", "of", "share"].map(right));
-    let mut table = Table::new(columns.chain([left("")])).indented(2);
-    fits.iter().for_each(|fit| table.row(fit_row(fit)));
+    let step = has_steps.then(|| right("a step, predicted"));
+    let mut table = Table::new(columns.chain(step).chain([left("")])).indented(2);
+    for fit in fits {
+        let [cells @ .., remark] = fit_row(fit);
+        let step = steps.iter().find(|step| step.card == fit.card);
+        let step = has_steps.then(|| step::cell(step));
+        table.row(cells.into_iter().chain(step).chain([remark]));
+    }
     table.to_string()
+}
+
+/// Returns true for a card of another architecture on which the program did not run.
+fn is_guessed(fit: &Fit) -> bool {
+    fit.verdict == Verdict::Unknown && fit.seconds.is_none()
+}
+
+/// What is said of all cards whose need is only an estimate; `None` if there is none.
+fn others(fits: &[&Fit]) -> Option<String> {
+    let first = &fits.first()?.card;
+    let names: Vec<&str> = fits.iter().map(|fit| fit.card.as_str()).collect();
+    let needs = || fits.iter().map(|fit| fit.need);
+    let (least, most) = (Bytes(needs().min()?).to_string(), Bytes(needs().max()?).to_string());
+    let range = if least == most { most } else { format!("{least} to {most}") };
+    let names = clean(&names.join(", ")).into_owned();
+    Some(format!(
+        "not known (other architectures, about {range}): {names}; --fits {first} runs the program there"
+    ))
 }
 
 /// The cells of a card's row.
@@ -471,8 +509,11 @@ mod tests {
         }
         assert!(!text.contains("--fits T4"), "it ran there: {text}");
         assert!(json.contains("\"verdict\": \"unknown\""), "{json}");
-        let (text, _) = shown(figures(), vec![Fit { seconds: None, ..fit }]);
-        assert!(text.contains("(--fits T4 runs the program"), "{text}");
+        let guess = Fit { seconds: None, ..fit };
+        let other = Fit { card: "L4".to_owned(), need: 4 << 30, ..guess.clone() };
+        let (text, _) = shown(figures(), vec![guess, other]);
+        let line = "not known (other architectures, about 3.00 GiB to 4.00 GiB): T4, L4; --fits T4 runs the program there";
+        assert!(text.replace("\n  ", " ").contains(line), "{text}");
     }
 
     #[test]

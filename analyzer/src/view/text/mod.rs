@@ -8,6 +8,7 @@ pub(crate) mod oom;
 pub(crate) mod ranges;
 pub(crate) mod sections;
 pub(crate) mod stacks;
+pub(crate) mod step;
 pub(crate) mod tensors;
 
 use crate::model::Summary;

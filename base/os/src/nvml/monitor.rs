@@ -13,7 +13,8 @@ const MIN_GAP: Duration = Duration::from_millis(100);
 /// A clock that ticks late by less than this is on time.
 const SLACK: Duration = Duration::from_millis(2);
 
-const ASKED: [GpmMetricId; 6] = [
+const ASKED: [GpmMetricId; 7] = [
+    GpmMetricId::GraphicsUtil,
     GpmMetricId::SmUtil,
     GpmMetricId::SmOccupancy,
     GpmMetricId::AnyTensorUtil,
@@ -25,6 +26,8 @@ const ASKED: [GpmMetricId; 6] = [
 /// Measurements of the monitor, each as a mean since the sample before; `None` where it has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Metrics {
+    /// Graphics or compute engine in use, per cent: high for a single thread, as a utilisation is.
+    pub gr_active: Option<f64>,
     /// SM activity, per cent.
     pub sm_active: Option<f64>,
     /// SM occupancy, per cent.
@@ -77,6 +80,7 @@ impl<'n> Monitor<'n> {
         for metric in found.into_iter().flatten() {
             let value = metric.value;
             match metric.metric_id {
+                GpmMetricId::GraphicsUtil => metrics.gr_active = Some(value),
                 GpmMetricId::SmUtil => metrics.sm_active = Some(value),
                 GpmMetricId::SmOccupancy => metrics.sm_occupancy = Some(value),
                 GpmMetricId::AnyTensorUtil => metrics.tensor_active = Some(value),

@@ -326,9 +326,7 @@ impl<P: Programs> Node for Recorder<P> {
         true
     }
 
-    fn disk_use(&self, _: u64) -> u64 {
-        0
-    }
+    fn measure_disk(&self, _: u64) {}
 
     fn clean(&mut self, _: Vec<u64>, _: u64, _: u64) -> bool {
         false

@@ -20,6 +20,7 @@ import radrm_imports
 import radrm_peaks
 import radrm_phases
 import radrm_waits
+import radrm_work
 
 _NOTES = os.environ.get("RADRM_DRY_RUN_NOTES")
 _STEPS = int(os.environ.get("RADRM_DRY_RUN_STEPS") or 0)
@@ -241,6 +242,7 @@ def _let_autograd_rest():
 def _watch(torch):
     watch = _Watch(torch)
     waits = radrm_waits.Waits(_stop_waiting)
+    work = radrm_work.install(torch, note, os.path.dirname(_NOTES)) if _NOTES else None
     undo = []
 
     def first_pass():
@@ -263,11 +265,14 @@ def _watch(torch):
 
     def after_step(optimizer):
         waits.forget()
+        is_plain = not watch.seen.is_evaluating
         is_new, is_other = watch.seen.made(optimizer)
         if not watch.is_on():
             return
         if is_new:
             watch.harmless(watch.step_made)(is_other)
+            if work and torch.cuda.is_initialized():
+                recorded(work.step_made)(watch.count(), is_plain)
         if watch.phase == "steady":
             watch.record()
         elif torch.cuda.is_initialized():
@@ -275,6 +280,15 @@ def _watch(torch):
                 # No module was called: what came before the step cannot be separated from it.
                 watch.phase = "first step"
             watch.enter("steady")
+
+    def recorded(function):
+        def call(*arguments):
+            try:
+                function(*arguments)
+            except Exception as error:
+                note("no-work", "its operators could not be traced: %s" % str(error).split(chr(10))[0])
+
+        return call
 
     watch.seen.install()
     undo.append(torch.nn.modules.module.register_module_forward_pre_hook(watch.harmless(forward)).remove)
@@ -292,6 +306,9 @@ def _watch(torch):
 
     atexit.register(watch.end)
     _ENDS.append(watch.end)
+    if work:
+        atexit.register(recorded(work.abandon))
+        _ENDS.append(recorded(work.abandon))
     if torch.backends.cuda.is_built():
         torch.cuda._lazy_call(watch.harmless(watch.begin))
 

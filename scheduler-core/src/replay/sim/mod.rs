@@ -18,6 +18,7 @@ use crate::interference::Activity;
 use crate::job::JobId;
 use crate::outcome::Outcome;
 use crate::policy::DecidedBy;
+use crate::replay::curve::Curve;
 use crate::replay::events::Entry;
 use crate::replay::model::Model;
 use crate::replay::report::{Bar, JobResult, Report};
@@ -41,7 +42,7 @@ pub struct Options {
     pub knowledge: Knowledge,
     /// Seed of what is random; `None`: nothing is.
     pub seed: Option<u64>,
-    /// Keep who was where when.
+    /// Keep who was where when, and figures of the devices over time.
     pub bars: bool,
     /// Keep all events and decisions.
     pub steps: bool,
@@ -179,6 +180,7 @@ struct Sim<'a> {
     kept: BTreeMap<u32, f64>,
     results: Vec<JobResult>,
     bars: Vec<Bar>,
+    curve: Curve,
     steps: Vec<Entry>,
     wake: Option<Millis>,
     monitored: bool,
@@ -217,6 +219,10 @@ impl<'a> Sim<'a> {
             kept: BTreeMap::new(),
             results: trace.iter().map(JobResult::new).collect(),
             bars: Vec::new(),
+            curve: trace
+                .first()
+                .filter(|_| options.bars)
+                .map_or_else(Curve::default, |job| Curve::new(job.arrival)),
             steps: Vec::new(),
             wake: None,
             monitored,
@@ -498,6 +504,10 @@ impl<'a> Sim<'a> {
         for (sum, now) in gpu.window.iter_mut().zip([gpu.smact, gpu.smocc, gpu.drama]) {
             *sum += now * span;
         }
+        if self.options.bars {
+            let figures = [gpu.used.0 as f64, gpu.smact.min(1.0), gpu.watts];
+            self.curve.add(gpu.since, self.now, figures);
+        }
         gpu.since = self.now;
     }
 
@@ -595,6 +605,7 @@ impl<'a> Sim<'a> {
             watts: energy / (total / 1000.0) / count,
             jobs: self.results,
             bars: self.bars,
+            curve: self.curve,
             steps: self.steps,
             devices: self.ids,
         }
