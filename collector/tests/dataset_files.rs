@@ -79,6 +79,17 @@ fn rows_are_read_in_a_folder_that_cannot_be_written() {
 }
 
 #[test]
+fn a_pipe_in_the_place_of_a_dataset_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe.db");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [&*pipe, std::path::Path::new("/dev/zero")] {
+        let error = Dataset::open_existing(path).unwrap_err();
+        assert!(matches!(error, DatasetError::NoFile(_)), "{error}");
+    }
+}
+
+#[test]
 fn a_damaged_dataset_is_reported_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dataset(&dir);

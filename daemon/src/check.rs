@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use radrm_emulator_machine::MachineSpec;
 use rusqlite::{Connection, OpenFlags};
 
 use super::config::Config;
@@ -15,6 +16,10 @@ use super::gpus::Gpus;
 /// # Errors
 /// As [`queue`].
 pub(crate) fn all(config: &Config) -> Result<Vec<String>, DaemonError> {
+    config.estimator.resolver(&config.estimator.trained()?)?;
+    if !config.emulate.is_empty() {
+        MachineSpec::parse(&config.emulate).map_err(|why| DaemonError::Emulation(why.to_string()))?;
+    }
     let mut found = config.mps.unknown_gpus(&Gpus::expected(config));
     found.push(queue(config)?);
     Ok(found)

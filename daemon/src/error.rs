@@ -120,7 +120,7 @@ pub(crate) enum DaemonError {
     NotTogether,
     #[error("the jobs of its group cannot be waited for: {}", reason(.0))]
     NoBarrier(io::Error),
-    #[error("you have no job {0}")]
+    #[error("there is no job {0}, or it is another user's")]
     UnknownJob(JobRef),
     #[error("job {0} is over")]
     JobOver(JobRef),
@@ -203,7 +203,7 @@ impl DaemonError {
             Self::NoRoom { bytes, .. } => bytes.0 > 0,
             Self::NoDisk { .. } => true,
             Self::NotAdmitted(reason) => {
-                matches!(**reason, Reason::UserLimit { limit: Exceeded::Jobs { has } } if has > 0)
+                matches!(**reason, Reason::UserLimit { limit: Exceeded::Jobs { has, .. } } if has > 0)
             }
             _ => false,
         }

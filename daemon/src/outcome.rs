@@ -4,6 +4,7 @@ use std::path::Path;
 
 use radrm_analyzer::{Footprint, Summary, findings, footprint};
 use radrm_collector::dataset::{Features, GpuPeak, Row, gpu_peaks};
+use radrm_os::untrusted;
 use radrm_profile::Profile;
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +40,8 @@ impl RunRecord {
 
 /// Reads the profile; `None` if there is none.
 pub(crate) fn of_profile(path: &Path) -> Option<Measured> {
-    let profile = Profile::open(path).ok()?;
+    // The job may have put anything in its place.
+    let profile = Profile::of_file(untrusted::open(path).ok()?).ok()?;
     // Only where the shim could not be in the program: one that it was in and that asked for nothing
     // did not run out of memory, whatever it writes.
     let unseen = profile.processes.is_empty() && !profile.unseen.is_empty();

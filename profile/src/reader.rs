@@ -8,15 +8,26 @@ use crate::model::{Job, Note, Profile};
 use crate::record::Record;
 use std::fs::{File, TryLockError};
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 impl Profile {
     /// Reads a profile file. It may still be growing, or be cut off; what is
     /// there is read, and [`Profile::notes`] says what is not.
     pub fn open(path: &Path) -> Result<Profile, ReadError> {
-        with_bytes(path, read_bytes)
+        with_bytes(File::open(path)?, read_bytes)
+    }
+
+    /// Reads a profile from an open file, as [`Profile::open`].
+    pub fn of_file(file: File) -> Result<Profile, ReadError> {
+        with_bytes(file, read_bytes)
     }
 }
+
+/// A file up to this size is read: its owner may cut it off meanwhile. A larger one is mapped.
+const MAX_READ: u64 = 64 << 20;
+/// What is read of a pipe.
+const MAX_PIPED: u64 = 1 << 30;
 
 /// Returns true if a process still writes the profile. False where that is unknown, as on file systems without
 /// locks.
@@ -28,16 +39,15 @@ pub fn is_being_written(path: &Path) -> bool {
 /// Reads only the job of a profile file, however long the file is. The
 /// program's digest is not in it: it is known only later.
 pub fn peek_job(path: &Path) -> Result<Job, ReadError> {
-    with_bytes(path, |file| first_record(file).map(|(job, _)| job))
+    with_bytes(File::open(path)?, |file| first_record(file).map(|(job, _)| job))
 }
 
-fn with_bytes<T>(path: &Path, read: impl FnOnce(&[u8]) -> Result<T, ReadError>) -> Result<T, ReadError> {
-    let mut file = File::open(path)?;
+fn with_bytes<T>(file: File, read: impl FnOnce(&[u8]) -> Result<T, ReadError>) -> Result<T, ReadError> {
     let metadata = file.metadata()?;
     if metadata.is_dir() {
         return Err(ReadError::Io(std::io::ErrorKind::IsADirectory.into()));
     }
-    if metadata.is_file() && metadata.len() > 0 {
+    if metadata.is_file() && metadata.len() > MAX_READ {
         // SAFETY: the mapping is private and read-only, and lives as long as
         // the slice. Profiles only grow: their writer never changes a byte
         // that it has written. If the file is cut off meanwhile,
@@ -46,9 +56,12 @@ fn with_bytes<T>(path: &Path, read: impl FnOnce(&[u8]) -> Result<T, ReadError>) 
         let mapping = unsafe { memmap2::Mmap::map(&file) }?;
         return read(&mapping);
     }
-    // A pipe, or a file that does not know its size.
+    if metadata.file_type().is_char_device() || metadata.file_type().is_block_device() {
+        return Err(ReadError::Io(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is a device")));
+    }
+    let most = if metadata.is_file() { MAX_READ } else { MAX_PIPED };
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
+    file.take(most).read_to_end(&mut bytes)?;
     read(&bytes)
 }
 

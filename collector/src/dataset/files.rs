@@ -48,6 +48,10 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 /// Opens a dataset that is only read; it must exist. In a folder that cannot be written it is read without locks,
 /// unless rows are still in its log.
 pub(super) fn open_read_only(path: &Path) -> Result<Connection, DatasetError> {
+    // SQLite would wait for who writes a pipe, and read a device.
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(DatasetError::NoFile(path.to_owned()));
+    }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || -> Result<Connection, rusqlite::Error> {
         let connection = Connection::open_with_flags(path, flags)?;

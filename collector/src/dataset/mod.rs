@@ -64,6 +64,8 @@ pub enum DatasetError {
         log.display()
     )]
     UnreadableLog { dataset: PathBuf, log: PathBuf },
+    #[error("{} is not a regular file", .0.display())]
+    NoFile(PathBuf),
     #[error("{} exists: a copy of the dataset replaces no file", .0.display())]
     Exists(PathBuf),
     #[error("{}: {error}", path.display())]

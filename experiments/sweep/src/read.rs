@@ -1,8 +1,10 @@
 //! Reads a sweep's file, in whichever of its formats.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+
+use radrm_os::untrusted;
 
 use crate::error::SweepError;
 use crate::plan::Plan;
@@ -51,7 +53,9 @@ pub fn read(path: &Path, here: &Path) -> Result<Source, SweepError> {
     }
     let io = |source| SweepError::Io { path: path.to_owned(), source };
     let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take((MAX_SIZE << 20) + 1).read_to_end(&mut bytes)).map_err(io)?;
+    untrusted::open_linked(path)
+        .and_then(|file| file.take((MAX_SIZE << 20) + 1).read_to_end(&mut bytes))
+        .map_err(io)?;
     if bytes.len() as u64 > MAX_SIZE << 20 {
         return Err(SweepError::TooLarge { path: path.to_owned(), most: MAX_SIZE });
     }

@@ -94,20 +94,19 @@ fn a_job_whose_supervisor_is_stopped_can_be_ended() {
 }
 
 #[test]
-fn a_job_whose_supervisor_blocks_on_a_pipe_can_be_ended() {
-    let daemon = Daemon::new("[scheduler.eviction]\nkill_after = 100\n");
-    // The launcher must not write a profile there any more.
-    let script = "while [ ! -e $PLACE/go ]; do sleep 0.05; done; kill -STOP $PPID\n\
-        profile=$PLACE/state/jobs/$RADRM_JOB/$RADRM_ATTEMPT.radrm; rm -f $profile; mkfifo $profile; kill -9 $PPID";
-    let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", script]);
-    let supervisor = daemon.supervisor(job);
-    fs::write(daemon.path("go"), "").expect("file");
-    // Longer than what is left behind by a job gets to end.
-    thread::sleep(Duration::from_secs(4));
-    assert!(lives(supervisor) && daemon.state(job) == "running", "it reads a pipe without a writer");
-    daemon.ok(&["cancel", &job.to_string()]);
-    assert_eq!(daemon.end(job)["end"], "cancelled");
-    assert!(!lives(supervisor));
+fn a_job_that_replaces_its_profile_by_a_pipe_or_a_device_still_ends() {
+    let daemon = Daemon::new("");
+    for replacement in ["mkfifo $profile", "ln -s /dev/zero $profile", "ln -s /etc/passwd $profile"] {
+        // The launcher must not write a profile there any more.
+        let script = format!(
+            "profile=$PLACE/state/jobs/$RADRM_JOB/$RADRM_ATTEMPT.radrm; kill -STOP $PPID\n\
+             rm -f $profile; {replacement}; kill -9 $PPID"
+        );
+        let job = daemon.submit(&["--exclusive"], &["/bin/sh", "-c", &script]);
+        assert_eq!(daemon.end(job)["exit_code"], 137, "{replacement}");
+        let after = daemon.submit(&["--exclusive"], &["true"]);
+        assert_eq!(daemon.end(after)["exit_code"], 0, "{replacement}: its GPU is free again");
+    }
 }
 
 #[test]

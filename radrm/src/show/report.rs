@@ -13,6 +13,7 @@ use radrm_profile::model::Profile;
 use radrm_text::output::{self, Delivery, width};
 
 use super::stacks::StacksFlags;
+use crate::client::text::open_named;
 use crate::error::{FileProblem, UsageError};
 use crate::{Failure, print};
 
@@ -155,7 +156,8 @@ fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
 
 /// Reads a profile.
 pub(crate) fn open(path: &Path) -> Result<Profile, Failure> {
-    Profile::open(path).map_err(|error| FileProblem::Profile(error).of(path))
+    let file = open_named(path).map_err(|problem| problem.of(path))?;
+    Profile::of_file(file).map_err(|error| FileProblem::Profile(error).of(path))
 }
 
 #[cfg(test)]
@@ -187,6 +189,18 @@ mod tests {
             ("p.radrm --perfetto=-", None),
         ] {
             assert_eq!(out(line), Ok(expected.map(PathBuf::from)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_profile_is_a_file_that_can_be_read_at_once() {
+        let place = tempfile::tempdir().unwrap();
+        let pipe = place.path().join("pipe.radrm");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+            .unwrap();
+        for path in [&*pipe, Path::new("/dev/zero")] {
+            let said = open(path).unwrap_err().to_string();
+            assert!(said.contains("not a regular file") && said.lines().count() == 1, "{said}");
         }
     }
 

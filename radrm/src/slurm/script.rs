@@ -1,11 +1,17 @@
 //! The batch script: what it is known by, and how it is run without Slurm.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::PathBuf;
 
+use radrm_base::Bytes;
+use radrm_os::untrusted;
+
 use super::SlurmError;
+
+/// Bytes of a script; Slurm takes 4 MiB as it comes.
+const MAX_SCRIPT: u64 = 64 << 20;
 
 /// The script of a job.
 #[derive(Debug)]
@@ -27,7 +33,7 @@ impl Script {
         }
         let path = named.map_or_else(|| PathBuf::from("standard input"), PathBuf::from);
         let content = match named {
-            Some(_) => fs::read(&path),
+            Some(_) => untrusted::open_linked(&path).and_then(bounded),
             None => read_input(),
         };
         match content {
@@ -81,8 +87,19 @@ fn is_srun(word: &str) -> bool {
 }
 
 fn read_input() -> io::Result<Vec<u8>> {
+    bounded(io::stdin().lock())
+}
+
+/// Reads a script to its end.
+fn bounded(from: impl Read) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    io::stdin().lock().read_to_end(&mut content)?;
+    from.take(MAX_SCRIPT + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_SCRIPT {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has more than {}", Bytes(MAX_SCRIPT)),
+        ));
+    }
     Ok(content)
 }
 
