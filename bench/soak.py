@@ -218,16 +218,16 @@ class Soak:
         for thread in threads:
             thread.join()
         for uid in HOSTILE:
-            for row in self.rows(uid):
-                if row["state"] in ("waiting", "held", "running", "suspended"):
-                    self.radrm(0, "cancel", str(row["id"]))
+            live = [str(row["job"]) for row in self.rows(uid) if row["ended_ms"] is None]
+            for begin in range(0, len(live), 200):
+                self.radrm(uid, "cancel", *live[begin:begin + 200])
         end = time.monotonic() + 600
         while time.monotonic() < end and self.unfinished():
             time.sleep(2)
         return self.tell()
 
     def rows(self, uid):
-        done = self.radrm(uid, "queue", "--all", "--json")
+        done = self.radrm(uid, "queue", "--json")
         if done.returncode != 0:
             return []
         answer = json.loads(done.stdout)

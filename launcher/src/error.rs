@@ -46,8 +46,8 @@ pub enum LaunchError {
     DryRun(#[from] SetupError),
     #[error("signal {0} came before the program was started")]
     Interrupted(i32),
-    #[error("{program}: there is no such program")]
-    NotFound { program: String },
+    #[error("{program}: there is no such program{}", hint.as_deref().unwrap_or_default())]
+    NotFound { program: String, hint: Option<String> },
     #[error("{program} cannot be started: its interpreter or loader is missing")]
     NoInterpreter { program: String },
     #[error("{program} cannot be executed: {}", reason(source))]
@@ -65,7 +65,10 @@ impl LaunchError {
             NotStarted::NotFound if program.contains('/') && Path::new(word).exists() => {
                 Self::NoInterpreter { program }
             }
-            NotStarted::NotFound => Self::NotFound { program },
+            NotStarted::NotFound => {
+                let hint = hint(&program);
+                Self::NotFound { program, hint }
+            }
             NotStarted::NotExecutable(source) => Self::NotExecutable { program, source },
             NotStarted::NoProcess(source) => Self::NoProcess { program, source },
         }
@@ -96,6 +99,20 @@ impl LaunchError {
     }
 }
 
+/// What was meant by a program that is not there: a script of this folder, or a value of an option before it.
+fn hint(program: &str) -> Option<String> {
+    if Path::new(program).is_file() {
+        return Some(match program.ends_with(".py") {
+            true => format!("; a script is run as: python3 {program}"),
+            false => format!("; a file of this folder is run as: ./{program}"),
+        });
+    }
+    let is_range = |(from, to): (&str, &str)| [from, to].iter().all(|part| part.parse::<u64>().is_ok());
+    let is_value =
+        matches!(program, "tensors" | "allocations") || program.split_once("..").is_some_and(is_range);
+    is_value.then(|| format!("; the value of an option follows its =, as in --OPTION={program}"))
+}
+
 /// A word of the command line, in messages.
 pub(crate) fn shown(word: &OsStr) -> String {
     OsString::from(word).to_string_lossy().into_owned()
@@ -111,6 +128,16 @@ mod tests {
         let denied = || io::Error::from_raw_os_error(libc::EACCES);
         for (error, code, sentence) in [
             (of(NotStarted::NotFound, "x"), 127, "x: there is no such program"),
+            (
+                of(NotStarted::NotFound, "Cargo.toml"),
+                127,
+                "Cargo.toml: there is no such program; a file of this folder",
+            ),
+            (
+                of(NotStarted::NotFound, "1..64"),
+                127,
+                "1..64: there is no such program; the value of an option follows",
+            ),
             (of(NotStarted::NotFound, "/dev/null"), 127, "/dev/null cannot be started: its interpreter"),
             (of(NotStarted::NotExecutable(denied()), "x"), 126, "x cannot be executed: Permission denied"),
             (of(NotStarted::NoProcess(denied()), "x"), 125, "no process for x: Permission denied"),

@@ -20,8 +20,11 @@ pub struct UserLimits {
 pub enum Exceeded {
     /// Its user has as many jobs as a user may have.
     Jobs {
-        /// The jobs that the user has.
+        /// The jobs that the user has, with those of the same submission before it.
         has: u32,
+        /// So many may be.
+        #[serde(default)]
+        most: u32,
     },
     /// Its priority is higher than its user may give.
     Priority {
@@ -35,8 +38,12 @@ pub enum Exceeded {
 impl fmt::Display for Exceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Jobs { has } => {
-                write!(f, "you have {has} jobs waiting and running already, the most that are taken")
+            Self::Jobs { has, most } => {
+                write!(
+                    f,
+                    "you would have {} jobs waiting and running, and {most} is the most",
+                    has.saturating_add(1)
+                )
             }
             Self::Priority { priority, highest } => {
                 write!(f, "priority {priority} is for administrators: up to {highest} is yours")

@@ -209,7 +209,8 @@ fn parse_cards(text: &str) -> Result<Vec<String>, FlagsError> {
     }
     let mut cards = Vec::new();
     for name in text.split(',').map(str::trim) {
-        let is_named = |model: &&GpuSpec| model.id == name || model.aliases.iter().any(|alias| alias == name);
+        let same = |other: &str| other.eq_ignore_ascii_case(name);
+        let is_named = |model: &&GpuSpec| same(&model.id) || model.aliases.iter().any(|alias| same(alias));
         let model = models.iter().find(is_named).ok_or_else(|| FlagsError::Card(name.to_owned()))?;
         if !cards.contains(&model.id) {
             cards.push(model.id.clone());
@@ -262,7 +263,7 @@ mod tests {
         for wrong in [
             Flags { steps: Some(0), ..flags() },
             Flags { fill: Some(101), ..flags() },
-            Flags { fits: Some("T4,NOSUCH".into()), ..flags() },
+            Flags { fits: Some("t4,NOSUCH".into()), ..flags() },
             Flags { fits: Some(String::new()), ..flags() },
             Flags { find_batch: Some("=1..2".into()), ..flags() },
             Flags { find_batch: Some("--b=9..2".into()), ..flags() },

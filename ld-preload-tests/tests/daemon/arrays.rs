@@ -57,7 +57,7 @@ fn dependents_wait_start_and_fail_with_their_reasons_also_across_a_restart() {
     // What has ended is known when a job is submitted.
     let refused = |after: &str| daemon.refused(&["submit", "--gpus", "0", "--after", after, "--", "true"]);
     assert!(refused(&format!("ok:{bad}")).contains(&format!("job {bad} did not succeed")));
-    assert!(refused("any:4711").contains("you have no job 4711"));
+    assert!(refused("any:4711").contains("there is no job 4711"));
     assert_eq!(
         daemon.end(submit(&daemon, &["--after", &format!("ok:{good},{any}")], "true"))["exit_code"],
         0

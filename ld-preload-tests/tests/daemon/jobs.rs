@@ -199,7 +199,7 @@ fn output_directory_environment_and_exit_code_are_the_users() {
     let place = daemon.place().canonicalize().expect("path").display().to_string();
     let lines: Vec<String> = daemon.ok(&["logs", "1"]).lines().map(str::to_owned).collect();
     assert_eq!(lines, [place, daemon.place().display().to_string(), "to-stderr".into(), "0027".into()]);
-    assert!(daemon.refused(&["logs", "99"]).contains("you have no job 99"));
+    assert!(daemon.refused(&["logs", "99"]).contains("there is no job 99"));
     let missing = daemon.submit(&["--gpus", "0", "--chdir", "/no/such/directory"], &["true"]);
     let ended = daemon.end(missing);
     assert_eq!(ended["end"], "could not be started: /no/such/directory: No such file or directory");
@@ -401,7 +401,7 @@ fn a_second_user_sees_and_touches_nothing_of_the_first_ones() {
         let done = as_user(OTHER, &arguments);
         assert_eq!(done.status.code(), Some(1), "{arguments:?}");
         // The same words as for a job that there is not.
-        assert!(text(&done.stderr).contains(&format!("you have no job {job}")), "{}", text(&done.stderr));
+        assert!(text(&done.stderr).contains(&format!("there is no job {job}")), "{}", text(&done.stderr));
     }
     for arguments in
         [&["queue"][..], &["queue", "--all"], &["queue", "--all", "--ended", "9"], &["top", "--once"]]

@@ -18,7 +18,7 @@ pub struct Flags {
     /// With the reason for each job's place
     #[arg(long)]
     why: bool,
-    /// Jobs of all users (administrators)
+    /// Jobs of all users (administrators; root sees them anyhow)
     #[arg(long)]
     all: bool,
     /// With the newest N ended jobs
@@ -30,14 +30,15 @@ pub struct Flags {
 }
 
 pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
+    let all = flags.all || rustix::process::geteuid().is_root();
     if flags.json {
-        return print_json(&connection.jobs(flags.all, flags.ended)?);
+        return print_json(&connection.jobs(all, flags.ended)?);
     }
-    let rows = connection.merged_jobs(flags.all, flags.ended)?;
+    let rows = connection.merged_jobs(all, flags.ended)?;
     if rows.is_empty() {
         return print("no jobs\n");
     }
-    print(&list(&rows, flags.all, flags.why))
+    print(&list(&rows, all, flags.why))
 }
 
 /// State of the node and its GPUs, as the daemon knows it.

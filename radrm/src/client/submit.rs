@@ -396,7 +396,7 @@ mod tests {
         let ended = JobRow { end: Some("succeeded".into()), exit_code: Some(0), ..JobRow::default() };
         let answers = [
             Response::Submitted { job: 7, remarks: Vec::new() },
-            Response::Refused("you have no job 7".into()),
+            Response::Refused("there is no job 7".into()),
             // A second signal is noticed at once.
             Response::Job(Box::new(ended), Vec::new()),
         ];
@@ -414,7 +414,7 @@ mod tests {
         let command = vec!["/bin/true".into()];
         let flags = Flags { wait: true, quiet: true, command, ..Flags::default() };
         let answer = run(flags, &|| Connection::open(Some(&socket)));
-        assert_eq!(answer.unwrap_err().to_string(), "you have no job 7");
+        assert_eq!(answer.unwrap_err().to_string(), "there is no job 7");
         assert_eq!(daemon.join().unwrap(), 2);
     }
 

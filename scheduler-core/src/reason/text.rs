@@ -34,7 +34,7 @@ impl fmt::Display for Reason {
             Self::DeviceLost => f.write_str("its device or machine failed"),
             Self::Impossible { why } => write!(f, "can never run here: {why}"),
             Self::UserLimit { limit } => limit.fmt(f),
-            Self::ByUser => f.write_str("asked for by the user"),
+            Self::ByUser => f.write_str("its cancel was requested"),
             Self::TimeLimit { limit } => write!(f, "its time limit of {limit} is over"),
             Self::SlotEnds { slot } => write!(f, "its time slot of {slot} is over and others wait"),
             Self::GraceOver => f.write_str("it did not end in the time given"),

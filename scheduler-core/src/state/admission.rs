@@ -78,7 +78,7 @@ impl State {
         }
         let has = self.users.get(&job.user).copied().unwrap_or(0).saturating_add(before);
         let highest = self.limits.priority.filter(|highest| job.priority > *highest && !job.by_admin);
-        let jobs = self.limits.jobs.filter(|most| has >= *most).map(|_| Exceeded::Jobs { has });
+        let jobs = self.limits.jobs.filter(|most| has >= *most).map(|most| Exceeded::Jobs { has, most });
         highest.map(|highest| Exceeded::Priority { priority: job.priority, highest }).or(jobs)
     }
 

@@ -87,15 +87,17 @@ pub(super) fn of(run: &Summary) -> Vec<(Key, f64)> {
     let steps = run.ranges.as_ref().and_then(|ranges| ranges.steps.as_ref());
     // A zero that means "not recorded" is no figure.
     let recorded = |value: f64| run.has_all_kernels().then_some(value);
+    // What a dry run took says how busy this machine was.
+    let timed_here = |value: f64| run.dry_run.is_none().then_some(value);
     let job = [
-        ("duration_ns", Unit::Ns, Some(run.outcome.duration_ns.0 as f64)),
+        ("duration_ns", Unit::Ns, timed_here(run.outcome.duration_ns.0 as f64)),
         ("processes", Unit::Count, Some(run.processes.len() as f64)),
         ("launches", Unit::Count, recorded(run.launches as f64)),
         ("graph_launches", Unit::Count, recorded(run.graph_launches as f64)),
         ("kernel_time_ns", Unit::Ns, timed.and_then(recorded)),
         ("copied_bytes", Unit::Bytes, recorded(run.copies.iter().map(|copies| copies.bytes.0 as f64).sum())),
         ("refused_requests", Unit::Count, Some(run.failed_requests_total as f64)),
-        ("step_time_ns", Unit::Ns, steps.map(|steps| 1e9 / steps.per_second)),
+        ("step_time_ns", Unit::Ns, steps.and_then(|steps| timed_here(1e9 / steps.per_second))),
     ];
     let job = job.into_iter().enumerate();
     let mut all: Vec<(Key, f64)> =

@@ -17,11 +17,12 @@ const LINES: usize = 3;
 const CARD_ROWS: usize = 3;
 
 /// Rows of cards: label, verdicts, and words behind them.
-const CARDS: [(&str, &[Verdict], &str); 4] = [
-    ("fits", &[Verdict::Yes], ""),
-    ("does not fit", &[Verdict::No], ""),
-    ("tight", &[Verdict::Tight, Verdict::Partly], ""),
-    ("not known", &[Verdict::Unknown], " (--fits runs the program there)"),
+const CARDS: [(&str, Verdict, &str); 5] = [
+    ("fits", Verdict::Yes, ""),
+    ("fits as far as it ran", Verdict::Partly, ""),
+    ("does not fit", Verdict::No, ""),
+    ("tight", Verdict::Tight, ""),
+    ("not known", Verdict::Unknown, " (--fits runs the program there)"),
 ];
 
 impl Report<'_> {
@@ -29,7 +30,8 @@ impl Report<'_> {
     pub(super) fn answer(&self, out: &mut String) {
         let Some(dry_run) = &self.summary.dry_run else { return };
         out.push('\n');
-        for (label, words) in answer(dry_run, &self.held_at_peak()) {
+        let failed = !self.summary.outcome.success;
+        for (label, words) in answer(dry_run, failed, &self.held_at_peak()) {
             let room = WIDTH - LABEL - 1;
             let label = self.paint.bold(&format!("{label:<LABEL$}"));
             out.push_str(&format!("{label} {}\n", fit(&clean(&words), room)));
@@ -50,8 +52,8 @@ impl Report<'_> {
     }
 }
 
-/// Rows of the answer: label and words.
-fn answer(dry_run: &DryRunSummary, held: &[(Bytes, &str)]) -> Vec<(&'static str, String)> {
+/// Rows of the answer: label and words. `failed`: the program did not come to its end.
+fn answer(dry_run: &DryRunSummary, failed: bool, held: &[(Bytes, &str)]) -> Vec<(&'static str, String)> {
     let DryRunSummary { figures, fits, expected, step, .. } = dry_run;
     if let Some(reason) = &figures.withheld {
         return vec![("NO FIGURE", reason.clone())];
@@ -59,10 +61,12 @@ fn answer(dry_run: &DryRunSummary, held: &[(Bytes, &str)]) -> Vec<(&'static str,
     let most = figures.gpus.iter().map(|gpu| gpu.held_peak).max().unwrap_or(0);
     let need = match expected {
         Some(expected) => bounded(expected),
+        None if most == 0 && failed => "not known: the program ended before it took GPU memory".to_owned(),
         None if most == 0 => "none: the program took no GPU memory".to_owned(),
         None if figures.out_of_memory > 0 => {
             format!("more than {}: memory did not suffice on {}", Bytes(most), figures.machine)
         }
+        None if failed => format!("not estimated: the program failed, with {} until then", Bytes(most)),
         None => format!("not estimated; {} here", Bytes(most)),
     };
     let label = if figures.gpus.len() > 1 { "needed on one GPU" } else { "needed on a real GPU" };
@@ -88,10 +92,10 @@ fn answer(dry_run: &DryRunSummary, held: &[(Bytes, &str)]) -> Vec<(&'static str,
 
 /// One row of cards; none if there are no such cards.
 fn cards(
-    (label, verdicts, rest): &(&'static str, &[Verdict], &str),
+    (label, verdict, rest): &(&'static str, Verdict, &str),
     fits: &[Fit],
 ) -> Option<(&'static str, String)> {
-    let mut names = fits.iter().filter(|fit| verdicts.contains(&fit.verdict)).map(|fit| fit.card.as_str());
+    let mut names = fits.iter().filter(|fit| fit.verdict == *verdict).map(|fit| fit.card.as_str());
     let mut words = names.next()?.to_owned();
     let room = WIDTH - LABEL - 1 - rest.len() - ", and 99 more".len();
     let mut left = 0;

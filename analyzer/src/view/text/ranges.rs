@@ -19,7 +19,9 @@ impl Report<'_> {
         }
         if let Some(steps) = &ranges.steps {
             let count = counted(steps.steps, "step", "steps");
-            out.push_str(&format!("  {count} ({}): {}\n", clean(&steps.name), per_second(steps.per_second)));
+            // Those of a dry run take what this machine takes for them.
+            let rate = self.summary.dry_run.is_none().then(|| format!(": {}", per_second(steps.per_second)));
+            out.push_str(&format!("  {count} ({}){}\n", clean(&steps.name), rate.unwrap_or_default()));
         }
         for range in ranges.open.iter().take(OPEN) {
             let step = range.step.map_or(String::new(), |step| format!(" {}", grouped(step)));

@@ -52,6 +52,8 @@ def _requested(stats):
 
 # The step after which a program with fixed shapes takes no more.
 SETTLED = 3
+# Of what is reserved: so much more is one small segment, for which each bound has room.
+NOISE = 0.005
 
 
 class _Watch:
@@ -83,7 +85,7 @@ class _Watch:
         reserved = sum(own["reserved_bytes"]["all"]["current"] for own in stats if own)
         if self.count() < SETTLED:
             return
-        if self.settled is not None and reserved > self.settled and not is_other:
+        if self.settled is not None and reserved > self.settled * (1 + NOISE) and not is_other:
             self.grown = (self.grown[0] if self.grown else self.settled, reserved)
         self.settled = max(reserved, self.settled or 0)
 

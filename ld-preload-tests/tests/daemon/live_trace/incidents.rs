@@ -155,7 +155,7 @@ pub fn meddle(daemon: &Daemon, user: u32, job: u64) {
         let done = daemon.client_of(user, &arguments).output().expect("radrm");
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.code(), Some(1), "{arguments:?}: {said}");
-        assert!(said.contains(&format!("you have no job {job}")), "{said}");
+        assert!(said.contains(&format!("there is no job {job}")), "{said}");
     }
     let listed =
         daemon.client_of(user, &["queue", "--all", "--ended", "100", "--json"]).output().expect("radrm");
