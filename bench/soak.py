@@ -184,7 +184,7 @@ class Soak:
             self.start()
 
     def fill(self):
-        path = os.path.join(self.state, "stranger")
+        path = os.path.join(self.state, "filler")
         try:
             with open(path, "wb") as file:
                 while True:

@@ -83,7 +83,7 @@ fn a_pipe_in_the_place_of_a_dataset_is_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe.db");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    for path in [&*pipe, std::path::Path::new("/dev/zero")] {
+    for path in [&*pipe, Path::new("/dev/zero")] {
         let error = Dataset::open_existing(path).unwrap_err();
         assert!(matches!(error, DatasetError::NoFile(_)), "{error}");
     }

@@ -1,5 +1,5 @@
-//! What the folders of jobs take on the disk, measured on a thread of its own: a folder is its user's, who may fill it
-//! with as many files as that user likes, and nobody waits for them to be counted.
+//! Disk use of job folders, measured on a thread of its own: a folder is its user's, who may fill it with as many files
+//! as that user likes, and no client waits for them to be counted.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -88,7 +88,7 @@ fn folder_bytes(folder: &Path) -> u64 {
     bytes
 }
 
-/// What an entry of a folder is; a link itself, and not its target.
+/// An entry of a folder with its kind and size; a link itself, and not its target.
 fn entry_of(folder: &impl AsFd, name: &std::ffi::CStr) -> io::Result<(OwnedFd, fs::Metadata)> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let within = ResolveFlags::NO_XDEV | ResolveFlags::BENEATH;

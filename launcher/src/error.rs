@@ -99,7 +99,7 @@ impl LaunchError {
     }
 }
 
-/// What was meant by a program that is not there: a script of this folder, or a value of an option before it.
+/// Likely meaning of a program that is not there: a script of this folder, or a value of an option before it.
 fn hint(program: &str) -> Option<String> {
     if Path::new(program).is_file() {
         return Some(match program.ends_with(".py") {

@@ -26,7 +26,7 @@ impl Profile {
 
 /// A file up to this size is read: its owner may cut it off meanwhile. A larger one is mapped.
 const MAX_READ: u64 = 64 << 20;
-/// What is read of a pipe.
+/// Bytes that are read of a pipe at most.
 const MAX_PIPED: u64 = 1 << 30;
 
 /// Returns true if a process still writes the profile. False where that is unknown, as on file systems without

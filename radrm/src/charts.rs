@@ -30,7 +30,7 @@ pub(crate) struct Line {
 
 /// Chart over time.
 pub(crate) struct Chart<'a> {
-    /// What it shows, with its unit.
+    /// Quantity, with its unit.
     pub(crate) title: &'a str,
     /// Upper end of the scale, if all lines have one; else that of the highest value.
     pub(crate) most: Option<f64>,

@@ -251,7 +251,7 @@ fn user_limits_hold_at_submission_and_not_after_a_restart() {
     let first = of(1, 7);
     assert!(node.state.admission(&first, 1).is_ok());
     let why = node.state.admission(&first, 2).unwrap_err().to_string();
-    assert!(why.contains("you have 2 jobs"), "{why}");
+    assert!(why.contains("you would have 3 jobs waiting and running, and 2 is the most"), "{why}");
     node.run(first);
     node.submit(Job { held: true, ..of(2, 7) });
     assert_eq!(verdict(&node.submit(of(3, 7)), 3), Some(Verdict::Rejected));

@@ -302,7 +302,7 @@ fn a_reload_changes_limits_and_ends_no_job() {
     };
     let text = text.replace("poll_ms = 100", "poll_ms = 77");
     hang_up(&format!("jobs_per_user = 1\n{text}"), "restart radrmd for: poll_ms");
-    assert!(daemon.refused(&["submit", "--gpus", "0", "--", "true"]).contains("you have 1 jobs"));
+    assert!(daemon.refused(&["submit", "--gpus", "0", "--", "true"]).contains("and 1 is the most"));
     hang_up("nonsense = 1\n", "was not read again");
     assert_eq!(daemon.state(job), "running");
 }

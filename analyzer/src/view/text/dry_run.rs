@@ -254,7 +254,7 @@ fn is_guessed(fit: &Fit) -> bool {
     fit.verdict == Verdict::Unknown && fit.seconds.is_none()
 }
 
-/// What is said of all cards whose need is only an estimate; `None` if there is none.
+/// Sentence about all cards whose need is only an estimate; `None` if there is none.
 fn others(fits: &[&Fit]) -> Option<String> {
     let first = &fits.first()?.card;
     let names: Vec<&str> = fits.iter().map(|fit| fit.card.as_str()).collect();

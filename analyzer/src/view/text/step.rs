@@ -104,7 +104,7 @@ fn row(kind: &KindTime, all: f64) -> [String; 6] {
     ]
 }
 
-/// What limits the step, and what its time leaves out or assumes.
+/// Limit of the step, and the parts that its time leaves out or assumes.
 pub(crate) fn remarks(step: &PredictedStep, time: &StepTime) -> Vec<String> {
     let mut lines = Vec::new();
     let gpu = bounded(time.gpu_seconds, time);

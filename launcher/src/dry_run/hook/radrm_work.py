@@ -1,20 +1,36 @@
 """Records the operators of one optimizer step, by the trace of operators that PyTorch has for that (ExecutionTraceObserver).
 
 The trace has the names, shapes, types and devices of all operators, those of the backward pass included; radrm-run works out what
-they compute. The second step is recorded, or the next one in which nothing was evaluated. Steps after it are timed without the trace.
+they compute. The second step is recorded, unless something was evaluated in it. Steps after it are timed without the trace.
 """
 
 import json
 import os
 import sys
+import threading
 import time
 
 import radrm_imports
 
-# Steps that are recorded until one has no evaluation in it.
-TRIES = 4
 # Steps whose time is taken.
 TIMED = 8
+# Files of Python's own in which a thread that waits has its innermost frame.
+WAITING = {"threading.py", "queue.py", "selectors.py", "socket.py", "ssl.py", "connection.py", "thread.py"}
+
+
+def _is_alone():
+    """The trace may not begin or end while another thread is in an operator: PyTorch would crash."""
+    own = threading.get_ident()
+    frames = sys._current_frames().items()
+    return all(ident == own or os.path.basename(frame.f_code.co_filename) in WAITING for ident, frame in frames)
+
+
+def _is_soon_alone():
+    for _ in range(100):
+        if _is_alone():
+            return True
+        time.sleep(0.001)
+    return False
 
 
 class _Quiet:
@@ -40,7 +56,6 @@ class Recorder:
         self.folder = folder
         self.path = None
         self.is_done = False
-        self.tries = 0
         self.timed = 0
         self.began = None
         self.opaque = {"graphs": 0, "streams": 0}
@@ -102,33 +117,41 @@ class Recorder:
         wall, processor = time.perf_counter(), time.process_time()
         if self.path is not None:
             path = self.end()
-            if is_plain:
-                self.is_done = True
+            if path is not None and is_plain:
                 self.report(path, count)
-            else:
+            elif path is not None:
                 os.unlink(path)
+                self.missing("something was evaluated in the step that was recorded")
         elif self.is_done and self.began and is_plain and self.timed < TIMED:
             self.timed += 1
             took = min(wall - self.began[0], processor - self.began[1])
             self.note("host-time", "", int(took * 1e9))
-        if not self.is_done and self.tries < TRIES:
-            self.tries += 1
+        if not self.is_done:
             self.begin()
         self.seen = dict(self.opaque)
         self.began = time.perf_counter(), time.process_time()
 
     def begin(self):
-        path = os.path.join(self.folder, "work.%d.%d" % (os.getpid(), self.tries))
+        """Begins the trace, once in a process: this is called within the optimizer's own record, and PyTorch crashes at its end
+        if that began under an earlier trace."""
+        self.is_done = True
+        path = os.path.join(self.folder, "work.%d" % os.getpid())
         with _Quiet():
+            if not _is_alone():
+                return self.missing("several threads of the program compute")
             if not self.calls._add_execution_trace_observer(path):
-                self.is_done = True
                 return self.missing("the program traces its operators itself")
             self.calls._enable_execution_trace_observer()
         self.path = path
 
     def end(self):
+        """Ends the trace; None if it cannot be ended without harm."""
         path, self.path = self.path, None
         with _Quiet():
+            if not _is_soon_alone():
+                self.missing("several threads of the program compute")
+                os.unlink(path)
+                return None
             self.calls._disable_execution_trace_observer()
             self.calls._remove_execution_trace_observer()
         return path
@@ -136,7 +159,9 @@ class Recorder:
     def abandon(self):
         """At the end of the process: a step that did not end is none."""
         if self.path is not None and self.owner == os.getpid():
-            os.unlink(self.end())
+            path = self.end()
+            if path is not None:
+                os.unlink(path)
 
     def missing(self, why):
         self.note("no-work", why)

@@ -1,4 +1,4 @@
-//! What operators of PyTorch do on a GPU, by their names and the shapes of their tensors.
+//! Work of PyTorch's operators on a GPU, by their names and the shapes of their tensors.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
@@ -159,13 +159,13 @@ fn finish(visits: &mut Vec<Visit>, has_work: bool) {
     }
 }
 
-/// What an operator does itself.
+/// Work of an operator itself.
 enum Own {
     /// Nothing on a GPU, and neither do those that it calls.
     Nothing,
     /// This, and no more is done by those that it calls.
     Work(Vec<Known>),
-    /// What those do that it calls, and what it does itself, which is unknown unless the table has it.
+    /// The work of those that it calls, and its own, which is unknown unless the table has it.
     OfChildren,
 }
 

@@ -137,7 +137,7 @@ impl Player<'_> {
         }
     }
 
-    /// What the daemon keeps of each job, by its place in the plan.
+    /// Rows that the daemon keeps of the jobs, by their place in the plan.
     fn rows(&mut self) -> Result<BTreeMap<usize, JobRow>, Failure> {
         let mut rows = BTreeMap::new();
         for (place, job) in &self.numbers {

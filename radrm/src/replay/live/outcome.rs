@@ -13,7 +13,7 @@ use super::super::Flags;
 use super::super::show::{COLUMNS, Column};
 use super::plan::Plan;
 
-/// What radrmd's GPUs did while the trace was played.
+/// Figures of radrmd's GPUs while the trace was played.
 #[derive(Debug, Default)]
 pub(super) struct Gpus {
     samples: f64,

@@ -30,7 +30,7 @@ pub(super) struct Planned {
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) jobs: Vec<Planned>,
-    /// What is in the trace and is no job, in words; empty: nothing.
+    /// Parts of the trace that are not jobs, in words; empty: none.
     pub(super) left_out: String,
 }
 
@@ -145,7 +145,7 @@ fn of_job(job: &TraceJob, folder: &Path, order: &Flags) -> Result<Spec, Failure>
     Ok(spec)
 }
 
-/// What the words of a program may name.
+/// Figures that the words of a program may name.
 struct Figures<'a> {
     name: &'a str,
     gpus: u16,
