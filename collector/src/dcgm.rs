@@ -55,7 +55,7 @@ pub enum DcgmError {
 
 /// Message of the tool's thread.
 enum Said {
-    Reading(Reading),
+    Reading(Box<Reading>),
     /// It has ended; its own words.
     Ended(String),
 }
@@ -115,7 +115,7 @@ impl Dcgm {
         let mut ended = None;
         for said in self.from.try_iter() {
             match said {
-                Said::Reading(reading) => readings.push(reading),
+                Said::Reading(reading) => readings.push(*reading),
                 Said::Ended(why) => ended = Some(why),
             }
         }
@@ -205,7 +205,7 @@ fn listen(
             Some((number, metered)) => {
                 let Some((_, gpu)) = gpus.iter().find(|(known, _)| *known == number) else { continue };
                 let reading = Reading { t: now(), gpu: *gpu, metered, ..Reading::default() };
-                if to.send(Said::Reading(reading)).is_err() {
+                if to.send(Said::Reading(Box::new(reading))).is_err() {
                     return;
                 }
             }

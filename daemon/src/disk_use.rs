@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
 use crate::error::DaemonError;
@@ -80,9 +80,10 @@ fn folder_bytes(folder: &Path) -> u64 {
         bytes = bytes.saturating_add(found.blocks() * 512);
         if found.is_dir()
             && open.len() < MAX_DEPTH
-            && let Ok(list) = Dir::read_from(&file)
+            && let Ok(folder) = openat(&file, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            && let Ok(list) = Dir::read_from(&folder)
         {
-            open.push((file, list));
+            open.push((folder, list));
         }
     }
     bytes
@@ -95,7 +96,7 @@ fn entry_of(folder: &impl AsFd, name: &std::ffi::CStr) -> io::Result<(OwnedFd, f
     let file = match openat2(folder, name, flags, Mode::empty(), within) {
         Ok(file) => file,
         // Linux before 5.6.
-        Err(Errno::NOSYS) => rustix::fs::openat(folder, name, flags, Mode::empty())?,
+        Err(Errno::NOSYS) => openat(folder, name, flags, Mode::empty())?,
         Err(error) => return Err(error.into()),
     };
     let file = File::from(file);

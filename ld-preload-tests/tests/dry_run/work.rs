@@ -55,3 +55,14 @@ fn a_step_is_recorded_without_a_trace_of_it_in_the_output() {
     assert!(!run.ended.stderr.to_lowercase().contains("trace"), "{}", run.ended.stderr);
     run.leaves_nothing();
 }
+
+/// PyTorch's trace of operators ends a program where it begins or ends at the wrong moment.
+#[test]
+fn threads_and_evaluations_between_steps_end_as_they_do_without_a_record() {
+    let Some(python) = python() else { return };
+    for way in ["threads", "threads", "threads", "evaluations"] {
+        let run = plain_dry_run(&python, &[], &[&script("dry_run_steppers.py"), way]).ok();
+        assert_eq!(run.ended.stdout.trim(), "done", "{way}");
+        run.leaves_nothing();
+    }
+}

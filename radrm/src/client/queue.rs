@@ -38,7 +38,9 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
     if rows.is_empty() {
         return print("no jobs\n");
     }
-    print(&list(&rows, all, flags.why))
+    let own = rustix::process::geteuid().as_raw();
+    let of_others = rows.iter().any(|row| row.uid != own);
+    print(&list(&rows, flags.all || of_others, flags.why))
 }
 
 /// State of the node and its GPUs, as the daemon knows it.

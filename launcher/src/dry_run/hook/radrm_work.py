@@ -20,9 +20,12 @@ WAITING = {"threading.py", "queue.py", "selectors.py", "socket.py", "ssl.py", "c
 
 def _is_alone():
     """The trace may not begin or end while another thread is in an operator: PyTorch would crash."""
-    own = threading.get_ident()
-    frames = sys._current_frames().items()
-    return all(ident == own or os.path.basename(frame.f_code.co_filename) in WAITING for ident, frame in frames)
+    frames = sys._current_frames()
+    # A frame that knows itself would keep the program's variables, and so its tensors, until garbage is collected.
+    frames.pop(threading.get_ident(), None)
+    files = {os.path.basename(frame.f_code.co_filename) for frame in frames.values()}
+    del frames
+    return files <= WAITING
 
 
 def _is_soon_alone():

@@ -234,7 +234,7 @@ mod tests {
                 .unwrap();
         }
         let plan = of(&path, &flags(&[words])).unwrap();
-        assert!(plan.jobs[1].spec.command.last().is_some_and(|word| word.contains("gang.py")), "{plan:?}");
+        assert!(plan.jobs[1].spec.command.iter().any(|word| word.contains("gang.py")), "{plan:?}");
         assert_eq!(plan.jobs[1].spec.gpus, 2, "the trace says what it takes");
     }
 
