@@ -45,10 +45,10 @@ fn job(id: u64, now: Millis, rng: &mut Rng, has_host: bool) -> Job {
     Job {
         gpus,
         need: Some(Need::measured(Bytes::from_gib(2 + rng.bits() % 36))),
-        activity: (rng.bits() % 4 > 0).then_some(activity),
+        activity: (!rng.bits().is_multiple_of(4)).then_some(activity),
         expected: Some(expected),
-        time_limit: (rng.bits() % 2 == 0).then_some(expected),
-        exclusive: rng.bits() % 9 == 0,
+        time_limit: rng.bits().is_multiple_of(2).then_some(expected),
+        exclusive: rng.bits().is_multiple_of(9),
         priority: (rng.bits() % 3) as i32 - 1,
         submitted: now,
         host: if has_host {
@@ -89,12 +89,12 @@ fn walk(seed: u64, has_host: bool) -> usize {
             let job = Box::new(job(id, both.now, &mut rng, has_host));
             both.step(&Event::Submitted { job });
         }
-        if (id > 160 || rng.bits() % 3 == 0) && !both.running.is_empty() {
+        if (id > 160 || rng.bits().is_multiple_of(3)) && !both.running.is_empty() {
             let at = (rng.bits() % both.running.len() as u64) as usize;
             let (job, attempt) = both.running.swap_remove(at);
             both.step(&Event::Finished { job, attempt, outcome: Outcome::Exited { code: 0 } });
         }
-        if rng.bits() % 10 == 0 {
+        if rng.bits().is_multiple_of(10) {
             both.step(&Event::Tick);
         }
     }

@@ -170,7 +170,7 @@ impl Figures<'_> {
             figures.iter().filter(|(name, _)| word.contains(name)).try_fold(
                 word.clone(),
                 |word, (name, value)| -> Result<String, ReplayError> {
-                    let missing = || ReplayError::NoFigure { name: self.name.to_owned(), figure: *name };
+                    let missing = || ReplayError::NoFigure { name: self.name.to_owned(), figure: name };
                     Ok(word.replace(name, value.as_ref().ok_or_else(missing)?))
                 },
             )
