@@ -26,20 +26,20 @@ const MAX_DEPTH: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Measurer {
     asked: Arc<Mutex<BTreeSet<u64>>>,
-    to: Sender<(u64, PathBuf)>,
+    to: Sender<(u64, u32, PathBuf)>,
 }
 
 impl Measurer {
     /// Starts the thread, which reports to the engine.
     pub(crate) fn start(engine: Sender<Message>) -> Result<Self, DaemonError> {
-        let (to, from) = mpsc::channel::<(u64, PathBuf)>();
+        let (to, from) = mpsc::channel::<(u64, u32, PathBuf)>();
         let asked: Arc<Mutex<BTreeSet<u64>>> = Arc::default();
         let waiting = asked.clone();
         let measure = move || {
-            for (job, folder) in from {
+            for (job, uid, folder) in from {
                 // What is written from here on counts with the next question.
                 waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
-                if engine.send(Message::Measured(job, folder_bytes(&folder))).is_err() {
+                if engine.send(Message::Measured(job, uid, folder_bytes(&folder))).is_err() {
                     return;
                 }
             }
@@ -49,10 +49,10 @@ impl Measurer {
         Ok(Self { asked, to })
     }
 
-    /// Has the folder of a job measured, once however often that is asked before it is done.
-    pub(crate) fn ask(&self, job: u64, folder: PathBuf) {
+    /// Has the folder of a user's job measured, once however often that is asked before it is done.
+    pub(crate) fn ask(&self, job: u64, uid: u32, folder: PathBuf) {
         if self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(job) {
-            let _ = self.to.send((job, folder));
+            let _ = self.to.send((job, uid, folder));
         }
     }
 }
@@ -139,8 +139,8 @@ mod tests {
     fn a_folder_waits_to_be_measured_once_however_often_it_is_asked_for() {
         let (to, from) = mpsc::channel();
         let measurer = Measurer { asked: Arc::default(), to };
-        [7, 8, 7, 7, 8].into_iter().for_each(|job| measurer.ask(job, PathBuf::new()));
-        assert_eq!(from.try_iter().map(|(job, _)| job).collect::<Vec<_>>(), [7, 8]);
+        [7, 8, 7, 7, 8].into_iter().for_each(|job| measurer.ask(job, 1, PathBuf::new()));
+        assert_eq!(from.try_iter().map(|(job, ..)| job).collect::<Vec<_>>(), [7, 8]);
     }
 
     #[test]
@@ -152,9 +152,9 @@ mod tests {
         // The second is asked for once the first has been answered, so it is measured again.
         for before in [4096, 3 << 20] {
             file(&place.path().join("7/output"), before);
-            measurer.ask(7, place.path().join("7"));
+            measurer.ask(7, 1, place.path().join("7"));
             let answer = from.recv_timeout(Duration::from_secs(60)).unwrap();
-            let Message::Measured(7, bytes) = answer else { panic!("{answer:?}") };
+            let Message::Measured(7, 1, bytes) = answer else { panic!("{answer:?}") };
             assert!(bytes >= before as u64, "{bytes}");
         }
         drop(measurer);

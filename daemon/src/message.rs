@@ -47,8 +47,8 @@ pub(crate) enum Message {
     Audited(Vec<Unmanaged>),
     /// The files of these jobs, which ended long ago, are gone.
     Removed(Vec<u64>),
-    /// Bytes that the folder of a job takes on the disk.
-    Measured(u64, u64),
+    /// Bytes that the folder of a job of a user takes on the disk.
+    Measured(u64, u32, u64),
     /// The helper of a job's dry run is gone, with its answer.
     DryRunEnded(u64, dry_run::Answer),
     /// The text of `/metrics`.

@@ -150,7 +150,7 @@ pub(super) trait Node {
 
     /// Has the folder of a job measured; [`Message::Measured`](crate::message::Message::Measured) tells what it takes on the
     /// disk.
-    fn measure_disk(&self, job: u64);
+    fn measure_disk(&self, job: u64, uid: u32);
 
     /// Removes the folders of these jobs, and reports which are gone; false if that cannot begin.
     fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool;

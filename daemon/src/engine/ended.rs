@@ -72,7 +72,7 @@ impl Engine {
         if let Some(why) = status.output_end {
             self.remark(job, why.sentence());
         }
-        self.effects.measure_disk(job);
+        self.measure_disk(job);
         let mut end = self.end_of(job, status);
         let bounds_need = self.keep_run(over, &mut end);
         self.forget_signal((job, attempt));

@@ -300,8 +300,8 @@ impl Node for Processes {
         self.groups.is_ok()
     }
 
-    fn measure_disk(&self, job: u64) {
-        self.measurer.ask(job, self.paths.folder(job));
+    fn measure_disk(&self, job: u64, uid: u32) {
+        self.measurer.ask(job, uid, self.paths.folder(job));
     }
 
     fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use radrm_scheduler_core::Bytes;
 
 use super::Engine;
-use super::outbox::Note;
 use crate::error::DaemonError;
 use crate::job_output::OutputLimit;
 use crate::store::disk;
@@ -23,11 +22,10 @@ impl Engine {
         (!is_own_file && (max > 0 || reserve > 0)).then_some(OutputLimit { max, reserve })
     }
 
-    /// Keeps what the folder of a job takes.
-    pub(super) fn disk_measured(&mut self, job: u64, bytes: u64) {
-        // Of one that is forgotten nothing is left to count.
+    /// Has the folder of a job measured that has not ended yet.
+    pub(super) fn measure_disk(&self, job: u64) {
         if let Some(entry) = self.jobs.entries.get(&job) {
-            self.outbox.note(Note::Disk(job, entry.uid, bytes));
+            self.effects.measure_disk(job, entry.uid);
         }
     }
 
@@ -45,7 +43,7 @@ impl Engine {
         if let Entry::Vacant(first) = self.disk_asked.entry(uid) {
             first.insert(now);
             let largest = disk::largest(connection, uid, MAX_MEASURED).map_err(DaemonError::QueueRead)?;
-            largest.into_iter().for_each(|job| self.effects.measure_disk(job));
+            largest.into_iter().for_each(|job| self.effects.measure_disk(job, uid));
         }
         Err(DaemonError::NoDisk { bytes: Bytes(bytes), most: Bytes(most) })
     }

@@ -68,7 +68,7 @@ impl Engine {
                 Message::Polled(poll) => self.polled(poll),
                 Message::Audited(found) => self.node.unmanaged = found,
                 Message::Removed(jobs) => self.removed(jobs),
-                Message::Measured(job, bytes) => self.disk_measured(job, bytes),
+                Message::Measured(job, uid, bytes) => self.outbox.note(Note::Disk(job, uid, bytes)),
                 Message::DryRunEnded(job, answer) => self.dry_run_ended(job, answer),
                 Message::Stop | Message::GpusAppeared => go_on = false,
                 question => self.question(question, &mut replies),
@@ -202,7 +202,7 @@ impl Engine {
         let jobs: Vec<u64> = self.jobs.live.keys().copied().collect();
         for job in jobs {
             self.keep_peak(job);
-            self.effects.measure_disk(job);
+            self.measure_disk(job);
         }
         for (gpu, figures) in self.node.take_figures() {
             self.outbox.note(Note::Watched(gpu, self.now.at.0, figures));

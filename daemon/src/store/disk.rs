@@ -14,6 +14,10 @@ CREATE TABLE IF NOT EXISTS disk_users (uid INTEGER PRIMARY KEY, bytes INTEGER NO
 /// The folder of a job has so many bytes now.
 pub(crate) fn put(tx: &Transaction<'_>, job: u64, uid: u32, bytes: u64) -> rusqlite::Result<()> {
     forget(tx, job)?;
+    if bytes == 0 {
+        // It may be gone.
+        return Ok(());
+    }
     tx.prepare_cached("INSERT INTO disk VALUES (?1, ?2, ?3)")?.execute(params![int(job), uid, int(bytes)])?;
     tx.prepare_cached(
         "INSERT INTO disk_users VALUES (?1, ?2) ON CONFLICT (uid) DO UPDATE SET bytes = bytes + excluded.bytes",

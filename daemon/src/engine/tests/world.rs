@@ -326,7 +326,7 @@ impl<P: Programs> Node for Recorder<P> {
         true
     }
 
-    fn measure_disk(&self, _: u64) {}
+    fn measure_disk(&self, _: u64, _: u32) {}
 
     fn clean(&mut self, _: Vec<u64>, _: u64, _: u64) -> bool {
         false
