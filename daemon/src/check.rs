@@ -59,6 +59,19 @@ mod tests {
     use crate::store::Store;
 
     #[test]
+    fn estimators_and_gpus_that_radrmd_would_refuse_are_found_before_it_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        let usual =
+            Config { state: dir.path().to_owned(), emulate: "2xH200".to_owned(), ..Config::default() };
+        assert!(all(&usual).is_ok());
+        let gpus = Config { emulate: "2xH2000".to_owned(), ..usual.clone() };
+        assert!(all(&gpus).unwrap_err().to_string().contains("H2000"));
+        let mut order = usual;
+        order.estimator.order = vec!["historie".to_owned()];
+        assert!(all(&order).unwrap_err().to_string().contains("historie"));
+    }
+
+    #[test]
     fn a_damaged_queue_is_told_from_a_whole_one() {
         let dir = tempfile::tempdir().unwrap();
         let config = Config { state: dir.path().to_owned(), ..Config::default() };

@@ -13,6 +13,12 @@ CREATE TABLE IF NOT EXISTS disk_users (uid INTEGER PRIMARY KEY, bytes INTEGER NO
 
 /// The folder of a job has so many bytes now.
 pub(crate) fn put(tx: &Transaction<'_>, job: u64, uid: u32, bytes: u64) -> rusqlite::Result<()> {
+    let mut stored = tx.prepare_cached("SELECT bytes FROM disk WHERE job = ?1")?;
+    let stored: Option<i64> = stored.query_row([int(job)], |row| row.get(0)).optional()?;
+    if stored.unwrap_or(0) == int(bytes) {
+        // Running jobs are measured each minute: what did not change costs no write.
+        return Ok(());
+    }
     forget(tx, job)?;
     if bytes == 0 {
         // It may be gone.
@@ -65,6 +71,9 @@ mod tests {
         let of = |store: &Store| [7, 8, 9].map(|uid| of_user(&store.connection, uid).unwrap());
         assert_eq!(of(&store), [35, 40, 0]);
         assert_eq!(largest(&store.connection, 7, 9).unwrap(), [2, 1]);
+        let written = store.connection.total_changes();
+        store.transaction(|tx| put(tx, 2, 7, 25).and_then(|()| put(tx, 9, 9, 0))).unwrap();
+        assert_eq!(store.connection.total_changes(), written, "nothing has changed");
         store.transaction(|tx| super::super::forget(tx, 2).and_then(|()| forget(tx, 9))).unwrap();
         assert_eq!(of(&store), [10, 40, 0]);
     }
