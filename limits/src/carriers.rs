@@ -357,6 +357,9 @@ fn carried(process: Process, stat: &Stat) -> Carried {
     for _ in 0..MAX_LOOKS {
         let before = program(process);
         let seen = look(process);
+        if seen == Carried::Hidden && has_ended(process) {
+            return Carried::Nothing;
+        }
         if matches!(seen, Carried::Named(_) | Carried::Mapped(_) | Carried::Hidden) {
             return seen;
         }
@@ -376,6 +379,11 @@ enum Program {
     At(u64),
     /// It has ended, or its first thread has.
     Ended,
+}
+
+/// Returns true if a process ended while it was looked at: what is gone cannot be read either.
+fn has_ended(process: Process) -> bool {
+    process.stat().is_none_or(|stat| stat.is_dead())
 }
 
 fn program(process: Process) -> Program {
@@ -509,6 +517,21 @@ mod tests {
             assert!(child.0.try_wait().unwrap().is_none(), "it has ended");
             assert_eq!(carriers(&file), [child.0.id()]);
         }
+    }
+
+    #[test]
+    fn a_process_that_ended_while_it_was_looked_at_carries_nothing() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let process = Process(child.id());
+        let stat = process.stat().unwrap();
+        child.kill().unwrap();
+        // Ended and not waited for, then gone.
+        while !process.stat().unwrap().is_dead() {
+            std::thread::yield_now();
+        }
+        assert_eq!(carried(process, &stat), Carried::Nothing);
+        child.wait().unwrap();
+        assert_eq!(carried(process, &stat), Carried::Nothing);
     }
 
     #[test]
