@@ -23,7 +23,7 @@ pub use model::{
     footprint,
 };
 pub use view::sheet;
-pub use view::stacks::{folded, heap_profile, pprof, speedscope};
+pub use view::stacks::{folded, heap_profile, pprof};
 pub use view::{
     Curve, Curves, TextOptions, comparison_html, comparison_text, escaped, explorer, fits_text, html, json,
     oom_json, oom_text, perfetto, text,

@@ -110,7 +110,7 @@ struct Flags {
     ///
     /// With BYTES, only of blocks of at least that size (64KiB); smaller ones are added up as "other stacks". With
     /// `tensors` also what held PyTorch's memory at its peak, by line, module and category, or JAX's when most was seen.
-    /// `radrm report --stacks=folded|speedscope|pprof|perfetto PROFILE` writes them for other tools.
+    /// `radrm report --stacks=folded|pprof|perfetto PROFILE` writes them for other tools.
     #[arg(long, value_name = "BYTES|tensors", num_args = 0..=1, require_equals = true, value_parser = Stacks::parse)]
     stacks: Option<Option<Stacks>>,
     /// Mark the steps of PyTorch's optimizers, by hooks that PyTorch has for that: `radrm top` shows steps a second

@@ -398,7 +398,7 @@ mod tests {
             ("report f --stacks=pporf", "did you mean pprof?"),
             ("replay t.csv --policy MAGM", "or all; did you mean magm?"),
             ("replay t.csv --mode mpss", "did you mean mps?"),
-            ("report f --stacks=svg", "speedscope, pprof or perfetto"),
+            ("report f --stacks=svg", "pprof or perfetto"),
             ("machines x", "unexpected argument x"),
             ("advise x", "`x` is not a whole number"),
             ("report f --json --html", "cannot be used together"),

@@ -135,7 +135,7 @@ pub(crate) enum UsageError {
     TooManyGpus { part: String, most: usize },
     #[error("--level: {0} is not between 50 and 100")]
     Level(f64),
-    #[error("tensors have one moment only: print them with --stacks=folded, speedscope or pprof")]
+    #[error("tensors have one moment only: print them with --stacks=folded or pprof")]
     NoTensorTrace,
     #[error("write --at=peak, --at=end, --at=refusal or --at=refusal:N with a number from 1")]
     StacksWhen,

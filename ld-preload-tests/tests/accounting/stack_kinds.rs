@@ -96,22 +96,26 @@ fn a_refused_request_shows_what_was_held_then_and_not_at_the_peak() {
 #[test]
 fn each_form_shows_refused_requests() {
     let (rig, _, said) = run("refusals");
-    let file: serde_json::Value =
-        serde_json::from_str(&rig.report(&["--stacks=speedscope"]).stdout).expect("JSON");
-    let profiles = file["profiles"].as_array().expect("profiles");
-    let of = |title: &str| {
-        let found =
-            profiles.iter().find(|of| of["name"].as_str().is_some_and(|name| name.starts_with(title)));
-        found.map(|of| of["endValue"].as_u64().expect("bytes"))
+    let of = |when: &str| {
+        let folded = rig.report(&["--stacks=folded", when]).stdout;
+        folded
+            .lines()
+            .map(|line| line.rsplit_once(' ').expect("bytes").1.parse::<u64>().expect("bytes"))
+            .sum()
     };
-    assert_eq!(of("at refused request 1"), Some(said["first"].1), "{file:#}");
-    assert_eq!(of("at refused request 2"), Some(said["second"].1));
+    assert_eq!([of("--at=refusal:1"), of("--at=refusal:2")], [said["first"].1, said["second"].1]);
     let mut command = Command::new(artifacts::file("radrm"));
     command.args(["report", "--stacks=folded", "--at=refusal:9"]).arg(rig.profile_path());
     let ended = child::run(command, PATIENCE);
     assert!(ended.stderr.contains("no refused request 9"), "{ended:?}");
     let pprof = rig.report(&["--stacks=pprof", "--at=refusal:1"]).stdout;
-    assert!(pprof.contains("refusal_space") && !pprof.contains("peak_space"), "{pprof:?}");
+    assert!(pprof.contains("refusal_1_space") && !pprof.contains("peak_space"), "{pprof:?}");
+    let pprof = rig.report(&["--stacks=pprof"]).stdout;
+    assert!(
+        ["peak_space", "held_space", "refusal_1_space", "refusal_2_space"]
+            .iter()
+            .all(|of| pprof.contains(of))
+    );
 }
 
 #[test]

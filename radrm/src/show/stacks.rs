@@ -14,7 +14,7 @@ use crate::{Failure, print};
 #[derive(clap::Args, Debug)]
 pub(super) struct StacksFlags {
     /// Print the call stacks of the GPU memory at its peak, recorded with `radrm-run --stacks`: folded (for
-    /// flamegraph.pl and inferno), speedscope, pprof or perfetto (a heap profile for ui.perfetto.dev)
+    /// flamegraph.pl, inferno and speedscope), pprof, or perfetto (a heap profile over time for ui.perfetto.dev)
     #[arg(long, value_name = "FORMAT", value_enum, require_equals = true, hide_possible_values = true,
           conflicts_with_all = ["json", "html", "timeline", "features", "oom", "perfetto", "follow"])]
     stacks: Option<StacksFormat>,
@@ -57,9 +57,7 @@ enum Tensors {
 pub(super) enum StacksFormat {
     /// `frame;frame;... BYTES`, outermost first
     Folded,
-    /// JSON for speedscope: at the peak, at the end and at refused requests
-    Speedscope,
-    /// profile.proto for `go tool pprof`: at the peak and at the end
+    /// profile.proto for `go tool pprof`, speedscope and others: at the peak, at the end and at refused requests
     Pprof,
     /// Trace for ui.perfetto.dev: at the peak, at the end and at moments in between
     Perfetto,
@@ -107,12 +105,12 @@ impl When {
         }
     }
 
-    /// Title of a list, and name of a value.
-    fn names(self) -> (String, &'static str) {
+    /// Name of its value in pprof's form.
+    fn name(self) -> String {
         match self {
-            Self::Peak => ("at the peak".into(), "peak_space"),
-            Self::End => ("at the end".into(), "held_space"),
-            Self::Refusal(number) => (format!("at refused request {number}"), "refusal_space"),
+            Self::Peak => "peak_space".into(),
+            Self::End => "held_space".into(),
+            Self::Refusal(number) => format!("refusal_{number}_space"),
         }
     }
 }
@@ -141,26 +139,23 @@ impl StacksFlags {
         if self.job {
             let job = radrm_analyzer::job_stacks(&profile, self.all_frames);
             let job = job.ok_or_else(|| FileProblem::NoSharedMoment.of(file))?;
-            let title = format!("{} processes together at {}", job.processes, job.t);
-            return write(file, format, vec![(title, "job_space", job.flames)]);
+            return write(format, &[("job_space".into(), job.flames)]);
         }
         self.check_refusal(file, &profile)?;
         let of = |when: When| {
-            let (title, name) = when.names();
             let flames = radrm_analyzer::flames_of(&profile, self.memory(), when.held(), self.all_frames);
-            (title, name, flames)
+            (when.name(), flames)
         };
         let whens = match (self.wanted(), format) {
             (Some(when), _) => vec![when],
             (None, StacksFormat::Folded) => vec![When::Peak],
-            (None, StacksFormat::Speedscope) => {
+            (None, _) => {
                 let refusals = radrm_analyzer::refusals(&profile).into_iter();
                 let refusals = refusals.map(|(number, ..)| When::Refusal(number));
                 [When::Peak, When::End].into_iter().chain(refusals).collect()
             }
-            (None, _) => vec![When::Peak, When::End],
         };
-        write(file, format, whens.into_iter().map(of).collect())
+        write(format, &whens.into_iter().map(of).collect::<Vec<_>>())
     }
 
     fn wanted(&self) -> Option<When> {
@@ -204,32 +199,18 @@ impl StacksFlags {
         if format == StacksFormat::Perfetto {
             return Err(UsageError::NoTensorTrace.into());
         }
-        write(file, format, vec![("tensors at their peak".into(), "peak_space", flames)])
+        write(format, &[(When::Peak.name(), flames)])
     }
 }
 
-/// Prints lists of flames, each with a title and the name of its values.
-fn write(
-    file: &Path,
-    format: StacksFormat,
-    lists: Vec<(String, &'static str, Vec<Flame>)>,
-) -> Result<(), Failure> {
+/// Prints lists of flames, each with the name of its values.
+fn write(format: StacksFormat, lists: &[(String, Vec<Flame>)]) -> Result<(), Failure> {
     match format {
         StacksFormat::Folded => {
-            let texts: Vec<String> =
-                lists.iter().map(|(_, _, flames)| radrm_analyzer::folded(flames)).collect();
+            let texts: Vec<String> = lists.iter().map(|(_, flames)| radrm_analyzer::folded(flames)).collect();
             print(&texts.concat())
         }
-        StacksFormat::Speedscope => {
-            let lists: Vec<(String, Vec<Flame>)> =
-                lists.into_iter().map(|(title, _, flames)| (title, flames)).collect();
-            print(&radrm_analyzer::speedscope(&file.display().to_string(), &lists))
-        }
-        StacksFormat::Pprof | StacksFormat::Perfetto => {
-            let lists: Vec<(&str, Vec<Flame>)> =
-                lists.into_iter().map(|(_, name, flames)| (name, flames)).collect();
-            bytes(&radrm_analyzer::pprof(&lists))
-        }
+        StacksFormat::Pprof | StacksFormat::Perfetto => bytes(&radrm_analyzer::pprof(lists)),
     }
 }
 

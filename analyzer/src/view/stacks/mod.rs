@@ -3,13 +3,11 @@
 mod folded;
 mod heap_profile;
 mod pprof;
-mod speedscope;
 mod wire;
 
 pub use folded::folded;
 pub use heap_profile::heap_profile;
 pub use pprof::pprof;
-pub use speedscope::speedscope;
 
 use crate::model::stacks::{Flame, FlameStack};
 

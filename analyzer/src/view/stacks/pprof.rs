@@ -15,7 +15,7 @@ const STRING: u32 = 6;
 const DEFAULT_TYPE: u32 = 14;
 
 /// Named lists of flames, each as a value in bytes of one profile; the first is shown unless another is asked for.
-pub fn pprof(lists: &[(&str, Vec<Flame>)]) -> Vec<u8> {
+pub fn pprof(lists: &[(String, Vec<Flame>)]) -> Vec<u8> {
     let mut file = File::default();
     file.text("");
     for (name, _) in lists {
@@ -50,7 +50,7 @@ pub fn pprof(lists: &[(&str, Vec<Flame>)]) -> Vec<u8> {
             message.numbers(2, &values);
         });
     }
-    let default = file.text(lists.first().map_or("", |(name, _)| name));
+    let default = file.text(lists.first().map_or("", |(name, _)| name.as_str()));
     file.finish(default)
 }
 
@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back_with_all_names_and_bytes() {
-        let file = fields(&pprof(&[("peak_space", vec![flame(7, 0)]), ("held_space", Vec::new())]));
+        let file =
+            fields(&pprof(&[("peak_space".into(), vec![flame(7, 0)]), ("held_space".into(), Vec::new())]));
         let of = |number| file.iter().filter(move |field| field.0 == number);
         let texts: Vec<String> =
             of(u64::from(STRING)).map(|field| String::from_utf8(field.2.clone()).unwrap()).collect();
