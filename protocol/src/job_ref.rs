@@ -9,7 +9,7 @@ use crate::ProtocolError;
 
 /// A job (`12`), or one job of an array (`12_3`: the index 3 of array 12). The number of an array is that of its first job.
 ///
-/// Without an index it goes over the wire as a number, as older versions send it.
+/// Without an index it goes over the wire as a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
 pub struct JobRef {

@@ -61,9 +61,9 @@ struct Framework {
 pub struct Figure {
     /// Memory that the driver held on the GPU where that was most.
     pub held: Bytes,
-    /// The kind of program; `None` in reports of older versions.
+    /// The kind of program; `None`: not known.
     pub kind: Option<ProgramKind>,
-    /// Product name of that GPU; empty in reports of older versions.
+    /// Product name of that GPU; empty: not known.
     pub gpu: String,
     /// Its memory, if the report shows it.
     pub card: Option<Bytes>,

@@ -191,7 +191,6 @@ pub struct JobRow {
     /// Attempts that ran out of GPU memory.
     pub ooms: u32,
     /// Requests for GPU memory that its last attempt was refused.
-    #[serde(default)]
     pub refused: u64,
     /// Submission time, ms since 1970.
     pub submitted_ms: u64,
@@ -207,8 +206,7 @@ pub struct JobRow {
     pub exit_code: Option<i32>,
     /// Result, in words.
     pub end: Option<String>,
-    /// Result, for programs. Older daemons do not send it.
-    #[serde(default)]
+    /// Result, for programs.
     pub verdict: Option<Verdict>,
     /// Reason for its present state.
     pub why: String,
@@ -225,31 +223,23 @@ pub struct JobRow {
     /// The launcher's process.
     pub pid: Option<u32>,
     /// Activity alone on a GPU: SM activity, SM occupancy and DRAM activity, thousandths.
-    #[serde(default)]
     pub activity: Option<Activity>,
     /// Resident memory of its processes, bytes, pages that they share in each of them.
-    #[serde(default)]
     pub host_memory: u64,
     /// CPU time of its processes, thousandths of a core between the last two polls.
-    #[serde(default)]
     pub cpu_milli: Option<u64>,
     /// Host memory that it requests, bytes; 0: none.
-    #[serde(default)]
     pub booked_host_memory: u64,
     /// As `booked_host_memory`, thousandths of cores.
-    #[serde(default)]
     pub booked_cpu_milli: u64,
     /// Device memory of a suspended job, which is in host memory, bytes.
-    #[serde(default)]
     pub suspended: Option<u64>,
     /// The processes that are checkpointed: NVML shows none of them.
-    #[serde(default)]
     pub suspended_pids: Vec<u32>,
     /// Progress of a running job against its latency target or lowest speed, one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<String>,
-    /// Older daemons do not send it.
-    #[serde(default)]
+    /// Requests with which it was submitted.
     pub asked: Asked,
     /// Its place in an array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -258,7 +248,6 @@ pub struct JobRow {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tasks: String,
     /// Source of its need of GPU memory; only of a single job (not in lists) that is not over.
-    #[serde(default)]
     pub need_from: Option<String>,
 }
 
@@ -297,7 +286,6 @@ pub struct GpuRow {
     /// DRAM activity, thousandths.
     pub drama: Option<u32>,
     /// Part of the time in which the graphics or compute engine was in use (GRACT), thousandths. It decides nothing.
-    #[serde(default)]
     pub gract: Option<u32>,
     /// Per cent of the time in which a kernel ran.
     pub utilization: Option<u32>,
@@ -306,7 +294,6 @@ pub struct GpuRow {
     /// Since the driver was loaded, mJ.
     pub energy_mj: Option<u64>,
     /// Bytes a second over PCIe to the GPU and from it, where GPM reports them.
-    #[serde(default)]
     pub pcie: [Option<u64>; 2],
     /// It fell off the bus, or was taken away.
     pub lost: bool,
@@ -321,7 +308,6 @@ pub struct GpuRow {
     /// It is kept free for this job.
     pub kept_for: Option<u64>,
     /// Processes outside of jobs that hold its memory, those with most first.
-    #[serde(default)]
     pub outside: Vec<OutsideProcess>,
 }
 
@@ -387,21 +373,16 @@ pub struct NodeRow {
     /// Jobs on GPUs.
     pub running: u32,
     /// Jobs whose device memory is in host memory, and how much that is, bytes.
-    #[serde(default)]
     pub suspended: u32,
     /// Host memory that those hold, bytes.
-    #[serde(default)]
     pub suspended_bytes: u64,
     /// GPUs at the same time.
     pub gpus: Vec<GpuRow>,
     /// Enforcement of `--cpus` and `--mem`.
-    #[serde(default)]
     pub host_limits: HostLimits,
     /// Fence that keeps jobs from other GPUs than theirs, beside the shim.
-    #[serde(default)]
     pub gpu_fence: GpuFence,
     /// Why DCGM does not measure GPUs that have no GPM.
-    #[serde(default)]
     pub unmetered: Option<String>,
     /// Processes that take GPU memory past the shim.
     pub audit: Vec<String>,

@@ -1,8 +1,7 @@
 //! Words of a command line that are no UTF-8, in strings that JSON can hold.
 //!
 //! A byte that is not a part of UTF-8 is written as a zero byte and two hexadecimal digits. No word that a program can be
-//! given contains a zero byte, so each word has one such form, and text stays as it is. An older daemon rejects such a
-//! word with a sentence, because of the zero byte.
+//! given contains a zero byte, so each word has one such form, and text stays as it is.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -70,7 +70,7 @@ pub struct Row {
     pub arguments: Vec<String>,
     /// Working directory.
     pub cwd: Option<String>,
-    /// Equal for runs that differ in batch size only: a [`ProgramKey`]; `None` in rows of older versions.
+    /// Equal for runs that differ in batch size only: a [`ProgramKey`]; `None`: not known.
     pub program_key: Option<String>,
     /// Batch size, if it is known.
     pub batch: Option<u32>,
