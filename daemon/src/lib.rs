@@ -226,16 +226,10 @@ fn serve(flags: Flags) -> Result<Stopped, DaemonError> {
     }
     let mut store = Store::open(&config.state.join("queue.db"))?;
     let given = store.highest().map_err(DaemonError::QueueRead)?;
-    let (numbers, floor) = Numbers::open(&config.state, given)?;
-    if let Some(floor) = floor {
-        store.skip_to(floor).map_err(DaemonError::QueueWrite)?;
-        output::say(
-            NAME,
-            &format!(
-                "the queue is older than the jobs' folders, or was lost: jobs after number {given} are not in it; \
-                 new jobs have numbers above {floor}"
-            ),
-        );
+    let (numbers, behind) = Numbers::open(&config.state, given)?;
+    if let Some(behind) = behind {
+        store.skip_to(behind.floor).map_err(DaemonError::QueueWrite)?;
+        output::say(NAME, &behind.sentence(given));
     }
     let (history, failed) = History::open(&config.state, &config.emulate);
     failed.iter().for_each(|sentence| output::say(NAME, sentence));

@@ -21,10 +21,36 @@ pub(crate) struct Numbers {
     reserved: u64,
 }
 
+/// The queue ends below numbers that were set aside or given.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Behind {
+    /// The number above which new ones begin.
+    pub(crate) floor: u64,
+    /// Jobs above those of the queue have folders: it is an older one.
+    has_folders: bool,
+}
+
+impl Behind {
+    /// It in one sentence, for a queue that ends at this number.
+    pub(crate) fn sentence(&self, given: u64) -> String {
+        let why = match self.has_folders {
+            true => format!(
+                "the queue is older than the jobs' folders, or was lost: jobs after number {given} are not in it"
+            ),
+            // A large array whose submission the disk did not take leaves its numbers.
+            false => format!(
+                "numbers after {given} were set aside for jobs that are not in the queue: their submission was not \
+                 stored, or the queue is an older one"
+            ),
+        };
+        format!("{why}; new jobs have numbers above {}", self.floor)
+    }
+}
+
 impl Numbers {
-    /// Reads what is known of earlier numbers below the state directory. Returns it with the number above which new
-    /// ones begin, if the queue, whose highest number is `given`, is behind.
-    pub(crate) fn open(state: &Path, given: u64) -> Result<(Self, Option<u64>), DaemonError> {
+    /// Reads what is known of earlier numbers below the state directory. Returns it with what the queue, whose highest
+    /// number is `given`, lacks, if it is behind.
+    pub(crate) fn open(state: &Path, given: u64) -> Result<(Self, Option<Behind>), DaemonError> {
         let file = state.join("last-job");
         let failed = |path: &Path, error: &io::Error| DaemonError::not(path, " cannot be read", error);
         let reserved = match fs::read_to_string(&file) {
@@ -41,8 +67,8 @@ impl Numbers {
         }
         // A block that was reserved and not used up is not a sign of a loss.
         let is_behind = highest > given || reserved > given.saturating_add(BLOCK);
-        let floor = is_behind.then_some(reserved.max(highest));
-        Ok((Self { file, reserved }, floor))
+        let behind = Behind { floor: reserved.max(highest), has_folders: highest > given };
+        Ok((Self { file, reserved }, is_behind.then_some(behind)))
     }
 
     /// Reserves the numbers up to this one, before any of them is given.
@@ -98,15 +124,21 @@ mod tests {
     #[test]
     fn numbers_go_on_above_those_of_a_lost_queue() {
         let state = state();
-        let (mut numbers, floor) = Numbers::open(state.path(), 0).unwrap();
-        assert_eq!(floor, None, "a new queue");
+        let (mut numbers, behind) = Numbers::open(state.path(), 0).unwrap();
+        assert_eq!(behind, None, "a new queue");
         numbers.reserve(1).unwrap();
         numbers.reserve(2).unwrap();
-        let (_, floor) = Numbers::open(state.path(), 2).unwrap();
-        assert_eq!(floor, None, "the queue is there");
+        let (_, behind) = Numbers::open(state.path(), 2).unwrap();
+        assert_eq!(behind, None, "the queue is there");
         numbers.reserve(5000).unwrap();
-        let (_, floor) = Numbers::open(state.path(), 0).unwrap();
-        assert_eq!(floor, Some(6000), "it is lost");
+        let (_, behind) = Numbers::open(state.path(), 0).unwrap();
+        let behind = behind.expect("it is lost, or never had them");
+        assert_eq!(behind.floor, 6000);
+        let said = behind.sentence(0);
+        assert!(
+            said.contains("not stored") && !said.contains("folders"),
+            "no folder shows that it had them: {said}"
+        );
     }
 
     #[test]
@@ -114,7 +146,9 @@ mod tests {
         let state = state();
         fs::create_dir(state.path().join("jobs/17")).unwrap();
         fs::create_dir(state.path().join("jobs/other")).unwrap();
-        assert_eq!(Numbers::open(state.path(), 16).unwrap().1, Some(17));
+        let behind = Numbers::open(state.path(), 16).unwrap().1.expect("a folder of a job that is not in it");
+        assert_eq!(behind.floor, 17);
+        assert!(behind.sentence(16).contains("jobs after number 16 are not in it"));
         assert_eq!(Numbers::open(state.path(), 17).unwrap().1, None);
     }
 
