@@ -97,6 +97,9 @@ class Soak:
                 time.sleep(5)
                 return self.start()
             time.sleep(0.2)
+        # The file of the emulated GPUs stands for hardware, which a full disk does not take away.
+        with open(os.path.join(self.state, "machine"), "r+b") as machine:
+            os.posix_fallocate(machine.fileno(), 0, os.fstat(machine.fileno()).st_size)
 
     def radrm(self, uid, *words, timeout=120):
         become = {"user": uid, "group": uid, "extra_groups": []} if uid else {}
@@ -234,7 +237,7 @@ class Soak:
         return answer["jobs"] if isinstance(answer, dict) else answer
 
     def unfinished(self):
-        return [job for job in self.jobs.values() if self.show(job).get("state") not in ("succeeded", "failed", "canceled", "cancelled")]
+        return [job for job in self.jobs.values() if self.show(job).get("state") not in ("ended", "not known")]
 
     def show(self, job):
         done = self.radrm(0, "show", "--json", str(job))
@@ -248,9 +251,9 @@ class Soak:
             doubled += len(lines) > 1
             broken += "limit broken" in lines
             state = self.show(job)
-            if state.get("state") != "succeeded":
+            if state.get("end") != "succeeded":
                 failed += 1
-                self.odd.append(f"job {job}: {state.get('state')}: {json.dumps(state.get('reason') or state.get('end'))}")
+                self.odd.append(f"job {job} of user {uid}: {state.get('state')}: {state.get('end') or state.get('why')}")
         print(f"| seconds | honest jobs | lost | twice | not succeeded | limits broken | kills | full disks | clocks | radrmd, most MiB |")
         print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
         print(f"| {self.seconds:.0f} | {len(self.jobs)} | {lost} | {doubled} | {failed} | {broken} | {self.events['kill']} | {self.events['disk']} | "
