@@ -8,7 +8,7 @@ pub mod shell;
 pub mod sources;
 pub mod venv;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
@@ -23,18 +23,10 @@ pub fn exit_code(done: Result<()>) -> ExitCode {
     }
 }
 
-/// Checks all packages with clippy, which also rejects an unsafe block without its reason.
-///
-/// # Errors
-/// Clippy has something to report.
-pub fn clippy() -> Result<()> {
-    shell::run(shell::cargo().args([
-        "clippy",
-        "--quiet",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ]))
+/// The command that checks all packages with clippy, which also rejects an unsafe block without its reason.
+#[must_use]
+pub fn clippy() -> Command {
+    let mut command = shell::cargo();
+    command.args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    command
 }

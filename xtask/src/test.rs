@@ -1,5 +1,6 @@
 //! `cargo xtask test`.
 
+mod beside;
 mod junit;
 mod phases;
 mod table;
@@ -7,6 +8,7 @@ mod torch;
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
@@ -14,6 +16,7 @@ use xtask::{shell, venv};
 
 use crate::genuine;
 
+use beside::Check;
 use phases::Phases;
 
 /// File that `--times` writes.
@@ -84,16 +87,26 @@ pub fn run(flags: &Flags) -> Result<()> {
     // test runs. Those of the tests are built with them: a build of a part has other features, which is another build.
     phases.run("build", || shell::run(shell::cargo().args(["build", "--workspace", "--all-targets"])))?;
     let tidy = shell::target_dir().join("debug/xtask-tidy");
-    let mut check = |name, is_wanted: bool, check: &dyn Fn() -> Result<()>| {
-        if is_wanted && let Err(error) = phases.run(name, check) {
+    let mut check = |name, command: &mut Command| {
+        if let Err(error) = phases.run(name, || shell::run(command)) {
             eprintln!("xtask: {error:#}");
             failed.push(name);
         }
     };
     let sources = if flags.quick { "--sources-only" } else { "--no-clippy" };
-    check("tidy", !flags.no_tidy, &|| shell::run(shell::command(&tidy).args(["--built", sources])));
-    check("clippy", !flags.no_tidy && !flags.quick, &xtask::clippy);
-    check("loom", !flags.no_loom && !flags.quick, &loom);
+    if !flags.no_tidy {
+        check("tidy", shell::command(&tidy).args(["--built", sources]));
+    }
+    let mut long = Vec::new();
+    if !flags.no_tidy && !flags.quick {
+        long.push(("clippy", xtask::clippy()));
+    }
+    if !flags.no_loom && !flags.quick {
+        long.push(("loom", loom()));
+    }
+    if flags.times || !shell::exists("cargo-nextest") {
+        long.drain(..).for_each(|(name, mut command)| check(name, &mut command));
+    }
     let ([clients, torch], genuine) = match fetched {
         Fetched::Now(fetched) => fetched,
         Fetched::Later(Some(wait)) => wait(),
@@ -111,7 +124,14 @@ pub fn run(flags: &Flags) -> Result<()> {
             let left_out: Vec<String> = LEFT_OUT.iter().map(|(filter, _)| format!("({filter})")).collect();
             runner.args(["-E", &format!("not ({})", left_out.join(" or "))]);
         }
+        if !long.is_empty() {
+            runner.args(beside::built_programs()?);
+        }
         runner.args(&flags.runner);
+        // One more than there are processors: tests wait for nearly half of their time.
+        if std::env::var_os("NEXTEST_TEST_THREADS").is_none() && !flags.times {
+            runner.env("NEXTEST_TEST_THREADS", (processors() + 1).to_string());
+        }
     } else {
         if flags.quick || flags.times {
             bail!("--quick and --times need cargo-nextest: cargo install cargo-nextest --locked");
@@ -136,11 +156,19 @@ pub fn run(flags: &Flags) -> Result<()> {
             runner.env(variable, path);
         }
     }
+    let beside: Vec<Check> = long.iter().map(|(name, command)| Check::start(name, command)).collect();
     if let Err(error) = phases.run("tests", || shell::run(&mut runner)) {
         eprintln!("xtask: {error:#}");
         failed.push("tests");
     }
     drop(server);
+    for check in beside {
+        let name = check.name;
+        if let Err(error) = check.end() {
+            eprintln!("xtask: {name}: {error:#}");
+            failed.push(name);
+        }
+    }
     if flags.times {
         write_times(&phases)?;
     }
@@ -177,7 +205,7 @@ fn write_times(phases: &Phases) -> Result<()> {
     }
     let model = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let count = thread::available_parallelism().map_or(1, usize::from);
+    let count = processors();
     let commit = shell::read(shell::command("git").args(["log", "-1", "--format=%cs, commit %h"]))?;
     let machine = format!(
         "{}, {count} processors ({})",
@@ -187,6 +215,10 @@ fn write_times(phases: &Phases) -> Result<()> {
     fs::write(root.join(TIMES), table::page(&machine, &phases.ended, &cases))?;
     eprintln!("xtask: {TIMES} has where the time went");
     Ok(())
+}
+
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The Python of an environment; without one its tests skip themselves, aloud.
@@ -200,8 +232,8 @@ fn python(environment: &venv::Environment) -> Option<PathBuf> {
     }
 }
 
-/// Runs the model checker's tests, which need the whole crate compiled for it.
-fn loom() -> Result<()> {
+/// The command that runs the model checker's tests, which need the whole crate compiled for it.
+fn loom() -> Command {
     let target = shell::target_dir().join("loom");
     let mut tests = shell::cargo();
     tests.args([
@@ -215,7 +247,8 @@ fn loom() -> Result<()> {
         "loom*",
         "--no-fail-fast",
     ]);
-    shell::run(tests.arg("--target-dir").arg(target).env("RUSTFLAGS", "--cfg loom"))
+    tests.arg("--target-dir").arg(target).env("RUSTFLAGS", "--cfg loom");
+    tests
 }
 
 #[cfg(test)]

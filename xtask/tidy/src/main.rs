@@ -68,7 +68,7 @@ fn run(flags: &Flags) -> Result<()> {
     findings.extend(documentation::check(&root)?);
     if !flags.sources_only {
         let formatted = || shell::run(shell::cargo().args(["fmt", "--all", "--check", "--", "--quiet"]));
-        let clippy = || if flags.no_clippy { Ok(()) } else { xtask::clippy() };
+        let clippy = || if flags.no_clippy { Ok(()) } else { shell::run(&mut xtask::clippy()) };
         findings.extend(
             [formatted(), clippy()].into_iter().filter_map(Result::err).map(|error| format!("{error:#}")),
         );
