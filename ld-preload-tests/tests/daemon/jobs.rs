@@ -416,6 +416,10 @@ fn a_second_user_sees_and_touches_nothing_of_the_first_ones() {
         assert_eq!(as_user(OTHER, arguments).status.code(), Some(1), "{arguments:?}");
     }
     assert_eq!(daemon.state(job.parse().expect("number")), "running", "root sees it, and it runs on");
+    // Root's list is that of all users, also where it does not ask for it: an empty one would read as an idle node.
+    let listed = daemon.ok(&["queue"]);
+    let user = Command::new("id").args(["-nu", "65534"]).output().expect("id");
+    assert!(listed.contains("secret") && listed.contains(text(&user.stdout).trim()), "{listed}");
     assert!(
         !fs::metadata(daemon.path("state/queue.db"))
             .is_ok_and(|found| found.permissions().mode() & 0o044 != 0)
