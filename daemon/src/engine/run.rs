@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use radrm_protocol::wire::{Request, Response};
 use radrm_scheduler_core::Event;
-use radrm_text::output::say;
+use radrm_text::output::{Priority, log, say};
 
 use super::inbox::Inbox;
 use super::monitor::MAX_DOUBT;
@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::error::DaemonError;
 use crate::message::Message;
 use crate::process::{NAME, Stopped};
+use crate::store::Stage;
 
 /// A job that was started is polled this often until its program is there.
 const STARTING: Duration = Duration::from_millis(20);
@@ -39,6 +40,7 @@ impl Engine {
             let reload = first.iter().any(|message| matches!(message, Message::Reload));
             let restart = first.iter().any(|message| matches!(message, Message::GpusAppeared));
             if !self.batch(first, &mut inbox) {
+                log(Priority::Info, NAME, &self.end_sentence(restart));
                 return if restart { Stopped::ToRestart } else { Stopped::ToEnd };
             }
             if reload {
@@ -46,6 +48,16 @@ impl Engine {
             }
         }
         Stopped::ToEnd
+    }
+
+    /// What the daemon leaves when it ends.
+    fn end_sentence(&self, restart: bool) -> String {
+        let of = |stages: &[Stage]| {
+            self.jobs.entries.values().filter(|entry| stages.contains(&entry.stage)).count()
+        };
+        let (running, waiting) = (of(&[Stage::Starting, Stage::Running]), of(&[Stage::Waiting]));
+        let then = if restart { "starts again, as GPUs have appeared" } else { "ends" };
+        format!("{then}; jobs that run on: {running}; jobs that wait for its next start: {waiting}")
     }
 
     /// One round; false to end.

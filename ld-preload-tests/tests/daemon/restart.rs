@@ -255,6 +255,21 @@ fn an_attempt_is_one_row_of_the_daemons_private_dataset() {
 }
 
 #[test]
+fn a_daemon_that_ends_says_what_it_leaves() {
+    let mut daemon = Daemon::new(ONE_GPU);
+    let runs = daemon.submit(&["--exclusive"], &["sleep", "1000"]);
+    daemon.until_state(runs, "running");
+    let waits = daemon.submit(&["--exclusive"], &["true"]);
+    daemon.until_state(waits, "waiting");
+    daemon.stop();
+    let end = "ends; jobs that run on: 1; jobs that wait for its next start: 1";
+    assert!(daemon.log().contains(end), "{}", daemon.log());
+    daemon.start();
+    daemon.ok(&["cancel", &runs.to_string()]);
+    assert_eq!(daemon.end(waits)["exit_code"], 0);
+}
+
+#[test]
 fn a_lost_queue_gives_no_old_folder_to_another_user() {
     let mut daemon = Daemon::new(ONE_GPU);
     let secret = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", "echo secret"]);
