@@ -130,6 +130,9 @@ impl Engine {
 
     /// GPUs were polled.
     pub(super) fn polled(&mut self, poll: Poll) {
+        if let Some(sentence) = &poll.broken {
+            self.health.report("machine", sentence.clone());
+        }
         self.come_and_gone(&poll);
         if poll.samples.is_empty() {
             return;
