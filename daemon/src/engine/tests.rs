@@ -25,6 +25,7 @@ use radrm_protocol::wire::{Request, Response};
 
 const GIB: u64 = 1 << 30;
 
+mod arrays;
 mod dry_runs;
 mod loaders;
 mod one_path;
