@@ -1,7 +1,7 @@
 //! Destination of a job's records: the profile in memory, and its file as far as that is possible.
 
 use radrm_profile::model::{Job, Profile};
-use radrm_profile::{Record, WriteError, Writer, name};
+use radrm_profile::{Bytes, Record, WriteError, Writer, name};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,9 @@ pub enum ProfileFile {
 /// Names that are tried if `PROGRAM.PID.radrm` is taken.
 const TRIES: u32 = 1000;
 
+/// Size at which a profile's file ends, bytes: days of many GPUs take less, and readers take four times as much.
+const MAX_FILE: u64 = 256 << 20;
+
 /// Reason that there is no file.
 #[derive(Debug, Error)]
 pub(crate) enum OutputError {
@@ -43,6 +46,9 @@ pub(crate) struct Output {
     /// profile in memory holds, so bounded like it.
     backlog: VecDeque<Record>,
     failing: bool,
+    /// The file has reached its limit, in bytes.
+    max: u64,
+    is_full: bool,
     /// Another process writes the file.
     is_detached: bool,
 }
@@ -72,6 +78,8 @@ impl Output {
                 writer,
                 backlog: VecDeque::new(),
                 failing: false,
+                max: MAX_FILE,
+                is_full: false,
                 is_detached: false,
             },
             warning,
@@ -82,6 +90,23 @@ impl Output {
     /// records wait, and are tried again with the next one.
     pub(crate) fn add(&mut self, record: Record) -> Option<String> {
         if let Some(writer) = self.writer.as_mut().filter(|_| !self.is_detached) {
+            if writer.written() >= self.max && !is_of_the_end(&record) {
+                self.profile.apply(record);
+                if std::mem::replace(&mut self.is_full, true) {
+                    return None;
+                }
+                let size = Bytes(self.max);
+                let note = format!(
+                    "the profile's file has {size}, the most that it may have: it has nothing of what came later"
+                );
+                let note = Record::Note(note.into());
+                let _ = writer.append(&note);
+                self.profile.apply(note);
+                let path = writer.path().display();
+                return Some(format!(
+                    "the profile {path} has {size}, the most that it may have: it ends here, the job goes on"
+                ));
+            }
             self.backlog.push_back(record.clone());
             while let Some(next) = self.backlog.front() {
                 match writer.append(next) {
@@ -133,6 +158,11 @@ impl Output {
     }
 }
 
+/// Returns true for the few records that say how a job ended: these follow where the rest has no room.
+fn is_of_the_end(record: &Record) -> bool {
+    matches!(record, Record::Outcome(_) | Record::Note(_) | Record::ProgramDigest(_))
+}
+
 fn reason(error: &WriteError) -> String {
     match error {
         WriteError::Io(error) => error.to_string(),
@@ -158,6 +188,7 @@ fn free_name(job: &Job) -> Result<Writer, OutputError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use radrm_profile::model::Gpu;
 
     #[test]
     fn a_disk_that_is_full_is_said_once_and_nothing_is_lost() {
@@ -188,6 +219,25 @@ mod tests {
         let (profile, file, warning) = output.finish();
         assert_eq!((profile.notes.len(), file, warning), (2, Some(path.clone()), None));
         assert_eq!(Profile::open(&path).unwrap().notes.len(), 1);
+    }
+
+    #[test]
+    fn a_file_ends_at_its_limit_with_a_remark_and_how_the_job_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.radrm");
+        let (mut output, _) = Output::begin(Job::default(), &ProfileFile::At(path.clone()));
+        output.max = 10_000;
+        let gpus = || Record::Gpus(vec![Gpu { name: "n".repeat(500), ..Gpu::default() }]);
+        let said: Vec<String> = (0..1000).filter_map(|_| output.add(gpus())).collect();
+        assert!(matches!(&said[..], [one] if one.contains("the most that it may have")), "{said:?}");
+        output.add(Record::ProgramDigest([1; 32]));
+        let size = std::fs::metadata(&path).unwrap().len();
+        assert!((10_000..12_000).contains(&size), "{size}");
+        let (whole, ..) = output.finish();
+        let read = Profile::open(&path).unwrap();
+        assert_eq!((read.job.program_sha256, whole.job.program_sha256), (Some([1; 32]), Some([1; 32])));
+        let remark = format!("{:?}", read.notes);
+        assert!(remark.contains("it has nothing of what came later"), "{remark}");
     }
 
     #[test]

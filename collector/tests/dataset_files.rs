@@ -127,6 +127,16 @@ fn a_dataset_with_foreign_code_is_rejected() {
 }
 
 #[test]
+fn a_dataset_with_a_cell_of_twenty_megabytes_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dataset(&dir);
+    let long = "UPDATE runs SET command = CAST(zeroblob(20000000) AS TEXT)";
+    rusqlite::Connection::open(&path).unwrap().execute_batch(long).unwrap();
+    let why = Dataset::open_existing(&path).and_then(|dataset| dataset.rows(&Filter::default()));
+    assert!(matches!(why, Err(DatasetError::LongRow)), "{why:?}");
+}
+
+#[test]
 fn every_column_is_documented_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let file = rusqlite::Connection::open(dataset(&dir)).unwrap();

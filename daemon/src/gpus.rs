@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use radrm_base::machine_file;
 use radrm_collector::{Activities, DcgmSource, GpuActivity, NodeDcgm};
 use radrm_emulator_machine::{ENV_MACHINE, Machine, MachineSpec};
 use radrm_limits::audit;
@@ -124,6 +125,22 @@ impl Gpus {
         self.files.iter().filter(|(uuid, _)| !own.contains(&uuid)).map(|(_, minor)| *minor).collect()
     }
 
+    /// Why the emulated machine cannot be read any more: each of its users may write its file, and so shorten it.
+    fn broken(&self) -> Option<String> {
+        let file = self.machine.as_deref()?;
+        let is_whole = fs::metadata(file).is_ok_and(|found| found.len() == machine_file::BYTES);
+        (!is_whole).then(|| {
+            format!(
+                "the emulated GPUs are lost: {} cannot be read, a user has shortened or removed it; restart radrmd to make it anew",
+                file.display()
+            )
+        })
+    }
+
+    fn uuids(&self) -> Vec<String> {
+        self.list.iter().map(|gpu| gpu.uuid.clone()).collect()
+    }
+
     /// For a job that needs one where there is none, as one sentence.
     pub(crate) fn waiting_for_one(&self) -> Option<String> {
         let why = self.trouble.as_ref().filter(|_| self.list.is_empty())?;
@@ -230,6 +247,15 @@ pub(crate) struct Poll {
     /// UUIDs of those that are gone: off the bus, or an instance that was taken away. One that merely does
     /// not answer is in neither list.
     pub(crate) lost: Vec<String>,
+    /// Why the emulated machine cannot be read any more.
+    pub(crate) broken: Option<String>,
+}
+
+impl Poll {
+    /// A poll that begins now and has seen nothing yet.
+    pub(crate) fn begin() -> Self {
+        Self { begun: Instant::now(), samples: Vec::new(), unmetered: None, lost: Vec::new(), broken: None }
+    }
 }
 
 /// A GPU that is back is seen by an NVML that was opened after that; it is opened anew so often while one
@@ -293,8 +319,11 @@ fn poll_with(
     let mut monitors: HashMap<String, Monitor<'_>> = HashMap::new();
     let mut meter = NodeMeter::new(nvml, gpus);
     let machine = gpus.machine.as_deref().and_then(|file| Machine::open(file).ok());
+    if let Some(file) = &gpus.machine {
+        let _ = radrm_guard::protect_file(file);
+    }
     loop {
-        let mut poll = Poll { begun: Instant::now(), samples: Vec::new(), lost: Vec::new(), unmetered: None };
+        let mut poll = Poll::begin();
         for gpu in &gpus.list {
             match sample(nvml, &gpu.uuid, &mut monitors) {
                 Ok(mut sample) => {
@@ -306,6 +335,12 @@ fn poll_with(
             }
         }
         poll.unmetered = meter.add_to(&mut poll.samples);
+        // After the reading: what was read before the file was shortened is true.
+        if let Some(broken) = gpus.broken() {
+            to.send(Message::Polled(Poll { broken: Some(broken), lost: gpus.uuids(), ..Poll::begin() }))
+                .ok()?;
+            return Some(());
+        }
         let lost = !poll.lost.is_empty();
         to.send(Message::Polled(poll)).ok()?;
         if let Some(gap) = audit
@@ -337,13 +372,13 @@ fn is_of_real_time(machine: Option<&Machine>, gpu: &Gpu) -> bool {
 
 /// Only which GPUs are gone: activities are means since the last poll, which stays as it is.
 fn losses(nvml: &Nvml, gpus: &Gpus) -> Poll {
-    let begun = Instant::now();
+    let begun = Poll::begin();
     let gone = |gpu: &&Gpu| {
         let asked = nvml.device(&gpu.uuid).and_then(|device| device.memory());
         asked.is_err_and(|error| error.means_lost())
     };
     let lost = gpus.list.iter().filter(gone).map(|gpu| gpu.uuid.clone()).collect();
-    Poll { begun, samples: Vec::new(), lost, unmetered: None }
+    Poll { lost, ..begun }
 }
 
 /// DCGM, for the GPUs that have no performance monitor of NVML's.

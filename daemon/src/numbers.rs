@@ -165,7 +165,7 @@ mod tests {
         let mut store = Store::open(&dir.path().join("q.db")).unwrap();
         assert_eq!(store.highest().unwrap(), 0);
         store.skip_to(41).unwrap();
-        let id = store.transaction(|tx| insert(tx, &Entry::default(), &[])).unwrap();
+        let id = store.transaction(|tx| insert(tx, &Entry::default(), "[]")).unwrap();
         assert_eq!((id, store.highest().unwrap()), (42, 42));
     }
 }

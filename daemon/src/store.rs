@@ -349,7 +349,7 @@ fn from_json<T: serde::de::DeserializeOwned>(text: Option<String>) -> Option<T> 
     text.and_then(|text| serde_json::from_str(&text).ok())
 }
 
-fn json(value: &impl serde::Serialize) -> String {
+pub(crate) fn json(value: &(impl serde::Serialize + ?Sized)) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
@@ -358,8 +358,8 @@ pub(crate) fn bytes(spec: &Spec, environment: &[String]) -> u64 {
     (json(spec).len() + json(&environment).len()) as u64
 }
 
-/// Adds a new job with its environment and gives its number.
-pub(crate) fn insert(tx: &Transaction<'_>, entry: &Entry, environment: &[String]) -> Result<u64> {
+/// Adds a new job with its environment, as [`json`], and gives its number.
+pub(crate) fn insert(tx: &Transaction<'_>, entry: &Entry, environment: &str) -> Result<u64> {
     tx.prepare_cached(
         "INSERT INTO jobs (uid, gid, user, spec, environment, stage, held, cancelled, attempt, ooms, floor,
              devices, submitted_ms, ran_ms, boot, why, needs)
@@ -370,7 +370,7 @@ pub(crate) fn insert(tx: &Transaction<'_>, entry: &Entry, environment: &[String]
         entry.gid,
         entry.user,
         json(&entry.spec),
-        json(&environment),
+        environment,
         entry.held,
         int(entry.submitted_ms),
         entry.needs.as_ref().map(json),
@@ -496,7 +496,7 @@ mod tests {
             Entry { uid: 7, user: "u".into(), spec, submitted_ms: 9, held: true, ..Entry::default() };
         let environment = ["A=1 \"\u{e9}\"".to_owned()];
         entry.bytes = bytes(&entry.spec, &environment);
-        entry.id = store.transaction(|tx| insert(tx, &entry, &environment)).unwrap();
+        entry.id = store.transaction(|tx| insert(tx, &entry, &json(&environment))).unwrap();
         assert_eq!(store.open_jobs().unwrap(), [entry.clone()]);
         entry.stage = Stage::Running;
         entry.devices = vec!["GPU-1".into()];
@@ -571,7 +571,7 @@ mod tests {
             let mut entry = Entry { spec, ..Entry::default() };
             store
                 .transaction(|tx| {
-                    entry.id = insert(tx, &entry, &environment)?;
+                    entry.id = insert(tx, &entry, &json(&environment))?;
                     entry.stage = Stage::Ended;
                     update(tx, &entry)
                 })
@@ -593,7 +593,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut store = Store::open(&dir.path().join("q.db")).unwrap();
         let failed: Result<()> = store.transaction(|tx| {
-            insert(tx, &Entry::default(), &[])?;
+            insert(tx, &Entry::default(), "[]")?;
             Err(rusqlite::Error::QueryReturnedNoRows)
         });
         assert!(failed.is_err() && store.open_jobs().unwrap().is_empty());

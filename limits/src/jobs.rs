@@ -4,7 +4,7 @@
 //! processes that outlive its program. A segment that neither holds lies in one of the usual directories as long as it has
 //! a name, and is a job as long as a process carries it ([`crate::carriers`]).
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -12,6 +12,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use radrm_base::machine_file;
 use radrm_telemetry::ledger::LedgerView;
@@ -21,7 +22,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::carriers::{Processes, SegmentOrigin};
 use crate::scopes::user_name;
 use crate::start::LEDGERS_VARIABLE;
-use radrm_os::{Process, paths, untrusted};
+use radrm_os::{Mapped, Process, TimeByUser, paths, untrusted};
 
 /// A job.
 #[derive(Debug)]
@@ -149,6 +150,8 @@ fn is_machine_file(path: &Path) -> bool {
 const MAX_SEGMENTS: usize = 512;
 /// Processes that the segments of one user may name together.
 const MAX_SLOTS: usize = 8192;
+/// Processor time that looking at the segments of one user may take.
+const MAX_TIME: Duration = Duration::from_millis(500);
 /// Names in one directory that are looked at.
 const MAX_NAMES: usize = 8192;
 
@@ -157,7 +160,7 @@ const MAX_NAMES: usize = 8192;
 pub struct Found {
     /// By their launchers.
     pub jobs: Vec<Job>,
-    /// Users with more segments, or more processes in these, than are looked at for one user.
+    /// Users with more segments, or more processes in these, than are looked at for one user, or whose take too long.
     pub beyond: BTreeSet<u32>,
 }
 
@@ -167,7 +170,8 @@ impl Found {
         self.beyond.iter().map(|uid| {
             let user = user_name(*uid).unwrap_or_else(|| uid.to_string());
             format!(
-                "jobs of {user} cannot be read: more than {MAX_SEGMENTS} segments, or {MAX_SLOTS} processes in them"
+                "jobs of {user} cannot be read: more than {MAX_SEGMENTS} segments, or {MAX_SLOTS} processes in them, \
+                 or what they hold takes too long"
             )
         })
     }
@@ -186,6 +190,7 @@ pub fn find() -> Found {
     let mut taken: HashMap<u32, (usize, usize)> = HashMap::new();
     let mut found = Found::default();
     let look = Look::default();
+    let mut time = TimeByUser::default();
     for segment in segments() {
         if !seen.insert(segment.file.id()) {
             continue;
@@ -197,9 +202,15 @@ pub fn find() -> Found {
             continue;
         }
         *segments += 1;
-        if let Some((job, running)) = open(&segment, &look) {
-            *slots += running;
-            found.jobs.push(job);
+        match time.spend(Some(uid), MAX_TIME, || open(&segment, &look)) {
+            Some(Some((job, running))) => {
+                *slots += running;
+                found.jobs.push(job);
+            }
+            Some(None) => {}
+            None => {
+                found.beyond.insert(uid);
+            }
         }
     }
     found.jobs.sort_by_key(|job| job.launcher);
@@ -211,6 +222,7 @@ pub fn find() -> Found {
 struct Look {
     answers: Answers,
     processes: OnceCell<Processes>,
+    mapped: RefCell<Mapped>,
 }
 
 /// File that may be a segment.
@@ -255,10 +267,17 @@ fn open(found: &Named, look: &Look) -> Option<(Job, usize)> {
     let mut job =
         Job { launcher: named, false_launcher, launched, recorder, carriers, uid, command, segment, file };
     let running = job.running();
-    if job.recorder.is_none() && running.is_empty() && job.carriers.is_empty() {
+    // A process that has joined has the segment mapped, whatever numbers its writer has put there.
+    let mut mapped = look.mapped.borrow_mut();
+    let mut has_joined =
+        |slot: &&SlotInfo| slot.pid.is_none_or(|pid| mapped.has(Process(pid), file) != Some(false));
+    let (joined, named): (Vec<&SlotInfo>, Vec<&SlotInfo>) = running.iter().partition(&mut has_joined);
+    // Those that only its slots name do not carry it either.
+    job.carriers.retain(|carrier| named.iter().all(|slot| slot.pid != Some(carrier.0)));
+    if job.recorder.is_none() && job.carriers.is_empty() && joined.is_empty() {
         return None;
     }
-    job.command = match (job.recorder, running.iter().find_map(|slot| slot.pid)) {
+    job.command = match (job.recorder, joined.iter().find_map(|slot| slot.pid)) {
         (Some(recorder), _) => program_of(&recorder.command()),
         (None, Some(pid)) => Process(pid).command(),
         (None, None) => job.carriers.first().map_or_else(String::new, |process| process.command()),

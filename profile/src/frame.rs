@@ -110,6 +110,11 @@ pub enum Found<'a> {
     },
 }
 
+/// Size of a frame's payload, from its head; `None` if it has none, or cannot be believed.
+pub(crate) fn payload_bytes(head: &[u8]) -> Option<usize> {
+    word(head, 0).map(|length| length as usize).filter(|length| *length <= MAX_PAYLOAD)
+}
+
 /// Reads the frame at an offset.
 pub fn at(file: &[u8], offset: usize) -> Found<'_> {
     let rest = file.get(offset..).unwrap_or_default();

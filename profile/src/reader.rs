@@ -3,11 +3,11 @@
 
 use crate::codec;
 use crate::error::ReadError;
-use crate::frame::{self, Found, HEAD_BYTES};
+use crate::frame::{self, FRAME_HEAD_BYTES, Found, HEAD_BYTES};
 use crate::model::{Job, Note, Profile};
 use crate::record::Record;
 use std::fs::{File, TryLockError};
-use std::io::Read;
+use std::io::{self, Read, Take};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -15,19 +15,17 @@ impl Profile {
     /// Reads a profile file. It may still be growing, or be cut off; what is
     /// there is read, and [`Profile::notes`] says what is not.
     pub fn open(path: &Path) -> Result<Profile, ReadError> {
-        with_bytes(File::open(path)?, read_bytes)
+        read_from(checked(File::open(path)?)?)
     }
 
     /// Reads a profile from an open file, as [`Profile::open`].
     pub fn of_file(file: File) -> Result<Profile, ReadError> {
-        with_bytes(file, read_bytes)
+        read_from(checked(file)?)
     }
 }
 
-/// A file up to this size is read: its owner may cut it off meanwhile. A larger one is mapped.
-const MAX_READ: u64 = 64 << 20;
-/// Bytes that are read of a pipe at most.
-const MAX_PIPED: u64 = 1 << 30;
+/// Bytes that are read of a profile at most: hours of many GPUs take some ten MB.
+const MAX_READ: u64 = 1 << 30;
 
 /// Returns true if a process still writes the profile. False where that is unknown, as on file systems without
 /// locks.
@@ -39,79 +37,73 @@ pub fn is_being_written(path: &Path) -> bool {
 /// Reads only the job of a profile file, however long the file is. The
 /// program's digest is not in it: it is known only later.
 pub fn peek_job(path: &Path) -> Result<Job, ReadError> {
-    with_bytes(File::open(path)?, |file| first_record(file).map(|(job, _)| job))
+    let mut frames = Frames::of(checked(File::open(path)?)?);
+    first_record(&mut frames)
 }
 
-fn with_bytes<T>(file: File, read: impl FnOnce(&[u8]) -> Result<T, ReadError>) -> Result<T, ReadError> {
+/// A file that is no folder and no device, up to the most that is read.
+fn checked(file: File) -> Result<Take<File>, ReadError> {
     let metadata = file.metadata()?;
     if metadata.is_dir() {
-        return Err(ReadError::Io(std::io::ErrorKind::IsADirectory.into()));
-    }
-    if metadata.is_file() && metadata.len() > MAX_READ {
-        // SAFETY: the mapping is private and read-only, and lives as long as
-        // the slice. Profiles only grow: their writer never changes a byte
-        // that it has written. If the file is cut off meanwhile,
-        // the program gets SIGBUS, as with every mapped file; no memory of
-        // this program is touched.
-        let mapping = unsafe { memmap2::Mmap::map(&file) }?;
-        return read(&mapping);
+        return Err(ReadError::Io(io::ErrorKind::IsADirectory.into()));
     }
     if metadata.file_type().is_char_device() || metadata.file_type().is_block_device() {
-        return Err(ReadError::Io(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is a device")));
+        return Err(ReadError::Io(io::Error::new(io::ErrorKind::InvalidInput, "it is a device")));
     }
-    let most = if metadata.is_file() { MAX_READ } else { MAX_PIPED };
-    let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
-    read(&bytes)
+    Ok(file.take(MAX_READ))
 }
 
-/// The job and the offset of the second frame.
-fn first_record(file: &[u8]) -> Result<(Job, usize), ReadError> {
-    frame::check_head(file)?;
-    match frame::at(file, HEAD_BYTES) {
+/// The job.
+fn first_record(frames: &mut Frames<impl Read>) -> Result<Job, ReadError> {
+    frame::check_head(frames.fill(HEAD_BYTES)?)?;
+    frames.skip(HEAD_BYTES);
+    match frames.look()? {
         Found::Frame { kind, payload, next } => match codec::decode(kind, payload) {
-            Ok(Some(Record::Job(job))) => Ok((job, next)),
+            Ok(Some(Record::Job(job))) => {
+                frames.skip(next);
+                Ok(job)
+            }
             _ => Err(ReadError::DamagedHeader),
         },
-        Found::End | Found::CutOff => Err(ReadError::CutOff { bytes: file.len() as u64 }),
+        Found::End | Found::CutOff => Err(ReadError::CutOff { bytes: frames.offset + frames.rest()? }),
         Found::Damaged { .. } => Err(ReadError::DamagedHeader),
     }
 }
 
 /// Reads a profile from the bytes of its file.
 pub fn read_bytes(file: &[u8]) -> Result<Profile, ReadError> {
-    let (job, mut offset) = first_record(file)?;
-    let mut profile = Profile::new(job);
+    read_from(file)
+}
+
+fn read_from(file: impl Read) -> Result<Profile, ReadError> {
+    let mut frames = Frames::of(file);
+    let mut profile = Profile::new(first_record(&mut frames)?);
     let mut unknown = 0u64;
     loop {
-        match frame::at(file, offset) {
+        let at = frames.offset;
+        match frames.look()? {
             Found::End => break,
             Found::Frame { kind, payload, next } => {
                 match codec::decode(kind, payload) {
                     Ok(Some(record)) => profile.apply(record),
                     Ok(None) => unknown += 1,
-                    Err(_) => {
-                        profile.notes.push(Note::Damaged { at: offset as u64, bytes: (next - offset) as u64 })
-                    }
+                    Err(_) => profile.notes.push(Note::Damaged { at, bytes: next as u64 }),
                 }
-                offset = next;
+                frames.skip(next);
             }
             Found::CutOff => {
-                profile
-                    .notes
-                    .push(Note::Truncated { at: offset as u64, bytes: (file.len() - offset) as u64 });
+                profile.notes.push(Note::Truncated { at, bytes: frames.rest()? });
                 break;
             }
             Found::Damaged { next } => {
                 // One bad frame does not take the rest with it, provided that
                 // a good frame (or the end) follows where its length says.
-                let next =
-                    next.filter(|&next| matches!(frame::at(file, next), Found::Frame { .. } | Found::End));
-                let end = next.unwrap_or(file.len());
-                profile.notes.push(Note::Damaged { at: offset as u64, bytes: (end - offset) as u64 });
-                match next {
-                    Some(next) => offset = next,
-                    None => break,
+                frames.skip(next.unwrap_or(0));
+                let goes_on = next.is_some() && matches!(frames.look()?, Found::Frame { .. } | Found::End);
+                let rest = if goes_on { 0 } else { frames.rest()? };
+                profile.notes.push(Note::Damaged { at, bytes: frames.offset - at + rest });
+                if !goes_on {
+                    break;
                 }
             }
         }
@@ -120,4 +112,119 @@ pub fn read_bytes(file: &[u8]) -> Result<Profile, ReadError> {
         profile.notes.push(Note::UnknownFrames { count: unknown });
     }
     Ok(profile)
+}
+
+/// Bytes that are read at a time: small enough for little memory, large enough for few calls.
+const WINDOW: usize = 256 << 10;
+
+/// The frames of a file, of which one is in memory. It is read and never mapped: its owner may cut it off meanwhile.
+struct Frames<R> {
+    from: R,
+    window: Vec<u8>,
+    /// Place in the window, and in the file.
+    at: usize,
+    offset: u64,
+}
+
+impl<R: Read> Frames<R> {
+    fn of(from: R) -> Self {
+        Self { from, window: Vec::new(), at: 0, offset: 0 }
+    }
+
+    /// The next bytes: so many or more, as far as there are any.
+    fn fill(&mut self, bytes: usize) -> io::Result<&[u8]> {
+        if self.window.len() - self.at < bytes {
+            self.window.drain(..self.at);
+            self.at = 0;
+            let more = bytes.max(WINDOW) - self.window.len();
+            (&mut self.from).take(more as u64).read_to_end(&mut self.window)?;
+        }
+        Ok(&self.window[self.at..])
+    }
+
+    /// The frame that comes next. `next` counts from here.
+    fn look(&mut self) -> io::Result<Found<'_>> {
+        let payload = frame::payload_bytes(self.fill(FRAME_HEAD_BYTES)?).unwrap_or(0);
+        Ok(frame::at(self.fill(FRAME_HEAD_BYTES + payload)?, 0))
+    }
+
+    /// Goes on behind bytes that were seen.
+    fn skip(&mut self, bytes: usize) {
+        self.at += bytes;
+        self.offset += bytes as u64;
+    }
+
+    /// Reads to the end; returns the number of bytes up to there.
+    fn rest(&mut self) -> io::Result<u64> {
+        Ok((self.window.len() - self.at) as u64 + io::copy(&mut self.from, &mut io::sink())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Seek, Write};
+
+    /// A file that loses its end once something was read of it.
+    struct CutOff {
+        file: File,
+        to: u64,
+    }
+
+    impl Read for CutOff {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let most = buffer.len().min(WINDOW);
+            let count = self.file.read(&mut buffer[..most])?;
+            self.file.set_len(self.to)?;
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_cut_off_while_it_is_read_is_read_up_to_there() {
+        let (kind, payload) = codec::encode(&Record::Job(Job::default())).unwrap();
+        let mut bytes = [frame::head().to_vec(), frame::frame(kind, &payload)].concat();
+        let first = bytes.len() as u64;
+        // Of a type that no version knows.
+        let unknown = frame::frame(u32::MAX, &[7; 100_000]);
+        let frames = 3 * WINDOW / unknown.len();
+        (0..frames).for_each(|_| bytes.extend_from_slice(&unknown));
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        file.rewind().unwrap();
+        // Behind what one reading takes.
+        let end = first + 5 * unknown.len() as u64;
+        let to = end + 50_000;
+        let whole = read_bytes(&bytes).unwrap();
+        assert_eq!(whole.notes, [Note::UnknownFrames { count: frames as u64 }]);
+        let cut = read_from(CutOff { file, to }).unwrap();
+        assert_eq!(cut.notes, [Note::Truncated { at: end, bytes: 50_000 }, Note::UnknownFrames { count: 5 }]);
+    }
+
+    #[test]
+    fn no_more_than_a_frame_of_a_file_is_in_memory() {
+        let payload = vec![7; 1 << 20];
+        let frame = frame::frame(u32::MAX, &payload);
+        let mut frames = Frames::of(Repeated { frame: &frame, at: 0 });
+        for _ in 0..20 {
+            let Found::Frame { next, .. } = frames.look().unwrap() else { panic!("no frame") };
+            frames.skip(next);
+        }
+        assert!(frames.window.capacity() <= 4 * frame.len(), "{}", frames.window.capacity());
+    }
+
+    /// The same frame again and again.
+    struct Repeated<'a> {
+        frame: &'a [u8],
+        at: usize,
+    }
+
+    impl Read for Repeated<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let count = buffer.len().min(self.frame.len() - self.at);
+            buffer[..count].copy_from_slice(&self.frame[self.at..][..count]);
+            self.at = (self.at + count) % self.frame.len();
+            Ok(count)
+        }
+    }
 }

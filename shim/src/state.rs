@@ -19,6 +19,7 @@ use crate::quota::Quota;
 use crate::stacks::size;
 
 use crate::telemetry::{self, JoinFailure};
+use crate::thread::Known;
 use crate::throttle::{self, Throttle};
 use crate::tls::Tls;
 use crate::{environ, mode, unjoined};
@@ -45,6 +46,8 @@ pub(crate) struct Page {
     generation: AtomicU64,
     /// 1 once the kernel zeroes the page in a forked child: set before anything else is.
     wiped: AtomicU32,
+    /// Whether the ids of this process's threads are known without a system call.
+    pub(crate) threads: Known,
     /// Kernels and their names.
     pub(crate) kernels: Kernels,
     /// Executable graphs.
@@ -80,6 +83,7 @@ impl Page {
             join: AtomicU32::new(0),
             generation: AtomicU64::new(0),
             wiped: AtomicU32::new(0),
+            threads: Known::new(),
             kernels: Kernels::new(),
             graphs: Graphs::new(),
             contexts: Contexts::new(),

@@ -19,7 +19,6 @@ mod event;
 mod failures;
 pub mod gate;
 mod gpu_index;
-mod guard;
 mod join;
 mod join_failure;
 pub mod kernels;

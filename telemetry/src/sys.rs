@@ -5,7 +5,7 @@
 use crate::sync::AtomicU64;
 use crate::vdso;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::{CStr, c_void};
@@ -77,10 +77,12 @@ pub fn read_start(path: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
     Ok(filled)
 }
 
-/// Reads as many bytes at an offset of a file as `buffer` has; an error if there are fewer.
+/// Reads as many bytes at an offset of a file as `buffer` has; an error if there are fewer. The file is the caller's own:
+/// its position changes. A filter of the program may end it for `pread`, and lets it read.
 pub fn read_at(file: impl AsFd, at: u64, buffer: &mut [u8]) -> Result<(), Errno> {
     let bytes = buffer.len();
-    match retry(|| rustix::io::pread(&file, &mut *buffer, at))? {
+    rustix::fs::seek(&file, SeekFrom::Start(at))?;
+    match retry(|| rustix::io::read(&file, &mut *buffer))? {
         got if got == bytes => Ok(()),
         _ => Err(Errno::IO),
     }

@@ -12,5 +12,5 @@ mod process;
 pub mod time;
 pub mod untrusted;
 
-pub use mapped::{Mapped, TimeByUser};
+pub use mapped::{Mapped, TimeByUser, thread_time};
 pub use process::{Environment, Mapping, Process, ProcessIdentity, Stat, paths, word_in};

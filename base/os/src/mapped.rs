@@ -24,15 +24,16 @@ impl TimeByUser {
         if *spent >= most {
             return None;
         }
-        let began = own_time();
+        let began = thread_time();
         let result = work();
-        *spent += own_time().saturating_sub(began);
+        *spent += thread_time().saturating_sub(began);
         Some(result)
     }
 }
 
-/// Processor time of this thread.
-fn own_time() -> Duration {
+/// Processor time that this thread has taken.
+#[must_use]
+pub fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
@@ -93,8 +94,8 @@ mod tests {
         let mut time = TimeByUser::default();
         let most = Duration::from_millis(5);
         let busy = || {
-            let began = own_time();
-            while own_time().saturating_sub(began) < most {
+            let began = thread_time();
+            while thread_time().saturating_sub(began) < most {
                 std::hint::spin_loop();
             }
         };

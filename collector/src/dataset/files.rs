@@ -2,6 +2,7 @@
 
 use super::DatasetError;
 use crate::job::account;
+use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -56,6 +57,7 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, DatasetError> {
     let open = || -> Result<Connection, rusqlite::Error> {
         let connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(super::BUSY)?;
+        bound(&connection)?;
         // Only now the files are opened that a log needs.
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
         Ok(connection)
@@ -81,7 +83,17 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, DatasetError> {
     };
     let name: String = absolute.as_os_str().as_bytes().iter().map(escape).collect();
     let flags = flags | OpenFlags::SQLITE_OPEN_URI;
-    Ok(Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)?)
+    let connection = Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)?;
+    bound(&connection)?;
+    Ok(connection)
+}
+
+/// Largest row of a dataset that is read, bytes: the longest command line that Linux allows takes a third of it.
+pub(super) const MAX_ROW: i32 = 6 << 20;
+
+/// A dataset may be anyone's: a row of a gigabyte is not taken into memory.
+fn bound(connection: &Connection) -> Result<(), rusqlite::Error> {
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_ROW).map(drop)
 }
 
 /// File systems on which several machines may write at once, by the number

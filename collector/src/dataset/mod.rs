@@ -64,6 +64,8 @@ pub enum DatasetError {
         log.display()
     )]
     UnreadableLog { dataset: PathBuf, log: PathBuf },
+    #[error("the dataset has a row of more than {} MiB, as no run has: it is not read", files::MAX_ROW >> 20)]
+    LongRow,
     #[error("{} is not a regular file", .0.display())]
     NoFile(PathBuf),
     #[error("{} exists: a copy of the dataset replaces no file", .0.display())]
@@ -78,6 +80,7 @@ impl From<rusqlite::Error> for DatasetError {
     fn from(error: rusqlite::Error) -> DatasetError {
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => DatasetError::Damaged(error),
+            Some(ErrorCode::TooBig) => DatasetError::LongRow,
             _ => DatasetError::Sqlite(error),
         }
     }

@@ -50,17 +50,18 @@ impl Engine {
             let lacks = |live: &Live| live.observed.pace.lacks(*company);
             entry.spec.priority > least || self.jobs.live.get(&entry.id).is_some_and(lacks)
         };
-        let due: Vec<(u64, Company, Vec<String>)> = with_company
+        let due: Vec<(u64, u32, Company, Vec<String>)> = with_company
             .filter(is_read)
-            .map(|(entry, company)| (entry.id, company, entry.devices.clone()))
+            .map(|(entry, company)| (entry.id, entry.uid, company, entry.devices.clone()))
             .collect();
         let mut seen = Vec::new();
-        for (job, company, devices) in due {
+        for (job, uid, company, devices) in due {
             let Some(live) = self.jobs.live.get_mut(&job) else { continue };
             let observed = &mut live.observed;
             // What it holds was forgotten and not found again yet: it is not nothing.
             let is_known = !observed.used.is_empty() || observed.peak == 0;
-            let Some(launches) = observed.launches().filter(|_| is_known) else { continue };
+            let read = self.read_times.read(uid, self.now.mono, |time| observed.launches(time));
+            let Some(launches) = read.flatten().filter(|_| is_known) else { continue };
             let Some(speed) = observed.pace.observe(self.now.mono, launches, company) else { continue };
             seen.extend(devices.into_iter().map(|uuid| {
                 let used = Bytes(observed.used.get(&uuid).copied().unwrap_or_default());

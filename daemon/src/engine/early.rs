@@ -15,11 +15,13 @@ use super::steps::Reported;
 impl Engine {
     /// Reads a job's steps until all that follows from them is reported.
     pub(super) fn observe_steps(&mut self, job: u64) {
+        let Some(uid) = self.jobs.entries.get(&job).map(|entry| entry.uid) else { return };
         let Some(live) = self.jobs.live.get_mut(&job) else { return };
         if live.observed.steps.reported == Reported::Fixed {
             return;
         }
-        let made = live.observed.steps();
+        let made = self.read_times.read(uid, self.now.mono, |_| live.observed.steps());
+        let Some(made) = made else { return };
         live.observed.steps.made = made;
         if made < early::STEP {
             return;
@@ -27,7 +29,8 @@ impl Engine {
         if !live.observed.steps.is_settled(self.node.polled, self.now.mono) {
             return;
         }
-        let held = live.observed.highest();
+        let held = self.read_times.read(uid, self.now.mono, |time| live.observed.highest(time));
+        let Some(held) = held else { return };
         live.observed.steps.first.get_or_insert(Kept { steps: made, held_bytes: held });
         let (reported, asked) = (live.observed.steps.reported, live.observed.steps.earlier.is_some());
         let Some(entry) = self.jobs.entries.get(&job) else { return };

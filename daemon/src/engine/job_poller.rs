@@ -25,6 +25,7 @@ impl Engine {
             if !self.is_off(job) && self.poll_job(job) {
                 self.report_suspend(job);
                 self.observe_steps(job);
+                self.report_unreadable(job);
             }
         }
         self.bring_back();
@@ -79,7 +80,8 @@ impl Engine {
 
     /// Polls a job if that is due; returns whether it did.
     fn poll_job(&mut self, job: u64) -> bool {
-        let may_leave = self.jobs.entries.get(&job).is_some_and(|entry| entry.spec.preemptible);
+        let Some(entry) = self.jobs.entries.get(&job) else { return false };
+        let (may_leave, uid) = (entry.spec.preemptible, entry.uid);
         let Some(live) = self.jobs.live.get_mut(&job) else { return false };
         let now = self.now.mono;
         if !live.observed.is_due(now) {
@@ -88,7 +90,9 @@ impl Engine {
         let Some(program) = live.program else { return false };
         let observed = &mut live.observed;
         observed.find_segment(Some(program), &*self.effects);
-        let seen = observed.totals();
+        // One whose user's segments took too much time is read later.
+        let read = self.read_times.read(uid, now, |_| (observed.totals(), observed.pids()));
+        let Some((seen, pids)) = read else { return false };
         let least = Duration::from_millis(self.config.poll_ms);
         let mut named: BTreeMap<String, u64> = self
             .node
@@ -98,7 +102,6 @@ impl Engine {
             .filter_map(|gpu| Some((gpu.uuid.clone(), *seen.get(&gpu.bytes)?)))
             .collect();
         // The driver gives memory in larger pieces, and a context is counted only where there is a limit.
-        let pids = observed.pids();
         for sample in &self.node.samples {
             let own = sample.processes.iter().filter(|(pid, _)| pids.contains(pid));
             let held: u64 = own.map(|(_, bytes)| bytes).sum();
@@ -128,8 +131,20 @@ impl Engine {
         true
     }
 
+    /// Says once of a job that its segment takes too long to read.
+    fn report_unreadable(&mut self, job: u64) {
+        let is_news = self.jobs.live.get_mut(&job).is_some_and(|live| live.observed.is_newly_too_long());
+        if is_news {
+            let words = "its launches cannot be read: its segment takes too long; what they are used for is not known";
+            self.remark(job, words.to_owned());
+        }
+    }
+
     /// GPUs were polled.
     pub(super) fn polled(&mut self, poll: Poll) {
+        if let Some(sentence) = &poll.broken {
+            self.health.report("machine", sentence.clone());
+        }
         self.come_and_gone(&poll);
         if poll.samples.is_empty() {
             return;

@@ -152,7 +152,7 @@ impl Engine {
         };
         self.resolve_needs(&mut entry);
         self.reserve_numbers(1)?;
-        let insert = |tx: &rusqlite::Transaction<'_>| store::insert(tx, &entry, &environment);
+        let insert = |tx: &rusqlite::Transaction<'_>| store::insert(tx, &entry, &store::json(&environment));
         entry.id = self.outbox.store.transaction(insert).map_err(DaemonError::QueueWrite)?;
         let id = entry.id;
         self.health.resolve("loader");

@@ -49,7 +49,8 @@ impl Engine {
             if !due {
                 continue;
             }
-            let mut seen = observed.work();
+            let read = self.read_times.read(entry.uid, now, |time| observed.work(time));
+            let Some(mut seen) = read else { continue };
             for uuid in &entry.devices {
                 let gpu = self.node.gpus.list.iter().find(|gpu| gpu.uuid == *uuid);
                 let mine =

@@ -6,6 +6,7 @@
 
 mod actions;
 mod arrays;
+mod arrivals;
 mod bookings;
 mod budgets;
 mod cleaning;
@@ -39,6 +40,7 @@ mod outside;
 mod paths;
 mod processes;
 mod programs;
+mod read_times;
 mod recover;
 mod requests;
 mod room;

@@ -341,8 +341,8 @@ mod tests {
         Poll {
             begun,
             samples: there.iter().map(|uuid| sample(uuid)).collect(),
-            unmetered: None,
             lost: lost.iter().map(|uuid| (*uuid).to_owned()).collect(),
+            ..Poll::begin()
         }
     }
 

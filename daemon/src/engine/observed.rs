@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use radrm_os::ProcessIdentity;
-use radrm_telemetry::{Liveness, Segment};
+use radrm_telemetry::{Liveness, ProcessSnapshot, Segment, SegmentError};
 
 use super::effects::Attempts;
+use super::read_times::ReadTimes;
 use super::steps::Steps;
 use crate::load::{self, Load};
 use crate::pace::Pace;
@@ -31,6 +32,9 @@ pub(super) struct Observed {
     pub(super) loads: BTreeMap<String, Load>,
     /// Its first optimizer steps.
     pub(super) steps: Steps,
+    /// Its segment took longer to read than it may.
+    is_too_long: bool,
+    is_too_long_reported: bool,
 }
 
 impl Observed {
@@ -42,6 +46,11 @@ impl Observed {
     /// Returns true if it is to be read now.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.next.is_none_or(|next| now >= next)
+    }
+
+    /// Returns true once the segment took longer to read than it may, the first time that this is asked.
+    pub(super) fn is_newly_too_long(&mut self) -> bool {
+        self.is_too_long && !std::mem::replace(&mut self.is_too_long_reported, true)
     }
 
     /// Takes note of a reading: after a change the job is read again after `least`, else later and later.
@@ -57,19 +66,27 @@ impl Observed {
         }
     }
 
-    /// Launches of the job's processes so far, those of kernels in graphs among them.
-    pub(super) fn launches(&self) -> Option<u64> {
-        let kernels =
-            self.segment.as_ref()?.processes().ok()?.into_iter().flat_map(|process| process.kernels);
+    /// Processes of the job, read in so much processor time at most.
+    fn processes(&mut self, time: Duration) -> Option<Vec<ProcessSnapshot>> {
+        let read = self.segment.as_ref()?.processes_within(time);
+        self.is_too_long |= matches!(read, Err(SegmentError::TooLong)) && ReadTimes::is_ample(time);
+        read.ok()
+    }
+
+    /// Launches of the job's processes so far, those of kernels in graphs among them. Takes so much processor time at most.
+    pub(super) fn launches(&mut self, time: Duration) -> Option<u64> {
+        let kernels = self.processes(time)?.into_iter().flat_map(|process| process.kernels);
         Some(kernels.fold(0, |sum, kernel| sum.saturating_add(kernel.launches + kernel.graph_launches)))
     }
 
     /// Kernel activity of each process so far, by the UUID of its GPU; `None` if too little is known of one.
-    pub(super) fn work(&self) -> Option<HashMap<[u8; 16], HashMap<load::Key, load::Done>>> {
-        let segment = self.segment.as_ref()?;
-        let gpus = segment.gpus().ok()?;
+    pub(super) fn work(
+        &mut self,
+        time: Duration,
+    ) -> Option<HashMap<[u8; 16], HashMap<load::Key, load::Done>>> {
+        let gpus = self.segment.as_ref()?.gpus().ok()?;
         let mut all: HashMap<_, HashMap<_, _>> = HashMap::new();
-        for process in segment.processes().ok()? {
+        for process in self.processes(time)? {
             let done = load::done(&process)?;
             let timed = process.accounts.iter().find(|account| account.timed_span_ns > 0);
             let gpu = timed.and_then(|account| gpus.iter().find(|gpu| gpu.index == account.gpu));
@@ -132,18 +149,18 @@ impl Observed {
     }
 
     /// The most that the job has held on one GPU, contexts included, bytes. Of several processes there the sum of their peaks.
-    pub(super) fn highest(&self) -> u64 {
+    pub(super) fn highest(&mut self, time: Duration) -> u64 {
+        let processes = self.processes(time).unwrap_or_default();
         let Some(segment) = self.segment() else { return self.peak };
         let gpus = segment.gpus().unwrap_or_default();
         let mut sums: BTreeMap<[u8; 16], u64> = BTreeMap::new();
-        let processes = segment.processes().unwrap_or_default();
+        let contexts = segment.overheads().unwrap_or_default();
         for process in processes.iter().filter(|process| process.slot.liveness == Liveness::Running) {
             for account in &process.accounts {
                 if let Some(gpu) = gpus.iter().find(|gpu| gpu.index == account.gpu) {
                     *sums.entry(gpu.uuid).or_default() += account.peak.total;
                 }
             }
-            let contexts = segment.overheads().unwrap_or_default();
             for context in contexts.iter().filter(|context| context.pid == process.slot.own_pid) {
                 *sums.entry(context.uuid).or_default() += context.bytes;
             }

@@ -352,7 +352,7 @@ mod tests {
     fn what_cannot_be_written_is_kept_and_nothing_is_acknowledged() {
         let (_dir, mut outbox) = outbox();
         let mut entries = Entries::default();
-        let id = outbox.store.transaction(|tx| store::insert(tx, &Entry::default(), &[])).unwrap();
+        let id = outbox.store.transaction(|tx| store::insert(tx, &Entry::default(), "[]")).unwrap();
         entries.insert(id, Entry { id, why: "changed".into(), ..Entry::default() });
         outbox.touch(id);
         outbox.line(id, 5, "a line".to_owned());

@@ -18,9 +18,13 @@ impl Engine {
     pub(super) fn note_outside(&mut self, samples: &[Sample]) {
         let mut supervisors = BTreeSet::new();
         let mut own = BTreeSet::new();
-        for live in self.jobs.live.values() {
+        for (job, live) in &self.jobs.live {
             supervisors.extend(live.supervisor.map(|who| who.pid));
-            own.extend(live.observed.pids());
+            let Some(uid) = self.jobs.entries.get(job).map(|entry| entry.uid) else { continue };
+            // Processes below the supervisor are known without.
+            own.extend(
+                self.read_times.read(uid, self.now.mono, |_| live.observed.pids()).unwrap_or_default(),
+            );
         }
         // A job that is over may be about to leave.
         own.extend(self.node.leaving_processes());

@@ -11,6 +11,7 @@ use radrm_protocol::wire::{JobRow, Line, PastJob, PastRow, Request, Response, St
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Reason};
 use radrm_text::output::say;
 
+use super::arrivals::Arrival;
 use super::outbox::Note;
 use super::{Engine, actions, arrays, needs};
 use crate::accounting::{self, GpuTime};
@@ -25,7 +26,7 @@ const MAX_SHOWN: u32 = 10_000;
 const MAX_NAMED: usize = 10_000;
 
 /// One job, an array, or the jobs of a group.
-type Submission = (Peer, Result<Vec<Spec>, DaemonError>, Sender<Response>);
+pub(super) type Submission = (Peer, Result<Vec<Spec>, DaemonError>, Sender<Response>);
 
 /// A submission that was checked and is not written yet.
 #[derive(Default)]
@@ -69,8 +70,10 @@ impl Engine {
             let insert = |tx: &rusqlite::Transaction<'_>| {
                 let mut parts = taken.iter_mut().flat_map(|(taken, _)| &mut taken.parts);
                 parts.try_for_each(|Part { entries, environment, .. }| {
+                    // Once for all jobs of an array.
+                    let environment = store::json(environment);
                     entries.iter_mut().try_for_each(|entry| {
-                        entry.id = store::insert(tx, entry, environment)?;
+                        entry.id = store::insert(tx, entry, &environment)?;
                         Ok(())
                     })
                 })
@@ -83,13 +86,14 @@ impl Engine {
             return;
         }
         for (Taken { parts, by_admin }, reply) in taken {
-            let job = parts.first().and_then(|part| part.entries.first()).map_or(0, |entry| entry.id);
-            let mut all = Vec::new();
-            for Part { entries, remarks, .. } in parts {
-                entries.into_iter().for_each(|entry| self.take_up(entry, by_admin, &remarks));
-                all.extend(remarks);
-            }
-            replies.push((reply, Response::Submitted { job, remarks: all }));
+            let first = parts.first().and_then(|part| part.entries.first());
+            let (job, uid) = first.map_or((0, 0), |entry| (entry.id, entry.uid));
+            let remarks = parts.iter().flat_map(|part| part.remarks.clone()).collect();
+            let of_part =
+                |part: Part| part.entries.into_iter().map(move |entry| (entry, part.remarks.clone()));
+            let jobs = parts.into_iter().flat_map(of_part).collect();
+            let answer = Response::Submitted { job, remarks };
+            self.arrivals.push(Arrival { uid, by_admin, jobs, reply, answer });
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use radrm_need::{Calibration, NeedResolver};
 use radrm_scheduler_core::{Decision, Event, Needs};
 
+use super::arrivals::Arrivals;
 use super::companies::Companies;
 use super::core::Core;
 use super::dry_run_queue::DryRuns;
@@ -18,6 +19,7 @@ use super::monitor::NodeMonitor;
 use super::outbox::Outbox;
 use super::paths::Paths;
 use super::processes::Processes;
+use super::read_times::ReadTimes;
 use super::suspend_manager::SuspendManager;
 use super::target_watches::Targets;
 use super::timers::{Timer, Timers};
@@ -91,6 +93,10 @@ pub(crate) struct Engine {
     pub(super) recovering: bool,
     /// Folders of old jobs are being removed.
     pub(super) cleaning: bool,
+    /// Submissions whose jobs are being taken up.
+    pub(super) arrivals: Arrivals,
+    /// Processor time that users' segments take.
+    pub(super) read_times: ReadTimes,
     /// Users over their limit of the disk, and when their folders were last asked for.
     pub(super) disk_asked: HashMap<u32, Instant>,
     /// Waiting jobs with needs that they have not learned yet.
@@ -164,6 +170,8 @@ impl Engine {
             epilogs: BTreeMap::new(),
             recovering: true,
             cleaning: false,
+            arrivals: Arrivals::default(),
+            read_times: ReadTimes::default(),
             disk_asked: HashMap::new(),
             unlearned: VecDeque::new(),
             config,

@@ -86,7 +86,10 @@ impl Engine {
                 question => self.question(question, &mut replies),
             }
         }
+        let new = self.arrivals.checkable(new);
         self.submit(new, &mut replies);
+        // Those of a daemon that ends are known to the next.
+        self.take_up_some(!go_on, &mut replies);
         inbox.answer(|question| self.question(question, &mut replies));
         self.learn_some();
         self.poll();
@@ -185,7 +188,7 @@ impl Engine {
 
     /// Time until the engine has something to do.
     fn patience(&self) -> Duration {
-        if !self.unlearned.is_empty() {
+        if !self.unlearned.is_empty() || !self.arrivals.is_empty() {
             return Duration::ZERO;
         }
         let now = self.effects.now();

@@ -19,6 +19,7 @@ use crate::store::Entry;
 /// Observation to make of a job.
 struct Due {
     job: u64,
+    uid: u32,
     latency: Option<LatencyTarget>,
     /// Its launches in a second alone, where its speed counts.
     speed: Option<Option<f64>>,
@@ -57,7 +58,7 @@ impl Engine {
         self.timers.set(Timer::Targets, self.now.mono, window);
         let due = self.due_targets();
         self.targets.keep_only(|job| due.iter().any(|due| due.job == job));
-        for Due { job, latency, speed } in due {
+        for Due { job, uid, latency, speed } in due {
             let Some(live) = self.jobs.live.get_mut(&job) else { continue };
             live.observed.find_segment(live.program, &*self.effects);
             let watch = self.targets.watch(job);
@@ -70,7 +71,13 @@ impl Engine {
                     Err(unseen) => seen.unseen = Some(unseen),
                 }
             }
-            let launches = speed.and_then(|_| live.observed.launches());
+            let mut read = || self.read_times.read(uid, self.now.mono, |time| live.observed.launches(time));
+            let launches = speed.and_then(|_| read());
+            // It is read later: no sign that it has no shim.
+            if speed.is_some() && launches.is_none() {
+                continue;
+            }
+            let launches = launches.flatten();
             match (speed, launches) {
                 (Some(Some(alone)), Some(launches)) => {
                     let speed = watch.speed(self.now.mono, launches, alone);
@@ -102,7 +109,12 @@ impl Engine {
                     pace.or_else(|| self.companies.alone_rate(program_of(entry).1))
                 };
                 let speed = (fair || target.speed.is_some()).then(alone);
-                Due { job: entry.id, latency: target.latency.clone().filter(|_| !fair), speed }
+                Due {
+                    job: entry.id,
+                    uid: entry.uid,
+                    latency: target.latency.clone().filter(|_| !fair),
+                    speed,
+                }
             })
             .collect()
     }

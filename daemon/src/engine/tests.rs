@@ -25,6 +25,7 @@ use radrm_protocol::wire::{Request, Response};
 
 const GIB: u64 = 1 << 30;
 
+mod arrays;
 mod dry_runs;
 mod loaders;
 mod one_path;
@@ -115,7 +116,7 @@ fn round(engine: &mut Engine, world: &Recorder) {
     let mut messages: Vec<Message> = ended.into_iter().map(Message::SupervisorEnded).collect();
     let (_to, from) = channel();
     engine.batch(std::mem::take(&mut messages), &mut Inbox::new(&from));
-    let poll = Poll { begun: Instant::now(), samples: Vec::new(), lost: Vec::new(), unmetered: None };
+    let poll = Poll::begin();
     engine.batch(vec![Message::Polled(poll)], &mut Inbox::new(&from));
 }
 

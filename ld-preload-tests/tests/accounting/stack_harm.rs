@@ -1,6 +1,11 @@
 //! Recording call stacks harms no program: small stacks of signal handlers, and filters that kill.
 
-use radrm_preload_tests::{figures::Outcome, programs, rig::Rig};
+use radrm_preload_tests::{
+    child,
+    figures::Outcome,
+    programs,
+    rig::{PATIENCE, Rig},
+};
 
 use crate::stacks::recorded;
 
@@ -47,5 +52,20 @@ fn a_filter_that_kills_for_what_recording_needs_is_respected() {
         assert_eq!(found, unread, "{arguments:?}: {remark}");
         let expected = format!("{unread} of them: the process is under a seccomp filter");
         assert!(remark.contains(&expected), "{arguments:?}: {remark}");
+    }
+}
+
+#[test]
+fn a_filter_that_kills_for_a_threads_id_or_a_read_at_a_place_ends_no_program() {
+    let program = programs::compile("filtered.c", &[]);
+    for when in ["first", "now", "thread"] {
+        for options in [&[][..], &["--mem-limit", "1GiB"], &["--stacks"]] {
+            let rig = Rig::emulated("H100-80GB");
+            let mut command = rig.launcher();
+            command.args(options).arg("--").arg(&program).args([when, "gettid", "pread64"]);
+            let outcome = rig.outcome(child::run(command, PATIENCE).ok());
+            assert_eq!(outcome.ended.stdout, "2 MiB\n", "{when} {options:?}");
+            assert_eq!(outcome.account(0).now.0, 2 << 20, "{when} {options:?}");
+        }
     }
 }

@@ -178,3 +178,20 @@ fn a_failed_exec_is_reported_in_output_and_status() {
     let end: Value = serde_json::from_slice(end).expect("JSON");
     assert_eq!(end["not_started"], sentence);
 }
+
+#[test]
+fn a_user_who_shortens_the_emulated_machine_does_not_end_the_daemon() {
+    let mut daemon = Daemon::new(ONE_GPU);
+    let (pid, machine) = (daemon.pid(), daemon.path("state/machine"));
+    let issues = |daemon: &Daemon| daemon.ok(&["nodes", "--json"]);
+    // Both of its libraries look at it.
+    thread::sleep(Duration::from_secs(1));
+    fs::File::options().write(true).open(&machine).expect("the machine").set_len(0).expect("shortened");
+    daemon.until("it says so", |daemon| issues(daemon).contains("the emulated GPUs are lost"));
+    let waiting = daemon.submit(&["--gpu-mem", "1GiB"], &["true"]);
+    assert_eq!((daemon.state(waiting).as_str(), daemon.pid()), ("waiting", pid));
+    daemon.kill();
+    daemon.start();
+    assert_eq!(daemon.end(waiting)["exit_code"], 0, "it is made anew");
+    assert!(!issues(&daemon).contains("the emulated GPUs are lost"));
+}

@@ -217,6 +217,23 @@ fn forged_counts_explain_no_process() {
 }
 
 #[test]
+fn a_copy_of_a_segment_that_names_living_processes_is_no_job() {
+    let node = Node::new();
+    let (honest, pid) = node.job("20GiB");
+    let (other, others) = node.unmanaged(&["variables", "1"]);
+    // No launcher has made it; its slots name a process that has joined the original.
+    let (copy, file) = copy_of(&segment_of(pid), others);
+    file.write_all_at(&u64::from(others).to_ne_bytes(), 24).expect("written");
+    let shown = node.quota_show().ok();
+    let is_row = |job: u32| shown.stdout.lines().any(|line| line.starts_with(&format!("{job} ")));
+    assert!(is_row(honest.pid()), "{shown:?}");
+    assert!(!is_row(others), "{shown:?}");
+    fs::remove_file(copy).expect("the copy");
+    finish(other);
+    finish(honest);
+}
+
+#[test]
 fn a_job_that_counts_in_another_one_is_named() {
     let node = Node::new();
     let (other, others) = node.job("30GiB");

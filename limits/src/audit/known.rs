@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::iter::successors;
+use std::time::Duration;
 
 use radrm_telemetry::{Liveness, Segment, SlotInfo};
 
 use crate::jobs::Job;
 use crate::scopes::user_name;
-use radrm_os::{Mapped, Process};
+use radrm_os::{Mapped, Process, TimeByUser};
 
 /// Memory that a shim counts for its process on one GPU, bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,6 +37,9 @@ pub struct Known {
 /// Ancestors that are searched: more are a sign of something gone wrong.
 pub(super) const MAX_ANCESTORS: usize = 256;
 
+/// Processor time that the segments of one user may take.
+const MAX_TIME: Duration = Duration::from_millis(500);
+
 /// Process id and start time.
 type Name = (u32, u64);
 /// The driver's uuid of a GPU, and what is counted there.
@@ -46,13 +50,18 @@ type OnGpu = ([u8; 16], Counted);
 pub fn all(jobs: &[Job]) -> Known {
     let mut known = Known::default();
     let mut mapped = Mapped::default();
+    let mut time = TimeByUser::default();
     for job in jobs {
         known.launchers.extend(job.launched.then(|| (job.launcher, job.segment.has_limits())));
         // Any user can write a segment that names any process. A process that has joined one has it mapped; where that
         // cannot be told, the process is about to end.
-        known.add(&job.segment, job.launcher, |pid| mapped.has(Process(pid), job.file) != Some(false));
+        let has_joined = |pid: u32| mapped.has(Process(pid), job.file) != Some(false);
+        let add = || known.add(&job.segment, job.launcher, has_joined);
+        if time.spend(Some(job.uid), MAX_TIME, add).is_none() {
+            known.beyond.insert(job.uid);
+        }
     }
-    known.beyond.clone_from(mapped.beyond());
+    known.beyond.extend(mapped.beyond());
     known
 }
 
@@ -77,7 +86,7 @@ impl Known {
     pub fn unread(&self) -> impl Iterator<Item = String> {
         self.beyond.iter().map(|uid| {
             let user = user_name(*uid).unwrap_or_else(|| uid.to_string());
-            format!("processes of {user} cannot be read: what they have mapped takes too long")
+            format!("processes of {user} cannot be read: what they have mapped or written takes too long")
         })
     }
 

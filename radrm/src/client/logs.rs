@@ -1,13 +1,14 @@
 //! `radrm logs`: the job's own files, read as the user that asks.
 
 use std::fs::{File, OpenOptions};
-use std::io::{IsTerminal, Read};
+use std::io::{IsTerminal, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use radrm_profile::Bytes;
 use radrm_protocol::connection::Connection;
 use radrm_protocol::connection::odd;
 use radrm_protocol::job_ref::JobRef;
@@ -17,8 +18,8 @@ use radrm_text::output::{self, Delivery};
 use radrm_os::untrusted;
 use rustix::fs::{Mode, OFlags};
 
-use crate::Failure;
 use crate::error::FileProblem;
+use crate::{Failure, NAME};
 
 /// Interval at which a growing file is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -99,6 +100,11 @@ fn open(path: &str, owner: u32) -> std::io::Result<File> {
 fn copy(file: &mut File, path: &Path, shown: &mut Shown) -> Result<bool, Failure> {
     let mut buffer = [0; 16 << 10];
     loop {
+        let left_out = skip_hole(file).map_err(|error| FileProblem::Io(error).of(path))?;
+        if left_out > 0 {
+            let said = format!("{} are left out: {} has no data there", Bytes(left_out), path.display());
+            output::say(NAME, &said);
+        }
         let count = file.read(&mut buffer).map_err(|error| FileProblem::Io(error).of(path))?;
         if count == 0 {
             return Ok(true);
@@ -107,6 +113,28 @@ fn copy(file: &mut File, path: &Path, shown: &mut Shown) -> Result<bool, Failure
             return Ok(false);
         }
     }
+}
+
+/// Zeros of a hole that are printed like others; a longer hole is left out.
+const MAX_HOLE: u64 = 1 << 20;
+
+/// Goes on behind a hole, which its writer makes of any length at no cost; returns the number of bytes that it leaves out.
+fn skip_hole(file: &mut File) -> std::io::Result<u64> {
+    let at = file.stream_position()?;
+    let next = match rustix::fs::seek(&*file, rustix::fs::SeekFrom::Data(at)) {
+        Ok(next) => next,
+        // Nothing but a hole follows, or nothing.
+        Err(rustix::io::Errno::NXIO) => file.seek(SeekFrom::End(0))?,
+        // A file system without holes.
+        Err(_) => at,
+    };
+    let hole = next.saturating_sub(at);
+    if hole > MAX_HOLE {
+        file.seek(SeekFrom::Start(next))?;
+        return Ok(hole);
+    }
+    file.seek(SeekFrom::Start(at))?;
+    Ok(0)
 }
 
 /// Form in which an output is shown: all of it, or on a terminal its text, where no character acts on the terminal.
@@ -155,6 +183,30 @@ mod tests {
         let parts: [&[u8]; 5] = [b"10 %\r20 %\r", b"\na\xc3", b"\xa9\xff", b"\xe2\x80", b"\xae\n"];
         let text: Vec<String> = parts.iter().map(|part| shown.text(part)).collect();
         assert_eq!(text, ["10 %\n20 %", "\na", "\u{e9}\u{fffd}", "", "\u{202e}\n"]);
+    }
+
+    #[test]
+    fn holes_of_an_output_are_left_out() {
+        use std::os::unix::fs::FileExt;
+        let mut file = tempfile::tempfile().unwrap();
+        let place = 8 << 40;
+        file.write_all_at(b"begin", 0).unwrap();
+        file.write_all_at(b"end", place).unwrap();
+        file.set_len(place + (1 << 40)).unwrap();
+        let (mut read, mut left_out) = (0, 0);
+        let mut buffer = [0; 64 << 10];
+        for _ in 0..100 {
+            left_out += skip_hole(&mut file).unwrap();
+            read += file.read(&mut buffer).unwrap();
+        }
+        assert!(left_out > 9 << 40 && read < 1 << 20, "{left_out} left out, {read} read");
+        assert_eq!(left_out + read as u64, place + (1 << 40));
+        // A short one is as other zeros, and an end that comes nearer is no hole.
+        file.set_len(100).unwrap();
+        file.rewind().unwrap();
+        assert_eq!((skip_hole(&mut file).unwrap(), file.read(&mut buffer).unwrap()), (0, 100));
+        file.set_len(10).unwrap();
+        assert_eq!((skip_hole(&mut file).unwrap(), file.read(&mut buffer).unwrap()), (0, 0));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Files a replay reads.
 
-use std::io::{Read, Seek};
+use std::io::{BufReader, Read, Seek};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
@@ -22,14 +22,17 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// A file's text, unpacked where its first bytes are those of gzip.
 pub(crate) fn text(path: &Path) -> Result<String, Failure> {
-    let mut bytes = Vec::new();
-    let file = open_named(path).map_err(|problem| problem.of(path))?;
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|error| FileProblem::Io(error).of(path))?;
-    if bytes.starts_with(&GZIP) {
-        let mut plain = Vec::new();
-        let mut unpacked = MultiGzDecoder::new(&bytes[..]).take(MAX_BYTES + 1);
-        unpacked.read_to_end(&mut plain).map_err(|error| FileProblem::Gzip(error).of(path))?;
-        bytes = plain;
+    let (mut start, mut bytes) = (Vec::new(), Vec::new());
+    let mut file = open_named(path).map_err(|problem| problem.of(path))?;
+    let io = |error| FileProblem::Io(error).of(path);
+    (&mut file).take(GZIP.len() as u64).read_to_end(&mut start).map_err(io)?;
+    let whole = start.as_slice().chain(&file).take(MAX_BYTES + 1);
+    if start == GZIP {
+        // What is packed is not kept.
+        let mut unpacked = MultiGzDecoder::new(BufReader::new(whole)).take(MAX_BYTES + 1);
+        unpacked.read_to_end(&mut bytes).map_err(|error| FileProblem::Gzip(error).of(path))?;
+    } else {
+        BufReader::new(whole).read_to_end(&mut bytes).map_err(io)?;
     }
     if bytes.len() as u64 > MAX_BYTES {
         return Err(FileProblem::TooLarge(Bytes(MAX_BYTES)).of(path));

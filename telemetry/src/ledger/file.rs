@@ -5,7 +5,6 @@ use super::home::Home;
 use super::layout::*;
 use super::place::Place;
 use super::{Amount, Limit};
-use crate::guard;
 use crate::layout::GPUS;
 use crate::sync::Ordering::{Relaxed, Release};
 use crate::sys;
@@ -161,7 +160,7 @@ pub(super) fn map(path: &Path, place: Place) -> Result<(&'static LedgerArea, Hom
         return Err(foreign());
     }
     let area = sys::map_shared(&file, place.offset(), LEDGER_BYTES as usize).map_err(io)?;
-    guard::protect(area, LEDGER_BYTES as usize);
+    radrm_guard::protect(area, LEDGER_BYTES as usize);
     let home = Home::new(&c_path, place).map_err(io)?;
     // SAFETY: as long as a ledger, and never removed; what is cut off reads as zeros; atomics only.
     Ok((unsafe { area.cast::<LedgerArea>().as_ref() }, home))

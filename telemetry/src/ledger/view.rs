@@ -6,7 +6,6 @@ use super::layout::*;
 use super::living::Living;
 use super::place::Place;
 use super::{Amount, LedgerError, Limit, file, words};
-use crate::guard;
 use crate::layout::SlotState;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -71,7 +70,7 @@ impl LedgerView {
 
     /// The GPUs, with what living members hold of them. Gives back what dead ones held.
     pub fn gpus(&self) -> Vec<GpuUse> {
-        guard::touch(|| {
+        radrm_guard::touch(|| {
             let cells = self.gpu_cells();
             cells
                 .map(|(number, cell)| {
@@ -95,7 +94,7 @@ impl LedgerView {
 
     /// The limit of each GPU that is known here, by the driver's uuid, bytes; `None` where there is none. Cheap, for polls.
     pub fn limits(&self) -> Vec<([u8; 16], Option<u64>)> {
-        guard::touch(|| {
+        radrm_guard::touch(|| {
             let limit = |cell: &LedgerGpu| Some(cell.limit.load(Relaxed)).filter(|limit| *limit != u64::MAX);
             self.gpu_cells().map(|(_, cell)| (uuid_of(&cell.uuid), limit(cell))).collect()
         })
@@ -103,12 +102,12 @@ impl LedgerView {
 
     /// The limit of GPUs that have none of their own.
     pub fn general(&self) -> Amount {
-        guard::touch(|| self.area.general_amount())
+        radrm_guard::touch(|| self.area.general_amount())
     }
 
     /// The living members.
     pub fn members(&self) -> Vec<MemberUse> {
-        guard::touch(|| {
+        radrm_guard::touch(|| {
             let living = Living::of(self.home);
             let members = self.area.used_members();
             members
@@ -142,7 +141,7 @@ impl LedgerView {
     /// Changes one limit. It holds for every request from now on; what is held already stays.
     /// A general limit applies to every GPU that has none of its own. False: more GPUs than a ledger holds.
     pub fn set_limit(&self, limit: &Limit) -> bool {
-        guard::touch(|| {
+        radrm_guard::touch(|| {
             match &limit.gpu {
                 Some(uuid) => {
                     let Some(cell) =
@@ -166,21 +165,21 @@ impl LedgerView {
 
     /// Makes these the limits, and all of them: what was set before and is not named is gone.
     pub fn set_limits(&self, limits: &[Limit]) {
-        guard::touch(|| {
+        radrm_guard::touch(|| {
             file::set_limits(self.area, limits);
         })
     }
 
     /// Marks the limits as set by hand by the ledger's user.
     pub fn set_by_hand(&self, by_hand: bool) {
-        guard::touch(|| {
+        radrm_guard::touch(|| {
             self.area.header.by_hand.store(by_hand.into(), Release);
         })
     }
 
     /// Says what a context is taken to need: on one GPU, or where nothing else is known.
     pub fn set_context(&self, gpu: Option<&[u8; 16]>, bytes: u64) {
-        guard::touch(|| {
+        radrm_guard::touch(|| {
             file::set_context(self.area, gpu, bytes);
         })
     }
@@ -188,7 +187,7 @@ impl LedgerView {
     /// Says what the driver itself was measured to take for a member on a GPU (a number in the order of
     /// [`LedgerView::gpus`]), and charges it at once.
     pub fn set_overhead(&self, member: &MemberUse, gpu: usize, bytes: u64) {
-        guard::touch(|| {
+        radrm_guard::touch(|| {
             let Some(cell) = self.area.members.get(member.number) else { return };
             let state = SlotState(cell.state.load(Acquire));
             let Some((row, _)) = self.gpu_cells().nth(gpu) else { return };

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::slice;
 
 /// Words copied out of a segment, addressed by byte offset as in the layout.
 pub(super) struct Words(Vec<u64>);
@@ -9,9 +10,11 @@ pub(super) struct Words(Vec<u64>);
 impl Words {
     /// Copies `bytes` at `at`; both are multiples of 8.
     pub(super) fn read(file: &File, at: u64, bytes: u64) -> std::io::Result<Self> {
-        let mut raw = vec![0u8; bytes as usize];
-        file.read_exact_at(&mut raw, at)?;
-        Ok(Self(raw.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()))
+        let mut words = vec![0u64; bytes as usize / 8];
+        // SAFETY: the bytes of `words`, which any bytes are valid for, borrowed until they are filled.
+        let raw = unsafe { slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), words.len() * 8) };
+        file.read_exact_at(raw, at)?;
+        Ok(Self(words))
     }
 
     /// The word at a byte offset; 0 outside.

@@ -25,12 +25,15 @@ pub enum SegmentError {
     Foreign,
     /// The segment has another layout; its version.
     Version(u64),
+    /// Reading it takes more processor time than it may.
+    TooLong,
 }
 
 impl std::fmt::Display for SegmentError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io(error) => write!(f, "the segment cannot be read: {error}"),
+            Self::TooLong => f.write_str("the segment cannot be read: it takes too long"),
             Self::Foreign => f.write_str("the file is not a segment"),
             Self::Version(version) => write!(f, "the segment has layout version {version}, not {VERSION}"),
         }

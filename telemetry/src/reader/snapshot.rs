@@ -11,9 +11,11 @@ use crate::kind::Bypass;
 use crate::layout::*;
 use crate::strata::{KernelsMode, estimate::KernelTime};
 use radrm_base::{KIND_COUNT, Kind};
+use rustix::time::ClockId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::mem::offset_of;
+use std::time::Duration;
 
 /// Bytes of tables that are read for one look at a job: 300 processes that launch 400 kernels from 4 threads take half of
 /// it.
@@ -186,9 +188,27 @@ impl Segment {
     ///
     /// If the directory cannot be read.
     pub fn processes(&self) -> Result<Vec<ProcessSnapshot>, SegmentError> {
-        let mut budget = Budget::default();
-        let mut of = |slot: &SlotInfo| self.process_within(slot, &mut budget).ok().flatten();
-        Ok(self.slots()?.iter().filter_map(&mut of).collect())
+        self.processes_by(&mut Budget::default())
+    }
+
+    /// The same, in so much processor time at most: for one who has others' segments to read, too.
+    ///
+    /// # Errors
+    ///
+    /// [`SegmentError::TooLong`] where it takes longer; as [`Segment::processes`].
+    pub fn processes_within(&self, time: Duration) -> Result<Vec<ProcessSnapshot>, SegmentError> {
+        self.processes_by(&mut Budget { until: Some(thread_time() + time), ..Budget::default() })
+    }
+
+    fn processes_by(&self, budget: &mut Budget) -> Result<Vec<ProcessSnapshot>, SegmentError> {
+        let mut found = Vec::new();
+        for slot in self.slots()? {
+            found.extend(self.process_within(&slot, budget).ok().flatten());
+            if budget.is_over() {
+                return Err(SegmentError::TooLong);
+            }
+        }
+        Ok(found)
     }
 
     /// One process. `None` if its slot has gone to another process meanwhile.
@@ -471,17 +491,27 @@ impl Segment {
 struct Budget {
     read: u64,
     kept: usize,
+    /// Processor time of this thread at which the look is given up.
+    until: Option<Duration>,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { read: MAX_READ, kept: MAX_KEPT }
+        Self { read: MAX_READ, kept: MAX_KEPT, until: None }
     }
 }
 
 impl Budget {
+    /// Returns true if the time is over.
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| thread_time() >= until)
+    }
+
     /// Returns true if so many bytes more may be read.
     fn read(&mut self, bytes: u64) -> bool {
+        if self.is_over() {
+            return false;
+        }
         let left = self.read.checked_sub(bytes);
         self.read = left.unwrap_or(0);
         left.is_some()
@@ -493,6 +523,11 @@ impl Budget {
         self.kept = left.unwrap_or(0);
         left.is_some()
     }
+}
+
+/// Processor time that this thread has taken.
+fn thread_time() -> Duration {
+    Duration::try_from(rustix::time::clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 /// Sums of what the threads of a process have counted.
@@ -569,4 +604,32 @@ fn failures(base: &Words) -> (Vec<FailedRequest>, Vec<FailedRequest>) {
     let mut last: Vec<_> = list(offset_of!(SlotBase, last_failures)).collect();
     last.sort_by_key(|(seq, place, _)| (*seq, *place));
     (first, last.into_iter().map(|(_, _, it)| it).collect())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::SegmentFile;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_segment_whose_tables_are_all_full_is_given_up_in_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = SegmentFile::create_in(&dir.path().join("r"), 7).unwrap();
+        let segment = made.segment().unwrap();
+        let file = std::fs::File::options().write(true).open(made.path()).unwrap();
+        let own = crate::process::own().unwrap();
+        let rows = [KERNELS as u64; LANES + 1].map(u64::to_ne_bytes).concat();
+        for slot in 0..SLOTS {
+            let state = SlotState::new(SlotState::LIVE, 1, std::process::id()).0;
+            let words = [state, own.start].map(u64::to_ne_bytes).concat();
+            file.write_all_at(&words, entry_at(slot)).unwrap();
+            file.write_all_at(&rows, slot_at(slot) + offset_of!(SlotHead, lane_rows) as u64).unwrap();
+        }
+        let within = |time| segment.processes_within(time);
+        assert!(matches!(within(Duration::from_millis(1)), Err(SegmentError::TooLong)));
+        // One without such tables is read.
+        let other = SegmentFile::create_in(&dir.path().join("r"), 8).unwrap().segment().unwrap();
+        assert_eq!(other.processes_within(Duration::from_secs(60)).unwrap(), []);
+    }
 }

@@ -7,6 +7,7 @@ mod monitor;
 use std::path::PathBuf;
 
 use nvml_wrapper::error::NvmlError as Code;
+use radrm_base::machine_file;
 
 pub use device::{Device, GroupMemory, Held, Memory, NO_LIMIT};
 pub use inventory::{Gpu, Inventory, uuid_bytes, uuid_text};
@@ -106,7 +107,12 @@ impl Nvml {
             NvmlSource::Library(path) => path.as_os_str(),
             NvmlSource::Off => return Err(NvmlError::Off),
         };
-        Ok(Self(nvml_wrapper::Nvml::builder().lib_path(library).init()?))
+        let opened = nvml_wrapper::Nvml::builder().lib_path(library).init()?;
+        if let (NvmlSource::Library(_), Some(machine)) = (source, std::env::var_os(machine_file::VARIABLE)) {
+            // The emulator's library maps the machine's file, which every user of the machine may shorten.
+            let _ = radrm_guard::protect_file(machine.as_ref());
+        }
+        Ok(Self(opened))
     }
 
     /// Version of the kernel driver.

@@ -82,12 +82,7 @@ impl Node {
         world.programs.0 =
             Now { at: Millis(at.0 + seconds * 1000), mono: mono + Duration::from_secs(seconds) };
         drop(world);
-        self.batch(Message::Polled(Poll {
-            begun: Instant::now(),
-            samples: Vec::new(),
-            lost: Vec::new(),
-            unmetered: None,
-        }));
+        self.batch(Message::Polled(Poll::begin()));
     }
 
     fn answer(&mut self, job: u64, outcome: Option<Came>) {

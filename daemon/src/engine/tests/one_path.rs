@@ -296,8 +296,7 @@ fn by_daemon(trace: &[TraceJob]) -> (Vec<Logged>, BTreeMap<u64, u64>, BTreeMap<u
             batch(&mut engine, messages);
             // A poll of the GPUs shows which jobs can be suspended. Its figures are of no GPU that jobs have.
             let sample = Sample { uuid: "GPU-9".into(), ..Sample::default() };
-            let poll =
-                Poll { begun: Instant::now(), samples: vec![sample], lost: Vec::new(), unmetered: None };
+            let poll = Poll { samples: vec![sample], ..Poll::begin() };
             batch(&mut engine, vec![Message::Polled(poll)]);
         }
     }

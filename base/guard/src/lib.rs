@@ -1,10 +1,15 @@
 //! Mappings of files that others may shorten, as the owner of a segment can.
 //!
 //! A load beyond the end of a file raises SIGBUS. In a guarded mapping zeros take the place of what was cut off, and the
-//! program goes on: RADRM's own programs map ledgers of any user, for words that need an atomic change. Never used inside a
-//! watched program, whose signals are its own.
+//! program goes on: RADRM's own programs map ledgers of any user, for words that need an atomic change, and the file of an
+//! emulated machine, which all its users write. Never used inside a watched program, whose signals are its own.
 
+use std::fs;
+use std::io::{self, BufRead, BufReader};
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -27,7 +32,7 @@ struct Installed {
 static INSTALLED: OnceLock<Installed> = OnceLock::new();
 
 /// Guards a mapping that stays until the process ends.
-pub(crate) fn protect(start: NonNull<u8>, bytes: usize) {
+pub fn protect(start: NonNull<u8>, bytes: usize) {
     let start = start.as_ptr().addr();
     let range = Box::leak(Box::new(Range { start, end: start.saturating_add(bytes), next: ptr::null() }));
     // Acquire and Release: who sees a range sees all that it leads to.
@@ -40,6 +45,41 @@ pub(crate) fn protect(start: NonNull<u8>, bytes: usize) {
         }
     }
     INSTALLED.get_or_init(install);
+}
+
+/// Guards all mappings of a file that this process has now, as a library may have made them. They stay guarded until the
+/// process ends, also where the library gives them back.
+///
+/// # Errors
+/// The file is not there, or `/proc` is not.
+pub fn protect_file(path: &Path) -> io::Result<()> {
+    let path = fs::canonicalize(path)?;
+    let inode = fs::metadata(&path)?.ino();
+    for line in BufReader::new(fs::File::open("/proc/self/maps")?).split(b'\n') {
+        let line = line?;
+        let Some((start, end)) = range_of(&line, inode, &path) else { continue };
+        let start = ptr::with_exposed_provenance_mut::<u8>(start);
+        if let Some(at) = NonNull::new(start)
+            && !is_guarded(start.addr())
+        {
+            protect(at, end - start.addr());
+        }
+    }
+    Ok(())
+}
+
+/// Addresses of a mapping in a line of `/proc/self/maps`, if it is a shared one of a file with this inode or name: for
+/// files of an overlay the inode may be another one there than `stat` gives, and the device is.
+fn range_of(line: &[u8], inode: u64, path: &Path) -> Option<(usize, usize)> {
+    let name = line.iter().position(|byte| *byte == b'/').map(|at| &line[at..]);
+    let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    let mut next = || std::str::from_utf8(fields.next()?).ok();
+    let (start, end) = next()?.split_once('-')?;
+    let is_shared = next()?.ends_with('s');
+    let (_offset, _device) = (next()?, next()?);
+    let is_it = is_shared && (next()?.parse() == Ok(inode) || name == Some(path.as_os_str().as_bytes()));
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    is_it.then(|| Some((address(start)?, address(end)?))).flatten()
 }
 
 fn install() -> Installed {
@@ -59,7 +99,7 @@ fn install() -> Installed {
 }
 
 /// Touches guarded mappings: a thread that blocks all signals would be killed by the fault.
-pub(crate) fn touch<T>(work: impl FnOnce() -> T) -> T {
+pub fn touch<T>(work: impl FnOnce() -> T) -> T {
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: structures that live here; the set is filled before it is read.
     let changed = unsafe {
@@ -139,16 +179,25 @@ fn pass_on(
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    fn map(file: &File, bytes: usize) -> NonNull<u8> {
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let at = unsafe { libc::mmap(ptr::null_mut(), bytes, rights, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        NonNull::new(at.cast()).unwrap()
+    }
 
     #[test]
     fn what_was_cut_off_reads_as_zeros() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(3 << 12).unwrap();
-        let mapped = sys::map_shared(&file, 0, 3 << 12).unwrap();
+        let mapped = map(&file, 3 << 12);
         // SAFETY: mapped just now; each access is one byte of it.
         let (first, last) = unsafe { (mapped.as_ptr(), mapped.as_ptr().add(2 << 12)) };
         protect(mapped, 3 << 12);
@@ -173,7 +222,7 @@ mod tests {
         std::thread::spawn(|| {
             let file = tempfile::tempfile().unwrap();
             file.set_len(1 << 12).unwrap();
-            let mapped = sys::map_shared(&file, 0, 1 << 12).unwrap();
+            let mapped = map(&file, 1 << 12);
             protect(mapped, 1 << 12);
             // SAFETY: a filled set.
             unsafe {
@@ -187,5 +236,23 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn a_librarys_mapping_of_a_file_is_found_and_guarded() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(2 << 12).unwrap();
+        let mapped = map(file.as_file(), 2 << 12);
+        protect_file(file.path()).unwrap();
+        file.as_file().set_len(0).unwrap();
+        // SAFETY: mapped above; the fault is this test's subject.
+        assert_eq!(touch(|| unsafe { mapped.as_ptr().add(1 << 12).read_volatile() }), 0);
+        let line = b"7f00-8f00 rw-s 00000000 00:2a 77                         /run/with a blank";
+        let range = |inode, name: &str| range_of(line, inode, Path::new(name));
+        assert_eq!(range(77, "/other"), Some((0x7f00, 0x8f00)));
+        assert_eq!(range(78, "/run/with a blank"), Some((0x7f00, 0x8f00)));
+        assert_eq!(range(78, "/other"), None);
+        let code = b"7f00-8f00 r-xp 00000000 00:2a 77  /lib/x";
+        assert_eq!(range_of(code, 77, Path::new("/lib/x")), None, "a library's code");
     }
 }
