@@ -274,7 +274,9 @@ fn open(found: &Named, look: &Look) -> Option<(Job, usize)> {
     let (joined, named): (Vec<&SlotInfo>, Vec<&SlotInfo>) = running.iter().partition(&mut has_joined);
     // Those that only its slots name do not carry it either.
     job.carriers.retain(|carrier| named.iter().all(|slot| slot.pid != Some(carrier.0)));
-    if job.recorder.is_none() && job.carriers.is_empty() && joined.is_empty() {
+    // One that names another's launcher is kept: commands name its owner.
+    let is_named = job.false_launcher.is_some() && !running.is_empty();
+    if job.recorder.is_none() && job.carriers.is_empty() && joined.is_empty() && !is_named {
         return None;
     }
     job.command = match (job.recorder, joined.iter().find_map(|slot| slot.pid)) {

@@ -46,7 +46,7 @@ pub(crate) struct Page {
     generation: AtomicU64,
     /// 1 once the kernel zeroes the page in a forked child: set before anything else is.
     wiped: AtomicU32,
-    /// Whether the ids of this process's threads are known without a system call.
+    /// Source of the ids of this process's threads.
     pub(crate) threads: Known,
     /// Kernels and their names.
     pub(crate) kernels: Kernels,

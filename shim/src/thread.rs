@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 
-/// Whether glibc's own description of a thread has its id, in [`Known`].
+/// Source of the ids of a process's threads: glibc's own description of a thread, once it was seen to have the id.
 pub(crate) struct Known(AtomicU32);
 
 const HAS_ID: u32 = 1;

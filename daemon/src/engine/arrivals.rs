@@ -4,14 +4,18 @@
 use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
 
+use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::Response;
 
-use super::Engine;
-use super::requests::Submission;
+use crate::error::DaemonError;
+use crate::peer::Peer;
 use crate::store::Entry;
 
 /// Jobs that are taken up in one round, of all submissions together.
 const PIECE: usize = 200;
+
+/// One job, an array, or the jobs of a group.
+pub(super) type Submission = (Peer, Result<Vec<Spec>, DaemonError>, Sender<Response>);
 
 /// A submission whose jobs are on disk.
 #[derive(Debug)]
@@ -41,6 +45,23 @@ impl Arrivals {
         self.under_way.push(arrival);
     }
 
+    /// Jobs to take up in this round, each with whether an administrator submits it and with remarks. `all`: all there are.
+    pub(super) fn next(&mut self, all: bool) -> Vec<(Entry, bool, Vec<String>)> {
+        let each = if all { usize::MAX } else { (PIECE / self.under_way.len().max(1)).max(1) };
+        let of_one = |arrival: &mut Arrival| {
+            let (count, by_admin) = (arrival.jobs.len().min(each), arrival.by_admin);
+            let jobs: Vec<_> = arrival.jobs.drain(..count).collect();
+            jobs.into_iter().map(move |(entry, remarks)| (entry, by_admin, remarks))
+        };
+        self.under_way.iter_mut().flat_map(of_one).collect()
+    }
+
+    /// Answers to the submissions of which all jobs are taken up.
+    pub(super) fn answers(&mut self) -> Vec<(Sender<Response>, Response)> {
+        let done = self.under_way.extract_if(.., |arrival| arrival.jobs.is_empty());
+        done.map(|arrival| (arrival.reply, arrival.answer)).collect()
+    }
+
     /// Submissions that can be checked now, in the order in which they came; others are kept for later.
     pub(super) fn checkable(&mut self, new: Vec<Submission>) -> Vec<Submission> {
         let mut all = std::mem::take(&mut self.later);
@@ -49,25 +70,5 @@ impl Arrivals {
         let (later, now) = all.into_iter().partition(|(peer, ..)| is_under_way(peer.uid));
         self.later = later;
         now
-    }
-}
-
-impl Engine {
-    /// Takes up the next jobs of each submission; `all`: all there are.
-    pub(super) fn take_up_some(&mut self, all: bool, replies: &mut Vec<(Sender<Response>, Response)>) {
-        let mut under_way = std::mem::take(&mut self.arrivals.under_way);
-        let each = if all { usize::MAX } else { (PIECE / under_way.len().max(1)).max(1) };
-        for arrival in &mut under_way {
-            let count = arrival.jobs.len().min(each);
-            for (entry, remarks) in arrival.jobs.drain(..count) {
-                self.take_up(entry, arrival.by_admin, &remarks);
-            }
-        }
-        for arrival in under_way {
-            match arrival.jobs.is_empty() {
-                true => replies.push((arrival.reply, arrival.answer)),
-                false => self.arrivals.under_way.push(arrival),
-            }
-        }
     }
 }

@@ -11,7 +11,7 @@ use radrm_protocol::wire::{JobRow, Line, PastJob, PastRow, Request, Response, St
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Reason};
 use radrm_text::output::say;
 
-use super::arrivals::Arrival;
+use super::arrivals::{Arrival, Submission};
 use super::outbox::Note;
 use super::{Engine, actions, arrays, needs};
 use crate::accounting::{self, GpuTime};
@@ -24,9 +24,6 @@ use crate::store::{self, Entry, Stage, curves};
 const MAX_SHOWN: u32 = 10_000;
 /// The most jobs that one request names.
 const MAX_NAMED: usize = 10_000;
-
-/// One job, an array, or the jobs of a group.
-pub(super) type Submission = (Peer, Result<Vec<Spec>, DaemonError>, Sender<Response>);
 
 /// A submission that was checked and is not written yet.
 #[derive(Default)]
@@ -95,6 +92,14 @@ impl Engine {
             let answer = Response::Submitted { job, remarks };
             self.arrivals.push(Arrival { uid, by_admin, jobs, reply, answer });
         }
+    }
+
+    /// Takes up the next jobs of each submission; `all`: all there are.
+    pub(super) fn take_up_some(&mut self, all: bool, replies: &mut Vec<(Sender<Response>, Response)>) {
+        for (entry, by_admin, remarks) in self.arrivals.next(all) {
+            self.take_up(entry, by_admin, &remarks);
+        }
+        replies.extend(self.arrivals.answers());
     }
 
     /// A new job that is on disk.
