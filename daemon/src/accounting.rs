@@ -75,16 +75,23 @@ pub(crate) fn forget_older(tx: &Transaction<'_>, before_ms: u64) -> rusqlite::Re
     tx.execute("DELETE FROM attempts WHERE end_ms < ?1", [int(before_ms)]).map(|_| ())
 }
 
-/// Attempts of a user, or of all users, that ran in `from_ms..to_ms`.
-pub(crate) fn select(
+/// End of an attempt, ms since 1970, its job and its number: the order in which attempts are read.
+pub(crate) type AttemptEnd = (u64, u64, u32);
+
+/// The first attempt that ended later than that comes behind this.
+pub(crate) const fn later_than(ms: u64) -> AttemptEnd {
+    (ms, u64::MAX, u32::MAX)
+}
+
+/// Gives `each` the next `most` attempts that are over. Returns the last of them, or `None` if there are no more.
+pub(crate) fn read(
     connection: &Connection,
-    uid: Option<u32>,
-    from_ms: u64,
-    to_ms: u64,
-) -> rusqlite::Result<Vec<GpuTime>> {
+    after: AttemptEnd,
+    most: usize,
+    mut each: impl FnMut(GpuTime),
+) -> rusqlite::Result<Option<AttemptEnd>> {
     let mut statement = connection.prepare_cached(
-        "SELECT * FROM attempts WHERE end_ms > ?1 AND start_ms < ?2 AND (?3 IS NULL OR uid = ?3)
-         ORDER BY job, attempt",
+        "SELECT * FROM attempts WHERE (end_ms, job, attempt) > (?1, ?2, ?3) ORDER BY end_ms, job, attempt LIMIT ?4",
     )?;
     let row = |row: &rusqlite::Row<'_>| {
         let number = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
@@ -101,22 +108,39 @@ pub(crate) fn select(
             out_of_memory: row.get(9)?,
         })
     };
-    statement.query_map(params![int(from_ms), int(to_ms), uid], row)?.collect()
+    let (mut read, mut last) = (0, after);
+    for time in statement.query_map(params![int(after.0), int(after.1), after.2, int(most as u64)], row)? {
+        let time = time?;
+        (read, last) = (read + 1, (time.end_ms, time.job, time.attempt));
+        each(time);
+    }
+    Ok((read == most).then_some(last))
 }
 
 /// Sums by user within `from_ms..to_ms`. Of an attempt that reaches beyond it counts the part of its running time that
 /// its part of the span is, so that sums over adjacent spans add up. An end is counted where it lies.
-pub(crate) fn sums(attempts: &[GpuTime], from_ms: u64, to_ms: u64) -> Vec<UsageRow> {
-    const HOUR_MS: f64 = 3_600_000.0;
-    let mut users: BTreeMap<u32, (UsageRow, BTreeSet<u64>)> = BTreeMap::new();
-    for of in attempts {
+#[derive(Clone, Debug)]
+pub(crate) struct UsageSums {
+    pub(crate) from_ms: u64,
+    pub(crate) to_ms: u64,
+    users: BTreeMap<u32, (UsageRow, BTreeSet<u64>)>,
+}
+
+impl UsageSums {
+    pub(crate) const fn new(from_ms: u64, to_ms: u64) -> Self {
+        Self { from_ms, to_ms, users: BTreeMap::new() }
+    }
+
+    pub(crate) fn add(&mut self, of: &GpuTime) {
+        const HOUR_MS: f64 = 3_600_000.0;
+        let (from_ms, to_ms) = (self.from_ms, self.to_ms);
         let inside = of.end_ms.min(to_ms).saturating_sub(of.start_ms.max(from_ms));
         if inside == 0 {
-            continue;
+            return;
         }
         let part = inside as f64 / of.end_ms.saturating_sub(of.start_ms) as f64;
         let hours = of.ran_ms as f64 * part * f64::from(of.gpus) / HOUR_MS;
-        let (row, jobs) = users.entry(of.uid).or_default();
+        let (row, jobs) = self.users.entry(of.uid).or_default();
         row.user.clone_from(&of.user);
         row.uid = of.uid;
         row.gpu_hours += hours;
@@ -125,7 +149,23 @@ pub(crate) fn sums(attempts: &[GpuTime], from_ms: u64, to_ms: u64) -> Vec<UsageR
         row.out_of_memory += u64::from(of.out_of_memory && (from_ms..to_ms).contains(&of.end_ms));
         jobs.insert(of.job);
     }
-    users.into_values().map(|(row, jobs)| UsageRow { jobs: jobs.len() as u64, ..row }).collect()
+
+    pub(crate) fn rows(self) -> Vec<UsageRow> {
+        self.users.into_values().map(|(row, jobs)| UsageRow { jobs: jobs.len() as u64, ..row }).collect()
+    }
+}
+
+/// Attempts that are over and ran in `from_ms..to_ms`, by job.
+#[cfg(test)]
+pub(crate) fn select(connection: &Connection, uid: Option<u32>, from_ms: u64, to_ms: u64) -> Vec<GpuTime> {
+    let (mut all, mut after) = (Vec::new(), Some(later_than(from_ms)));
+    while let Some(last) = after {
+        // Two at a time: also reading in parts is tested.
+        after = read(connection, last, 2, |time| all.push(time)).unwrap();
+    }
+    all.retain(|time| time.start_ms < to_ms && uid.is_none_or(|uid| uid == time.uid));
+    all.sort_by_key(|time| (time.job, time.attempt));
+    all
 }
 
 #[cfg(test)]
@@ -160,6 +200,12 @@ mod tests {
             GpuTime { share: 500, ran_ms: HOUR, ..attempt(2, 2, 7, (14, 16)) },
             attempt(3, 1, 8, (2, 3)),
         ]
+    }
+
+    fn sums(attempts: &[GpuTime], from_ms: u64, to_ms: u64) -> Vec<UsageRow> {
+        let mut sums = UsageSums::new(from_ms, to_ms);
+        attempts.iter().for_each(|of| sums.add(of));
+        sums.rows()
     }
 
     #[test]
@@ -200,14 +246,14 @@ mod tests {
         }
         drop(store);
         let mut store = Store::open(&dir.path().join("queue.db")).unwrap();
-        let found = |uid, from, to| select(&store.connection, uid, from * HOUR, to * HOUR).unwrap();
+        let found = |uid, from, to| select(&store.connection, uid, from * HOUR, to * HOUR);
         assert_eq!(found(None, 0, 1000), history);
         assert_eq!(found(Some(8), 0, 1000), history[3..]);
         assert_eq!(found(None, 11, 14), history[1..2]);
         let newest = GpuTime { job: 9, ..attempt(9, 1, 7, (17_600, 17_601)) };
         let before = kept_since(17_601 * HOUR, 0);
         store.transaction(|tx| insert(tx, &newest).and_then(|()| forget_older(tx, before))).unwrap();
-        assert_eq!(select(&store.connection, None, 0, u64::MAX).unwrap(), [newest]);
+        assert_eq!(select(&store.connection, None, 0, u64::MAX), [newest]);
     }
 
     #[test]

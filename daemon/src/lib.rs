@@ -16,6 +16,7 @@
 //! | `watch`, `gpus` | threads that wait for supervisors and poll GPUs |
 //! | `pace`, `load` | how fast a job is beside others, and what it does to a GPU alone |
 //! | `launch_slots` | which job may launch when |
+//! | `long_read` | answers that are read in parts |
 //! | `gates` | launches that wait for a request of the job beside them |
 //! | `dry_run` | what jobs need of which nothing is known, by a helper process |
 //! | `hooks` | the administrator's prolog and epilog |
@@ -46,6 +47,7 @@ mod job_output;
 mod latency;
 mod launch_slots;
 mod load;
+mod long_read;
 mod message;
 mod metrics;
 mod mps;

@@ -8,6 +8,7 @@ use super::attempt::Attempt;
 use super::dry_run;
 use super::error::DaemonError;
 use super::gpus::{Poll, Unmanaged};
+use super::long_read::{LongRead, Progress};
 use super::metrics::Figures;
 use super::peer::Peer;
 use super::suspend::Answer;
@@ -35,6 +36,8 @@ pub(crate) enum Message {
     Listed(Peer, Listing, Sender<Result<Vec<Listed>, Response>>),
     /// The next rows of such a list; jobs that are gone have none.
     Rows(Peer, Vec<Listed>, Sender<Vec<JobRow>>),
+    /// The next part of an answer that is read in parts.
+    Read(Peer, LongRead, Sender<Progress>),
     /// A supervisor is gone.
     SupervisorEnded(Attempt),
     /// A helper that suspends a job or brings it back is gone, with its answer if it gave one.

@@ -16,6 +16,7 @@ use radrm_protocol::wire::{self, Request, Response};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::error::DaemonError;
+use super::long_read::{LongRead, Progress};
 use super::message::{Listing, Message};
 use super::peer::{Credentials, Peer};
 
@@ -237,7 +238,10 @@ impl Shared {
                     self.list(stream, &peer, Listing { all, ended, merge })?;
                 }
                 request => {
-                    let answer = self.ask(|reply| Message::Asked(peer.clone(), request, reply))?;
+                    let answer = match LongRead::of(request) {
+                        Ok(read) => self.read(&peer, read)?,
+                        Err(request) => self.ask(|reply| Message::Asked(peer.clone(), request, reply))?,
+                    };
                     respond(stream, answer)?;
                 }
             }
@@ -275,6 +279,16 @@ impl Shared {
             }
         }
         wire::write(&mut until, &Response::Jobs(Vec::new()))
+    }
+
+    /// Has an answer read, part by part.
+    fn read(&self, peer: &Peer, mut read: LongRead) -> io::Result<Response> {
+        loop {
+            match self.ask(|reply| Message::Read(peer.clone(), read, reply))? {
+                Progress::More(rest) => read = rest,
+                Progress::Done(answer) => return Ok(answer),
+            }
+        }
     }
 
     /// Asks the engine, and waits for its answer.

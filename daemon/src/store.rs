@@ -3,12 +3,13 @@
 pub(crate) mod curves;
 pub(crate) mod disk;
 mod integer;
+pub(crate) mod job_sums;
 mod spec;
 
 use std::path::Path;
 
 use radrm_protocol::spec::Spec;
-use radrm_protocol::wire::{Line, StatsRow};
+use radrm_protocol::wire::{GpuStats, Line};
 use radrm_scheduler_core::{Activity, JobState, Leaving, Needs, Verdict};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
@@ -110,6 +111,9 @@ const VERSION: i64 = 1;
 
 const TABLES: &str = include_str!("store/tables.sql");
 
+/// Jobs that are over by their ends: figures of a time read those of that time only.
+const ENDED: &str = "CREATE INDEX IF NOT EXISTS jobs_ended ON jobs(ended_ms) WHERE stage = 'ended'";
+
 /// The first lines of a job's history, which are always kept, and the most lines of it.
 const FIRST_LINES: u32 = 100;
 const LINES: u32 = 1000;
@@ -142,7 +146,8 @@ impl Store {
             found => return Err(DaemonError::QueueVersion { path: path.to_owned(), found, known: VERSION }),
         }
         connection.execute_batch(super::accounting::TABLE).map_err(failed)?;
-        connection.execute_batch(curves::TABLES).map_err(failed)?;
+        connection.execute_batch(ENDED).map_err(failed)?;
+        curves::create(&mut connection).map_err(failed)?;
         connection.execute_batch(disk::TABLES).map_err(failed)?;
         super::dry_run::stored::create(&connection).map_err(failed)?;
         Ok(Self { connection })
@@ -245,48 +250,12 @@ impl Store {
         statement.query_map([], |row| row.get(0))?.collect()
     }
 
-    /// The thesis's metrics over jobs that ended since then, and of GPUs over that time.
-    pub(crate) fn stats(&self, uid: Option<u32>, since_ms: u64) -> Result<StatsRow> {
-        let uid = uid.map(i64::from);
-        let mut stats = self.connection.query_row(
-            "SELECT count(*), coalesce(sum(verdict LIKE '%\"exited\"%' AND verdict LIKE '%\"code\":0}%'), 0),
-                    coalesce(sum(verdict LIKE '%\"cancelled\"%'), 0), coalesce(sum(ooms), 0),
-                    coalesce(max(ended_ms) - min(submitted_ms), 0),
-                    coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ended_ms - submitted_ms - ran_ms END), 0),
-                    coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ran_ms END), 0),
-                    coalesce(avg(CASE WHEN first_start_ms IS NOT NULL THEN ended_ms - submitted_ms END), 0),
-                    coalesce(sum(verdict LIKE '%\"exited\"%' AND verdict LIKE '%\"code\":0}%' AND refused > 0), 0)
-             FROM jobs WHERE stage = 'ended' AND ended_ms >= ?2 AND (?1 IS NULL OR uid = ?1)",
-            params![uid, int(since_ms)],
-            |row| {
-                let count = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
-                Ok(StatsRow {
-                    jobs: count(0)?,
-                    succeeded: count(1)?,
-                    failed: 0,
-                    cancelled: count(2)?,
-                    ooms: count(3)?,
-                    makespan_ms: count(4)?,
-                    mean_wait_ms: row.get(5)?,
-                    mean_execution_ms: row.get(6)?,
-                    mean_completion_ms: row.get(7)?,
-                    refused: count(8)?,
-                    gpus: Vec::new(),
-                    emulated: None,
-                })
-            },
-        )?;
-        stats.failed = stats.jobs.saturating_sub(stats.succeeded + stats.cancelled);
-        if since_ms > 0 {
-            stats.gpus = curves::select(&self.connection, since_ms, u64::MAX)?;
-            return Ok(stats);
+    /// Figures of each GPU since then; since 1970 of all time, also that whose buckets are forgotten.
+    pub(crate) fn gpu_stats(&self, since_ms: u64) -> Result<Vec<GpuStats>> {
+        match since_ms {
+            0 => curves::of_all_time(&self.connection),
+            since_ms => curves::select(&self.connection, since_ms, u64::MAX),
         }
-        // Buckets are forgotten after a year, these sums are not.
-        let mut statement = self.connection.prepare(
-            "SELECT gpu, samples, used, NULL, smact, smact_samples, power, power_samples, energy FROM watched ORDER BY gpu",
-        )?;
-        stats.gpus = statement.query_map([], curves::stats)?.collect::<Result<_>>()?;
-        Ok(stats)
     }
 
     /// Numbers of jobs that ended before `before_ms`.
@@ -520,10 +489,15 @@ mod tests {
         (entry.first_start_ms, entry.ended_ms, entry.ran_ms, entry.ooms) = (Some(20), Some(109), 60, 1);
         store.transaction(|tx| update(tx, &entry)).unwrap();
         assert!(store.open_jobs().unwrap().is_empty() && store.newest().unwrap().is_none());
-        let stats = store.stats(Some(7), 0).unwrap();
+        let of = |uid| {
+            let mut sums = job_sums::JobSums::default();
+            sums.read(&store.connection, Some(uid), job_sums::JobSums::since(0), 10).unwrap();
+            sums.stats()
+        };
+        let stats = of(7);
         assert_eq!((stats.jobs, stats.succeeded, stats.failed, stats.ooms), (1, 1, 0, 1));
         assert_eq!((stats.makespan_ms, stats.mean_wait_ms, stats.mean_execution_ms), (100, 40.0, 60.0));
-        assert_eq!(store.stats(Some(8), 0).unwrap().jobs, 0);
+        assert_eq!(of(8).jobs, 0);
         for drained in [true, true, false] {
             store.transaction(|tx| put_drained(tx, "GPU-1", drained)).unwrap();
             assert_eq!(store.drained().unwrap().len(), usize::from(drained));

@@ -165,7 +165,7 @@ mod tests {
                         .and_then(|()| accounting::forget_older(tx, kept_since))
                 })
                 .unwrap();
-            let kept = accounting::select(&store.connection, None, 0, u64::MAX).unwrap();
+            let kept = accounting::select(&store.connection, None, 0, u64::MAX);
             kept.into_iter().map(|of| of.job).collect::<Vec<_>>()
         };
         let hour = DAY / 24;

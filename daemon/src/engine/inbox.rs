@@ -50,7 +50,10 @@ impl<'a> Inbox<'a> {
     fn sort(&mut self, message: Message, first: &mut Vec<Message>) {
         match &message {
             Message::Asked(_, Request::Submit(_) | Request::SubmitTogether(_), _) => first.push(message),
-            Message::Asked(peer, ..) | Message::Listed(peer, ..) | Message::Rows(peer, ..) => {
+            Message::Asked(peer, ..)
+            | Message::Listed(peer, ..)
+            | Message::Rows(peer, ..)
+            | Message::Read(peer, ..) => {
                 self.asked.entry(Some(peer.uid)).or_default().push_back(message);
             }
             Message::Metrics(_) => self.asked.entry(None).or_default().push_back(message),

@@ -29,6 +29,7 @@ mod leaving;
 mod loader_table;
 mod loaders;
 mod loads;
+mod long_reads;
 mod lost;
 mod monitor;
 mod mps;

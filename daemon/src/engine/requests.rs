@@ -7,18 +7,17 @@ use std::sync::mpsc::Sender;
 use radrm_need::Source;
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::spec::Spec;
-use radrm_protocol::wire::{JobRow, Line, PastJob, PastRow, Request, Response, StatsRow};
+use radrm_protocol::wire::{JobRow, Line, Request, Response};
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Reason};
 use radrm_text::output::say;
 
 use super::arrivals::{Arrival, Submission};
 use super::outbox::Note;
-use super::{Engine, actions, arrays, needs};
-use crate::accounting::{self, GpuTime};
+use super::{Engine, arrays, needs};
 use crate::error::DaemonError;
 use crate::message::{Listed, Listing};
 use crate::peer::Peer;
-use crate::store::{self, Entry, Stage, curves};
+use crate::store::{self, Entry, Stage};
 
 /// The most jobs that are shown at once, of those that are over.
 const MAX_SHOWN: u32 = 10_000;
@@ -263,6 +262,10 @@ impl Engine {
     fn try_answer(&mut self, peer: &Peer, request: &Request) -> Result<Response, DaemonError> {
         Ok(match request {
             Request::Submit(_) | Request::SubmitTogether(_) => return Err(DaemonError::OutOfOrder),
+            // Answered in parts: see `long_reads`.
+            Request::Stats { .. } | Request::Usage { .. } | Request::Past { .. } => {
+                return Err(DaemonError::OutOfOrder);
+            }
             Request::Estimate(spec) => self.estimate(peer, spec)?,
             &Request::Queue { all, ended, merge } => {
                 let jobs = self.listed(peer, Listing { all, ended, merge });
@@ -281,16 +284,7 @@ impl Engine {
                 self.for_each(peer, jobs, may, |engine, job| engine.hold(job, *held))?
             }
             Request::Nodes => Response::Nodes(Box::new(self.node(peer))),
-            Request::Stats { all, since_ms } => {
-                let uid = (!(*all && peer.admin)).then_some(peer.uid);
-                let stats = self.outbox.store.stats(uid, *since_ms).map_err(DaemonError::HistoryRead)?;
-                Response::Stats(Box::new(self.of_real_time(stats)))
-            }
-            Request::Past { at_ms } => self.past(peer, *at_ms)?,
             Request::Curves { from_ms, to_ms } => self.curves(*from_ms, *to_ms)?,
-            Request::Usage { user, from_ms, to_ms } => {
-                self.usage(peer, user.as_deref(), (*from_ms, *to_ms))?
-            }
             Request::Drain { gpu, drained } => self.drain(peer, gpu, *drained)?,
         })
     }
@@ -299,71 +293,6 @@ impl Engine {
     fn estimate(&self, peer: &Peer, spec: &Spec) -> Result<Response, DaemonError> {
         self.check(peer, spec)?;
         Ok(Response::Estimate(Box::new(self.estimate_of(peer.uid, spec))))
-    }
-
-    /// GPU time within a span, running attempts up to now.
-    fn usage(
-        &self,
-        peer: &Peer,
-        user: Option<&str>,
-        (from_ms, to_ms): (u64, u64),
-    ) -> Result<Response, DaemonError> {
-        if !peer.admin && user.is_some_and(|user| user != peer.name) {
-            return Err(DaemonError::OthersGpuTime);
-        }
-        let mut times = self.gpu_times(peer, from_ms, to_ms)?;
-        times.retain(|time| user.is_none_or(|user| user == time.user));
-        Ok(Response::Usage(accounting::sums(&times, from_ms, to_ms)))
-    }
-
-    /// GPUs in the bucket of an earlier time, and the attempts that ran then.
-    fn past(&self, peer: &Peer, at_ms: u64) -> Result<Response, DaemonError> {
-        const BUCKET_MS: u64 = curves::BUCKET_S * 1000;
-        let from_ms = at_ms / BUCKET_MS * BUCKET_MS;
-        let to_ms = from_ms.saturating_add(BUCKET_MS);
-        let gpus = curves::select(&self.outbox.store.connection, from_ms, to_ms)
-            .map_err(DaemonError::HistoryRead)?;
-        let StatsRow { gpus, emulated, .. } = self.of_real_time(StatsRow { gpus, ..StatsRow::default() });
-        let times = self.gpu_times(peer, at_ms, at_ms.saturating_add(1))?;
-        let jobs = times.into_iter().filter(|time| time.start_ms <= at_ms && time.end_ms > at_ms);
-        let job = |time: GpuTime| PastJob {
-            job: time.job,
-            user: time.user,
-            gpus: time.gpus,
-            start_ms: time.start_ms,
-            end_ms: time.end_ms,
-        };
-        let jobs = jobs.map(job).collect();
-        Ok(Response::Past(Box::new(PastRow { span_ms: (from_ms, to_ms), gpus, jobs, emulated })))
-    }
-
-    /// Attempts with GPUs that ran in this time, of all users only for administrators.
-    fn gpu_times(&self, peer: &Peer, from_ms: u64, to_ms: u64) -> Result<Vec<GpuTime>, DaemonError> {
-        let uid = (!peer.admin).then_some(peer.uid);
-        let times = accounting::select(&self.outbox.store.connection, uid, from_ms, to_ms);
-        let mut times = times.map_err(DaemonError::GpuTimeRead)?;
-        let now = self.now.at.0;
-        let running = self.jobs.entries.values().filter(|entry| uid.is_none_or(|uid| uid == entry.uid));
-        times.extend(running.filter_map(|entry| {
-            let since = entry.started_ms.filter(|_| !entry.devices.is_empty())?;
-            let totals = self.node.totals(&entry.devices);
-            let ran_ms = now.saturating_sub(since);
-            Some(actions::gpu_time(entry, entry.attempt, (since, now), ran_ms, &totals))
-        }));
-        Ok(times)
-    }
-
-    /// Removes what emulated GPUs did in modelled time: it says nothing of the time that passed.
-    fn of_real_time(&self, mut stats: StatsRow) -> StatsRow {
-        stats.emulated.clone_from(&self.node.gpus.emulated);
-        let emulated = |gpu: &str| stats.emulated.is_some() && self.node.device(gpu).is_some();
-        for gpu in &mut stats.gpus {
-            if emulated(&gpu.gpu) {
-                // An earlier daemon may have added them up.
-                (gpu.mean_smact, gpu.mean_power_w, gpu.energy_mj) = (None, None, None);
-            }
-        }
-        stats
     }
 
     /// Does something with each of these jobs, once, or with none: all must be the user's own, and it must be possible
@@ -474,7 +403,7 @@ impl Engine {
     }
 }
 
-fn refused(why: &DaemonError) -> Response {
+pub(super) fn refused(why: &DaemonError) -> Response {
     let sentence = why.to_string();
     if why.is_passing() { Response::Later(sentence) } else { Response::Refused(sentence) }
 }

@@ -121,6 +121,9 @@ impl Engine {
             Message::Rows(peer, jobs, reply) => {
                 let _ = reply.send(self.rows(&peer, &jobs));
             }
+            Message::Read(peer, read, reply) => {
+                let _ = reply.send(self.read_on(&peer, read));
+            }
             Message::Metrics(reply) => {
                 let _ = reply.send(self.figures());
             }

@@ -1,7 +1,9 @@
 //! Memory, SM activity, power and energy of each GPU over time, in buckets.
 
+use std::collections::BTreeMap;
+
 use radrm_protocol::wire::{CurvePoint, CurvesRow, GpuCurve, GpuStats};
-use rusqlite::{Connection, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::integer::int;
 
@@ -19,118 +21,264 @@ pub(crate) struct Watched {
     pub(crate) energy_mj: Option<f64>,
 }
 
-/// The tables. A bucket is named by the second at which it begins, a GPU by its row in `curve_gpus`. Figures are sums.
-pub(super) const TABLES: &str = "
-CREATE TABLE IF NOT EXISTS curve_gpus (id INTEGER PRIMARY KEY, gpu TEXT NOT NULL UNIQUE);
-CREATE TABLE IF NOT EXISTS curves (
-    bucket INTEGER NOT NULL, gpu INTEGER NOT NULL, samples INTEGER NOT NULL, used REAL NOT NULL, peak REAL NOT NULL,
-    smact REAL NOT NULL, smact_samples INTEGER NOT NULL, power REAL NOT NULL, power_samples INTEGER NOT NULL, energy REAL,
-    PRIMARY KEY (bucket, gpu)
-) WITHOUT ROWID;
-";
+impl Watched {
+    fn add(&mut self, more: &Self) {
+        self.samples += more.samples;
+        self.used += more.used;
+        self.peak = self.peak.max(more.peak);
+        self.smact += more.smact;
+        self.smact_samples += more.smact_samples;
+        self.power += more.power;
+        self.power_samples += more.power_samples;
+        self.energy_mj = match (self.energy_mj, more.energy_mj) {
+            (Some(one), Some(other)) => Some(one + other),
+            (one, other) => one.or(other),
+        };
+    }
 
-/// Length of a bucket, s. With [`MAX_BUCKETS`] a node of 8 GPUs keeps 840,000 rows.
+    fn figures(&self, gpu: String) -> GpuStats {
+        let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
+        GpuStats {
+            gpu,
+            samples: self.samples,
+            mean_used: mean(self.used, self.samples).unwrap_or(0.0),
+            peak_used: Some(self.peak as u64),
+            mean_smact: mean(self.smact, self.smact_samples),
+            mean_power_w: mean(self.power, self.power_samples),
+            energy_mj: self.energy_mj,
+        }
+    }
+}
+
+/// Length of a bucket, s. With [`MAX_LONGEST`] a node of 8 GPUs keeps 840,000 rows.
 pub(crate) const BUCKET_S: u64 = 300;
 
-/// Most buckets that are kept: a year of them. Not by age: a clock that is set ahead would make all of them old.
-const MAX_BUCKETS: u64 = 365 * 86_400 / BUCKET_S;
+/// Lengths of buckets, s, each a multiple of the one before. The same figures are added up in buckets of each length, so that a question
+/// over a year reads a few thousand of them.
+const LENGTHS: [u64; 3] = [BUCKET_S, 3600, LONGEST_S];
+const LONGEST_S: u64 = 6 * 3600;
 
-/// Adds figures of the time up to now to the bucket of now.
-pub(super) fn put(tx: &Transaction<'_>, gpu: &str, at_ms: u64, more: &Watched) -> rusqlite::Result<()> {
-    tx.prepare_cached("INSERT OR IGNORE INTO curve_gpus (gpu) VALUES (?1)")?.execute([gpu])?;
-    let bucket = at_ms / 1000 / BUCKET_S * BUCKET_S;
-    tx.prepare_cached(
-        "INSERT INTO curves SELECT ?2, id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 FROM curve_gpus WHERE gpu = ?1
-         ON CONFLICT (bucket, gpu) DO UPDATE SET
-             samples = samples + excluded.samples, used = used + excluded.used, peak = max(peak, excluded.peak),
-             smact = smact + excluded.smact, smact_samples = smact_samples + excluded.smact_samples,
-             power = power + excluded.power, power_samples = power_samples + excluded.power_samples,
-             energy = CASE WHEN excluded.energy IS NULL THEN energy ELSE coalesce(energy, 0) + excluded.energy END",
-    )?
-    .execute(params![
-        gpu,
-        int(bucket),
-        int(more.samples),
-        more.used,
-        more.peak,
-        more.smact,
-        int(more.smact_samples),
-        more.power,
-        int(more.power_samples),
-        more.energy_mj
-    ])
-    .map(|_| ())
-}
+/// Most of the longest buckets that are kept: a year of them. Not by age: a clock that is set ahead would make all of them old.
+const MAX_LONGEST: u64 = 365 * 86_400 / LONGEST_S;
 
-/// Forgets the oldest buckets above [`MAX_BUCKETS`].
-pub(crate) fn forget_older(tx: &Transaction<'_>) -> rusqlite::Result<()> {
-    keep(tx, MAX_BUCKETS)
-}
-
-/// Keeps so many buckets, the newest.
-fn keep(tx: &Transaction<'_>, most: u64) -> rusqlite::Result<()> {
-    let sql = "DELETE FROM curves WHERE bucket <= (SELECT DISTINCT bucket FROM curves ORDER BY bucket DESC LIMIT 1 OFFSET ?1)";
-    tx.execute(sql, [int(most)]).map(|_| ())
-}
-
-/// Figures of each GPU over the buckets that lie in `from_ms..to_ms`, at least in part.
-pub(crate) fn select(connection: &Connection, from_ms: u64, to_ms: u64) -> rusqlite::Result<Vec<GpuStats>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT g.gpu, sum(samples), sum(used), max(peak), sum(smact), sum(smact_samples), sum(power), sum(power_samples),
-                sum(energy)
-         FROM curves c JOIN curve_gpus g ON g.id = c.gpu WHERE bucket > ?1 AND bucket < ?2 GROUP BY g.gpu ORDER BY g.gpu",
-    )?;
-    let from = int(from_ms / 1000) - int(BUCKET_S);
-    statement.query_map(params![from, int(to_ms.div_ceil(1000))], stats)?.collect()
-}
+/// Most buckets of a GPU that one curve is read from.
+const MAX_READ: u64 = 1500;
 
 /// Most points of a curve.
 pub(crate) const MAX_POINTS: u64 = 500;
 
-/// Figures of each GPU over the buckets from `from_ms` to `to_ms`, neighbouring ones together where there are more than
-/// [`MAX_POINTS`].
-pub(crate) fn over_time(connection: &Connection, from_ms: u64, to_ms: u64) -> rusqlite::Result<CurvesRow> {
-    let mut ends = connection
-        .prepare_cached("SELECT min(bucket), max(bucket) FROM curves WHERE bucket > ?1 AND bucket < ?2")?;
-    let from = int(from_ms / 1000) - int(BUCKET_S);
-    let found: (Option<i64>, Option<i64>) =
-        ends.query_row(params![from, int(to_ms.div_ceil(1000))], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let (Some(first), Some(last)) = found else { return Ok(CurvesRow::default()) };
-    let buckets = last.abs_diff(first) / BUCKET_S + 1;
-    let step_s = buckets.div_ceil(MAX_POINTS) * BUCKET_S;
-    let mut statement = connection.prepare_cached(
-        "SELECT g.gpu, sum(samples), sum(used), max(peak), sum(smact), sum(smact_samples), sum(power), sum(power_samples),
-                sum(energy), (bucket - ?1) / ?3
-         FROM curves c JOIN curve_gpus g ON g.id = c.gpu WHERE bucket >= ?1 AND bucket <= ?2
-         GROUP BY g.gpu, (bucket - ?1) / ?3 ORDER BY g.gpu, (bucket - ?1) / ?3",
-    )?;
-    let rows = statement.query_map(params![first, last, int(step_s)], |row| {
-        Ok((stats(row)?, row.get::<_, i64>(9)?.unsigned_abs()))
-    })?;
-    let mut gpus: Vec<GpuCurve> = Vec::new();
-    for row in rows {
-        let (stats, at) = row?;
-        let GpuStats { gpu, mean_used, peak_used, mean_smact, mean_power_w, energy_mj, .. } = stats;
-        let point = CurvePoint { at, mean_used, peak_used, mean_smact, mean_power_w, energy_mj };
-        match gpus.last_mut().filter(|curve| curve.gpu == gpu) {
-            Some(curve) => curve.points.push(point),
-            None => gpus.push(GpuCurve { gpu, points: vec![point], ..GpuCurve::default() }),
-        }
+/// Sums over buckets, in the order of [`sums`].
+const SUMS: &str = "sum(samples), sum(used), max(peak), sum(smact), sum(smact_samples), sum(power), sum(power_samples), sum(energy)";
+
+/// Table with the buckets of one length.
+fn table(length: u64) -> String {
+    match length {
+        BUCKET_S => "curves".to_owned(),
+        length => format!("curves_{length}"),
     }
-    Ok(CurvesRow { from_ms: first.unsigned_abs() * 1000, step_ms: step_s * 1000, gpus, emulated: None })
 }
 
-/// A row of sums as figures: the GPU, samples, memory, its peak, SM activity, power and energy.
-pub(super) fn stats(row: &Row<'_>) -> rusqlite::Result<GpuStats> {
-    let mean = |sum: f64, count: i64| (count > 0).then(|| sum / count as f64);
-    let samples: i64 = row.get(1)?;
-    Ok(GpuStats {
-        gpu: row.get(0)?,
-        samples: samples.unsigned_abs(),
-        mean_used: mean(row.get(2)?, samples).unwrap_or(0.0),
-        peak_used: row.get::<_, Option<f64>>(3)?.map(|bytes| bytes as u64),
-        mean_smact: mean(row.get(4)?, row.get(5)?),
-        mean_power_w: mean(row.get(6)?, row.get(7)?),
+/// Makes the tables that are not there. A bucket is named by the second at which it begins, a GPU by its row in `curve_gpus`. Figures are
+/// sums.
+pub(super) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+    let tx = connection.transaction()?;
+    tx.execute_batch(
+        "CREATE TABLE IF NOT EXISTS curve_gpus (id INTEGER PRIMARY KEY, gpu TEXT NOT NULL UNIQUE)",
+    )?;
+    for length in LENGTHS {
+        tx.execute_batch(&format!(
+            "CREATE TABLE IF NOT EXISTS {} (
+                 bucket INTEGER NOT NULL, gpu INTEGER NOT NULL, samples INTEGER NOT NULL, used REAL NOT NULL, peak REAL NOT NULL,
+                 smact REAL NOT NULL, smact_samples INTEGER NOT NULL, power REAL NOT NULL, power_samples INTEGER NOT NULL,
+                 energy REAL, PRIMARY KEY (bucket, gpu)
+             ) WITHOUT ROWID",
+            table(length)
+        ))?;
+    }
+    for lengths in LENGTHS.windows(2) {
+        if let [shorter, longer] = *lengths {
+            fill(&tx, shorter, longer)?;
+        }
+    }
+    tx.commit()
+}
+
+/// Adds up shorter buckets in longer ones, where a radrmd wrote the file that knew none of these.
+fn fill(tx: &Transaction<'_>, shorter: u64, longer: u64) -> rusqlite::Result<()> {
+    let newest = |length| -> rusqlite::Result<Option<i64>> {
+        tx.query_row(&format!("SELECT max(bucket) FROM {}", table(length)), [], |row| row.get(0))
+    };
+    let length = int(longer);
+    if newest(shorter)?.map(|bucket| bucket / length * length) == newest(longer)? {
+        return Ok(());
+    }
+    tx.execute_batch(&format!(
+        "DELETE FROM {into};
+         INSERT INTO {into} SELECT bucket / {longer} * {longer}, gpu, {SUMS} FROM {from} GROUP BY 1, gpu",
+        into = table(longer),
+        from = table(shorter)
+    ))
+}
+
+/// Adds figures of the time up to now to the buckets of now.
+pub(super) fn put(tx: &Transaction<'_>, gpu: &str, at_ms: u64, more: &Watched) -> rusqlite::Result<()> {
+    tx.prepare_cached("INSERT OR IGNORE INTO curve_gpus (gpu) VALUES (?1)")?.execute([gpu])?;
+    for length in LENGTHS {
+        let sql = format!(
+            "INSERT INTO {} SELECT ?2, id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 FROM curve_gpus WHERE gpu = ?1
+             ON CONFLICT (bucket, gpu) DO UPDATE SET
+                 samples = samples + excluded.samples, used = used + excluded.used, peak = max(peak, excluded.peak),
+                 smact = smact + excluded.smact, smact_samples = smact_samples + excluded.smact_samples,
+                 power = power + excluded.power, power_samples = power_samples + excluded.power_samples,
+                 energy = CASE WHEN excluded.energy IS NULL THEN energy ELSE coalesce(energy, 0) + excluded.energy END",
+            table(length)
+        );
+        tx.prepare_cached(&sql)?.execute(params![
+            gpu,
+            int(at_ms / 1000 / length * length),
+            int(more.samples),
+            more.used,
+            more.peak,
+            more.smact,
+            int(more.smact_samples),
+            more.power,
+            int(more.power_samples),
+            more.energy_mj
+        ])?;
+    }
+    Ok(())
+}
+
+/// Forgets the buckets before the newest [`MAX_LONGEST`] of the longest.
+pub(crate) fn forget_older(tx: &Transaction<'_>) -> rusqlite::Result<()> {
+    keep(tx, MAX_LONGEST)
+}
+
+/// Keeps so many of the longest buckets, the newest, and the shorter ones in them. Only the longest are counted: they are few.
+fn keep(tx: &Transaction<'_>, most: u64) -> rusqlite::Result<()> {
+    let longest = table(LONGEST_S);
+    let sql = format!("SELECT DISTINCT bucket FROM {longest} ORDER BY bucket DESC LIMIT 1 OFFSET ?1");
+    let Some(last) = tx.query_row(&sql, [int(most)], |row| row.get::<_, i64>(0)).optional()? else {
+        return Ok(());
+    };
+    for length in LENGTHS {
+        let before = last + int(LONGEST_S);
+        tx.execute(&format!("DELETE FROM {} WHERE bucket < ?1", table(length)), [before])?;
+    }
+    Ok(())
+}
+
+/// Begin of the first and end of the last of the shortest buckets that lie in `from_ms..to_ms`, at least in part, s.
+fn ends(connection: &Connection, from_ms: u64, to_ms: u64) -> rusqlite::Result<Option<(u64, u64)>> {
+    let from = from_ms / 1000 / BUCKET_S * BUCKET_S;
+    let of = |sql: &str, at: u64| -> rusqlite::Result<Option<u64>> {
+        let found: Option<i64> = connection.prepare_cached(sql)?.query_row([int(at)], |row| row.get(0))?;
+        Ok(found.map(i64::unsigned_abs))
+    };
+    let first = of("SELECT min(bucket) FROM curves WHERE bucket >= ?1", from)?;
+    let last = of("SELECT max(bucket) FROM curves WHERE bucket < ?1", to_ms.div_ceil(1000))?;
+    let ends = first.zip(last.map(|last| last + BUCKET_S));
+    Ok(ends.filter(|(first, end)| first < end))
+}
+
+/// A time between ends of the shortest buckets, s, in parts: the length of the buckets from which each is read, its begin and its end.
+fn parts(mut from: u64, mut to: u64) -> Vec<(u64, u64, u64)> {
+    let mut parts = Vec::new();
+    for lengths in LENGTHS.windows(2) {
+        let [length, longer] = *lengths else { continue };
+        let (first, last) = (from.next_multiple_of(longer), to / longer * longer);
+        if first >= last {
+            parts.push((length, from, to));
+            return parts;
+        }
+        parts.extend([(length, from, first), (length, last, to)]);
+        (from, to) = (first, last);
+    }
+    parts.push((LONGEST_S, from, to));
+    parts
+}
+
+/// Names of GPUs by their numbers.
+fn names(connection: &Connection) -> rusqlite::Result<BTreeMap<i64, String>> {
+    let mut statement = connection.prepare_cached("SELECT id, gpu FROM curve_gpus")?;
+    statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
+/// Figures of each GPU over the shortest buckets that lie in `from_ms..to_ms`, at least in part.
+pub(crate) fn select(connection: &Connection, from_ms: u64, to_ms: u64) -> rusqlite::Result<Vec<GpuStats>> {
+    let Some((from, to)) = ends(connection, from_ms, to_ms)? else { return Ok(Vec::new()) };
+    let mut gpus: BTreeMap<i64, Watched> = BTreeMap::new();
+    for (length, from, to) in parts(from, to) {
+        let table = table(length);
+        let sql = format!("SELECT gpu, {SUMS} FROM {table} WHERE bucket >= ?1 AND bucket < ?2 GROUP BY gpu");
+        let mut statement = connection.prepare_cached(&sql)?;
+        for row in statement.query_map([int(from), int(to)], |row| Ok((row.get(0)?, sums(row)?)))? {
+            let (gpu, part): (i64, Watched) = row?;
+            gpus.entry(gpu).or_default().add(&part);
+        }
+    }
+    let mut names = names(connection)?;
+    let mut all: Vec<GpuStats> =
+        gpus.iter().filter_map(|(gpu, sums)| Some(sums.figures(names.remove(gpu)?))).collect();
+    all.sort_by(|one, other| one.gpu.cmp(&other.gpu));
+    Ok(all)
+}
+
+/// Length of the buckets from which a curve over so many seconds is read.
+fn length_for(span: u64) -> u64 {
+    LENGTHS.into_iter().find(|length| span / length < MAX_READ).unwrap_or(LONGEST_S)
+}
+
+/// Figures of each GPU over the buckets from `from_ms` to `to_ms`, neighbouring ones together where there are more than
+/// [`MAX_POINTS`]. A long time is read from long buckets, which may begin before `from_ms`.
+pub(crate) fn over_time(connection: &Connection, from_ms: u64, to_ms: u64) -> rusqlite::Result<CurvesRow> {
+    let Some((from, to)) = ends(connection, from_ms, to_ms)? else { return Ok(CurvesRow::default()) };
+    let length = length_for(to - from);
+    let first = from / length * length;
+    let step_s = (to - first).div_ceil(length).div_ceil(MAX_POINTS) * length;
+    let table = table(length);
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT gpu, {SUMS}, (bucket - ?1) / ?3 FROM {table} WHERE bucket >= ?1 AND bucket < ?2
+         GROUP BY gpu, (bucket - ?1) / ?3 ORDER BY gpu, (bucket - ?1) / ?3"
+    ))?;
+    let rows = statement.query_map([int(first), int(to), int(step_s)], |row| {
+        Ok((row.get::<_, i64>(0)?, sums(row)?, row.get::<_, i64>(9)?.unsigned_abs()))
+    })?;
+    let mut points: BTreeMap<i64, Vec<CurvePoint>> = BTreeMap::new();
+    for row in rows {
+        let (gpu, sums, at) = row?;
+        let GpuStats { mean_used, peak_used, mean_smact, mean_power_w, energy_mj, .. } =
+            sums.figures(String::new());
+        let point = CurvePoint { at, mean_used, peak_used, mean_smact, mean_power_w, energy_mj };
+        points.entry(gpu).or_default().push(point);
+    }
+    let mut names = names(connection)?;
+    let curve = |(gpu, points)| Some(GpuCurve { gpu: names.remove(&gpu)?, points, ..GpuCurve::default() });
+    let mut gpus: Vec<GpuCurve> = points.into_iter().filter_map(curve).collect();
+    gpus.sort_by(|one, other| one.gpu.cmp(&other.gpu));
+    Ok(CurvesRow { from_ms: first * 1000, step_ms: step_s * 1000, gpus, emulated: None })
+}
+
+/// Figures of each GPU over all time, also of buckets that are forgotten: their peak is not known.
+pub(super) fn of_all_time(connection: &Connection) -> rusqlite::Result<Vec<GpuStats>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT gpu, samples, used, 0.0, smact, smact_samples, power, power_samples, energy FROM watched ORDER BY gpu",
+    )?;
+    let gpu = |row: &Row<'_>| Ok(GpuStats { peak_used: None, ..sums(row)?.figures(row.get(0)?) });
+    statement.query_map([], gpu)?.collect()
+}
+
+/// Sums of a row, behind its GPU.
+fn sums(row: &Row<'_>) -> rusqlite::Result<Watched> {
+    let count = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
+    Ok(Watched {
+        samples: count(1)?,
+        used: row.get(2)?,
+        peak: row.get(3)?,
+        smact: row.get(4)?,
+        smact_samples: count(5)?,
+        power: row.get(6)?,
+        power_samples: count(7)?,
         energy_mj: row.get(8)?,
     })
 }
@@ -177,8 +325,8 @@ mod tests {
         );
         assert_eq!(of(2 * hour + 300_000, 3 * hour), None);
         assert_eq!(of(0, u64::MAX).map(|found| found.0), Some(360));
-        assert_eq!(store.stats(None, 0).unwrap().gpus[0].samples, 360);
-        assert_eq!(store.stats(None, 3 * hour).unwrap().gpus[0].samples, 120);
+        assert_eq!(store.gpu_stats(0).unwrap()[0].samples, 360);
+        assert_eq!(store.gpu_stats(3 * hour).unwrap()[0].samples, 120);
         let year = 365 * 24 * hour;
         let ahead = 2 * hour + year;
         store
@@ -188,10 +336,11 @@ mod tests {
             .unwrap();
         let of = |from, to| select(&store.connection, from, to).unwrap().len();
         assert_eq!((of(0, 2 * hour), of(ahead, u64::MAX)), (1, 1), "a clock that is ahead forgets nothing");
-        store.transaction(|tx| keep(tx, 3)).unwrap();
+        store.transaction(|tx| put_watched(tx, "GPU-a", 7 * hour, &minute(1.0, 0.1, 0.0))).unwrap();
+        store.transaction(|tx| keep(tx, 2)).unwrap();
         let of = |from, to| select(&store.connection, from, to).unwrap().len();
-        assert_eq!(of(0, 2 * hour), 0, "more buckets than are kept");
-        assert_eq!((of(2 * hour, 3 * hour), of(ahead, u64::MAX)), (1, 1));
+        assert_eq!(of(0, 6 * hour), 0, "more buckets than are kept");
+        assert_eq!((of(6 * hour, 8 * hour), of(ahead, u64::MAX)), (1, 1));
     }
 
     #[test]
@@ -227,6 +376,85 @@ mod tests {
         assert_eq!(over_time(&store.connection, 0, begun).unwrap(), CurvesRow::default());
     }
 
+    /// Begin, and figures by bucket, of a GPU whose every bucket is another.
+    fn differing(buckets: u64) -> (Store, tempfile::TempDir, u64) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        let begun = 1_790_000_100;
+        store
+            .transaction(|tx| {
+                (0..buckets).try_for_each(|bucket| {
+                    let at_ms = (begun + bucket * BUCKET_S) * 1000;
+                    let figures = Watched { samples: 1, peak: bucket as f64, ..Watched::default() };
+                    let energy_mj = (bucket % 5 > 0).then_some(bucket as f64);
+                    put_watched(tx, "GPU-a", at_ms, &Watched { used: bucket as f64, energy_mj, ..figures })
+                })
+            })
+            .unwrap();
+        (store, dir, begun)
+    }
+
+    #[test]
+    fn figures_of_any_interval_are_the_sums_of_its_shortest_buckets() {
+        let (store, _dir, begun) = differing(400);
+        for (from, to) in [(0, 400), (1, 399), (7, 200), (30, 31), (100, 140), (200, 290), (395, 400)] {
+            let ms = |bucket: u64| (begun + bucket * BUCKET_S) * 1000;
+            let found = select(&store.connection, ms(from), ms(to)).unwrap();
+            let all: Vec<u64> = (from..to).collect();
+            let sum = |of: &mut dyn Iterator<Item = &u64>| of.sum::<u64>() as f64;
+            let mean = sum(&mut all.iter()) / all.len() as f64;
+            let energy = sum(&mut all.iter().filter(|bucket| *bucket % 5 > 0));
+            let gpu = &found[0];
+            assert_eq!((gpu.samples, gpu.peak_used), (to - from, Some(to - 1)), "{from} to {to}");
+            assert!((gpu.mean_used - mean).abs() < 1e-9, "{from} to {to}: {}", gpu.mean_used);
+            let known = all.iter().any(|bucket| bucket % 5 > 0);
+            assert_eq!(gpu.energy_mj, known.then_some(energy), "{from} to {to}");
+        }
+    }
+
+    #[test]
+    fn a_question_over_any_time_reads_a_bounded_number_of_buckets() {
+        let begun = 1_790_000_100;
+        for minutes in (5..366 * 24 * 60).step_by(5 * 997) {
+            let (from, to) = (begun, begun + minutes * 60);
+            let parts = parts(from, to);
+            let read: u64 = parts.iter().map(|(length, from, to)| (to - from) / length).sum();
+            assert!(read <= MAX_READ, "{read} for {minutes} minutes");
+            assert_eq!(parts.iter().map(|(_, from, to)| to - from).sum::<u64>(), to - from);
+            let whole = |(length, from, to): &(u64, u64, u64)| from % length == 0 && to % length == 0;
+            assert!(parts.iter().all(whole), "{parts:?}");
+            let length = length_for(to - from);
+            assert!(
+                (to - from) / length <= MAX_READ,
+                "a curve of {minutes} minutes from buckets of {length} s"
+            );
+        }
+    }
+
+    #[test]
+    fn a_long_curve_has_all_figures_of_its_time() {
+        let (store, _dir, begun) = differing(6 * 288);
+        let all = over_time(&store.connection, 0, u64::MAX).unwrap();
+        assert_eq!((all.from_ms, all.step_ms), (begun / 3600 * 3_600_000, 3_600_000));
+        let points = &all.gpus[0].points;
+        assert_eq!((points.len(), points.last().and_then(|point| point.peak_used)), (145, Some(6 * 288 - 1)));
+        let energy: f64 = points.iter().filter_map(|point| point.energy_mj).sum();
+        let expected = (0..6 * 288).filter(|bucket| bucket % 5 > 0).sum::<u64>() as f64;
+        assert!((energy - expected).abs() < 1e-6, "{energy} of {expected}");
+    }
+
+    #[test]
+    fn a_store_without_long_buckets_gets_them_when_it_is_opened() {
+        let (store, dir, _) = differing(400);
+        let whole = select(&store.connection, 0, u64::MAX).unwrap();
+        for length in &LENGTHS[1..] {
+            store.connection.execute_batch(&format!("DROP TABLE {}", table(*length))).unwrap();
+        }
+        drop(store);
+        let store = Store::open(&dir.path().join("q.db")).unwrap();
+        assert_eq!(select(&store.connection, 0, u64::MAX).unwrap(), whole);
+    }
+
     #[test]
     fn a_year_of_eight_gpus_takes_less_than_100_mb() {
         let dir = tempfile::tempdir().unwrap();
@@ -251,7 +479,7 @@ mod tests {
                 Ok(())
             })
             .unwrap();
-        let year = (size(&store) - before) * MAX_BUCKETS / buckets;
+        let year = (size(&store) - before) * (365 * 86_400 / BUCKET_S) / buckets;
         assert!(year < 100_000_000, "{year} bytes a year");
     }
 }
