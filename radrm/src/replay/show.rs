@@ -58,7 +58,7 @@ pub(super) fn heading(trace: &Traced, order: &Flags, devices: usize, gpus: usize
     if trace.never > 0 {
         let _ = writeln!(
             text,
-            "  never run: {}, which need more than these GPUs; (bound) is without them",
+            "  never run: {}, too large for these GPUs; (bound) is without them",
             jobs(trace.never)
         );
     }
