@@ -1,27 +1,9 @@
 //! Amounts of memory as people write them.
 
+use radrm_base::written::SIZE_UNITS;
 use radrm_telemetry::ledger::{Amount, words};
 
 use crate::LimitError;
-
-/// The units: powers of 1024, as Kubernetes writes them too, and of 1000. A single letter stands for either, depending
-/// on whom one asks, and is not accepted.
-const UNITS: [(&str, u64); 14] = [
-    ("b", 1),
-    ("kib", 1 << 10),
-    ("mib", 1 << 20),
-    ("gib", 1 << 30),
-    ("tib", 1 << 40),
-    ("ki", 1 << 10),
-    ("mi", 1 << 20),
-    ("gi", 1 << 30),
-    ("ti", 1 << 40),
-    ("kb", 1_000),
-    ("mb", 1_000_000),
-    ("gb", 1_000_000_000),
-    ("tb", 1_000_000_000_000),
-    ("bytes", 1),
-];
 
 /// The units of HAMi's variables, which are powers of 1024.
 const HAMI_UNITS: [(char, u64); 3] = [('k', 1 << 10), ('m', 1 << 20), ('g', 1 << 30)];
@@ -111,7 +93,7 @@ fn parse_up_to(text: &str, most: u64, who: &str) -> Result<Amount, LimitError> {
     if unit == "%" {
         return percent(whole, decimals).ok_or_else(|| LimitError::NoShare(text.to_owned()));
     }
-    let factor = match UNITS.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name)) {
+    let factor = match SIZE_UNITS.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name)) {
         Some((_, factor)) => *factor,
         None if unit.is_empty() => 1,
         None => return Err(unknown_unit(text, number, unit).unwrap_or_else(bad)),

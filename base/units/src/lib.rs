@@ -17,6 +17,7 @@ pub mod step;
 pub mod student;
 pub mod units;
 pub mod user;
+pub mod written;
 
 pub use kind::{KIND_COUNT, Kind};
 pub use program_kind::ProgramKind;

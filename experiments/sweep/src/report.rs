@@ -103,7 +103,7 @@ pub fn configurations(runs: &[Recorded]) -> Vec<Configuration> {
         let group = groups.get(&(run.group.as_str(), run.repetition)).map_or(&[][..], Vec::as_slice);
         let others: Vec<_> = group
             .iter()
-            .filter(|other| other.key != run.key)
+            .filter(|other| other.key != run.key && share_a_gpu(run, other))
             .map(|other| other.configuration.clone())
             .collect();
         let company = (!others.is_empty()).then(|| {
@@ -134,6 +134,12 @@ pub fn configurations(runs: &[Recorded]) -> Vec<Configuration> {
     }
     mark_fronts(&mut found);
     found
+}
+
+/// Returns true if two members of a group may have had a GPU in common.
+fn share_a_gpu(one: &Recorded, other: &Recorded) -> bool {
+    let is_anywhere = one.devices.is_empty() || other.devices.is_empty();
+    is_anywhere || one.devices.iter().any(|device| other.devices.contains(device))
 }
 
 fn configuration(name: &str, company: Option<Company>, runs: &[&Recorded]) -> Configuration {
@@ -190,38 +196,58 @@ fn mark_fronts(all: &mut [Configuration]) {
 }
 
 /// For each configuration, true if it is on the Pareto front of run time and a second figure.
-/// No other configuration dominates it. Configurations under a profiler do not compete.
+/// No other configuration dominates it: none is better in the means of both, and in one by more than the intervals.
+/// Configurations under a profiler do not compete.
 fn front(all: &[Configuration], second: impl Fn(&Configuration) -> Option<Mean>) -> Vec<bool> {
-    let point = |one: &Configuration| Some((one.run_time_s?.mean, second(one)?.mean));
+    let point = |one: &Configuration| Some((finite(one.run_time_s)?, finite(second(one))?));
     let points: Vec<_> = all.iter().map(|one| point(one).filter(|_| !one.profiled)).collect();
-    let beats = |(time, figure): (f64, f64), by: &(f64, f64)| {
-        by.0 <= time && by.1 <= figure && (by.0 < time || by.1 < figure)
+    let beats = |(time, figure): (Mean, Mean), by: &(Mean, Mean)| {
+        by.0.mean <= time.mean
+            && by.1.mean <= figure.mean
+            && (by.0.is_clearly_below(time) || by.1.is_clearly_below(figure))
     };
-    let is_on = |point: &Option<(f64, f64)>| {
+    let is_on = |point: &Option<(Mean, Mean)>| {
         point.is_some_and(|point| !points.iter().flatten().any(|other| beats(point, other)))
     };
     points.iter().map(is_on).collect()
 }
 
+fn finite(mean: Option<Mean>) -> Option<Mean> {
+    mean.filter(|mean| mean.mean.is_finite())
+}
+
+/// The best configuration, and those that cannot be told from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Best<'c> {
+    /// The one with the best mean.
+    pub first: &'c Configuration,
+    /// Others whose intervals overlap with its own, by their means.
+    pub alike: Vec<&'c Configuration>,
+}
+
 /// The best by a metric, among those without failed runs and without a profiler.
 #[must_use]
-pub fn best<'c>(all: &'c [Configuration], by: &Metric) -> Option<&'c Configuration> {
+pub fn best<'c>(all: &'c [Configuration], by: &Metric) -> Option<Best<'c>> {
+    // The highest is the lowest of the negative.
+    let negative = |mean: Mean| Mean { mean: -mean.mean, ..mean };
     let value = |one: &Configuration| match by {
-        Metric::RunTime => one.run_time_s.map(|time| time.mean),
-        Metric::PeakMemory => one.peak_bytes.map(|bytes| bytes.mean),
-        // The highest is the lowest of the negative.
-        Metric::SmActivity => one.sm_activity.map(|share| -share.mean),
-        Metric::Steps => one.steps_per_s.map(|rate| -rate.mean),
-        Metric::Energy => one.energy_j.map(|energy| energy.mean),
+        Metric::RunTime => one.run_time_s,
+        Metric::PeakMemory => one.peak_bytes,
+        Metric::SmActivity => one.sm_activity.map(negative),
+        Metric::Steps => one.steps_per_s.map(negative),
+        Metric::Energy => one.energy_j,
         Metric::Logged { name, is_highest_best } => {
-            let sign = if *is_highest_best { -1.0 } else { 1.0 };
-            one.metrics.get(name).map(|value| sign * value.mean)
+            let value = one.metrics.get(name).copied();
+            if *is_highest_best { value.map(negative) } else { value }
         }
     };
     let able = all.iter().filter(|one| one.failed == 0 && !one.profiled);
-    able.filter_map(|one| Some((value(one)?, one)))
-        .min_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, one)| one)
+    let mut able: Vec<_> = able.filter_map(|one| Some((finite(value(one))?, one))).collect();
+    able.sort_by(|(a, _), (b, _)| a.mean.total_cmp(&b.mean));
+    let (least, first) = *able.first()?;
+    let others = able.into_iter().skip(1);
+    let alike = others.filter(|(mean, _)| !least.is_clearly_below(*mean)).map(|(_, one)| one).collect();
+    Some(Best { first, alike })
 }
 
 /// The matrix of slowdowns.
@@ -321,9 +347,55 @@ mod tests {
         let all = configurations(&runs);
         let front: Vec<_> = all.iter().filter(|one| one.on_front).map(|one| one.name.as_str()).collect();
         assert_eq!(front, ["a", "b"]);
-        assert_eq!(best(&all, &Metric::RunTime).unwrap().name, "a");
-        assert_eq!(best(&all, &Metric::PeakMemory).unwrap().name, "b");
+        assert_eq!(best(&all, &Metric::RunTime).unwrap().first.name, "a");
+        assert_eq!(best(&all, &Metric::PeakMemory).unwrap().first.name, "b");
         assert_eq!(best(&all, &Metric::SmActivity), None);
+    }
+
+    #[test]
+    fn what_intervals_do_not_tell_apart_has_no_best() {
+        let of = |name: &str, seconds: [u64; 3]| {
+            seconds.map(|seconds| {
+                run(&format!("{name}{seconds}"), &format!("{name}{seconds}"), name, seconds, 5)
+            })
+        };
+        // 10 +- 2.5, 11 +- 2.5 and 20 +- 2.5 s.
+        let runs = [of("a", [9, 10, 11]), of("b", [10, 11, 12]), of("c", [19, 20, 21])].concat();
+        let all = configurations(&runs);
+        let found = best(&all, &Metric::RunTime).unwrap();
+        let alike: Vec<_> = found.alike.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!((found.first.name.as_str(), alike), ("a", vec!["b"]));
+        let front: Vec<_> = all.iter().map(|one| one.on_front).collect();
+        assert_eq!(front, [true, true, false]);
+        assert!(best(&all[1..], &Metric::RunTime).unwrap().alike.is_empty());
+    }
+
+    #[test]
+    fn a_figure_that_is_no_number_is_never_best() {
+        let with = |activity, of: Recorded| Recorded {
+            outcome: Outcome { sm_activity: Some(activity), ..of.outcome.clone() },
+            ..of
+        };
+        let runs = [with(f64::NAN, run("1", "a", "a", 10, 5)), with(0.5, run("2", "b", "b", 10, 5))];
+        let all = configurations(&runs);
+        assert_eq!(best(&all, &Metric::SmActivity).unwrap().first.name, "b");
+        assert_eq!(best(&all[..1], &Metric::SmActivity), None);
+    }
+
+    #[test]
+    fn members_on_different_gpus_are_no_company() {
+        let on = |device: &str, of: Recorded| Recorded { devices: vec![device.into()], ..of };
+        let runs = [
+            on("0", run("1", "ab", "a", 15, 5)),
+            on("1", run("2", "ab", "b", 30, 5)),
+            on("1", run("3", "ab", "c", 30, 5)),
+        ];
+        let all = configurations(&runs);
+        let others: Vec<_> = all
+            .iter()
+            .map(|one| (one.name.as_str(), one.company.as_ref().map(|company| company.others.join("+"))))
+            .collect();
+        assert_eq!(others, [("a", None), ("b", Some("c".into())), ("c", Some("b".into()))]);
     }
 
     #[test]
@@ -343,7 +415,7 @@ mod tests {
         assert_eq!(energy, [Some(100.0), Some(80.0), Some(50.0), None]);
         let front: Vec<_> = all.iter().map(|one| one.on_energy_front).collect();
         assert_eq!(front, [true, true, true, false]);
-        assert_eq!(best(&all, &Metric::Energy).map(|one| one.company.is_some()), Some(true));
+        assert_eq!(best(&all, &Metric::Energy).map(|best| best.first.company.is_some()), Some(true));
     }
 
     #[test]
@@ -364,12 +436,12 @@ mod tests {
         let all = configurations(&runs);
         let by = |is_highest_best| Metric::Logged { name: "loss".into(), is_highest_best };
         assert_eq!(all[1].metrics["loss"].mean, 0.5);
-        assert_eq!(best(&all[..1], &by(false)).unwrap().name, "a");
+        assert_eq!(best(&all[..1], &by(false)).unwrap().first.name, "a");
         assert!(all[2].metrics.is_empty());
         let runs = [runs[0].clone(), runs[1].clone(), runs[3].clone(), runs[4].clone()];
         let all = configurations(&runs);
-        assert_eq!(best(&all, &by(false)).unwrap().name, "b");
-        assert_eq!(best(&all, &by(true)).unwrap().name, "a");
+        assert_eq!(best(&all, &by(false)).unwrap().first.name, "b");
+        assert_eq!(best(&all, &by(true)).unwrap().first.name, "a");
         let other = Metric::Logged { name: "accuracy".into(), is_highest_best: true };
         assert_eq!(best(&all, &other), None);
     }

@@ -27,6 +27,13 @@ impl Mean {
         let half = (count > 1).then(|| P95.t(freedom) * (squares / freedom / count as f64).sqrt());
         Some(Self { mean, half, count })
     }
+
+    /// Returns true if it is lower, and the intervals do not overlap. A single value has none.
+    #[must_use]
+    pub fn is_clearly_below(self, other: Self) -> bool {
+        let half = |mean: Self| mean.half.unwrap_or(0.0);
+        self.mean < other.mean && self.mean + half(self) < other.mean - half(other)
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The state of a sweep in SQLite: one row for each run. A row changes before the run is started, and when it is over.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -152,6 +152,8 @@ pub struct Recorded {
     pub repetition: u32,
     /// Way in which it shared its GPU.
     pub collocation: String,
+    /// GPUs that it was given, as the plan names them; none: those of the machine.
+    pub devices: Vec<String>,
     /// A profiler was around it: its figures are not comparable.
     pub profiled: bool,
     /// Attempts so far.
@@ -313,8 +315,13 @@ impl Store {
     /// # Errors
     /// [`SweepError::State`].
     pub fn runs_of(&self, plan: &Plan) -> Result<Vec<Recorded>, SweepError> {
-        let keys: BTreeSet<String> = plan.groups.iter().flat_map(Group::keys).collect();
-        Ok(self.runs()?.into_iter().filter(|run| keys.contains(&run.key)).collect())
+        let runs = |group: &Group| group.keys().into_iter().zip(group.runs.clone()).collect::<Vec<_>>();
+        let planned: BTreeMap<String, _> = plan.groups.iter().flat_map(runs).collect();
+        let with_devices = |run: Recorded| {
+            let devices = planned.get(&run.key)?.devices.clone();
+            Some(Recorded { devices, ..run })
+        };
+        Ok(self.runs()?.into_iter().filter_map(with_devices).collect())
     }
 
     /// Records that an attempt at a group is about to start; it is on disk when this returns.
@@ -407,6 +414,7 @@ fn recorded(row: &Row<'_>) -> rusqlite::Result<Recorded> {
         parameters: serde_json::from_str(&parameters).unwrap_or_default(),
         repetition: row.get("repetition")?,
         collocation: row.get("collocation")?,
+        devices: Vec::new(),
         profiled: row.get("profiled")?,
         attempt: row.get("attempt")?,
         submission: jobs::submission(row)?,

@@ -54,7 +54,7 @@ const PROGRAMS: &str = "bin";
 const NVIDIA_SMI: &str = include_str!("hook/nvidia_smi.py");
 
 /// The Python modules of a dry run.
-const PYTHON: [PythonFile; 15] = [
+const PYTHON: [PythonFile; 16] = [
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_facts.py", include_str!("hook/radrm_facts.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
@@ -63,6 +63,7 @@ const PYTHON: [PythonFile; 15] = [
     ("radrm_followed.py", include_str!("hook/radrm_followed.py")),
     ("radrm_frameworks.py", include_str!("hook/radrm_frameworks.py")),
     ("radrm_growth.py", include_str!("hook/radrm_growth.py")),
+    ("radrm_kept.py", include_str!("hook/radrm_kept.py")),
     ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
     ("radrm_phases.py", include_str!("hook/radrm_phases.py")),
     ("radrm_ranks.py", include_str!("hook/radrm_ranks.py")),

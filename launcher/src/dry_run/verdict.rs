@@ -138,11 +138,22 @@ impl Evidence {
 fn fits_so_far(steps: u64, stopped: Stopped) -> String {
     let noun = if steps == 1 { "step" } else { "steps" };
     let rest = match stopped {
-        Stopped::AfterSteps { evaluation: Evaluation::CutShort } => "evaluation cut short",
-        Stopped::AfterSteps { .. } => "evaluation not reached",
-        Stopped::AtItsTime => "stopped when its time was up",
-        Stopped::Waiting => "a loop waits for a value of the GPU",
-        Stopped::BySignal => "stopped by a signal when its time was up",
+        Stopped::AfterSteps { evaluation: Evaluation::CutShort } => {
+            "evaluation cut short: a smaller evaluation set would be seen whole".to_owned()
+        }
+        // An evaluation of PyTorch's data loaders was reached by then, if there is one.
+        Stopped::AfterSteps { .. } => {
+            format!(
+                "evaluation not reached: --steps N runs on, with N above {steps}, as would a shorter epoch"
+            )
+        }
+        Stopped::AtItsTime => "stopped when its time was up: a longer --timeout goes on".to_owned(),
+        Stopped::Waiting => {
+            "a loop waits for a value of the GPU: bound its number of rounds to see what follows".to_owned()
+        }
+        Stopped::BySignal => {
+            "stopped by a signal when its time was up: a longer --timeout goes on".to_owned()
+        }
     };
     format!("fits for {steps} {noun}, {rest}")
 }
@@ -162,12 +173,29 @@ mod tests {
         let stopped = |stopped| Evidence { stopped: Some(stopped), ..ran() };
         assert_eq!(words(ran()), "fits");
         for (evidence, expected) in [
-            (after(Evaluation::NotReached), "fits for 3 steps, evaluation not reached"),
-            (after(Evaluation::CutShort), "fits for 3 steps, evaluation cut short"),
+            (
+                after(Evaluation::NotReached),
+                "fits for 3 steps, evaluation not reached: --steps N runs on, with N above 3, as would a shorter \
+                 epoch",
+            ),
+            (
+                after(Evaluation::CutShort),
+                "fits for 3 steps, evaluation cut short: a smaller evaluation set would be seen whole",
+            ),
             (after(Evaluation::Whole), "fits"),
-            (stopped(Stopped::AtItsTime), "fits for 3 steps, stopped when its time was up"),
-            (stopped(Stopped::Waiting), "fits for 3 steps, a loop waits for a value of the GPU"),
-            (stopped(Stopped::BySignal), "fits for 3 steps, stopped by a signal when its time was up"),
+            (
+                stopped(Stopped::AtItsTime),
+                "fits for 3 steps, stopped when its time was up: a longer --timeout goes on",
+            ),
+            (
+                stopped(Stopped::Waiting),
+                "fits for 3 steps, a loop waits for a value of the GPU: bound its number of rounds to see what \
+                 follows",
+            ),
+            (
+                stopped(Stopped::BySignal),
+                "fits for 3 steps, stopped by a signal when its time was up: a longer --timeout goes on",
+            ),
             (Evidence { upper: Some(13), ..ran() }, "tight (it may need 13 B of 12 B)"),
             (Evidence { upper: None, ..ran() }, "tight (there is no bound on its need)"),
             (Evidence { retries: 2, ..ran() }, "tight (memory ran short 2 times)"),

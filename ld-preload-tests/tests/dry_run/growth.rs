@@ -1,6 +1,10 @@
 //! Reports of what a short run does not see: memory that grows with each step, and optimizers that have not made theirs.
 
-use super::harness::{plain_dry_run, python};
+use std::process::Command;
+
+use radrm_preload_tests::{artifacts, child};
+
+use super::harness::{PATIENCE, plain_dry_run, python};
 
 /// A list keeps the output of each step: 64 MiB.
 const LEAKS: &str = "import torch
@@ -29,7 +33,8 @@ fn remarks(python: &std::path::Path, options: &[&str], program: &str) -> (String
 fn memory_that_grows_with_each_step_is_named_with_its_line() {
     let Some(python) = python() else { return };
     let (found, run) = remarks(&python, &[], LEAKS);
-    let expected = "no bound: memory that the program keeps grows by 64.0 MiB with each step, allocated in train (train.py:7)";
+    let expected =
+        "no bound: memory grows by 64.0 MiB with each step: the program keeps what train (train.py:7) makes";
     assert!(found.contains(expected), "{found}");
     assert!(run.report["dry_run"]["expected"]["upper"].is_null(), "{found}");
     let (found, _) =
@@ -74,4 +79,132 @@ fn a_run_of_few_steps_waits_for_each_optimizer() {
     assert!(run.peak().0 >= 1280.0, "{:?}", run.peak());
     let (_, run) = remarks(&python, &["--steps", "1"], IN_BACKWARD);
     assert!(run.peak().0 >= 3.0 * 256.0 + 128.0, "{:?}", run.peak());
+}
+
+/// A training whose step ends with `BACKWARD` and whose list gets something by `KEEP`.
+const TRAINS: &str = "import torch
+import torch.nn.functional as F
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(1024, 4096), torch.nn.Linear(4096, 1024)
+    def forward(self, x):
+        return self.down(F.gelu(self.up(x)))
+def train():
+    model = Net().cuda()
+    opt = torch.optim.SGD(model.parameters(), 0.1)
+    kept, total = [], 0
+    for _ in range(16):
+        x = torch.empty(4096, 1024, device='cuda')
+        out = model(x)
+        loss = F.l1_loss(out, x)
+        BACKWARD
+        opt.step()
+        opt.zero_grad()
+        KEEP
+train()
+";
+
+/// The head alone is trained: the state of the cell goes on from step to step, with its graph.
+const RECURRENT: &str = "import torch
+def train():
+    cell, head = torch.nn.GRUCell(1024, 1024).cuda(), torch.nn.Linear(1024, 1).cuda()
+    opt = torch.optim.SGD(head.parameters(), 0.1)
+    h = torch.zeros(4096, 1024, device='cuda')
+    for _ in range(8):
+        x = torch.empty(4096, 1024, device='cuda')
+        h = cell(x, hSTATE)
+        head(h).mean().backward(retain_graph=True)
+        opt.step()
+        opt.zero_grad()
+train()
+";
+
+#[test]
+fn a_leak_is_of_the_line_whose_value_is_kept() {
+    let Some(python) = python() else { return };
+    let training = |backward: &str, keep: &str| TRAINS.replace("BACKWARD", backward).replace("KEEP", keep);
+    let state = |state: &str| RECURRENT.replace("STATE", state);
+    let retain = "loss.backward(retain_graph=True)";
+    let leaks = [
+        (training("loss.backward()", "kept.append(out)"), "forward (train.py:8)"),
+        (training(retain, "kept.append(loss)"), "train (train.py:16)"),
+        (training(retain, "total = total + loss"), "train (train.py:20)"),
+        (training("loss.backward()", "kept.append(out.detach().clone())"), "train (train.py:20)"),
+        (state(""), "train (train.py:8)"),
+    ];
+    for (program, line) in leaks {
+        let (found, _) = remarks(&python, &[], &program);
+        assert!(found.contains(&format!("the program keeps what {line} makes")), "{line}: {found}");
+        let (found, run) = remarks(&python, &["--stacks=tensors"], &program);
+        assert!(found.contains(&format!("the program keeps what {line} makes")), "recorded: {line}: {found}");
+        let lines = run.report["tensors"][0]["gpus"][0]["lines"].as_array().expect("lines");
+        assert_eq!(lines[0]["site"], line, "{lines:#?}");
+    }
+}
+
+#[test]
+fn what_keeps_nothing_of_a_step_is_no_leak() {
+    let Some(python) = python() else { return };
+    let training = |keep: &str| TRAINS.replace("BACKWARD", "loss.backward()").replace("KEEP", keep);
+    let programs = [
+        training("kept.append(out.detach().cpu())"),
+        training("kept.append(loss.item())"),
+        training("total = total + loss.detach()"),
+        training("kept = [out.detach().clone()]"),
+        RECURRENT.replace("STATE", ".detach()"),
+    ];
+    for program in programs {
+        let (found, run) = remarks(&python, &[], &program);
+        assert!(!found.contains("no bound"), "{found}");
+        assert!(run.report["dry_run"]["expected"]["upper"].is_u64(), "{found}");
+    }
+}
+
+#[test]
+fn a_comparison_with_the_mended_program_names_the_line_of_the_leak() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str, backward: &str, keep: &str| {
+        let (file, profile) = (folder.path().join("train.py"), folder.path().join(name));
+        std::fs::write(&file, TRAINS.replace("BACKWARD", backward).replace("KEEP", keep)).unwrap();
+        let mut command = Command::new(artifacts::file("radrm-run"));
+        command.args(["--dry-run", "--quiet", "--stacks=tensors", "--no-dataset", "-o"]).arg(&profile);
+        child::run(command.arg("--").arg(&python).arg(&file), PATIENCE).ok();
+        profile
+    };
+    let leaky = of("a.radrm", "loss.backward(retain_graph=True)", "kept.append(loss)");
+    let mended = of("b.radrm", "loss.backward()", "kept.append(loss.item())");
+    let mut command = Command::new(artifacts::file("radrm"));
+    let text = child::run(command.arg("compare").arg(leaky).arg(mended), PATIENCE).ok().stdout;
+    assert!(text.contains("the program keeps what train (train.py:16) makes -> there is one"), "{text}");
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("lines that hold more or less"));
+    let first = lines.nth(2).unwrap_or_default();
+    assert!(first.ends_with("train (train.py:16)"), "{text}");
+}
+
+/// Keeps 256 KiB of each step beside so many MiB.
+const LITTLE: &str = "import sys, torch
+rest = torch.empty(int(sys.argv[1]) << 20, dtype=torch.uint8, device='cuda')
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+kept = []
+for _ in range(40):
+    model(torch.empty(8, 8, device='cuda')).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    kept.append(torch.empty(256 << 10, dtype=torch.uint8, device='cuda'))
+";
+
+#[test]
+fn growth_of_less_than_a_two_hundredth_leaves_the_bound() {
+    let Some(python) = python() else { return };
+    let bound = |mib: &str| {
+        let run = plain_dry_run(&python, &[], &["-c", LITTLE, mib]).ok();
+        (run.report["dry_run"]["remarks"].to_string(), run.report["dry_run"]["expected"]["upper"].is_u64())
+    };
+    let (remarks, has_bound) = bound("1024");
+    assert!(has_bound && !remarks.contains("no bound"), "{remarks}");
+    let (remarks, has_bound) = bound("64");
+    assert!(!has_bound && remarks.contains("no bound: reserved memory grew"), "{remarks}");
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
+use radrm_base::written;
 use radrm_limits::amount;
 use radrm_need::UserEstimate;
 use radrm_protocol::ProtocolError;
@@ -222,9 +223,9 @@ fn cores(text: &str) -> Result<u64, ValueError> {
 
 /// A share in thousandths.
 fn percent(text: &str) -> Result<u32, ValueError> {
-    let value = text.trim().trim_end_matches('%').trim().parse().ok();
-    let value = value.filter(|value: &f64| (0.1..=100.0).contains(value));
-    value.map(|value| (value * 10.0).round() as u32).ok_or_else(|| ValueError::Percentage(text.to_owned()))
+    let value = written::percent(text).map_err(ValueError::Percentage)?;
+    let share = (value * 10.0).round() as u32;
+    if share > 0 { Ok(share) } else { Err(ValueError::NoShare(text.to_owned())) }
 }
 
 /// A speed as a part of that alone: 0.8, or 80%.

@@ -23,8 +23,10 @@ pub(crate) enum ValueError {
     Interval(String),
     #[error("`{0}` is not a number of cores")]
     Cores(String),
-    #[error("`{0}` is not a percentage such as 30%")]
+    #[error("{0}")]
     Percentage(String),
+    #[error("`{0}` is not a percentage from 0.1 to 100")]
+    NoShare(String),
     #[error("`{0}` is not a part of a speed such as 0.8 or 80%")]
     Part(String),
     #[error("`{0}` is not a signal such as USR1")]

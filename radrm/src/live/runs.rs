@@ -8,7 +8,8 @@ use std::time::Duration;
 use radrm_limits::jobs::{self, Job};
 use radrm_limits::scopes::user_name;
 use radrm_os::Process;
-use radrm_telemetry::{KIND_COUNT, ProcessSnapshot, monotonic_ns};
+use radrm_os::nvml::{Inventory, Nvml, NvmlSource};
+use radrm_telemetry::{GpuInfo, KIND_COUNT, ProcessSnapshot, monotonic_ns};
 
 use super::LiveError;
 use super::activity::{Activity, profile_of};
@@ -20,6 +21,9 @@ use super::steps::Steps;
 /// The daemon's name for the job of a process.
 const JOB_VARIABLE: &str = "RADRM_JOB";
 
+/// The GPUs of a job, as radrmd names them.
+const VISIBLE_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
+
 /// A run, by its launcher and the time at which that made its segment.
 type Key = (u32, u64);
 
@@ -28,6 +32,8 @@ type Key = (u32, u64);
 pub(super) struct Runs {
     known: HashMap<Key, Known>,
     now: Vec<(Key, Reading)>,
+    /// The node's GPUs, once NVML was asked.
+    inventory: Option<Inventory>,
 }
 
 /// State of a run that is kept from poll to poll.
@@ -43,6 +49,8 @@ struct Known {
     /// Highest device memory by GPU, over all polls.
     peaks: BTreeMap<u8, u64>,
     job: Option<Option<u32>>,
+    /// The GPUs that radrmd gave it.
+    visible: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,11 +75,15 @@ impl Runs {
         let jobs = jobs::all().into_iter().filter(|job| own.is_root() || job.uid == own.as_raw());
         let mut known = HashMap::new();
         self.now.clear();
+        let inventory = self.inventory.get_or_insert_with(|| {
+            let nvml = Nvml::open(&NvmlSource::System);
+            nvml.and_then(|nvml| nvml.inventory()).unwrap_or_default()
+        });
         for job in jobs {
             let Ok(info) = job.segment.job() else { continue };
             let key = (job.launcher, info.created_mono_ns);
             let mut run = self.known.remove(&key).unwrap_or_default();
-            if let Some(reading) = run.read(&job, info.created_mono_ns, now) {
+            if let Some(reading) = run.read(&job, info.created_mono_ns, now, inventory) {
                 self.now.push((key, reading));
             }
             known.insert(key, run);
@@ -108,7 +120,14 @@ impl Runs {
 }
 
 impl Known {
-    fn read(&mut self, job: &Job, created_mono_ns: u64, now: Duration) -> Option<Reading> {
+    fn read(
+        &mut self,
+        job: &Job,
+        created_mono_ns: u64,
+        now: Duration,
+        inventory: &Inventory,
+    ) -> Option<Reading> {
+        let number = self.number(job);
         let processes = job.segment.processes().ok()?;
         let gpus = job.segment.gpus().ok()?;
         let quotas = job.segment.quotas().unwrap_or_default();
@@ -124,6 +143,7 @@ impl Known {
                 let peak = self.peaks.entry(index).or_default();
                 *peak = (*peak).max(reading.peak_bytes).max(reading.held_bytes);
                 GpuReading {
+                    index: on_node(gpu, inventory, self.visible.as_deref()),
                     name: gpu.name.clone(),
                     total_bytes: gpu.total_bytes,
                     peak_bytes: *peak,
@@ -137,11 +157,6 @@ impl Known {
         self.steps.poll(&job.segment, &running, now);
         let segment_ns = monotonic_ns().saturating_sub(created_mono_ns);
         self.history.add(Poll { at: now, held, launches: total.launches });
-        let number = *self.job.get_or_insert_with(|| {
-            // A program may have overwritten its own with a title; radrmd started the launcher with it too.
-            let found = job.variable(JOB_VARIABLE).or_else(|| Process(job.launcher).variable(JOB_VARIABLE));
-            found.and_then(|text| text.to_str()?.parse().ok())
-        });
         Some(Reading {
             run: job.launcher,
             job: number,
@@ -166,6 +181,23 @@ impl Known {
         })
     }
 
+    /// Number of the job that radrmd started, if it is one; also keeps which GPUs radrmd gave it.
+    fn number(&mut self, job: &Job) -> Option<u32> {
+        if self.job.is_none() {
+            // A program may have overwritten its own with a title; radrmd started the launcher with it too.
+            let variable = |name| {
+                let found = job.variable(name).or_else(|| Process(job.launcher).variable(name))?;
+                found.into_string().ok()
+            };
+            let number = variable(JOB_VARIABLE).and_then(|text| text.parse().ok());
+            // A program may narrow its own.
+            let visible = || Process(job.launcher).variable(VISIBLE_VARIABLE)?.into_string().ok();
+            self.visible = number.and_then(|_: u32| visible());
+            self.job = Some(number);
+        }
+        self.job.flatten()
+    }
+
     /// Launches and refusals of all processes so far, also of those that are gone.
     fn count(&mut self, processes: &[ProcessSnapshot]) -> Counts {
         let mut now = BTreeMap::new();
@@ -183,6 +215,15 @@ impl Known {
         }
         self.counts.values().fold(self.gone, |sum, counts| sum.and(*counts))
     }
+}
+
+/// Number of a GPU on the node: that of NVML, or the one by which radrmd gave it to the job (`visible`); where neither is
+/// known, that within the job.
+fn on_node(gpu: &GpuInfo, inventory: &Inventory, visible: Option<&str>) -> u8 {
+    let within = gpu.index.number();
+    let listed = inventory.of_bytes(&gpu.uuid).and_then(|gpu| u8::try_from(gpu.index?).ok());
+    let given = || visible?.split(',').nth(usize::from(within))?.trim().parse().ok();
+    listed.or_else(given).unwrap_or(within)
 }
 
 fn on_gpu(index: u8, all: &[ProcessSnapshot], running: &[&ProcessSnapshot]) -> GpuReading {
@@ -227,7 +268,27 @@ fn of_process(process: &ProcessSnapshot) -> ProcessReading {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use radrm_os::nvml::Gpu;
     use radrm_telemetry::{GpuIndex, Kind, KindFigures, Liveness, Peak, SlotInfo};
+
+    #[test]
+    fn a_gpu_has_its_number_on_the_node_and_not_that_within_its_job() {
+        let uuid = [7; 16];
+        let gpu = GpuInfo {
+            index: GpuIndex::from_number(0).expect("the first"),
+            uuid,
+            name: String::new(),
+            total_bytes: 0,
+            pci: String::new(),
+        };
+        let listed = Gpu { index: Some(3), bytes: uuid, ..Gpu::default() };
+        let nvml = Inventory { gpus: vec![listed], ..Inventory::default() };
+        assert_eq!(on_node(&gpu, &nvml, Some("2")), 3);
+        let none = Inventory::default();
+        assert_eq!(on_node(&gpu, &none, Some("2,5")), 2);
+        assert_eq!(on_node(&gpu, &none, Some("GPU-07070707")), 0);
+        assert_eq!(on_node(&gpu, &none, None), 0);
+    }
 
     fn process(slot: usize, generation: u32, launches: u64, held: u64, peak: u64) -> ProcessSnapshot {
         let mut kinds = [KindFigures::default(); KIND_COUNT];

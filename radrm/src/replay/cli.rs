@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
+use radrm_base::written;
 use radrm_limits::{LimitError, amount};
 use radrm_scheduler_core::replay::{Knowledge, Mode, Source};
 use radrm_scheduler_core::{Bytes, Permille, Policy, Preset};
@@ -165,9 +166,7 @@ impl FromStr for Smact {
         if text == "none" {
             return Ok(Self(None));
         }
-        let percent = text.trim_end_matches('%').trim().parse().ok();
-        let percent = percent.filter(|percent: &f64| (0.0..=100.0).contains(percent));
-        let percent = percent.ok_or_else(|| ReplayError::NoSmact(text.to_owned()))?;
+        let percent = written::percent(text).map_err(ReplayError::NoSmact)?;
         Ok(Self(Some(Permille::from_fraction(percent / 100.0))))
     }
 }
@@ -291,6 +290,7 @@ mod tests {
         assert_eq!("0.25, 1,4".parse::<Factors>().unwrap(), Factors(vec![0.25, 1.0, 4.0]));
         assert!("1,0".parse::<Factors>().is_err() && "".parse::<Factors>().is_err());
         assert!(scatter("4").is_ok() && scatter("0.5").is_err() && scatter("inf").is_err());
+        assert!(smact("0.8").is_err_and(|why| why.to_string().contains("0.8 may be 0.8 % or 80 %")));
         assert!(smact("140").is_err() && positive("0").is_err() && positive("nan").is_err());
         assert_eq!(synthetic(Path::new("synthetic:25")), Some(25));
         assert_eq!(synthetic(Path::new("synthetic:x")), None);

@@ -15,7 +15,7 @@ pub(crate) enum ReplayError {
     AllAlone(String),
     #[error("{0} is none of {1}{hint}", hint = did_you_mean(.0, .1.split([',', ' ']).filter(|word| !word.is_empty())))]
     NoneOf(String, &'static str),
-    #[error("{0} is neither a percentage nor none")]
+    #[error("{0}, or none")]
     NoSmact(String),
     #[error("{0} is not a number above 0")]
     NotPositive(String),

@@ -49,8 +49,11 @@ pub(crate) fn run(order: &Flags, socket: Option<&Path>) -> Result<(), Failure> {
         let Trace { jobs, left_out } = input::trace(path, order, &profiles, gpus)?;
         knows(&jobs, path, order)?;
         let capacity = model.mps.capacity;
-        let bounds = bounds(&jobs, gpus, capacity, Settings::default().assumed);
-        traces.push(Traced { name: path.display().to_string(), jobs, left_out, bounds });
+        // No scheduler can run the others, so they are no part of what the best one would take.
+        let can_run: Vec<TraceJob> = jobs.iter().filter(|job| cluster.holds(job)).cloned().collect();
+        let bounds = bounds(&can_run, gpus, capacity, Settings::default().assumed);
+        let never = jobs.len() - can_run.len();
+        traces.push(Traced { name: path.display().to_string(), jobs, left_out, bounds, never });
     }
     let mut outcomes = Vec::new();
     let each = order.seeds.max(1);

@@ -23,7 +23,17 @@ pub(super) struct Traced {
     pub(super) name: String,
     pub(super) jobs: Vec<TraceJob>,
     pub(super) left_out: LeftOut,
+    /// Of the jobs that can run on the devices.
     pub(super) bounds: Bounds,
+    /// Jobs that never can.
+    pub(super) never: usize,
+}
+
+impl Traced {
+    /// Jobs whose run time the trace does not have.
+    pub(super) fn assumed(&self) -> usize {
+        self.jobs.iter().filter(|job| job.is_duration_assumed).count()
+    }
 }
 
 /// Words for how a replay was made, for the head of table and page.

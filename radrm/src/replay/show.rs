@@ -46,6 +46,22 @@ pub(super) fn heading(trace: &Traced, order: &Flags, devices: usize, gpus: usize
     if trace.left_out.rows() > 0 {
         let _ = writeln!(text, "  not replayed: {} rows ({})", trace.left_out.rows(), trace.left_out);
     }
+    let jobs = |count: usize| if count == 1 { "1 job".to_owned() } else { format!("{count} jobs") };
+    if trace.assumed() > 0 {
+        let _ = writeln!(
+            text,
+            "  run times assumed: of {}, {} min each (--unnamed)",
+            jobs(trace.assumed()),
+            order.unnamed
+        );
+    }
+    if trace.never > 0 {
+        let _ = writeln!(
+            text,
+            "  never run: {}, too large for these GPUs; (bound) is without them",
+            jobs(trace.never)
+        );
+    }
     text
 }
 
@@ -90,6 +106,8 @@ pub(super) fn json(traces: &[Traced], outcomes: &[Outcome], order: &Flags, model
             "jobs": trace.jobs.len(),
             "left_out": trace.left_out.reasons().collect::<std::collections::BTreeMap<_, _>>(),
             "bound": trace.bounds,
+            "run_times_assumed": trace.assumed(),
+            "never_run": trace.never,
             "policies": policies,
         })
     };

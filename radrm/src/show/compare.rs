@@ -4,7 +4,7 @@ use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use radrm_analyzer::{Comparison, Flame, Held, Summary};
+use radrm_analyzer::{Comparison, Flame, Held, Summary, TensorsBy};
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
 use radrm_text::output::width;
@@ -55,8 +55,15 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
         report_file::spares_profile(out).map_err(UsageError::Overwrites)?;
     }
     let (before, after) = (runs(before)?, runs(after)?);
-    let comparison =
-        Comparison::of(&before.summaries, &after.summaries).with_stacks(&before.flames, &after.flames);
+    // What a framework's allocator holds says more than what it took from the driver.
+    let has_tensors = |runs: &Runs| runs.tensors.iter().all(|flames| !flames.is_empty());
+    let flames = |runs: Runs, has_tensors: bool| match has_tensors {
+        true => runs.tensors.into_iter().map(Some).collect(),
+        false => runs.flames,
+    };
+    let has_tensors = has_tensors(&before) && has_tensors(&after);
+    let comparison = Comparison::of(&before.summaries, &after.summaries)
+        .with_stacks(&flames(before, has_tensors), &flames(after, has_tensors));
     match (flags.html.is_some(), flags.out()) {
         (true, None) => return print(&radrm_analyzer::comparison_html(&comparison)),
         (true, Some(out)) => {
@@ -79,6 +86,8 @@ struct Runs {
     summaries: Vec<Summary>,
     /// Call stacks at the peak; `None` where they were not recorded.
     flames: Vec<Option<Vec<Flame>>>,
+    /// Tensors at the peak, by line; empty where they were not recorded.
+    tensors: Vec<Vec<Flame>>,
 }
 
 /// The files that are named; a directory stands for the profiles in it.
@@ -102,6 +111,7 @@ fn runs(paths: &[PathBuf]) -> Result<Runs, Failure> {
         runs.summaries.push(Summary::from_profile(&profile));
         let recorded = profile.processes.iter().any(|process| process.stacks.is_some());
         runs.flames.push(recorded.then(|| radrm_analyzer::flames(&profile, Held::AtPeak, false)));
+        runs.tensors.push(radrm_analyzer::tensor_flames(&profile, TensorsBy::Lines, false));
     }
     Ok(runs)
 }

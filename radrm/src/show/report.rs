@@ -35,6 +35,9 @@ pub(crate) struct Flags {
     /// Show what each process takes of SMs, memory, copies, launches and the host, and how each figure was obtained
     #[arg(long, conflicts_with_all = ["json", "html"])]
     features: bool,
+    /// Show all sections and rows of a dry run's report: also the driver's counters, phases, kernels and the host
+    #[arg(long, conflicts_with_all = ["json", "html"])]
+    full: bool,
     /// Show only refused memory requests: memory holders at that moment, and whether a quota, the device or
     /// fragmentation was the cause; also with --json
     #[arg(long, conflicts_with_all = ["html", "timeline", "features"])]
@@ -141,7 +144,7 @@ fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
     let options = |file| {
         let out = std::io::stdout();
         let options = text_options(out.is_terminal(), width(&out), flags.timeline, file);
-        TextOptions { features: flags.features, ..options }
+        TextOptions { features: flags.features, full: flags.full, ..options }
     };
     let text = match flags {
         Flags { perfetto: Some(_), .. } => radrm_analyzer::perfetto(&profile, &summary),

@@ -112,6 +112,9 @@ fn only() -> Result<PathBuf, UsageError> {
 
 const UNKNOWN: &str = "n/a";
 
+/// Configurations that are named where they cannot be told from the best.
+const MAX_ALIKE: usize = 3;
+
 /// Logged metrics that have a column.
 const MAX_METRICS: usize = 4;
 
@@ -206,11 +209,15 @@ fn text(runs: &[Recorded], by: &Metric) -> String {
     if all.iter().any(|one| one.on_front) {
         lines.extend([
             String::new(),
-            "* no other configuration has a shorter run time and less memory".to_owned(),
+            "* no other configuration has a shorter run time and less memory, beyond the intervals"
+                .to_owned(),
         ]);
     }
     if all.iter().any(|one| one.on_energy_front) {
-        lines.push("+ no other configuration has a shorter run time and takes less energy".to_owned());
+        lines.push(
+            "+ no other configuration has a shorter run time and takes less energy, beyond the intervals"
+                .to_owned(),
+        );
     }
     lines.extend(winner(&all, by));
     lines.extend(matrix(&all));
@@ -220,7 +227,8 @@ fn text(runs: &[Recorded], by: &Metric) -> String {
 
 /// The best configuration by a figure.
 pub(super) fn winner(all: &[Configuration], by: &Metric) -> Option<String> {
-    let Some(best) = report::best(all, by) else { return not_logged(all, by) };
+    let Some(found) = report::best(all, by) else { return not_logged(all, by) };
+    let best = found.first;
     let figure = match by {
         Metric::RunTime => format!("run time {}", mean(best.run_time_s, seconds)),
         Metric::PeakMemory => format!("peak memory {}", mean(best.peak_bytes, bytes)),
@@ -231,7 +239,20 @@ pub(super) fn winner(all: &[Configuration], by: &Metric) -> Option<String> {
             format!("{} {}", clean(name), mean(best.metrics.get(name).copied(), number))
         }
     };
-    Some(format!("best: {}, {}: {figure}", clean(&best.name), clean(&sharing(best))))
+    let named = |one: &Configuration| format!("{}, {}", clean(&one.name), clean(&sharing(one)));
+    let alike: Vec<String> = found.alike.iter().take(MAX_ALIKE).map(|one| named(one)).collect();
+    let more = match found.alike.len().saturating_sub(MAX_ALIKE) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(match alike.is_empty() {
+        true => format!("best: {}: {figure}", named(best)),
+        false => format!(
+            "best: not distinguishable: {}: {figure}; its interval overlaps with {}{more}",
+            named(best),
+            alike.join("; ")
+        ),
+    })
 }
 
 /// Reason that no configuration is best by a logged metric.

@@ -128,13 +128,19 @@ fn seconds(value: f64) -> Millis {
     Millis((value * 1000.0).round() as u64)
 }
 
+/// Columns of a trace of the thesis. Those of estimates, `epochs` and `after` may be left out.
+const THESIS: [&str; 8] =
+    ["arrival_s", "rad", "model", "batch", "dataset", "n_gpus", "mem_mib", "duration_min"];
+
 fn thesis(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
     let table = Table::read(text)?;
+    table.require(&THESIS)?;
     let estimators = estimators(&table);
     let job = |row: &StringRecord| -> Result<TraceJob, ReadError> {
         let arrival = seconds(table.number(row, "arrival_s")?.unwrap_or(0.0));
         let ran = table.number(row, "duration_min")?.map(|min| seconds(min * 60.0));
         let mut job = TraceJob::new(table.text(row, "rad")?, arrival, ran.unwrap_or(filling.unnamed));
+        job.is_duration_assumed = ran.is_none();
         job.gpus = table.number(row, "n_gpus")?.unwrap_or(1.0) as u16;
         job.peak = mib(table.number(row, "mem_mib")?.unwrap_or(0.0));
         let batch = table.number(row, "batch")?.unwrap_or(0.0) as u32;
@@ -377,16 +383,37 @@ mod tests {
         let text = "arrival_s,task,rad,model,batch,dataset,n_gpus,mem_mib,duration_min\n0,1,a,m,8,d,1,100,5\nx,2,b,m,8,d,1,100,5\n";
         let error = read(text, &Filling::default()).unwrap_err().to_string();
         assert_eq!(error, "line 3: arrival_s is \"x\", which is not a number that is not negative");
-        assert!(
-            read("arrival_s,duration_min\n0,1\n", &Filling::default())
-                .unwrap_err()
-                .to_string()
-                .contains("missing")
+        assert_eq!(
+            read("arrival_s,duration_min\n0,1\n", &Filling::default()).unwrap_err().to_string(),
+            "the columns rad, model, batch, dataset, n_gpus and mem_mib are missing"
         );
         assert!(matches!(read("runtime\n", &Filling::default()), Err(ReadError::Empty(_))));
         let none = read("runtime\n0\n\"\"\n", &Filling::default()).unwrap_err().to_string();
         assert_eq!(none, "there are no jobs in it: of 2 rows 2 have no run time, or one of 0");
         assert!(matches!(read("what is this", &Filling::default()), Err(ReadError::Unknown(_))));
+    }
+
+    #[test]
+    fn jobs_whose_run_time_is_assumed_are_known() {
+        let text = "arrival_s,task,rad,model,batch,dataset,n_gpus,mem_mib,duration_min\n0,1,a,m,8,d,1,100,5\n0,2,b,m,8,d,1,100,\n";
+        let jobs = read(text, &Filling::default()).unwrap().jobs;
+        let assumed: Vec<_> = jobs.iter().map(|job| (job.name.as_str(), job.is_duration_assumed)).collect();
+        assert_eq!(assumed, [("a", false), ("b", true)]);
+    }
+
+    #[test]
+    fn a_job_larger_than_the_cluster_can_never_run() {
+        use crate::replay::Cluster;
+        let cluster = Cluster::uniform(2, "G", Bytes::from_gib(40));
+        let job = |gpus, gib| TraceJob {
+            gpus,
+            peak: Bytes::from_gib(gib),
+            ..TraceJob::new("x", Millis::ZERO, Millis::ZERO)
+        };
+        assert!(cluster.holds(&job(2, 40)) && cluster.holds(&job(1, 0)));
+        assert!(!cluster.holds(&job(3, 1)) && !cluster.holds(&job(1, 41)));
+        let other = TraceJob { model: Some("H".into()), ..job(1, 1) };
+        assert!(!cluster.holds(&other));
     }
 
     #[test]

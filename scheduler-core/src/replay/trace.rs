@@ -24,6 +24,9 @@ pub struct TraceJob {
     pub arrival: Millis,
     /// Run time alone on a whole device.
     pub duration: Millis,
+    /// True if the trace has no run time of it, and `duration` is what the reader was asked to take.
+    #[serde(default)]
+    pub is_duration_assumed: bool,
     /// Devices at the same time.
     pub gpus: u16,
     /// Its real peak on each device; zero if the trace does not know.
@@ -67,6 +70,7 @@ impl TraceJob {
             batch: None,
             arrival,
             duration,
+            is_duration_assumed: false,
             gpus: 1,
             peak: Bytes::ZERO,
             activity: None,
@@ -95,6 +99,15 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Returns true if there are devices on which a job can run that has them to itself.
+    #[must_use]
+    pub fn holds(&self, job: &TraceJob) -> bool {
+        let fits = |device: &&Device| {
+            device.capacity >= job.peak && job.model.as_ref().is_none_or(|model| *model == device.model)
+        };
+        self.devices.iter().filter(fits).count() >= usize::from(job.gpus)
+    }
+
     /// So many equal GPUs in one machine.
     #[must_use]
     pub fn uniform(count: u32, model: &str, capacity: Bytes) -> Self {

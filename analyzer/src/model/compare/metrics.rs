@@ -172,3 +172,23 @@ fn of_gpu(gpu: &GpuSummary, all: &mut Vec<(Key, f64)>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use radrm_profile::model::dry_run::DryRunFigures;
+    use radrm_profile::model::{Job, Profile};
+
+    #[test]
+    fn times_of_dry_runs_are_no_figures() {
+        let mut profile = Profile::new(Job::default());
+        let names = |profile: &Profile| -> Vec<String> {
+            of(&Summary::from_profile(profile)).into_iter().map(|(key, _)| key.name()).collect()
+        };
+        assert!(names(&profile).contains(&"duration_ns".to_owned()));
+        profile.dry_run = Some(DryRunFigures::default());
+        let left = names(&profile);
+        assert!(left.contains(&"launches".to_owned()), "{left:?}");
+        assert!(!left.iter().any(|name| name.ends_with("duration_ns") || name == "step_time_ns"), "{left:?}");
+    }
+}

@@ -177,6 +177,13 @@ fn notes(before: &[Summary], after: &[Summary]) -> Vec<String> {
     differ("the host differs", &|s| s.job.host.clone());
     differ("the emulated machine differs", &|s| s.emulated.clone().unwrap_or_else(|| "none".into()));
     differ("the end differs", &|s| s.outcome.word());
+    let all_dry_runs = before.iter().chain(after).all(|run| run.dry_run.is_some());
+    if all_dry_runs {
+        differ("the bound differs", &|s| {
+            let why = s.dry_run.as_ref().and_then(|dry_run| dry_run.figures.no_bound());
+            why.map_or_else(|| "there is one".into(), |why| format!("none, as {why}"))
+        });
+    }
     for card in cards(before, after) {
         differ(&format!("whether it fits on {card} differs"), &|s| {
             let fits = s.dry_run.iter().flat_map(|dry_run| &dry_run.fits);

@@ -11,7 +11,7 @@ use super::escaped::{escaped, json_in_script};
 use super::phrases::{copies_text, counted, end_text, failure_text, launches_text, outcome_text};
 use super::text;
 use super::text::load::{activity_text, host_lines, traffic_text};
-use super::text::{dry_run, step};
+use super::text::{answer, dry_run, step};
 use crate::model::stacks::tables;
 use crate::model::{
     DryRunSummary, Feature, GpuSummary, KernelSummary, PostmortemSummary, ProcessSummary, Summary,
@@ -86,6 +86,8 @@ struct Page<'a> {
 
 /// Result of a dry run.
 struct DryRun {
+    /// The answer, as the text report begins with it.
+    answer: Vec<answer::Row>,
     title: String,
     lines: Vec<String>,
     gpus: Vec<(String, Vec<(&'static str, String)>)>,
@@ -246,6 +248,7 @@ impl DryRun {
             step.as_ref().and_then(|of| Some((step::of_step(of)?, step::remarks(of, of.on(&of.card)?))));
         let withheld = figures.withheld.as_ref().map(|why| format!("No figure: {why}."));
         Self {
+            answer: answer::rows(summary),
             title: dry_run::title(figures),
             lines: ranks
                 .iter()

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::sections::Report;
+use super::sections::{Report, more};
 use super::step;
 use crate::model::{DryRunSummary, Summary};
 use crate::view::phrases::counted;
@@ -14,7 +14,16 @@ use radrm_profile::model::step::StepTime;
 use radrm_profile::{Bytes, Nanos};
 use radrm_text::{Table, clean, left, right, wrapped};
 
+/// Rows of a table in a report that is not full.
+const ROWS: usize = 10;
+
 impl Report<'_> {
+    /// Returns true if the report is a dry run's that leaves details out.
+    pub(super) fn is_short(&self) -> bool {
+        let options = self.options;
+        self.summary.dry_run.is_some() && !(options.full || options.timeline || options.features)
+    }
+
     /// The figures, the cards, and what is uncertain.
     pub(super) fn dry_run(&self, out: &mut String) {
         let Some(of) = &self.summary.dry_run else { return };
@@ -39,15 +48,17 @@ impl Report<'_> {
             let _ = writeln!(out, "\n{figure}\n  {}", clean(&basis));
         }
         if let Some(step) = step {
-            step::section(out, step);
+            step::section(out, step, if self.is_short() { ROWS } else { usize::MAX });
         }
         if !fits.is_empty() {
             let steps = step.as_ref().map_or(&[][..], |step| &step.cards);
             // With times each card has its own row.
-            let guessed = |fit: &&Fit| is_guessed(fit) && steps.is_empty();
+            let guessed = |fit: &&Fit| is_guessed(fit) && (steps.is_empty() || self.is_short());
             let (guessed, judged): (Vec<&Fit>, Vec<&Fit>) = fits.iter().partition(guessed);
-            let rows = if judged.is_empty() { String::new() } else { table(&judged, steps) };
+            let listed = if self.is_short() { judged.len().min(ROWS) } else { judged.len() };
+            let rows = if judged.is_empty() { String::new() } else { table(&judged[..listed], steps) };
             let _ = write!(out, "\nfits on\n{rows}");
+            more(out, (judged.len() - listed) as u64);
             for line in others(&guessed).iter().flat_map(|text| wrapped(text, self.width.saturating_sub(2))) {
                 let _ = writeln!(out, "  {line}");
             }
@@ -359,7 +370,40 @@ mod tests {
         profile.dry_run = Some(figures);
         profile.fits = fits;
         let summary = Summary::from_profile(&profile);
-        (text(&profile, &summary, &TextOptions::default()), crate::json(&summary))
+        (
+            text(&profile, &summary, &TextOptions { full: true, ..TextOptions::default() }),
+            crate::json(&summary),
+        )
+    }
+
+    #[test]
+    fn a_short_report_says_what_it_leaves_out_and_how_to_see_it() {
+        let mut profile = crate::model::tensors::profile_with_tensors();
+        let card = |number: u32| Fit {
+            card: format!("CARD-{number}"),
+            verdict: Verdict::Yes,
+            why: None,
+            need: 1 << 30,
+            memory: 15 << 30,
+            seconds: None,
+        };
+        (profile.dry_run, profile.fits) = (Some(figures()), (0..12).map(card).collect());
+        let mut other = profile.processes[0].clone();
+        (other.identity.pid, other.tensors) = (7, None);
+        profile.processes.push(other);
+        let summary = Summary::from_profile(&profile);
+        let of = |full| {
+            let options =
+                TextOptions { full, profile_path: Some("a.radrm".into()), ..TextOptions::default() };
+            text(&profile, &summary, &options)
+        };
+        let (short, full) = (of(false), of(true));
+        assert!(short.contains("  ... 2 more\n") && !short.contains("CARD-10  yes"), "{short}");
+        assert!(full.contains("CARD-11  yes") && !full.contains("not shown"), "{full}");
+        let line = short.lines().find(|line| line.starts_with("not shown: ")).expect("what is left out");
+        assert!(line.contains("processes"), "{short}");
+        assert!(line.ends_with("; to see all: radrm report --full a.radrm"), "{line}");
+        assert!(short.contains("tensors by line") && short.contains("fits on"), "{short}");
     }
 
     #[test]
@@ -416,7 +460,10 @@ mod tests {
             let mut profile = Profile::new(Job::default());
             (profile.dry_run, profile.expected) = (Some(figures()), Some(expected));
             let summary = Summary::from_profile(&profile);
-            (text(&profile, &summary, &TextOptions::default()), crate::json(&summary))
+            (
+                text(&profile, &summary, &TextOptions { full: true, ..TextOptions::default() }),
+                crate::json(&summary),
+            )
         };
         let shipped = Expected {
             bytes: 900 << 20,
@@ -463,7 +510,10 @@ mod tests {
             answered: vec![("Python objects".to_owned(), 10)],
         });
         let summary = Summary::from_profile(&profile);
-        let (text, json) = (text(&profile, &summary, &TextOptions::default()), crate::json(&summary));
+        let (text, json) = (
+            text(&profile, &summary, &TextOptions { full: true, ..TextOptions::default() }),
+            crate::json(&summary),
+        );
         for part in [
             "ranks 0,1,63 of 64, nodes of 8 GPUs; the other 61 were modelled",
             "GPU 0,1 (ranks 0,1) · NVIDIA H200, each\n",

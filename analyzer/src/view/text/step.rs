@@ -7,6 +7,7 @@ use radrm_profile::model::step::{KindTime, StepLimit, StepTime};
 use radrm_text::number::grouped;
 use radrm_text::{Table, clean, left, right};
 
+use super::sections::more;
 use crate::view::phrases::counted;
 
 /// Unknown operators that are named.
@@ -76,8 +77,8 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// The section on a step: its time, its work by kind, and what is not known of it.
-pub(super) fn section(out: &mut String, step: &PredictedStep) {
+/// The section on a step: its time, its work by kind in so many rows, and what is not known of it.
+pub(super) fn section(out: &mut String, step: &PredictedStep, rows: usize) {
     let (Some(line), Some(time)) = (of_step(step), step.on(&step.card)) else { return };
     let _ = writeln!(out, "\na step, predicted from the shapes of its operators: {}", clean(&line));
     for line in remarks(step, time) {
@@ -86,10 +87,11 @@ pub(super) fn section(out: &mut String, step: &PredictedStep) {
     let columns =
         [left("operations"), right("count"), right("time"), right("share"), right("TFLOP"), right("GB")];
     let mut table = Table::new(columns).indented(2);
-    for kind in &step.kinds {
+    for kind in step.kinds.iter().take(rows) {
         table.row(row(kind, time.gpu_seconds[0]));
     }
     let _ = write!(out, "{table}");
+    more(out, step.kinds.len().saturating_sub(rows) as u64);
 }
 
 fn row(kind: &KindTime, all: f64) -> [String; 6] {
@@ -223,7 +225,7 @@ mod tests {
         step.unknown = (0..10).map(|number| (format!("aten::op{number}"), 2)).collect();
         step.cards[0].without_time = 20;
         let mut out = String::new();
-        section(&mut out, &step);
+        section(&mut out, &step, usize::MAX);
         for part in [
             "a step, predicted from the shapes of its operators: at least 150 ms on H100-80GB\n",
             "take 182 ms (150 to 225, 90 %) of the GPU without 20 operations that have no predicted time",

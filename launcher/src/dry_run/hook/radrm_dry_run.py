@@ -261,7 +261,7 @@ def _watch(torch):
     def step(optimizer, arguments, keywords):
         # PyTorch calls it in the middle of the program.
         watch.harmless(after_step)(optimizer)
-        if watch.seen.is_enough():
+        if watch.seen.is_enough() and not watch.growth.is_looking():
             note("remark", "stopped after %d optimizer steps%s, as asked" % (watch.count(), watch.seen.seen()))
             raise SystemExit(0)
 

@@ -140,17 +140,26 @@ def _may_be_workspace(block, sizes):
     return block.requested in sizes and block.end == radrm_replay.ALIVE and not block.role
 
 
-def _rows(blocks, sizes):
+def _hangs(block, hanging):
+    """Whether a block hangs on the value that the program keeps of each step."""
+    return hanging and not block.role and hanging[1] < block.number <= hanging[2]
+
+
+def _rows(blocks, sizes, hanging):
     """Bytes and number of blocks by category, owner, stack, innermost frame first, and whose stack it is. A stack of a thread of
-    a backward pass goes on with the one that began the pass. And the blocks that may be workspaces, which have these sizes, with
-    their rows."""
+    a backward pass goes on with the one that began the pass; what hangs on a value that is kept has that value's. And the blocks
+    that may be workspaces, which have these sizes, with their rows."""
     rows, candidates = {}, []
     for block in blocks:
         frames = tuple(_program_frames(block.event.get("frames") or ()))
         place, is_within = radrm_backward.place(frames)
         category, owner = _kind(block, place, is_within)
+        backward = block.backward
+        if _hangs(block, hanging):
+            frames = tuple(_program_frames(hanging[0].event.get("frames") or ()))
+            is_within, backward = radrm_backward.place(frames)[1], hanging[0].backward
         if is_within:
-            frames += block.backward or ()
+            frames += backward or ()
         key = category, owner, frames[:radrm_rows.FRAMES], block.stack
         if _may_be_workspace(block, sizes):
             candidates.append((block, key))
@@ -167,8 +176,8 @@ def _uuid(torch, number):
 class Peak:
     """What held a device's memory at a peak."""
 
-    def __init__(self, torch, number, device, models):
-        self.rows, self.candidates = _rows(device.at_peak(), _workspaces(torch))
+    def __init__(self, torch, number, device, models, hanging):
+        self.rows, self.candidates = _rows(device.at_peak(), _workspaces(torch), hanging)
         figures = device.peak, device.reserved_at_peak
         self.packed = lambda: radrm_rows.packed(_uuid(torch, number), *figures, self.rows, models)
 

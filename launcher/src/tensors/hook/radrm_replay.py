@@ -22,7 +22,7 @@ OWN, EQUAL_STEP, NOT_RECORDED = "own", "equal_step", "not_recorded"
 class Block:
     """A block that was handed out."""
 
-    __slots__ = ("address", "size", "requested", "begin", "end", "event", "role", "owner", "backward", "stack")
+    __slots__ = ("address", "size", "requested", "begin", "end", "event", "role", "owner", "backward", "stack", "number")
 
     def __init__(self, address, size, requested, begin, event, stack=OWN):
         self.address = address
@@ -38,6 +38,8 @@ class Block:
         self.owner = None
         # The stack that began the backward pass of that moment; () if it is not known, None if there was none.
         self.backward = ()
+        # Number of the request on its device; 0 if it is not known.
+        self.number = 0
 
 
 def _rounding(settings):
@@ -69,7 +71,7 @@ def _block(block, known, has_rested):
         # Without frames it may be another block, of a step that was not recorded.
         stack = EQUAL_STEP if has_rested and not frames and known.stack == OWN else known.stack
         own = Block(address, size, requested, BEFORE, known.event, stack)
-        own.role, own.owner, own.backward = known.role, known.owner, known.backward
+        own.role, own.owner, own.backward, own.number = known.role, known.owner, known.backward, known.number
         return own
     return Block(address, size, requested, BEFORE, block, NOT_RECORDED if has_rested and not frames else OWN)
 
@@ -93,8 +95,8 @@ class Device:
         self.reserved_at_peak = 0
         # Events that do not fit the layout: sizes since then are those of the request.
         self.unknown = 0
-        # Requests since the layout of now, and which backward pass ran at each.
-        self.requests = 0
+        # Requests before the layout of now, since then, and at the peak, and which backward pass ran at each.
+        self.first = self.requests = self.request_at_peak = 0
         self.timeline = None
 
     def settle(self, settings):
@@ -185,11 +187,13 @@ class Device:
         if self.timeline:
             block.backward = self.timeline.at(self.requests)
         self.requests += 1
+        block.number = self.first + self.requests
         self.live[address] = block
         self.blocks.append(block)
         self.allocated += size
         if self.allocated > self.peak:
             self.peak, self.peak_at, self.reserved_at_peak = self.allocated, self.event, self.reserved
+            self.request_at_peak = block.number
 
     def apply(self, entry):
         """Takes over one event of the history."""

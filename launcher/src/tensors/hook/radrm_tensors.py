@@ -7,6 +7,7 @@ here ends the recording, and not the program.
 """
 
 import atexit
+import collections
 import importlib
 import json
 import os
@@ -26,6 +27,8 @@ import radrm_repeats
 import radrm_replay
 
 FOLDER = os.environ.get("RADRM_TENSORS")
+# The recorder of this process, once PyTorch has been loaded.
+RECORDER = None
 
 # Events that PyTorch keeps. A request is three of them, of which the first has frames.
 EVENTS = 1 << 17
@@ -33,6 +36,8 @@ EVENTS = 1 << 17
 MANY_EVENTS = EVENTS // 2
 # Passes through a model between two looks at how much history there is.
 PASSES = 16
+# Ends of steps that are kept: the peak is in one of the last ones.
+STEP_ENDS = 1 << 6
 # Bytes by which a step that repeats leaves something behind.
 LEAK = 1 << 20
 # Share of the run's time that reading the history may take before the end.
@@ -100,6 +105,10 @@ class Recorder:
         self.refusal = []
         # Bytes that tensors had after the last step that was compared.
         self.kept = 0
+        # Requests by device at the end of the first step and of the last ones.
+        self.first_end = {}
+        self.step_ends = collections.deque(maxlen=STEP_ENDS)
+        self.keeper = None
         self.undo = []
 
     def is_on(self):
@@ -269,6 +278,9 @@ class Recorder:
             keeps_more = self.keeps_more()
             if self.steps.repeat() and not keeps_more:
                 self.rest()
+        ends = {number: requests for number, (requests, _) in counts.items()}
+        self.first_end = self.first_end or ends
+        self.step_ends.append(ends)
         # One that begins while it rests is recorded in part at most.
         self.steps.begin(counts, not self.is_resting)
         self.await_call()
@@ -372,6 +384,25 @@ class Recorder:
             held.settle(lambda block: id(block.event) in gone)
             self.put(number, held.packed())
 
+    # What a program keeps of each step.
+
+    def live(self):
+        """All blocks that are handed out now."""
+        with self.switching:
+            self.look()
+        return [block for device in self.devices.values() for block in device.live.values()]
+
+    def kept_by(self, block):
+        """The program keeps a value of each step, of which this is the block of one: those of earlier steps hang on it."""
+        self.keeper = block
+
+    def hanging(self, number, device):
+        """The block of the value that is kept of each step, and which requests of a device were those of steps before the one
+        with the peak; None if nothing is kept."""
+        ends = [ends[number] for ends in self.step_ends if number in ends]
+        last = max((end for end in ends if end <= device.request_at_peak), default=0)
+        return self.keeper and (self.keeper, self.first_end.get(number, last), last)
+
     # When the history is read.
 
     def has_grown(self):
@@ -472,7 +503,7 @@ class Recorder:
             # Of a peak that was not recorded the highest one that was stands for it.
             if is_whole and (device.peak == highest[number] or self.has_rested and device.peak > self.known(number)):
                 names = self.modules.names() if self.modules else {}
-                held = radrm_holders.Peak(self.torch, number, device, names)
+                held = radrm_holders.Peak(self.torch, number, device, names, self.hanging(number, device))
                 self.peaks_held[number] = held
                 result = held.packed()
             elif self.has_rested and number in self.results:
@@ -499,6 +530,7 @@ class Recorder:
         device.settle(snapshot.get("allocator_settings", {}))
         requests = sum(entry["action"] == "alloc" for entry in history)
         device.timeline = self.passes.of(number, requests)
+        device.first = self.passes.base.get(number, 0)
         for entry in history:
             device.apply(entry)
             if entry["action"] == "annotate" and entry["user_metadata"].startswith(MARK):
@@ -516,7 +548,8 @@ def watch(torch):
     memory = torch.cuda.memory
     if not (hasattr(memory, "_record_memory_history") and hasattr(memory, "_snapshot")):
         return write_missing("PyTorch %s" % torch.__version__, "this version keeps no history of its allocator")
-    recorder = Recorder(torch)
+    global RECORDER
+    recorder = RECORDER = Recorder(torch)
 
     def record(*arguments, **keywords):
         """The program's own use of the history ends ours."""

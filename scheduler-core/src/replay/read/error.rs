@@ -36,6 +36,9 @@ pub enum ReadError {
     /// A column is missing.
     #[error("the column {0} is missing")]
     Column(String),
+    /// Several columns are missing.
+    #[error("the columns {0} are missing")]
+    Columns(String),
     /// There are no jobs.
     #[error("there are no jobs in it{0}")]
     Empty(String),

@@ -34,6 +34,16 @@ impl Table {
         self.columns.contains_key(column)
     }
 
+    /// Checks that there are these columns.
+    pub(in crate::replay) fn require(&self, columns: &[&str]) -> Result<(), ReadError> {
+        let missing: Vec<&str> = columns.iter().copied().filter(|column| !self.has(column)).collect();
+        match missing.as_slice() {
+            [] => Ok(()),
+            [one] => Err(ReadError::Column((*one).to_owned())),
+            [others @ .., last] => Err(ReadError::Columns(format!("{} and {last}", others.join(", ")))),
+        }
+    }
+
     pub(in crate::replay) fn text<'a>(
         &self,
         row: &'a StringRecord,
