@@ -37,12 +37,13 @@ const SOCKET_PATH: usize = 107;
 
 /// Variables that the daemon must not inherit: it serves all jobs of the user, so what is meant for
 /// one of them is not for it. With `CUDA_VISIBLE_DEVICES` it would renumber the GPUs for everybody, and with the mark
-/// of a sweep's run it would be killed with that run.
-pub const NOT_FOR_DAEMON: [&str; 7] = [
+/// of a sweep's run it would be killed with that run. It is asked in the text commands of protocol 2, the default.
+pub const NOT_FOR_DAEMON: [&str; 8] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
     "CUDA_MPS_CLIENT_PRIORITY",
+    "CUDA_MPS_PROTOCOL_VERSION",
     "LD_PRELOAD",
     "RADRM_SEGMENT",
     "RADRM_SWEEP_RUN",
@@ -240,6 +241,12 @@ fn numbers(text: &str) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_control_program_answers_text_commands_whatever_protocol_a_job_names() {
+        // With 3 it takes `server list` in the place of `get_server_list`.
+        assert!(NOT_FOR_DAEMON.contains(&"CUDA_MPS_PROTOCOL_VERSION"));
+    }
 
     #[test]
     fn a_list_of_processes_is_its_lines_that_are_numbers() {
