@@ -134,7 +134,7 @@ mod tests {
             let mut entry = Entry { uid: (at % 3) as u32, submitted_ms: 1000 + at, ..Entry::default() };
             store
                 .transaction(|tx| {
-                    entry.id = insert(tx, &entry, &[])?;
+                    entry.id = insert(tx, &entry, "[]")?;
                     entry.stage = Stage::Ended;
                     // Neither in the order of their numbers nor all at different times.
                     entry.ended_ms = Some(2000 + at * 7 % 10 * 100);

@@ -101,7 +101,7 @@ fn each_form_shows_refused_requests() {
         folded
             .lines()
             .map(|line| line.rsplit_once(' ').expect("bytes").1.parse::<u64>().expect("bytes"))
-            .sum()
+            .sum::<u64>()
     };
     assert_eq!([of("--at=refusal:1"), of("--at=refusal:2")], [said["first"].1, said["second"].1]);
     let mut command = Command::new(artifacts::file("radrm"));

@@ -170,13 +170,15 @@ fn a_comparison_with_the_mended_program_names_the_line_of_the_leak() {
         std::fs::write(&file, TRAINS.replace("BACKWARD", backward).replace("KEEP", keep)).unwrap();
         let mut command = Command::new(artifacts::file("radrm-run"));
         command.args(["--dry-run", "--quiet", "--stacks=tensors", "--no-dataset", "-o"]).arg(&profile);
-        child::run(command.arg("--").arg(&python).arg(&file), PATIENCE).ok();
+        command.arg("--").arg(&python).arg(&file);
+        child::run(command, PATIENCE).ok();
         profile
     };
     let leaky = of("a.radrm", "loss.backward(retain_graph=True)", "kept.append(loss)");
     let mended = of("b.radrm", "loss.backward()", "kept.append(loss.item())");
     let mut command = Command::new(artifacts::file("radrm"));
-    let text = child::run(command.arg("compare").arg(leaky).arg(mended), PATIENCE).ok().stdout;
+    command.arg("compare").arg(leaky).arg(mended);
+    let text = child::run(command, PATIENCE).ok().stdout;
     assert!(text.contains("the program keeps what train (train.py:16) makes -> there is one"), "{text}");
     let mut lines = text.lines().skip_while(|line| !line.starts_with("lines that hold more or less"));
     let first = lines.nth(2).unwrap_or_default();
