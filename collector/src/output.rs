@@ -99,7 +99,7 @@ impl Output {
                 let note = format!(
                     "the profile's file has {size}, the most that it may have: it has nothing of what came later"
                 );
-                let note = Record::Note(note.into());
+                let note = Record::Note(note);
                 let _ = writer.append(&note);
                 self.profile.apply(note);
                 let path = writer.path().display();

@@ -19,7 +19,7 @@ pub(crate) enum LongRead {
     Past { at_ms: u64, jobs: Vec<PastJob>, after: AttemptEnd },
 }
 
-/// What one part has come to.
+/// Result of one part.
 #[derive(Debug)]
 pub(crate) enum Progress {
     /// There is more to read.

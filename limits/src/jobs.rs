@@ -98,6 +98,12 @@ impl Job {
             .or_else(|| self.mapped().into_iter().find(|file| is_machine_file(file)))
     }
 
+    /// Returns true if nothing but its own words makes it a job: it names another's launcher, and no process has joined it.
+    #[must_use]
+    pub fn is_only_named(&self) -> bool {
+        self.false_launcher.is_some() && self.recorder.is_none() && self.processes().is_empty()
+    }
+
     /// Returns true if its processes use the emulated machine in this file; `None` is this computer.
     #[must_use]
     pub fn is_on(&self, machine: Option<&Path>) -> bool {

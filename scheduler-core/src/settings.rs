@@ -533,7 +533,9 @@ mod tests {
         assert_eq!(settings.learn_after, Some(Millis::from_mins(10)));
         assert_eq!((settings.order.aging, settings.order.demote_after), (Millis::from_mins(120), None));
         assert_eq!(settings.eviction.min_free, Bytes(1024));
-        let error = serde_json::from_str::<Settings>(r#"{"preconditions":{"min_free":"8GB"}}"#).unwrap_err();
+        let settings: Settings = serde_json::from_str(r#"{"preconditions":{"min_free":"8GB"}}"#).unwrap();
+        assert_eq!(settings.preconditions.min_free, Bytes(8_000_000_000));
+        let error = serde_json::from_str::<Settings>(r#"{"preconditions":{"min_free":"8G"}}"#).unwrap_err();
         assert!(error.to_string().contains("such as \"5GiB\""), "{error}");
     }
 

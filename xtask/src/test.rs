@@ -119,14 +119,15 @@ pub fn run(flags: &Flags) -> Result<()> {
 
     let mut runner = shell::cargo();
     if shell::exists("cargo-nextest") {
-        runner.args(["nextest", "run", "--workspace", "--no-fail-fast"]);
+        runner.args(["nextest", "run", "--no-fail-fast"]);
         if flags.quick {
             let left_out: Vec<String> = LEFT_OUT.iter().map(|(filter, _)| format!("({filter})")).collect();
             runner.args(["-E", &format!("not ({})", left_out.join(" or "))]);
         }
-        if !long.is_empty() {
-            runner.args(beside::built_programs()?);
-        }
+        match long.is_empty() {
+            true => runner.arg("--workspace"),
+            false => runner.args(beside::built_programs()?),
+        };
         runner.args(&flags.runner);
         // One more than there are processors: tests wait for nearly half of their time.
         if std::env::var_os("NEXTEST_TEST_THREADS").is_none() && !flags.times {

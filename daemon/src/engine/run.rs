@@ -50,7 +50,7 @@ impl Engine {
         Stopped::ToEnd
     }
 
-    /// What the daemon leaves when it ends.
+    /// Sentence on the jobs that the daemon leaves when it ends.
     fn end_sentence(&self, restart: bool) -> String {
         let of = |stages: &[Stage]| {
             self.jobs.entries.values().filter(|entry| stages.contains(&entry.stage)).count()

@@ -24,7 +24,7 @@ pub(crate) struct JobSums {
     execution: u64,
 }
 
-/// What counts of a job that is over.
+/// Facts that count of a job that is over.
 struct Job {
     ended: Ended,
     uid: u32,

@@ -105,7 +105,7 @@ pub(super) fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Resu
         jobs = vec![job];
     } else {
         if let Ledgers::Emulated(file) = &node.ledgers {
-            jobs.retain(|job| job.is_on(Some(file)));
+            jobs.retain(|job| job.is_only_named() || job.is_on(Some(file)));
         }
         let known: Vec<_> = shared.iter().map(|one| one.scope.access()).collect();
         match awaited::all(&node, &known) {
@@ -134,7 +134,7 @@ pub(super) fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Resu
         }
     }
     let everything = Everything {
-        jobs: jobs.iter().map(|job| of_job(job, &node)).collect(),
+        jobs: jobs.iter().filter(|job| !job.is_only_named()).map(|job| of_job(job, &node)).collect(),
         shared: shared
             .iter()
             .map(|one| of_shared(one, &node))

@@ -454,7 +454,8 @@ mod tests {
             "10.00 s ± 12.71 s",
             "3.00 GiB ± 0 B",
             "50 % ± 0 %",
-            "best: a, alone: run time 10.00 s",
+            "best: not distinguishable: a, alone: run time 10.00 s",
+            "its interval overlaps with b, x, alone",
             "20.00 s  ",
         ] {
             assert!(shown.contains(part), "{part}: {shown}");

@@ -142,11 +142,13 @@ fn a_dry_run_has_no_load_no_power_and_no_limits() {
     let run =
         finish(&mut place.run(&["--dry-run", "--emulate", "H200", "--", "python3", "-c", TAKES, "1", "1.2"]));
     run.code(0);
-    for word in ["\n  load ", "power", "limits", "not measured\n"] {
-        assert!(!run.stderr.contains(word), "{word:?} in {}", run.stderr);
-    }
-    assert!(run.stderr.contains("peak device memory    64.0 MiB"), "{}", run.stderr);
     let profile = place.profiles().remove(0);
+    let full = finish(&mut place.command(env!("CARGO_BIN_EXE_radrm"), &["report", &profile, "--full"]));
+    let full = String::from_utf8_lossy(&full.stdout).into_owned();
+    for word in ["\n  load ", "power", "limits", "not measured\n"] {
+        assert!(!run.stderr.contains(word) && !full.contains(word), "{word:?} in {full}");
+    }
+    assert!(full.contains("peak device memory    64.0 MiB"), "{full}");
     let report = finish(&mut place.command(env!("CARGO_BIN_EXE_radrm"), &["report", &profile, "--json"]));
     let summary: Value = serde_json::from_slice(&report.stdout).unwrap();
     assert_eq!((&summary["gpu_clock"], &summary["limits"]["limit"]), (&"absent".into(), &"unknown".into()));

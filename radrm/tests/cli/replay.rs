@@ -164,7 +164,7 @@ fn what_is_wrong_is_told_in_one_sentence() {
         ("replay t.csv --policy fastest", 2, "miso, aware, or all"),
         ("replay t.csv --policy all,aware", 2, "all stands alone"),
         ("replay t.csv --mode fast", 2, "none of mps, streams and mig"),
-        ("replay t.csv --smact much", 2, "neither a percentage nor none"),
+        ("replay t.csv --smact much", 2, "much is not a percentage from 0 to 100, or none"),
         ("replay t.csv --min-free 5G", 2, "--min-free: "),
         ("replay t.csv --interference 0", 2, "is not a number above 0"),
         ("replay t.csv --interference 1,2 --html x.html", 2, "--html shows one factor"),

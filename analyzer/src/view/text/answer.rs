@@ -29,7 +29,7 @@ const CARDS: [(&str, Verdict, &str); 5] = [
 
 /// A row of the answer.
 pub(crate) struct Row {
-    /// What it is; empty: as the row before it.
+    /// Its label; empty: as the row before it.
     pub(crate) label: &'static str,
     /// In words.
     pub(crate) words: String,

@@ -108,7 +108,7 @@ class Recorder:
         # Requests by device at the end of the first step and of the last ones.
         self.first_end = {}
         self.step_ends = collections.deque(maxlen=STEP_ENDS)
-        self.keeper = None
+        self.origin = None
         self.undo = []
 
     def is_on(self):
@@ -394,14 +394,14 @@ class Recorder:
 
     def kept_by(self, block):
         """The program keeps a value of each step, of which this is the block of one: those of earlier steps hang on it."""
-        self.keeper = block
+        self.origin = block
 
     def hanging(self, number, device):
         """The block of the value that is kept of each step, and which requests of a device were those of steps before the one
         with the peak; None if nothing is kept."""
         ends = [ends[number] for ends in self.step_ends if number in ends]
         last = max((end for end in ends if end <= device.request_at_peak), default=0)
-        return self.keeper and (self.keeper, self.first_end.get(number, last), last)
+        return self.origin and (self.origin, self.first_end.get(number, last), last)
 
     # When the history is read.
 
