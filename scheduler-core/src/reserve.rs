@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::job::{HostNeed, JobId};
 use crate::place::{Ask, Resident, Scratch, eligible, joins};
 use crate::settings::{Memory, Settings};
-use crate::state::{Phase, Record, State};
+use crate::state::{Phase, State};
 use crate::units::{Bytes, Millis};
 
 /// Devices that are kept for a job, and who must leave them first.
@@ -37,9 +37,6 @@ pub(crate) struct Held {
 
 /// Reservations whose devices are remembered. A job that was refused under an older one is searched a place anew.
 const MAX_HELD: usize = 64;
-
-/// Longest time for which a job borrows kept devices where nothing is known of when their job can start.
-pub(crate) const MAX_BORROWED: Millis = Millis::from_mins(10);
 
 /// Prospect of room for a job; the lowest is best.
 /// Fields: true if unmanaged processes have to leave, the time at which the last blocker has left, and the number of
@@ -252,48 +249,12 @@ impl State {
         if kept.devices.binary_search(&at).is_err() {
             return true;
         }
-        limit.is_some_and(|limit| self.may_borrow(kept, limit))
-            || self.fits_beside(kept, at, ask, whole, scratch)
-    }
-
-    /// Returns true if a job with this time limit may use kept devices: it is gone before the job that they are kept for is likely to start.
-    pub(crate) fn may_borrow(&self, kept: &Reservation, limit: Millis) -> bool {
-        let takes = limit.plus(self.settings.eviction.kill_after);
-        match kept.by {
-            Some(by) => self.now.plus(takes) <= by,
-            None => takes <= self.likely_wait(kept),
+        if let (Some(by), Some(limit)) = (kept.by, limit)
+            && self.now.plus(limit).plus(self.settings.eviction.kill_after) <= by
+        {
+            return true;
         }
-    }
-
-    /// Time for which the job that devices are kept for is likely to wait for the last of its blockers.
-    ///
-    /// Blockers without a limit may end at any time, so a job that borrows may delay the one that it passes: never by more than its
-    /// own limit, and where nothing is known of a blocker's run time never by more than [`MAX_BORROWED`].
-    fn likely_wait(&self, kept: &Reservation) -> Millis {
-        let left = |record: &Record| match record.likely_end() {
-            _ if matches!(record.phase, Phase::Stopping | Phase::Suspending) => Millis::ZERO,
-            end if end > self.now && end < Millis::MAX => end.minus(self.now),
-            // As long again as it has run: what ran for long is seldom about to end.
-            _ => record.runtime(self.now).min(MAX_BORROWED),
-        };
-        let blockers = kept.blockers.iter().filter_map(|job| self.jobs.get(job));
-        let unmanaged = || {
-            let head = self.jobs.get(&kept.ask.job);
-            head.map_or(Millis::ZERO, |head| self.now.minus(head.job.submitted).min(MAX_BORROWED))
-        };
-        blockers.map(left).max().unwrap_or_else(unmanaged)
-    }
-
-    /// Time at which a job with this time limit may use kept devices, if it is only too early for that.
-    pub(crate) fn borrows_at(&self, kept: &Reservation, limit: Millis) -> Option<Millis> {
-        let takes = limit.plus(self.settings.eviction.kill_after);
-        if kept.by.is_some() || takes > MAX_BORROWED {
-            return None;
-        }
-        let runs = |record: &&Record| record.phase == Phase::Running && record.likely_end() == Millis::MAX;
-        let blockers = kept.blockers.iter().filter_map(|job| self.jobs.get(job)).filter(runs);
-        let at = |record: &Record| self.now.plus(takes.minus(record.runtime(self.now)));
-        blockers.map(at).min().filter(|at| *at > self.now)
+        self.fits_beside(kept, at, ask, whole, scratch)
     }
 
     /// Returns true if the job for which a device is kept fits there beside this one, when the blockers have left.

@@ -20,7 +20,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub use crate::leaving::Leaving;
 pub use admission::Oversized;
 pub use record::Phase;
-pub(crate) use record::Record;
 pub use views::{DeviceView, JobView};
 
 use crate::action::{Action, Decision};
@@ -38,7 +37,7 @@ use crate::reserve::{Held, Reservation};
 use crate::settings::Settings;
 use crate::units::{Bytes, Millis};
 use radrm_base::UserId;
-use record::Image;
+use record::{Image, Record};
 
 /// A machine and what is left of it.
 #[derive(Clone, Debug)]
@@ -115,8 +114,8 @@ pub struct State {
     pub(crate) reservations: u64,
     /// Devices that each of the last reservations kept from others.
     pub(crate) held: VecDeque<Held>,
-    /// False if the last attempt to start a job searched nothing.
-    has_searched: bool,
+    /// Upper bound of the number of devices that would do by the last search.
+    fits: usize,
     /// Devices that may now take jobs that they did not take before, in order of time.
     changes: VecDeque<usize>,
     /// Number of the first entry of `changes`.
@@ -165,7 +164,7 @@ impl State {
             reservation: None,
             reservations: 0,
             held: VecDeque::new(),
-            has_searched: false,
+            fits: 0,
             changes: VecDeque::new(),
             changes_from: 0,
             pass_due: false,

@@ -131,6 +131,8 @@ pub(crate) struct Failed {
     pub(crate) upto: u64,
     /// Version of the reservation then; 0: none.
     pub(crate) under: u64,
+    /// Upper bound of the number of devices that would have done.
+    pub(crate) fits: usize,
 }
 
 /// A job that is not over.

@@ -128,17 +128,8 @@ impl State {
     fn waits(&mut self, id: JobId, wait: Wait) {
         let upto = self.changes_from + u64::try_from(self.changes.len()).unwrap_or(0);
         let version = self.reservation.as_ref().map_or(0, |reservation| reservation.version);
-        let limit = self.jobs.get(&id).and_then(|record| record.job.time_limit);
-        if let (Wait::Reserved { .. }, Some(limit), Some(kept)) = (&wait, limit, &self.reservation)
-            && self.stage == Stage::Rest
-            && let Some(at) = self.borrows_at(kept, limit)
-        {
-            self.timers.insert((at, super::Timer::Pace));
-        }
         if let Some(record) = self.jobs.get_mut(&id) {
-            if self.has_searched {
-                record.failed = Some(Failed { upto, under: version });
-            }
+            record.failed = Some(Failed { upto, under: version, fits: self.fits });
             record.wait = Some(wait);
         }
     }
@@ -156,8 +147,9 @@ impl State {
     }
 
     fn try_start(&mut self, id: JobId, head: Option<JobId>, out: &mut Vec<Decision>) -> Result<(), Wait> {
-        self.has_searched = self.retry_at(id).is_none();
-        if !self.has_searched {
+        if self.retry_at(id).is_some() {
+            // Nothing was searched.
+            self.fits = usize::MAX;
             return Err(Wait::Settling);
         }
         let Some(record) = self.jobs.get(&id) else { return Ok(()) };
@@ -200,11 +192,7 @@ impl State {
         let Some(released) = released else { return self.find(id, kept) };
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let changed = self.changes.iter().skip(skip);
-        // With time a job may come to borrow what is kept.
-        let limit = self.jobs.get(&id).and_then(|record| record.job.time_limit);
-        let borrowed = kept.filter(|kept| limit.is_some_and(|limit| self.may_borrow(kept, limit)));
-        let borrowed = borrowed.map_or(&[][..], |kept| &kept.devices);
-        let mut some: Vec<usize> = changed.chain(released).chain(borrowed).copied().collect();
+        let mut some: Vec<usize> = changed.chain(released).copied().collect();
         some.sort_unstable();
         some.dedup();
         if some.len() > self.devices.len() / 2 + 1 {
@@ -213,27 +201,27 @@ impl State {
         let Some(record) = self.jobs.get(&id) else { return Err(Wait::NoDevice) };
         let before = record.wait.clone();
         if some.is_empty() {
+            self.fits = failed.fits;
             return Err(before.unwrap_or(Wait::NoDevice));
         }
         let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
         let mut search = Search::new(self, ask, kept);
-        let found = if search.ask.gpus > 1 {
-            // No machine had enough of them: only one of which a device changed can have them now.
-            let mut nodes: Vec<usize> = some.iter().map(|at| search.state.devices[*at].node).collect();
-            nodes.sort_unstable();
-            nodes.dedup();
-            search.all(Some(&nodes))
-        } else {
-            some.into_iter().for_each(|at| search.device(at));
-            search.best_single()
-        };
-        let (scratch, wait) = (search.scratch, search.wait);
+        for at in some {
+            search.device(at);
+        }
+        let (found, more) = (search.best_single(), search.fits.len());
+        let (gpus, scratch, wait) = (search.ask.gpus, search.scratch, search.wait);
         self.scratch = scratch;
+        if gpus > 1 {
+            // Those that would have done before, and those that do now: as long as these are too few there is no place.
+            self.fits = failed.fits.saturating_add(more);
+            return if self.fits < gpus {
+                Err(before.unwrap_or(Wait::NoDevice))
+            } else {
+                self.find(id, kept)
+            };
+        }
         found.ok_or_else(|| match (before, wait) {
-            (Some(Wait::Gang { gpus, fit }), Some(Wait::Gang { fit: now, .. })) => {
-                Wait::Gang { gpus, fit: fit.max(now) }
-            }
-            (Some(gang @ Wait::Gang { .. }), _) | (_, Some(gang @ Wait::Gang { .. })) => gang,
             (Some(before), Some(wait)) => closer(before, wait),
             (before, wait) => wait.or(before).unwrap_or(Wait::NoDevice),
         })
@@ -246,9 +234,9 @@ impl State {
             return self.find_host(&ask, kept);
         }
         let mut search = Search::new(self, ask, kept);
-        let place = search.all(None);
-        let (scratch, wait) = (search.scratch, search.wait);
-        self.scratch = scratch;
+        let place = search.all();
+        let (total, scratch, wait) = (search.total, search.scratch, search.wait);
+        (self.fits, self.scratch) = (total, scratch);
         place.ok_or_else(|| wait.unwrap_or(Wait::NoDevice))
     }
 
@@ -279,11 +267,9 @@ impl State {
     }
 
     /// A job that goes where devices are kept for another one, and not beside it: because it is
-    /// before that one in the queue, or because it is gone in time. That one waits for it, too. Returns true if the job is gone
-    /// in time only by what is likely of those before it.
-    fn note_in_the_way(&mut self, id: JobId, ask: &Ask, place: &Place, whole: bool) -> bool {
-        let Some(kept) = self.reservation.as_ref().filter(|kept| kept.ask.job != id) else { return false };
-        let by = kept.by;
+    /// before that one in the queue, or because it is gone in time. That one waits for it, too.
+    fn note_in_the_way(&mut self, id: JobId, ask: &Ask, place: &Place, whole: bool) {
+        let Some(kept) = self.reservation.as_ref().filter(|kept| kept.ask.job != id) else { return };
         let node = place.devices.first().map_or(place.host, |at| self.devices[*at].node);
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut in_the_way =
@@ -298,7 +284,6 @@ impl State {
             let kept = kept.clone();
             self.remember(&kept);
         }
-        in_the_way && by.is_none()
     }
 
     pub(super) fn start(&mut self, id: JobId, place: Place, head: Option<JobId>, out: &mut Vec<Decision>) {
@@ -319,7 +304,7 @@ impl State {
         }
         // The devices of a group are its own.
         let is_alone = whole || record.job.together.is_some();
-        let borrows = self.note_in_the_way(id, &ask, &place, is_alone);
+        self.note_in_the_way(id, &ask, &place, is_alone);
         self.occupy(id, &place.devices, reserved, true);
         let (policy, now) = (self.settings.policy, self.now);
         let rung = self.jobs.get(&id).and_then(|record| record.rung(&self.settings));
@@ -328,12 +313,6 @@ impl State {
         let reason = match (rung, head) {
             _ if place.devices.is_empty() => Reason::HostOnly,
             (Some(rung), _) => Reason::Retried { rung, floor: record.floor },
-            (None, Some(ahead)) if borrows => Reason::Borrowed {
-                policy,
-                score: place.score,
-                ahead,
-                limit: record.job.time_limit.unwrap_or_default(),
-            },
             (None, Some(ahead)) => Reason::Backfilled { policy, score: place.score, ahead },
             (None, None) => Reason::Placed { policy, score: place.score },
         };
@@ -365,6 +344,8 @@ struct Search<'a> {
     scratch: crate::place::Scratch,
     wait: Option<Wait>,
     fits: Vec<(usize, Fit)>,
+    /// Number of devices of all nodes that would do.
+    total: usize,
     /// The node that was looked at last, and what the job would do there on the host.
     host: Option<(usize, HostEffect)>,
     /// The node whose idle devices were counted last, and how many it has.
@@ -377,7 +358,7 @@ impl<'a> Search<'a> {
         let alone = state.jobs.get(&ask.job).filter(|record| record.gathers().is_none());
         let limit = alone.and_then(|record| record.job.time_limit);
         let (wait, fits) = (None, Vec::new());
-        Self { state, kept, ask, limit, scratch, wait, fits, host: None, idle: None }
+        Self { state, kept, ask, limit, scratch, wait, fits, total: 0, host: None, idle: None }
     }
 
     fn blocked(&mut self, wait: Wait) {
@@ -452,27 +433,25 @@ impl<'a> Search<'a> {
         Some(Place { devices: vec![best.0], host: 0, score: best.1.score })
     }
 
-    /// The best place on all nodes, or on these.
-    fn all(&mut self, nodes: Option<&[usize]>) -> Option<Place> {
+    fn all(&mut self) -> Option<Place> {
         // Nothing beats an idle device under `aware`, and a large cluster has many: they are
         // considered first, and the others only if there are not enough.
         if self.state.settings.policy.predicts()
-            && let Some(place) = self.nodes(nodes, |dev| dev.residents.is_empty())
+            && let Some(place) = self.nodes(|dev| dev.residents.is_empty())
         {
             return Some(place);
         }
-        self.nodes(nodes, |_| true)
+        self.nodes(|_| true)
     }
 
-    fn nodes(&mut self, nodes: Option<&[usize]>, is_wanted: impl Fn(&Dev) -> bool) -> Option<Place> {
+    fn nodes(&mut self, is_wanted: impl Fn(&Dev) -> bool) -> Option<Place> {
         let state = self.state;
         let gpus = self.ask.gpus;
         let mut most = 0;
         let mut best: Option<((i64, i64, i64), Place)> = None;
         let mut singles = Vec::new();
-        let count = nodes.map_or(state.nodes.len(), <[usize]>::len);
-        for at in 0..count {
-            let node = &state.nodes[nodes.map_or(at, |nodes| nodes[at])];
+        self.total = 0;
+        for node in &state.nodes {
             self.fits.clear();
             for &at in &node.devices {
                 if is_wanted(&state.devices[at]) {
@@ -480,6 +459,7 @@ impl<'a> Search<'a> {
                 }
             }
             most = most.max(self.fits.len());
+            self.total += self.fits.len();
             if gpus == 1 {
                 singles.extend(self.fits.iter().min_by_key(|(at, fit)| (fit.rank, *at)).copied());
                 continue;
