@@ -67,11 +67,19 @@ impl Snapshot {
             ticks += stat.own_ticks + stat.children_ticks;
             pages += stat.resident;
         }
-        // SAFETY: plain system calls that cannot fail for these names.
-        let of = |name| unsafe { libc::sysconf(name) }.max(1).unsigned_abs();
-        let cpu_ms = ticks.saturating_mul(1000) / of(libc::_SC_CLK_TCK);
-        Sum { pids, cpu_ms, resident: pages.saturating_mul(of(libc::_SC_PAGESIZE)) }
+        let cpu_ms = ticks.saturating_mul(1000) / system(libc::_SC_CLK_TCK);
+        Sum { pids, cpu_ms, resident: pages.saturating_mul(page_size()) }
     }
+}
+
+/// A number of the system's.
+fn system(name: libc::c_int) -> u64 {
+    // SAFETY: a plain system call that cannot fail for the names that it is called with.
+    unsafe { libc::sysconf(name) }.max(1).unsigned_abs()
+}
+
+fn page_size() -> u64 {
+    system(libc::_SC_PAGESIZE)
 }
 
 impl Sum {
@@ -80,11 +88,15 @@ impl Sum {
         &self.pids
     }
 
-    /// The same with pages that several processes share counted once; what may not be read counts as resident.
+    /// The same with pages that several processes share counted once. A process that may not be read counts as resident,
+    /// and one that has ended since not at all.
     pub(crate) fn proportional(&self) -> u64 {
-        let part = |pid: &u32| Process(*pid).proportional_memory();
-        let parts: Option<Vec<u64>> = self.pids.iter().map(part).collect();
-        parts.map_or(self.resident, |parts| parts.iter().sum::<u64>().min(self.resident))
+        let resident = |process: Process| process.stat().map_or(0, |stat| stat.resident * page_size());
+        let part = |pid: &u32| {
+            let process = Process(*pid);
+            process.proportional_memory().unwrap_or_else(|| resident(process))
+        };
+        self.pids.iter().map(part).sum::<u64>().min(self.resident)
     }
 }
 

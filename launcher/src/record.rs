@@ -189,11 +189,8 @@ impl Prepared<'_> {
 
     /// States as one sentence what becomes of the processes that live on.
     fn left(&self, carriers: &Carriers, recording: &Recording, has_recorder: bool) -> String {
-        let count = carriers.count();
-        let (processes, they) = match count {
-            1 => ("1 process of the job still runs".to_owned(), "it ends"),
-            _ => (format!("{count} processes of the job still run"), "they end"),
-        };
+        let (processes, is_one) = (living(carriers), carriers.count() == 1);
+        let they = if is_one { "it ends" } else { "they end" };
         let mut clauses = Vec::new();
         if self.limited().is_some() && !recording.can_outlive() {
             clauses.push(
@@ -212,7 +209,7 @@ impl Prepared<'_> {
             also.push("the report ends with the program");
         }
         if !self.plan.supervised {
-            also.push(if count == 1 { "--wait-all waits for it" } else { "--wait-all waits for them" });
+            also.push(if is_one { "--wait-all waits for it" } else { "--wait-all waits for them" });
         }
         let also = also.iter().map(|clause| format!("; {clause}")).collect::<String>();
         match clauses.pop() {
@@ -235,5 +232,38 @@ impl Prepared<'_> {
         }
         clauses.extend(self.budget.map(|share| format!("the share of {} % stays in force", share.0)));
         clauses
+    }
+}
+
+/// Names those that live on by their number.
+fn living(carriers: &Carriers) -> String {
+    let certain = match carriers.certain() {
+        0 => None,
+        1 => Some("1 process of the job still runs".to_owned()),
+        count => Some(format!("{count} processes of the job still run")),
+    };
+    let possible = match (carriers.possible, certain.is_some()) {
+        (0, _) => None,
+        (1, true) => Some("1 more may be of it".to_owned()),
+        (count, true) => Some(format!("{count} more may be of it")),
+        (1, false) => Some("1 process that still runs may be of the job".to_owned()),
+        (count, false) => Some(format!("{count} processes that still run may be of the job")),
+    };
+    [certain, possible].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_of_unclear_origin_are_not_called_those_of_the_job() {
+        let of = |certain, possible| {
+            living(&Carriers { elsewhere: certain + possible, possible, ..Carriers::default() })
+        };
+        assert_eq!(of(1, 0), "1 process of the job still runs");
+        assert_eq!(of(2, 1), "2 processes of the job still run, 1 more may be of it");
+        assert_eq!(of(0, 1), "1 process that still runs may be of the job");
+        assert_eq!(of(0, 3), "3 processes that still run may be of the job");
     }
 }

@@ -50,6 +50,8 @@ pub struct Carriers {
     pub processes: Vec<ProcessIdentity>,
     /// Processes of other pid namespaces that have joined and are known by their locks only.
     pub elsewhere: usize,
+    /// How many of `processes` may be of another job: nothing says which of their ancestors gave them a segment.
+    pub possible: usize,
 }
 
 impl Carriers {
@@ -59,10 +61,31 @@ impl Carriers {
         self.count() == 0
     }
 
-    /// Number of carriers.
+    /// Number of carriers, with those that may be of another job.
     #[must_use]
     pub fn count(&self) -> usize {
         self.processes.len() + self.elsewhere
+    }
+
+    /// Number of those that are certainly of this job.
+    #[must_use]
+    pub fn certain(&self) -> usize {
+        self.count() - self.possible
+    }
+}
+
+/// Whether a process carries a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Carries {
+    Yes,
+    /// It is not clear where it comes from.
+    Possibly,
+    No,
+}
+
+impl Carries {
+    fn if_so(is_so: bool) -> Self {
+        if is_so { Self::Yes } else { Self::No }
     }
 }
 
@@ -198,7 +221,13 @@ impl Processes {
         let lowest = lowest_pid(origin.name).unwrap_or(0);
         let found =
             self.all.iter().filter(|entry| entry.process.0 > lowest && !known.contains(&entry.process.0));
-        carriers.processes.extend(found.filter_map(|entry| self.carries(entry, origin)));
+        let others = found.filter(|entry| entry.process.0 != std::process::id());
+        for (process, carries) in others.filter_map(|entry| self.carries(entry, origin)) {
+            if carries != Carries::No {
+                carriers.processes.push(process);
+                carriers.possible += usize::from(carries == Carries::Possibly);
+            }
+        }
         carriers.processes.retain(|carrier| carrier.pid != std::process::id());
         carriers.processes.sort();
         carriers
@@ -249,47 +278,46 @@ impl Processes {
         true
     }
 
-    fn carries(&self, entry: &Entry, origin: SegmentOrigin<'_>) -> Option<ProcessIdentity> {
+    fn carries(&self, entry: &Entry, origin: SegmentOrigin<'_>) -> Option<(ProcessIdentity, Carries)> {
         // Cheap questions first: most processes are other users' or older.
         if !entry.is_of(origin.uid) && !entry.is_in_session(origin.name.session) {
             return None;
         }
         let stat = entry.stat().filter(|stat| stat.start >= origin.name.start && !stat.is_dead())?;
         let carries = match entry.carried(&stat, &self.time) {
-            Carried::Named(path) => is_same(path, origin.path),
-            Carried::Mapped(paths) => paths.iter().any(|path| is_same(path, origin.path)),
+            Carried::Named(path) => Carries::if_so(is_same(path, origin.path)),
+            Carried::Mapped(paths) => Carries::if_so(is_among(paths, origin.path)),
             Carried::Unclear => self.descends(stat, origin),
-            Carried::Hidden => stat.session == origin.name.session && self.descends(stat, origin),
-            Carried::Nothing => false,
+            Carried::Hidden if stat.session == origin.name.session => self.descends(stat, origin),
+            Carried::Hidden | Carried::Nothing => Carries::No,
         };
-        carries.then_some(ProcessIdentity { pid: entry.process.0, start: stat.start })
+        Some((ProcessIdentity { pid: entry.process.0, start: stat.start }, carries))
     }
 
-    /// Returns true if a process that is unclear by itself may descend from a segment's maker, by the first
-    /// ancestor that is clear.
-    fn descends(&self, stat: Stat, origin: SegmentOrigin<'_>) -> bool {
+    /// Whether a process that is unclear by itself descends from a segment's maker, by the first ancestor that is clear.
+    fn descends(&self, stat: Stat, origin: SegmentOrigin<'_>) -> Carries {
         let (mut parent, mut session) = (stat.parent, stat.session);
         for _ in 0..MAX_ANCESTORS {
             // Adopted by the system: where it comes from is not known.
             let Some(entry) = self.by_pid.get(&parent).filter(|_| parent > 1).map(|at| &self.all[*at]) else {
-                return true;
+                return Carries::Possibly;
             };
-            let Some(ancestor) = entry.stat() else { return true };
+            let Some(ancestor) = entry.stat() else { return Carries::Possibly };
             if parent == origin.name.pid && ancestor.start == origin.name.start {
-                return true;
+                return Carries::Yes;
             }
             match entry.carried(&ancestor, &self.time) {
-                Carried::Named(path) => return is_same(path, origin.path),
-                Carried::Mapped(paths) => return paths.iter().any(|path| is_same(path, origin.path)),
+                Carried::Named(path) => return Carries::if_so(is_same(path, origin.path)),
+                Carried::Mapped(paths) => return Carries::if_so(is_among(paths, origin.path)),
                 _ => {}
             }
             if ancestor.start < origin.name.start {
                 // A parent in the same session is the process's own. One in another session may have adopted it.
-                return ancestor.session != session;
+                return if ancestor.session == session { Carries::No } else { Carries::Possibly };
             }
             (parent, session) = (ancestor.parent, ancestor.session);
         }
-        true
+        Carries::Possibly
     }
 }
 
@@ -345,6 +373,10 @@ fn joined(path: &Path, answers: &Answers) -> Carriers {
 
 fn is_same(name: &[u8], path: &Path) -> bool {
     name == path.as_os_str().as_bytes()
+}
+
+fn is_among(names: &[Vec<u8>], path: &Path) -> bool {
+    names.iter().any(|name| is_same(name, path))
 }
 
 /// Trace of a job in a process. While the process becomes another program it shows neither environment nor
@@ -445,7 +477,7 @@ mod tests {
     use super::*;
     use radrm_telemetry::SegmentFile;
     use std::fs::File;
-    use std::io::{Read, Write};
+    use std::io::{BufRead, BufReader, Read, Write};
     use std::process::{Child, Command, Stdio};
 
     struct Ended(Child);
@@ -516,6 +548,42 @@ mod tests {
         for _ in 0..200 {
             assert!(child.0.try_wait().unwrap().is_none(), "it has ended");
             assert_eq!(carriers(&file), [child.0.id()]);
+        }
+    }
+
+    /// Its environment overwritten, and the shim's name among its mappings.
+    const UNCLEAR: &str = "import ctypes, mmap, os, sys\n\
+        file = open(sys.argv[1], 'r+b'); seen = mmap.mmap(file.fileno(), 0)\n\
+        if len(sys.argv) > 2:\n    os.fork() and os._exit(0); os.setsid()\n\
+        start, end = map(int, open('/proc/self/stat').read().rsplit(')', 1)[1].split()[47:49])\n\
+        ctypes.memmove(start, b'title'.ljust(end - start, b'\\0'), end - start)\n\
+        print(os.getpid(), flush=True); sys.stdin.read()\n";
+
+    #[test]
+    fn a_process_of_which_nothing_says_where_it_comes_from_is_only_possible() {
+        let (folder, file) = segment();
+        let shim = folder.path().join(libraries::SHIM);
+        std::fs::write(&shim, [0; 64]).unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let origin = SegmentOrigin { path: file.path(), name: file.name(), uid };
+        for is_orphan in [false, true] {
+            let mut command = Command::new("python3");
+            command.args(["-c", UNCLEAR]).arg(&shim).args(is_orphan.then_some("fork"));
+            let mut child = Ended(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+            let mut pid = String::new();
+            BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+            let pid = pid.trim().parse().unwrap();
+            if is_orphan {
+                child.0.wait().unwrap();
+            }
+            let processes = Processes::now();
+            let (_, carries) = processes.carries(&processes.all[processes.by_pid[&pid]], origin).unwrap();
+            assert_eq!(carries, if is_orphan { Carries::Possibly } else { Carries::Yes });
+            let found = processes.carrying(origin);
+            assert!(found.processes.iter().any(|carrier| carrier.pid == pid), "{found:?}");
+            // What other tests start may be unclear too.
+            assert!(found.possible >= usize::from(is_orphan), "{found:?}");
+            assert!(found.certain() >= usize::from(!is_orphan), "{found:?}");
         }
     }
 
