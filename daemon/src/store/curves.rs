@@ -95,29 +95,7 @@ pub(super) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
             table(length)
         ))?;
     }
-    for lengths in LENGTHS.windows(2) {
-        if let [shorter, longer] = *lengths {
-            fill(&tx, shorter, longer)?;
-        }
-    }
     tx.commit()
-}
-
-/// Adds up shorter buckets in longer ones, where a radrmd wrote the file that knew none of these.
-fn fill(tx: &Transaction<'_>, shorter: u64, longer: u64) -> rusqlite::Result<()> {
-    let newest = |length| -> rusqlite::Result<Option<i64>> {
-        tx.query_row(&format!("SELECT max(bucket) FROM {}", table(length)), [], |row| row.get(0))
-    };
-    let length = int(longer);
-    if newest(shorter)?.map(|bucket| bucket / length * length) == newest(longer)? {
-        return Ok(());
-    }
-    tx.execute_batch(&format!(
-        "DELETE FROM {into};
-         INSERT INTO {into} SELECT bucket / {longer} * {longer}, gpu, {SUMS} FROM {from} GROUP BY 1, gpu",
-        into = table(longer),
-        from = table(shorter)
-    ))
 }
 
 /// Adds figures of the time up to now to the buckets of now.
@@ -441,18 +419,6 @@ mod tests {
         let energy: f64 = points.iter().filter_map(|point| point.energy_mj).sum();
         let expected = (0..6 * 288).filter(|bucket| bucket % 5 > 0).sum::<u64>() as f64;
         assert!((energy - expected).abs() < 1e-6, "{energy} of {expected}");
-    }
-
-    #[test]
-    fn a_store_without_long_buckets_gets_them_when_it_is_opened() {
-        let (store, dir, _) = differing(400);
-        let whole = select(&store.connection, 0, u64::MAX).unwrap();
-        for length in &LENGTHS[1..] {
-            store.connection.execute_batch(&format!("DROP TABLE {}", table(*length))).unwrap();
-        }
-        drop(store);
-        let store = Store::open(&dir.path().join("q.db")).unwrap();
-        assert_eq!(select(&store.connection, 0, u64::MAX).unwrap(), whole);
     }
 
     #[test]
