@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use radrm_base::written;
+
 /// A plan of faults, read from the environment variable `RADRM_EMULATOR_FAULTS`.
 ///
 /// Entries are separated by `;`, or by `,` where an entry takes no list:
@@ -81,7 +83,7 @@ impl FaultPlan {
             return Ok(());
         }
         let (name, value) = entry.split_once('=').ok_or("neither NAME@N nor NAME=VALUE")?;
-        let bytes = || parse_bytes(value).ok_or("not a number of bytes");
+        let bytes = || value.parse().ok().or_else(|| written::size(value)).ok_or("not a number of bytes");
         match name {
             "oom-after" => self.oom_after = Some(bytes()?),
             "fragment" => self.fragment = Some(bytes()?),
@@ -119,26 +121,6 @@ fn entries(text: &str) -> Vec<String> {
         }
     }
     entries
-}
-
-/// Reads a number of bytes such as `512`, `20KiB`, `1.5GiB`; `None` if it is not one.
-pub fn parse_bytes(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1u64,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "t" | "tib" => 1 << 40,
-        _ => return None,
-    };
-    if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(factor);
-    }
-    let value = number.parse::<f64>().ok()? * factor as f64;
-    (value.is_finite() && value < 1e18).then_some(value as u64)
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub use activity::{SmLoad, SmPlan, SmWork};
 pub use charge::{CHARGES, Charge};
 pub use checkpoint::{CheckpointError, CheckpointState, Inside, Mark};
 pub use error::MachineError;
-pub use faults::{FaultError, FaultPlan, parse_bytes};
+pub use faults::{FaultError, FaultPlan};
 pub use groups::{GroupError, GroupMemory, NO_LIMIT};
 pub use layout::{MAX_GPUS, MAX_OBJECTS, MAX_PROCESSES};
 pub use ledger::{GpuLedger, KindLedger, ProcessLedger, ledgers_to_json};
