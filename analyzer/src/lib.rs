@@ -18,9 +18,9 @@ pub use model::{
     Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, DryRunSummary, EndSummary,
     EstimateSummary, FailureSummary, Feature, Footprint, FrameworkSummary, GpuSummary, GpuTime, HostSummary,
     JobSummary, KernelSummary, KindSummary, LeftOver, LimitInForce, LimitSpan, LimitSummary, LoadSummary,
-    NvmlSummary, OpenRangeSummary, OutcomeSummary, ProcessGpuSummary, ProcessSummary, RangeGpuSummary,
-    RangeSummary, RangesSummary, RefusedRequests, SCHEMA, StacksSummary, StepsSummary, Summary, findings,
-    footprint,
+    NvmlSummary, OpenRangeSummary, OutcomeSummary, Predicted, Prices, ProcessGpuSummary, ProcessSummary,
+    RangeGpuSummary, RangeSummary, RangesSummary, RefusedRequests, SCHEMA, StacksSummary, StepsSummary,
+    Summary, Training, TrainingSummary, TrainingTime, findings, footprint,
 };
 pub use view::sheet;
 pub use view::stacks::{folded, heap_profile, pprof};

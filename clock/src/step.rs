@@ -60,8 +60,8 @@ pub struct Step {
     pub low: f64,
     /// Upper end, seconds.
     pub high: f64,
-    /// Energy of the known operations, J.
-    pub energy: f64,
+    /// Energy of the known operations, J, with its lower and upper end.
+    pub energy: [f64; 3],
     /// Part of `time` that is assumed ([`crate::assumed`]), seconds.
     pub assumed: f64,
     /// Known operations.
@@ -84,7 +84,9 @@ impl Step {
         self.time += times * one.time;
         self.low += times * one.low;
         self.high += times * one.high;
-        self.energy += times * one.energy;
+        for (sum, of_one) in self.energy.iter_mut().zip([one.energy, one.energy_low, one.energy_high]) {
+            *sum += times * of_one;
+        }
         self.sm_seconds += times * one.time * one.sm_share;
         self.dram_seconds += times * one.time * one.dram_share;
     }
@@ -190,6 +192,8 @@ mod tests {
         let step = step(0);
         assert!((step.high / step.time - 1.25).abs() < 1e-9, "errors of a card do not average out");
         assert_eq!((step.known, step.unknown), (10, 0));
+        let per_operation = step.energy.map(|joules| joules / 10.0);
+        assert!(per_operation.iter().zip([0.3, 0.2, 0.4]).all(|(a, b)| (a - b).abs() < 1e-9));
         let (sm, dram) = step.activity(0.02);
         assert!((sm - 0.25).abs() < 1e-9 && (dram - 0.1).abs() < 1e-9);
     }

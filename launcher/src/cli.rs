@@ -234,7 +234,7 @@ pub struct Emulate {
 }
 
 /// Options of one launch.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
     /// Program and arguments; at least one.
     pub command: Vec<OsString>,

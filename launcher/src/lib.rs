@@ -30,6 +30,7 @@ pub mod own_stack;
 mod place;
 mod preload;
 mod prepare;
+pub mod prices;
 mod record;
 mod recorder;
 mod recording;
@@ -44,6 +45,7 @@ mod step_flags;
 mod supervise;
 mod temporary;
 mod tensors;
+pub mod training;
 mod vfork;
 mod witness;
 

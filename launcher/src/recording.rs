@@ -500,7 +500,8 @@ impl Recording {
         }
         completed(&profile);
         radrm_symbols::fill(&mut profile);
-        let summary = Summary::from_profile(&profile);
+        let training = plan.dry_run.as_ref().and_then(|dry_run| dry_run.training.as_ref());
+        let summary = Summary::from_profile(&profile).with_training(training);
         if !goes_on {
             self.failures.extend(add_row(plan, (&profile, &summary), path.as_deref()));
         }

@@ -40,7 +40,7 @@ const TYPE_FITS: u32 = 51;
 const TYPE_RANKS: u32 = 52;
 const TYPE_DRY_RUN: u32 = 54;
 const TYPE_EXPECTED: u32 = 55;
-const TYPE_STEP: u32 = 56;
+const TYPE_STEP: u32 = 57;
 const TYPE_STACKS: u32 = 70;
 const TYPE_STACK_MOMENT: u32 = 71;
 const TYPE_STACK_REFUSALS: u32 = 74;
@@ -287,11 +287,12 @@ mod tests {
         let head =
             [&[3, 1, 1, b'C', 0, 1, 1, b'U', 2, 9][..], &0.5_f64.to_le_bytes(), &[0; 8], &[1]].concat();
         let time =
-            [&[1, 1, b'D', 0][..], &[0; 8], &[0], &[0; 8], &[1], &[0; 24], &[0; 8], &[0], &[0; 16]].concat();
+            [&[1, 1, b'D', 0][..], &[0; 8], &[0], &[0; 8], &[1], &[0; 24], &[0; 8], &[0], &[0; 16], &[0; 24]]
+                .concat();
         let bytes = [&head[..], &0.25_f64.to_le_bytes(), &[0, 0], &time].concat();
         let record = Record::Step(Box::new(step));
-        assert_eq!(encode(&record).unwrap(), (56, bytes.clone()));
-        assert_eq!(decode(56, &bytes).unwrap(), Some(record));
+        assert_eq!(encode(&record).unwrap(), (57, bytes.clone()));
+        assert_eq!(decode(57, &bytes).unwrap(), Some(record));
     }
 
     #[test]

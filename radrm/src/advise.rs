@@ -13,6 +13,7 @@ use radrm_analyzer::Summary;
 use radrm_base::HostUse;
 use radrm_collector::dataset::{Dataset, Filter, Origin, Row, program_name};
 use radrm_emulator_machine::{GpuSpec, Models};
+use radrm_launcher::prices::PriceFlags;
 use radrm_profile::model::Profile;
 use radrm_scheduler_core::across::{Margins, Rate, Throughput, rate};
 use radrm_scheduler_core::interference::{Constants, Learner, Resident, Speed};
@@ -40,9 +41,8 @@ pub(crate) struct Flags {
     /// Another dataset than the user's, such as the daemon's
     #[arg(long, value_name = "FILE")]
     dataset: Option<PathBuf>,
-    /// Cost of an hour on a card, in money or in watts; may be repeated. The names are those of `radrm machines`
-    #[arg(long = "price", value_name = "CARD=COST")]
-    prices: Vec<String>,
+    #[command(flatten)]
+    prices: PriceFlags,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -117,7 +117,9 @@ struct Card {
 /// One sentence: the dataset cannot be read, has no such run, or a price is wrong.
 pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     let models = Models::known()?;
-    let prices = flags.prices.iter().map(|text| price(text, &models)).collect::<Result<Vec<_>, _>>()?;
+    let prices = flags.prices.resolve().map_err(UsageError::Price)?;
+    let prices: Vec<_> =
+        prices.per_hour.iter().filter_map(|(card, price)| Some((models.find(card)?, *price))).collect();
     let path = path(flags.dataset.clone())?;
     let dataset = Dataset::open_existing(&path).map_err(|error| in_file(&path, error))?;
     let rows = dataset
@@ -140,18 +142,6 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
         return print("no run of a GPU program was recorded yet\n");
     }
     print(&text::of(&all, &pairs, &shared, &cards))
-}
-
-/// A card and what an hour on it costs.
-fn price<'a>(text: &str, models: &'a Models) -> Result<(&'a GpuSpec, f64), Failure> {
-    let (name, cost) = text.split_once('=').unwrap_or((text, ""));
-    let model = models.gpu.iter().find(|model| model.id == name);
-    let cost = cost.parse::<f64>().ok().filter(|cost| cost.is_finite() && *cost > 0.0);
-    match (model, cost) {
-        (Some(model), Some(cost)) => Ok((model, cost)),
-        (None, _) => Err(UsageError::NoCard(text.to_owned()).into()),
-        (_, None) => Err(UsageError::NoCost(text.to_owned()).into()),
-    }
 }
 
 /// The runs that are named, or the newest of each program; dry runs compute nothing.

@@ -10,7 +10,9 @@ use radrm_emulator_machine::MachineError;
 use radrm_export::WebError;
 use radrm_export::table::TableError;
 use radrm_lab::data::DataError;
+use radrm_launcher::prices::PriceError;
 use radrm_launcher::report_file::ReportFileError;
+use radrm_launcher::training::TrainingError;
 use radrm_limits::LimitError;
 use radrm_limits::cgroup::FenceError;
 use radrm_need::SummaryError;
@@ -127,10 +129,10 @@ pub(crate) enum UsageError {
     TooManyJobs { trace: PathBuf, most: usize },
     #[error("--gpus: there is no model {name} and no file of that name (there are {models}){}", did_you_mean(name, models.split(", ")))]
     NoModel { name: String, models: String },
-    #[error("--price {0}: no card has that name; `radrm machines` lists them")]
-    NoCard(String),
-    #[error("--price {0}: write CARD=COST with a number above 0")]
-    NoCost(String),
+    #[error(transparent)]
+    Price(PriceError),
+    #[error(transparent)]
+    Training(TrainingError),
     #[error("--gpus: {part} is not between 1 and {most} GPUs")]
     TooManyGpus { part: String, most: usize },
     #[error("--level: {0} is not between 50 and 100")]

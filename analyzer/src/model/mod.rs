@@ -22,6 +22,7 @@ pub(crate) mod signals;
 pub mod stacks;
 mod summary;
 pub mod tensors;
+mod training;
 mod uncounted;
 mod window;
 
@@ -45,6 +46,7 @@ pub use summary::{
     DryRunSummary, FailureSummary, JobSummary, OutcomeSummary, SCHEMA, Summary, ThrottlingSummary,
 };
 pub use tensors::TensorsSummary;
+pub use training::{Predicted, Prices, Training, TrainingSummary, TrainingTime};
 pub use uncounted::{InitFailureSummary, UncountedMemorySummary, UncountedSummary};
 pub use window::WindowSummary;
 

@@ -4,8 +4,8 @@
 use super::signals::signal_text;
 use super::{
     CopySummary, GpuSummary, HostSummary, InitFailureSummary, JobStacksSummary, KernelSummary, LimitSummary,
-    PostmortemSummary, ProcessSummary, QuotaSummary, RangesSummary, StacksSummary, TensorsSummary,
-    UncountedSummary,
+    PostmortemSummary, ProcessSummary, QuotaSummary, RangesSummary, StacksSummary, TensorsSummary, Training,
+    TrainingSummary, UncountedSummary,
 };
 use radrm_profile::model::{DryRunFigures, DryRunRanks, Expected, Fit, GpuClock, PredictedStep, Profile};
 use radrm_profile::{Bytes, Nanos};
@@ -106,7 +106,7 @@ pub struct Summary {
 }
 
 /// Result of a dry run.
-/// As JSON the figures, `kind`, `fits`, `expected`, `ranks` and `step` in one object. It has no `gpus` and `fits` where figures
+/// As JSON the figures, `kind`, `fits`, `expected`, `ranks`, `step` and `training` in one object. It has no `gpus` and `fits` where figures
 /// are withheld: an empty list would read as "no memory".
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DryRunSummary {
@@ -120,6 +120,8 @@ pub struct DryRunSummary {
     pub ranks: Option<DryRunRanks>,
     /// Work and predicted time of one optimizer step.
     pub step: Option<PredictedStep>,
+    /// Predicted figures of the whole training, if its steps were named.
+    pub training: Option<TrainingSummary>,
 }
 
 impl Serialize for DryRunSummary {
@@ -149,7 +151,21 @@ impl Serialize for DryRunSummary {
         if let Some(step) = &self.step {
             object.insert("step".to_owned(), serde_json::to_value(step).map_err(S::Error::custom)?);
         }
+        if let Some(training) = &self.training {
+            object.insert("training".to_owned(), serde_json::to_value(training).map_err(S::Error::custom)?);
+        }
         object.serialize(serializer)
+    }
+}
+
+impl Summary {
+    /// The same with the figures of a whole training, if the profile is that of a dry run with a predicted step.
+    #[must_use]
+    pub fn with_training(mut self, training: Option<&Training>) -> Self {
+        if let (Some(dry_run), Some(training)) = (&mut self.dry_run, training) {
+            dry_run.training = TrainingSummary::of(training, dry_run);
+        }
+        self
     }
 }
 
@@ -158,7 +174,7 @@ impl DryRunSummary {
         let figures = profile.dry_run.clone()?;
         let (fits, ranks) = (profile.fits.clone(), profile.ranks.clone());
         let (expected, step) = (profile.expected.clone(), profile.step.clone());
-        Some(Self { figures, fits, expected, ranks, step })
+        Some(Self { figures, fits, expected, ranks, step, training: None })
     }
 }
 

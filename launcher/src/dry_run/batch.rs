@@ -22,6 +22,7 @@ use super::answer;
 use super::flags::FindBatch;
 use super::kept::{self, KeptError};
 use super::stored;
+use super::throughput::{self, Throughput};
 use super::trial::{Reading, Signals, Trial};
 use super::verdict::Evidence;
 use crate::NAME;
@@ -215,6 +216,7 @@ pub fn run(plan: &Plan, find: &FindBatch) -> Result<i32, LaunchError> {
     let usable = usable(plan);
     let mut answer: Option<Answer> = None;
     let mut trials = Vec::new();
+    let mut rates = Vec::new();
     let found = search(usable, &find.range, |value| {
         let profile = profiles.as_ref().map(|profiles| profiles.path(value));
         let attempt = attempt(plan, find, value, profile, usable.unwrap_or(u64::MAX));
@@ -226,7 +228,9 @@ pub fn run(plan: &Plan, find: &FindBatch) -> Result<i32, LaunchError> {
             output::say(NAME, &format!("{} {value}: {}", find.option, attempt.words));
         }
         attempt.last_lines.iter().for_each(|line| output::say(NAME, &format!("| {line}")));
-        trials.push(attempt.as_json(value));
+        let rate = Throughput::of(value, &attempt.figures);
+        trials.push(attempt.as_json(value, rate.as_ref()));
+        rates.extend(rate);
         if does_fit && answer.as_ref().is_none_or(|answer| answer.value < value) {
             answer = Some(Answer { value, need: attempt.need, figures: attempt.figures });
         }
@@ -235,7 +239,8 @@ pub fn run(plan: &Plan, find: &FindBatch) -> Result<i32, LaunchError> {
     let (sentence, code) = verdict(find, found);
     let need =
         answer.as_ref().map(|answer| format!("{NAME}: {} {} {}\n", find.option, answer.value, answer.need));
-    let text = format!("{NAME}: {sentence}\n{}", need.unwrap_or_default());
+    let rates = throughput::sentence(&find.option, &rates).map(|sentence| format!("{NAME}: {sentence}\n"));
+    let text = format!("{NAME}: {sentence}\n{}{}", need.unwrap_or_default(), rates.unwrap_or_default());
     let found = json!({
         "option": find.option,
         "largest": answer.as_ref().map(|answer| answer.value),
@@ -311,7 +316,7 @@ struct Attempt {
 
 impl Attempt {
     /// Without the figures; bytes.
-    fn as_json(&self, value: u64) -> Value {
+    fn as_json(&self, value: u64, rate: Option<&Throughput>) -> Value {
         json!({
             "value": value,
             "fits": matches!(self.tried, Tried::Fits(_)),
@@ -319,6 +324,7 @@ impl Attempt {
             "held_peak": self.evidence.held,
             "upper": self.evidence.upper,
             "steps": self.evidence.steps,
+            "samples_per_second": rate,
         })
     }
 }

@@ -6,7 +6,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use radrm_analyzer::{Summary, fits_text};
+use radrm_analyzer::{Summary, TrainingSummary, fits_text};
 use radrm_emulator_machine::Models;
 use radrm_profile::model::Fit;
 use radrm_profile::model::dry_run::Verdict;
@@ -68,9 +68,11 @@ pub fn run(plan: &Plan, wanted: &DryRun) -> Result<i32, LaunchError> {
     let fits: Vec<Fit> = all.iter().map(|tried| tried.fit.clone()).collect();
     let code = i32::from(fits.iter().any(|fit| fit.verdict == Verdict::Unknown));
     let steps: Vec<StepTime> = all.iter().filter_map(step_on_it).collect();
-    let text = format!("\n{}", fits_text(&fits, &steps));
+    let training = wanted.training.as_ref();
+    let training = training.map(|training| TrainingSummary::on(training, gpus(&all), &steps));
+    let text = format!("\n{}", fits_text(&fits, &steps, training.as_ref()));
     let figures = largest(&all).map(|tried| &tried.figures);
-    Ok(match answer::deliver(plan, &text, ("fits", with_steps(&fits, &steps)), figures) {
+    Ok(match answer::deliver(plan, &text, ("fits", with_steps(&fits, &steps, training.as_ref())), figures) {
         Ok(()) => code,
         Err(error) => {
             output::say(NAME, &error.to_string());
@@ -86,12 +88,22 @@ fn step_on_it(tried: &Tried) -> Option<StepTime> {
     serde_json::from_value(time.clone()).ok()
 }
 
-/// The cards as JSON, each with the predicted time of a step if it has one.
-fn with_steps(fits: &[Fit], steps: &[StepTime]) -> Value {
+/// GPUs that held memory in the run on the largest card.
+fn gpus(all: &[Tried]) -> u64 {
+    let gpus = largest(all).and_then(|tried| tried.figures["gpus"].as_array());
+    let held = gpus.map(|gpus| gpus.iter().filter(|gpu| gpu["held_peak"].as_u64() > Some(0)).count());
+    held.unwrap_or(1).max(1) as u64
+}
+
+/// The cards as JSON, each with the predicted time of a step and of the whole training if it has one.
+fn with_steps(fits: &[Fit], steps: &[StepTime], training: Option<&TrainingSummary>) -> Value {
     let of = |fit: &Fit| {
         let mut value = serde_json::json!(fit);
         if let Some(step) = steps.iter().find(|step| step.card == fit.card) {
             value["step"] = serde_json::json!(step);
+        }
+        if let Some(training) = training.and_then(|training| training.on_card(&fit.card)) {
+            value["training"] = serde_json::json!(training);
         }
         value
     };

@@ -3,11 +3,13 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use radrm_analyzer::Training;
 use radrm_emulator_machine::{GpuSpec, Models};
 use thiserror::Error;
 
 use super::files::Writes;
 use super::ranks::{Ranks, RanksError, USUAL_NODE};
+use crate::training::{TrainingError, TrainingFlags};
 
 /// The machine of a dry run that names none: the largest memory that one GPU model of its kind has, so that the
 /// program's need is seen and not a card's limit.
@@ -69,6 +71,8 @@ pub struct Flags {
     /// Let PROGRAM write its files as in any other run; with FOLDERS (a list with commas) only those below them
     #[arg(long, value_name = "FOLDERS", num_args = 0..=1, require_equals = true)]
     write_files: Option<Option<String>>,
+    #[command(flatten)]
+    training: TrainingFlags,
 }
 
 /// The option of the program whose value is varied.
@@ -83,7 +87,7 @@ pub struct FindBatch {
 }
 
 /// A dry run that was asked for.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct DryRun {
     /// Optimizer steps after which the program is stopped.
     pub steps: Option<u64>,
@@ -105,6 +109,8 @@ pub struct DryRun {
     pub ranks: Option<Ranks>,
     /// Treatment of the files that it writes.
     pub writes: Writes,
+    /// The whole training, of which the report has predicted figures.
+    pub training: Option<Training>,
 }
 
 impl DryRun {
@@ -136,6 +142,9 @@ pub enum FlagsError {
     /// The ranks cannot be.
     #[error(transparent)]
     Ranks(#[from] RanksError),
+    /// Prices are not taken.
+    #[error(transparent)]
+    Training(#[from] TrainingError),
 }
 
 /// Half of the elements: neither all nor nothing, and said in the report.
@@ -165,7 +174,7 @@ impl Flags {
                     return Err(FlagsError::WithoutDryRun(name));
                 }
             }
-            return Ok(None);
+            return self.training.given().map_or(Ok(None), |name| Err(FlagsError::WithoutDryRun(name)));
         }
         if self.steps == Some(0) {
             return Err(FlagsError::NoSteps);
@@ -178,6 +187,7 @@ impl Flags {
         let fits = self.fits.as_deref().map(parse_cards).transpose()?.unwrap_or_default();
         let ranks = self.ranks.as_deref().zip(self.world);
         let ranks = ranks.map(|(list, world)| Ranks::parse(list, world)).transpose()?;
+        let training = self.training.resolve()?;
         let Self {
             steps, timeout, short_epochs, fake_data, host_values, keep_files: keep, write_files, ..
         } = self;
@@ -196,6 +206,7 @@ impl Flags {
             fits,
             ranks,
             writes,
+            training,
         }))
     }
 }

@@ -41,6 +41,7 @@ pub mod outcome;
 pub mod ranks;
 pub mod setup;
 pub mod stored;
+mod throughput;
 mod trackers;
 pub mod trial;
 pub mod verdict;

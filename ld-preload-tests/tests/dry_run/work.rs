@@ -56,6 +56,27 @@ fn a_step_is_recorded_without_a_trace_of_it_in_the_output() {
     run.leaves_nothing();
 }
 
+#[test]
+fn a_whole_training_has_the_time_of_its_steps_and_the_cost_of_its_hours() {
+    let Some(python) = python() else { return };
+    let options = ["--emulate", "A100-80GB", "--total-steps", "36000", "--price", "a100-80gb=2"];
+    let run = plain_dry_run(&python, &options, &[&script("dry_run_gpt2.py")]).ok();
+    let dry_run = &run.report["dry_run"];
+    let on = |part: &Value| {
+        let mut cards = part["cards"].as_array().into_iter().flatten();
+        cards.find(|card| card["card"] == "A100-80GB").expect("the card").clone()
+    };
+    let (step, training) = (on(&dry_run["step"]), on(&dry_run["training"]));
+    let low = step["low"].as_f64().expect("s");
+    let near = |value: &Value, other: f64| (value.as_f64().expect("a figure") / other - 1.0).abs() < 1e-9;
+    assert!(near(&training["seconds"]["low"], 36_000.0 * low), "{training} {low}");
+    assert!(near(&training["cost"]["low"], 20.0 * low), "{training} {low}");
+    let unpriced = dry_run["training"]["cards"].as_array().into_iter().flatten();
+    assert_eq!(unpriced.filter(|card| !card["cost"].is_null()).count(), 1);
+    assert_eq!(dry_run["training"]["steps"], 36_000);
+    run.leaves_nothing();
+}
+
 /// PyTorch's trace of operators ends a program where it begins or ends at the wrong moment.
 #[test]
 fn threads_and_evaluations_between_steps_end_as_they_do_without_a_record() {

@@ -124,4 +124,6 @@ pub struct StepTime {
     pub without_time: u64,
     /// SM activity and DRAM activity over the GPU's time, 0 to 1.
     pub activity: [f64; 2],
+    /// Energy of the operations with a prediction, J, with its lowest and highest measured value; no coverage is known.
+    pub joules: [f64; 3],
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use radrm_analyzer::{Summary, TextOptions};
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
+use radrm_launcher::training::TrainingFlags;
 use radrm_profile::model::Profile;
 use radrm_text::output::{self, Delivery, width};
 
@@ -50,6 +51,8 @@ pub(crate) struct Flags {
     /// Show the report again every second as long as the program runs, and at the end as a whole
     #[arg(long, conflicts_with_all = ["json", "html", "perfetto"])]
     follow: bool,
+    #[command(flatten)]
+    training: TrainingFlags,
     #[command(flatten)]
     stacks: StacksFlags,
     #[arg(hide = true)]
@@ -141,6 +144,8 @@ pub(crate) fn read(file: &Path) -> Result<(Profile, bool), Failure> {
 fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
     let (profile, is_running) = read(&flags.file)?;
     let summary = if is_running { Summary::of_running(&profile) } else { Summary::from_profile(&profile) };
+    let training = flags.training.resolve().map_err(UsageError::Training)?;
+    let summary = summary.with_training(training.as_ref());
     let options = |file| {
         let out = std::io::stdout();
         let options = text_options(out.is_terminal(), width(&out), flags.timeline, file);

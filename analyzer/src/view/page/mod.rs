@@ -243,7 +243,7 @@ impl<'a> Page<'a> {
 
 impl DryRun {
     fn new(of: &DryRunSummary, summary: &Summary) -> Self {
-        let DryRunSummary { figures, fits, expected, ranks, step } = of;
+        let DryRunSummary { figures, fits, expected, ranks, step, .. } = of;
         let step =
             step.as_ref().and_then(|of| Some((step::of_step(of)?, step::remarks(of, of.on(&of.card)?))));
         let withheld = figures.withheld.as_ref().map(|why| format!("No figure: {why}."));

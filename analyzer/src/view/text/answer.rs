@@ -92,7 +92,7 @@ fn held_at_peak(summary: &Summary) -> Vec<(Bytes, &str)> {
 
 /// Rows of the answer. `failed`: the program did not come to its end.
 fn answer(dry_run: &DryRunSummary, failed: bool, held: &[(Bytes, &str)]) -> Vec<Row> {
-    let DryRunSummary { figures, fits, expected, step, .. } = dry_run;
+    let DryRunSummary { figures, fits, expected, step, training, .. } = dry_run;
     if let Some(reason) = &figures.withheld {
         return vec![Row::reason("NO FIGURE", reason)];
     }
@@ -113,9 +113,13 @@ fn answer(dry_run: &DryRunSummary, failed: bool, held: &[(Bytes, &str)]) -> Vec<
         rows.extend(figures.no_bound().map(|why| Row::reason("no bound", why)));
     }
     let further: usize = rows.iter().map(|row| row.lines().len() - 1).sum();
-    let step = step.as_ref().and_then(step::of_step).map(|time| Row::new("a step, predicted", time));
-    let card_rows = CARD_ROWS - usize::from(step.is_some());
-    rows.extend(step);
+    let time = step.as_ref().and_then(step::of_step).map(|time| Row::new("a step, predicted", time));
+    let training = step.as_ref().zip(training.as_ref());
+    let training = training.and_then(|(step, training)| step::of_training(training, &step.card));
+    let training = training.map(|line| Row::reason("the whole training", &line));
+    let card_rows = CARD_ROWS - usize::from(time.is_some());
+    let further = further + training.as_ref().map_or(0, |row| row.lines().len());
+    rows.extend(time.into_iter().chain(training));
     rows.extend(CARDS.iter().filter_map(|row| cards(row, fits)).take(card_rows));
     let labels = ["at the peak"].into_iter().chain(std::iter::repeat(""));
     match held {
@@ -217,8 +221,14 @@ mod tests {
     #[test]
     fn a_run_that_failed_shows_what_it_took_until_then_as_no_need() {
         let words = |figures: DryRunFigures| {
-            let summary =
-                DryRunSummary { figures, fits: Vec::new(), expected: None, ranks: None, step: None };
+            let summary = DryRunSummary {
+                figures,
+                fits: Vec::new(),
+                expected: None,
+                ranks: None,
+                step: None,
+                training: None,
+            };
             answer(&summary, true, &[]).remove(0).words
         };
         assert_eq!(words(DryRunFigures::default()), "not known: the program ended before it took GPU memory");

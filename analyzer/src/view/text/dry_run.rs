@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::sections::{Report, more};
 use super::step;
-use crate::model::{DryRunSummary, Summary};
+use crate::model::{DryRunSummary, Summary, TrainingSummary};
 use crate::view::phrases::counted;
 use radrm_profile::model::Uncounted;
 use radrm_profile::model::dry_run::{
@@ -27,7 +27,7 @@ impl Report<'_> {
     /// The figures, the cards, and what is uncertain.
     pub(super) fn dry_run(&self, out: &mut String) {
         let Some(of) = &self.summary.dry_run else { return };
-        let DryRunSummary { figures, fits, expected, ranks, step } = of;
+        let DryRunSummary { figures, fits, expected, ranks, step, training } = of;
         let _ = writeln!(out, "\n{}", self.paint.bold(&clean(&title(figures))));
         if let Some(ranks) = ranks {
             let _ = writeln!(out, "  {}", of_ranks(ranks));
@@ -56,7 +56,11 @@ impl Report<'_> {
             let guessed = |fit: &&Fit| is_guessed(fit) && (steps.is_empty() || self.is_short());
             let (guessed, judged): (Vec<&Fit>, Vec<&Fit>) = fits.iter().partition(guessed);
             let listed = if self.is_short() { judged.len().min(ROWS) } else { judged.len() };
-            let rows = if judged.is_empty() { String::new() } else { table(&judged[..listed], steps) };
+            let rows = if judged.is_empty() {
+                String::new()
+            } else {
+                table(&judged[..listed], steps, training.as_ref())
+            };
             let _ = write!(out, "\nfits on\n{rows}");
             more(out, (judged.len() - listed) as u64);
             for line in others(&guessed).iter().flat_map(|text| wrapped(text, self.width.saturating_sub(2))) {
@@ -240,22 +244,31 @@ pub(crate) fn held(gpu: &GpuFigures) -> Vec<(&'static str, String)> {
     besides.into_iter().chain(others).chain([("the driver would hold", driver)]).collect()
 }
 
-/// Cards with the verdict on each, as a table. `steps`: predicted times of a step, of which each stands beside its card.
+/// Cards with the verdict on each, as a table. `steps`: predicted times of a step, of which each stands beside its card, as do
+/// the figures of a whole training.
 #[must_use]
-pub fn fits_text(fits: &[Fit], steps: &[StepTime]) -> String {
-    table(&fits.iter().collect::<Vec<_>>(), steps)
+pub fn fits_text(fits: &[Fit], steps: &[StepTime], training: Option<&TrainingSummary>) -> String {
+    table(&fits.iter().collect::<Vec<_>>(), steps, training)
 }
 
-fn table(fits: &[&Fit], steps: &[StepTime]) -> String {
+fn table(fits: &[&Fit], steps: &[StepTime], training: Option<&TrainingSummary>) -> String {
     let has_steps = !steps.is_empty();
+    let training = training.filter(|_| has_steps);
+    let has_cost = training.is_some_and(|of| of.cards.iter().any(|card| card.cost.is_some()));
     let columns = ["card", "fits"].map(left).into_iter().chain(["need", "of", "share"].map(right));
     let step = has_steps.then(|| right("a step, predicted"));
-    let mut table = Table::new(columns.chain(step).chain([left("")])).indented(2);
+    let time = training.map(|of| right(counted(of.steps, "step", "steps")));
+    let cost =
+        training.filter(|_| has_cost).map(|of| right(format!("cost {}", clean(&of.currency)).trim_end()));
+    let columns = columns.chain(step).chain(time).chain(cost).chain([left("")]);
+    let mut table = Table::new(columns).indented(2);
     for fit in fits {
         let [cells @ .., remark] = fit_row(fit);
         let step = steps.iter().find(|step| step.card == fit.card);
         let step = has_steps.then(|| step::cell(step));
-        table.row(cells.into_iter().chain(step).chain([remark]));
+        let training = training.map(|of| step::training_cells(of, &fit.card));
+        let training = training.into_iter().flat_map(|[time, cost]| [Some(time), has_cost.then_some(cost)]);
+        table.row(cells.into_iter().chain(step).chain(training.flatten()).chain([remark]));
     }
     table.to_string()
 }

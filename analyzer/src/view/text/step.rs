@@ -8,12 +8,46 @@ use radrm_text::number::grouped;
 use radrm_text::{Table, clean, left, right};
 
 use super::sections::more;
+use crate::model::{Predicted, TrainingSummary};
 use crate::view::phrases::counted;
 
 /// Unknown operators that are named.
 const NAMED: usize = 8;
 /// Part of the time that may be assumed where a bound is shown with its coverage.
 const MOSTLY_MEASURED: f64 = 0.2;
+
+/// Predicted figures of a whole training on the card of the run, on one line.
+pub(crate) fn of_training(training: &TrainingSummary, card: &str) -> Option<String> {
+    let on = training.on_card(card)?;
+    let mut parts = vec![predicted(&on.seconds, &long(on.seconds.low))];
+    parts.extend(on.joules.map(|joules| predicted(&joules, &(1.0 / 3.6e6, "kWh"))));
+    parts.extend(on.cost.map(|cost| predicted(&cost, &(1.0, &training.currency))));
+    let steps = counted(training.steps, "step", "steps");
+    let gpus = if training.gpus > 1 { format!(" on {} GPUs", grouped(training.gpus)) } else { String::new() };
+    Some(format!("{steps}{gpus}: {}", parts.join(", ")))
+}
+
+/// A figure with its bound, or its lower end, in a unit.
+fn predicted(figure: &Predicted, (factor, name): &(f64, &str)) -> String {
+    let shown = |value: f64| format!("{} {name}", digits(value * factor)).trim_end().to_owned();
+    match (figure.expected, figure.high) {
+        (Some(expected), Some(high)) => {
+            format!("{} ({} to {})", shown(expected), digits(figure.low * factor), digits(high * factor))
+        }
+        _ => format!("at least {}", shown(figure.low)),
+    }
+}
+
+/// Time and cost of a whole training for a table of cards.
+pub(crate) fn training_cells(training: &TrainingSummary, card: &str) -> [String; 2] {
+    let cell = |figure: Option<&Predicted>, unit: fn(f64) -> (f64, &'static str)| match figure {
+        None => "n/a".to_owned(),
+        Some(Predicted { expected: Some(expected), .. }) => in_unit(*expected, unit(*expected)),
+        Some(Predicted { low, .. }) => format!(">= {}", in_unit(*low, unit(*low))),
+    };
+    let on = training.on_card(card);
+    [cell(on.map(|on| &on.seconds), long), cell(on.and_then(|on| on.cost.as_ref()), |_| (1.0, ""))]
+}
 
 /// Predicted time of a step on the card of the run, on one line.
 pub(crate) fn of_step(step: &PredictedStep) -> Option<String> {
@@ -63,9 +97,23 @@ fn unit(seconds: f64) -> (f64, &'static str) {
     }
 }
 
+/// The same for the time of a training.
+fn long(seconds: f64) -> (f64, &'static str) {
+    const HOUR: f64 = 3600.0;
+    match seconds {
+        seconds if seconds >= 72.0 * HOUR => (1.0 / (24.0 * HOUR), "days"),
+        seconds if seconds >= HOUR => (1.0 / HOUR, "h"),
+        seconds if seconds >= 120.0 => (1.0 / 60.0, "min"),
+        seconds => unit(seconds),
+    }
+}
+
 fn span(seconds: f64) -> String {
-    let (factor, name) = unit(seconds);
-    format!("{} {name}", digits(seconds * factor))
+    in_unit(seconds, unit(seconds))
+}
+
+fn in_unit(value: f64, (factor, name): (f64, &str)) -> String {
+    format!("{} {name}", digits(value * factor)).trim_end().to_owned()
 }
 
 /// Three digits are more than a prediction has.
@@ -133,6 +181,14 @@ pub(crate) fn remarks(step: &PredictedStep, time: &StepTime) -> Vec<String> {
         }
         _ => {}
     }
+    if let (StepLimit::Gpu, Some(_), [joules, low, high]) = (time.limit, time.seconds, time.joules)
+        && joules > 0.0
+    {
+        let [watts, low, high] = [joules, low, high].map(|joules| digits(joules / time.gpu_seconds[0]));
+        lines.push(format!(
+            "the card draws {watts} W meanwhile ({low} to {high} were measured of busy cards, without a coverage)"
+        ));
+    }
     lines.extend(step.incomplete.iter().cloned());
     if time.assumed > 0.0 {
         let kinds: Vec<&str> = step
@@ -174,6 +230,8 @@ pub(crate) fn remarks(step: &PredictedStep, time: &StepTime) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{Prices, Training};
+    use std::collections::BTreeMap;
 
     fn time(limit: StepLimit, seconds: Option<f64>) -> StepTime {
         StepTime {
@@ -239,10 +297,41 @@ mod tests {
         }
     }
 
+    fn training(currency: &str) -> Training {
+        let per_hour = BTreeMap::from([("H100-80GB".to_owned(), 3.5)]);
+        Training { steps: 28_000, prices: Prices { currency: currency.to_owned(), per_hour } }
+    }
+
+    #[test]
+    fn a_training_has_its_time_energy_and_cost() {
+        let mut card = time(StepLimit::Gpu, Some(0.182));
+        card.joules = [110.0, 90.0, 125.0];
+        let of = TrainingSummary::on(&training("USD"), 1, &[card.clone()]);
+        let line = of_training(&of, "H100-80GB").unwrap();
+        assert_eq!(
+            line,
+            "28,000 steps: 1.42 h (1.17 to 1.75), 0.86 kWh (0.70 to 0.97), 4.95 USD (4.08 to 6.13)"
+        );
+        assert_eq!(training_cells(&of, "H100-80GB"), ["1.42 h", "4.95"]);
+        assert_eq!(training_cells(&of, "T4"), ["n/a", "n/a"]);
+        let step = PredictedStep { cards: vec![card.clone()], ..step(StepLimit::Gpu, Some(0.182)) };
+        let lines = remarks(&step, &card);
+        assert!(
+            lines[0].starts_with("the card draws 604 W meanwhile (495 to 687 were measured"),
+            "{lines:?}"
+        );
+        let of = TrainingSummary::on(&training(""), 8, &[time(StepLimit::Host, None)]);
+        let line = of_training(&of, "H100-80GB").unwrap();
+        assert_eq!(line, "28,000 steps on 8 GPUs: at least 1.17 h, at least 32.7");
+        assert_eq!(training_cells(&of, "H100-80GB"), [">= 1.17 h", ">= 32.7"]);
+    }
+
     #[test]
     fn times_have_the_unit_of_their_size() {
         let spans = [0.0000123, 0.00912, 0.0123, 0.456, 12.3, 123.4].map(span);
         assert_eq!(spans, ["12.3 us", "9.12 ms", "12.3 ms", "456 ms", "12.3 s", "123 s"]);
         assert_eq!(cell(None), "n/a");
+        let training = [90.0, 600.0, 7200.0, 86400.0 * 5.5].map(|seconds| in_unit(seconds, long(seconds)));
+        assert_eq!(training, ["90.0 s", "10.0 min", "2.00 h", "5.50 days"]);
     }
 }

@@ -219,6 +219,7 @@ impl Sums {
             assumed: if step.time > 0.0 { step.assumed / step.time } else { 0.0 },
             without_time,
             activity: [sm, dram],
+            joules: step.energy,
         }
     }
 }
