@@ -50,7 +50,7 @@ pub struct Carriers {
     pub processes: Vec<ProcessIdentity>,
     /// Processes of other pid namespaces that have joined and are known by their locks only.
     pub elsewhere: usize,
-    /// How many of `processes` may be of another job: nothing says which of their ancestors gave them a segment.
+    /// Number of `processes` that may be of another job: nothing says which of their ancestors gave them a segment.
     pub possible: usize,
 }
 
@@ -74,7 +74,7 @@ impl Carriers {
     }
 }
 
-/// Whether a process carries a segment.
+/// Evidence that a process carries a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Carries {
     Yes,
@@ -294,7 +294,7 @@ impl Processes {
         Some((ProcessIdentity { pid: entry.process.0, start: stat.start }, carries))
     }
 
-    /// Whether a process that is unclear by itself descends from a segment's maker, by the first ancestor that is clear.
+    /// Decides by the first ancestor that is clear: a process that is unclear by itself may descend from a segment's maker.
     fn descends(&self, stat: Stat, origin: SegmentOrigin<'_>) -> Carries {
         let (mut parent, mut session) = (stat.parent, stat.session);
         for _ in 0..MAX_ANCESTORS {
