@@ -68,6 +68,16 @@ impl NeedResolver {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_reference_has_the_names_in_the_usual_order() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/daemon.md");
+        let text = std::fs::read_to_string(page).unwrap();
+        let row =
+            text.lines().find(|line| line.starts_with("| `estimator.order` |")).expect("a row of the order");
+        let names = ORDER.map(|name| format!("`{name}`")).join(", ");
+        assert!(row.contains(&names), "docs/daemon.md does not name {names}");
+    }
+
     fn names(resolver: &NeedResolver) -> String {
         format!("{resolver:?}")
     }

@@ -32,11 +32,21 @@ use candidate::signed;
 use rules::{CROWDED, at_once, shortest_first};
 
 impl Policy {
-    /// Returns true if it is one of the thesis's (RAD-RM).
-    /// Those of other systems and this project's own predict, or take jobs off their devices.
+    /// Returns true if it is compared as one of the thesis's (RAD-RM): what a comparison is against does not change with
+    /// a policy that is added.
     #[must_use]
     pub fn is_thesis(self) -> bool {
-        !self.predicts() && self.rules().device_use() != DeviceUse::Preemptive
+        matches!(
+            self,
+            Self::Exclusive
+                | Self::RoundRobin
+                | Self::Magm
+                | Self::Lug
+                | Self::Mug
+                | Self::FirstFit
+                | Self::BestFit
+                | Self::WorstFit
+        )
     }
 
     /// Returns true if what jobs do to each other decides.

@@ -102,10 +102,23 @@ mod tests {
         }
         assert_eq!("rr".parse(), Ok(Policy::RoundRobin));
         let wrong = "fastest".parse::<Policy>().unwrap_err().to_string();
-        assert_eq!(
-            wrong,
-            "there is no policy fastest; there are exclusive, round-robin, magm, lug, mug, first-fit, best-fit, \
-             worst-fit, horus, xu, lucid, muri, tiresias, miso, aware"
+        assert!(
+            wrong.starts_with("there is no policy fastest; there are exclusive, round-robin, "),
+            "{wrong}"
         );
+        assert!(wrong.ends_with(", aware"), "{wrong}");
+    }
+
+    #[test]
+    fn every_policy_has_a_row_in_the_reference() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/replay.md");
+        let text = std::fs::read_to_string(page).unwrap();
+        let (_, table) = text.split_once("| policy |").expect("a table of policies");
+        let rows = table.lines().take_while(|line| line.starts_with('|') || line.ends_with('|'));
+        let names: Vec<&str> = rows.filter_map(|row| row.split('|').nth(1)).collect();
+        for policy in Policy::ALL {
+            let name = format!("`{policy}`");
+            assert!(names.iter().any(|cell| cell.contains(&name)), "docs/replay.md has no row of {policy}");
+        }
     }
 }
