@@ -57,7 +57,7 @@ fn is_test(file: &str) -> bool {
 }
 
 /// Returns true if the code of a file has this word; its tests stand at its end.
-fn has_word(text: &str, word: &str) -> bool {
+pub(super) fn has_word(text: &str, word: &str) -> bool {
     let code = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
     let mut code = code.filter(|line| !line.trim_start().starts_with("//"));
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
