@@ -113,6 +113,12 @@ static void step(const char *text) {
     else if (IS("destroy")) OK(CU(cuCtxDestroy_v2)(PTR(1, CUcontext)));
     else if (IS("reset")) OK(CU(cuDevicePrimaryCtxReset_v2)(N(1)));
     else if (IS("alloc")) OK(CU(cuMemAlloc_v2)(&SLOT(1), N(2)));
+    else if (IS("sms")) {
+        int sms;
+        OK(CU(cuDeviceGetAttribute)(&sms, 16, N(1)));
+        printf("sms %d\n", sms);
+        fflush(stdout);
+    }
     else if (IS("free")) OK(CU(cuMemFree_v2)(SLOT(1)));
     else if (IS("pitch")) {
         size_t pitch;

@@ -55,6 +55,9 @@ pub unsafe extern "C" fn cuDriverGetVersion(version: Out<c_int>) -> CUresult {
     })
 }
 
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
+const MULTIPROCESSORS: c_int = 16;
+
 entry_points! {
     /// Number of devices.
     fn cuDeviceGetCount(count: Out<c_int>) |driver| {
@@ -110,6 +113,9 @@ entry_points! {
     fn cuDeviceGetAttribute(value: Out<c_int>, id: c_int, device: CUdevice) |driver| {
         value.required()?;
         let device = driver.device(device)?;
+        if id == MULTIPROCESSORS {
+            return value.set(driver.multiprocessors(device) as c_int);
+        }
         value.set(attribute(driver.gpu_spec(device), device.pci, id).ok_or(CUDA_ERROR_INVALID_VALUE)?)
     }
 

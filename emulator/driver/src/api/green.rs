@@ -25,9 +25,16 @@ const WITHOUT_DEFAULT_STREAM: u32 = 13000;
 /// # Errors
 /// CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_INVALID_RESOURCE_TYPE.
 pub fn of_device(driver: &Driver, device: CUdevice, kind: u32) -> Answer<Resource> {
-    let spec = driver.gpu_spec(driver.device(device)?);
+    let own = driver.device(device)?;
+    let spec = driver.gpu_spec(own);
     match kind {
-        SM => Ok(Resource::multiprocessors(device, 0, spec.sms, Rules::of(spec.capability().0), 0)),
+        SM => Ok(Resource::multiprocessors(
+            device,
+            0,
+            driver.multiprocessors(own),
+            Rules::of(spec.capability().0),
+            0,
+        )),
         QUEUE_CONFIG => Ok(Resource::queue_config(device, connections())),
         _ => Err(CUDA_ERROR_INVALID_RESOURCE_TYPE),
     }

@@ -3,8 +3,10 @@
 use core::ffi::c_uint;
 
 use radrm_cuda_abi::*;
+use radrm_emulator_machine::MemoryUse;
 
 use crate::engine::context;
+use crate::engine::driver::Driver;
 use crate::engine::free::free;
 use crate::engine::memory::device::take;
 use crate::engine::stream::capture;
@@ -12,6 +14,13 @@ use crate::util::ffi::Out;
 
 /// Rows of pitched memory begin at multiples of this.
 const PITCH: u64 = 512;
+
+/// Memory of a GPU as this process sees it: a limit of MPS shows as free memory only.
+fn memory_seen(driver: &Driver, gpu: usize) -> MemoryUse {
+    let memory = driver.machine.memory_seen(gpu);
+    let left = driver.launches.memory_limit().map(|limit| limit.saturating_sub(driver.process.held(gpu)));
+    MemoryUse { free: memory.free.min(left.unwrap_or(u64::MAX)), ..memory }
+}
 
 entry_points! {
     /// Takes device memory.
@@ -73,7 +82,7 @@ entry_points! {
 
     /// Free and total memory of the current context's device.
     fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) |driver| {
-        let memory = driver.machine.memory_seen(driver.current()?.gpu);
+        let memory = memory_seen(driver, driver.current()?.gpu);
         free.set_if_wanted(memory.free as usize);
         total.set_if_wanted(memory.total as usize);
         Ok(())
@@ -81,7 +90,7 @@ entry_points! {
 
     /// Free and total memory by the 32-bit interface: at most 4 GiB - 1.
     fn cuMemGetInfo(free: Out<c_uint>, total: Out<c_uint>) |driver| {
-        let memory = driver.machine.memory_seen(driver.current()?.gpu);
+        let memory = memory_seen(driver, driver.current()?.gpu);
         free.set_if_wanted(u32::try_from(memory.free).unwrap_or(u32::MAX));
         total.set_if_wanted(u32::try_from(memory.total).unwrap_or(u32::MAX));
         Ok(())

@@ -131,6 +131,12 @@ impl Driver {
         usize::try_from(ordinal).ok().and_then(|i| self.devices.get(i)).ok_or(CUDA_ERROR_INVALID_DEVICE)
     }
 
+    /// Multiprocessors of a device that this process sees.
+    pub fn multiprocessors(&self, device: &Device) -> u32 {
+        let spec = self.machine.spec();
+        self.launches.seen(|| spec.uuid_text(device.gpu), spec.gpu[device.gpu].sms)
+    }
+
     /// Figures of a device.
     pub fn gpu_spec(&self, device: &Device) -> &GpuSpec {
         &self.machine.spec().gpu[device.gpu]

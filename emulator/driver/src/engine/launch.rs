@@ -41,12 +41,13 @@ pub fn account(
     if driver.faults.launch_fail_at.contains(&number) {
         return Err(CUDA_ERROR_LAUNCH_FAILED);
     }
-    let gpu = driver.gpu_spec(driver.device(context.device)?);
+    let device = driver.device(context.device)?;
+    let (gpu, seen) = (driver.gpu_spec(device), driver.multiprocessors(device));
     let geometry = Geometry {
         blocks: shape.blocks(),
         threads: shape.threads(),
         resident: shape.resident(gpu).max(1),
-        sms: driver.launches.multiprocessors(gpu.sms).min(most.unwrap_or(gpu.sms)),
+        sms: driver.launches.multiprocessors(seen).min(most.unwrap_or(seen)),
     };
     let model = timing::kernel(gpu, geometry);
     let ns = driver.launches.time_of(&shape.info.name).unwrap_or(model.ns);

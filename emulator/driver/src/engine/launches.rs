@@ -28,6 +28,10 @@ pub struct Launches {
     pub(crate) share: OnceLock<f64>,
     /// True if MPS is in use; looked up at the first launch in real time.
     pub(crate) mps: OnceLock<bool>,
+    /// Memory that MPS leaves this process, bytes; read at the first request.
+    memory: OnceLock<Option<u64>>,
+    /// GPU and multiprocessors of this process's SM partition; read at the first question.
+    partition: OnceLock<Option<(String, u32)>>,
 }
 
 impl Launches {
@@ -41,6 +45,8 @@ impl Launches {
             times: OnceLock::new(),
             share: OnceLock::new(),
             mps: OnceLock::new(),
+            memory: OnceLock::new(),
+            partition: OnceLock::new(),
         }
     }
 
@@ -59,6 +65,17 @@ impl Launches {
     /// Number of multiprocessors, of `all`, that this process's kernels may use.
     pub fn multiprocessors(&self, all: u32) -> u32 {
         mps::portion(all, *self.share.get_or_init(mps::percent))
+    }
+
+    /// Number of multiprocessors, of `all`, of a GPU that this process sees: those of its SM partition there.
+    pub fn seen(&self, uuid: impl FnOnce() -> String, all: u32) -> u32 {
+        let partition = self.partition.get_or_init(mps::partition).as_ref();
+        partition.filter(|(gpu, _)| *gpu == uuid()).map_or(all, |(_, sms)| (*sms).min(all))
+    }
+
+    /// Memory that MPS leaves this process on a GPU, bytes.
+    pub fn memory_limit(&self) -> Option<u64> {
+        *self.memory.get_or_init(mps::memory_limit)
     }
 
     /// Returns true if MPS is in use.

@@ -24,8 +24,13 @@ pub(crate) fn request(driver: &Driver, gpu: usize, bytes: u64) -> Answer {
     Ok(())
 }
 
-/// Charges memory, or notes the failure and answers CUDA_ERROR_OUT_OF_MEMORY.
+/// Charges memory, or notes the failure and answers CUDA_ERROR_OUT_OF_MEMORY. The limit of MPS is one of each process.
 pub(crate) fn charge(driver: &Driver, gpu: usize, kind: Kind, requested: u64, held: u64) -> Answer {
+    let limit = driver.launches.memory_limit().unwrap_or(u64::MAX);
+    if held > 0 && driver.process.held(gpu).saturating_add(held) > limit {
+        driver.process.failed(gpu, requested);
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    }
     driver.process.charge(gpu, kind, requested, held).map_err(|_| {
         driver.process.failed(gpu, requested);
         CUDA_ERROR_OUT_OF_MEMORY
