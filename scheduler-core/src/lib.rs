@@ -90,6 +90,7 @@ mod ladder;
 mod leaving;
 mod limits;
 mod outcome;
+mod partitions;
 mod place;
 mod policy;
 mod queue;

@@ -8,9 +8,11 @@ use crate::device::{Device, DeviceId, Observation};
 use crate::host::HostEffect;
 use crate::interference::{Activity, Companies, Predictor, Program, Resident as Neighbour};
 use crate::job::{HostNeed, JobId};
+use crate::partitions;
 use crate::policy::{Candidate, Company, DeviceUse, Fit, Progress};
 use crate::reason::Wait;
 use crate::settings::{Hot, Memory, Preconditions, Settings};
+use crate::sharing_mode::SharingMode;
 use crate::units::{Bytes, Millis, Permille};
 
 /// A job on a device.
@@ -96,6 +98,7 @@ pub(crate) struct Ask {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
     jobs: Vec<Neighbour>,
+    shares: Vec<u32>,
     protected: Vec<bool>,
     claims: Vec<Bytes>,
     after: Vec<f64>,
@@ -146,6 +149,14 @@ pub(crate) fn joins<'a>(
     if share + ask.share > 1000 {
         return Err(Wait::Share { need: Permille(ask.share), left: Permille(1000u32.saturating_sub(share)) });
     }
+    if settings.sharing_of(dev.spec.id.0) == SharingMode::Partitions {
+        let shares = residents.clone().map(|resident| resident.share);
+        // A device is divided only while no client without a partition is on it.
+        let is_undivided = ask.share > 0 && shares.clone().any(|share| share == 0);
+        if is_undivided || !partitions::fit(shares.chain([ask.share])) {
+            return Err(Wait::Partition);
+        }
+    }
     if settings.memory == Memory::Reserved {
         let need = ask.claim.unwrap_or(settings.preconditions.min_free).plus(settings.preconditions.margin);
         let free = dev.spec.capacity.minus(claimed);
@@ -157,7 +168,10 @@ pub(crate) fn joins<'a>(
     if !settings.policy.predicts() {
         return Ok(Progress { gain: 0, speed: 0, slowest: 0 });
     }
-    let Scratch { jobs, protected, claims, after, companies } = scratch;
+    let Scratch { jobs, shares, protected, claims, after, companies } = scratch;
+    shares.clear();
+    shares.extend(residents.clone().map(|resident| resident.share));
+    shares.push(ask.share);
     jobs.clear();
     jobs.extend(residents.clone().map(Resident::neighbour));
     jobs.push(Neighbour { program: ask.program, activity: ask.activity });
@@ -173,6 +187,7 @@ pub(crate) fn joins<'a>(
         settings,
         predictor,
         jobs,
+        shares,
         protected,
         host,
         claims,

@@ -323,6 +323,8 @@ pub enum Wait {
         /// The most that is left.
         left: Permille,
     },
+    /// Jobs of Multi-Process Service on devices have no SM partitions, so no device takes one for it, or have all SMs.
+    Partition,
     /// No device is idle.
     Idle,
     /// It, or jobs there, would be slowed too much.

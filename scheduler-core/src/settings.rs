@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::amount;
 use crate::interference::{Activity, Constants};
 use crate::ladder::Rung;
+use crate::partitions;
 pub use crate::policy::{NoSuchPolicy, Policy};
 use crate::sharing_mode::{SharingMode, TimeSlices};
 use crate::units::{Bytes, Millis, Permille};
@@ -330,6 +331,8 @@ pub struct Settings {
     pub interference: Constants,
     /// `aware`: the constants of its predictions for time slices.
     pub time_slices: TimeSlices,
+    /// `aware`: the constants of its predictions for jobs in SM partitions.
+    pub partitions: Constants,
 }
 
 impl Default for Settings {
@@ -354,6 +357,7 @@ impl Default for Settings {
             time_sliced: Vec::new(),
             interference: Constants::A100_40GB,
             time_slices: TimeSlices::default(),
+            partitions: partitions::CONSTANTS,
         }
     }
 }

@@ -13,6 +13,9 @@ pub enum SharingMode {
     Mps,
     /// Plain processes: the driver gives each a slice of time in turn.
     TimeSlices,
+    /// The Multi-Process Service with SM partitions: a job that states a share has SMs of its own, and one that states none has
+    /// what is left where a GPU is divided.
+    Partitions,
 }
 
 /// Constants of time slices. A job keeps a GPU busy for the part `base + slope * SM activity` of the time, at most all of it; where

@@ -1,7 +1,10 @@
 //! Choice of the jobs that share a device, by what they do to each other.
 
 use crate::common::{self, Node, gib, started, with};
-use radrm_scheduler_core::{Activity, Event, Job, JobId, Permille, Policy, Program, Settings, Sharer, Wait};
+use radrm_scheduler_core::{
+    Action, Activity, Decision, Event, Job, JobId, Permille, Policy, Program, Settings, Sharer, SharingMode,
+    Wait,
+};
 
 #[test]
 fn a_more_important_job_is_protected_by_the_bound_and_not_by_the_mean() {
@@ -19,6 +22,45 @@ fn a_more_important_job_is_protected_by_the_bound_and_not_by_the_mean() {
     // The speed to expect is above what is protected, the lower end of its interval is not.
     assert!(joins(1, low.0).0 && !joins(1, low.0 + 1).0);
     assert!(joins(1, 0).0);
+}
+
+#[test]
+fn on_a_divided_device_shares_and_one_job_without_a_share_have_partitions() {
+    let starts = |mode, shares: &[u32]| {
+        let settings = Settings { sharing: Some(mode), ..Settings::default() };
+        let mut node = Node::new(1, settings);
+        let activity = Some(Activity { smact: Permille(100), ..Activity::default() });
+        let start = |(id, share): (u64, &u32)| {
+            let share = (*share > 0).then_some(Permille(*share));
+            started(&node.run(Job { share, activity, ..gib(id, 2) }), id).is_some()
+        };
+        let started: Vec<bool> = (1..).zip(shares).map(start).collect();
+        (started, node.state.job(JobId(shares.len() as u64)).unwrap().wait)
+    };
+    let divided = |shares: &[u32]| starts(SharingMode::Partitions, shares);
+    assert_eq!(divided(&[500, 500]).0, [true, true]);
+    assert_eq!(divided(&[500, 0]).0, [true, true], "it has the rest");
+    assert_eq!(divided(&[500, 0, 0]), (vec![true, true, false], Some(Wait::Partition)));
+    assert_eq!(divided(&[0, 500]), (vec![true, false], Some(Wait::Partition)), "the device has a client");
+    assert_eq!(divided(&[0, 0, 0]).0, [true; 3], "plain MPS");
+    assert_eq!(starts(SharingMode::Mps, &[0, 500]).0, [true, true]);
+    assert_eq!(divided(&[600, 500]).1, Some(Wait::Share { need: Permille(500), left: Permille(400) }));
+}
+
+#[test]
+fn busy_jobs_share_where_their_sms_do_not_overlap() {
+    let joins = |mode| {
+        let mut node = Node::new(1, Settings { sharing: Some(mode), ..Settings::default() });
+        let activity = Some(Activity { smact: Permille(900), smocc: Permille(300), drama: Permille(50) });
+        let half = |id| Job { activity, share: Some(Permille(500)), ..gib(id, 5) };
+        let first = node.run(half(1));
+        let decisions = node.run(half(2));
+        let is_budget = |decision: &Decision| matches!(decision.action, Action::SetBudget { .. });
+        (started(&decisions, 2).is_some(), first.iter().any(is_budget))
+    };
+    // The first one has its half of the SMs whether a second one comes or not, and no launch waits for a slot.
+    assert_eq!(joins(SharingMode::Partitions), (true, false));
+    assert_eq!(joins(SharingMode::Mps), (false, true));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::Progress;
 use crate::host::HostEffect;
 use crate::interference::{Activity, Companies, Predictor, Resident};
+use crate::partitions;
 use crate::reason::Wait;
 use crate::settings::Settings;
 use crate::sharing_mode::SharingMode;
@@ -13,6 +14,8 @@ pub(crate) struct Company<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) predictor: &'a Predictor,
     pub(crate) jobs: &'a [Resident],
+    /// Shares that they stated, in thousandths; 0: none.
+    pub(crate) shares: &'a [u32],
     /// For each of those here before, whether it is more important than the newcomer.
     pub(crate) protected: &'a [bool],
     /// Effect of the newcomer on the host, on these and on the node's other jobs.
@@ -35,8 +38,21 @@ impl Company<'_> {
     /// Estimates the progress of the jobs with the newcomer against that without it.
     /// A more important job keeps the speed that the settings protect: the lower end of the interval decides.
     pub(super) fn estimated(&mut self) -> Result<Progress, Wait> {
-        let Self { settings, predictor, jobs, protected, host, device, after, companies, .. } = self;
-        let before = match settings.sharing_of(*device) {
+        let Self { settings, predictor, jobs, shares, protected, host, device, after, companies, .. } = self;
+        let mode = match settings.sharing_of(*device) {
+            // No job has a partition where none states a share.
+            SharingMode::Partitions if shares.iter().all(|share| *share == 0) => SharingMode::Mps,
+            mode => mode,
+        };
+        let before = match mode {
+            SharingMode::Partitions => {
+                let (here, constants) = (jobs.len().saturating_sub(1), &settings.partitions);
+                let all: Vec<Activity> = jobs.iter().map(|job| job.activity).collect();
+                partitions::speeds(&all[..here], &shares[..here], constants, after);
+                let before: f64 = after.iter().sum();
+                partitions::speeds(&all, shares, constants, after);
+                before
+            }
             SharingMode::Mps => companies.with_newcomer(*device, predictor, jobs, after),
             SharingMode::TimeSlices => {
                 let activities = jobs.iter().map(|job| job.activity);

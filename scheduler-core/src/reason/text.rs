@@ -154,6 +154,9 @@ impl fmt::Display for Wait {
             Self::Share { need, left } => {
                 write!(f, "asks for {need} of a device, and at most {left} are left")
             }
+            Self::Partition => f.write_str(
+                "no device has an SM partition of MPS for it: jobs without a share run there, or shares leave no SMs",
+            ),
             Self::Idle => f.write_str("no device is idle"),
             Self::Slowdown { gain, slices } => {
                 let how = if *slices { " by time slices" } else { "" };

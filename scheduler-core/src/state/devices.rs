@@ -9,6 +9,7 @@ use crate::host::HostJobs;
 use crate::interference::{Activity, Resident as Neighbour, Sharer};
 use crate::job::JobId;
 use crate::leaving::After;
+use crate::partitions;
 use crate::place::Dev;
 use crate::reason::Reason;
 use crate::settings::Memory;
@@ -235,6 +236,16 @@ impl State {
             SharingMode::Mps => self.devices[at].predictor.speeds(&all)[index].value,
             SharingMode::TimeSlices => {
                 self.settings.time_slices.speed(all.iter().map(|neighbour| neighbour.activity))
+            }
+            SharingMode::Partitions if residents.iter().all(|resident| resident.share == 0) => {
+                self.devices[at].predictor.speeds(&all)[index].value
+            }
+            SharingMode::Partitions => {
+                let activities: Vec<Activity> = all.iter().map(|neighbour| neighbour.activity).collect();
+                let shares: Vec<u32> = residents.iter().map(|resident| resident.share).collect();
+                let mut speeds = Vec::new();
+                partitions::speeds(&activities, &shares, &self.settings.partitions, &mut speeds);
+                speeds[index]
             }
         };
         let (before, now) = (residents[index].activity, part.scaled(1.0 / speed.max(0.01)));

@@ -4,6 +4,7 @@ use super::State;
 use crate::action::{Action, Decision, LaunchBudget};
 use crate::job::JobId;
 use crate::reason::Reason;
+use crate::sharing_mode::SharingMode;
 use crate::state::record::{Phase, Record};
 use crate::units::Permille;
 
@@ -29,9 +30,12 @@ impl State {
         out.push(Decision { action: Action::SetBudget { job: id, budget }, reason });
     }
 
-    /// A job that is about to run, or was found running, is held to what it declared.
+    /// A job that is about to run, or was found running, is held to what it declared: not by a budget where it has an SM partition.
     pub(super) fn declare_share(&mut self, id: JobId, out: &mut Vec<Decision>) {
-        let share = self.jobs.get(&id).and_then(|record| record.job.share);
+        let is_divided =
+            |at: &usize| self.settings.sharing_of(self.devices[*at].spec.id.0) == SharingMode::Partitions;
+        let record = self.jobs.get(&id).filter(|record| !record.devices.iter().any(is_divided));
+        let share = record.and_then(|record| record.job.share);
         if let Some(share) = share.filter(|share| *share < Permille::WHOLE) {
             let budget = LaunchBudget {
                 share,
