@@ -213,14 +213,16 @@ impl<'a> Prepared<'a> {
             asked: self.plan.mps,
             share: self.sm_limit,
             measured: self.plan.measured_share,
+            protocol: self.plan.mps_protocol,
+            partition: self.plan.mps_partition,
             config: self.node.as_ref().map_or(&no_mps, |limits| &limits.scopes.mps),
             directory: &self.ledgers.private_directory(rustix::process::getuid().as_raw()),
             of_user: &|gpu| limits.map_or(u64::MAX, |limits| limits.of_user(gpu)),
         };
         let least = |gpu: &Gpu| limits.map_or(u64::MAX, |limits| limits.least(gpu));
         let joined = Service::begin_fenced(&wanted, environment, &|| self.gpus.inventory(), &least);
-        let (service, remark) = joined?;
-        self.remarks.all(remark);
+        let (service, remarks) = joined?;
+        self.remarks.all(remarks);
         Ok(service)
     }
 }

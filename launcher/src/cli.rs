@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, Parser};
 use radrm_limits::LimitError;
 use radrm_limits::config::{Mode, Percentage};
+use radrm_limits::mps::protocol::Protocol;
 use radrm_limits::program::kernels::Kernels;
 use radrm_limits::requested::RequestedLimits;
 use radrm_limits::steps::StepsRequest;
@@ -153,6 +154,12 @@ struct Flags {
     /// The share under MPS where none is stated: this part of the multiprocessors was measured to be enough
     #[arg(long, value_name = "PERCENT", hide = true, value_parser = Percentage::parse)]
     measured_share: Option<Percentage>,
+    /// The newest protocol of MPS to use: 2 or 3
+    #[arg(long, value_name = "NUMBER", hide = true, value_parser = Protocol::parse)]
+    mps_protocol: Option<Protocol>,
+    /// GPUs may be divided into SM partitions under protocol 3 of MPS: the job gets one of this share, or of what is left
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, hide = true, value_parser = Percentage::parse)]
+    mps_partition: Option<Option<Percentage>>,
     #[command(flatten)]
     dry_run: crate::dry_run::flags::Flags,
     /// Start nothing: write the environment for PROGRAM to standard output, record until standard input ends
@@ -260,6 +267,10 @@ pub struct Plan {
     pub sm_limit: Option<Percentage>,
     /// The share under MPS where none is stated: it was measured to be enough.
     pub measured_share: Option<Percentage>,
+    /// Newest protocol of MPS to use.
+    pub mps_protocol: Option<Protocol>,
+    /// SM partition under protocol 3 of MPS, of this share or of what is left.
+    pub mps_partition: Option<Option<Percentage>>,
     /// Recording of kernel launches, if the shim's own choice is not wanted.
     pub kernels: Option<Kernels>,
     /// Record the call stacks of requests for memory of at least so many bytes.
@@ -364,6 +375,8 @@ fn resolve(flags: Flags) -> Result<Plan, CommandLineError> {
         mps: flags.mps,
         sm_limit: flags.sm_limit,
         measured_share: flags.measured_share,
+        mps_protocol: flags.mps_protocol,
+        mps_partition: flags.mps_partition,
         kernels: flags.kernels,
         stacks: flags.stacks.map(|stacks| stacks.map_or(0, Stacks::smallest)),
         tensors: flags.stacks.flatten() == Some(Stacks::Tensors),

@@ -93,6 +93,55 @@ impl Shared {
         (running, pid)
     }
 
+    /// A folder with the stand-in of MPS's control program, under the real one's name.
+    pub(super) fn stand_in(&self) -> PathBuf {
+        let bin = self.node.rig.path().join("bin");
+        fs::create_dir_all(&bin).expect("folder");
+        let link = bin.join("nvidia-cuda-mps-control");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_radrm-mps-standin"), link).expect("stand-in");
+        bin
+    }
+
+    /// A command of a user's `radrm-run --mps` with the stand-in in `PATH`.
+    fn mps(&self, user: u32, bin: &Path, program: &str) -> Command {
+        let run = self.node.run(&["--mps"], &[]);
+        let mut words: Vec<OsString> = run.get_args().map(ToOwned::to_owned).collect();
+        words.pop();
+        let mut command = self.node.rig.bare_command(run.get_program());
+        for (name, value) in run.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.args(words).args(["/bin/sh", "-c", program]).env("RADRM_CONFIG", &self.config);
+        command.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+        as_user(command, user, GROUP)
+    }
+
+    /// A job of a user under MPS that waits for a line, and its pipe directory.
+    pub(super) fn under_mps(&self, user: u32, bin: &Path, behaviour: &str) -> (Running, String) {
+        let mut command = self.mps(user, bin, "echo $CUDA_MPS_PIPE_DIRECTORY; read end");
+        command.env("RADRM_MPS_STANDIN", behaviour);
+        let mut job = Running::start(command, PATIENCE);
+        let pipe = job.line().trim().to_owned();
+        (job, pipe)
+    }
+
+    /// End of a user's job under MPS that names this pipe directory.
+    pub(super) fn joining(&self, user: u32, bin: &Path, pipe: &str) -> Ended {
+        let mut command = self.mps(user, bin, "true");
+        command.env("CUDA_MPS_PIPE_DIRECTORY", pipe).env("RADRM_MPS_STANDIN", "v3");
+        child::run(command, PATIENCE)
+    }
+
+    /// End of shell words of a user.
+    pub(super) fn shell(&self, user: u32, words: &str) -> Ended {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", words]).current_dir("/");
+        child::run(as_user(command, user, GROUP), PATIENCE)
+    }
+
     /// The directories of the limits that are in force: the group's, then alice's.
     pub(super) fn scopes(&self) -> Vec<PathBuf> {
         let machine = self.node.rig.machine_path();

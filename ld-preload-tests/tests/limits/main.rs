@@ -14,6 +14,7 @@ mod kill;
 mod life;
 mod mps;
 mod mps_genuine;
+mod mps_third;
 mod objects;
 mod reasons;
 mod recorded;

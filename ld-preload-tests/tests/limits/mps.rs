@@ -48,6 +48,16 @@ impl Node {
         command
     }
 
+    /// The same where MPS has protocol 3, in this behaviour of the stand-in.
+    pub(super) fn run_third(&self, behaviour: &str, options: &[&str], program: &[&str]) -> Command {
+        let mut command = self.run(options, program);
+        let spec = self.rig.machine().spec();
+        let device = |at| format!("{}={}", spec.uuid_text(at), spec.gpu[at].sms);
+        let devices: Vec<String> = (0..spec.gpu.len()).map(device).collect();
+        command.env("RADRM_MPS_STANDIN", behaviour).env("RADRM_MPS_STANDIN_DEVICES", devices.join(","));
+        command
+    }
+
     /// The pipe directory of the user's own daemon.
     pub(super) fn pipe(&self) -> PathBuf {
         let uid = rustix_uid();
@@ -55,7 +65,7 @@ impl Node {
     }
 
     /// Asks the stand-in.
-    fn ask(&self, pipe: &Path, question: &str) -> Ended {
+    pub(super) fn ask(&self, pipe: &Path, question: &str) -> Ended {
         let mut command = Command::new(env!("CARGO_BIN_EXE_radrm-mps-standin"));
         command.env("CUDA_MPS_PIPE_DIRECTORY", pipe);
         let mut running = Running::start(command, PATIENCE);
@@ -63,7 +73,7 @@ impl Node {
         running.end()
     }
 
-    fn is_alive(&self, pipe: &Path) -> bool {
+    pub(super) fn is_alive(&self, pipe: &Path) -> bool {
         self.ask(pipe, "get_server_list").status.success()
     }
 
@@ -79,7 +89,7 @@ impl Node {
     }
 }
 
-fn rustix_uid() -> u32 {
+pub(super) fn rustix_uid() -> u32 {
     // SAFETY: always works.
     unsafe { libc::getuid() }
 }
@@ -93,7 +103,7 @@ pub(super) fn until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn value<'a>(ended: &'a Ended, name: &str) -> Option<&'a str> {
+pub(super) fn value<'a>(ended: &'a Ended, name: &str) -> Option<&'a str> {
     ended.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
 }
 

@@ -14,10 +14,11 @@ use radrm_base::reason;
 use rustix::fs::{MemfdFlags, memfd_create};
 use thiserror::Error;
 
+use super::protocol::{CSV, Protocol, VERSION_VARIABLE, is_server_list};
 use crate::program::target;
 use radrm_os::{Process, untrusted};
 
-/// The program.
+/// Program that controls MPS.
 pub const PROGRAM: &str = "nvidia-cuda-mps-control";
 /// Variable with the directory in which daemon and clients meet.
 pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
@@ -29,6 +30,9 @@ pub const DEFAULT_PIPE: &str = "/tmp/nvidia-mps";
 /// An answer takes milliseconds; a daemon that hangs must not hang the job.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// File of the daemon's process id, in its pipe directory.
+pub(super) const PID_FILE: &str = "nvidia-cuda-mps-control.pid";
+
 /// Bytes that a file of a process id may have.
 const MAX_PID_FILE: usize = 64;
 
@@ -37,13 +41,14 @@ const SOCKET_PATH: usize = 107;
 
 /// Variables that the daemon must not inherit: it serves all jobs of the user, so what is meant for
 /// one of them is not for it. With `CUDA_VISIBLE_DEVICES` it would renumber the GPUs for everybody, and with the mark
-/// of a sweep's run it would be killed with that run. It is asked in the text commands of protocol 2, the default.
-pub const NOT_FOR_DAEMON: [&str; 8] = [
+/// of a sweep's run it would be killed with that run. The protocol is [`Control`]'s choice.
+pub const NOT_FOR_DAEMON: [&str; 9] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
     "CUDA_MPS_CLIENT_PRIORITY",
-    "CUDA_MPS_PROTOCOL_VERSION",
+    "CUDA_MPS_SM_PARTITION",
+    VERSION_VARIABLE,
     "LD_PRELOAD",
     "RADRM_SEGMENT",
     "RADRM_SWEEP_RUN",
@@ -73,17 +78,41 @@ pub struct Control {
     program: PathBuf,
     pipe: PathBuf,
     log: Option<PathBuf>,
+    protocol: Protocol,
+    /// The MIG instance that the daemon serves; `None`: whole GPUs.
+    instance: Option<String>,
 }
 
 impl Control {
-    /// The daemon of a pipe directory, whether it runs or not. `log`: where it is to write its logs.
+    /// The daemon of a pipe directory, whether it runs or not, asked by protocol 2. `log`: where it is to write its logs.
     ///
     /// # Errors
     /// The control program is not installed.
     pub fn new(pipe: &Path, log: Option<&Path>) -> Result<Self, Silence> {
         let found = target::find(OsStr::new(PROGRAM), env::var_os("PATH").as_deref());
         let program = found.ok_or(Silence::NoProgram)?;
-        Ok(Self { program, pipe: pipe.to_owned(), log: log.map(Path::to_owned) })
+        let log = log.map(Path::to_owned);
+        Ok(Self { program, pipe: pipe.to_owned(), log, protocol: Protocol::V2, instance: None })
+    }
+
+    /// The same, asked by another protocol.
+    #[must_use]
+    pub fn by(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        self
+    }
+
+    /// The same for a MIG instance, by UUID.
+    #[must_use]
+    pub fn of_instance(mut self, instance: Option<String>) -> Self {
+        self.instance = instance;
+        self
+    }
+
+    /// Protocol by which the daemon is asked.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// The pipe directory.
@@ -92,7 +121,7 @@ impl Control {
         &self.pipe
     }
 
-    /// Asks one question; gives the answer's text.
+    /// Asks one question of protocol 2; gives the answer's text.
     pub fn ask(&self, question: &str) -> Result<String, Silence> {
         // Not a pipe: one that the program does not read to its end would kill this process.
         let mut input = File::from(memfd_create(c"mps-input", MemfdFlags::CLOEXEC).map_err(failed)?);
@@ -108,7 +137,11 @@ impl Control {
     /// # Errors
     /// [`Silence`]; [`Silence::NoDaemon`] has what the program said.
     pub fn start(&self) -> Result<(), Silence> {
-        let (status, text) = self.run(&["-d"], Stdio::null())?;
+        let words: &[&str] = match self.protocol {
+            Protocol::V2 => &["-d"],
+            Protocol::V3 => &["-d", "-p", "3"],
+        };
+        let (status, text) = self.run(words, Stdio::null())?;
         if status.success() { Ok(()) } else { Err(Silence::NoDaemon(text)) }
     }
 
@@ -117,8 +150,12 @@ impl Control {
     /// # Errors
     /// [`Silence`] of another kind than that there is none.
     pub fn is_alive(&self) -> Result<bool, Silence> {
-        match self.ask("get_server_list") {
-            Ok(_) => Ok(true),
+        let answer = match self.protocol {
+            Protocol::V2 => self.ask("get_server_list"),
+            Protocol::V3 => self.command(&["server", "list", CSV]),
+        };
+        match answer {
+            Ok(text) => Ok(self.protocol == Protocol::V2 || is_server_list(&text)),
             Err(Silence::NoDaemon(_)) => Ok(false),
             Err(other) => Err(other),
         }
@@ -131,6 +168,11 @@ impl Control {
 
     /// Process ids of all servers' clients.
     pub fn clients(&self) -> Result<Vec<u32>, Silence> {
+        if self.protocol == Protocol::V3 {
+            // Each row begins with the process id.
+            let rows = self.command(&["client", "list", "--all", CSV])?;
+            return Ok(numbers(&rows.replace(',', "\n,")));
+        }
         let mut clients = Vec::new();
         for server in self.servers()? {
             clients.extend(numbers(&self.ask(&format!("get_client_list {server}"))?));
@@ -140,14 +182,24 @@ impl Control {
 
     /// Ends the daemon and its servers.
     pub fn quit(&self) -> Result<(), Silence> {
-        match self.ask("quit") {
+        let answer = match self.protocol {
+            Protocol::V2 => self.ask("quit"),
+            Protocol::V3 => self.command(&["-q"]),
+        };
+        match answer {
             // It may be gone before the program has its answer.
             Ok(_) | Err(Silence::NoDaemon(_)) => Ok(()),
             Err(silence) => Err(silence),
         }
     }
 
-    fn run(&self, arguments: &[&str], input: Stdio) -> Result<(ExitStatus, String), Silence> {
+    /// Runs one command of protocol 3; gives the answer's text.
+    pub(super) fn command(&self, words: &[&str]) -> Result<String, Silence> {
+        let (status, text) = self.run(words, Stdio::null())?;
+        if status.success() { Ok(text) } else { Err(Silence::NoDaemon(text)) }
+    }
+
+    pub(super) fn run(&self, arguments: &[&str], input: Stdio) -> Result<(ExitStatus, String), Silence> {
         // A file in memory, not a pipe: the daemon keeps its standard streams, and a pipe that
         // is never closed has no end.
         let mut said = File::from(memfd_create(c"mps-output", MemfdFlags::CLOEXEC).map_err(failed)?);
@@ -158,6 +210,12 @@ impl Control {
             command.env_remove(name);
         }
         command.env(PIPE_VARIABLE, &self.pipe).env("RADRM_DISABLE", "1");
+        if self.protocol == Protocol::V3 {
+            command.env(VERSION_VARIABLE, "3");
+        }
+        if let Some(instance) = &self.instance {
+            command.env("CUDA_VISIBLE_DEVICES", instance);
+        }
         match &self.log {
             Some(log) => command.env(LOG_VARIABLE, log),
             None => &mut command,
@@ -201,7 +259,7 @@ impl Control {
 #[must_use]
 pub fn has_living_daemon(pipe: &Path) -> bool {
     let read = || {
-        let text = untrusted::read(&pipe.join("nvidia-cuda-mps-control.pid"), MAX_PID_FILE).ok()?;
+        let text = untrusted::read(&pipe.join(PID_FILE), MAX_PID_FILE).ok()?;
         String::from_utf8(text).ok()?.trim().parse::<u32>().ok()
     };
     read().is_some_and(|pid| Process(pid).exists())
@@ -243,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_control_program_answers_text_commands_whatever_protocol_a_job_names() {
+    fn a_control_program_is_asked_by_its_own_protocol_whatever_a_job_names() {
         // With 3 it takes `server list` in the place of `get_server_list`.
         assert!(NOT_FOR_DAEMON.contains(&"CUDA_MPS_PROTOCOL_VERSION"));
     }

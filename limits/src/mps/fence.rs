@@ -25,8 +25,19 @@ pub fn value<'a>(limits: impl IntoIterator<Item = (&'a Gpu, u64)>) -> Option<Str
 /// The fence behind a limit in bytes, as MPS wants it; `None` if the whole GPU is allowed.
 #[must_use]
 pub fn limit(gpu: &Gpu, bytes: u64) -> Option<String> {
+    limit_mib(gpu, bytes).map(|mib| format!("{mib}M"))
+}
+
+fn limit_mib(gpu: &Gpu, bytes: u64) -> Option<u64> {
     let fence = bytes.saturating_add(SLACK);
-    (fence < gpu.total).then(|| format!("{}M", fence.div_ceil(MIB)))
+    (fence < gpu.total).then(|| fence.div_ceil(MIB))
+}
+
+/// The fence behind several limits where one amount is for all GPUs, MiB; `None` if one of them is allowed as a whole.
+#[must_use]
+pub fn largest<'a>(limits: impl IntoIterator<Item = (&'a Gpu, u64)>) -> Option<u64> {
+    let each: Option<Vec<u64>> = limits.into_iter().map(|(gpu, bytes)| limit_mib(gpu, bytes)).collect();
+    each?.into_iter().max()
 }
 
 /// Devices that a value names, by number among those that the program sees or by UUID.
@@ -68,6 +79,14 @@ mod tests {
         let (a, b) = (gpu("GPU-a"), gpu("GPU-b"));
         assert_eq!(value([(&a, (10 << 30) + 1), (&b, 0)]).unwrap(), "GPU-a=10753M,GPU-b=512M");
         assert_eq!(value([(&a, 80 << 30), (&b, u64::MAX)]), None, "the whole GPU needs no fence");
+    }
+
+    #[test]
+    fn one_fence_for_all_gpus_never_comes_before_the_quota_of_any() {
+        let (a, b) = (gpu("GPU-a"), gpu("GPU-b"));
+        assert_eq!(largest([(&a, 10 << 30), (&b, 2 << 30)]), Some(10 * 1024 + 512));
+        assert_eq!(largest([(&a, 10 << 30), (&b, u64::MAX)]), None);
+        assert_eq!(largest([]), None);
     }
 
     #[test]

@@ -10,6 +10,9 @@
 pub mod clients;
 pub mod control;
 pub mod fence;
+pub mod namespace;
+mod partition;
+pub mod protocol;
 pub mod service;
 pub mod visible;
 pub mod warnings;

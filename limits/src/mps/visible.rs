@@ -19,6 +19,14 @@ pub fn seen<'a>(inventory: &'a Inventory, environment: &Environment) -> Option<V
     gpus(inventory, visible, text(environment, ORDER))
 }
 
+/// The MIG instance that a program with this environment sees, by UUID, if it is the first of its list: a program sees one
+/// instance at most.
+#[must_use]
+pub fn instance(environment: &Environment) -> Option<&str> {
+    let first = text(environment, VARIABLE)?.split(',').next()?.trim();
+    first.starts_with("MIG-").then_some(first)
+}
+
 /// The same by the numbers that the program has for them; `None` also if only the order cannot be known.
 #[must_use]
 pub fn numbered<'a>(inventory: &'a Inventory, environment: &Environment) -> Option<Vec<&'a Gpu>> {

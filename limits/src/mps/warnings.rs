@@ -64,8 +64,8 @@ pub fn wrong_entry(environment: &Environment, limit: &str, gpus: &Gpus<'_>) -> O
 /// Returns true if a control daemon answers in a pipe directory.
 #[must_use]
 pub fn answers(pipe: &Path) -> bool {
-    match Control::new(pipe, None).and_then(|control| control.is_alive()) {
-        Ok(alive) => alive,
+    match Control::meeting_in(pipe) {
+        Ok(_) => true,
         // The daemon of driver 535 writes no file of its process id, later ones do.
         Err(Silence::NoProgram | Silence::Failed(_)) => has_living_daemon(pipe) || has_bound_daemon(pipe),
         Err(_) => false,

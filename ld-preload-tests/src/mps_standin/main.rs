@@ -9,7 +9,9 @@
 //! compares the two).
 //!
 //! `RADRM_MPS_STANDIN=mute` lets the daemon accept questions and never answer, `=dead` lets it end
-//! right after its start.
+//! right after its start. `=v3` and `=v3-strict` are programs that have protocol 3, too ([`third`]).
+
+mod third;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -30,10 +32,16 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        [] => interactive(),
-        ["-d"] => detach(),
+        ["-p", "3", "-h"] if third::is_offered() => third::help(),
+        [] if !third::is_asked() => interactive(),
+        ["-d"] => detach(&[]),
+        ["-d", "-p", "3"] if third::is_offered() => detach(&["-p", "3"]),
         ["-f"] => daemon(),
+        ["-f", "-p", "3"] if third::is_offered() => third::daemon(),
         ["--server"] => server(),
+        [module, ..] if third::is_offered() && (!module.starts_with('-') || *module == "-q") => {
+            third::ask(&words)
+        }
         _ => {
             println!("usage: nvidia-cuda-mps-control [-d | -f]");
             ExitCode::FAILURE
@@ -87,13 +95,13 @@ fn interactive() -> ExitCode {
     clippy::zombie_processes,
     reason = "the daemon outlives this process, whose children init takes over"
 )]
-fn detach() -> ExitCode {
+fn detach(options: &[&str]) -> ExitCode {
     if UnixStream::connect(pipe().join("control")).is_ok() {
         println!("An instance of this daemon is already running");
         return ExitCode::FAILURE;
     }
     let exe = env::current_exe().expect("own path");
-    let mut child = Command::new(exe).arg("-f").stdin(Stdio::null()).spawn().expect("daemon");
+    let mut child = Command::new(exe).arg("-f").args(options).stdin(Stdio::null()).spawn().expect("daemon");
     for _ in 0..500 {
         if UnixStream::connect(pipe().join("control")).is_ok() {
             return ExitCode::SUCCESS;
