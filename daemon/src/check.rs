@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use radrm_emulator_machine::MachineSpec;
+use radrm_limits::mps::protocol::Protocol;
 use rusqlite::{Connection, OpenFlags};
 
 use super::config::Config;
@@ -21,6 +22,9 @@ pub(crate) fn all(config: &Config) -> Result<Vec<String>, DaemonError> {
         MachineSpec::parse(&config.emulate).map_err(|why| DaemonError::Emulation(why.to_string()))?;
     }
     let mut found = config.mps.unknown_gpus(&Gpus::expected(config));
+    if config.mps.on {
+        found.push(config.mps.describe(Protocol::offered().map_err(|silence| silence.to_string())));
+    }
     found.push(queue(config)?);
     Ok(found)
 }

@@ -40,7 +40,32 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two looks at the helper.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// Variables of a job that are not for the helper.
+/// Clients that a helper serves: a user's jobs on whole GPUs, or on one MIG instance.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Client {
+    pub(crate) uid: u32,
+    /// UUID of the instance.
+    pub(crate) instance: Option<String>,
+}
+
+impl Client {
+    /// A job of a user on these GPUs.
+    pub(crate) fn of(uid: u32, devices: &[String]) -> Self {
+        let instance = devices.first().filter(|uuid| uuid.starts_with(MIG)).cloned();
+        Self { uid, instance }
+    }
+
+    /// Name of its file.
+    pub(crate) fn name(&self) -> String {
+        let instance = self.instance.iter().map(|uuid| format!("{}.", uuid.replace('/', "-")));
+        format!("{}.{}mps", self.uid, instance.collect::<String>())
+    }
+}
+
+/// Beginning of the UUID of a MIG instance.
+const MIG: &str = "MIG-";
+
+/// Variables of a job that are not for the helper. The one that names a MIG instance is.
 const NOT_FOR_HELPER: [&str; 6] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
@@ -58,16 +83,27 @@ pub(crate) struct Order {
     user: Option<User>,
     /// The emulated machine.
     machine: Option<PathBuf>,
+    /// Option with the newest protocol.
+    protocol: Option<String>,
 }
 
 impl Order {
     pub(crate) fn of(job: &supervisor::Order) -> Self {
-        let is_kept = |line: &&String| !NOT_FOR_HELPER.contains(&line.split('=').next().unwrap_or_default());
+        let is_kept = |line: &&String| {
+            let (name, value) = line.split_once('=').unwrap_or_default();
+            !NOT_FOR_HELPER.contains(&name) || (name == "CUDA_VISIBLE_DEVICES" && value.starts_with(MIG))
+        };
         Self {
             launcher: job.argv.first().cloned().unwrap_or_default(),
             environment: job.environment.iter().filter(is_kept).cloned().collect(),
             user: job.user.clone(),
             machine: job.machine().map(Path::to_owned),
+            protocol: job
+                .argv
+                .iter()
+                .take_while(|word| *word != "--")
+                .find(|word| word.starts_with("--mps-protocol="))
+                .cloned(),
         }
     }
 
@@ -75,6 +111,7 @@ impl Order {
         let machine =
             self.machine.iter().flat_map(|file| ["--machine".to_owned(), file.display().to_string()]);
         let options = ["--quiet", "--no-profile", "--no-dataset", "--mps"].map(str::to_owned);
+        let options = options.into_iter().chain(self.protocol.clone());
         let program = PROGRAM.map(str::to_owned);
         [self.launcher.clone()]
             .into_iter()
@@ -209,5 +246,23 @@ mod tests {
         let argv = order.argv();
         assert_eq!(argv[..7], ["/l", "--quiet", "--no-profile", "--no-dataset", "--mps", "--machine", "/m"]);
         assert_eq!(argv[8..], PROGRAM);
+    }
+
+    #[test]
+    fn a_mig_instance_has_a_helper_of_its_own_that_sees_it() {
+        let job = supervisor::Order {
+            argv: ["/l", "--mps", "--mps-protocol=2", "--", "p", "--mps-protocol=3"]
+                .map(str::to_owned)
+                .to_vec(),
+            environment: vec!["CUDA_VISIBLE_DEVICES=MIG-1".to_owned(), "RADRM_JOB=1".to_owned()],
+            ..supervisor::Order::default()
+        };
+        let order = Order::of(&job);
+        assert_eq!(order.environment, ["CUDA_VISIBLE_DEVICES=MIG-1"]);
+        assert_eq!(order.protocol.as_deref(), Some("--mps-protocol=2"));
+        assert!(order.argv().contains(&"--mps-protocol=2".to_owned()));
+        let [whole, one, two] = ["GPU-1", "MIG-1", "MIG-2"].map(|uuid| Client::of(7, &[uuid.to_owned()]));
+        assert_eq!(whole, Client::of(7, &[]), "one control daemon serves all whole GPUs");
+        assert_eq!([&whole, &one, &two].map(Client::name), ["7.mps", "7.MIG-1.mps", "7.MIG-2.mps"]);
     }
 }

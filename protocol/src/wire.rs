@@ -382,6 +382,8 @@ pub struct NodeRow {
     pub host_limits: HostLimits,
     /// Fence that keeps jobs from other GPUs than theirs, beside the shim.
     pub gpu_fence: GpuFence,
+    /// State of MPS by the daemon's setting, in words.
+    pub mps: Option<String>,
     /// Why DCGM does not measure GPUs that have no GPM.
     pub unmetered: Option<String>,
     /// Processes that take GPU memory past the shim.

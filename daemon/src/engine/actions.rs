@@ -223,7 +223,7 @@ impl Engine {
             argv.extend(["--mem-limit".to_owned(), format!("{limit}B")]);
         }
         if self.is_under_mps(entry) {
-            argv.push("--mps".to_owned());
+            argv.extend(self.config.mps.options(entry.spec.share, entry.spec.exclusive));
         }
         let times_launches = environment.iter().any(|line| line.starts_with("RADRM_KERNELS="));
         if entry.spec.fixed_shapes || self.config.estimator.mark_steps {

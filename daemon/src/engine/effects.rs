@@ -104,14 +104,14 @@ pub(super) trait Helpers {
     /// Ends what dry runs left that an earlier daemon began.
     fn sweep_dry_runs(&mut self, uid: &dyn Fn(u64) -> Option<u32>);
 
-    /// Has the control daemon of MPS of a user held; gives how jobs know that it is there.
+    /// Has the control daemon of MPS of a user held, for whole GPUs or a MIG instance; gives how jobs know that it is there.
     ///
     /// # Errors
     /// The node's fault.
-    fn serve_mps(&mut self, uid: u32, order: &mps::Order) -> Result<mps::Ready, DaemonError>;
+    fn serve_mps(&mut self, client: mps::Client, order: &mps::Order) -> Result<mps::Ready, DaemonError>;
 
-    /// Ends that for all other users.
-    fn keep_mps(&mut self, users: &BTreeSet<u32>);
+    /// Ends that for all others.
+    fn keep_mps(&mut self, clients: &BTreeSet<mps::Client>);
 }
 
 /// The node: its clocks and load, what bounds jobs there, and the disk.

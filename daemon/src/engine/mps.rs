@@ -1,4 +1,5 @@
-//! Control daemons of MPS: a helper holds one for each user whose jobs run under MPS ([`crate::mps`]).
+//! Control daemons of MPS: a helper holds one for each user whose jobs run under MPS, and one for each MIG instance of such jobs
+//! ([`crate::mps`]).
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,8 @@ impl Engine {
     /// Has the control daemon of a job's user held, from before the job is started.
     pub(super) fn serve_mps(&mut self, job: u64, order: &mut Order) -> Result<(), DaemonError> {
         if let Some(entry) = self.jobs.entries.get(&job).filter(|entry| self.is_under_mps(entry)) {
-            order.mps = Some(self.effects.serve_mps(entry.uid, &mps::Order::of(order))?);
+            let client = mps::Client::of(entry.uid, &entry.devices);
+            order.mps = Some(self.effects.serve_mps(client, &mps::Order::of(order))?);
         }
         Ok(())
     }
@@ -37,8 +39,10 @@ impl Engine {
     /// Ends the helpers of users who have no such job any more.
     pub(super) fn tend_mps(&mut self) {
         let live = self.jobs.live.keys().filter_map(|job| self.jobs.entries.get(job));
-        let users: BTreeSet<u32> =
-            live.filter(|entry| self.is_under_mps(entry)).map(|entry| entry.uid).collect();
-        self.effects.keep_mps(&users);
+        let clients: BTreeSet<mps::Client> = live
+            .filter(|entry| self.is_under_mps(entry))
+            .map(|entry| mps::Client::of(entry.uid, &entry.devices))
+            .collect();
+        self.effects.keep_mps(&clients);
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::attempt::Attempt;
+use crate::mps;
 
 /// Paths of files below the state directory.
 #[derive(Clone, Debug)]
@@ -27,8 +28,8 @@ impl Paths {
         self.0.join("attempts").join(format!("{job}.{attempt}.together"))
     }
 
-    pub(super) fn mps(&self, uid: u32) -> PathBuf {
-        self.0.join("attempts").join(format!("{uid}.mps"))
+    pub(super) fn mps(&self, client: &mps::Client) -> PathBuf {
+        self.0.join("attempts").join(client.name())
     }
 
     pub(super) fn epilog(&self, (job, attempt): Attempt) -> PathBuf {

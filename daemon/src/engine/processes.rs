@@ -47,8 +47,8 @@ pub(super) struct Processes {
     children: BTreeMap<Attempt, Child>,
     /// Helpers that dry-run jobs.
     dry_runs: BTreeMap<u64, dry_run::Running>,
-    /// Helpers that hold control daemons of MPS, by user, and those that are to end.
-    mps: BTreeMap<u32, mps::Running>,
+    /// Helpers that hold control daemons of MPS, by user and MIG instance, and those that are to end.
+    mps: BTreeMap<mps::Client, mps::Running>,
     ending: Vec<Child>,
     /// Control groups for jobs.
     groups: Result<Delegated, Refusal>,
@@ -235,19 +235,20 @@ impl Helpers for Processes {
         }
     }
 
-    fn serve_mps(&mut self, uid: u32, order: &mps::Order) -> Result<mps::Ready, DaemonError> {
-        if let Some(ready) = self.mps.get_mut(&uid).and_then(mps::Running::ready) {
+    fn serve_mps(&mut self, client: mps::Client, order: &mps::Order) -> Result<mps::Ready, DaemonError> {
+        if let Some(ready) = self.mps.get_mut(&client).and_then(mps::Running::ready) {
             return Ok(ready);
         }
-        let mut running = mps::Running::start(&self.paths.mps(uid), order)?;
+        let mut running = mps::Running::start(&self.paths.mps(&client), order)?;
         let ready = running.ready().ok_or(DaemonError::JobGone);
-        self.mps.insert(uid, running);
+        self.mps.insert(client, running);
         ready
     }
 
-    fn keep_mps(&mut self, users: &BTreeSet<u32>) {
-        let unused: Vec<u32> = self.mps.keys().filter(|uid| !users.contains(uid)).copied().collect();
-        let ended = unused.iter().filter_map(|uid| self.mps.remove(uid));
+    fn keep_mps(&mut self, clients: &BTreeSet<mps::Client>) {
+        let unused: Vec<mps::Client> =
+            self.mps.keys().filter(|client| !clients.contains(client)).cloned().collect();
+        let ended = unused.iter().filter_map(|client| self.mps.remove(client));
         self.ending.extend(ended.map(mps::Running::end));
         // One that is over is waited for, so that its jobs see that.
         self.mps.retain(|_, running| running.ready().is_some());

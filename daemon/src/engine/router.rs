@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use radrm_limits::mps::protocol::Protocol;
 use radrm_need::{Calibration, NeedResolver};
-use radrm_scheduler_core::{Decision, Event, Needs};
+use radrm_scheduler_core::{Decision, Event, Needs, SharingMode};
 
 use super::arrivals::Arrivals;
 use super::companies::Companies;
@@ -97,6 +98,10 @@ pub(crate) struct Engine {
     pub(super) arrivals: Arrivals,
     /// Processor time that users' segments take.
     pub(super) read_times: ReadTimes,
+    /// State of MPS by the setting, in words.
+    pub(super) mps: Option<String>,
+    /// True if jobs with shares have SM partitions.
+    pub(super) is_divided: bool,
     /// Users over their limit of the disk, and when their folders were last asked for.
     pub(super) disk_asked: HashMap<u32, Instant>,
     /// Waiting jobs with needs that they have not learned yet.
@@ -132,10 +137,14 @@ impl Engine {
         // What the shim counts is by GPU: a job comes back to those that it was on.
         settings.eviction.migrate = false;
         settings.time_sliced.extend(config.mps.time_sliced(&gpus.list));
+        let offered = config.mps.on.then(|| Protocol::offered().map_err(|silence| silence.to_string()));
+        let sharing = config.mps.sharing(offered.as_ref().and_then(|offered| offered.as_ref().ok()).copied());
         // Emulated GPUs run the kernels of all processes at once, as MPS does.
-        if gpus.emulated.is_none() {
-            settings.sharing.get_or_insert(config.mps.sharing());
+        if gpus.emulated.is_none() || sharing == SharingMode::Partitions {
+            settings.sharing.get_or_insert(sharing);
         }
+        let mps = offered.map(|offered| config.mps.describe(offered));
+        let is_divided = settings.sharing == Some(SharingMode::Partitions);
         let log = match config.events.as_os_str().is_empty() {
             true => None,
             false => Some(Log::open(&config.events)?),
@@ -157,6 +166,8 @@ impl Engine {
             gates: Gates::default(),
             suspensions: SuspendManager::default(),
             companies: Companies::default(),
+            mps,
+            is_divided,
             loaders: Loaders::default(),
             targets: Targets::default(),
             dry_runs: DryRuns::default(),

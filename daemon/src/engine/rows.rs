@@ -250,6 +250,7 @@ impl Engine {
                     files: has_groups && !gpus.files.is_empty() && missing.files.is_none(),
                 }
             },
+            mps: self.mps.clone(),
             unmetered: self.node.unmetered.clone(),
             host_limits: self.effects.host_limits(),
             audit: audit.map(|found| found.words.clone()).collect(),

@@ -51,6 +51,8 @@ impl Engine {
             if company == Acquaintance::New {
                 changed.extend(jobs);
             } else if company == Acquaintance::Unreported
+                // What jobs on SMs of their own do to each other says nothing of plain MPS.
+                && !(self.is_divided && there().any(|entry| entry.spec.share.is_some()))
                 && self.node.unmanaged.iter().all(|found| found.gpu != gpu.uuid)
                 && let Some(jobs) = there().map(|entry| self.shared_job(entry)).collect::<Option<Vec<_>>>()
             {

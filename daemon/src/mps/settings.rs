@@ -1,11 +1,12 @@
 //! Jobs that run under MPS without asking for it.
 
+use radrm_limits::mps::protocol::Protocol;
 use radrm_os::nvml::Gpu;
 use radrm_scheduler_core::SharingMode;
-use serde::Deserialize;
+use serde::de::{self, Deserialize, Deserializer};
 
 /// The part `[mps]` of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct MpsSettings {
     /// True if jobs run under MPS, as those that were submitted with `--mps` do anyway.
@@ -14,6 +15,20 @@ pub(crate) struct MpsSettings {
     pub(crate) gpus: Vec<String>,
     /// Names of the users whose jobs do; none: all.
     pub(crate) users: Vec<String>,
+    /// Newest protocol of control daemons to use; `None`, in the file `auto`: the newest that the control program has.
+    #[serde(deserialize_with = "protocol")]
+    pub(crate) protocol: Option<Protocol>,
+    /// True if jobs with `--gpu-share` get SM partitions where protocol 3 is used.
+    pub(crate) sm_partitions: bool,
+}
+
+/// Reads `"auto"`, `"2"` or `"3"`.
+fn protocol<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Protocol>, D::Error> {
+    let text = String::deserialize(from)?;
+    let is_set = text != "auto";
+    is_set
+        .then(|| Protocol::parse(&text).map_err(|why| de::Error::custom(format!("{why}, or \"auto\""))))
+        .transpose()
 }
 
 impl MpsSettings {
@@ -53,14 +68,56 @@ impl MpsSettings {
         self.on && is_user && !devices.is_empty() && devices.iter().all(is_served)
     }
 
+    /// Options of the launcher for a job that runs under MPS. `share`: what it states, in thousandths.
+    pub(crate) fn options(&self, share: Option<u32>, is_exclusive: bool) -> Vec<String> {
+        let protocol = self.protocol.map(|protocol| format!("--mps-protocol={}", protocol.number()));
+        let partition =
+            (self.sm_partitions && !is_exclusive).then(|| match share.map(|share| (share / 10).max(1)) {
+                Some(percent) if percent < 100 => format!("--mps-partition={percent}"),
+                _ => "--mps-partition".to_owned(),
+            });
+        ["--mps".to_owned()].into_iter().chain(protocol).chain(partition).collect()
+    }
+
+    /// Protocol that jobs' control daemons have where this is the newest one of the control program.
+    pub(crate) fn used(&self, offered: Protocol) -> Protocol {
+        match (self.protocol, offered) {
+            (Some(Protocol::V2), _) | (_, Protocol::V2) => Protocol::V2,
+            _ => Protocol::V3,
+        }
+    }
+
+    /// State of MPS on this node, in words. `offered`: the newest protocol of the control program, or why there is none.
+    pub(crate) fn describe(&self, offered: Result<Protocol, String>) -> String {
+        let used = match offered {
+            Ok(offered) => self.used(offered),
+            Err(why) => return format!("MPS: {why}, so jobs under MPS fail"),
+        };
+        match used {
+            Protocol::V3 if self.sm_partitions => {
+                "MPS by protocol 3: a server for each user, a namespace for each job, SM partitions by --gpu-share"
+            }
+            Protocol::V3 => "MPS by protocol 3: a server for each user, a namespace for each job",
+            Protocol::V2 if self.sm_partitions => {
+                "MPS by protocol 2, which has no SM partitions: --gpu-share limits the SMs that each process uses"
+            }
+            Protocol::V2 => "MPS by protocol 2: a control daemon for each user",
+        }
+        .to_owned()
+    }
+
     /// Returns true if all jobs run under MPS, on every GPU.
     pub(crate) fn is_for_all(&self) -> bool {
         self.on && self.users.is_empty() && self.gpus.is_empty()
     }
 
-    /// Mode in which jobs share GPUs. Where MPS is for some users only, jobs of others come beside theirs: time slices.
-    pub(crate) fn sharing(&self) -> SharingMode {
+    /// Mode in which jobs share GPUs under this protocol. Where MPS is for some users only, jobs of others come beside theirs: time
+    /// slices.
+    pub(crate) fn sharing(&self, offered: Option<Protocol>) -> SharingMode {
         match self.on && self.users.is_empty() {
+            true if self.sm_partitions && offered.map(|offered| self.used(offered)) == Some(Protocol::V3) => {
+                SharingMode::Partitions
+            }
             true => SharingMode::Mps,
             false => SharingMode::TimeSlices,
         }
@@ -88,7 +145,8 @@ mod tests {
         let list = [gpu(0, "GPU-a"), gpu(1, "GPU-b")];
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let gpus = names(&["1", "GPU-a", "2", "GPU-c\u{1b}"]);
-        let settings = MpsSettings { on: true, gpus, users: names(&["ann", "bob"]) };
+        let settings =
+            MpsSettings { on: true, gpus, users: names(&["ann", "bob"]), ..MpsSettings::default() };
         let said = settings.unknown_gpus(&list);
         assert!(
             matches!(&said[..], [two, c] if two.contains("\"2\"") && c.contains("GPU-c\\u{1b}")),
@@ -109,15 +167,34 @@ mod tests {
         };
         let off = MpsSettings::default();
         assert!(!holds(&off, "ann", &["GPU-a"]) && off.time_sliced(&list).is_empty());
-        assert_eq!(off.sharing(), SharingMode::TimeSlices);
+        assert_eq!(off.sharing(None), SharingMode::TimeSlices);
         let all = MpsSettings { on: true, ..MpsSettings::default() };
         assert!(holds(&all, "ann", &["GPU-a", "GPU-c"]) && !holds(&all, "ann", &[]));
-        assert_eq!((all.sharing(), all.time_sliced(&list)), (SharingMode::Mps, vec![]));
+        assert_eq!((all.sharing(None), all.time_sliced(&list)), (SharingMode::Mps, vec![]));
         let some = MpsSettings { gpus: names(&["0", "GPU-c"]), ..all.clone() };
         assert!(holds(&some, "ann", &["GPU-a", "GPU-c"]) && !holds(&some, "ann", &["GPU-a", "GPU-b"]));
         assert_eq!(some.time_sliced(&list), [1]);
         let ann = MpsSettings { users: names(&["ann"]), ..all };
         assert!(holds(&ann, "ann", &["GPU-b"]) && !holds(&ann, "bob", &["GPU-b"]));
-        assert_eq!(ann.sharing(), SharingMode::TimeSlices);
+        assert_eq!(ann.sharing(None), SharingMode::TimeSlices);
+    }
+
+    #[test]
+    fn sm_partitions_are_for_nodes_with_protocol_3_and_jobs_with_a_share() {
+        let of = |text: &str| toml::from_str::<MpsSettings>(text).unwrap();
+        let divided = of("on = true\nsm_partitions = true\n");
+        assert_eq!(divided.sharing(Some(Protocol::V3)), SharingMode::Partitions);
+        assert_eq!(divided.sharing(Some(Protocol::V2)), SharingMode::Mps);
+        assert_eq!(divided.sharing(None), SharingMode::Mps, "there is no control program");
+        let second = of("on = true\nsm_partitions = true\nprotocol = \"2\"\n");
+        assert_eq!(second.sharing(Some(Protocol::V3)), SharingMode::Mps);
+        assert_eq!(divided.options(Some(505), false), ["--mps", "--mps-partition=50"]);
+        assert_eq!(divided.options(None, false), ["--mps", "--mps-partition"]);
+        assert_eq!(divided.options(None, true), ["--mps"], "a GPU of its own is not divided");
+        assert_eq!(second.options(Some(1), false), ["--mps", "--mps-protocol=2", "--mps-partition=1"]);
+        assert_eq!(of("on = true\n").options(Some(500), false), ["--mps"]);
+        assert_eq!(of("protocol = \"auto\"\n"), MpsSettings::default());
+        let why = toml::from_str::<MpsSettings>("protocol = \"4\"\n").unwrap_err().to_string();
+        assert!(why.contains("2 or 3, or \"auto\""), "{why}");
     }
 }

@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
-use radrm_preload_tests::node::Daemon;
+use radrm_preload_tests::{artifacts, node::Daemon};
 
 /// A daemon on whose machine MPS is installed for the jobs that name its folder.
 fn with_stand_in(config: &str) -> Daemon {
@@ -15,14 +16,33 @@ fn with_stand_in(config: &str) -> Daemon {
     daemon
 }
 
-/// A job under MPS that says where it finds MPS, and ends when a file is there.
+/// A daemon on whose machine MPS has protocol 3, also for itself.
+fn with_third(config: &str) -> Daemon {
+    let mut daemon = Daemon::prepare(config);
+    fs::create_dir(daemon.path("bin")).expect("folder");
+    symlink(env!("CARGO_BIN_EXE_radrm-mps-standin"), daemon.path("bin/nvidia-cuda-mps-control"))
+        .expect("stand-in");
+    daemon.behind("export PATH=$PLACE/bin:$PATH RADRM_MPS_STANDIN=v3");
+    daemon.start();
+    daemon
+}
+
+/// A job under MPS that says where it finds MPS and its partition, and ends when a file is there.
 fn submit(daemon: &Daemon, name: &str, options: &[&str]) -> u64 {
-    let script =
-        format!("echo $CUDA_MPS_PIPE_DIRECTORY > pipe.{name}; while [ ! -e go.{name} ]; do sleep 0.05; done");
+    submit_with(daemon, name, options, &[])
+}
+
+/// The same with variables.
+fn submit_with(daemon: &Daemon, name: &str, options: &[&str], variables: &[(&str, &str)]) -> u64 {
+    let script = format!(
+        "echo $CUDA_MPS_SM_PARTITION > partition.{name}; echo $CUDA_MPS_PIPE_DIRECTORY > pipe.{name}; \
+         while [ ! -e go.{name} ]; do sleep 0.05; done"
+    );
     let options = [options, &["--gpu-mem=1GiB"]].concat();
     let words = [&["submit", "--quiet"], &options[..], &["--", "/bin/sh", "-c", &script]].concat();
     let mut command = daemon.client(&words);
     command.env("PATH", format!("{}:/usr/bin:/bin", daemon.path("bin").display()));
+    command.envs(variables.iter().copied());
     let output = command.output().expect("radrm");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text").trim().parse().expect("a number")
@@ -133,4 +153,101 @@ fn without_mps_a_job_fails_with_the_reason_in_its_output() {
     let output = fs::read_to_string(row["output"].as_str().expect("output")).expect("output");
     assert!(output.contains("nvidia-cuda-mps-control is not installed"), "{output}");
     assert!(!daemon.path("ran").exists());
+}
+
+#[test]
+fn nodes_and_check_name_the_protocol_of_mps() {
+    let mut daemon = with_third("emulate = \"1xA100-40GB\"\n[mps]\non = true\n");
+    let third = "MPS by protocol 3: a server for each user, a namespace for each job";
+    assert!(daemon.ok(&["nodes"]).contains(third), "{}", daemon.ok(&["nodes"]));
+    daemon.behind("export PATH=$PLACE/bin:$PATH");
+    daemon.stop();
+    daemon.start();
+    assert!(daemon.ok(&["nodes"]).contains("MPS by protocol 2"), "{}", daemon.ok(&["nodes"]));
+    daemon.behind("");
+    daemon.stop();
+    daemon.start();
+    let nodes = daemon.ok(&["nodes"]);
+    if nodes.contains("MPS by protocol") {
+        eprintln!("skipped: MPS is installed here");
+        return;
+    }
+    assert!(nodes.contains("nvidia-cuda-mps-control is not installed, so jobs under MPS fail"), "{nodes}");
+    daemon.stop();
+    let mut check = Command::new(artifacts::directory().join("radrmd"));
+    check
+        .arg("--config")
+        .arg(daemon.path("config.toml"))
+        .arg("--state")
+        .arg(daemon.path("state"))
+        .arg("--check");
+    check
+        .env("PATH", format!("{}:/usr/bin:/bin", daemon.path("bin").display()))
+        .env("RADRM_MPS_STANDIN", "v3");
+    let output = check.output().expect("radrmd");
+    let said =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(said.contains(third), "{said}");
+}
+
+#[test]
+fn jobs_with_a_share_have_sm_partitions_and_others_wait_for_sms() {
+    let daemon = with_third("emulate = \"1xA100-40GB\"\n[mps]\non = true\nsm_partitions = true\n");
+    assert!(daemon.ok(&["nodes"]).contains("SM partitions by --gpu-share"));
+    let nodes: serde_json::Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");
+    let uuid = nodes["gpus"][0]["uuid"].as_str().expect("UUID").to_owned();
+    let variables = [("RADRM_MPS_STANDIN", "v3"), ("RADRM_MPS_STANDIN_DEVICES", &*format!("{uuid}=108"))];
+    let start = |name: &str, options: &[&str]| submit_with(&daemon, name, options, &variables);
+    let partition = |name: &str| {
+        pipe(&daemon, name);
+        fs::read_to_string(daemon.path(&format!("partition.{name}"))).expect("file").trim().to_owned()
+    };
+    let jobs = [("half", Some("50")), ("third", Some("30"))].map(|(name, share)| {
+        let share = share.map(|share| format!("--gpu-share={share}%"));
+        (start(name, &share.iter().map(String::as_str).collect::<Vec<_>>()), name)
+    });
+    let [half, third] = [partition("half"), partition("third")];
+    assert!(half != third && [&half, &third].iter().all(|one| one.starts_with(&uuid)), "{half} {third}");
+    let log = Path::new(&pipe(&daemon, "half")).join("../../log/control.log");
+    let log = fs::read_to_string(log).expect("the log of the control daemon");
+    // 27 chunks of 4 multiprocessors.
+    assert!(log.contains("--chunks=13") && log.contains("--chunks=8"), "{log}");
+    for (job, name) in jobs {
+        go(&daemon, name);
+        daemon.end(job);
+    }
+    // A job without a share has the whole GPU of one that is not divided.
+    let whole = start("whole", &[]);
+    assert_eq!(partition("whole"), "");
+    let late = start("late", &["--gpu-share=50%"]);
+    daemon.until("it waits for an SM partition", |daemon| {
+        daemon.ok(&["queue", "--why"]).contains("no device has an SM partition of MPS for it")
+    });
+    assert_eq!(daemon.state(late), "waiting");
+    go(&daemon, "whole");
+    daemon.end(whole);
+    assert!(partition("late").starts_with(&uuid));
+    go(&daemon, "late");
+    daemon.end(late);
+}
+
+#[test]
+fn jobs_on_mig_instances_have_a_control_daemon_of_their_instance() {
+    let machine = tempfile::Builder::new().suffix(".toml").tempfile().expect("file");
+    let text = "[[gpu]]\nmodel = \"A100-40GB\"\nname = \"NVIDIA A100 MIG 1g.5gb\"\nmig_profile = \"1g.5gb\"\n\
+                memory_mib = 4864\nsms = 14\ncount = 2\n";
+    fs::write(machine.path(), text).expect("file");
+    let daemon = with_stand_in(&format!("emulate = \"{}\"\n[mps]\non = true\n", machine.path().display()));
+    let names = ["one", "two"];
+    let jobs = names.map(|name| submit(&daemon, name, &["--exclusive"]));
+    let pids = names.map(|name| control(&daemon, name));
+    assert_ne!(pipe(&daemon, "one"), pipe(&daemon, "two"));
+    assert_ne!(pids[0], pids[1]);
+    go(&daemon, "one");
+    daemon.end(jobs[0]);
+    daemon.until("that of the first instance ended", |_| !lives(pids[0]));
+    assert!(lives(pids[1]), "that of the other goes on");
+    go(&daemon, "two");
+    daemon.end(jobs[1]);
+    daemon.until("it ended", |_| !lives(pids[1]));
 }

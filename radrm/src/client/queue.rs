@@ -209,6 +209,9 @@ pub(super) fn node_text(node: &NodeRow) -> String {
     let fences = fences.into_iter().filter_map(|(holds, name)| holds.then_some(name));
     let fences: Vec<&str> = ["the shim"].into_iter().chain(fences).collect();
     let _ = writeln!(text, "jobs are kept to their own GPUs by {}", fences.join(", "));
+    if let Some(mps) = &node.mps {
+        let _ = writeln!(text, "{}", clean(mps));
+    }
     let mut table = Table::new([
         left("GPU"),
         left("MODEL"),

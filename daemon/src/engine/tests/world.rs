@@ -284,11 +284,11 @@ impl<P: Programs> Helpers for Recorder<P> {
 
     fn sweep_dry_runs(&mut self, _: &dyn Fn(u64) -> Option<u32>) {}
 
-    fn serve_mps(&mut self, _: u32, _: &mps::Order) -> Result<mps::Ready, DaemonError> {
+    fn serve_mps(&mut self, _: mps::Client, _: &mps::Order) -> Result<mps::Ready, DaemonError> {
         Err(DaemonError::JobGone)
     }
 
-    fn keep_mps(&mut self, _: &BTreeSet<u32>) {}
+    fn keep_mps(&mut self, _: &BTreeSet<mps::Client>) {}
 }
 
 impl<P: Programs> Node for Recorder<P> {
