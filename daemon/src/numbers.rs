@@ -99,15 +99,18 @@ impl Store {
 
     /// Gives new jobs numbers above this one only.
     pub(crate) fn skip_to(&mut self, floor: u64) -> rusqlite::Result<()> {
-        self.transaction(|tx| {
-            tx.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'", [])?;
-            tx.execute(
-                "INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', ?1)",
-                [i64::try_from(floor).unwrap_or(i64::MAX)],
-            )?;
-            Ok(())
-        })
+        self.transaction(|tx| skip(tx, floor))
     }
+}
+
+/// Gives new jobs numbers above this one only.
+pub(crate) fn skip(tx: &rusqlite::Transaction<'_>, floor: u64) -> rusqlite::Result<()> {
+    tx.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'", [])?;
+    tx.execute(
+        "INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', ?1)",
+        [i64::try_from(floor).unwrap_or(i64::MAX)],
+    )?;
+    Ok(())
 }
 
 #[cfg(test)]

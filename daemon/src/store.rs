@@ -1,5 +1,6 @@
 //! Queue and history on disk, in SQLite: what a daemon that died left to the next.
 
+pub(crate) mod arriving;
 pub(crate) mod curves;
 pub(crate) mod disk;
 mod integer;
@@ -149,6 +150,8 @@ impl Store {
         connection.execute_batch(ENDED).map_err(failed)?;
         curves::create(&mut connection).map_err(failed)?;
         connection.execute_batch(disk::TABLES).map_err(failed)?;
+        connection.execute_batch(arriving::TABLE).map_err(failed)?;
+        arriving::discard_all(&mut connection).map_err(failed)?;
         super::dry_run::stored::create(&connection).map_err(failed)?;
         Ok(Self { connection })
     }
@@ -198,7 +201,8 @@ impl Store {
 
     /// One job.
     pub(crate) fn job(&self, id: u64) -> Result<Option<Entry>> {
-        Ok(self.select("WHERE id = ?1", params![int(id)])?.pop())
+        let is_whole = "NOT EXISTS (SELECT 1 FROM arriving WHERE ?1 BETWEEN first AND last)";
+        Ok(self.select(&format!("WHERE id = ?1 AND {is_whole}"), params![int(id)])?.pop())
     }
 
     fn select(&self, end: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<Entry>> {
@@ -327,12 +331,12 @@ pub(crate) fn bytes(spec: &Spec, environment: &[String]) -> u64 {
     (json(spec).len() + json(&environment).len()) as u64
 }
 
-/// Adds a new job with its environment, as [`json`], and gives its number.
+/// Adds a new job with its environment, as [`json`], and gives its number: a new one where it has none.
 pub(crate) fn insert(tx: &Transaction<'_>, entry: &Entry, environment: &str) -> Result<u64> {
     tx.prepare_cached(
-        "INSERT INTO jobs (uid, gid, user, spec, environment, stage, held, cancelled, attempt, ooms, floor,
+        "INSERT INTO jobs (id, uid, gid, user, spec, environment, stage, held, cancelled, attempt, ooms, floor,
              devices, submitted_ms, ran_ms, boot, why, needs)
-         VALUES (?1, ?2, ?3, ?4, ?5, 'waiting', ?6, 0, 0, 0, 0, '[]', ?7, 0, '', '', ?8)",
+         VALUES (nullif(?9, 0), ?1, ?2, ?3, ?4, ?5, 'waiting', ?6, 0, 0, 0, 0, '[]', ?7, 0, '', '', ?8)",
     )?
     .execute(params![
         entry.uid,
@@ -343,6 +347,7 @@ pub(crate) fn insert(tx: &Transaction<'_>, entry: &Entry, environment: &str) -> 
         entry.held,
         int(entry.submitted_ms),
         entry.needs.as_ref().map(json),
+        int(entry.id),
     ])?;
     Ok(tx.last_insert_rowid().unsigned_abs())
 }

@@ -50,6 +50,7 @@ mod rows;
 mod run;
 mod sharing;
 mod steps;
+mod submit;
 mod suspend;
 mod suspend_manager;
 mod sweep;

@@ -4,15 +4,14 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 
-use radrm_need::Source;
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{JobRow, Line, Request, Response};
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Reason};
 use radrm_text::output::say;
 
-use super::arrivals::{Arrival, Submission};
 use super::outbox::Note;
+use super::submit::{Part, Taken};
 use super::{Engine, arrays, needs};
 use crate::error::DaemonError;
 use crate::message::{Listed, Listing};
@@ -24,111 +23,9 @@ const MAX_SHOWN: u32 = 10_000;
 /// The most jobs that one request names.
 const MAX_NAMED: usize = 10_000;
 
-/// A submission that was checked and is not written yet.
-#[derive(Default)]
-struct Taken {
-    parts: Vec<Part>,
-    by_admin: bool,
-}
-
-/// Jobs of one specification in a submission.
-struct Part {
-    /// Its jobs: one, or those of an array.
-    entries: Vec<Entry>,
-    environment: Vec<String>,
-    remarks: Vec<String>,
-}
-
-impl Taken {
-    fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.parts.iter().flat_map(|part| &part.entries)
-    }
-}
-
 impl Engine {
-    /// Accepts new jobs: all of them with one write, and none before it is written.
-    pub(super) fn submit(&mut self, new: Vec<Submission>, replies: &mut Vec<(Sender<Response>, Response)>) {
-        if new.is_empty() {
-            return;
-        }
-        self.report_unknown();
-        let now = self.now.at.0;
-        let mut taken: Vec<(Taken, Sender<Response>)> = Vec::new();
-        for (peer, specs, reply) in new {
-            let room = specs.and_then(|specs| self.has_disk(peer.uid).map(|()| specs));
-            match room.and_then(|specs| self.take_all(&peer, specs, &taken, now)) {
-                Ok(one) => taken.push((one, reply)),
-                Err(why) => replies.push((reply, refused(&why))),
-            }
-        }
-        let count: usize = taken.iter().map(|(taken, _)| taken.entries().count()).sum();
-        let written = self.reserve_numbers(count as u64).and_then(|()| {
-            let insert = |tx: &rusqlite::Transaction<'_>| {
-                let mut parts = taken.iter_mut().flat_map(|(taken, _)| &mut taken.parts);
-                parts.try_for_each(|Part { entries, environment, .. }| {
-                    // Once for all jobs of an array.
-                    let environment = store::json(environment);
-                    entries.iter_mut().try_for_each(|entry| {
-                        entry.id = store::insert(tx, entry, &environment)?;
-                        Ok(())
-                    })
-                })
-            };
-            self.outbox.store.transaction(insert).map_err(DaemonError::QueueWrite)
-        });
-        if let Err(why) = written {
-            replies.extend(taken.into_iter().map(|(.., reply)| (reply, refused(&why))));
-            self.health.report("disk", why.to_string());
-            return;
-        }
-        for (Taken { parts, by_admin }, reply) in taken {
-            let first = parts.first().and_then(|part| part.entries.first());
-            let (job, uid) = first.map_or((0, 0), |entry| (entry.id, entry.uid));
-            let remarks = parts.iter().flat_map(|part| part.remarks.clone()).collect();
-            let of_part =
-                |part: Part| part.entries.into_iter().map(move |entry| (entry, part.remarks.clone()));
-            let jobs = parts.into_iter().flat_map(of_part).collect();
-            let answer = Response::Submitted { job, remarks };
-            self.arrivals.push(Arrival { uid, by_admin, jobs, reply, answer });
-        }
-    }
-
-    /// Takes up the next jobs of each submission; `all`: all there are.
-    pub(super) fn take_up_some(&mut self, all: bool, replies: &mut Vec<(Sender<Response>, Response)>) {
-        for (entry, by_admin, remarks) in self.arrivals.next(all) {
-            self.take_up(entry, by_admin, &remarks);
-        }
-        replies.extend(self.arrivals.answers());
-    }
-
-    /// A new job that is on disk.
-    pub(super) fn take_up(&mut self, entry: Entry, by_admin: bool, remarks: &[String]) {
-        let id = entry.id;
-        let awaits_dry_run = self.is_for_dry_run(&entry);
-        if awaits_dry_run {
-            self.expect_dry_run(id);
-        }
-        let job = Job { awaits_dry_run, ..needs::job(&entry) };
-        // The daemon's own are within no user's limits.
-        let job = Box::new(Job { by_admin, admitted: job.first, ..job });
-        let need = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
-        // What the user asked for is known to them.
-        let need = need.filter(|need| need.source != Source::Declared).map(ToString::to_string);
-        self.jobs.entries.insert(id, entry);
-        self.remark_group(id);
-        self.health.counters.submitted += 1;
-        need.iter().chain(remarks).for_each(|words| self.say(id, words.clone()));
-        self.step(Event::Submitted { job });
-    }
-
-    /// Reserves the numbers of so many more jobs. A highest number that cannot be read reserves none.
-    pub(super) fn reserve_numbers(&mut self, count: u64) -> Result<(), DaemonError> {
-        let highest = self.outbox.store.highest().map_err(DaemonError::QueueRead)?;
-        self.numbers.reserve(highest.saturating_add(count)).map_err(DaemonError::NumberNotKept)
-    }
-
     /// Jobs that are to be written down: all of them, or none.
-    fn take_all(
+    pub(super) fn take_all(
         &self,
         peer: &Peer,
         specs: Vec<Spec>,

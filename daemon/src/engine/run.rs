@@ -89,6 +89,7 @@ impl Engine {
         let new = self.arrivals.checkable(new);
         self.submit(new, &mut replies);
         // Those of a daemon that ends are known to the next.
+        self.write_some(!go_on, &mut replies);
         self.take_up_some(!go_on, &mut replies);
         inbox.answer(|question| self.question(question, &mut replies));
         self.learn_some();
@@ -214,6 +215,7 @@ impl Engine {
     /// Keeps figures that may be lost for a minute.
     fn save(&mut self) {
         self.timers.set(Timer::Save, self.now.mono, SAVE);
+        self.discard_some();
         for (user, gpu_ms) in self.core.state.usage() {
             self.outbox.note(Note::Usage(user.0, gpu_ms, self.now.at.0));
         }
