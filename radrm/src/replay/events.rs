@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use radrm_scheduler_core::replay::events::{Again, Difference, Entry, Fed};
-use radrm_scheduler_core::{Action, Decision, Millis};
+use radrm_scheduler_core::{Action, Bytes, Decision, Millis};
 use serde::Serialize;
 
 use super::ReplayError;
@@ -13,8 +13,8 @@ use crate::client::text::open_named;
 use crate::error::FileProblem;
 use crate::{Failure, print, print_json};
 
-/// An event is an array of some thousand jobs at most.
-const LONGEST_LINE: u64 = 64 << 20;
+/// An event is an array of 10,000 jobs at most.
+const LONGEST_LINE: u64 = 24 << 20;
 
 /// Result of a log.
 #[derive(Debug, Default, Serialize)]
@@ -74,7 +74,8 @@ fn check(path: &Path, mut lines: impl BufRead) -> Result<Outcome, Failure> {
         }
         number += 1;
         if line.len() as u64 == LONGEST_LINE {
-            return Err(no_event((number, "the line is too long".to_owned())).into());
+            let why = format!("the line is longer than {}", Bytes(LONGEST_LINE));
+            return Err(no_event((number, why)).into());
         }
         if line.trim_ascii().is_empty() {
             continue;
@@ -207,6 +208,13 @@ mod tests {
         );
         assert!(check(&b"\x7fELF\n"[..]).unwrap_err().contains("line 1 is no event"));
         assert!(check(&b""[..]).unwrap_err().contains("no start"));
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_read_up_to_the_stated_length() {
+        let endless = BufReader::new(std::io::repeat(0));
+        let why = super::check(Path::new("log"), endless).unwrap_err().to_string();
+        assert!(why.ends_with("line 1 is no event of radrmd: the line is longer than 24.0 MiB"), "{why}");
     }
 
     #[test]

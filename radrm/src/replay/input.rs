@@ -6,7 +6,7 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 use radrm_emulator_machine::Models;
 use radrm_scheduler_core::rad_file::RadError;
-use radrm_scheduler_core::replay::{Cluster, Mode, Profiles, Recorded, Trace, read};
+use radrm_scheduler_core::replay::{Cluster, Mode, Profiles, Recorded, Trace, read as traces};
 use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId};
 
 use super::{Flags, cli};
@@ -14,30 +14,56 @@ use crate::Failure;
 use crate::client::text::open_named;
 use crate::error::{FileProblem, UsageError};
 
-/// Most bytes of a file, also unpacked: the largest published traces have some hundred MB.
-const MAX_BYTES: u64 = 1 << 30;
+/// Most bytes of a table, also unpacked: the largest published traces have some hundred MB.
+const MAX_BYTES: usize = 512 << 20;
+/// Most bytes of a file that people write.
+const MAX_WRITTEN: usize = 16 << 20;
+/// Bytes that are read at a time.
+const PIECE: u64 = 1 << 20;
 
 /// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// A file's text, unpacked where its first bytes are those of gzip.
+/// A table's text, unpacked where its first bytes are those of gzip.
 pub(crate) fn text(path: &Path) -> Result<String, Failure> {
-    let (mut start, mut bytes) = (Vec::new(), Vec::new());
+    text_of(path, MAX_BYTES)
+}
+
+fn text_of(path: &Path, most: usize) -> Result<String, Failure> {
     let mut file = open_named(path).map_err(|problem| problem.of(path))?;
     let io = |error| FileProblem::Io(error).of(path);
+    let mut start = Vec::new();
     (&mut file).take(GZIP.len() as u64).read_to_end(&mut start).map_err(io)?;
-    let whole = start.as_slice().chain(&file).take(MAX_BYTES + 1);
+    let whole = BufReader::new(start.as_slice().chain(&file));
     if start == GZIP {
         // What is packed is not kept.
-        let mut unpacked = MultiGzDecoder::new(BufReader::new(whole)).take(MAX_BYTES + 1);
-        unpacked.read_to_end(&mut bytes).map_err(|error| FileProblem::Gzip(error).of(path))?;
-    } else {
-        BufReader::new(whole).read_to_end(&mut bytes).map_err(io)?;
+        let unpacked = read(MultiGzDecoder::new(whole), most, FileProblem::Gzip);
+        return unpacked.map_err(|problem| problem.of(path));
     }
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(FileProblem::TooLarge(Bytes(MAX_BYTES)).of(path));
+    read(whole, most, FileProblem::Io).map_err(|problem| problem.of(path))
+}
+
+/// Reads text. Zeros are none: what is read ends at the first, not when there is no more room for them.
+fn read(
+    mut from: impl Read,
+    most: usize,
+    problem: fn(std::io::Error) -> FileProblem,
+) -> Result<String, FileProblem> {
+    let mut bytes = Vec::new();
+    loop {
+        let before = bytes.len();
+        (&mut from).take(PIECE).read_to_end(&mut bytes).map_err(problem)?;
+        if bytes.len() > most {
+            return Err(FileProblem::TooLarge(Bytes(most as u64)));
+        }
+        let more = &bytes[before..];
+        if more.contains(&0) {
+            return Err(FileProblem::NotText);
+        }
+        if more.is_empty() {
+            return String::from_utf8(bytes).map_err(|_| FileProblem::NotText);
+        }
     }
-    String::from_utf8(bytes).map_err(|_| FileProblem::NotText.of(path))
 }
 
 /// The beginning of a file's text, also of a gzipped one; nothing if it cannot be read.
@@ -71,17 +97,17 @@ pub(super) fn trace(
     devices: usize,
 ) -> Result<Trace, Failure> {
     let most = order.jobs.unwrap_or(usize::MAX);
-    let filling = read::Filling {
+    let filling = traces::Filling {
         unnamed: Millis((order.unnamed * 60_000.0) as u64),
         load: order.load,
         devices,
         seed: 1,
         profiles: profiles.clone(),
-        ..read::Filling::default()
+        ..traces::Filling::default()
     };
     let Trace { mut jobs, left_out } = match cli::synthetic(path) {
-        Some(count) => read::synthetic(count.min(most), &filling).into(),
-        None => read(&text(path)?, &filling).map_err(|error| FileProblem::Trace(error).of(path))?,
+        Some(count) => traces::synthetic(count.min(most), &filling).into(),
+        None => traces::read(&text(path)?, &filling).map_err(|error| FileProblem::Trace(error).of(path))?,
     };
     jobs.truncate(most);
     if jobs.is_empty() {
@@ -98,7 +124,7 @@ pub(super) fn trace(
 
 /// Parts of a TOML file on top of what is the default.
 pub(crate) fn toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Failure> {
-    let text = text(path)?;
+    let text = text_of(path, MAX_WRITTEN)?;
     toml::from_str(&text).map_err(|error| {
         let line =
             error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
@@ -111,7 +137,7 @@ pub(crate) fn toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Fai
 pub(super) fn cluster(spec: &str, mode: Mode) -> Result<Cluster, Failure> {
     let path = Path::new(spec);
     let cluster = if path.is_file() {
-        read::openb_nodes(&text(path)?).map_err(|error| FileProblem::Trace(error).of(path))?
+        traces::openb_nodes(&text(path)?).map_err(|error| FileProblem::Trace(error).of(path))?
     } else {
         named(spec)?
     };
@@ -125,7 +151,7 @@ pub(super) fn cluster(spec: &str, mode: Mode) -> Result<Cluster, Failure> {
 
 /// `4xA100-40GB+2xT4`: all in one machine.
 pub(super) fn named(spec: &str) -> Result<Cluster, Failure> {
-    const MAX_DEVICES_NAMED: usize = read::MAX_DEVICES;
+    const MAX_DEVICES_NAMED: usize = traces::MAX_DEVICES;
     let models = Models::known()?;
     let mut cluster = Cluster::default();
     for part in spec.split('+').map(str::trim) {
@@ -171,6 +197,32 @@ mod tests {
         }
         std::fs::write(&path, "workload,smact_mean,smocc_mean,drama_mean\na,0.5,0.2,0.1\n").unwrap();
         assert!(profiles(Some(&path)).is_ok() && profiles(None).is_ok());
+    }
+
+    /// Text or zeros without an end.
+    struct Endless {
+        byte: u8,
+        given: usize,
+    }
+
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            buffer.fill(self.byte);
+            self.given += buffer.len();
+            Ok(buffer.len())
+        }
+    }
+
+    #[test]
+    fn no_more_than_the_stated_bytes_are_read() {
+        let mut zeros = Endless { byte: 0, given: 0 };
+        assert!(matches!(super::read(&mut zeros, MAX_BYTES, FileProblem::Io), Err(FileProblem::NotText)));
+        assert!(zeros.given as u64 <= 2 * PIECE, "{} bytes", zeros.given);
+        let mut text = Endless { byte: b'x', given: 0 };
+        let most = 16 * PIECE as usize;
+        let why = super::read(&mut text, most, FileProblem::Io).unwrap_err().to_string();
+        assert_eq!(why, "more than 16.0 MiB");
+        assert!(text.given <= most + 2 * PIECE as usize, "{} bytes", text.given);
     }
 
     #[test]
