@@ -273,13 +273,10 @@ const OTHERS: [Policy; 6] =
 /// The best of the thesis's policies with measured peaks: makespan and mean completion, each on
 /// its own.
 fn best_published(trace: &[TraceJob], factor: f64, seeds: std::ops::Range<u64>) -> (f64, f64) {
-    Policy::ALL.into_iter().filter(|policy| *policy != Policy::Aware && !OTHERS.contains(policy)).fold(
-        (f64::MAX, f64::MAX),
-        |best, policy| {
-            let run = published(policy, Source::Measured).slowdowns(factor).run(trace, seeds.clone());
-            (best.0.min(run.makespan), best.1.min(run.completion))
-        },
-    )
+    Policy::ALL.into_iter().filter(|policy| policy.is_thesis()).fold((f64::MAX, f64::MAX), |best, policy| {
+        let run = published(policy, Source::Measured).slowdowns(factor).run(trace, seeds.clone());
+        (best.0.min(run.makespan), best.1.min(run.completion))
+    })
 }
 
 /// The default policy, with all of that known, against the best of the published ones.

@@ -27,10 +27,10 @@ pub(crate) struct Flags {
     /// Devices: 4xA100-40GB, 2xT4+1xH200, or a file with the nodes of openb
     #[arg(long, value_name = "SPEC", default_value = "4xA100-40GB")]
     pub(super) gpus: String,
-    /// exclusive, round-robin, magm, lug, mug, first-fit, best-fit, worst-fit, horus, xu, lucid, muri, tiresias, miso,
-    /// aware, or all; all but aware as published
+    // Names of policies: the list has them.
     #[arg(
         long,
+        help = format!("{}, or all; all but aware as published", Policy::ALL.map(Policy::name).join(", ")),
         value_name = "LIST",
         default_value = "exclusive,magm,aware",
         default_value_if("preset", "rad-rm", "magm")
