@@ -22,6 +22,16 @@ pub(crate) struct Listing {
     pub(crate) ended: u32,
     /// One row for all jobs of an array that wait.
     pub(crate) merge: bool,
+    /// At most so many rows of waiting jobs; 0: all.
+    pub(crate) first: u32,
+}
+
+/// Jobs of a list, in its order.
+#[derive(Debug, Default)]
+pub(crate) struct JobList {
+    pub(crate) jobs: Vec<Listed>,
+    /// Number of waiting jobs beyond these.
+    pub(crate) left_out: u64,
 }
 
 /// A job in a list, and the indices of the jobs of its array for which it stands.
@@ -33,7 +43,7 @@ pub(crate) enum Message {
     /// A client asks.
     Asked(Peer, Request, Sender<Response>),
     /// A client lists jobs: their numbers in the order of the list, or why there is no list.
-    Listed(Peer, Listing, Sender<Result<Vec<Listed>, Response>>),
+    Listed(Peer, Listing, Sender<Result<JobList, Response>>),
     /// The next rows of such a list; jobs that are gone have none.
     Rows(Peer, Vec<Listed>, Sender<Vec<JobRow>>),
     /// The next part of an answer that is read in parts.

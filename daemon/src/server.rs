@@ -234,8 +234,8 @@ impl Shared {
                 }
             };
             match request {
-                Request::Queue { all, ended, merge } => {
-                    self.list(stream, &peer, Listing { all, ended, merge })?;
+                Request::Queue { all, ended, merge, first } => {
+                    self.list(stream, &peer, Listing { all, ended, merge, first })?;
                 }
                 request => {
                     let answer = match LongRead::of(request) {
@@ -265,18 +265,21 @@ impl Shared {
 
     /// Answers with a list, page by page.
     fn list(&self, stream: &UnixStream, peer: &Peer, listing: Listing) -> io::Result<()> {
-        let jobs = match self.ask(|reply| Message::Listed(peer.clone(), listing, reply))? {
-            Ok(jobs) => jobs,
+        let list = match self.ask(|reply| Message::Listed(peer.clone(), listing, reply))? {
+            Ok(list) => list,
             Err(response) => return respond(stream, response),
         };
         let mut until = Until::new(stream, LIST)?;
-        for page in jobs.chunks(PAGE) {
+        for page in list.jobs.chunks(PAGE) {
             let mut rows = self.ask(|reply| Message::Rows(peer.clone(), page.to_vec(), reply))?;
             while !rows.is_empty() {
                 let rest = rows.split_off(rows.len().min(wire::ROWS));
                 wire::write(&mut until, &Response::Part(rows))?;
                 rows = rest;
             }
+        }
+        if list.left_out > 0 {
+            wire::write(&mut until, &Response::LeftOut(list.left_out))?;
         }
         wire::write(&mut until, &Response::Jobs(Vec::new()))
     }

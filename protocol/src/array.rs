@@ -133,9 +133,15 @@ pub fn ranges(indices: &[u32]) -> String {
             _ => parts.push((index, index)),
         }
     }
+    join(parts)
+}
+
+/// Ranges of indices, first and last one of each, as users write them.
+#[must_use]
+pub fn join(ranges: impl IntoIterator<Item = (u32, u32)>) -> String {
     let part =
         |(first, last): (u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
-    parts.into_iter().map(part).collect::<Vec<_>>().join(",")
+    ranges.into_iter().map(part).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

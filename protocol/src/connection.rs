@@ -13,6 +13,15 @@ use crate::wire::{self, JobRow, Request, Response};
 /// A daemon that says nothing for so long is stuck.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// A list of jobs.
+#[derive(Debug, Default)]
+pub struct JobList {
+    /// Rows, in the order of the list.
+    pub rows: Vec<JobRow>,
+    /// Number of waiting jobs beyond these.
+    pub left_out: u64,
+}
+
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
@@ -73,26 +82,27 @@ impl Connection {
     /// # Errors
     /// As [`Connection::ask`].
     pub fn jobs(&mut self, all: bool, ended: u32) -> Result<Vec<JobRow>, ProtocolError> {
-        self.list(&Request::Queue { all, ended, merge: false })
+        Ok(self.list(&Request::Queue { all, ended, merge: false, first: 0 })?.rows)
     }
 
-    /// Jobs, with one row for all jobs of an array that wait.
+    /// Lists jobs with one row for all jobs of an array that wait, and at most `first` rows of waiting jobs; 0: all.
     ///
     /// # Errors
     /// As [`Connection::ask`].
-    pub fn merged_jobs(&mut self, all: bool, ended: u32) -> Result<Vec<JobRow>, ProtocolError> {
-        self.list(&Request::Queue { all, ended, merge: true })
+    pub fn merged_jobs(&mut self, all: bool, ended: u32, first: u32) -> Result<JobList, ProtocolError> {
+        self.list(&Request::Queue { all, ended, merge: true, first })
     }
 
-    fn list(&mut self, request: &Request) -> Result<Vec<JobRow>, ProtocolError> {
-        let mut jobs = Vec::new();
+    fn list(&mut self, request: &Request) -> Result<JobList, ProtocolError> {
+        let mut list = JobList::default();
         let mut answer = self.ask(request)?;
         loop {
             match answer {
-                Response::Part(rows) => jobs.extend(rows),
+                Response::Part(rows) => list.rows.extend(rows),
+                Response::LeftOut(jobs) => list.left_out = jobs,
                 Response::Jobs(rows) => {
-                    jobs.extend(rows);
-                    return Ok(jobs);
+                    list.rows.extend(rows);
+                    return Ok(list);
                 }
                 other => return Err(odd(&other)),
             }

@@ -55,6 +55,9 @@ pub enum Request {
         /// One row for all jobs of an array that wait, with their indices in [`JobRow::tasks`].
         #[serde(default)]
         merge: bool,
+        /// At most so many rows of waiting jobs, then [`Response::LeftOut`]; 0: all.
+        #[serde(default)]
+        first: u32,
     },
     /// One job with its history.
     Show {
@@ -128,6 +131,8 @@ pub enum Response {
     Estimate(Box<EstimateRow>),
     /// Jobs, and more to come: as many as there are, each frame is of bounded length.
     Part(Vec<JobRow>),
+    /// Number of waiting jobs that the list leaves out, before the last of its rows.
+    LeftOut(u64),
     /// The last of them.
     Jobs(Vec<JobRow>),
     /// One job and its history.

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::ops::{Bound, ControlFlow};
 
 use crate::fair::Ledger;
 use crate::job::{Job, JobId};
@@ -54,6 +55,10 @@ impl Queue {
         }
     }
 
+    pub(crate) fn has(&self, user: UserId, class: u8, key: i64, job: JobId) -> bool {
+        self.users.get(&user).is_some_and(|jobs| jobs.contains(&(class, key, job)))
+    }
+
     /// Set-back of a user's jobs in the queue beyond their keys, ms.
     pub(crate) fn penalty(user: UserId, now: Millis, order: &Order, ledger: &Ledger) -> i64 {
         let penalty = order.fair.map_or(0, |fair| ledger.penalty(user, now, &fair).0);
@@ -83,6 +88,32 @@ impl Queue {
             push(&mut heap, &mut cursors, at);
         }
         out
+    }
+
+    /// Visits waiting jobs in order, of one user or of all. The answer to a visit is the job behind which the user's next one is
+    /// searched: jobs in between, of the same place but for their numbers, are not visited.
+    pub(crate) fn visit(
+        &self,
+        whose: Option<UserId>,
+        penalty: impl Fn(UserId) -> i64,
+        mut each: impl FnMut(JobId) -> ControlFlow<(), JobId>,
+    ) {
+        let users: Vec<(i64, &BTreeSet<(u8, i64, JobId)>)> = self
+            .users
+            .iter()
+            .filter(|(user, _)| whose.is_none_or(|one| one == **user))
+            .map(|(user, jobs)| (penalty(*user), jobs))
+            .collect();
+        let place = |at: usize, &(class, key, job): &(u8, i64, JobId)| {
+            Reverse((class, key.saturating_add(users[at].0), job, at, key))
+        };
+        let mut heap: BinaryHeap<_> =
+            (0..users.len()).filter_map(|at| Some(place(at, users[at].1.first()?))).collect();
+        while let Some(Reverse((class, _, job, at, key))) = heap.pop() {
+            let ControlFlow::Continue(last) = each(job) else { return };
+            let behind = Bound::Excluded((class, key, last.max(job)));
+            heap.extend(users[at].1.range((behind, Bound::Unbounded)).next().map(|next| place(at, next)));
+        }
     }
 }
 
@@ -137,5 +168,41 @@ mod tests {
         queue.remove(a, 0, 99, JobId(5));
         queue.remove(b, 1, 30, JobId(3));
         assert_eq!(queue.len(), 3);
+    }
+
+    #[test]
+    fn a_visit_has_the_order_of_the_queue_and_passes_over_runs() {
+        let mut queue = Queue::default();
+        let (a, b) = (UserId(1), UserId(2));
+        for (n, user, class, key) in [
+            (1, a, 1, 10),
+            (2, a, 1, 10),
+            (3, a, 1, 10),
+            (4, b, 1, 10),
+            (5, a, 1, 10),
+            (6, b, 1, 5),
+            (9, a, 0, 99),
+        ] {
+            queue.insert(user, class, key, JobId(n));
+        }
+        // The second user's jobs are set back by 7.
+        let penalty = |user| if user == b { 7 } else { 0 };
+        let visit = |whose, last: fn(u64) -> u64, most: usize| {
+            let mut seen = Vec::new();
+            queue.visit(whose, penalty, |job| {
+                seen.push(job.0);
+                match seen.len() == most {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(JobId(last(job.0))),
+                }
+            });
+            seen
+        };
+        assert_eq!(visit(None, |job| job, 99), [9, 1, 2, 3, 5, 6, 4]);
+        assert_eq!(visit(Some(b), |job| job, 99), [6, 4]);
+        assert_eq!(visit(None, |job| job, 3), [9, 1, 2]);
+        // 1 to 3 are a run; 9 is alone in its class.
+        assert_eq!(visit(Some(a), |job| job.max(3), 99), [9, 1, 5]);
+        assert_eq!(visit(Some(UserId(3)), |job| job, 99), [] as [u64; 0]);
     }
 }

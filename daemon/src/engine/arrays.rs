@@ -1,17 +1,14 @@
 //! Arrays, and jobs that wait for other jobs: from what users name to numbers of jobs.
 
-use std::collections::HashMap;
-
-use radrm_protocol::array::{ArrayTask, ranges};
+use radrm_protocol::array::ArrayTask;
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::TaskRow;
-use radrm_scheduler_core::{Condition, Job, JobId, JobState, Verdict};
+use radrm_scheduler_core::{Condition, Job, JobId, Verdict};
 use rusqlite::params;
 
 use super::Engine;
 use crate::error::DaemonError;
-use crate::message::Listed;
 use crate::peer::Peer;
 use crate::store::{Entry, Stage, Store};
 
@@ -102,29 +99,6 @@ impl Engine {
                 Err(unknown())
             }
         }
-    }
-
-    /// Jobs that wait, in the order of the queue, with one for all of an array in the same state.
-    pub(super) fn merged(&self, waiting: Vec<u64>) -> Vec<Listed> {
-        let mut places: HashMap<(u64, JobState), usize> = HashMap::new();
-        let mut lines: Vec<(u64, Vec<u32>)> = Vec::new();
-        for job in waiting {
-            let Some(entry) = self.jobs.entries.get(&job) else { continue };
-            let Some(task) = row(entry) else {
-                lines.push((job, Vec::new()));
-                continue;
-            };
-            let place = *places.entry((task.array, self.state_of(entry))).or_insert(lines.len());
-            if place == lines.len() {
-                lines.push((job, Vec::new()));
-            }
-            lines[place].1.push(task.index);
-        }
-        let text = |(job, mut indices): (u64, Vec<u32>)| {
-            indices.sort_unstable();
-            (job, if indices.is_empty() { String::new() } else { ranges(&indices) })
-        };
-        lines.into_iter().map(text).collect()
     }
 
     /// One job that a user names; an array stands for its first job.

@@ -1,5 +1,6 @@
 //! The jobs that are not over, and what those of each user take on disk.
 
+use std::cell::{Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
@@ -7,6 +8,7 @@ use std::ops::Deref;
 use radrm_collector::dataset::ProgramKey;
 use radrm_protocol::spec::Spec;
 
+use super::entry_index::EntryIndex;
 use super::programs::program;
 use crate::store::Entry;
 
@@ -23,6 +25,9 @@ pub(super) struct Entries {
     programs: HashMap<(u32, String), Alike>,
     /// Where each job stands there.
     places: HashMap<u64, ((u32, String), u64)>,
+    /// Index of the jobs, and those that may have changed since it was read.
+    index: RefCell<EntryIndex>,
+    changed: RefCell<BTreeSet<u64>>,
 }
 
 /// Key of the jobs whose needs follow from the same, beside the runs of its program, and those that it has.
@@ -47,7 +52,25 @@ impl Deref for Entries {
 impl Entries {
     /// Mutable entry of a job. Its owner and its bytes on disk must not change: the sums per user count them.
     pub(super) fn get_mut(&mut self, id: &u64) -> Option<&mut Entry> {
-        self.all.get_mut(id)
+        let entry = self.all.get_mut(id)?;
+        self.changed.get_mut().insert(*id);
+        Some(entry)
+    }
+
+    /// Index of the jobs as they are now.
+    pub(super) fn index(&self) -> Ref<'_, EntryIndex> {
+        let changed = std::mem::take(&mut *self.changed.borrow_mut());
+        if !changed.is_empty() {
+            let mut index = self.index.borrow_mut();
+            changed.into_iter().for_each(|job| index.update(job, self.all.get(&job)));
+        }
+        self.index.borrow()
+    }
+
+    /// Jobs that do not wait any more, by number.
+    pub(super) fn begun(&self) -> impl Iterator<Item = &Entry> {
+        let jobs: Vec<u64> = self.index().begun().iter().copied().collect();
+        jobs.into_iter().filter_map(|job| self.all.get(&job))
     }
 
     pub(super) fn insert(&mut self, id: u64, entry: Entry) {
@@ -55,6 +78,7 @@ impl Entries {
         let (jobs, bytes) = self.users.entry(entry.uid).or_default();
         (*jobs, *bytes) = (*jobs + 1, *bytes + entry.bytes);
         self.all.insert(id, entry);
+        self.changed.get_mut().insert(id);
         self.sort_in(id);
     }
 
@@ -87,6 +111,7 @@ impl Entries {
 
     pub(super) fn remove(&mut self, id: &u64) {
         let Some(entry) = self.all.remove(id) else { return };
+        self.changed.get_mut().insert(*id);
         self.take_out(*id);
         let Some((jobs, bytes)) = self.users.get_mut(&entry.uid) else { return };
         (*jobs, *bytes) = (*jobs - 1, *bytes - entry.bytes);

@@ -109,7 +109,7 @@ mod tests {
         let (to, from) = channel();
         let mut inbox = Inbox::new(&from);
         for _ in 0..100 {
-            to.send(asks(7, Request::Queue { all: false, ended: 10_000, merge: false })).unwrap();
+            to.send(asks(7, Request::Queue { all: false, ended: 10_000, merge: false, first: 0 })).unwrap();
         }
         to.send(asks(8, Request::Nodes)).unwrap();
         to.send(asks(7, Request::Submit(Box::default()))).unwrap();

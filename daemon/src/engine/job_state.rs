@@ -60,9 +60,13 @@ impl Engine {
     /// Number of jobs in each state; of ended ones only those that are not on disk yet.
     pub(super) fn count_states(&self) -> BTreeMap<JobState, u64> {
         let mut counts: BTreeMap<JobState, u64> = JobState::ALL.map(|state| (state, 0)).into();
-        for entry in self.jobs.entries.values() {
+        for entry in self.jobs.entries.begun() {
             *counts.entry(self.state_of(entry)).or_default() += 1;
         }
+        let index = self.jobs.entries.index();
+        let held = index.held();
+        counts.insert(JobState::Held, held);
+        counts.insert(JobState::Waiting, index.waiting(None) - held);
         counts
     }
 }

@@ -80,7 +80,7 @@ impl JobTable {
     /// Jobs that hold their GPUs.
     pub(super) fn on_gpus(&self) -> Vec<&Entry> {
         let runs = |entry: &&Entry| entry.stage == Stage::Running && entry.suspension.step != Step::Suspended;
-        self.entries.values().filter(runs).collect()
+        self.entries.begun().filter(runs).collect()
     }
 
     /// Fences that some running attempt lacks, with the first job that lacks any.
@@ -93,7 +93,7 @@ impl JobTable {
 
     /// Device memory of suspended jobs in host memory, bytes.
     pub(super) fn suspended_bytes(&self) -> u64 {
-        let running = self.entries.values().filter(|entry| entry.stage == Stage::Running);
+        let running = self.entries.begun().filter(|entry| entry.stage == Stage::Running);
         running.map(|entry| entry.suspension.host_bytes()).sum()
     }
 

@@ -122,7 +122,7 @@ impl Engine {
                 .then(|| (entry.id, (entry.ended_ms.unwrap_or(now), entry.verdict)))
         };
         // Those that are not on disk yet, too.
-        let mut ends: BTreeMap<u64, _> = self.jobs.entries.values().filter_map(end).collect();
+        let mut ends: BTreeMap<u64, _> = self.jobs.entries.begun().filter_map(end).collect();
         let on_disk = self.outbox.store.ended(Some(*uid), SEARCHED, |entry| end(&entry));
         ends.extend(on_disk.unwrap_or_default().into_iter().flatten());
         due(&began, &ends.into_values().collect::<Vec<_>>(), now)

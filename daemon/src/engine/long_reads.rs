@@ -123,7 +123,7 @@ impl Engine {
             return Ok(last);
         }
         let now = self.now.at.0;
-        for entry in self.jobs.entries.values() {
+        for entry in self.jobs.entries.begun() {
             let Some(since) = entry.started_ms.filter(|_| !entry.devices.is_empty()) else { continue };
             let totals = self.node.totals(&entry.devices);
             let ran_ms = now.saturating_sub(since);

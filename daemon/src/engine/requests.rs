@@ -1,7 +1,6 @@
 //! Answers to clients.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 
 use radrm_protocol::job_ref::JobRef;
@@ -18,8 +17,6 @@ use crate::message::{Listed, Listing};
 use crate::peer::Peer;
 use crate::store::{self, Entry, Stage};
 
-/// The most jobs that are shown at once, of those that are over.
-const MAX_SHOWN: u32 = 10_000;
 /// The most jobs that one request names.
 const MAX_NAMED: usize = 10_000;
 
@@ -164,9 +161,9 @@ impl Engine {
                 return Err(DaemonError::OutOfOrder);
             }
             Request::Estimate(spec) => self.estimate(peer, spec)?,
-            &Request::Queue { all, ended, merge } => {
-                let jobs = self.listed(peer, Listing { all, ended, merge });
-                Response::Jobs(self.rows(peer, &jobs))
+            &Request::Queue { all, ended, merge, first } => {
+                let list = self.listed(peer, Listing { all, ended, merge, first });
+                Response::Jobs(self.rows(peer, &list.jobs))
             }
             Request::Show { job } => self.show(peer, *job)?,
             Request::Cancel { jobs } => {
@@ -207,42 +204,10 @@ impl Engine {
         let mut jobs = self.open_named(peer, jobs)?;
         jobs.iter().filter_map(|job| self.jobs.entries.get(job)).try_for_each(may)?;
         // The last of the queue first: what was done with one makes no room in which the next starts meanwhile.
-        let places = self.places();
-        jobs.sort_by_key(|job| (Reverse(places.get(job)), *job));
+        jobs.sort_by_cached_key(|job| (Reverse(self.core.state.queue_place(JobId(*job))), *job));
         jobs.dedup();
         jobs.into_iter().for_each(|job| act(self, job));
         Ok(Response::Done)
-    }
-
-    /// Positions of waiting jobs in the queue, from 0, by their numbers.
-    fn places(&self) -> HashMap<u64, usize> {
-        self.core.state.queue().iter().enumerate().map(|(at, job)| (job.0, at)).collect()
-    }
-
-    /// Numbers of a list's jobs, in its order.
-    pub(super) fn listed(&self, peer: &Peer, Listing { all, ended, merge }: Listing) -> Vec<Listed> {
-        let everybody = all && peer.admin;
-        let mine = |entry: &&Entry| everybody || entry.uid == peer.uid;
-        let whose = (!everybody).then_some(peer.uid);
-        let mut jobs = match ended.min(MAX_SHOWN) {
-            0 => Vec::new(),
-            most => self.outbox.store.numbers_of_ended(whose, most).unwrap_or_default(),
-        };
-        jobs.reverse();
-        let open: Vec<&Entry> = self.jobs.entries.values().filter(mine).collect();
-        jobs.extend(open.iter().filter(|entry| entry.stage >= Stage::Starting).map(|entry| entry.id));
-        // Waiting ones in the order of the queue.
-        let order = self.places();
-        let waiting = open.into_iter().filter(|entry| entry.stage == Stage::Waiting);
-        let mut waiting: Vec<u64> = waiting.map(|entry| entry.id).collect();
-        waiting.sort_by_key(|job| (order.get(job).copied().unwrap_or(usize::MAX), *job));
-        let single = |job| (job, String::new());
-        let mut listed: Vec<Listed> = jobs.into_iter().map(single).collect();
-        match merge {
-            true => listed.extend(self.merged(waiting)),
-            false => listed.extend(waiting.into_iter().map(single)),
-        }
-        listed
     }
 
     /// Rows of jobs, by their numbers. What is gone in the meantime has none.

@@ -75,7 +75,7 @@ impl Engine {
 
     fn host_room(&self) -> Room {
         let of = |step: Step| -> u64 {
-            let entries = self.jobs.entries.values().filter(|entry| entry.suspension.step == step);
+            let entries = self.jobs.entries.begun().filter(|entry| entry.suspension.step == step);
             entries.flat_map(|entry| entry.suspension.bytes.values()).sum()
         };
         let pending = of(Step::Suspending);

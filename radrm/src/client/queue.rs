@@ -1,9 +1,10 @@
 //! `radrm queue`, `radrm show`, `radrm nodes`.
 
 use std::fmt::Write;
+use std::io::IsTerminal;
 
 use clap::Args;
-use radrm_protocol::connection::{Connection, odd};
+use radrm_protocol::connection::{Connection, JobList, odd};
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::wire::{HostLimits, JobRow, NodeRow, Request, Response};
 use radrm_protocol::words;
@@ -12,6 +13,9 @@ use radrm_text::{Table, clean, fit, left, right};
 use super::text::{bytes, time};
 use super::{arrays, asked};
 use crate::{Failure, print, print_json};
+
+/// Lines of waiting jobs that a terminal shows unless more are requested.
+const ON_TERMINAL: u32 = 100;
 
 #[derive(Args, Debug)]
 pub struct Flags {
@@ -24,6 +28,9 @@ pub struct Flags {
     /// With the newest N ended jobs
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     ended: u32,
+    /// At most N lines of waiting jobs, 0 for all (on a terminal: 100)
+    #[arg(long, value_name = "N", conflicts_with = "json")]
+    first: Option<u32>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -34,13 +41,18 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
     if flags.json {
         return print_json(&connection.jobs(all, flags.ended)?);
     }
-    let rows = connection.merged_jobs(all, flags.ended)?;
+    let first = flags.first.unwrap_or(if std::io::stdout().is_terminal() { ON_TERMINAL } else { 0 });
+    let JobList { rows, left_out } = connection.merged_jobs(all, flags.ended, first)?;
     if rows.is_empty() {
         return print("no jobs\n");
     }
     let own = rustix::process::geteuid().as_raw();
     let of_others = rows.iter().any(|row| row.uid != own);
-    print(&list(&rows, flags.all || of_others, flags.why))
+    let mut text = list(&rows, flags.all || of_others, flags.why);
+    if left_out > 0 {
+        let _ = writeln!(text, "{left_out} more jobs wait; `radrm queue --first 0` lists them");
+    }
+    print(&text)
 }
 
 /// State of the node and its GPUs, as the daemon knows it.

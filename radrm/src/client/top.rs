@@ -74,14 +74,16 @@ fn node(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
     let mut past = Past::default();
     loop {
         let node = queue::node(connection)?;
-        let jobs = connection.merged_jobs(true, 0)?;
+        let tall = rustix::termios::tcgetwinsize(&out).map_or(24, |size| usize::from(size.ws_row).max(4));
+        // A picture has room for no more.
+        let first = if once { 0 } else { u32::try_from(tall).unwrap_or(0) };
+        let jobs = connection.merged_jobs(true, 0, first)?.rows;
         let wide = width(out.as_fd());
         past.add(&node);
         let picture = picture(&node, &jobs, &past, wide);
         if once {
             return print(&picture);
         }
-        let tall = rustix::termios::tcgetwinsize(&out).map_or(24, |size| usize::from(size.ws_row).max(4));
         match output::redraw(&picture, tall - 1) {
             Ok(Delivery::Complete) => {}
             Ok(Delivery::Closed) => return Ok(()),

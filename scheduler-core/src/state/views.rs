@@ -1,11 +1,15 @@
 //! Queries on the state.
 
+use std::ops::ControlFlow;
+
+use radrm_base::UserId;
 use serde::{Deserialize, Serialize};
 
 use super::{Leaving, Phase, State};
 use crate::action::LaunchBudget;
 use crate::device::{Device, DeviceId, Observation};
 use crate::job::{Job, JobId};
+use crate::queue::Queue;
 use crate::reason::{Reason, Wait};
 use crate::target::Standing;
 use crate::units::{Bytes, Millis, Permille};
@@ -120,6 +124,22 @@ impl State {
     #[must_use]
     pub fn queue(&self) -> Vec<JobId> {
         self.queue.first(usize::MAX, self.now, &self.settings.order, &self.ledger)
+    }
+
+    /// Visits jobs in the order of the queue, of one user or of all, until an answer breaks. With a job the answer names
+    /// a later one: jobs between both that differ in their numbers only are passed over, at no cost.
+    pub fn visit_queue(&self, whose: Option<UserId>, each: impl FnMut(JobId) -> ControlFlow<(), JobId>) {
+        let order = &self.settings.order;
+        self.queue.visit(whose, |user| Queue::penalty(user, self.now, order, &self.ledger), each);
+    }
+
+    /// Place of a job in the queue, the earlier one being lower; `None` for a job that is not there.
+    #[must_use]
+    pub fn queue_place(&self, id: JobId) -> Option<(u8, i64, JobId)> {
+        let record = self.jobs.get(&id)?;
+        let (user, class, key) = (record.job.user, record.class, record.key);
+        let penalty = || Queue::penalty(user, self.now, &self.settings.order, &self.ledger);
+        self.queue.has(user, class, key, id).then(|| (class, key.saturating_add(penalty()), id))
     }
 
     /// Number of jobs that wait to be placed, also on devices that are lost.

@@ -5,6 +5,7 @@ use radrm_scheduler_core::JobState;
 use super::*;
 use crate::engine::jobs::{Over, Seen};
 use crate::fence::Missing;
+use crate::message::Listing;
 use crate::metrics;
 use crate::status::Status;
 use crate::suspend::Step;
@@ -67,7 +68,9 @@ fn rows_metrics_node_and_store_agree_on_each_state() {
     engine.epilogs.insert(attempt, over);
     engine.finish_batch(Vec::new());
 
-    let Response::Jobs(rows) = ask(&mut engine, Request::Queue { all: true, ended: 10, merge: false }) else {
+    let Response::Jobs(rows) =
+        ask(&mut engine, Request::Queue { all: true, ended: 10, merge: false, first: 0 })
+    else {
         panic!()
     };
     let text = metrics::text(engine.figures());
@@ -116,7 +119,8 @@ fn what_waits_of_an_array_is_one_row_of_a_merged_list() {
     let alone = submit_spec(&mut engine, Spec { array: None, ..spec });
     round(&mut engine, &world);
     let mut list = |merge| {
-        let Response::Jobs(rows) = ask(&mut engine, Request::Queue { all: false, ended: 0, merge }) else {
+        let Response::Jobs(rows) = ask(&mut engine, Request::Queue { all: false, ended: 0, merge, first: 0 })
+        else {
             panic!()
         };
         rows.into_iter().map(|row| (row.job, row.tasks)).collect::<Vec<_>>()
@@ -124,6 +128,48 @@ fn what_waits_of_an_array_is_one_row_of_a_merged_list() {
     let row = |job, tasks: &str| (job, tasks.to_owned());
     assert_eq!(list(true), [row(first, ""), row(first + 1, "4-5,9"), row(alone, "")]);
     assert_eq!(list(false).len(), 5);
+}
+
+#[test]
+fn lists_follow_the_queue_and_count_what_they_leave_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Recorder::default();
+    let mut engine = open_in_order(dir.path(), &world);
+    let spec = Spec {
+        command: vec!["program".to_owned()],
+        cwd: "/".into(),
+        gpus: 1,
+        mem: Some(30 * GIB),
+        ..Spec::default()
+    };
+    let array = |text: &str| Spec { array: Some(text.parse().unwrap()), ..spec.clone() };
+    let first = submit_spec(&mut engine, array("3-9%2"));
+    let alone = submit_spec(&mut engine, spec.clone());
+    let urgent = submit_spec(&mut engine, Spec { priority: 5, ..array("0-2") });
+    round(&mut engine, &world);
+    let hold = |engine: &mut Engine, jobs: &[u64]| {
+        let jobs = jobs.iter().map(|job| (*job).into()).collect();
+        ask(engine, Request::Hold { jobs, held: true });
+    };
+    hold(&mut engine, &[first + 4, alone, urgent + 1]);
+    let list = |engine: &Engine, merge, most| {
+        let listing = Listing { all: false, ended: 0, merge, first: most };
+        let list = engine.listed(&peer(), listing);
+        (list.jobs.into_iter().map(|(job, tasks)| (job - first, tasks)).collect::<Vec<_>>(), list.left_out)
+    };
+    let row = |job, tasks: &str| (job, tasks.to_owned());
+    // 0: the first job of the array runs; 7: alone; 8 to 10: the urgent array.
+    let begun = [row(0, "")];
+    let lines = [row(8, "0,2"), row(1, "4-6,8-9"), row(4, "7"), row(7, ""), row(9, "1")];
+    assert_eq!(list(&engine, true, 0), ([&begun[..], &lines].concat(), 0));
+    assert_eq!(list(&engine, true, 2), ([&begun[..], &lines[..2]].concat(), 3));
+    assert_eq!(list(&engine, true, 3), ([&begun[..], &lines[..3]].concat(), 2));
+    let single = [0, 8, 10, 1, 2, 3, 4, 5, 6, 7, 9].map(|job| row(job, ""));
+    assert_eq!(list(&engine, false, 0).0, single);
+    // A release is followed at once.
+    ask(&mut engine, Request::Hold { jobs: vec![(first + 4).into()], held: false });
+    let lines = [row(8, "0,2"), row(1, "4-9"), row(7, ""), row(9, "1")];
+    assert_eq!(list(&engine, true, 0), ([&begun[..], &lines].concat(), 0));
 }
 
 #[test]
