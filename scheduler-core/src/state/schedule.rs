@@ -128,8 +128,9 @@ impl State {
     fn waits(&mut self, id: JobId, wait: Wait) {
         let upto = self.changes_from + u64::try_from(self.changes.len()).unwrap_or(0);
         let version = self.reservation.as_ref().map_or(0, |reservation| reservation.version);
+        let has_searched = self.retry_at(id).is_none();
         if let Some(record) = self.jobs.get_mut(&id) {
-            record.failed = Some(Failed { upto, under: version, fits: self.fits });
+            record.failed = has_searched.then_some(Failed { upto, under: version, fits: self.fits });
             record.wait = Some(wait);
         }
     }
@@ -148,8 +149,6 @@ impl State {
 
     fn try_start(&mut self, id: JobId, head: Option<JobId>, out: &mut Vec<Decision>) -> Result<(), Wait> {
         if self.retry_at(id).is_some() {
-            // Nothing was searched.
-            self.fits = usize::MAX;
             return Err(Wait::Settling);
         }
         let Some(record) = self.jobs.get(&id) else { return Ok(()) };
@@ -206,21 +205,35 @@ impl State {
         }
         let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
         let mut search = Search::new(self, ask, kept);
-        for at in some {
-            search.device(at);
-        }
-        let (found, more) = (search.best_single(), search.fits.len());
-        let (gpus, scratch, wait) = (search.ask.gpus, search.scratch, search.wait);
-        self.scratch = scratch;
-        if gpus > 1 {
+        some.iter().for_each(|at| search.device(*at));
+        if search.ask.gpus > 1 {
             // Those that would have done before, and those that do now: as long as these are too few there is no place.
-            self.fits = failed.fits.saturating_add(more);
-            return if self.fits < gpus {
-                Err(before.unwrap_or(Wait::NoDevice))
-            } else {
-                self.find(id, kept)
-            };
+            let fits = failed.fits.saturating_add(search.fits.len());
+            // No machine had enough of them, so only one of which a device changed can have them now.
+            let mut nodes: Vec<usize> = some.iter().map(|at| search.state.devices[*at].node).collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            let mut found = None;
+            if fits >= search.ask.gpus {
+                let devices: usize = nodes.iter().map(|node| search.state.nodes[*node].devices.len()).sum();
+                if devices > search.state.devices.len() / 2 {
+                    self.scratch = search.scratch;
+                    return self.find(id, kept);
+                }
+                found = search.all(Some(&nodes));
+            }
+            let (scratch, wait) = (search.scratch, search.wait);
+            (self.fits, self.scratch) = (fits, scratch);
+            // A machine that did not change may have come closer than these.
+            return found.ok_or_else(|| match (before, wait) {
+                (Some(Wait::Gang { gpus, fit }), Some(Wait::Gang { fit: now, .. })) => {
+                    Wait::Gang { gpus, fit: fit.max(now) }
+                }
+                (before, wait) => before.or(wait).unwrap_or(Wait::NoDevice),
+            });
         }
+        let (found, scratch, wait) = (search.best_single(), search.scratch, search.wait);
+        self.scratch = scratch;
         found.ok_or_else(|| match (before, wait) {
             (Some(before), Some(wait)) => closer(before, wait),
             (before, wait) => wait.or(before).unwrap_or(Wait::NoDevice),
@@ -234,7 +247,7 @@ impl State {
             return self.find_host(&ask, kept);
         }
         let mut search = Search::new(self, ask, kept);
-        let place = search.all();
+        let place = search.all(None);
         let (total, scratch, wait) = (search.total, search.scratch, search.wait);
         (self.fits, self.scratch) = (total, scratch);
         place.ok_or_else(|| wait.unwrap_or(Wait::NoDevice))
@@ -433,25 +446,28 @@ impl<'a> Search<'a> {
         Some(Place { devices: vec![best.0], host: 0, score: best.1.score })
     }
 
-    fn all(&mut self) -> Option<Place> {
+    /// The best place on all nodes, or on these.
+    fn all(&mut self, nodes: Option<&[usize]>) -> Option<Place> {
         // Nothing beats an idle device under `aware`, and a large cluster has many: they are
         // considered first, and the others only if there are not enough.
         if self.state.settings.policy.predicts()
-            && let Some(place) = self.nodes(|dev| dev.residents.is_empty())
+            && let Some(place) = self.nodes(nodes, |dev| dev.residents.is_empty())
         {
             return Some(place);
         }
-        self.nodes(|_| true)
+        self.nodes(nodes, |_| true)
     }
 
-    fn nodes(&mut self, is_wanted: impl Fn(&Dev) -> bool) -> Option<Place> {
+    fn nodes(&mut self, nodes: Option<&[usize]>, is_wanted: impl Fn(&Dev) -> bool) -> Option<Place> {
         let state = self.state;
         let gpus = self.ask.gpus;
         let mut most = 0;
         let mut best: Option<((i64, i64, i64), Place)> = None;
         let mut singles = Vec::new();
         self.total = 0;
-        for node in &state.nodes {
+        let count = nodes.map_or(state.nodes.len(), <[usize]>::len);
+        for at in 0..count {
+            let node = &state.nodes[nodes.map_or(at, |nodes| nodes[at])];
             self.fits.clear();
             for &at in &node.devices {
                 if is_wanted(&state.devices[at]) {
