@@ -65,8 +65,10 @@
 //!   on a device of a blocker, nor of a job that shares one with a blocker: so it finds no less
 //!   room than without those behind it, and no later, whatever jobs that share a GPU do to each other.
 //!   One that is surely gone by the end that its blockers' time limits set (or an earlier one, where that
-//!   is expected) may use its devices until then. Not guaranteed is that the head finds no other place
-//!   sooner: where a job elsewhere leaves before it is expected to, another job may have come there.
+//!   is expected) may use its devices until then. Where blockers have no time limits, a job with one may use them for
+//!   as long as the head is likely to wait, and delays it by its own limit at most ([`Reason::Borrowed`]). Not
+//!   guaranteed is that the head finds no other place sooner: where a job elsewhere leaves before it is expected to,
+//!   another job may have come there.
 //! - **No starvation.** In the way of the head come, while it waits, only jobs whose key (see
 //!   [`Order`]) is lower, and those that are gone in time. All set-backs are bounded, so only finitely
 //!   many jobs submitted after it can have a lower key: it starts at the latest when those have left.

@@ -33,6 +33,17 @@ pub enum Reason {
         /// The blocked job.
         ahead: JobId,
     },
+    /// It passed a blocked job whose start is not known: its time limit is shorter than that one is likely to wait.
+    Borrowed {
+        /// The policy.
+        policy: Policy,
+        /// Score by which the policy decided.
+        score: Score,
+        /// The blocked job.
+        ahead: JobId,
+        /// Its time limit: it delays the blocked job by this at most.
+        limit: Millis,
+    },
     /// It needs no GPU and the host has room.
     HostOnly,
     /// It is tried again after an out-of-memory.

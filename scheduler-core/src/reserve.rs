@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::job::{HostNeed, JobId};
 use crate::place::{Ask, Resident, Scratch, eligible, joins};
 use crate::settings::{Memory, Settings};
-use crate::state::{Phase, State};
+use crate::state::{Phase, Record, State};
 use crate::units::{Bytes, Millis};
 
 /// Devices that are kept for a job, and who must leave them first.
@@ -37,6 +37,9 @@ pub(crate) struct Held {
 
 /// Reservations whose devices are remembered. A job that was refused under an older one is searched a place anew.
 const MAX_HELD: usize = 64;
+
+/// Longest time for which a job borrows kept devices where nothing is known of when their job can start.
+const MAX_BORROWED: Millis = Millis::from_mins(10);
 
 /// Prospect of room for a job; the lowest is best.
 /// Fields: true if unmanaged processes have to leave, the time at which the last blocker has left, and the number of
@@ -254,7 +257,45 @@ impl State {
         {
             return true;
         }
-        self.fits_beside(kept, at, ask, whole, scratch)
+        self.may_borrow(kept, ask.job) || self.fits_beside(kept, at, ask, whole, scratch)
+    }
+
+    /// Longest use of kept devices by a job that borrows them.
+    /// `None`: the job has no limit, or joins a group; or it is a retry, which waits for the first job like any other, so that
+    /// a program that fails again and again does not come back to the same devices.
+    fn borrows_for(&self, id: JobId) -> Option<Millis> {
+        let record = self.jobs.get(&id).filter(|record| record.gathers().is_none())?;
+        let is_retry = record.rung(&self.settings).is_some();
+        record.job.time_limit.filter(|_| !is_retry).map(|limit| limit.plus(self.settings.eviction.kill_after))
+    }
+
+    /// Returns true if a job may use devices that are kept for another one of which no start is known: it is gone before that
+    /// one is likely to start.
+    pub(crate) fn may_borrow(&self, kept: &Reservation, id: JobId) -> bool {
+        kept.by.is_none() && self.borrows_for(id).is_some_and(|takes| takes <= self.likely_wait(kept))
+    }
+
+    /// Time for which the job that devices are kept for is likely to wait for the last of its blockers.
+    ///
+    /// Blockers without a limit may end at any time, so a job that borrows may delay the one that it passes: never by more than its
+    /// own limit, and where nothing is known of a blocker's run time never by more than [`MAX_BORROWED`].
+    fn likely_wait(&self, kept: &Reservation) -> Millis {
+        let left = |record: &Record| match record.likely_end() {
+            _ if matches!(record.phase, Phase::Stopping | Phase::Suspending) => Millis::ZERO,
+            end if end > self.now && end < Millis::MAX => end.minus(self.now),
+            // As long again as it has run: what ran for long is seldom about to end.
+            _ => record.runtime(self.now).min(MAX_BORROWED),
+        };
+        kept.blockers.iter().filter_map(|job| self.jobs.get(job)).map(left).max().unwrap_or(Millis::ZERO)
+    }
+
+    /// Time at which a job may use kept devices, if it is only too early for that.
+    pub(crate) fn borrows_at(&self, kept: &Reservation, id: JobId) -> Option<Millis> {
+        let takes = self.borrows_for(id).filter(|takes| kept.by.is_none() && *takes <= MAX_BORROWED)?;
+        let runs = |record: &&Record| record.phase == Phase::Running && record.likely_end() == Millis::MAX;
+        let blockers = kept.blockers.iter().filter_map(|job| self.jobs.get(job)).filter(runs);
+        let at = |record: &Record| self.now.plus(takes.minus(record.runtime(self.now)));
+        blockers.map(at).min().filter(|at| *at > self.now)
     }
 
     /// Returns true if the job for which a device is kept fits there beside this one, when the blockers have left.

@@ -215,6 +215,11 @@ fn heads_start_as_promised(settings: Settings, law: Constants, seed: u64) -> (u3
                 head = None;
             } else if matches!(reason, Reason::Backfilled { ahead, .. } if ahead == first) {
                 *others = true;
+            } else if let Reason::Borrowed { ahead, limit, .. } = reason
+                && ahead == first
+            {
+                // Of the head's start nothing was known: it is delayed by that limit at most.
+                (*others, *by) = (true, (*by).max(world.now.plus(*limit)));
             } else {
                 // A job that is before it in the queue: what was promised holds no more.
                 head = None;

@@ -118,6 +118,54 @@ fn backfilling_does_not_delay_the_head() {
 }
 
 #[test]
+fn a_short_job_passes_a_gang_of_which_no_start_is_known() {
+    let limit = |seconds| Some(Millis::from_secs(seconds));
+    let short = |id, seconds| Job { time_limit: limit(seconds), ..gib(id, 8) };
+    let mut node = Node::new(2, with(Policy::FirstFit));
+    // Nothing is known of how long it runs.
+    node.at(0).run(gib(1, 30));
+    node.at(1).submit(Job { gpus: 2, ..gib(2, 35) });
+    assert!(started(&node.at(2).run(gib(3, 8)), 3).is_none(), "it has no limit");
+    let kept_off = node.at(3).run(short(4, 30));
+    assert!(started(&kept_off, 4).is_none(), "the first job may end as soon");
+    node.at(3).run(short(5, 700));
+    // With 30 s until it is killed the short one takes as long as the first has run by then.
+    let wakes = kept_off.iter().filter_map(|decision| match decision.action {
+        Action::WakeAt { at } => Some(at),
+        _ => None,
+    });
+    assert_eq!(wakes.min(), Some(Millis::from_secs(60)));
+    let decisions = node.at(60).step(Event::Tick);
+    let (attempt, devices) = started(&decisions, 4).unwrap();
+    assert_eq!(devices, [1], "not beside the job that the gang waits for");
+    let text = decisions[0].reason.to_string();
+    assert!(text.ends_with("passes job 2, whose start is not known, for at most 30 s"), "{text}");
+    node.step(Event::Started { job: JobId(4), attempt });
+    // The gang now waits for the short one, and for no other.
+    assert!(started(&node.at(65).finish(1, DONE), 2).is_none());
+    assert!(started(&node.at(66).run(short(6, 30)), 6).is_none(), "it would end after the short one");
+    let decisions = node.at(89).finish(4, DONE);
+    assert_eq!(started(&decisions, 2).unwrap().1, [0, 1]);
+    // For none longer than ten minutes, however long the first job has run.
+    let mut node = Node::new(2, with(Policy::FirstFit));
+    node.at(0).run(gib(1, 30));
+    node.at(1).submit(Job { gpus: 2, ..gib(2, 35) });
+    assert!(started(&node.at(90_000).run(short(3, 600)), 3).is_none());
+    assert!(started(&node.at(90_001).run(short(4, 500)), 4).is_some());
+}
+
+#[test]
+fn a_short_job_passes_a_gang_that_waits_for_a_known_run_time() {
+    let limit = |seconds| Some(Millis::from_secs(seconds));
+    let mut node = Node::new(2, with(Policy::FirstFit));
+    node.at(0).run(Job { expected: limit(7200), ..gib(1, 30) });
+    node.at(1).submit(Job { gpus: 2, ..gib(2, 35) });
+    let short = |id, seconds| Job { time_limit: limit(seconds), ..gib(id, 8) };
+    assert!(started(&node.at(2).run(short(3, 7190)), 3).is_none(), "the first job is likely to end before");
+    assert_eq!(started(&node.at(3).run(short(4, 3600)), 4).unwrap().1, [1]);
+}
+
+#[test]
 fn a_job_that_is_surely_gone_in_time_may_use_what_is_kept() {
     let limit = |seconds| Some(Millis::from_secs(seconds));
     let mut node = Node::new(2, with(Policy::FirstFit));

@@ -177,7 +177,7 @@ impl World {
             // Only the first that waits is blocked, and only where it is not delayed does another pass.
             assert!(self.state.settings().order.backfill, "job {job} passed {}", waiting[0]);
             let told = match reason {
-                Reason::Backfilled { ahead, .. } => *ahead == waiting[0],
+                Reason::Backfilled { ahead, .. } | Reason::Borrowed { ahead, .. } => *ahead == waiting[0],
                 Reason::HostOnly | Reason::Retried { .. } => true,
                 _ => false,
             };
@@ -212,7 +212,7 @@ impl World {
         let behind: BTreeSet<JobId> = come.into_iter().filter(|job| self.is_before(head, *job)).collect();
         let by = blockers.difference(&behind).map(|job| end(*job)).collect::<Option<Vec<_>>>();
         let by = by.and_then(|by| by.into_iter().max());
-        for (job, _) in Self::started_by(decisions) {
+        for (job, reason) in Self::started_by(decisions) {
             let gone = end(job).map(|end| end.plus(self.state.settings().eviction.kill_after));
             watch.may.remove(&job);
             if !behind.contains(&job) {
@@ -224,6 +224,10 @@ impl World {
                     + order.fair.map_or(0, |fair| fair.most.0);
                 let (first, other) = (view(head).unwrap().lined_up, view(job).unwrap().lined_up);
                 assert!(other <= first.plus(Millis(most)), "job {job} came too late to be before {head}");
+                watch.may.insert(job);
+            } else if let Reason::Borrowed { limit, .. } = reason {
+                // The head waits for it, and for none that borrows after those have left whose ends are not known.
+                assert_eq!(view(job).and_then(|view| view.job.time_limit), Some(*limit));
                 watch.may.insert(job);
             } else if gone.is_some_and(|gone| by.is_some_and(|by| gone <= by)) {
                 watch.may.insert(job);

@@ -13,6 +13,12 @@ impl fmt::Display for Reason {
             Self::Backfilled { policy, score, ahead } => {
                 write!(f, "{policy}: {score}; passes job {ahead} without delaying it")
             }
+            Self::Borrowed { policy, score, ahead, limit } => {
+                write!(
+                    f,
+                    "{policy}: {score}; passes job {ahead}, whose start is not known, for at most {limit}"
+                )
+            }
             Self::HostOnly => f.write_str("needs no GPU, and the host has room"),
             Self::Retried { rung, floor } => {
                 write!(f, "tried again after out-of-memory with more than {floor}, on {rung}")

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub use crate::leaving::Leaving;
 pub use admission::Oversized;
 pub use record::Phase;
+pub(crate) use record::Record;
 pub use views::{DeviceView, JobView};
 
 use crate::action::{Action, Decision};
@@ -37,7 +38,7 @@ use crate::reserve::{Held, Reservation};
 use crate::settings::Settings;
 use crate::units::{Bytes, Millis};
 use radrm_base::UserId;
-use record::{Image, Record};
+use record::Image;
 
 /// A machine and what is left of it.
 #[derive(Clone, Debug)]

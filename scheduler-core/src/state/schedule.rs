@@ -129,6 +129,12 @@ impl State {
         let upto = self.changes_from + u64::try_from(self.changes.len()).unwrap_or(0);
         let version = self.reservation.as_ref().map_or(0, |reservation| reservation.version);
         let has_searched = self.retry_at(id).is_none();
+        if matches!(wait, Wait::Reserved { .. })
+            && self.stage == Stage::Rest
+            && let Some(at) = self.reservation.as_ref().and_then(|kept| self.borrows_at(kept, id))
+        {
+            self.timers.insert((at, super::Timer::Pace));
+        }
         if let Some(record) = self.jobs.get_mut(&id) {
             record.failed = has_searched.then_some(Failed { upto, under: version, fits: self.fits });
             record.wait = Some(wait);
@@ -191,7 +197,9 @@ impl State {
         let Some(released) = released else { return self.find(id, kept) };
         let skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let changed = self.changes.iter().skip(skip);
-        let mut some: Vec<usize> = changed.chain(released).copied().collect();
+        // With time a job may come to borrow what is kept.
+        let borrowed = kept.filter(|kept| self.may_borrow(kept, id)).map_or(&[][..], |kept| &kept.devices);
+        let mut some: Vec<usize> = changed.chain(released).chain(borrowed).copied().collect();
         some.sort_unstable();
         some.dedup();
         if some.len() > self.devices.len() / 2 + 1 {
@@ -280,9 +288,11 @@ impl State {
     }
 
     /// A job that goes where devices are kept for another one, and not beside it: because it is
-    /// before that one in the queue, or because it is gone in time. That one waits for it, too.
-    fn note_in_the_way(&mut self, id: JobId, ask: &Ask, place: &Place, whole: bool) {
-        let Some(kept) = self.reservation.as_ref().filter(|kept| kept.ask.job != id) else { return };
+    /// before that one in the queue, or because it is gone in time. That one waits for it, too. Returns true if the job is
+    /// gone in time only as far as the ends of those before it are known.
+    fn note_in_the_way(&mut self, id: JobId, ask: &Ask, place: &Place, whole: bool) -> bool {
+        let Some(kept) = self.reservation.as_ref().filter(|kept| kept.ask.job != id) else { return false };
+        let is_likely = kept.by.is_none();
         let node = place.devices.first().map_or(place.host, |at| self.devices[*at].node);
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut in_the_way =
@@ -297,6 +307,7 @@ impl State {
             let kept = kept.clone();
             self.remember(&kept);
         }
+        in_the_way && is_likely
     }
 
     pub(super) fn start(&mut self, id: JobId, place: Place, head: Option<JobId>, out: &mut Vec<Decision>) {
@@ -317,7 +328,7 @@ impl State {
         }
         // The devices of a group are its own.
         let is_alone = whole || record.job.together.is_some();
-        self.note_in_the_way(id, &ask, &place, is_alone);
+        let borrows = self.note_in_the_way(id, &ask, &place, is_alone);
         self.occupy(id, &place.devices, reserved, true);
         let (policy, now) = (self.settings.policy, self.now);
         let rung = self.jobs.get(&id).and_then(|record| record.rung(&self.settings));
@@ -326,6 +337,10 @@ impl State {
         let reason = match (rung, head) {
             _ if place.devices.is_empty() => Reason::HostOnly,
             (Some(rung), _) => Reason::Retried { rung, floor: record.floor },
+            (None, Some(ahead)) if borrows => {
+                let limit = record.job.time_limit.unwrap_or_default();
+                Reason::Borrowed { policy, score: place.score, ahead, limit }
+            }
             (None, Some(ahead)) => Reason::Backfilled { policy, score: place.score, ahead },
             (None, None) => Reason::Placed { policy, score: place.score },
         };
