@@ -2,10 +2,18 @@
 
 use crate::interference::{Activity, Constants, speeds_into};
 
+/// Each job's SM activity is bounded by its own part, and not by a capacity of all together.
+const NO_CAPACITY: f64 = 1000.0;
+
 /// Constants of the contention formula there. SMs do not overlap, so no kernel waits for those of others; the competition for DRAM is
 /// taken to be that under plain MPS. Not measured.
-pub(crate) const CONSTANTS: Constants =
-    Constants { latency: 0.0, compute: 0.0, memory: Constants::A100_40GB.memory, capacity: 1.0, exponent: 6 };
+pub(crate) const CONSTANTS: Constants = Constants {
+    latency: 0.0,
+    compute: 0.0,
+    memory: Constants::A100_40GB.memory,
+    capacity: NO_CAPACITY,
+    exponent: 6,
+};
 
 /// Part of a device that a job without a share has beside others with shares in thousandths: what these leave.
 pub(crate) fn rest(shares: impl Iterator<Item = u32>) -> u32 {
