@@ -22,7 +22,7 @@ pub const FRAME_HEAD_BYTES: usize = 12;
 /// Largest payload of a frame. The largest that is written is the final state
 /// of one process: 4096 kernels with names of 1 KiB and 16 timelines are below
 /// 10 MiB.
-pub const MAX_PAYLOAD: usize = 64 << 20;
+pub const MAX_PAYLOAD: usize = 16 << 20;
 
 /// The head of a file.
 pub fn head() -> [u8; HEAD_BYTES] {

@@ -23,6 +23,7 @@ pub mod steps;
 pub use radrm_base::units;
 
 mod bounds;
+mod budget;
 mod codec;
 mod life;
 mod merge;

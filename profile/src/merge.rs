@@ -11,7 +11,7 @@ impl Profile {
             Record::Job(_) => {}
             Record::Gpus(gpus) => self.gpus = gpus,
             Record::State(state) => self.apply_state(state),
-            Record::Samples(samples) => self.samples.extend(samples),
+            Record::Samples(samples) => add(&mut self.samples, samples),
             Record::ProgramDigest(digest) => self.job.program_sha256 = Some(digest),
             Record::Note(text) => self.notes.push(Note::Collector(text)),
             Record::Outcome(outcome) => {
@@ -21,7 +21,7 @@ impl Profile {
             }
             Record::Unseen(text) => self.unseen.push(text),
             Record::Postmortem(postmortem) => self.apply_postmortem(*postmortem),
-            Record::Activity(spans) => self.activity.extend(spans),
+            Record::Activity(spans) => add(&mut self.activity, spans),
             Record::Host(news) => self.host.apply(news),
             Record::Unmeasured(text) => self.unmeasured.push(text),
             Record::GpuClock(time) => self.gpu_clock = time,
@@ -61,9 +61,9 @@ impl Profile {
                     process.ranges = Some(*ranges);
                 }
             }
-            Record::RangeEvents(events) => self.range_events.extend(events),
+            Record::RangeEvents(events) => add(&mut self.range_events, events),
             Record::KernelMetrics(metrics) => self.kernel_metrics = Some(*metrics),
-            Record::MemoryLimits(limits) => self.memory_limits.extend(limits),
+            Record::MemoryLimits(limits) => add(&mut self.memory_limits, limits),
             Record::BlockMap(map) => self.block_maps.push(*map),
             Record::Uncounted(processes) => self.uncounted = processes,
             Record::InitFailures(failures) => self.init_failures = failures,
@@ -72,7 +72,7 @@ impl Profile {
             Record::Expected(expected) => self.expected = Some(expected),
             Record::Step(step) => self.step = Some(*step),
             Record::Ranks(ranks) => self.ranks = Some(ranks),
-            Record::Launches(launches) => self.launches.extend(launches),
+            Record::Launches(launches) => add(&mut self.launches, launches),
             Record::Recording(recording) => {
                 if let Some(process) = self.processes.iter_mut().rfind(|p| p.key == recording.key) {
                     process.kernels_mode = Some(recording.kernels);
@@ -84,7 +84,7 @@ impl Profile {
                         process.kernel_activity = process.kernel_activity.and(span.kernel_activity);
                     }
                 }
-                self.kernel_activity.extend(spans);
+                add(&mut self.kernel_activity, spans);
             }
         }
     }
@@ -182,7 +182,16 @@ impl Timeline {
         let Some(first) = points.first() else { return };
         let keep = self.points.partition_point(|point| point.t < first.t);
         self.points.truncate(keep);
-        self.points.extend(points);
+        add(&mut self.points, points);
+    }
+}
+
+/// Adds to a list, of which there is no second copy in memory where it was empty.
+fn add<T>(list: &mut Vec<T>, more: Vec<T>) {
+    if list.is_empty() {
+        *list = more;
+    } else {
+        list.extend(more);
     }
 }
 

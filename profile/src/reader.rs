@@ -1,6 +1,7 @@
 //! Reading a profile back. The file is an allegation: nothing in it is
 //! believed before it was checked.
 
+use crate::budget;
 use crate::codec;
 use crate::error::ReadError;
 use crate::frame::{self, FRAME_HEAD_BYTES, Found, HEAD_BYTES};
@@ -15,17 +16,22 @@ impl Profile {
     /// Reads a profile file. It may still be growing, or be cut off; what is
     /// there is read, and [`Profile::notes`] says what is not.
     pub fn open(path: &Path) -> Result<Profile, ReadError> {
-        read_from(checked(File::open(path)?)?)
+        Profile::of_file(File::open(path)?)
     }
 
     /// Reads a profile from an open file, as [`Profile::open`].
     pub fn of_file(file: File) -> Result<Profile, ReadError> {
-        read_from(checked(file)?)
+        let file = checked(file)?;
+        // Its end is not read only to count the bytes up to there: zeros of a hole cost no room on the disk.
+        let metadata = file.get_ref().metadata()?;
+        let length = metadata.is_file().then(|| metadata.len().min(MAX_READ));
+        read_frames(Frames { length, ..Frames::of(file) })
     }
 }
 
-/// Bytes that are read of a profile at most: hours of many GPUs take some ten MB.
-const MAX_READ: u64 = 1 << 30;
+/// Bytes that are read of a profile at most: hours of many GPUs take some ten MB, and none is written beyond 256 MiB and its
+/// job's end.
+const MAX_READ: u64 = 384 << 20;
 
 /// Returns true if a process still writes the profile. False where that is unknown, as on file systems without
 /// locks.
@@ -58,7 +64,7 @@ fn first_record(frames: &mut Frames<impl Read>) -> Result<Job, ReadError> {
     frame::check_head(frames.fill(HEAD_BYTES)?)?;
     frames.skip(HEAD_BYTES);
     match frames.look()? {
-        Found::Frame { kind, payload, next } => match codec::decode(kind, payload) {
+        Found::Frame { kind, payload, next } => match codec::decode(kind, payload).0 {
             Ok(Some(Record::Job(job))) => {
                 frames.skip(next);
                 Ok(job)
@@ -76,15 +82,29 @@ pub fn read_bytes(file: &[u8]) -> Result<Profile, ReadError> {
 }
 
 fn read_from(file: impl Read) -> Result<Profile, ReadError> {
-    let mut frames = Frames::of(file);
+    read_frames(Frames::of(file))
+}
+
+fn read_frames(mut frames: Frames<impl Read>) -> Result<Profile, ReadError> {
     let mut profile = Profile::new(first_record(&mut frames)?);
     let mut unknown = 0u64;
+    let mut room = budget::MAX_FILE;
     loop {
         let at = frames.offset;
         match frames.look()? {
             Found::End => break,
             Found::Frame { kind, payload, next } => {
-                match codec::decode(kind, payload) {
+                let (decoded, memory) = codec::decode(kind, payload);
+                let Some(left) = room.checked_sub(memory) else {
+                    let gib = budget::MAX_FILE >> 30;
+                    let text = format!(
+                        "the profile takes more than {gib} GiB of memory; what stands before byte {at} is shown"
+                    );
+                    profile.notes.push(Note::Collector(text));
+                    break;
+                };
+                room = left;
+                match decoded {
                     Ok(Some(record)) => profile.apply(record),
                     Ok(None) => unknown += 1,
                     Err(_) => profile.notes.push(Note::Damaged { at, bytes: next as u64 }),
@@ -124,11 +144,13 @@ struct Frames<R> {
     /// Place in the window, and in the file.
     at: usize,
     offset: u64,
+    /// Length of the file, where it is known.
+    length: Option<u64>,
 }
 
 impl<R: Read> Frames<R> {
     fn of(from: R) -> Self {
-        Self { from, window: Vec::new(), at: 0, offset: 0 }
+        Self { from, window: Vec::new(), at: 0, offset: 0, length: None }
     }
 
     /// The next bytes: so many or more, as far as there are any.
@@ -154,8 +176,11 @@ impl<R: Read> Frames<R> {
         self.offset += bytes as u64;
     }
 
-    /// Reads to the end; returns the number of bytes up to there.
+    /// Goes to the end; returns the number of bytes up to there.
     fn rest(&mut self) -> io::Result<u64> {
+        if let Some(length) = self.length {
+            return Ok(length.saturating_sub(self.offset));
+        }
         Ok((self.window.len() - self.at) as u64 + io::copy(&mut self.from, &mut io::sink())?)
     }
 }
@@ -199,6 +224,22 @@ mod tests {
         assert_eq!(whole.notes, [Note::UnknownFrames { count: frames as u64 }]);
         let cut = read_from(CutOff { file, to }).unwrap();
         assert_eq!(cut.notes, [Note::Truncated { at: end, bytes: 50_000 }, Note::UnknownFrames { count: 5 }]);
+    }
+
+    #[test]
+    fn the_end_of_a_file_is_not_read_to_know_where_it_is() {
+        let (kind, payload) = codec::encode(&Record::Job(Job::default())).unwrap();
+        let bytes = [frame::head().to_vec(), frame::frame(kind, &payload)].concat();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        file.set_len(1 << 40).unwrap();
+        file.rewind().unwrap();
+        let mut reader = file.try_clone().unwrap();
+        let notes = Profile::of_file(file).unwrap().notes;
+        let at = bytes.len() as u64;
+        assert_eq!(notes, [Note::Damaged { at, bytes: MAX_READ - at }]);
+        let read = reader.stream_position().unwrap();
+        assert!(read <= 2 * WINDOW as u64, "{read} bytes were read");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The records of a profile file, and how a timeline is packed.
 
+use crate::budget;
 use crate::model::{
     BlockMap, DryRunFigures, DryRunRanks, Event, Expected, Fit, Gpu, GpuClock, GpuIndex, GpuSpan, HostNews,
     Identity, InitFailure, Job, KIND_COUNT, KernelMetrics, KernelSpan, MemoryLimit, NvmlSample, Outcome,
@@ -249,12 +250,14 @@ fn pack<S: Serializer>(points: &[TimelinePoint], serializer: S) -> Result<S::Ok,
 fn unpack<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TimelinePoint>, D::Error> {
     let packed = Vec::<u64>::deserialize(deserializer)?;
     let mut packed = packed.into_iter();
-    let mut points = Vec::new();
+    let mut points: Vec<TimelinePoint> = Vec::new();
     let mut before = TimelinePoint::default();
     while let Some(mask) = packed.next() {
         if mask >> WORDS != 0 {
             return Err(de::Error::custom("a timeline point with unknown words"));
         }
+        // One word of the file can be a whole point.
+        budget::claim(size_of::<TimelinePoint>())?;
         let mut words = [0; WORDS];
         for index in order() {
             let mut word = prediction(index, &before, &words);
