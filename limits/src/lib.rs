@@ -28,6 +28,7 @@ pub mod jobs;
 pub mod ledgers;
 pub mod leftovers;
 pub mod machine;
+pub mod members;
 pub mod mps;
 pub mod overrides;
 pub mod program;

@@ -113,8 +113,7 @@ pub fn lives_as(uid: u32, pid: u32, start: u64, stack: u64) -> bool {
     }
     let Some(it) = Stat::now(pid) else { return sys::process_exists(pid) };
     let is_same = it.start == start && (stack == 0 || it.stack == 0 || it.stack == stack);
-    // The system gives processes that may not be read to root.
-    let is_its = |owner| owner == uid || owner == 0 || !sees_all_users();
+    let is_its = |owner| owner == uid || !sees_all_users();
     is_same && !it.is_dead() && owner(pid).is_none_or(is_its)
 }
 
@@ -129,16 +128,28 @@ pub(crate) fn sees_all_users() -> bool {
     [Some(0), Some(0), Some(u32::MAX.into())].iter().all(|wanted| numbers.next() == Some(*wanted))
 }
 
-/// The user that a process belongs to; 0 also where the process may not be read.
+/// The user that a process belongs to.
 fn owner(pid: u32) -> Option<u32> {
-    let path = path(pid, b"\0");
-    let stat = rustix::fs::stat(CStr::from_bytes_until_nul(&path).ok()?).ok()?;
-    Some(stat.st_uid)
+    let folder = path(pid, b"\0");
+    let stat = rustix::fs::stat(CStr::from_bytes_until_nul(&folder).ok()?).ok()?;
+    // The system gives the folder of a process that may not be read to root, whoever's it is.
+    if stat.st_uid == 0 { real_user(pid) } else { Some(stat.st_uid) }
+}
+
+/// The real user of a process, which all users may read.
+fn real_user(pid: u32) -> Option<u32> {
+    let path = path(pid, b"/status\0");
+    // The line stands behind the name of at most 64 bytes and seven numbers.
+    let mut start = [0; 512];
+    let filled = sys::read_start(CStr::from_bytes_until_nul(&path).ok()?, &mut start).ok()?;
+    let mut lines = start.get(..filled)?.split(|byte| *byte == b'\n');
+    let line = lines.find_map(|line| line.strip_prefix(b"Uid:\t"))?;
+    line.split(|byte| *byte == b'\t').next().and_then(number)?.try_into().ok()
 }
 
 /// A path below `/proc/PID`; `tail` ends with a 0.
-fn path(pid: u32, tail: &[u8]) -> [u8; 23] {
-    let mut path = *b"/proc/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+fn path(pid: u32, tail: &[u8]) -> [u8; 25] {
+    let mut path = *b"/proc/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     let digits = pid.checked_ilog10().unwrap_or(0) as usize + 1;
     let mut rest = pid;
     for place in path.iter_mut().skip(6).take(digits).rev() {
@@ -211,6 +222,19 @@ mod tests {
         assert_ne!(own.stack, 0);
         assert!(is_image_running(std::process::id(), own.start, own.stack));
         assert!(!is_image_running(std::process::id(), own.start, own.stack ^ 4096));
+    }
+
+    #[test]
+    fn a_process_of_root_is_no_members_of_another_user() {
+        let own = own().unwrap();
+        let (pid, uid) = (std::process::id(), rustix::process::getuid().as_raw());
+        assert_eq!((owner(pid), real_user(pid)), (Some(uid), Some(uid)));
+        assert!(lives_as(uid, pid, own.start, own.stack));
+        let first = Stat::now(1).map(|it| it.start);
+        if let (Some(start), true) = (first, sees_all_users()) {
+            assert!(lives_as(0, 1, start, 0));
+            assert!(!lives_as(4711, 1, start, 0), "a user has named a process of root");
+        }
     }
 
     #[test]

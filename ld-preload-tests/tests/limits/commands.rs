@@ -92,7 +92,7 @@ impl Node {
     }
 
     /// `radrm quota` with these words.
-    fn quota(&self, words: &[&str]) -> Ended {
+    pub(super) fn quota(&self, words: &[&str]) -> Ended {
         let mut command = self.rig.bare_command(artifacts::file("radrm"));
         self.prepare(&mut command);
         command.arg("quota").args(words);

@@ -4,11 +4,12 @@
 use std::{
     ffi::OsString,
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::Command,
 };
 
+use radrm_os::Process;
 use radrm_preload_tests::{
     artifacts,
     child::{self, Ended, Running},
@@ -454,4 +455,53 @@ fn files_of_limits_have_the_modes_of_the_table() {
         assert!(met.contains("RUNTIME/segment-*"), "{found:?}");
     }
     assert!(met.contains("SCOPES/group-*/member-*") && met.contains("SCOPES/*/limits"), "{found:?}");
+}
+
+/// Puts another process in the place of a member of a ledger.
+fn rename_member(ledger: &Path, member: u32, other: u32) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(ledger).expect("a ledger");
+    let bytes = fs::read(ledger).expect("a ledger");
+    // State, generation and process id are a word; the start time follows.
+    let start = Process(member).start().expect("its start").to_ne_bytes();
+    let is_entry =
+        |at: &usize| bytes[*at..*at + 4] == member.to_ne_bytes() && bytes[*at + 8..*at + 16] == start;
+    let found: Vec<usize> = (0..bytes.len() - 16).step_by(8).filter(is_entry).collect();
+    let [at] = found[..] else { panic!("the layout has changed: {found:?}") };
+    file.write_all_at(&other.to_ne_bytes(), at as u64).expect("written");
+    let start = Process(other).start().expect("its start").to_ne_bytes();
+    // The address of its stack follows; 0 is one that is not known.
+    file.write_all_at(&[start, [0; 8]].concat(), at as u64 + 8).expect("written");
+}
+
+#[test]
+fn a_process_that_a_ledger_only_names_is_not_shown_as_its_member() {
+    let Some(shared) = Shared::new() else { return };
+    let (job, member) = shared.start_known(ALICE, &["use:0", "alloc:a:100m", "pause"]);
+    let machine = shared.node.rig.machine_path().display().to_string();
+    let mut sleep = Command::new("sleep");
+    sleep.arg("1000").stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    // One of the forger's own that has joined nothing; then another user's that has joined a ledger of its own.
+    let mut own = as_user(sleep, ALICE, GROUP).spawn().expect("sleep");
+    let (honest, others) = shared.start_known(BOB, &["use:0", "alloc:a:50m", "pause"]);
+    let [group, ..] = &shared.scopes()[..] else { panic!("no scope") };
+    let ledger = group.join(format!("member-{ALICE}"));
+    let mut forged = member;
+    for named in [own.id(), others] {
+        rename_member(&ledger, forged, named);
+        forged = named;
+        let shown = shared.node.quota(&["show", "--json", "--machine", &machine]).ok();
+        let page: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
+        let scopes = page["shared"].as_array().expect("scopes");
+        let of_group =
+            scopes.iter().find(|scope| scope["scope"].as_str().is_some_and(|name| name.starts_with("group")));
+        let processes = of_group.expect("the group")["processes"].as_array().expect("processes").clone();
+        let pids: Vec<u64> = processes.iter().filter_map(|process| process["pid"].as_u64()).collect();
+        assert_eq!(pids, [u64::from(others)], "{page}");
+        // The second one is another user's, which the ledger's reader leaves out at once.
+        let said = format!("names process {named}, which has not joined it");
+        assert_eq!(shown.stderr.contains(&said), named == own.id(), "{shown:?}");
+    }
+    own.kill().and_then(|()| own.wait().map(drop)).expect("ended");
+    finish(job);
+    finish(honest);
 }

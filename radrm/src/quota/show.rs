@@ -1,15 +1,17 @@
 //! `radrm quota show`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use radrm_limits::amount::shown;
 use radrm_limits::jobs::{self, Job};
 use radrm_limits::ledgers::Ledgers;
 use radrm_limits::machine::Node;
+use radrm_limits::members::{LedgerFile, Members};
 use radrm_limits::scopes::{user_name, whose};
 use radrm_os::nvml::uuid_text;
 use radrm_profile::Bytes;
-use radrm_telemetry::ledger::{Access, Amount, GpuUse, MemberUse};
+use radrm_telemetry::ledger::{Access, Amount, GpuUse, MemberUse, ScopeMember};
 use radrm_text::output;
 use radrm_text::{Table, fit, left, right};
 use serde::Serialize;
@@ -78,7 +80,8 @@ struct GpuView {
 
 #[derive(Debug, Serialize)]
 struct ProcessView {
-    pid: u32,
+    /// Null for one of another pid namespace: its number there is another process's here.
+    pid: Option<u32>,
     /// Bytes by GPU, in the order of the GPUs.
     bytes: Vec<u64>,
     /// Bytes of these that the driver itself takes.
@@ -133,22 +136,60 @@ pub(super) fn run(only: Option<u32>, json: bool, machine: Option<&Path>) -> Resu
             output::say(NAME, &said);
         }
     }
-    let everything = Everything {
-        jobs: jobs.iter().filter(|job| !job.is_only_named()).map(|job| of_job(job, &node)).collect(),
-        shared: shared
-            .iter()
-            .map(|one| of_shared(one, &node))
-            .chain(awaited.iter().map(|one| of_awaited(one, &node)))
-            .collect(),
-    };
+    let mut joined = Joined::default();
+    let mut everything = Everything { jobs: Vec::new(), shared: Vec::new() };
+    for job in jobs.iter().filter(|job| !job.is_only_named()) {
+        everything.jobs.push(of_job(job, &node, &mut joined));
+    }
+    for one in &shared {
+        everything.shared.push(of_shared(one, &node, &mut joined));
+    }
+    everything.shared.extend(awaited.iter().map(|one| of_awaited(one, &node)));
+    joined.remarks().for_each(|sentence| output::say(NAME, &sentence));
     if json { print_json(&everything) } else { print(&table(&everything)) }
 }
 
-fn of_job(job: &Job, node: &Node) -> JobView {
+/// Members of ledgers that are the processes that they are said to be, and those that are not.
+#[derive(Debug, Default)]
+struct Joined {
+    members: Members,
+    /// A process that a user's ledgers wrongly name, by the user.
+    named: BTreeMap<u32, u32>,
+}
+
+impl Joined {
+    fn has(&mut self, file: LedgerFile, pid: Option<u32>) -> bool {
+        let has_joined = self.members.have(file, pid);
+        if let (false, Some(pid)) = (has_joined, pid) {
+            self.named.entry(file.owner).or_insert(pid);
+        }
+        has_joined
+    }
+
+    fn remarks(&self) -> impl Iterator<Item = String> {
+        let user = |uid: &u32| user_name(*uid).unwrap_or_else(|| uid.to_string());
+        let unread = self.members.beyond();
+        let unread_texts = unread.iter().map(move |uid| {
+            format!("processes of {} cannot be read: what they have mapped takes too long", user(uid))
+        });
+        let named = self.named.iter().filter(|(uid, _)| !unread.contains(uid));
+        let named_texts = named.map(move |(uid, pid)| {
+            format!("a ledger of {} names process {pid}, which has not joined it", user(uid))
+        });
+        unread_texts.chain(named_texts)
+    }
+}
+
+fn of_job(job: &Job, node: &Node, joined: &mut Joined) -> JobView {
     let ledger = job.ledger();
+    let file = LedgerFile { owner: job.uid, id: job.file };
     let (gpus, processes) = match &ledger {
-        Some(view) => of_ledger(view.gpus(), &view.members(), node),
-        None => of_segment(job, node),
+        Some(view) => {
+            let mut members = view.members();
+            members.retain(|member| joined.has(file, shown_pid(member)));
+            of_ledger(view.gpus(), &members, node)
+        }
+        None => of_segment(job, node, |pid| joined.has(file, pid)),
     };
     JobView {
         job: job.launcher,
@@ -170,8 +211,12 @@ fn held_ns(job: &Job) -> u64 {
     slots.iter().filter_map(|slot| Some(job.segment.throttled(slot).ok()?.held_ns)).sum()
 }
 
-fn of_shared(shared: &Shared, node: &Node) -> SharedView {
-    let (gpus, processes) = of_ledger(shared.report.gpus.clone(), &shared.report.members, node);
+fn of_shared(shared: &Shared, node: &Node, joined: &mut Joined) -> SharedView {
+    let is_process = |one: &&ScopeMember| {
+        joined.has(LedgerFile { owner: one.owner, id: one.file }, shown_pid(&one.member))
+    };
+    let members = shared.report.members.iter().filter(is_process).map(|one| one.member.clone());
+    let (gpus, processes) = of_ledger(shared.report.gpus.clone(), &members.collect::<Vec<_>>(), node);
     SharedView {
         scope: shared.whose(),
         file: Some(shared.scope.path().display().to_string()),
@@ -210,6 +255,11 @@ fn of_awaited(one: &Awaited, node: &Node) -> SharedView {
     }
 }
 
+/// Number of a member's process here.
+fn shown_pid(member: &MemberUse) -> Option<u32> {
+    member.is_here.then_some(member.pid)
+}
+
 fn of_ledger(gpus: Vec<GpuUse>, members: &[MemberUse], node: &Node) -> (Vec<GpuView>, Vec<ProcessView>) {
     let gpu = |(number, gpu): (usize, GpuUse)| GpuView {
         uuid: uuid_text(&gpu.uuid),
@@ -227,7 +277,7 @@ fn of_ledger(gpus: Vec<GpuUse>, members: &[MemberUse], node: &Node) -> (Vec<GpuV
     };
     let gpus = gpus.into_iter().enumerate().map(gpu).collect();
     let process = |member: &MemberUse| ProcessView {
-        pid: member.pid,
+        pid: shown_pid(member),
         bytes: member.bytes.clone(),
         context_bytes: member.overhead.clone(),
     };
@@ -235,12 +285,17 @@ fn of_ledger(gpus: Vec<GpuUse>, members: &[MemberUse], node: &Node) -> (Vec<GpuV
 }
 
 /// A job without limits: what its processes hold, as they count it.
-fn of_segment(job: &Job, node: &Node) -> (Vec<GpuView>, Vec<ProcessView>) {
+fn of_segment(
+    job: &Job,
+    node: &Node,
+    mut has_joined: impl FnMut(Option<u32>) -> bool,
+) -> (Vec<GpuView>, Vec<ProcessView>) {
     let known = job.segment.gpus().unwrap_or_default();
     let totals: Vec<_> = job
         .running()
         .iter()
-        .map(|slot| (slot.shown_pid(), job.segment.totals(slot).unwrap_or_default()))
+        .filter(|slot| has_joined(slot.pid))
+        .map(|slot| (slot.pid, job.segment.totals(slot).unwrap_or_default()))
         .collect();
     let of = |totals: &[(radrm_telemetry::GpuIndex, u64)], gpu| {
         totals.iter().find(|(index, _)| *index == gpu).map_or(0, |(_, bytes)| *bytes)

@@ -37,6 +37,6 @@ pub use member::Ledger;
 pub use peek::{LedgerPeek, Share};
 pub use place::Place;
 pub use row::{LedgerRow, Refused};
-pub use scope::{Repaired, ScopeDirectory, ScopeReport, SharedLedger, SharedPeek};
+pub use scope::{Repaired, ScopeDirectory, ScopeMember, ScopeReport, SharedLedger, SharedPeek};
 pub use stated::{state, stated};
 pub use view::{GpuUse, LedgerView, MemberUse};

@@ -38,7 +38,7 @@ use others::{Other, Wanted, Which};
 use std::ffi::CStr;
 use std::ptr::NonNull;
 
-pub use report::ScopeReport;
+pub use report::{ScopeMember, ScopeReport};
 pub use setup::{Repaired, ScopeDirectory};
 
 /// Longest path of a scope's directory.

@@ -34,7 +34,18 @@ pub struct ScopeReport {
     /// GPUs that are limited by name or in use.
     pub gpus: Vec<GpuUse>,
     /// Living processes, with bytes in the order of [`ScopeReport::gpus`].
-    pub members: Vec<MemberUse>,
+    pub members: Vec<ScopeMember>,
+}
+
+/// A living process in a user's ledger, as this ledger names it: its owner can write any number there.
+#[derive(Clone, Debug)]
+pub struct ScopeMember {
+    /// User id of the ledger's owner.
+    pub owner: u32,
+    /// Device and inode of the ledger.
+    pub file: (u64, u64),
+    /// Process and bytes.
+    pub member: MemberUse,
 }
 
 impl ScopeReport {
@@ -92,12 +103,12 @@ impl ScopeReport {
                     if own || matches!(scope.access(), Access::User(_)) {
                         report.take_own_limits(own, ledger.get(), area);
                     }
-                    report.add(uid, &c_path, ledger.get(), area);
+                    report.add(uid, &c_path, &ledger, area);
                 }
                 _ => report.damaged.push(uid),
             }
         }
-        for member in &mut report.members {
+        for ScopeMember { member, .. } in &mut report.members {
             member.bytes.resize(report.gpus.len(), 0);
             member.overhead.resize(report.gpus.len(), 0);
         }
@@ -138,7 +149,8 @@ impl ScopeReport {
         })
     }
 
-    fn add(&mut self, uid: u32, path: &CStr, ledger: &LedgerArea, area: &ScopeArea) {
+    fn add(&mut self, uid: u32, path: &CStr, copied: &Copied<LedgerArea>, area: &ScopeArea) {
+        let ledger = copied.get();
         self.used |= ledger.header.high.load(Relaxed) != 0;
         let cells = ledger.gpus.iter().enumerate().filter(|(_, cell)| cell.tag.load(Relaxed) != 0);
         let places: Vec<(usize, usize)> = cells
@@ -181,7 +193,7 @@ impl ScopeReport {
                 one.overhead[*place] = of(&ledger.overhead);
                 held[*place] = held[*place].saturating_add(one.bytes[*place]);
             }
-            self.members.push(one);
+            self.members.push(ScopeMember { owner: copied.owner, file: copied.file, member: one });
         }
         for (gpu, held) in self.gpus.iter_mut().zip(held) {
             gpu.used = gpu.used.saturating_add(held.min(super::most(gpu.total_bytes)));
@@ -210,6 +222,9 @@ fn of_gpu(uuid: [u8; 16], area: &ScopeArea) -> GpuUse {
 
 /// A copy of a file that holds nothing but words.
 struct Copied<T> {
+    owner: u32,
+    /// Device and inode.
+    file: (u64, u64),
     words: Vec<u64>,
     what: std::marker::PhantomData<T>,
 }
@@ -233,5 +248,6 @@ fn copy<T>(path: &Path) -> io::Result<Copied<T>> {
     file.read_exact_at(&mut bytes, 0)?;
     let (words, _) = bytes.as_chunks::<8>();
     let words = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-    Ok(Copied { words, what: std::marker::PhantomData })
+    let (owner, id) = (found.uid(), (found.dev(), found.ino()));
+    Ok(Copied { owner, file: id, words, what: std::marker::PhantomData })
 }
