@@ -216,11 +216,11 @@ mod tests {
     #[test]
     fn no_more_than_the_stated_bytes_are_read() {
         let mut zeros = Endless { byte: 0, given: 0 };
-        assert!(matches!(super::read(&mut zeros, MAX_BYTES, FileProblem::Io), Err(FileProblem::NotText)));
+        assert!(matches!(read(&mut zeros, MAX_BYTES, FileProblem::Io), Err(FileProblem::NotText)));
         assert!(zeros.given as u64 <= 2 * PIECE, "{} bytes", zeros.given);
         let mut text = Endless { byte: b'x', given: 0 };
         let most = 16 * PIECE as usize;
-        let why = super::read(&mut text, most, FileProblem::Io).unwrap_err().to_string();
+        let why = read(&mut text, most, FileProblem::Io).unwrap_err().to_string();
         assert_eq!(why, "more than 16.0 MiB");
         assert!(text.given <= most + 2 * PIECE as usize, "{} bytes", text.given);
     }
