@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::DaemonError;
-use super::store::Store;
+use super::store::{Store, arriving};
 
 /// Numbers are reserved on disk in blocks, so that a submission seldom writes the file.
 const BLOCK: u64 = 1000;
@@ -99,18 +99,8 @@ impl Store {
 
     /// Gives new jobs numbers above this one only.
     pub(crate) fn skip_to(&mut self, floor: u64) -> rusqlite::Result<()> {
-        self.transaction(|tx| skip(tx, floor))
+        self.transaction(|tx| arriving::skip(tx, floor))
     }
-}
-
-/// Gives new jobs numbers above this one only.
-pub(crate) fn skip(tx: &rusqlite::Transaction<'_>, floor: u64) -> rusqlite::Result<()> {
-    tx.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'", [])?;
-    tx.execute(
-        "INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', ?1)",
-        [i64::try_from(floor).unwrap_or(i64::MAX)],
-    )?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Most memory that reading a file of one frame may take, kB.
-const MOST: u64 = 50_000;
+const MAX_KB: u64 = 50_000;
 
 /// Most memory that this process has had resident, kB.
 fn peak() -> u64 {
@@ -72,7 +72,7 @@ fn a_frame_takes_no_more_memory_than_an_honest_one_may() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{name}: {output:?}");
         let taken = text.split("peak ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-        assert!(taken.parse::<u64>().unwrap() <= MOST, "{name}: {taken} kB");
+        assert!(taken.parse::<u64>().unwrap() <= MAX_KB, "{name}: {taken} kB");
     }
 }
 

@@ -132,7 +132,7 @@ pub(crate) fn sees_all_users() -> bool {
 fn owner(pid: u32) -> Option<u32> {
     let folder = path(pid, b"\0");
     let stat = rustix::fs::stat(CStr::from_bytes_until_nul(&folder).ok()?).ok()?;
-    // The system gives the folder of a process that may not be read to root, whoever's it is.
+    // The system gives the folder of a process that may not be read to root.
     if stat.st_uid == 0 { real_user(pid) } else { Some(stat.st_uid) }
 }
 

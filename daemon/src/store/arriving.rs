@@ -19,8 +19,14 @@ pub(crate) fn begin(tx: &Transaction<'_>, jobs: u64) -> Result<Numbers> {
     let given: u64 = tx.query_row(given, [], |row| row.get::<_, i64>(0).map(i64::unsigned_abs))?;
     let numbers = [given.saturating_add(1), given.saturating_add(jobs)];
     tx.execute("INSERT INTO arriving (first, last) VALUES (?1, ?2)", numbers.map(int))?;
-    super::super::numbers::skip(tx, numbers[1])?;
+    skip(tx, numbers[1])?;
     Ok(numbers)
+}
+
+/// Gives new jobs numbers above this one only.
+pub(crate) fn skip(tx: &Transaction<'_>, floor: u64) -> Result<()> {
+    tx.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'", [])?;
+    tx.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', ?1)", [int(floor)]).map(drop)
 }
 
 /// All its jobs are written: from now on they are jobs.
