@@ -106,6 +106,11 @@ pub(crate) enum DaemonError {
          jobs, which radrm show names, and submit again in some seconds"
     )]
     NoDisk { bytes: Bytes, most: Bytes },
+    #[error(
+        "the disk of the node's queue has only {free} free, which is kept for the jobs that are there: free some of its disk, or \
+         wait until old jobs are removed"
+    )]
+    DiskReserved { free: Bytes },
     #[error("the job {0}")]
     Impossible(Box<Reason>),
     #[error("the array's {jobs} jobs are too many: {reason}")]
@@ -201,7 +206,7 @@ impl DaemonError {
             | Self::GpuTimeRead(_) => true,
             Self::Member { why, .. } => why.is_passing(),
             Self::NoRoom { bytes, .. } => bytes.0 > 0,
-            Self::NoDisk { .. } => true,
+            Self::NoDisk { .. } | Self::DiskReserved { .. } => true,
             Self::NotAdmitted(reason) => {
                 matches!(**reason, Reason::UserLimit { limit: Exceeded::Jobs { has, .. } } if has > 0)
             }

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::thread::{self, JoinHandle};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::fstatvfs;
+use rustix::fs::{StatVfs, fstatvfs};
 use serde::{Deserialize, Serialize};
 
 use crate::status::{self, OutputEnd};
@@ -22,6 +22,26 @@ const CHECK: u64 = 1 << 20;
 const MAX_LEFT: usize = 64;
 /// Part of the file system that the reserve is at most.
 const MAX_PART: u64 = 10;
+
+/// A file system, bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Disk {
+    /// Free for all users.
+    pub(crate) free: u64,
+    all: u64,
+}
+
+impl Disk {
+    pub(crate) fn of(found: &StatVfs) -> Self {
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        Self { free: bytes(found.f_bavail), all: bytes(found.f_blocks) }
+    }
+
+    /// What outputs leave of it where the configuration names this reserve.
+    pub(crate) fn reserve(self, configured: u64) -> u64 {
+        configured.min(self.all / MAX_PART)
+    }
+}
 
 /// Room for a job's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,10 +193,9 @@ impl Copy {
             self.unchecked = left;
             return true;
         }
-        let Ok(found) = fstatvfs(self.to.as_fd()) else { return true };
+        let Ok(disk) = fstatvfs(self.to.as_fd()).map(|found| Disk::of(&found)) else { return true };
         self.unchecked = CHECK;
-        let reserve = self.limit.reserve.min(found.f_blocks.saturating_mul(found.f_frsize) / MAX_PART);
-        found.f_bavail.saturating_mul(found.f_frsize) >= reserve.saturating_add(bytes)
+        disk.free >= disk.reserve(self.limit.reserve).saturating_add(bytes)
     }
 }
 

@@ -113,7 +113,11 @@ const VERSION: i64 = 1;
 const TABLES: &str = include_str!("store/tables.sql");
 
 /// Jobs that are over by their ends: figures of a time read those of that time only.
-const ENDED: &str = "CREATE INDEX IF NOT EXISTS jobs_ended ON jobs(ended_ms) WHERE stage = 'ended'";
+const ENDED: &str = "CREATE INDEX IF NOT EXISTS jobs_ended ON jobs(ended_ms) WHERE stage = 'ended';
+CREATE INDEX IF NOT EXISTS jobs_ended_user ON jobs(uid, id) WHERE stage = 'ended'";
+
+/// Ended jobs that are forgotten at once.
+pub(crate) const MAX_FORGOTTEN: u64 = 1000;
 
 /// The first lines of a job's history, which are always kept, and the most lines of it.
 const FIRST_LINES: u32 = 100;
@@ -262,12 +266,28 @@ impl Store {
         }
     }
 
-    /// Numbers of jobs that ended before `before_ms`.
+    /// Numbers of jobs that ended before `before_ms`, [`MAX_FORGOTTEN`] at most.
     pub(crate) fn old(&self, before_ms: u64) -> Result<Vec<u64>> {
         let mut statement = self
             .connection
-            .prepare("SELECT id FROM jobs WHERE stage = 'ended' AND ended_ms < ?1 ORDER BY id LIMIT 1000")?;
-        statement.query_map([int(before_ms)], |row| row.get::<_, i64>(0).map(i64::unsigned_abs))?.collect()
+            .prepare("SELECT id FROM jobs WHERE stage = 'ended' AND ended_ms < ?1 ORDER BY id LIMIT ?2")?;
+        let number = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0).map(i64::unsigned_abs);
+        statement.query_map([int(before_ms), int(MAX_FORGOTTEN)], number)?.collect()
+    }
+
+    /// Numbers of the oldest ended jobs of a user who has more than `most` of them, [`MAX_FORGOTTEN`] at most.
+    pub(crate) fn excess(&self, most: u32) -> Result<Vec<u64>> {
+        let mut counts = self.connection.prepare_cached(
+            "SELECT uid, count(*) - ?1 FROM jobs WHERE stage = 'ended' GROUP BY uid HAVING count(*) > ?1 LIMIT 1",
+        )?;
+        let first: Option<(u32, i64)> =
+            counts.query_row([most], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let Some((uid, more)) = first else { return Ok(Vec::new()) };
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT id FROM jobs WHERE stage = 'ended' AND uid = ?1 ORDER BY id LIMIT ?2")?;
+        let number = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0).map(i64::unsigned_abs);
+        statement.query_map(params![uid, more.min(int(MAX_FORGOTTEN))], number)?.collect()
     }
 }
 

@@ -17,6 +17,7 @@ use crate::dry_run::{self, NodeLoad};
 use crate::error::DaemonError;
 use crate::hooks::Call;
 use crate::host;
+use crate::job_output::Disk;
 use crate::mps;
 use crate::status::{Report, Status};
 use crate::supervisor::Order;
@@ -148,11 +149,15 @@ pub(super) trait Node {
     /// Returns true if attempts have control groups of their own.
     fn has_groups(&self) -> bool;
 
+    /// The disk of the state directory; `None`: it cannot be asked.
+    fn disk(&self) -> Option<Disk>;
+
     /// Has the folder of a job measured; [`Message::Measured`](crate::message::Message::Measured) tells what it takes on the
     /// disk.
     fn measure_disk(&self, job: u64, uid: u32);
 
-    /// Removes the folders of these jobs, and reports which are gone; false if that cannot begin.
+    /// Removes the folders of these jobs, and reports which are gone; false if that cannot begin. `age_ms`: only those that did not
+    /// change for so long by a clock that is so much ahead.
     fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool;
 }
 

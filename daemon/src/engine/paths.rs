@@ -1,7 +1,7 @@
 //! Paths of the daemon's files.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::attempt::Attempt;
 use crate::mps;
@@ -11,6 +11,11 @@ use crate::mps;
 pub(super) struct Paths(PathBuf);
 
 impl Paths {
+    /// The state directory.
+    pub(super) fn root(&self) -> &Path {
+        &self.0
+    }
+
     pub(super) fn new(state: PathBuf) -> Self {
         Self(state)
     }

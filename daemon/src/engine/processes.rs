@@ -30,6 +30,7 @@ use crate::dry_run::{self, NodeLoad};
 use crate::error::DaemonError;
 use crate::hooks::{self, Call};
 use crate::host;
+use crate::job_output::Disk;
 use crate::message::Message;
 use crate::mps;
 use crate::status::{self, Report, Status};
@@ -299,6 +300,10 @@ impl Node for Processes {
 
     fn has_groups(&self) -> bool {
         self.groups.is_ok()
+    }
+
+    fn disk(&self) -> Option<Disk> {
+        rustix::fs::statvfs(self.paths.root()).ok().map(|found| Disk::of(&found))
     }
 
     fn measure_disk(&self, job: u64, uid: u32) {

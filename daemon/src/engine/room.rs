@@ -29,6 +29,16 @@ impl Engine {
         }
     }
 
+    /// Checks that there is room for more jobs: outputs leave the reserve, and new jobs half of it, in which the rows of the jobs that
+    /// are there change.
+    pub(super) fn has_reserve(&self) -> Result<(), DaemonError> {
+        let Some(disk) = self.effects.disk() else { return Ok(()) };
+        match disk.free < disk.reserve(self.config.disk_reserve) / 2 {
+            true => Err(DaemonError::DiskReserved { free: Bytes(disk.free) }),
+            false => Ok(()),
+        }
+    }
+
     /// Checks that outputs and profiles of a user's jobs were within their limit when they were last measured: at the end
     /// of an attempt, every minute while a job runs, and soon after a rejection.
     pub(super) fn has_disk(&mut self, uid: u32) -> Result<(), DaemonError> {

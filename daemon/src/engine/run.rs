@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::error::DaemonError;
 use crate::message::Message;
 use crate::process::{NAME, Stopped};
-use crate::store::Stage;
+use crate::store::{MAX_FORGOTTEN, Stage};
 
 /// A job that was started is polled this often until its program is there.
 const STARTING: Duration = Duration::from_millis(20);
@@ -26,6 +26,8 @@ const STARTING: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(1);
 /// Time between two searches for ended jobs to forget.
 const CLEAN: Duration = Duration::from_secs(3600);
+/// The same for users who have more of them than are kept: they can submit and cancel without end.
+const EXCESS: Duration = Duration::from_secs(60);
 
 impl Engine {
     /// Decides until a message stops it.
@@ -101,6 +103,9 @@ impl Engine {
         }
         if !go_on || self.timers.is_due(Timer::Save, self.now.mono) {
             self.save();
+        }
+        if go_on && self.timers.is_due(Timer::Excess, self.now.mono) {
+            self.forget_excess();
         }
         if go_on && self.timers.is_due(Timer::Clean, self.now.mono) {
             self.clean();
@@ -243,9 +248,21 @@ impl Engine {
         self.cleaning = jump_ms.is_some_and(|jump_ms| self.effects.clean(old, age, jump_ms));
     }
 
+    /// Forgets the oldest ended jobs of a user who has more than are kept, whatever the clock says.
+    fn forget_excess(&mut self) {
+        self.timers.set(Timer::Excess, self.now.mono, EXCESS);
+        if !self.cleaning {
+            let excess = self.outbox.store.excess(self.config.jobs_per_user).unwrap_or_default();
+            self.cleaning = self.effects.clean(excess, 0, 0);
+        }
+    }
+
     /// The files of these jobs are gone.
     fn removed(&mut self, jobs: Vec<u64>) {
         self.cleaning = false;
+        if jobs.len() as u64 >= MAX_FORGOTTEN {
+            self.timers.clear(Timer::Excess);
+        }
         jobs.into_iter().for_each(|job| self.outbox.note(Note::Forget(job)));
     }
 

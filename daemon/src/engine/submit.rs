@@ -67,7 +67,11 @@ impl Engine {
         let now = self.now.at.0;
         let mut taken: Vec<(Taken, Sender<Response>)> = Vec::new();
         for (peer, specs, reply) in new {
-            let room = specs.and_then(|specs| self.has_disk(peer.uid).map(|()| specs));
+            let room = specs.and_then(|specs| {
+                self.has_reserve()?;
+                self.has_disk(peer.uid)?;
+                Ok(specs)
+            });
             match room.and_then(|specs| self.take_all(&peer, specs, &taken, now)) {
                 Ok(one) => taken.push((one, reply)),
                 Err(why) => replies.push((reply, refused(&why))),

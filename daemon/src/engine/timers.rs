@@ -15,11 +15,13 @@ pub(super) enum Timer {
     Save,
     /// The search for ended jobs to forget.
     Clean,
+    /// The search for users who have more of them than are kept.
+    Excess,
     /// Trying again to write what could not be written.
     Retry,
 }
 
-const COUNT: usize = 6;
+const COUNT: usize = 7;
 
 /// Deadline of each timer. One that was never set is due at once.
 #[derive(Clone, Copy, Debug, Default)]

@@ -18,6 +18,7 @@ use crate::error::DaemonError;
 use crate::fence::Missing;
 use crate::hooks::Call;
 use crate::host;
+use crate::job_output::Disk;
 use crate::mps;
 use crate::status::{End, Report, Status};
 use crate::supervisor::Order;
@@ -324,6 +325,10 @@ impl<P: Programs> Node for Recorder<P> {
 
     fn has_groups(&self) -> bool {
         true
+    }
+
+    fn disk(&self) -> Option<Disk> {
+        None
     }
 
     fn measure_disk(&self, _: u64, _: u32) {}
