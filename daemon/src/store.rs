@@ -271,7 +271,7 @@ impl Store {
         let mut statement = self
             .connection
             .prepare("SELECT id FROM jobs WHERE stage = 'ended' AND ended_ms < ?1 ORDER BY id LIMIT ?2")?;
-        let number = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0).map(i64::unsigned_abs);
+        let number = |row: &Row<'_>| row.get::<_, i64>(0).map(i64::unsigned_abs);
         statement.query_map([int(before_ms), int(MAX_FORGOTTEN)], number)?.collect()
     }
 
@@ -286,7 +286,7 @@ impl Store {
         let mut statement = self
             .connection
             .prepare_cached("SELECT id FROM jobs WHERE stage = 'ended' AND uid = ?1 ORDER BY id LIMIT ?2")?;
-        let number = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0).map(i64::unsigned_abs);
+        let number = |row: &Row<'_>| row.get::<_, i64>(0).map(i64::unsigned_abs);
         statement.query_map(params![uid, more.min(int(MAX_FORGOTTEN))], number)?.collect()
     }
 }

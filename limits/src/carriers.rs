@@ -563,7 +563,7 @@ mod tests {
     fn a_process_of_which_nothing_says_where_it_comes_from_is_only_possible() {
         let (folder, file) = segment();
         let shim = folder.path().join(libraries::SHIM);
-        std::fs::write(&shim, [0; 64]).unwrap();
+        fs::write(&shim, [0; 64]).unwrap();
         let uid = rustix::process::geteuid().as_raw();
         let origin = SegmentOrigin { path: file.path(), name: file.name(), uid };
         for is_orphan in [false, true] {

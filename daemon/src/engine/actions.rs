@@ -54,10 +54,10 @@ impl Engine {
             Action::Start { job, attempt, devices, limit, reserved } => {
                 let devices: Vec<String> = devices.iter().map(|device| self.node.uuid(*device)).collect();
                 let boot = self.boot.clone();
-                let emulated = self.node.gpus.emulated.clone().filter(|_| !devices.is_empty());
+                let emulated = self.node.gpus().emulated.clone().filter(|_| !devices.is_empty());
                 let label =
                     emulated.as_ref().map_or_else(String::new, |spec| format!(" (emulated GPUs: {spec})"));
-                let Some(entry) = self.jobs.entries.get_mut(&job.0) else { return };
+                let Some(entry) = self.jobs.entry_mut(job.0) else { return };
                 entry.stage = Stage::Starting;
                 (entry.attempt, entry.boot, entry.devices) = (attempt, boot, devices);
                 entry.emulated = emulated;
@@ -81,7 +81,7 @@ impl Engine {
             }
             Action::Requeue { job, attempts, ooms, floor } => {
                 self.keep_place(job.0);
-                if let Some(entry) = self.jobs.entries.get_mut(&job.0) {
+                if let Some(entry) = self.jobs.entry_mut(job.0) {
                     entry.stage = Stage::Waiting;
                     (entry.attempt, entry.ooms, entry.floor) = (attempts, ooms, floor.0);
                     (entry.limit, entry.reserved) = (None, None);
@@ -97,7 +97,7 @@ impl Engine {
                 self.say(job.0, reason.to_string());
             }
             Action::End { job, verdict } => {
-                if let Some(entry) = self.jobs.entries.get_mut(&job.0) {
+                if let Some(entry) = self.jobs.entry_mut(job.0) {
                     entry.stage = Stage::Ended;
                     entry.verdict = Some(verdict);
                     entry.ended_ms = Some(now);
@@ -115,7 +115,7 @@ impl Engine {
     /// Since when a job waits outlives the daemon: one whose slot is over stays behind those that waited.
     pub(super) fn keep_place(&mut self, job: u64) {
         let since = self.core.state.job(JobId(job)).map(|view| view.lined_up.0);
-        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+        if let Some(entry) = self.jobs.entry_mut(job) {
             entry.lined_up_ms = since.filter(|since| *since != entry.submitted_ms);
         }
         self.touch(job);
@@ -123,11 +123,11 @@ impl Engine {
 
     /// Carries out the effects that were decided and are on disk.
     pub(super) fn carry_out(&mut self, _: &Committed) {
-        for _ in 0..self.outbox.effects.len() {
-            let Some(effect) = self.outbox.effects.pop_front() else { break };
+        for _ in 0..self.outbox.waiting() {
+            let Some(effect) = self.outbox.next_effect() else { break };
             match effect {
                 Effect::Start(attempt) => {
-                    let entry = self.jobs.entries.get(&attempt.0);
+                    let entry = self.jobs.entry(attempt.0);
                     let is_decided = entry.is_some_and(|entry| entry.stage == Stage::Starting);
                     if !is_decided || !self.jobs.is_current(attempt) {
                         continue;
@@ -164,7 +164,7 @@ impl Engine {
 
     fn launch(&mut self, attempt: Attempt) -> Result<(), DaemonError> {
         let (owner, mut order) = self.order(attempt)?;
-        let entry = self.jobs.entries.get(&attempt.0);
+        let entry = self.jobs.entry(attempt.0);
         let part = entry.and_then(|entry| self.mps_part(entry, &order.environment));
         // Before the program's own words.
         if let Some(part) = part
@@ -172,7 +172,7 @@ impl Engine {
         {
             order.argv.splice(at..at, part.option());
         }
-        let need = self.jobs.entries.get(&attempt.0).map(|entry| entry.spec.host()).unwrap_or_default();
+        let need = self.jobs.entry(attempt.0).map(|entry| entry.spec.host()).unwrap_or_default();
         self.serve_mps(attempt.0, &mut order)?;
         order.group =
             self.effects.limit_host(attempt, need, order.fence.is_some() || !order.hidden.is_empty())?;
@@ -180,8 +180,8 @@ impl Engine {
         if let Some(part) = part {
             self.remark(attempt.0, part.sentence());
         }
-        self.jobs.live.insert(attempt.0, Live { supervisor, ..Live::default() });
-        if let Some(entry) = self.jobs.entries.get_mut(&attempt.0) {
+        self.jobs.begin(attempt.0, Live { supervisor, ..Live::default() });
+        if let Some(entry) = self.jobs.entry_mut(attempt.0) {
             entry.stage = Stage::Running;
         }
         self.touch(attempt.0);
@@ -189,8 +189,8 @@ impl Engine {
     }
 
     pub(super) fn order(&self, (job, attempt): Attempt) -> Result<(Owner, Order), DaemonError> {
-        let entry = self.jobs.entries.get(&job).ok_or(DaemonError::JobGone)?;
-        let mut environment = self.outbox.store.environment(job).map_err(DaemonError::QueueRead)?;
+        let entry = self.jobs.entry(job).ok_or(DaemonError::JobGone)?;
+        let mut environment = self.outbox.store().environment(job).map_err(DaemonError::QueueRead)?;
         let own = [
             "CUDA_VISIBLE_DEVICES",
             "CUDA_DEVICE_ORDER",
@@ -213,7 +213,7 @@ impl Engine {
         let options = ["--quiet", "--supervised", "-o"].map(str::to_owned);
         let mut argv: Vec<String> = [launcher].into_iter().chain(options).collect();
         argv.push(profile.display().to_string());
-        if let Some(machine) = &self.node.gpus.machine {
+        if let Some(machine) = &self.node.gpus().machine {
             argv.extend(["--machine".to_owned(), machine.display().to_string()]);
         }
         // Whatever the program does to CUDA_VISIBLE_DEVICES.
@@ -253,11 +253,11 @@ impl Engine {
             barrier: self.barrier(entry),
             mps: None,
             host_memory: Some(entry.spec.host_memory).filter(|bytes| *bytes > 0),
-            hidden: self.node.gpus.hidden_from(&entry.devices),
+            hidden: self.node.gpus().hidden_from(&entry.devices),
             grace_ms: self.time_to_stop(entry),
             fence: self
                 .node
-                .gpus
+                .gpus()
                 .has_fence()
                 .then(|| Fence { devices: entry.devices.clone(), limit: entry.limit }),
         };
@@ -277,7 +277,7 @@ impl Engine {
     /// By which variables an attempt's programs see its GPUs. Numbers are what most programs read; they are only used
     /// where they cannot mean another GPU.
     fn visible(&self, entry: &Entry) -> [String; 2] {
-        let list = &self.node.gpus.list;
+        let list = &self.node.gpus().list;
         let is_numbered =
             list.iter().all(|gpu| gpu.index.is_some() && !gpu.divided && !self.node.is_lost(&gpu.uuid));
         let by_number =
@@ -290,7 +290,8 @@ impl Engine {
 
     /// Sends a signal to a job, wherever it is on its way.
     pub(super) fn signal(&mut self, job: u64, signal: Signal) {
-        let Some(live) = self.jobs.live.get_mut(&job) else {
+        let attempt = (job, self.jobs.attempt(job));
+        let Some(live) = self.jobs.live_mut(job) else {
             // Decided and not started: it never will be.
             if let Some((_, attempt)) = self.outbox.take_back_start(job) {
                 self.give_up_together(job);
@@ -306,7 +307,6 @@ impl Engine {
             Signal::Terminate => libc::SIGTERM,
             Signal::Kill => libc::SIGKILL,
         };
-        let attempt = (job, self.jobs.entries.get(&job).map_or(0, |entry| entry.attempt));
         let effects = &mut self.effects;
         let supervisor = live.supervisor.filter(|who| effects.lives(*who));
         let has_program = live.program.is_some();
@@ -327,7 +327,7 @@ impl Engine {
     /// Kills again what did not go. Where that does not help, a supervisor that hangs is killed too, and what it
     /// leaves is swept up.
     pub(super) fn kill_again(&mut self) {
-        for live in self.jobs.live.values_mut() {
+        for live in self.jobs.lives_mut().map(|(_, live)| live) {
             if let (Some(last), Some(supervisor)) = (live.killed, live.supervisor)
                 && self.now.mono - last > KILL_INTERVAL
                 && self.effects.lives(supervisor)
@@ -342,19 +342,20 @@ impl Engine {
     /// The program is there.
     pub(super) fn started(&mut self, job: u64, attempt: u32, at_ms: u64) {
         let now = at_ms.min(self.now.at.0);
-        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+        if let Some(entry) = self.jobs.entry_mut(job) {
             entry.started_ms = Some(now);
             entry.first_start_ms.get_or_insert(now);
             entry.stage = Stage::Running;
         }
-        if let Some(live) = self.jobs.live.get_mut(&job) {
+        if let Some(live) = self.jobs.live_mut(job) {
             live.reported = true;
         }
         self.touch(job);
         self.step(Event::Started { job: JobId(job), attempt });
         // What was measured of its GPUs is of the time before it was there.
-        for uuid in self.jobs.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default() {
-            let used = self.node.samples.iter().find(|sample| sample.uuid == uuid).map(|sample| sample.used);
+        for uuid in self.jobs.entry(job).map(|entry| entry.devices.clone()).unwrap_or_default() {
+            let used =
+                self.node.samples().iter().find(|sample| sample.uuid == uuid).map(|sample| sample.used);
             if let (Some(device), Some(used)) = (self.node.device(&uuid), used) {
                 let seen = Observation::unmeasured(Bytes(used));
                 self.step(Event::DeviceObserved { device, seen });
@@ -367,7 +368,7 @@ impl Engine {
     /// Shows which fences could not be set for an attempt: to its user, and as long as it runs to those who look at the node.
     pub(super) fn report_fences(&mut self, job: u64, missing: Option<&Missing>) {
         let Some(missing) = missing.filter(|missing| !missing.is_none()) else { return };
-        if let Some(live) = self.jobs.live.get_mut(&job) {
+        if let Some(live) = self.jobs.live_mut(job) {
             live.missing = missing.clone();
         }
         let what = missing.sentence();

@@ -66,9 +66,9 @@ impl Store {
 impl Engine {
     /// A job by its number, also one that has ended, if the user may know of it.
     pub(super) fn entry_of(&self, peer: &Peer, job: u64) -> Result<Option<Entry>, DaemonError> {
-        let entry = match self.jobs.entries.get(&job) {
+        let entry = match self.jobs.entry(job) {
             Some(entry) => Some(entry.clone()),
-            None => self.outbox.store.job(job).map_err(DaemonError::QueueRead)?,
+            None => self.outbox.store().job(job).map_err(DaemonError::QueueRead)?,
         };
         Ok(entry.filter(|entry| peer.may(entry.uid)))
     }
@@ -115,7 +115,8 @@ impl Engine {
         for named in named {
             let [first, last] = self.named(peer, *named)?;
             let before = jobs.len();
-            let open = self.jobs.entries.range(first..=last).filter(|(_, entry)| entry.stage != Stage::Ended);
+            let open =
+                self.jobs.entries().range(first..=last).filter(|(_, entry)| entry.stage != Stage::Ended);
             jobs.extend(open.map(|(job, _)| *job));
             if jobs.len() == before {
                 return Err(DaemonError::JobOver(*named));
@@ -154,7 +155,7 @@ impl Engine {
         let failed =
             |entry: &Entry| entry.stage == Stage::Ended && !entry.verdict.is_some_and(Verdict::is_success);
         let here =
-            self.jobs.entries.range(first..=last).find(|(_, entry)| failed(entry)).map(|(job, _)| *job);
-        here.or_else(|| self.outbox.store.failed([first, last]).ok().flatten())
+            self.jobs.entries().range(first..=last).find(|(_, entry)| failed(entry)).map(|(job, _)| *job);
+        here.or_else(|| self.outbox.store().failed([first, last]).ok().flatten())
     }
 }

@@ -17,18 +17,17 @@ const CPU: &str = "takes more CPU time than it booked";
 impl Engine {
     /// Compares what the processes of jobs take with what the jobs booked.
     pub(super) fn check_bookings(&mut self) {
-        if self.jobs.live.is_empty() || !self.timers.is_due(Timer::HostPoll, self.now.mono) {
+        if self.jobs.lives().is_empty() || !self.timers.is_due(Timer::HostPoll, self.now.mono) {
             return;
         }
         let every = Duration::from_millis(self.config.poll_ms) * HOST_POLL_FACTOR;
         self.timers.set(Timer::HostPoll, self.now.mono, every);
         let snapshot = self.effects.processes();
         let mut over = Vec::new();
-        for (job, live) in &mut self.jobs.live {
+        for (entry, live) in self.jobs.lives_with_entries() {
             let Some(supervisor) = live.supervisor else { continue };
             let sum = snapshot.below(supervisor.pid);
             live.host.take(&snapshot, &sum);
-            let Some(entry) = self.jobs.entries.get(job) else { continue };
             let (memory, cpu) = (entry.spec.host_memory, entry.spec.cpu_milli);
             // A suspended one has its device memory there, which no job reserves.
             let counts = memory > 0 && entry.suspension.step == Step::Running;
@@ -36,14 +35,14 @@ impl Engine {
                 let taken = sum.proportional();
                 if taken > memory {
                     live.reported_memory = true;
-                    over.push((*job, format!("{MEMORY}: {} of {}", Bytes(taken), Bytes(memory))));
+                    over.push((entry.id, format!("{MEMORY}: {} of {}", Bytes(taken), Bytes(memory))));
                 }
             }
             if live.host.is_over(cpu) && !live.reported_cpu {
                 live.reported_cpu = true;
                 let taken = live.host.cpu_milli.unwrap_or(0);
                 let cores = |milli: u64| milli as f64 / 1000.0;
-                over.push((*job, format!("{CPU}: {:.1} of {} cores", cores(taken), cores(cpu))));
+                over.push((entry.id, format!("{CPU}: {:.1} of {} cores", cores(taken), cores(cpu))));
             }
         }
         for (job, text) in over {
@@ -55,19 +54,16 @@ impl Engine {
     /// Reports to the scheduler what jobs take of the host.
     fn report_host_use(&mut self) {
         let mut news = Vec::new();
-        for (job, live) in &mut self.jobs.live {
-            let Some(entry) = self.jobs.entries.get(job).filter(|entry| !entry.devices.is_empty()) else {
-                continue;
-            };
+        for (entry, live) in self.jobs.lives_with_entries() {
             // A suspended one takes nothing.
-            if !live.reported || entry.suspension.step != Step::Running {
+            if entry.devices.is_empty() || !live.reported || entry.suspension.step != Step::Running {
                 continue;
             }
             let Some(host_use) = live.host.news() else { continue };
             let used = entry.devices.first().and_then(|uuid| live.observed.used.get(uuid)).copied();
             let (used, peak) = (Bytes(used.unwrap_or_default()), Bytes(live.observed.peak));
             let seen = JobObservation { used, peak, host_use: Some(host_use), ..JobObservation::default() };
-            news.push((*job, entry.devices[0].clone(), seen));
+            news.push((entry.id, entry.devices[0].clone(), seen));
         }
         for (job, uuid, seen) in news {
             let Some(device) = self.node.device(&uuid) else { continue };
@@ -78,7 +74,7 @@ impl Engine {
     /// Once for a job, also over restarts.
     fn note_booking(&mut self, job: u64, text: String) {
         let subject = text.split(':').next().unwrap_or_default();
-        let lines = self.outbox.store.history(job).unwrap_or_default();
+        let lines = self.outbox.store().history(job).unwrap_or_default();
         if !lines.iter().any(|line| line.text.starts_with(subject)) {
             self.remark(job, text);
         }

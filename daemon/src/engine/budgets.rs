@@ -13,7 +13,7 @@ use crate::store::{Entry, Stage};
 impl Engine {
     /// A job's budget was decided.
     pub(super) fn budget(&mut self, job: u64, budget: Option<LaunchBudget>, reason: &Reason) {
-        let devices = self.jobs.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default();
+        let devices = self.jobs.entry(job).map(|entry| entry.devices.clone()).unwrap_or_default();
         self.slots.set(job, &devices, budget);
         let follows_windows = matches!(reason, Reason::KeepsTarget { .. } | Reason::Fair { .. });
         let share = budget.map_or(Permille::WHOLE, |budget| budget.share);
@@ -48,7 +48,7 @@ impl Engine {
         let with_company = running.iter().map(|entry| (entry, self.company(entry, &running)));
         let is_read = |(entry, company): &(&&Entry, Company)| {
             let lacks = |live: &Live| live.observed.pace.lacks(*company);
-            entry.spec.priority > least || self.jobs.live.get(&entry.id).is_some_and(lacks)
+            entry.spec.priority > least || self.jobs.live(entry.id).is_some_and(lacks)
         };
         let due: Vec<(u64, u32, Company, Vec<String>)> = with_company
             .filter(is_read)
@@ -56,7 +56,7 @@ impl Engine {
             .collect();
         let mut seen = Vec::new();
         for (job, uid, company, devices) in due {
-            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
+            let Some(live) = self.jobs.live_mut(job) else { continue };
             let observed = &mut live.observed;
             // What it holds was forgotten and not found again yet: it is not nothing.
             let is_known = !observed.used.is_empty() || observed.peak == 0;
@@ -78,21 +78,26 @@ impl Engine {
 
     /// Gives every job with a budget its launch slot, and notes which job does not use its own.
     pub(super) fn assign_slots(&mut self) {
-        let runs: BTreeSet<u64> =
-            self.jobs.live.iter().filter(|(_, live)| live.program.is_some()).map(|(job, _)| *job).collect();
+        let runs: BTreeSet<u64> = self
+            .jobs
+            .lives()
+            .iter()
+            .filter(|(_, live)| live.program.is_some())
+            .map(|(job, _)| *job)
+            .collect();
         let stays = |entry: &Entry| matches!(entry.stage, Stage::Starting | Stage::Running);
-        self.slots.running(&runs, |job| self.jobs.entries.get(&job).is_some_and(stays));
+        self.slots.running(&runs, |job| self.jobs.entry(job).is_some_and(stays));
         if self.slots.is_idle() {
             self.gates.set(&BTreeMap::new(), |_| None);
             return;
         }
-        for (job, live) in &mut self.jobs.live {
+        for (job, live) in self.jobs.lives_mut() {
             if self.slots.concerns(*job) {
                 live.observed.find_segment(live.program, &*self.effects);
             }
         }
         let wanted = self.gates_wanted();
-        let live = &self.jobs.live;
+        let live = self.jobs.lives();
         let said = self.slots.apply(|job| live.get(&job)?.observed.segment());
         self.gates.set(&wanted, |job| live.get(&job)?.observed.segment());
         for (job, sentence) in said {
@@ -104,7 +109,7 @@ impl Engine {
     fn gates_wanted(&self) -> BTreeMap<u64, (Requests, Vec<u64>)> {
         let mut wanted: BTreeMap<u64, (Requests, Vec<u64>)> = BTreeMap::new();
         for (filler, target) in self.slots.between() {
-            let latency = self.jobs.entries.get(&target).and_then(|entry| entry.spec.target.latency.clone());
+            let latency = self.jobs.entry(target).and_then(|entry| entry.spec.target.latency.clone());
             let Some((latency, kind)) = latency.zip(self.targets.kind(target)) else { continue };
             let floor = self.core.state.settings().throttle.least;
             let requests = || (Requests { target: latency, kind, floor }, Vec::new());

@@ -9,11 +9,11 @@ use crate::store::curves;
 impl Engine {
     /// Figures of each GPU over the time from `from_ms` to `to_ms`, ms since 1970, in at most [`curves::MAX_POINTS`] points.
     pub(super) fn curves(&self, from_ms: u64, to_ms: u64) -> Result<Response, DaemonError> {
-        let found = curves::over_time(&self.outbox.store.connection, from_ms, to_ms);
+        let found = curves::over_time(&self.outbox.store().connection, from_ms, to_ms);
         let mut row: CurvesRow = found.map_err(DaemonError::HistoryRead)?;
-        row.emulated.clone_from(&self.node.gpus.emulated);
+        row.emulated.clone_from(&self.node.gpus().emulated);
         for curve in &mut row.gpus {
-            let Some(gpu) = self.node.gpus.list.iter().find(|gpu| gpu.uuid == curve.gpu) else { continue };
+            let Some(gpu) = self.node.gpus().list.iter().find(|gpu| gpu.uuid == curve.gpu) else { continue };
             (curve.index, curve.total) = (gpu.index, gpu.total);
             if row.emulated.is_some() {
                 // An earlier daemon may have added up what its modelled time gave.

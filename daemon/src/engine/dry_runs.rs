@@ -77,7 +77,7 @@ impl Engine {
     /// Ends the dry run of a job that does not wait for it any more, and the job's wait where it is over.
     fn tend_dry_run(&mut self, job: u64) {
         // A job that was cancelled is not in the queue.
-        let entry = self.jobs.entries.get(&job).filter(|entry| entry.stage == Stage::Waiting);
+        let entry = self.jobs.entry(job).filter(|entry| entry.stage == Stage::Waiting);
         let view = self.core.state.job(JobId(job)).filter(|_| entry.is_some() && self.config.dry_run.on);
         let Some(view) = view.filter(|view| view.job.need.is_none()) else {
             self.give_up_dry_run(job);
@@ -143,9 +143,9 @@ impl Engine {
 
     fn dry_run_order(&mut self, job: u64) -> Result<(Key, Order), DaemonError> {
         let settings = self.config.dry_run.clone();
-        let entry = self.jobs.entries.get(&job).ok_or(DaemonError::JobGone)?;
+        let entry = self.jobs.entry(job).ok_or(DaemonError::JobGone)?;
         let spec = &entry.spec;
-        let mut environment = self.outbox.store.environment(job).map_err(DaemonError::QueueRead)?;
+        let mut environment = self.outbox.store().environment(job).map_err(DaemonError::QueueRead)?;
         environment.retain(|line| !NOT_GIVEN.contains(&line.split('=').next().unwrap_or_default()));
         environment.extend(supervisor::marks(job, 0));
         environment.extend(arrays::marks(entry));
@@ -172,7 +172,7 @@ impl Engine {
         let launcher = self.effects.launcher()?;
         let memory = settings.memory();
         let need = HostNeed { cpu_milli: u64::from(settings.cpus) * 1000, memory };
-        let known = stored::known(&self.outbox.store.connection, &key, self.now.at.0);
+        let known = stored::known(&self.outbox.store().connection, &key, self.now.at.0);
         let root = rustix::process::geteuid().is_root();
         let order = Order {
             command: spec.command.clone(),
@@ -195,7 +195,7 @@ impl Engine {
 
     /// The machine to emulate for a job, and what its GPUs are called.
     fn emulated_as(&self, entry: &Entry) -> (String, String) {
-        let usable = self.node.gpus.list.iter().filter(|gpu| !gpu.divided);
+        let usable = self.node.gpus().list.iter().filter(|gpu| !gpu.divided);
         let wanted = usable.filter(|gpu| entry.spec.model.as_ref().is_none_or(|model| *model == gpu.name));
         let name = wanted.max_by_key(|gpu| gpu.total).map(|gpu| gpu.name.clone());
         Models::machine_for(entry.spec.gpus.max(1), name)
@@ -239,7 +239,7 @@ impl Engine {
 
     fn dry_run_failed(&mut self, job: u64, why: &str) {
         self.dry_runs.forget(job);
-        if self.jobs.entries.get(&job).is_some_and(|entry| entry.stage == Stage::Waiting) {
+        if self.jobs.entry(job).is_some_and(|entry| entry.stage == Stage::Waiting) {
             self.say(job, format!("the dry run in the background shows no need: {why}"));
             self.dry_run_over(job);
         }
@@ -247,9 +247,9 @@ impl Engine {
 
     /// This job, and those that wait for the same dry run.
     fn alike(&self, job: u64, key: &Key) -> Vec<u64> {
-        let Some(of) = self.jobs.entries.get(&job) else { return Vec::new() };
+        let Some(of) = self.jobs.entry(job) else { return Vec::new() };
         let is_alike = |other: &u64| {
-            let entry = self.jobs.entries.get(other);
+            let entry = self.jobs.entry(*other);
             entry.is_some_and(|entry| {
                 entry.uid == key.uid
                     && entry.spec.model == of.spec.model
@@ -264,8 +264,7 @@ impl Engine {
     /// A job gets what a dry run of its program held.
     fn take_dry_run(&mut self, job: u64, found: &DryRun, when: &str) {
         self.dry_runs.forget(job);
-        let Some(entry) = self.jobs.entries.get_mut(&job).filter(|entry| entry.stage == Stage::Waiting)
-        else {
+        let Some(entry) = self.jobs.entry_mut(job).filter(|entry| entry.stage == Stage::Waiting) else {
             return;
         };
         entry.spec.dry_run = Some(found.clone());

@@ -15,8 +15,8 @@ use super::steps::Reported;
 impl Engine {
     /// Reads a job's steps until all that follows from them is reported.
     pub(super) fn observe_steps(&mut self, job: u64) {
-        let Some(uid) = self.jobs.entries.get(&job).map(|entry| entry.uid) else { return };
-        let Some(live) = self.jobs.live.get_mut(&job) else { return };
+        let Some(uid) = self.jobs.entry(job).map(|entry| entry.uid) else { return };
+        let Some(live) = self.jobs.live_mut(job) else { return };
         if live.observed.steps.reported == Reported::Fixed {
             return;
         }
@@ -26,14 +26,14 @@ impl Engine {
         if made < early::STEP {
             return;
         }
-        if !live.observed.steps.is_settled(self.node.polled, self.now.mono) {
+        if !live.observed.steps.is_settled(self.node.polled(), self.now.mono) {
             return;
         }
         let held = self.read_times.read(uid, self.now.mono, |time| live.observed.highest(time));
         let Some(held) = held else { return };
         live.observed.steps.first.get_or_insert(Kept { steps: made, held_bytes: held });
         let (reported, asked) = (live.observed.steps.reported, live.observed.steps.earlier.is_some());
-        let Some(entry) = self.jobs.entries.get(&job) else { return };
+        let Some(entry) = self.jobs.entry(job) else { return };
         let earlier = (!asked).then(|| {
             let model = self.node.model(entry);
             let past = self.outbox.past_courses(entry.uid, &program(&entry.spec), &model);
@@ -45,7 +45,7 @@ impl Engine {
             past.iter().map(of).collect::<Vec<_>>()
         });
         let (attempt, stated) = (entry.attempt, entry.spec.fixed_shapes);
-        let Some(live) = self.jobs.live.get_mut(&job) else { return };
+        let Some(live) = self.jobs.live_mut(job) else { return };
         let earlier = live.observed.steps.earlier.get_or_insert_with(|| earlier.unwrap_or_default());
         let fixed = early::fixed_by(made, stated, earlier);
         let grew = earlier.iter().filter(|course| course.grew()).count();

@@ -19,7 +19,7 @@ impl Engine {
     /// An attempt has ended: its supervisor reported how.
     pub(super) fn supervisor_ended(&mut self, attempt: Attempt) {
         let job = attempt.0;
-        let Some(live) = self.jobs.live.remove(&job) else { return };
+        let Some(live) = self.jobs.end(job) else { return };
         self.review_fences();
         self.effects.reap(attempt);
         if !self.jobs.is_current(attempt) {
@@ -30,7 +30,7 @@ impl Engine {
             Err(error) => {
                 self.health.report("status", error.to_string());
                 // Searched for again, as one of which no supervisor is known.
-                self.jobs.live.insert(job, Live { supervisor: None, ..live });
+                self.jobs.begin(job, Live { supervisor: None, ..live });
                 self.review_fences();
                 return;
             }
@@ -45,7 +45,7 @@ impl Engine {
     /// An attempt is over: what it left is killed. Its end counts when that is off the GPUs, and it is known that no GPU
     /// failed under it.
     pub(super) fn attempt_over(&mut self, attempt: Attempt, status: Status, reported: bool, seen: Seen) {
-        let uid = self.jobs.entries.get(&attempt.0).map(|entry| entry.uid);
+        let uid = self.jobs.entry(attempt.0).map(|entry| entry.uid);
         let killed = self.effects.sweep(attempt, uid, &status);
         if let Some(over) = self.begin_epilog(Over { attempt, status, reported, killed, seen }) {
             self.end_unless_doubtful(over);
@@ -89,7 +89,7 @@ impl Engine {
             // Nothing of it ran.
             None => End { lost: true, ..End::default() },
         });
-        let entry = self.jobs.entries.get(&job);
+        let entry = self.jobs.entry(job);
         if let Some(refused) = end.refused.as_ref().filter(|_| end.code == Some(0))
             && let Some(needed) = refused.needed
             && entry.is_some_and(|entry| entry.spec.oom_fails)
@@ -99,7 +99,8 @@ impl Engine {
         if end.from_log && end.oom == Some(0) {
             // How much it was is not known: as much as it could have.
             let first = entry.and_then(|entry| entry.devices.first());
-            let total = self.node.gpus.list.iter().find(|gpu| Some(&gpu.uuid) == first).map(|gpu| gpu.total);
+            let total =
+                self.node.gpus().list.iter().find(|gpu| Some(&gpu.uuid) == first).map(|gpu| gpu.total);
             end.oom = entry.and_then(|entry| entry.limit).or(total);
         }
         end
@@ -108,7 +109,7 @@ impl Engine {
     /// Keeps the time and the figures of an attempt. Returns true if it bounds the need of later runs.
     fn keep_run(&mut self, over: &Over, end: &mut End) -> bool {
         let (Over { attempt: (job, attempt), status, .. }, now) = (over, self.now.at.0);
-        let Some(entry) = self.jobs.entries.get_mut(job) else { return false };
+        let Some(entry) = self.jobs.entry_mut(*job) else { return false };
         let at = if end.at_ms > 0 { end.at_ms.min(now) } else { now };
         let mut ran_ms = entry.started_ms.take().map_or(0, |since| at.saturating_sub(since));
         entry.ran_ms += ran_ms;
@@ -187,7 +188,7 @@ impl Engine {
 
     /// Reports the end to the scheduler. What becomes free is given away by what is known then, this run included.
     fn finish(&mut self, (job, attempt): Attempt, outcome: Outcome, bounds_need: bool) {
-        let ended = self.jobs.entries.get(&job).filter(|_| bounds_need).cloned();
+        let ended = self.jobs.entry(job).filter(|_| bounds_need).cloned();
         let pause = ended.is_some() && !self.recovering;
         if pause {
             self.step(Event::Paused { paused: true });

@@ -51,7 +51,7 @@ impl Engine {
     /// End of a job, in words: with the reason where it could not be started.
     pub(super) fn end_words(&self, job: u64, verdict: &Verdict, reason: &Reason) -> String {
         let words = super::rows::end_words(verdict, reason);
-        let why = self.jobs.entries.get(&job).and_then(|entry| entry.why.strip_prefix(NOT_STARTED));
+        let why = self.jobs.entry(job).and_then(|entry| entry.why.strip_prefix(NOT_STARTED));
         match (verdict, why) {
             (Verdict::Ended(Outcome::Lost | Outcome::NotStarted), Some(why)) => {
                 format!("could not be started: {why}")
@@ -63,7 +63,7 @@ impl Engine {
     /// Has the epilog of an attempt run, and keeps the attempt until it has ended; returns it if there is none.
     pub(super) fn begin_epilog(&mut self, over: Over) -> Option<Over> {
         let Over { attempt, status, .. } = &over;
-        let Some(entry) = self.jobs.entries.get(&attempt.0) else { return Some(over) };
+        let Some(entry) = self.jobs.entry(attempt.0) else { return Some(over) };
         // Without a supervisor nothing was there, the prolog included.
         if status.supervisor.or(status.program).is_none() && status.end.is_none() {
             return Some(over);

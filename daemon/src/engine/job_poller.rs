@@ -20,7 +20,7 @@ impl Engine {
         }
         self.timers.set(Timer::Poll, self.now.mono, Duration::from_millis(self.config.poll_ms));
         self.kill_again();
-        let jobs: Vec<u64> = self.jobs.live.keys().copied().collect();
+        let jobs: Vec<u64> = self.jobs.lives().keys().copied().collect();
         for job in jobs {
             if !self.is_off(job) && self.poll_job(job) {
                 self.report_suspend(job);
@@ -40,17 +40,17 @@ impl Engine {
     fn find_programs(&mut self) {
         let pending: Vec<u64> = self
             .jobs
-            .live
+            .lives()
             .iter()
             .filter(|(_, live)| !live.reported || live.supervisor.is_none())
             .map(|(job, _)| *job)
             .collect();
         for job in pending {
-            let Some(attempt) = self.jobs.entries.get(&job).map(|entry| entry.attempt) else { continue };
+            let Some(attempt) = self.jobs.entry(job).map(|entry| entry.attempt) else { continue };
             // What cannot be read now is read again soon.
             let Ok(report) = self.effects.status((job, attempt)) else { continue };
             let status::Report { kept, status } = report.unwrap_or_default();
-            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
+            let Some(live) = self.jobs.live_mut(job) else { continue };
             if live.supervisor.is_none() {
                 match (status.supervisor, kept) {
                     (_, false) => {
@@ -66,7 +66,7 @@ impl Engine {
                 }
             }
             let Some(program) = status.program.filter(|_| !live.reported) else { continue };
-            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
+            let Some(live) = self.jobs.live_mut(job) else { continue };
             live.program = Some(program);
             if let Some(owed) = live.observed.owed.take()
                 && self.effects.lives(program)
@@ -80,9 +80,9 @@ impl Engine {
 
     /// Polls a job if that is due; returns whether it did.
     fn poll_job(&mut self, job: u64) -> bool {
-        let Some(entry) = self.jobs.entries.get(&job) else { return false };
+        let Some(entry) = self.jobs.entry(job) else { return false };
         let (may_leave, uid) = (entry.spec.preemptible, entry.uid);
-        let Some(live) = self.jobs.live.get_mut(&job) else { return false };
+        let Some(live) = self.jobs.live_mut(job) else { return false };
         let now = self.now.mono;
         if !live.observed.is_due(now) {
             return false;
@@ -96,13 +96,13 @@ impl Engine {
         let least = Duration::from_millis(self.config.poll_ms);
         let mut named: BTreeMap<String, u64> = self
             .node
-            .gpus
+            .gpus()
             .list
             .iter()
             .filter_map(|gpu| Some((gpu.uuid.clone(), *seen.get(&gpu.bytes)?)))
             .collect();
         // The driver gives memory in larger pieces, and a context is counted only where there is a limit.
-        for sample in &self.node.samples {
+        for sample in self.node.samples() {
             let own = sample.processes.iter().filter(|(pid, _)| pids.contains(pid));
             let held: u64 = own.map(|(_, bytes)| bytes).sum();
             if held > 0 {
@@ -133,7 +133,7 @@ impl Engine {
 
     /// Says once of a job that its segment takes too long to read.
     fn report_unreadable(&mut self, job: u64) {
-        let is_news = self.jobs.live.get_mut(&job).is_some_and(|live| live.observed.is_newly_too_long());
+        let is_news = self.jobs.live_mut(job).is_some_and(|live| live.observed.is_newly_too_long());
         if is_news {
             let words = "its launches cannot be read: its segment takes too long; what they are used for is not known";
             self.remark(job, words.to_owned());
@@ -151,8 +151,7 @@ impl Engine {
         }
         self.report_unknown();
         self.count_loads(&poll.samples);
-        self.node.polled = Some(poll.begun);
-        self.node.unmetered = poll.unmetered;
+        self.node.polled_at(poll.begun, poll.unmetered);
         let mut samples = poll.samples;
         self.by_launches(&mut samples);
         self.note_outside(&samples);
@@ -169,8 +168,8 @@ impl Engine {
     /// Keeps the highest memory that a job was seen to hold beyond the daemon's end: a suspended job shows nothing
     /// of it.
     pub(super) fn keep_peak(&mut self, job: u64) {
-        let seen = self.jobs.live.get(&job).map(|live| live.observed.peak).filter(|peak| *peak > 0);
-        if let Some(entry) = self.jobs.entries.get_mut(&job)
+        let seen = self.jobs.live(job).map(|live| live.observed.peak).filter(|peak| *peak > 0);
+        if let Some(entry) = self.jobs.entry_mut(job)
             && seen > entry.peak
         {
             entry.peak = seen;

@@ -45,7 +45,7 @@ impl Facts {
 impl Engine {
     /// State of a job.
     pub(super) fn state_of(&self, entry: &Entry) -> JobState {
-        let live = self.jobs.live.get(&entry.id);
+        let live = self.jobs.live(entry.id);
         let facts = Facts {
             stage: entry.stage,
             held: entry.held,
@@ -60,10 +60,10 @@ impl Engine {
     /// Number of jobs in each state; of ended ones only those that are not on disk yet.
     pub(super) fn count_states(&self) -> BTreeMap<JobState, u64> {
         let mut counts: BTreeMap<JobState, u64> = JobState::ALL.map(|state| (state, 0)).into();
-        for entry in self.jobs.entries.begun() {
+        for entry in self.jobs.entries().begun() {
             *counts.entry(self.state_of(entry)).or_default() += 1;
         }
-        let index = self.jobs.entries.index();
+        let index = self.jobs.entries().index();
         let held = index.held();
         counts.insert(JobState::Held, held);
         counts.insert(JobState::Waiting, index.waiting(None) - held);

@@ -62,11 +62,75 @@ pub(super) struct Seen {
 /// The table.
 #[derive(Debug, Default)]
 pub(super) struct JobTable {
-    pub(super) entries: Entries,
-    pub(super) live: BTreeMap<u64, Live>,
+    entries: Entries,
+    live: BTreeMap<u64, Live>,
 }
 
 impl JobTable {
+    /// The jobs that have not ended.
+    pub(super) fn entries(&self) -> &Entries {
+        &self.entries
+    }
+
+    pub(super) fn entry(&self, job: u64) -> Option<&Entry> {
+        self.entries.get(&job)
+    }
+
+    /// Mutable entry of a job. Its owner and its bytes on disk must not change: the sums per user count them.
+    pub(super) fn entry_mut(&mut self, job: u64) -> Option<&mut Entry> {
+        self.entries.get_mut(&job)
+    }
+
+    pub(super) fn insert(&mut self, job: u64, entry: Entry) {
+        self.entries.insert(job, entry);
+    }
+
+    /// Sorts a job in anew after what its need follows from has changed.
+    pub(super) fn sort_in(&mut self, job: u64) {
+        self.entries.sort_in(job);
+    }
+
+    /// The attempts that run, by job.
+    pub(super) fn lives(&self) -> &BTreeMap<u64, Live> {
+        &self.live
+    }
+
+    pub(super) fn lives_mut(&mut self) -> impl Iterator<Item = (&u64, &mut Live)> {
+        self.live.iter_mut()
+    }
+
+    /// The same, each with what is on disk of its job.
+    pub(super) fn lives_with_entries(&mut self) -> impl Iterator<Item = (&Entry, &mut Live)> {
+        let entries = &self.entries;
+        self.live.iter_mut().filter_map(|(job, live)| Some((entries.get(job)?, live)))
+    }
+
+    pub(super) fn live_with_entry(&mut self, job: u64) -> Option<(&Entry, &mut Live)> {
+        Some((self.entries.get(&job)?, self.live.get_mut(&job)?))
+    }
+
+    pub(super) fn is_live(&self, job: u64) -> bool {
+        self.live.contains_key(&job)
+    }
+
+    pub(super) fn live(&self, job: u64) -> Option<&Live> {
+        self.live.get(&job)
+    }
+
+    pub(super) fn live_mut(&mut self, job: u64) -> Option<&mut Live> {
+        self.live.get_mut(&job)
+    }
+
+    /// An attempt begins.
+    pub(super) fn begin(&mut self, job: u64, live: Live) {
+        self.live.insert(job, live);
+    }
+
+    /// An attempt is over.
+    pub(super) fn end(&mut self, job: u64) -> Option<Live> {
+        self.live.remove(&job)
+    }
+
     /// Returns true if this is the job's present attempt.
     pub(super) fn is_current(&self, (job, attempt): Attempt) -> bool {
         self.entries.get(&job).is_some_and(|entry| entry.attempt == attempt)

@@ -15,7 +15,7 @@ impl Engine {
     /// A job gets a signal as soon as it is written down why.
     pub(super) fn stop_job(&mut self, job: u64, signal: Signal, reason: &Reason) {
         let starts = self.outbox.starts(job);
-        if !self.jobs.live.contains_key(&job) && !starts {
+        if !self.jobs.is_live(job) && !starts {
             // It ended while there was no daemon.
             return;
         }
@@ -30,7 +30,7 @@ impl Engine {
 
     /// Sends a signal after what is decided so far is on disk. One that is not sent yet is not needed any more.
     pub(super) fn signal_when_written(&mut self, job: u64, signal: Signal) {
-        let Some(entry) = self.jobs.entries.get(&job) else { return };
+        let Some(entry) = self.jobs.entry(job) else { return };
         let attempt = (job, entry.attempt);
         self.touch(job);
         self.outbox.take_back_signal(attempt);
@@ -39,7 +39,7 @@ impl Engine {
 
     /// A signal whose reason is on disk is sent.
     pub(super) fn send(&mut self, (job, attempt): Attempt, signal: Signal, held: bool) {
-        if self.jobs.is_current((job, attempt)) && self.jobs.live.contains_key(&job) {
+        if self.jobs.is_current((job, attempt)) && self.jobs.is_live(job) {
             if held {
                 self.say(job, format!("{}: only now, as the queue could not be written", words(signal)));
                 self.step(Event::SignalHeld { job: JobId(job), held: false });

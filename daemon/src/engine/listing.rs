@@ -21,10 +21,10 @@ impl Engine {
         let whose = (!(listing.all && peer.admin)).then_some(peer.uid);
         let mut jobs = match listing.ended.min(MAX_SHOWN) {
             0 => Vec::new(),
-            most => self.outbox.store.numbers_of_ended(whose, most).unwrap_or_default(),
+            most => self.outbox.store().numbers_of_ended(whose, most).unwrap_or_default(),
         };
         jobs.reverse();
-        let begun = self.jobs.entries.begun().filter(|entry| whose.is_none_or(|uid| uid == entry.uid));
+        let begun = self.jobs.entries().begun().filter(|entry| whose.is_none_or(|uid| uid == entry.uid));
         jobs.extend(begun.map(|entry| entry.id));
         let mut list =
             JobList { jobs: jobs.into_iter().map(|job| (job, String::new())).collect(), left_out: 0 };
@@ -39,7 +39,7 @@ impl Engine {
 
     /// Adds waiting jobs, those of an array in one state by the first of them.
     fn list_lines(&self, whose: Option<u32>, most: usize, list: &mut JobList) {
-        let index = self.jobs.entries.index();
+        let index = self.jobs.entries().index();
         let before = list.jobs.len();
         let (mut seen, mut shown) = (HashSet::new(), 0);
         self.core.state.visit_queue(whose.map(UserId), |JobId(job)| {
@@ -72,9 +72,9 @@ impl Engine {
 
     /// Adds waiting jobs one by one.
     fn list_waiting(&self, whose: Option<u32>, most: usize, list: &mut JobList) {
-        let index = self.jobs.entries.index();
+        let index = self.jobs.entries().index();
         let mut seen = HashSet::new();
-        let waits = |job: u64| self.jobs.entries.get(&job).is_some_and(|entry| entry.stage == Stage::Waiting);
+        let waits = |job: u64| self.jobs.entry(job).is_some_and(|entry| entry.stage == Stage::Waiting);
         self.core.state.visit_queue(whose.map(UserId), |JobId(job)| {
             if seen.len() == most {
                 return ControlFlow::Break(());

@@ -28,7 +28,7 @@ impl Engine {
             .outbox
             .dirty()
             .iter()
-            .filter_map(|job| self.jobs.entries.get(job))
+            .filter_map(|job| self.jobs.entry(*job))
             .filter_map(|entry| Some((entry.uid, entry.spec.loader.as_ref()?.name.clone())))
             .collect();
         for key in touched {
@@ -56,7 +56,7 @@ impl Engine {
     fn members(&self, keys: BTreeSet<Key>) -> BTreeMap<Key, Members> {
         let mut found: BTreeMap<Key, Members> =
             keys.into_iter().map(|key| (key, Members::default())).collect();
-        for entry in self.jobs.entries.values() {
+        for entry in self.jobs.entries().values() {
             let Some(loader) = entry.spec.loader.as_ref().filter(|_| entry.stage != Stage::Ended) else {
                 continue;
             };
@@ -71,7 +71,7 @@ impl Engine {
     }
 
     fn end_producer(&mut self, job: u64) {
-        if self.jobs.entries.get(&job).is_some_and(|entry| !entry.cancelled) {
+        if self.jobs.entry(job).is_some_and(|entry| !entry.cancelled) {
             self.remark(job, "no job that loads from it runs any more".to_owned());
             self.cancel(job);
         }
@@ -79,7 +79,7 @@ impl Engine {
 
     fn start_producer(&mut self, key: &Key, consumers: &[u64]) {
         let declares = |job: &&u64| {
-            let loader = self.jobs.entries.get(job).and_then(|entry| entry.spec.loader.as_ref());
+            let loader = self.jobs.entry(**job).and_then(|entry| entry.spec.loader.as_ref());
             loader.is_some_and(|loader| !loader.command.is_empty())
         };
         // Without a command the user runs it.
@@ -114,7 +114,7 @@ impl Engine {
 
     fn due(&self, (uid, name): &Key, consumers: &[u64]) -> Option<u64> {
         let now = self.now.at.0;
-        let began = consumers.iter().filter_map(|job| self.jobs.entries.get(job));
+        let began = consumers.iter().filter_map(|job| self.jobs.entry(*job));
         let began: Vec<u64> = began.map(|entry| entry.started_ms.unwrap_or(now)).collect();
         let end = |entry: &Entry| {
             let loader = entry.spec.loader.as_ref().filter(|loader| loader.is_producer)?;
@@ -122,15 +122,15 @@ impl Engine {
                 .then(|| (entry.id, (entry.ended_ms.unwrap_or(now), entry.verdict)))
         };
         // Those that are not on disk yet, too.
-        let mut ends: BTreeMap<u64, _> = self.jobs.entries.begun().filter_map(end).collect();
-        let on_disk = self.outbox.store.ended(Some(*uid), SEARCHED, |entry| end(&entry));
+        let mut ends: BTreeMap<u64, _> = self.jobs.entries().begun().filter_map(end).collect();
+        let on_disk = self.outbox.store().ended(Some(*uid), SEARCHED, |entry| end(&entry));
         ends.extend(on_disk.unwrap_or_default().into_iter().flatten());
         due(&began, &ends.into_values().collect::<Vec<_>>(), now)
     }
 
     /// Submits the producer that a job declares, in its user's name, directory and environment.
     fn submit_producer(&mut self, (_, name): &Key, first: u64) -> Result<u64, DaemonError> {
-        let of = self.jobs.entries.get(&first).ok_or(DaemonError::JobGone)?;
+        let of = self.jobs.entry(first).ok_or(DaemonError::JobGone)?;
         let command = of.spec.loader.as_ref().map(|loader| loader.command.clone()).unwrap_or_default();
         let spec = Spec {
             name: format!("loader {name}"),
@@ -140,7 +140,7 @@ impl Engine {
             loader: Some(Loader { name: name.clone(), is_producer: true, ..Loader::default() }),
             ..Spec::default()
         };
-        let environment = self.outbox.store.environment(first).map_err(DaemonError::QueueRead)?;
+        let environment = self.outbox.store().environment(first).map_err(DaemonError::QueueRead)?;
         let mut entry = Entry {
             bytes: store::bytes(&spec, &environment),
             uid: of.uid,
@@ -153,7 +153,7 @@ impl Engine {
         self.resolve_needs(&mut entry);
         self.reserve_numbers(1)?;
         let insert = |tx: &rusqlite::Transaction<'_>| store::insert(tx, &entry, &store::json(&environment));
-        entry.id = self.outbox.store.transaction(insert).map_err(DaemonError::QueueWrite)?;
+        entry.id = self.outbox.write_now(insert).map_err(DaemonError::QueueWrite)?;
         let id = entry.id;
         self.health.resolve("loader");
         self.take_up(

@@ -28,7 +28,7 @@ impl Engine {
         let alone = |job: &Entry| {
             job.suspension.step == Step::Running
                 && self.company(job, &running) == Company::Alone
-                && self.node.unmanaged.iter().all(|found| !job.devices.contains(&found.gpu))
+                && self.node.unmanaged().iter().all(|found| !job.devices.contains(&found.gpu))
         };
         running.iter().filter(|job| !job.devices.is_empty()).map(|job| (job.id, alone(job))).collect()
     }
@@ -37,8 +37,7 @@ impl Engine {
     pub(super) fn measure_loads(&mut self) {
         let now = self.now.mono;
         for (job, is_alone) in self.alone() {
-            let Some(entry) = self.jobs.entries.get(&job) else { continue };
-            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
+            let Some((entry, live)) = self.jobs.live_with_entry(job) else { continue };
             let observed = &mut live.observed;
             if !is_alone {
                 observed.loads.values_mut().for_each(load::Load::pause);
@@ -52,7 +51,7 @@ impl Engine {
             let read = self.read_times.read(entry.uid, now, |time| observed.work(time));
             let Some(mut seen) = read else { continue };
             for uuid in &entry.devices {
-                let gpu = self.node.gpus.list.iter().find(|gpu| gpu.uuid == *uuid);
+                let gpu = self.node.gpus().list.iter().find(|gpu| gpu.uuid == *uuid);
                 let mine =
                     gpu.and_then(|gpu| seen.as_mut().map(|seen| seen.remove(&gpu.bytes).unwrap_or_default()));
                 observed.loads.entry(uuid.clone()).or_default().observe(now, mine);
@@ -68,8 +67,7 @@ impl Engine {
         let now = self.now.mono;
         let alone = self.alone();
         for (job, _) in alone.into_iter().filter(|(_, is_alone)| *is_alone) {
-            let Some(entry) = self.jobs.entries.get(&job) else { continue };
-            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
+            let Some((entry, live)) = self.jobs.live_with_entry(job) else { continue };
             for uuid in &entry.devices {
                 let sample = samples.iter().find(|sample| sample.uuid == *uuid);
                 if let Some([Some(smact), Some(smocc), Some(drama)]) = sample.map(|sample| sample.activity) {
@@ -86,12 +84,12 @@ impl Engine {
         for sample in samples.iter_mut().filter(|sample| sample.activity[0].is_none()) {
             let jobs: Vec<&&Entry> =
                 on_gpus.iter().filter(|entry| entry.devices.contains(&sample.uuid)).collect();
-            let is_shared = self.node.unmanaged.iter().any(|found| found.gpu == sample.uuid);
+            let is_shared = self.node.unmanaged().iter().any(|found| found.gpu == sample.uuid);
             if jobs.is_empty() || is_shared {
                 continue;
             }
             let measured = |entry: &&&Entry| {
-                let load = self.jobs.live.get(&entry.id)?.observed.loads.get(&sample.uuid)?;
+                let load = self.jobs.live(entry.id)?.observed.loads.get(&sample.uuid)?;
                 let (smact, smocc, drama) = load.measured()?;
                 Some([Some(smact), Some(smocc), drama])
             };
@@ -105,7 +103,7 @@ impl Engine {
     /// Reports to the scheduler what changed.
     fn report_load(&mut self, job: u64) {
         let assumed = self.config.scheduler.assumed;
-        let Some(live) = self.jobs.live.get_mut(&job) else { return };
+        let Some(live) = self.jobs.live_mut(job) else { return };
         let observed = &mut live.observed;
         let peak = Bytes(observed.peak);
         // What it holds was forgotten and not found again yet: it is not nothing.
@@ -122,7 +120,7 @@ impl Engine {
         let Some((last, false)) = all.last().map(|last| (*last, news.is_empty())) else { return };
         // Where it has several GPUs, the busiest is what matters to neighbours.
         let busiest = all.into_iter().max_by_key(|activity| activity.smact).unwrap_or(last);
-        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+        if let Some(entry) = self.jobs.entry_mut(job) {
             entry.activity = Some(busiest);
         }
         self.touch(job);

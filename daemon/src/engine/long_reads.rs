@@ -31,7 +31,7 @@ impl Engine {
         mut sums: JobSums,
         after: Ended,
     ) -> Result<Progress, DaemonError> {
-        let store = &self.outbox.store;
+        let store = &self.outbox.store();
         let uid = (!(all && peer.admin)).then_some(peer.uid);
         let last = sums.read(&store.connection, uid, after, PART).map_err(DaemonError::HistoryRead)?;
         if let Some(after) = last {
@@ -91,7 +91,7 @@ impl Engine {
         jobs.sort_by_key(|job| (job.job, job.start_ms));
         let from_ms = at_ms / BUCKET_MS * BUCKET_MS;
         let to_ms = from_ms.saturating_add(BUCKET_MS);
-        let gpus = curves::select(&self.outbox.store.connection, from_ms, to_ms);
+        let gpus = curves::select(&self.outbox.store().connection, from_ms, to_ms);
         let gpus = gpus.map_err(DaemonError::HistoryRead)?;
         let StatsRow { gpus, emulated, .. } = self.of_real_time(StatsRow { gpus, ..StatsRow::default() });
         Ok(Progress::Done(Response::Past(Box::new(PastRow {
@@ -117,13 +117,13 @@ impl Engine {
                 each(time);
             }
         };
-        let last = accounting::read(&self.outbox.store.connection, after, PART, &mut one);
+        let last = accounting::read(&self.outbox.store().connection, after, PART, &mut one);
         let last = last.map_err(DaemonError::GpuTimeRead)?;
         if last.is_some() {
             return Ok(last);
         }
         let now = self.now.at.0;
-        for entry in self.jobs.entries.begun() {
+        for entry in self.jobs.entries().begun() {
             let Some(since) = entry.started_ms.filter(|_| !entry.devices.is_empty()) else { continue };
             let totals = self.node.totals(&entry.devices);
             let ran_ms = now.saturating_sub(since);
@@ -134,7 +134,7 @@ impl Engine {
 
     /// Removes what emulated GPUs did in modelled time: it says nothing of the time that passed.
     fn of_real_time(&self, mut stats: StatsRow) -> StatsRow {
-        stats.emulated.clone_from(&self.node.gpus.emulated);
+        stats.emulated.clone_from(&self.node.gpus().emulated);
         let emulated = |gpu: &str| stats.emulated.is_some() && self.node.device(gpu).is_some();
         for gpu in &mut stats.gpus {
             if emulated(&gpu.gpu) {

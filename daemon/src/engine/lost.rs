@@ -20,7 +20,7 @@ impl Engine {
     /// there is no doubt.
     pub(super) fn doubt(&mut self, over: Over) -> Option<Over> {
         let job = over.attempt.0;
-        let on_gpus = self.jobs.entries.get(&job).is_some_and(|entry| !entry.devices.is_empty());
+        let on_gpus = self.jobs.entry(job).is_some_and(|entry| !entry.devices.is_empty());
         // What it comes to is decided already.
         let stopping = self.core.state.job(JobId(job)).is_some_and(|view| view.phase == Phase::Stopping);
         let may_be_the_gpus = !stopping && !self.recovering && may_be_the_gpus(over.status.end.as_ref());
@@ -52,7 +52,7 @@ impl Engine {
     /// Ends doubts that a poll has settled, or that are old.
     pub(super) fn settle_doubts(&mut self, poll: Option<&Poll>) {
         for mut over in self.node.settled(poll, self.now.mono) {
-            let entry = self.jobs.entries.get(&over.attempt.0);
+            let entry = self.jobs.entry(over.attempt.0);
             let gone = entry.is_some_and(|entry| entry.devices.iter().any(|uuid| self.node.is_lost(uuid)));
             if let Some(end) = &mut over.status.end {
                 end.lost = gone;

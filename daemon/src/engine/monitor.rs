@@ -38,29 +38,29 @@ pub(super) enum Change {
 /// The monitor.
 #[derive(Debug)]
 pub(super) struct NodeMonitor {
-    pub(super) gpus: Gpus,
+    gpus: Gpus,
     /// Memory of each GPU that jobs never get, bytes.
     reserve: u64,
-    pub(super) samples: Vec<Sample>,
+    samples: Vec<Sample>,
     /// Start time of the poll that gave these samples.
-    pub(super) polled: Option<Instant>,
+    polled: Option<Instant>,
     /// UUIDs of GPUs that are gone for now.
     lost: BTreeSet<String>,
     /// UUIDs of GPUs that take no new jobs.
-    pub(super) drained: BTreeSet<String>,
+    drained: BTreeSet<String>,
     doubtful: Vec<Doubtful>,
     /// Figures since they were last written.
     watched: BTreeMap<String, Watched>,
     /// The GPUs' energy counters at the last poll.
     energy: BTreeMap<String, u64>,
     /// Processes without the shim.
-    pub(super) unmanaged: Vec<Unmanaged>,
+    unmanaged: Vec<Unmanaged>,
     /// Processes outside of jobs, by the GPU of which they hold memory.
-    pub(super) outside: BTreeMap<String, Vec<OutsideProcess>>,
+    outside: BTreeMap<String, Vec<OutsideProcess>>,
     /// Names of their users.
-    pub(super) user_names: BTreeMap<u32, String>,
+    user_names: BTreeMap<u32, String>,
     /// Why DCGM does not measure GPUs that have no GPM.
-    pub(super) unmetered: Option<String>,
+    unmetered: Option<String>,
     /// SM activity of each GPU of late.
     windows: BTreeMap<String, Window>,
     /// Asks for a poll.
@@ -137,6 +137,71 @@ impl NodeMonitor {
             windows: BTreeMap::new(),
             ask,
         }
+    }
+
+    pub(super) fn gpus(&self) -> &Gpus {
+        &self.gpus
+    }
+
+    #[cfg(test)]
+    pub(super) fn gpus_mut(&mut self) -> &mut Gpus {
+        &mut self.gpus
+    }
+
+    /// The samples of the last poll.
+    pub(super) fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// Start time of that poll.
+    pub(super) fn polled(&self) -> Option<Instant> {
+        self.polled
+    }
+
+    /// A poll began then. `unmetered`: why DCGM does not measure GPUs that have no GPM.
+    pub(super) fn polled_at(&mut self, begun: Instant, unmetered: Option<String>) {
+        (self.polled, self.unmetered) = (Some(begun), unmetered);
+    }
+
+    pub(super) fn unmetered(&self) -> Option<&String> {
+        self.unmetered.as_ref()
+    }
+
+    /// UUIDs of GPUs that take no new jobs.
+    pub(super) fn drained(&self) -> &BTreeSet<String> {
+        &self.drained
+    }
+
+    pub(super) fn set_drained(&mut self, uuids: BTreeSet<String>) {
+        self.drained = uuids;
+    }
+
+    /// A GPU takes no new jobs, or takes some again; whether that is a change.
+    pub(super) fn drain(&mut self, uuid: &str, is_drained: bool) -> bool {
+        if is_drained { self.drained.insert(uuid.to_owned()) } else { self.drained.remove(uuid) }
+    }
+
+    /// Processes without the shim.
+    pub(super) fn unmanaged(&self) -> &[Unmanaged] {
+        &self.unmanaged
+    }
+
+    pub(super) fn set_unmanaged(&mut self, found: Vec<Unmanaged>) {
+        self.unmanaged = found;
+    }
+
+    /// Processes outside of jobs, by the GPU of which they hold memory.
+    pub(super) fn outside(&self) -> &BTreeMap<String, Vec<OutsideProcess>> {
+        &self.outside
+    }
+
+    pub(super) fn set_outside(&mut self, all: BTreeMap<String, Vec<OutsideProcess>>) {
+        self.outside = all;
+    }
+
+    /// Names of their users.
+    pub(super) fn user_names_mut(&mut self) -> &mut BTreeMap<u32, String> {
+        &mut self.user_names
     }
 
     pub(super) fn device(&self, uuid: &str) -> Option<DeviceId> {

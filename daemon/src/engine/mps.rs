@@ -14,12 +14,12 @@ impl Engine {
     /// Returns true if a job that has its GPUs runs under MPS: its user asked for it, or the administrator has it so. MIG instances
     /// and emulated GPUs without MPS need no exception: `radrm-run --mps` reports where there is none.
     pub(super) fn is_under_mps(&self, entry: &Entry) -> bool {
-        entry.spec.mps || self.config.mps.holds(&entry.user, &entry.devices, &self.node.gpus.list)
+        entry.spec.mps || self.config.mps.holds(&entry.user, &entry.devices, &self.node.gpus().list)
     }
 
     /// Has the control daemon of a job's user held, from before the job is started.
     pub(super) fn serve_mps(&mut self, job: u64, order: &mut Order) -> Result<(), DaemonError> {
-        if let Some(entry) = self.jobs.entries.get(&job).filter(|entry| self.is_under_mps(entry)) {
+        if let Some(entry) = self.jobs.entry(job).filter(|entry| self.is_under_mps(entry)) {
             let client = mps::Client::of(entry.uid, &entry.devices);
             order.mps = Some(self.effects.serve_mps(client, &mps::Order::of(order))?);
         }
@@ -28,7 +28,7 @@ impl Engine {
 
     /// The same for a job that an earlier daemon started.
     pub(super) fn serve_mps_again(&mut self, attempt: Attempt) {
-        if self.jobs.entries.get(&attempt.0).is_some_and(|entry| self.is_under_mps(entry))
+        if self.jobs.entry(attempt.0).is_some_and(|entry| self.is_under_mps(entry))
             && let Ok((_, mut order)) = self.order(attempt)
         {
             // The job itself holds what it uses.
@@ -38,7 +38,7 @@ impl Engine {
 
     /// Ends the helpers of users who have no such job any more.
     pub(super) fn tend_mps(&mut self) {
-        let live = self.jobs.live.keys().filter_map(|job| self.jobs.entries.get(job));
+        let live = self.jobs.lives().keys().filter_map(|job| self.jobs.entry(*job));
         let clients: BTreeSet<mps::Client> = live
             .filter(|entry| self.is_under_mps(entry))
             .map(|entry| mps::Client::of(entry.uid, &entry.devices))

@@ -66,7 +66,7 @@ impl Engine {
             answers: self.resolver.answers(&features),
             runs: u32::try_from(runs.len()).unwrap_or(u32::MAX),
             model: self.model_of(spec),
-            emulated: self.node.gpus.emulated.clone(),
+            emulated: self.node.gpus().emulated.clone(),
         }
     }
 
@@ -78,7 +78,7 @@ impl Engine {
         if spec.model.is_some() {
             return spec.model.clone();
         }
-        let mut usable = self.node.gpus.list.iter().filter(|gpu| !gpu.divided);
+        let mut usable = self.node.gpus().list.iter().filter(|gpu| !gpu.divided);
         let first = usable.next().map(|gpu| gpu.name.clone()).unwrap_or_default();
         usable.all(|gpu| gpu.name == first).then_some(first)
     }
@@ -94,8 +94,8 @@ impl Engine {
                 && self.model_of(&entry.spec).as_ref() == Some(&model)
         };
         let mut news = Vec::new();
-        for alike in self.jobs.entries.alike(ended.uid, &key) {
-            let mut entries = alike.iter().filter_map(|id| self.jobs.entries.get(id));
+        for alike in self.jobs.entries().alike(ended.uid, &key) {
+            let mut entries = alike.iter().filter_map(|id| self.jobs.entry(*id));
             let Some(first) = entries.find(is_one) else { continue };
             let needs = self.resolver.resolve(&self.features(ended.uid, &first.spec, &runs));
             let before = self.core.state.job(JobId(first.id)).map(|view| view.job);
@@ -114,14 +114,14 @@ impl Engine {
     pub(super) fn learn_some(&mut self) {
         for _ in 0..AT_ONCE {
             let Some((id, needs)) = self.unlearned.pop_front() else { return };
-            if self.jobs.entries.get(&id).is_some_and(|entry| entry.stage == Stage::Waiting) {
+            if self.jobs.entry(id).is_some_and(|entry| entry.stage == Stage::Waiting) {
                 self.learn(id, needs);
             }
         }
     }
 
     pub(super) fn learn(&mut self, id: u64, needs: Needs) {
-        let Some(entry) = self.jobs.entries.get_mut(&id) else { return };
+        let Some(entry) = self.jobs.entry_mut(id) else { return };
         let Some(before) = self.core.state.job(JobId(id)).map(|view| view.job) else { return };
         let news = Event::needs_known(&before, &needs);
         if news.is_empty() {
@@ -132,7 +132,7 @@ impl Engine {
             _ => None,
         });
         entry.needs = Some(needs);
-        self.jobs.entries.sort_in(id);
+        self.jobs.sort_in(id);
         need.into_iter().for_each(|need| self.say(id, need));
         self.touch(id);
         news.into_iter().for_each(|event| self.step(event));

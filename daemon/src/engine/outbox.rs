@@ -99,13 +99,13 @@ pub(super) struct Committed {
 /// The outbox.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    pub(super) store: Store,
+    store: Store,
     history: History,
     /// Reason that the last runs are not in the dataset.
-    pub(super) unrecorded: Option<String>,
+    unrecorded: Option<String>,
     dirty: BTreeSet<u64>,
     notes: Vec<Note>,
-    pub(super) effects: VecDeque<Effect>,
+    effects: VecDeque<Effect>,
 }
 
 impl Outbox {
@@ -118,6 +118,41 @@ impl Outbox {
             notes: Vec::new(),
             effects: VecDeque::new(),
         }
+    }
+
+    /// What is on disk.
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    #[cfg(test)]
+    pub(super) fn store_mut(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    /// Writes in a transaction of its own, before what is gathered.
+    ///
+    /// # Errors
+    /// The database's; nothing was written.
+    pub(super) fn write_now<T>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        self.store.transaction(work)
+    }
+
+    /// Reason that the last runs are not in the dataset.
+    pub(super) fn unrecorded(&self) -> Option<&String> {
+        self.unrecorded.as_ref()
+    }
+
+    /// Number of effects that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.effects.len()
+    }
+
+    pub(super) fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
     }
 
     /// A job's row has to be written.
@@ -323,10 +358,10 @@ mod tests {
         assert_eq!(peaks(&outbox, 7), [2, 1]);
         // Also where the queue cannot be written, and where the attempt is found ended a second time.
         outbox.line(1, 5, "a line".to_owned());
-        outbox.store.fail_writes(true);
+        outbox.store().fail_writes(true);
         outbox.commit(&Entries::default()).unwrap_err();
         assert_eq!(peaks(&outbox, 7), [2, 1]);
-        outbox.store.fail_writes(false);
+        outbox.store().fail_writes(false);
         outbox.note(run(2, 2));
         let _ = outbox.commit(&Entries::default()).unwrap();
         assert_eq!(peaks(&outbox, 7), [2, 1]);
@@ -338,7 +373,7 @@ mod tests {
         let (dir, mut outbox) = outbox();
         outbox.note(run(1, 5));
         outbox.line(1, 5, "a line".to_owned());
-        outbox.store.fail_writes(true);
+        outbox.store().fail_writes(true);
         outbox.commit(&Entries::default()).unwrap_err();
         // The daemon dies here.
         drop(outbox);
@@ -352,18 +387,18 @@ mod tests {
     fn what_cannot_be_written_is_kept_and_nothing_is_acknowledged() {
         let (_dir, mut outbox) = outbox();
         let mut entries = Entries::default();
-        let id = outbox.store.transaction(|tx| store::insert(tx, &Entry::default(), "[]")).unwrap();
+        let id = outbox.write_now(|tx| store::insert(tx, &Entry::default(), "[]")).unwrap();
         entries.insert(id, Entry { id, why: "changed".into(), ..Entry::default() });
         outbox.touch(id);
         outbox.line(id, 5, "a line".to_owned());
-        outbox.store.fail_writes(true);
+        outbox.store().fail_writes(true);
         outbox.commit(&entries).unwrap_err();
         assert!(!outbox.is_clean());
-        outbox.store.fail_writes(false);
+        outbox.store().fail_writes(false);
         let committed = outbox.commit(&entries).unwrap();
         assert_eq!(committed.jobs, BTreeSet::from([id]));
-        assert_eq!(outbox.store.job(id).unwrap().unwrap().why, "changed");
-        assert_eq!(outbox.store.history(id).unwrap().len(), 1, "once");
+        assert_eq!(outbox.store().job(id).unwrap().unwrap().why, "changed");
+        assert_eq!(outbox.store().history(id).unwrap().len(), 1, "once");
         assert!(outbox.is_clean());
     }
 

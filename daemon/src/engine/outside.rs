@@ -18,9 +18,9 @@ impl Engine {
     pub(super) fn note_outside(&mut self, samples: &[Sample]) {
         let mut supervisors = BTreeSet::new();
         let mut own = BTreeSet::new();
-        for (job, live) in &self.jobs.live {
+        for (job, live) in self.jobs.lives() {
             supervisors.extend(live.supervisor.map(|who| who.pid));
-            let Some(uid) = self.jobs.entries.get(job).map(|entry| entry.uid) else { continue };
+            let Some(uid) = self.jobs.entry(*job).map(|entry| entry.uid) else { continue };
             // Processes below the supervisor are known without.
             own.extend(
                 self.read_times.read(uid, self.now.mono, |_| live.observed.pids()).unwrap_or_default(),
@@ -35,7 +35,7 @@ impl Engine {
         let mut all: BTreeMap<String, Vec<OutsideProcess>> = BTreeMap::new();
         for sample in samples {
             let outside = sample.processes.iter().filter(|(pid, bytes)| *bytes > 0 && !is_own(*pid));
-            let names = &mut self.node.user_names;
+            let names = self.node.user_names_mut();
             let mut outside: Vec<OutsideProcess> =
                 outside.filter_map(|(pid, bytes)| describe(*pid, *bytes, names)).collect();
             outside.sort_by_key(|process| std::cmp::Reverse(process.bytes));
@@ -43,13 +43,13 @@ impl Engine {
                 all.insert(sample.uuid.clone(), outside);
             }
         }
-        self.node.outside = all;
+        self.node.set_outside(all);
     }
 
     /// Reason that a job waits, with the processes outside of jobs that have memory of the GPUs.
     pub(super) fn why_it_waits(&self, wait: &Wait) -> String {
         let outside = match wait {
-            Wait::Memory { .. } | Wait::Reserved { .. } => &self.node.outside,
+            Wait::Memory { .. } | Wait::Reserved { .. } => self.node.outside(),
             _ => return wait.to_string(),
         };
         let of_gpu = |(uuid, processes): (&String, &Vec<OutsideProcess>)| {

@@ -66,16 +66,16 @@ fn classify(stage: Stage, same_boot: bool, has_hooks: bool, report: Option<Repor
 impl Engine {
     pub(super) fn recover(&mut self) -> Result<(), DaemonError> {
         let failed = DaemonError::QueueRead;
-        self.node.drained = self.outbox.store.drained().map_err(failed)?.into_iter().collect();
+        self.node.set_drained(self.outbox.store().drained().map_err(failed)?.into_iter().collect());
         self.step(Event::Paused { paused: true });
         self.announce();
-        for (uid, gpu_ms, _) in self.outbox.store.usage().map_err(failed)? {
+        for (uid, gpu_ms, _) in self.outbox.store().usage().map_err(failed)? {
             self.step(Event::UsageRestored { user: UserId(uid), gpu_ms });
         }
-        let store = &self.outbox.store;
+        let store = &self.outbox.store();
         self.effects.sweep_dry_runs(&|job| store.job(job).ok().flatten().map(|entry| entry.uid));
         // All are read before anything changes: nothing happened where one cannot be read.
-        let entries = self.outbox.store.open_jobs().map_err(failed)?;
+        let entries = self.outbox.store().open_jobs().map_err(failed)?;
         let found = entries.into_iter().map(|entry| Ok((self.find(&entry)?, entry)));
         let found: Vec<(Found, Entry)> = found.collect::<Result<_, DaemonError>>()?;
         let (mut waiting, mut over) = (Vec::new(), Vec::new());
@@ -119,14 +119,14 @@ impl Engine {
         for mut entry in waiting {
             self.resolve_needs(&mut entry);
             submitted.push((entry.id, entry.cancelled));
-            self.jobs.entries.insert(entry.id, entry);
+            self.jobs.insert(entry.id, entry);
         }
         // Those that wait learn from what ended meanwhile.
         for (attempt, status) in over {
             self.attempt_over(attempt, status, true, Seen::default());
         }
         for (id, cancelled) in submitted {
-            let Some(entry) = self.jobs.entries.get(&id) else { continue };
+            let Some(entry) = self.jobs.entry(id) else { continue };
             let awaits_dry_run = self.is_for_dry_run(entry);
             let mut job = Box::new(Job { admitted: true, awaits_dry_run, ..needs::job(entry) });
             if awaits_dry_run {
@@ -164,7 +164,7 @@ impl Engine {
         }
         self.set_user_limits();
         // Until an administrator takes it back, whatever becomes of the daemon.
-        for uuid in self.node.drained.clone() {
+        for uuid in self.node.drained().clone() {
             let Some(device) = self.node.device(&uuid) else { continue };
             self.step(Event::DeviceDrained { device, drained: true });
             radrm_text::output::say(
@@ -216,7 +216,7 @@ impl Engine {
         self.resolve_needs(&mut entry);
         let mut job = Box::new(Job { attempts: attempt, admitted: true, ..needs::job(&entry) });
         self.mark_begun(&mut job);
-        self.jobs.entries.insert(id, entry);
+        self.jobs.insert(id, entry);
         if alive {
             let live = Live {
                 supervisor: status.supervisor,
@@ -225,7 +225,7 @@ impl Engine {
                 missing: status.missing.clone().unwrap_or_default(),
                 ..Live::default()
             };
-            self.jobs.live.insert(id, live);
+            self.jobs.begin(id, live);
             self.review_fences();
         }
         self.touch(id);

@@ -65,7 +65,7 @@ impl Engine {
         let (before, others) =
             others.fold((0_u32, 0), |(jobs, bytes), entry| (jobs + 1, bytes + entry.bytes));
         let jobs = spec.array.as_ref().map_or(1, |array| u32::try_from(array.len()).unwrap_or(u32::MAX));
-        self.has_room(self.jobs.entries.bytes_of(peer.uid) + others, bytes * u64::from(jobs))?;
+        self.has_room(self.jobs.entries().bytes_of(peer.uid) + others, bytes * u64::from(jobs))?;
         let mut entry = Entry {
             bytes,
             uid: peer.uid,
@@ -80,7 +80,7 @@ impl Engine {
         let job = Job { by_admin: peer.admin, ..needs::job(&entry) };
         match self.core.state.admission(&job, before.saturating_add(jobs - 1)) {
             Ok(oversized) => {
-                let no_gpu = (entry.spec.gpus > 0).then(|| self.node.gpus.waiting_for_one()).flatten();
+                let no_gpu = (entry.spec.gpus > 0).then(|| self.node.gpus().waiting_for_one()).flatten();
                 let remarks = oversized.iter().map(ToString::to_string).chain(no_gpu).collect();
                 Ok(Part { entries: arrays::split(entry), environment, remarks })
             }
@@ -98,7 +98,7 @@ impl Engine {
 
     /// A user cancels a job: the job's history has who it was, and the log too if it is another user's.
     fn cancel_by(&mut self, job: u64, by: &str) {
-        if let Some(entry) = self.jobs.entries.get(&job).filter(|entry| !entry.cancelled) {
+        if let Some(entry) = self.jobs.entry(job).filter(|entry| !entry.cancelled) {
             let owner = entry.user.clone();
             self.remark(job, format!("cancel requested by {by}"));
             if owner != by {
@@ -109,7 +109,7 @@ impl Engine {
     }
 
     pub(super) fn cancel(&mut self, job: u64) {
-        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+        if let Some(entry) = self.jobs.entry_mut(job) {
             if entry.stage == Stage::Ended {
                 return;
             }
@@ -121,7 +121,7 @@ impl Engine {
 
     fn hold(&mut self, job: u64, held: bool) {
         let id = JobId(job);
-        let Some(entry) = self.jobs.entries.get_mut(&job).filter(|entry| entry.held != held) else { return };
+        let Some(entry) = self.jobs.entry_mut(job).filter(|entry| entry.held != held) else { return };
         entry.held = held;
         self.say(job, if held { "held".to_owned() } else { "released".to_owned() });
         self.step(if held { Event::Held { job: id } } else { Event::Released { job: id } });
@@ -202,7 +202,7 @@ impl Engine {
             return Err(DaemonError::ManyJobs { named: jobs.len(), most: MAX_NAMED });
         }
         let mut jobs = self.open_named(peer, jobs)?;
-        jobs.iter().filter_map(|job| self.jobs.entries.get(job)).try_for_each(may)?;
+        jobs.iter().filter_map(|job| self.jobs.entry(*job)).try_for_each(may)?;
         // The last of the queue first: what was done with one makes no room in which the next starts meanwhile.
         jobs.sort_by_cached_key(|job| (Reverse(self.core.state.queue_place(JobId(*job))), *job));
         jobs.dedup();
@@ -213,10 +213,10 @@ impl Engine {
     /// Rows of jobs, by their numbers. What is gone in the meantime has none.
     pub(super) fn rows(&self, peer: &Peer, jobs: &[Listed]) -> Vec<JobRow> {
         let row = |(job, tasks): &Listed| {
-            let row = match self.jobs.entries.get(job) {
+            let row = match self.jobs.entry(*job) {
                 Some(entry) => peer.may(entry.uid).then(|| self.row_of_list(entry)),
                 None => {
-                    let entry = self.outbox.store.job(*job).ok().flatten();
+                    let entry = self.outbox.store().job(*job).ok().flatten();
                     entry.filter(|entry| peer.may(entry.uid)).map(|entry| self.row_of_list(&entry))
                 }
             };
@@ -228,13 +228,13 @@ impl Engine {
     fn show(&mut self, peer: &Peer, named: JobRef) -> Result<Response, DaemonError> {
         let job = self.one_named(peer, named)?;
         let entry = self.entry_of(peer, job)?.ok_or(DaemonError::UnknownJob(named))?;
-        let mut lines = self.outbox.store.history(job).map_err(DaemonError::QueueRead)?;
+        let mut lines = self.outbox.store().history(job).map_err(DaemonError::QueueRead)?;
         if let Some((at, reason)) = self.core.state.history(JobId(job)).pop()
             && matches!(reason, Reason::Waiting { .. })
         {
             lines.push(Line { at_ms: at.0, text: reason.to_string() });
         }
-        if self.jobs.live.contains_key(&job)
+        if self.jobs.is_live(job)
             && let Ok(Some(report)) = self.effects.status((job, entry.attempt))
             && let Some(why) = report.status.output_end
         {
@@ -248,15 +248,15 @@ impl Engine {
             return Err(DaemonError::DrainedByAdmins);
         }
         let found =
-            self.node.gpus.list.iter().position(|known| {
+            self.node.gpus().list.iter().position(|known| {
                 known.uuid == gpu || known.index.is_some_and(|index| index.to_string() == gpu)
             });
         let at = found.ok_or_else(|| DaemonError::NoGpu(gpu.to_owned()))?;
-        let uuid = self.node.gpus.list[at].uuid.clone();
+        let uuid = self.node.gpus().list[at].uuid.clone();
         self.outbox.note(Note::Drained(uuid.clone(), drained));
         match drained {
-            true => self.node.drained.insert(uuid.clone()),
-            false => self.node.drained.remove(&uuid),
+            true => self.node.drain(&uuid, true),
+            false => self.node.drain(&uuid, false),
         };
         if let Some(device) = self.node.device(&uuid) {
             self.step(Event::DeviceDrained { device, drained });

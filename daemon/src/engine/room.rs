@@ -24,7 +24,7 @@ impl Engine {
 
     /// Has the folder of a job measured that has not ended yet.
     pub(super) fn measure_disk(&self, job: u64) {
-        if let Some(entry) = self.jobs.entries.get(&job) {
+        if let Some(entry) = self.jobs.entry(job) {
             self.effects.measure_disk(job, entry.uid);
         }
     }
@@ -43,7 +43,7 @@ impl Engine {
     /// of an attempt, every minute while a job runs, and soon after a rejection.
     pub(super) fn has_disk(&mut self, uid: u32) -> Result<(), DaemonError> {
         let most = self.config.disk_per_user;
-        let connection = &self.outbox.store.connection;
+        let connection = &self.outbox.store().connection;
         let bytes = disk::of_user(connection, uid).map_err(DaemonError::QueueRead)?;
         if most == 0 || bytes < most {
             return Ok(());

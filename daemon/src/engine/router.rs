@@ -207,7 +207,7 @@ impl Engine {
 
     /// Adds a line to a job's history, and shows it as the reason for where it is.
     pub(super) fn say(&mut self, job: u64, text: String) {
-        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+        if let Some(entry) = self.jobs.entry_mut(job) {
             entry.why.clone_from(&text);
         }
         self.remark(job, text);

@@ -127,7 +127,7 @@ impl Engine {
     /// A job as lists show it.
     pub(super) fn row_of_list(&self, entry: &Entry) -> JobRow {
         let view = self.core.state.job(JobId(entry.id));
-        let live = self.jobs.live.get(&entry.id);
+        let live = self.jobs.live(entry.id);
         let suspended = entry.stage == Stage::Running && entry.suspension.step == Step::Suspended;
         let wait = view.as_ref().and_then(|view| view.wait.as_ref());
         let why = match wait {
@@ -155,7 +155,7 @@ impl Engine {
             gpus: entry.spec.gpus,
             devices: entry.devices.clone(),
             emulated: match entry.attempt {
-                0 => self.node.gpus.emulated.clone().filter(|_| entry.spec.gpus > 0),
+                0 => self.node.gpus().emulated.clone().filter(|_| entry.spec.gpus > 0),
                 // What it ran on stays what it was when the node has other GPUs.
                 _ => entry.emulated.clone(),
             },
@@ -201,9 +201,9 @@ impl Engine {
 
     pub(super) fn node(&self, peer: &Peer) -> NodeRow {
         let gpus = self.core.state.devices().filter_map(|view| {
-            let gpu = self.node.gpus.list.get(view.device.id.0 as usize)?;
-            let sample = self.node.samples.iter().find(|sample| sample.uuid == gpu.uuid);
-            let shown = |job: &u64| self.jobs.entries.get(job).is_some_and(|entry| peer.may(entry.uid));
+            let gpu = self.node.gpus().list.get(view.device.id.0 as usize)?;
+            let sample = self.node.samples().iter().find(|sample| sample.uuid == gpu.uuid);
+            let shown = |job: &u64| self.jobs.entry(*job).is_some_and(|entry| peer.may(entry.uid));
             Some(GpuRow {
                 reserved: view.reserved.0,
                 foreign: view.foreign.0,
@@ -212,14 +212,14 @@ impl Engine {
                 jobs: view.jobs.iter().map(|job| job.0).filter(shown).collect(),
                 job_count: u32::try_from(view.jobs.len()).unwrap_or(u32::MAX),
                 kept_for: view.kept_for.map(|job| job.0).filter(shown),
-                outside: self.node.outside.get(&gpu.uuid).cloned().unwrap_or_default(),
+                outside: self.node.outside().get(&gpu.uuid).cloned().unwrap_or_default(),
                 ..row(gpu, view.device.id.0 as usize, sample)
             })
         });
-        let listed = self.node.gpus.list.iter().enumerate();
+        let listed = self.node.gpus().list.iter().enumerate();
         let gone = listed.filter(|(_, gpu)| self.node.is_lost(&gpu.uuid)).map(|(at, gpu)| GpuRow {
             lost: true,
-            drained: self.node.drained.contains(&gpu.uuid),
+            drained: self.node.drained().contains(&gpu.uuid),
             ..row(gpu, at, None)
         });
         let mut gpus: Vec<GpuRow> = gpus.chain(gone).collect();
@@ -229,10 +229,10 @@ impl Engine {
             let jobs: u64 = states.iter().filter(|(state, _)| is(**state)).map(|(_, jobs)| jobs).sum();
             u32::try_from(jobs).unwrap_or(u32::MAX)
         };
-        let audit = self.node.unmanaged.iter().filter(|found| peer.admin || found.uid == Some(peer.uid));
+        let audit = self.node.unmanaged().iter().filter(|found| peer.admin || found.uid == Some(peer.uid));
         NodeRow {
             host: radrm_os::host::node_name(),
-            emulated: self.node.gpus.emulated.clone(),
+            emulated: self.node.gpus().emulated.clone(),
             policy: self.config.scheduler.policy.name().to_owned(),
             cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
             memory: host_memory(),
@@ -243,7 +243,7 @@ impl Engine {
             gpus,
             gpu_fence: {
                 let has_groups = self.effects.has_groups();
-                let gpus = &self.node.gpus;
+                let gpus = self.node.gpus();
                 let missing = self.jobs.lacking().map(|(_, missing)| missing).unwrap_or_default();
                 GpuFence {
                     driver: has_groups && gpus.has_fence() && missing.driver.is_none(),
@@ -251,10 +251,10 @@ impl Engine {
                 }
             },
             mps: self.mps.clone(),
-            unmetered: self.node.unmetered.clone(),
+            unmetered: self.node.unmetered().cloned(),
             host_limits: self.effects.host_limits(),
             audit: audit.map(|found| found.words.clone()).collect(),
-            issues: self.health.issues().chain(&self.node.gpus.trouble).cloned().collect(),
+            issues: self.health.issues().chain(&self.node.gpus().trouble).cloned().collect(),
         }
     }
 
@@ -264,7 +264,7 @@ impl Engine {
         Figures {
             jobs: self.count_states().into_iter().filter(|(state, _)| !state.is_ended()).collect(),
             suspended_bytes: self.jobs.suspended_bytes(),
-            unaccounted_processes: self.node.unmanaged.len() as u64,
+            unaccounted_processes: self.node.unmanaged().len() as u64,
             health_issues: self.health.issues().len() as u64,
             counters: vec![
                 ("radrm_jobs_submitted", "Jobs submitted since the daemon started.", counters.submitted),
@@ -280,7 +280,7 @@ impl Engine {
             is_private: self.config.privacy,
             job_memory: self.config.metrics_per_job.then(|| self.job_memory()),
             host: radrm_os::host::node_name(),
-            emulated: self.node.gpus.emulated.clone(),
+            emulated: self.node.gpus().emulated.clone(),
             names: self.config.metrics_names.clone(),
         }
     }
@@ -288,10 +288,11 @@ impl Engine {
     /// GPU memory of each job on each GPU.
     fn job_memory(&self) -> Vec<JobMemory> {
         let mut found = Vec::new();
-        for (job, live) in &self.jobs.live {
-            let Some(entry) = self.jobs.entries.get(job) else { continue };
+        for (job, live) in self.jobs.lives() {
+            let Some(entry) = self.jobs.entry(*job) else { continue };
             for (uuid, bytes) in &live.observed.used {
-                let gpu = self.node.gpus.list.iter().find(|gpu| gpu.uuid == *uuid).and_then(|gpu| gpu.index);
+                let gpu =
+                    self.node.gpus().list.iter().find(|gpu| gpu.uuid == *uuid).and_then(|gpu| gpu.index);
                 let (uuid, user) = (uuid.clone(), entry.user.clone());
                 found.push(JobMemory { gpu, uuid, job: *job, user, bytes: *bytes });
             }

@@ -55,7 +55,7 @@ impl Engine {
     /// Sentence on the jobs that the daemon leaves when it ends.
     fn end_sentence(&self, restart: bool) -> String {
         let of = |stages: &[Stage]| {
-            self.jobs.entries.values().filter(|entry| stages.contains(&entry.stage)).count()
+            self.jobs.entries().values().filter(|entry| stages.contains(&entry.stage)).count()
         };
         let (running, waiting) = (of(&[Stage::Starting, Stage::Running]), of(&[Stage::Waiting]));
         let then = if restart { "starts again, as GPUs have appeared" } else { "ends" };
@@ -80,7 +80,7 @@ impl Engine {
                 Message::Suspension(attempt, answer) => self.helped(attempt, answer),
                 Message::EpilogEnded(attempt, result) => self.epilog_ended(attempt, result),
                 Message::Polled(poll) => self.polled(poll),
-                Message::Audited(found) => self.node.unmanaged = found,
+                Message::Audited(found) => self.node.set_unmanaged(found),
                 Message::Removed(jobs) => self.removed(jobs),
                 Message::Measured(job, uid, bytes) => self.outbox.note(Note::Disk(job, uid, bytes)),
                 Message::DryRunEnded(job, answer) => self.dry_run_ended(job, answer),
@@ -168,8 +168,8 @@ impl Engine {
             return None;
         }
         self.jobs.follow(self.outbox.dirty(), &self.core.state);
-        let done = self.outbox.commit(&self.jobs.entries);
-        match &self.outbox.unrecorded {
+        let done = self.outbox.commit(self.jobs.entries());
+        match self.outbox.unrecorded() {
             Some(sentence) => {
                 self.health.report("dataset", sentence.clone());
             }
@@ -211,7 +211,7 @@ impl Engine {
         if self.node.has_doubts() {
             patience = patience.min(MAX_DOUBT);
         }
-        if self.jobs.live.values().any(|live| !live.reported || live.supervisor.is_none()) {
+        if self.jobs.lives().values().any(|live| !live.reported || live.supervisor.is_none()) {
             patience = patience.min(STARTING);
         }
         patience
@@ -224,7 +224,7 @@ impl Engine {
         for (user, gpu_ms) in self.core.state.usage() {
             self.outbox.note(Note::Usage(user.0, gpu_ms, self.now.at.0));
         }
-        let jobs: Vec<u64> = self.jobs.live.keys().copied().collect();
+        let jobs: Vec<u64> = self.jobs.lives().keys().copied().collect();
         for job in jobs {
             self.keep_peak(job);
             self.measure_disk(job);
@@ -244,7 +244,7 @@ impl Engine {
             return;
         }
         let age = u64::from(self.config.keep_days) * 86_400_000;
-        let old = self.outbox.store.old(self.now.at.0.saturating_sub(age)).unwrap_or_default();
+        let old = self.outbox.store().old(self.now.at.0.saturating_sub(age)).unwrap_or_default();
         self.cleaning = jump_ms.is_some_and(|jump_ms| self.effects.clean(old, age, jump_ms));
     }
 
@@ -252,7 +252,7 @@ impl Engine {
     fn forget_excess(&mut self) {
         self.timers.set(Timer::Excess, self.now.mono, EXCESS);
         if !self.cleaning {
-            let excess = self.outbox.store.excess(self.config.jobs_per_user).unwrap_or_default();
+            let excess = self.outbox.store().excess(self.config.jobs_per_user).unwrap_or_default();
             self.cleaning = self.effects.clean(excess, 0, 0);
         }
     }

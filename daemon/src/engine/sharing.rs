@@ -44,7 +44,7 @@ impl Engine {
         let running = self.jobs.on_gpus();
         let mut known = Vec::new();
         let mut changed = BTreeSet::new();
-        for gpu in &self.node.gpus.list {
+        for gpu in &self.node.gpus().list {
             let there = || running.iter().copied().filter(|entry| entry.devices.contains(&gpu.uuid));
             let jobs: BTreeSet<u64> = there().map(|entry| entry.id).collect();
             let company = self.companies.meet(&gpu.uuid, jobs.clone());
@@ -53,7 +53,7 @@ impl Engine {
             } else if company == Acquaintance::Unreported
                 // What jobs on SMs of their own do to each other says nothing of plain MPS.
                 && !(self.is_divided && there().any(|entry| entry.spec.share.is_some()))
-                && self.node.unmanaged.iter().all(|found| found.gpu != gpu.uuid)
+                && self.node.unmanaged().iter().all(|found| found.gpu != gpu.uuid)
                 && let Some(jobs) = there().map(|entry| self.shared_job(entry)).collect::<Option<Vec<_>>>()
             {
                 known.push((gpu.uuid.clone(), gpu.name.clone(), jobs));
@@ -61,7 +61,7 @@ impl Engine {
         }
         // What they launched in another company says nothing of this one.
         for job in changed {
-            if let Some(live) = self.jobs.live.get_mut(&job) {
+            if let Some(live) = self.jobs.live_mut(job) {
                 live.observed.pace.company_changed();
             }
         }
@@ -77,7 +77,7 @@ impl Engine {
 
     /// A job in its present company; `None` until its rates and its activity alone are known.
     fn shared_job(&self, entry: &Entry) -> Option<SharedJob> {
-        let pace = &self.jobs.live.get(&entry.id)?.observed.pace;
+        let pace = &self.jobs.live(entry.id)?.observed.pace;
         let view = self.core.state.job(JobId(entry.id))?;
         let activity = entry.activity.or(view.job.activity)?;
         let (name, program) = program_of(entry);

@@ -94,7 +94,7 @@ impl Engine {
                     Ok(())
                 })
             };
-            self.outbox.store.transaction(begin).map_err(DaemonError::QueueWrite)
+            self.outbox.write_now(begin).map_err(DaemonError::QueueWrite)
         });
         match begun {
             Ok(()) => arrivals.into_iter().for_each(|arrival| self.arrivals.push(arrival)),
@@ -107,9 +107,9 @@ impl Engine {
 
     /// Writes the next jobs of each submission; `all`: all there are.
     pub(super) fn write_some(&mut self, all: bool, replies: &mut Vec<(Sender<Response>, Response)>) {
-        let store = &mut self.outbox.store;
+        let outbox = &mut self.outbox;
         let failed = self.arrivals.write(all, |arrival, count| {
-            store.transaction(|tx| arrival.write(tx, count)).map_err(DaemonError::QueueWrite)
+            outbox.write_now(|tx| arrival.write(tx, count)).map_err(DaemonError::QueueWrite)
         });
         for (arrival, why) in failed {
             replies.push((arrival.reply, refused(&why)));
@@ -120,9 +120,9 @@ impl Engine {
     /// Removes what was written of submissions that failed, some of it.
     pub(super) fn discard_some(&mut self) {
         const SOME: u32 = 2000;
-        let store = &mut self.outbox.store;
+        let outbox = &mut self.outbox;
         self.arrivals.abandoned.retain(|numbers| {
-            let is_done = store.transaction(|tx| arriving::discard_some(tx, *numbers, SOME));
+            let is_done = outbox.write_now(|tx| arriving::discard_some(tx, *numbers, SOME));
             !is_done.unwrap_or(false)
         });
     }
@@ -148,7 +148,7 @@ impl Engine {
         let need = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
         // What the user asked for is known to them.
         let need = need.filter(|need| need.source != Source::Declared).map(ToString::to_string);
-        self.jobs.entries.insert(id, entry);
+        self.jobs.insert(id, entry);
         self.remark_group(id);
         self.health.counters.submitted += 1;
         need.iter().chain(remarks).for_each(|words| self.say(id, words.clone()));
@@ -157,7 +157,7 @@ impl Engine {
 
     /// Reserves the numbers of so many more jobs. A highest number that cannot be read reserves none.
     pub(super) fn reserve_numbers(&mut self, count: u64) -> Result<(), DaemonError> {
-        let highest = self.outbox.store.highest().map_err(DaemonError::QueueRead)?;
+        let highest = self.outbox.store().highest().map_err(DaemonError::QueueRead)?;
         self.numbers.reserve(highest.saturating_add(count)).map_err(DaemonError::NumberNotKept)
     }
 }

@@ -25,13 +25,13 @@ const EXTRA_S: u64 = 60;
 impl Engine {
     /// Returns true if a job's processes hold nothing on their GPUs, or are about to.
     pub(super) fn is_off(&self, job: u64) -> bool {
-        self.jobs.entries.get(&job).is_some_and(|entry| entry.suspension.is_off())
+        self.jobs.entry(job).is_some_and(|entry| entry.suspension.is_off())
     }
 
     /// Reports to the scheduler whether a job can be suspended, if that changed.
     pub(super) fn report_suspend(&mut self, job: u64) {
         let known = self.can_suspend(job);
-        if self.jobs.live.contains_key(&job) && self.suspensions.is_news(job, known) {
+        if self.jobs.is_live(job) && self.suspensions.is_news(job, known) {
             self.step(Event::SuspendKnown { job: JobId(job), suspend: known });
         }
     }
@@ -40,11 +40,11 @@ impl Engine {
     pub(super) fn report_unknown(&mut self) {
         let jobs: Vec<u64> = self
             .jobs
-            .live
+            .lives()
             .iter()
             .filter(|(job, live)| live.program.is_some() && self.suspensions.is_unknown(**job))
             .map(|(job, _)| *job)
-            .filter(|job| self.jobs.entries.get(job).is_some_and(|entry| entry.spec.preemptible))
+            .filter(|job| self.jobs.entry(*job).is_some_and(|entry| entry.spec.preemptible))
             .filter(|job| !self.is_off(*job))
             .collect();
         jobs.into_iter().for_each(|job| self.check_suspend(job));
@@ -52,14 +52,14 @@ impl Engine {
 
     /// Checks whether a job can be suspended, before anything is decided for it.
     pub(super) fn check_suspend(&mut self, job: u64) {
-        if let Some(live) = self.jobs.live.get_mut(&job) {
+        if let Some(live) = self.jobs.live_mut(job) {
             live.observed.find_segment(live.program, &*self.effects);
         }
         self.report_suspend(job);
     }
 
     fn can_suspend(&self, job: u64) -> Result<(), SuspendRefusal> {
-        let (Some(entry), Some(live)) = (self.jobs.entries.get(&job), self.jobs.live.get(&job)) else {
+        let (Some(entry), Some(live)) = (self.jobs.entry(job), self.jobs.live(job)) else {
             return Err(SuspendRefusal::NoShim);
         };
         if !self.config.suspend.on {
@@ -75,13 +75,13 @@ impl Engine {
 
     fn host_room(&self) -> Room {
         let of = |step: Step| -> u64 {
-            let entries = self.jobs.entries.begun().filter(|entry| entry.suspension.step == step);
+            let entries = self.jobs.entries().begun().filter(|entry| entry.suspension.step == step);
             entries.flat_map(|entry| entry.suspension.bytes.values()).sum()
         };
         let pending = of(Step::Suspending);
         Room {
             // What is emulated holds no bytes that could be copied.
-            available: self.node.gpus.machine.is_none().then(eligible::available),
+            available: self.node.gpus().machine.is_none().then(eligible::available),
             most: self.config.suspend.host_memory,
             taken: of(Step::Suspended) + of(Step::Resuming) + pending,
             pending,
@@ -90,16 +90,16 @@ impl Engine {
 
     /// The scheduler wants a job suspended.
     pub(super) fn suspend(&mut self, job: u64) {
-        let undoing = self.jobs.entries.get(&job).is_some_and(|entry| entry.suspension.step == Step::Undoing);
-        if undoing && self.jobs.live.contains_key(&job) {
+        let undoing = self.jobs.entry(job).is_some_and(|entry| entry.suspension.step == Step::Undoing);
+        if undoing && self.jobs.is_live(job) {
             return self.suspensions.want(job);
         }
         if let Err(refusal) = self.can_suspend(job) {
             let attempt = self.jobs.attempt(job);
             return self.step(Event::SuspendFailed { job: JobId(job), attempt, refusal });
         }
-        let seen = self.jobs.live.get(&job).map(|live| live.observed.used.clone()).unwrap_or_default();
-        let devices = self.jobs.entries.get(&job).map(|entry| entry.devices.clone()).unwrap_or_default();
+        let seen = self.jobs.live(job).map(|live| live.observed.used.clone()).unwrap_or_default();
+        let devices = self.jobs.entry(job).map(|entry| entry.devices.clone()).unwrap_or_default();
         // The helper asks NVML for each.
         let used =
             devices.into_iter().map(|uuid| (uuid.clone(), seen.get(&uuid).copied().unwrap_or(0))).collect();
@@ -123,11 +123,11 @@ impl Engine {
 
     /// A step that a helper takes once it is on disk.
     fn begin(&mut self, job: u64, step: Step, change: impl FnOnce(&mut Entry)) {
-        let Some(entry) = self.jobs.entries.get_mut(&job) else { return };
+        let Some(entry) = self.jobs.entry_mut(job) else { return };
         change(entry);
         entry.suspension.step = step;
         let attempt = (job, entry.attempt);
-        if self.jobs.live.contains_key(&job) {
+        if self.jobs.is_live(job) {
             self.suspensions.begin(job);
         }
         self.touch(job);
@@ -137,14 +137,14 @@ impl Engine {
     /// Starts the helper for a step that is on disk.
     pub(super) fn start_helper(&mut self, attempt: Attempt) {
         let (job, number) = attempt;
-        let Some(entry) = self.jobs.entries.get(&job).filter(|entry| entry.attempt == number) else { return };
+        let Some(entry) = self.jobs.entry(job).filter(|entry| entry.attempt == number) else { return };
         let task = if entry.suspension.step == Step::Suspending { Task::Suspend } else { Task::Resume };
         let bytes: u64 = entry.suspension.bytes.values().sum();
         let lock_ms = self.config.suspend.lock_ms;
         let limit_s = u64::from(lock_ms) / 1000 + bytes / SLOWEST + EXTRA_S;
         let root = rustix::process::geteuid().is_root();
-        let live = self.jobs.live.get(&job);
-        let emulated = match &self.node.gpus.machine {
+        let live = self.jobs.live(job);
+        let emulated = match &self.node.gpus().machine {
             Some(machine) => match libraries::find(libraries::EMULATED_CUDA) {
                 Ok(library) => Ok(Some((machine.clone(), library))),
                 Err(why) => Err(DaemonError::from(why)),
@@ -174,10 +174,10 @@ impl Engine {
 
     /// A helper ended: what came of it.
     pub(super) fn helped(&mut self, (job, attempt): Attempt, answer: Option<Answer>) {
-        if !self.jobs.live.contains_key(&job) || !self.jobs.is_current((job, attempt)) {
+        if !self.jobs.is_live(job) || !self.jobs.is_current((job, attempt)) {
             return;
         }
-        let step = self.jobs.entries.get(&job).map(|entry| entry.suspension.step).unwrap_or_default();
+        let step = self.jobs.entry(job).map(|entry| entry.suspension.step).unwrap_or_default();
         match self.suspensions.answer(job, step, answer, self.now.mono) {
             Outcome::Suspended { processes, bytes } => self.is_suspended((job, attempt), processes, bytes),
             Outcome::RunsOn { refusal, sentence } => {
@@ -189,7 +189,7 @@ impl Engine {
                 self.undo(job);
             }
             Outcome::StillSuspended { sentence } => {
-                if let Some(entry) = self.jobs.entries.get_mut(&job) {
+                if let Some(entry) = self.jobs.entry_mut(job) {
                     entry.suspension.step = Step::Suspended;
                 }
                 self.say(job, format!("still suspended: {sentence}"));
@@ -197,7 +197,7 @@ impl Engine {
             }
             Outcome::Back { suspend } => self.is_back((job, attempt), suspend),
             Outcome::Retry { sentence } => {
-                if self.jobs.entries.get(&job).is_some_and(|entry| entry.why != sentence) {
+                if self.jobs.entry(job).is_some_and(|entry| entry.why != sentence) {
                     self.say(job, sentence);
                 }
             }
@@ -208,7 +208,7 @@ impl Engine {
 
     fn is_suspended(&mut self, (job, attempt): Attempt, processes: Vec<Saved>, bytes: ByGpu) {
         let now = self.now.at.0;
-        let Some(entry) = self.jobs.entries.get_mut(&job) else { return };
+        let Some(entry) = self.jobs.entry_mut(job) else { return };
         (entry.suspension.processes, entry.suspension.bytes) = (processes, bytes);
         let ran = entry.started_ms.take().map_or(0, |since| now.saturating_sub(since));
         entry.ran_ms += ran;
@@ -219,7 +219,7 @@ impl Engine {
         let count = entry.suspension.processes.len();
         let processes = if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
         self.keep_peak(job);
-        if let Some(live) = self.jobs.live.get_mut(&job) {
+        if let Some(live) = self.jobs.live_mut(job) {
             live.observed.used.clear();
         }
         self.say(job, format!("suspended: {processes}, {} in host memory", Bytes(held)));
@@ -227,20 +227,18 @@ impl Engine {
         self.keep_place(job);
         // Its user may have asked for its end meanwhile: it has to react to that.
         let stopping = self.core.state.job(JobId(job)).is_some_and(|view| view.phase == Phase::Stopping);
-        if stopping
-            && self.jobs.entries.get(&job).is_some_and(|entry| entry.suspension.step == Step::Suspended)
-        {
+        if stopping && self.jobs.entry(job).is_some_and(|entry| entry.suspension.step == Step::Suspended) {
             self.undo(job);
         }
     }
 
     fn runs(&mut self, job: u64, words: &str) {
-        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+        if let Some(entry) = self.jobs.entry_mut(job) {
             entry.suspension.step = Step::Running;
             entry.suspension.processes.clear();
             entry.started_ms.get_or_insert(self.now.at.0);
         }
-        if let Some(live) = self.jobs.live.get_mut(&job) {
+        if let Some(live) = self.jobs.live_mut(job) {
             // What it holds is reported to the scheduler anew.
             live.observed.forget();
         }
@@ -264,7 +262,7 @@ impl Engine {
 
     /// Some of it can never run again: it runs again from its beginning, or from a checkpoint of its own.
     fn lose(&mut self, job: u64, sentence: &str) {
-        if let Some(entry) = self.jobs.entries.get_mut(&job) {
+        if let Some(entry) = self.jobs.entry_mut(job) {
             entry.suspension.step = Step::Lost;
         }
         self.say(job, format!("lost: {sentence}"));
@@ -274,7 +272,7 @@ impl Engine {
     /// Tries again to bring back what has to come back and did not.
     pub(super) fn bring_back(&mut self) {
         for job in self.suspensions.due(self.now.mono) {
-            let Some(step) = self.jobs.entries.get(&job).map(|entry| entry.suspension.step) else { continue };
+            let Some(step) = self.jobs.entry(job).map(|entry| entry.suspension.step) else { continue };
             self.begin(job, step, |_| {});
         }
     }
@@ -282,7 +280,7 @@ impl Engine {
     /// A job that an earlier daemon suspended.
     pub(super) fn adopt_suspended(&mut self, job: Box<Job>) {
         let id = job.id;
-        let Some(entry) = self.jobs.entries.get(&id.0) else { return };
+        let Some(entry) = self.jobs.entry(id.0) else { return };
         let suspension = &entry.suspension;
         let most = suspension.bytes.values().copied().max().unwrap_or(0);
         let bytes = Bytes(most.max(entry.reserved.unwrap_or(0)));
@@ -295,7 +293,7 @@ impl Engine {
 
     /// A job that was on its way in either direction when the daemon died, and is adopted as running.
     pub(super) fn adopted_on_its_way(&mut self, job: u64) {
-        match self.jobs.entries.get(&job).map(|entry| entry.suspension.step) {
+        match self.jobs.entry(job).map(|entry| entry.suspension.step) {
             Some(Step::Suspending | Step::Resuming | Step::Undoing) => self.undo(job),
             Some(Step::Lost) => self.signal(job, Signal::Kill),
             _ => {}

@@ -28,10 +28,7 @@ struct Due {
 impl Engine {
     /// Returns true if any job is to be observed.
     pub(super) fn has_targets(&self) -> bool {
-        self.jobs
-            .live
-            .keys()
-            .any(|job| self.jobs.entries.get(job).is_some_and(|entry| self.is_observed(entry)))
+        self.jobs.lives().keys().any(|job| self.jobs.entry(*job).is_some_and(|entry| self.is_observed(entry)))
     }
 
     fn is_observed(&self, entry: &Entry) -> bool {
@@ -59,7 +56,7 @@ impl Engine {
         let due = self.due_targets();
         self.targets.keep_only(|job| due.iter().any(|due| due.job == job));
         for Due { job, uid, latency, speed } in due {
-            let Some(live) = self.jobs.live.get_mut(&job) else { continue };
+            let Some(live) = self.jobs.live_mut(job) else { continue };
             live.observed.find_segment(live.program, &*self.effects);
             let watch = self.targets.watch(job);
             let mut seen = TargetObservation::default();
@@ -105,7 +102,7 @@ impl Engine {
             .map(|entry| {
                 let target = &entry.spec.target;
                 let alone = || {
-                    let pace = self.jobs.live.get(&entry.id).and_then(|live| live.observed.pace.alone());
+                    let pace = self.jobs.live(entry.id).and_then(|live| live.observed.pace.alone());
                     pace.or_else(|| self.companies.alone_rate(program_of(entry).1))
                 };
                 let speed = (fair || target.speed.is_some()).then(alone);

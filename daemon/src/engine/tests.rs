@@ -144,7 +144,7 @@ fn run(crash_at: Option<usize>) -> (Fates, usize) {
     for _ in 0..100 {
         let mut here = engine.take().unwrap_or_else(|| open(dir.path(), &world));
         let done = catch_unwind(AssertUnwindSafe(|| {
-            if here.jobs.entries.get(&cancelled).is_some_and(|entry| entry.started_ms.is_some()) {
+            if here.jobs.entry(cancelled).is_some_and(|entry| entry.started_ms.is_some()) {
                 ask(&mut here, Request::Cancel { jobs: vec![cancelled.into()] });
             }
             round(&mut here, &world);
@@ -161,14 +161,14 @@ fn run(crash_at: Option<usize>) -> (Fates, usize) {
         }
         let code = |job| (job != cancelled).then_some(if job == jobs[1] { 3 } else { 0 });
         world.0.borrow_mut().advance(code);
-        if engine.as_ref().is_some_and(|engine| engine.jobs.entries.is_empty()) {
+        if engine.as_ref().is_some_and(|engine| engine.jobs.entries().is_empty()) {
             break;
         }
     }
     let engine = engine.expect("an engine");
     let starts = |job: u64| world.0.borrow().started.iter().filter(|(id, _)| *id == job).count();
     let fate = |job: u64| {
-        let entry = engine.outbox.store.job(job).unwrap().unwrap();
+        let entry = engine.outbox.store().job(job).unwrap().unwrap();
         assert_eq!(entry.stage, Stage::Ended, "job {job} with the daemon killed at {crash_at:?}");
         (entry.verdict, starts(job))
     };
@@ -197,7 +197,7 @@ fn a_submission_to_a_queue_that_cannot_be_read_takes_no_number() {
     let before = kept();
     // Its tables are gone.
     let other = rusqlite::Connection::open_in_memory().unwrap();
-    let queue = std::mem::replace(&mut engine.outbox.store.connection, other);
+    let queue = std::mem::replace(&mut engine.outbox.store_mut().connection, other);
     let command = vec!["program".to_owned()];
     let spec = Spec { command, cwd: "/".into(), ..Spec::default() };
     let response = ask(&mut engine, Request::Submit(Box::new(spec)));
@@ -206,7 +206,7 @@ fn a_submission_to_a_queue_that_cannot_be_read_takes_no_number() {
         "{response:?}"
     );
     assert_eq!(kept(), before, "numbers up to the largest there is would be lost for good");
-    engine.outbox.store.connection = queue;
+    engine.outbox.store_mut().connection = queue;
     assert_eq!(submit(&mut engine, 30), first + 1);
 }
 
@@ -219,11 +219,11 @@ fn an_estimate_is_what_a_submission_is_given_by_the_same_rules() {
     let estimate = Request::Estimate(Box::new(spec));
     let Response::Estimate(row) = ask(&mut engine, estimate.clone()) else { panic!("no estimate") };
     assert!(
-        engine.jobs.entries.is_empty() && engine.outbox.store.highest().unwrap() == 0,
+        engine.jobs.entries().is_empty() && engine.outbox.store().highest().unwrap() == 0,
         "nothing is stored"
     );
     let job = submit(&mut engine, 5);
-    assert_eq!(Some(&row.needs), engine.jobs.entries[&job].needs.as_ref());
+    assert_eq!(Some(&row.needs), engine.jobs.entries()[&job].needs.as_ref());
     assert_eq!(row.model.as_deref(), Some("G"));
     let other = Peer { uid: u32::MAX - 1, gid: 0, name: String::new(), admin: false };
     let response = engine.answer(&other, &estimate);
@@ -241,12 +241,12 @@ fn nothing_starts_and_nothing_is_acknowledged_while_the_disk_is_full() {
     world.0.borrow_mut().advance(|_| None);
     round(&mut engine, &world);
     world.0.borrow_mut().advance(|_| Some(0));
-    engine.outbox.store.fail_writes(true);
+    engine.outbox.store().fail_writes(true);
     round(&mut engine, &world);
     assert_eq!(world.0.borrow().started, [(first, 1)], "the next is decided and not written");
     let response = ask(&mut engine, Request::Hold { jobs: vec![second.into()], held: false });
     assert!(matches!(&response, Response::Later(why) if why.contains("lost if radrmd ends")), "{response:?}");
-    engine.outbox.store.fail_writes(false);
+    engine.outbox.store().fail_writes(false);
     engine.timers.clear(Timer::Retry);
     round(&mut engine, &world);
     assert_eq!(world.0.borrow().started, [(first, 1), (second, 1)]);

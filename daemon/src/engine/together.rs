@@ -58,7 +58,7 @@ impl Engine {
         let first = place.first(entry.id);
         let attempt = match first == entry.id {
             true => entry.attempt,
-            false => self.jobs.entries.get(&first)?.attempt,
+            false => self.jobs.entry(first)?.attempt,
         };
         Some(self.paths.barrier((first, attempt)))
     }
@@ -66,11 +66,11 @@ impl Engine {
     /// Returns true if all jobs of its group are still about to start: one that is launched without them waits for
     /// ever.
     pub(super) fn may_start_together(&self, job: u64) -> bool {
-        let Some(entry) = self.jobs.entries.get(&job) else { return false };
+        let Some(entry) = self.jobs.entry(job) else { return false };
         let Some(place) = gathering(entry) else { return true };
         let first = place.first(job);
         let is_there = |job: u64| {
-            let other = self.jobs.entries.get(&job);
+            let other = self.jobs.entry(job);
             other.is_some_and(|other| matches!(other.stage, Stage::Starting | Stage::Running))
         };
         (first..first + u64::from(place.members)).all(is_there)
@@ -78,7 +78,7 @@ impl Engine {
 
     /// An attempt ends, or is to end, before its program was there: those that wait for it do not start either.
     pub(super) fn give_up_together(&self, job: u64) {
-        let entry = self.jobs.entries.get(&job);
+        let entry = self.jobs.entry(job);
         if let Some(barrier) = entry.and_then(|entry| self.barrier(entry)) {
             barrier::give_up(&barrier.path);
         }
@@ -97,7 +97,7 @@ impl Engine {
     pub(super) fn mark_begun(&self, job: &mut Job) {
         let Some(group) = job.together.as_mut().filter(|group| !group.begun) else { return };
         let has_begun = |job: u64| {
-            let other = self.outbox.store.job(job).ok().flatten();
+            let other = self.outbox.store().job(job).ok().flatten();
             other.is_some_and(|other| other.first_start_ms.is_some())
         };
         group.begun = (group.first.0..=group.last().0).any(has_begun);
@@ -105,7 +105,7 @@ impl Engine {
 
     /// Adds the jobs of its group to the history of a new job.
     pub(super) fn remark_group(&mut self, job: u64) {
-        let place = self.jobs.entries.get(&job).and_then(|entry| entry.spec.together);
+        let place = self.jobs.entry(job).and_then(|entry| entry.spec.together);
         if let Some(place) = place.filter(|place| place.members > 1) {
             let first = place.first(job);
             let last = first + u64::from(place.members) - 1;

@@ -73,6 +73,23 @@ fn what_one_user_keeps_in_the_queue_is_bounded_also_after_a_restart() {
 }
 
 #[test]
+fn of_the_ended_jobs_of_a_user_the_newest_are_kept() {
+    let mut daemon = Daemon::new("jobs_per_user = 5\n");
+    let jobs: Vec<u64> = (0..12)
+        .map(|_| {
+            let job = daemon.submit(&["--hold"], &["true"]);
+            daemon.ok(&["cancel", &job.to_string()]);
+            job
+        })
+        .collect();
+    let is_kept = |daemon: &Daemon, job: u64| daemon.output(&["show", &job.to_string()]).status.success();
+    daemon.kill();
+    daemon.start();
+    daemon.until("the oldest are forgotten", |daemon| !is_kept(daemon, jobs[6]));
+    assert!(jobs[7..].iter().all(|job| is_kept(&daemon, *job)));
+}
+
+#[test]
 fn a_queue_of_more_jobs_than_one_answer_has_room_for_is_listed_as_a_whole() {
     let daemon = Daemon::new("");
     let jobs: Vec<u64> = (0..250).map(|_| daemon.submit(&["--hold"], &["true"])).collect();

@@ -45,7 +45,10 @@ fn a_full_disk_refuses_new_jobs_and_loses_none() {
         !done.status.success()
     });
     let refused = refused.expect("text");
-    assert!(refused.contains("the queue cannot be written") && refused.lines().count() == 1, "{refused}");
+    assert!(
+        refused.contains("kept for the jobs that are there") && refused.lines().count() == 1,
+        "{refused}"
+    );
     let last = waiting[2].to_string();
     let mut lost = String::new();
     daemon.until("who holds a job is told that it is not kept", |daemon| {
@@ -68,6 +71,27 @@ fn a_full_disk_refuses_new_jobs_and_loses_none() {
         assert_eq!((&ended["exit_code"], &ended["attempts"]), (&5.into(), &1.into()), "{ended}");
     }
     daemon.ok(&["submit", "--wait", "--gpus", "0", "--", "true"]);
+}
+
+#[test]
+fn new_jobs_leave_room_in_which_those_that_are_there_end() {
+    let Some(daemon) = daemon("disk_reserve = \"2MiB\"\njobs_per_user = 4000\n") else { return };
+    let runs = daemon.submit(&[], &["/bin/sh", "-c", "while [ ! -e $PLACE/go ]; do sleep 0.05; done"]);
+    daemon.until_state(runs, "running");
+    let mut refused = String::new();
+    let long = "x".repeat(40_000);
+    daemon.until("no job is taken", |daemon| {
+        let done = daemon.output(&["submit", "--hold", "--", "true", &long]);
+        refused = String::from_utf8_lossy(&done.stderr).into_owned();
+        !done.status.success()
+    });
+    assert!(
+        refused.contains("kept for the jobs that are there") && refused.lines().count() == 1,
+        "{refused}"
+    );
+    mark(&daemon, "go");
+    assert_eq!(daemon.end(runs)["exit_code"], 0);
+    assert!(!daemon.ok(&["nodes"]).contains("cannot be written"), "{}", daemon.ok(&["nodes"]));
 }
 
 /// Its jobs have little time from one signal to the next.

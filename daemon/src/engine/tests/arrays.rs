@@ -21,10 +21,10 @@ fn a_large_array_is_taken_up_between_others_answers() {
     let ((first, all), (second, one)) = (submit(&large), submit(&single));
     engine.batch(vec![first], &mut inbox);
     // All are written before the first is taken up.
-    while engine.jobs.entries.is_empty() {
+    while engine.jobs.entries().is_empty() {
         engine.batch(Vec::new(), &mut inbox);
     }
-    let taken = engine.jobs.entries.len();
+    let taken = engine.jobs.entries().len();
     assert!(taken > 0 && taken < JOBS, "{taken} in one round");
     assert!(all.try_recv().is_err(), "not all are there");
     // Its user's next job is checked against the limits of a user once all are counted.
@@ -41,8 +41,8 @@ fn a_large_array_is_taken_up_between_others_answers() {
     }) else {
         panic!("rejected")
     };
-    assert_eq!(engine.jobs.entries.len(), JOBS);
-    assert!(engine.jobs.entries.keys().copied().eq(job..job + JOBS as u64));
+    assert_eq!(engine.jobs.entries().len(), JOBS);
+    assert!(engine.jobs.entries().keys().copied().eq(job..job + JOBS as u64));
     engine.batch(Vec::new(), &mut inbox);
     let Ok(Response::Submitted { job: next, .. }) = one.try_recv() else { panic!("no answer") };
     assert_eq!(next, job + JOBS as u64);
@@ -65,7 +65,7 @@ fn a_daemon_that_stops_amid_an_array_has_answered_for_all_of_it() {
     assert!(!engine.batch(vec![submit, Message::Stop], &mut Inbox::new(&from)));
     assert!(matches!(answer.try_recv(), Ok(Response::Submitted { .. })));
     drop(engine);
-    assert_eq!(open(dir.path(), &Recorder::default()).jobs.entries.len(), 1000);
+    assert_eq!(open(dir.path(), &Recorder::default()).jobs.entries().len(), 1000);
 }
 
 /// A submission of this many jobs that wait, and its answer.
@@ -83,7 +83,7 @@ fn large(peer: Peer, jobs: usize) -> (Message, Receiver<Response>) {
 
 fn rows(engine: &Engine) -> usize {
     let count = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
-    let count = engine.outbox.store.connection.query_row("SELECT count(*) FROM jobs", [], count);
+    let count = engine.outbox.store().connection.query_row("SELECT count(*) FROM jobs", [], count);
     usize::try_from(count.unwrap()).unwrap()
 }
 
@@ -98,11 +98,11 @@ fn a_daemon_that_is_killed_between_the_pieces_of_an_array_leaves_none_of_it() {
     let written = rows(&engine);
     assert!(written > 0 && written < 1000, "{written} rows");
     // What is written of it is no job for others either.
-    assert_eq!(engine.outbox.store.job(1).unwrap(), None);
+    assert_eq!(engine.outbox.store().job(1).unwrap(), None);
     assert!(answer.try_recv().is_err());
     drop(engine);
     let mut engine = open(dir.path(), &Recorder::default());
-    assert_eq!((engine.jobs.entries.len(), rows(&engine)), (0, 0));
+    assert_eq!((engine.jobs.entries().len(), rows(&engine)), (0, 0));
     // Its numbers are not given again.
     assert_eq!(submit_one(&mut engine), 1001);
 }
@@ -145,7 +145,7 @@ fn others_are_answered_between_the_pieces_of_an_array() {
         before = after;
     }
     assert!(others.iter().all(|job| *job > 1500), "{others:?}");
-    assert_eq!(engine.jobs.entries.len(), 1500 + others.len());
+    assert_eq!(engine.jobs.entries().len(), 1500 + others.len());
 }
 
 #[test]
@@ -155,13 +155,13 @@ fn an_array_that_the_disk_takes_a_part_of_is_refused_and_removed() {
     let (_to, from) = channel();
     let (submit, answer) = large(peer(), 1000);
     engine.batch(vec![submit], &mut Inbox::new(&from));
-    engine.outbox.store.fail_writes(true);
+    engine.outbox.store().fail_writes(true);
     engine.batch(Vec::new(), &mut Inbox::new(&from));
     assert!(matches!(answer.try_recv(), Ok(Response::Refused(_) | Response::Later(_))));
-    assert!(engine.jobs.entries.is_empty() && rows(&engine) > 0);
+    assert!(engine.jobs.entries().is_empty() && rows(&engine) > 0);
     engine.discard_some();
     assert!(rows(&engine) > 0, "nothing can be removed yet");
-    engine.outbox.store.fail_writes(false);
+    engine.outbox.store().fail_writes(false);
     engine.discard_some();
     assert_eq!(rows(&engine), 0);
     assert!(submit_one(&mut engine) > 1000);

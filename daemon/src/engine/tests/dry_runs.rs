@@ -315,7 +315,7 @@ fn a_result_counts_for_jobs_of_the_same_batch_model_and_program_only() {
         node.submit(|_| {}),
     ];
     let of_another = {
-        let Entry { mut spec, .. } = node.engine.jobs.entries.get(&jobs[0]).unwrap().clone();
+        let Entry { mut spec, .. } = node.engine.jobs.entry(jobs[0]).unwrap().clone();
         spec.environment = Vec::new();
         let peer = Peer { uid: peer().uid + 1, gid: 1, name: "v".into(), admin: false };
         let (reply, answer) = channel();
@@ -401,7 +401,7 @@ fn a_result_that_comes_when_its_job_starts_changes_nothing_of_the_job() {
         assert_eq!((node.begun(), node.started()), (vec![job], vec![]), "it starts behind its dry run");
         node.answer(job, Some(came.clone()));
         assert_eq!(node.started(), [job]);
-        let spec = &node.engine.jobs.entries.get(&job).unwrap().spec;
+        let spec = &node.engine.jobs.entry(job).unwrap().spec;
         assert_eq!(spec.dry_run, None, "it was placed by another need");
         let need = &node.engine.core.state.job(JobId(job)).unwrap().job.need;
         assert_eq!(*need, None, "it has the whole GPU");

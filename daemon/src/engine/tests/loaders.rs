@@ -28,7 +28,7 @@ fn producers(engine: &Engine) -> Vec<u64> {
     let is_one = |entry: &&crate::store::Entry| {
         entry.stage != Stage::Ended && entry.spec.loader.as_ref().is_some_and(|loader| loader.is_producer)
     };
-    engine.jobs.entries.values().filter(is_one).map(|entry| entry.id).collect()
+    engine.jobs.entries().values().filter(is_one).map(|entry| entry.id).collect()
 }
 
 /// Rounds in which what was started begins to run.
@@ -63,12 +63,12 @@ fn a_producer_starts_with_the_first_job_and_ends_after_the_last() {
     settle(&mut engine, &world);
     let producer = producers(&engine);
     assert_eq!(producer.len(), 1);
-    let entry = engine.jobs.entries[&producer[0]].clone();
+    let entry = engine.jobs.entries()[&producer[0]].clone();
     assert_eq!(
         (entry.spec.command, entry.spec.gpus, entry.stage),
         (vec!["load".to_owned()], 0, Stage::Running)
     );
-    assert_eq!(engine.outbox.store.environment(producer[0]).unwrap(), ["A=1"]);
+    assert_eq!(engine.outbox.store().environment(producer[0]).unwrap(), ["A=1"]);
     let order = engine.order((producer[0], 1)).unwrap().1;
     assert!(order.environment.contains(&"RADRM_LOADER=data".to_owned()), "{:?}", order.environment);
     // The second waits for the GPU, the third is another's: neither needs a producer of its own.
@@ -76,11 +76,11 @@ fn a_producer_starts_with_the_first_job_and_ends_after_the_last() {
     settle(&mut engine, &world);
     assert_eq!(producers(&engine), producer);
     end(&mut engine, &world, first, exits(0));
-    assert_eq!(engine.jobs.entries[&second].stage, Stage::Running);
+    assert_eq!(engine.jobs.entries()[&second].stage, Stage::Running);
     assert_eq!(producers(&engine), producer, "the second loads from it now");
     end(&mut engine, &world, second, exits(0));
-    assert!(engine.jobs.entries.is_empty(), "nothing is left: {:?}", engine.jobs.entries);
-    let verdict = engine.outbox.store.job(producer[0]).unwrap().unwrap().verdict;
+    assert!(engine.jobs.entries().is_empty(), "nothing is left: {:?}", engine.jobs.entries());
+    let verdict = engine.outbox.store().job(producer[0]).unwrap().unwrap().verdict;
     assert_eq!(verdict, Some(Verdict::Cancelled));
     assert!(engine.loaders.used.is_empty() && engine.loaders.due.is_empty());
 }
@@ -109,7 +109,7 @@ fn a_producer_that_dies_is_started_again_also_by_the_next_daemon() {
     settle(&mut engine, &world);
     assert_eq!(producers(&engine), [0; 0]);
     end(&mut engine, &world, job, exits(0));
-    assert!(engine.jobs.entries.is_empty() && engine.loaders.used.is_empty());
+    assert!(engine.jobs.entries().is_empty() && engine.loaders.used.is_empty());
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_producer_waits_for_no_job_in_the_queue() {
     end(&mut engine, &world, producer, exits(1));
     let_time_pass(&mut engine);
     settle(&mut engine, &world);
-    assert_eq!(engine.jobs.entries[&waits].stage, Stage::Waiting);
+    assert_eq!(engine.jobs.entries()[&waits].stage, Stage::Waiting);
     let [again] = producers(&engine)[..] else { panic!("one producer") };
-    assert_eq!(engine.jobs.entries[&again].stage, Stage::Running);
+    assert_eq!(engine.jobs.entries()[&again].stage, Stage::Running);
 }

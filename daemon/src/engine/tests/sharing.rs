@@ -9,7 +9,7 @@ use crate::pace::Company;
 
 /// The job launches so many kernels in each of eight seconds.
 fn launches(engine: &mut Engine, job: u64, company: Company, per_second: u64) {
-    let pace = &mut engine.jobs.live.get_mut(&job).unwrap().observed.pace;
+    let pace = &mut engine.jobs.live_mut(job).unwrap().observed.pace;
     let now = Instant::now();
     for second in 0..8 {
         pace.observe(now + Duration::from_secs(second), second * per_second, company);
@@ -29,7 +29,7 @@ fn a_company_of_jobs_is_observed_once_and_recalled_by_the_next_daemon() {
     assert_eq!(engine.jobs.on_gpus().len(), 2, "both run on the one GPU");
     for job in jobs {
         let activity = Activity { smact: Permille(500), ..Activity::default() };
-        engine.jobs.entries.get_mut(&job).unwrap().activity = Some(activity);
+        engine.jobs.entry_mut(job).unwrap().activity = Some(activity);
         launches(&mut engine, job, Company::Alone, 1000);
     }
     engine.observe_sharing();

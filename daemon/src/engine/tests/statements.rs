@@ -20,7 +20,7 @@ fn statements(engine: &Engine) -> &'static AtomicU64 {
     let address = std::ptr::from_ref(counter).cast_mut().cast();
     // SAFETY: the connection is open, the callback has the type that SQLite calls, and the counter lives for ever.
     let done = unsafe {
-        let connection = engine.outbox.store.connection.handle();
+        let connection = engine.outbox.store().connection.handle();
         ffi::sqlite3_trace_v2(connection, ffi::SQLITE_TRACE_STMT, Some(count), address)
     };
     assert_eq!(done, ffi::SQLITE_OK);

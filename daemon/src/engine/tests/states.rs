@@ -59,7 +59,7 @@ fn rows_metrics_node_and_store_agree_on_each_state() {
     for (job, step) in
         [(suspending, Step::Suspending), (suspended, Step::Suspended), (resuming, Step::Resuming)]
     {
-        engine.jobs.entries.get_mut(&job).unwrap().suspension.step = step;
+        engine.jobs.entry_mut(job).unwrap().suspension.step = step;
         engine.touch(job);
     }
     let attempt = (epilog, 1);
@@ -94,7 +94,7 @@ fn rows_metrics_node_and_store_agree_on_each_state() {
         assert_eq!((row.state, row.end.is_some()), (state, state.is_ended()), "job {job} in `radrm show`");
         let series = format!("radrm_jobs{{state=\"{state}\"}} 1\n");
         assert_eq!(text.contains(&series), !state.is_ended(), "{state}: {text}");
-        let stored = engine.outbox.store.job(job).unwrap().unwrap().stage.state();
+        let stored = engine.outbox.store().job(job).unwrap().unwrap().stage.state();
         let kind = |state: JobState| (state.is_queued(), state.is_ended());
         assert_eq!(kind(stored), kind(state), "job {job} is stored as {stored}");
     }
@@ -177,7 +177,7 @@ fn a_fence_that_could_not_be_set_is_shown_as_long_as_that_attempt_runs() {
     let dir = tempfile::tempdir().unwrap();
     let world = Recorder::default();
     let mut engine = open(dir.path(), &world);
-    engine.node.gpus.files = vec![("GPU-0".to_owned(), 0), ("GPU-1".to_owned(), 1)];
+    engine.node.gpus_mut().files = vec![("GPU-0".to_owned(), 0), ("GPU-1".to_owned(), 1)];
     let fence = |engine: &Engine| engine.node(&peer()).gpu_fence.files;
     assert!(fence(&engine));
     let refused = Missing { files: Some("Operation not permitted".to_owned()), driver: None };
@@ -211,7 +211,7 @@ fn a_fence_that_could_not_be_set_is_shown_as_long_as_that_attempt_runs() {
     let mut engine = {
         drop(engine);
         let mut engine = open(dir.path(), &world);
-        engine.node.gpus.files = vec![("GPU-0".to_owned(), 0), ("GPU-1".to_owned(), 1)];
+        engine.node.gpus_mut().files = vec![("GPU-0".to_owned(), 0), ("GPU-1".to_owned(), 1)];
         engine
     };
     shows(&engine, false);
