@@ -44,7 +44,8 @@ print("done", sum(range(100000)), flush=True)
 
 ATTACKS = [
     "kill -9 $PPID; sleep 1",
-    "for f in $(ls /proc/$PPID/fd); do : > /proc/$PPID/fd/$f; done; sleep 1",
+    # Not the file of the emulated GPUs, which stands for hardware.
+    "for f in /proc/$PPID/fd/*; do case $(readlink $f) in */machine) ;; *) : > $f ;; esac; done; sleep 1",
     ": > $RADRM_SEGMENT; sleep 1",
     "truncate -s 1T $RADRM_SEGMENT; sleep 1",
     "head -c 100000 /dev/urandom > $RADRM_SEGMENT; sleep 1",

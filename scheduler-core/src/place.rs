@@ -28,6 +28,8 @@ pub(crate) struct Resident {
     pub(crate) priority: i32,
     pub(crate) program: Option<Program>,
     pub(crate) activity: Activity,
+    /// That activity is assumed, and was neither stated nor seen.
+    pub(crate) is_assumed: bool,
     pub(crate) launching: bool,
 }
 
@@ -84,6 +86,7 @@ pub(crate) struct Ask {
     pub(crate) priority: i32,
     pub(crate) program: Option<Program>,
     pub(crate) activity: Activity,
+    pub(crate) is_assumed: bool,
     pub(crate) host: HostNeed,
     pub(crate) host_use: Option<HostUse>,
     /// Only this node: a suspended job's memory is in that host.
@@ -181,6 +184,7 @@ pub(crate) fn joins<'a>(
         claims.extend(residents.clone().map(|resident| resident.claim));
         claims.push(ask.claim.unwrap_or(dev.spec.capacity));
     }
+    let is_assumed = ask.is_assumed || residents.clone().any(|resident| resident.is_assumed);
     protected.extend(residents.map(|resident| resident.priority > ask.priority));
     let predictor = &dev.predictor;
     settings.policy.rules().judge(&mut Company {
@@ -193,6 +197,7 @@ pub(crate) fn joins<'a>(
         claims,
         capacity: dev.spec.capacity,
         device: dev.spec.id.0,
+        is_assumed,
         after,
         companies,
     })

@@ -345,6 +345,9 @@ pub enum Wait {
         /// Jobs share by slices of time.
         #[serde(default)]
         slices: bool,
+        /// Nothing measured says so: the activity of some of them is assumed.
+        #[serde(default)]
+        assumed: bool,
     },
     /// A more important job could be slowed too much.
     Protected {

@@ -71,7 +71,26 @@ fn aware_pairs_jobs_that_do_not_hurt_each_other() {
     assert!(decisions[0].reason.to_string().contains("predicted speed"), "{}", decisions[0].reason);
     // One more that fills a GPU by itself would not pay anywhere.
     assert!(started(&node.run(Job { activity: act(950, 700), ..gib(4, 5) }), 4).is_none());
-    assert!(matches!(node.state.job(JobId(4)).unwrap().wait, Some(Wait::Slowdown { .. })));
+    let wait = node.state.job(JobId(4)).unwrap().wait.unwrap();
+    assert!(matches!(wait, Wait::Slowdown { assumed: false, .. }), "{wait}");
+}
+
+#[test]
+fn an_assumed_activity_is_not_told_as_a_finding() {
+    let act =
+        |smact| Some(Activity { smact: Permille(smact), smocc: Permille(200), drama: Permille(smact / 2) });
+    let waits = |first, second| {
+        let mut node = Node::new(1, Settings::default());
+        node.run(Job { activity: first, ..gib(1, 5) });
+        node.run(Job { activity: second, ..gib(2, 5) });
+        node.state.job(JobId(2)).unwrap().wait.unwrap()
+    };
+    for (first, second) in [(act(950), None), (None, act(950))] {
+        let wait = waits(first, second);
+        assert!(wait.to_string().contains("by what is assumed"), "{wait}");
+    }
+    let wait = waits(act(950), act(950));
+    assert!(wait.to_string().starts_with("sharing would not pay: "), "{wait}");
 }
 
 #[test]

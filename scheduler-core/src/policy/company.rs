@@ -26,6 +26,8 @@ pub(crate) struct Company<'a> {
     pub(crate) capacity: Bytes,
     /// The device's number.
     pub(crate) device: u32,
+    /// The activity of some of the jobs is assumed.
+    pub(crate) is_assumed: bool,
     pub(crate) after: &'a mut Vec<f64>,
     pub(crate) companies: &'a mut Companies,
 }

@@ -164,9 +164,13 @@ impl fmt::Display for Wait {
                 "no device has an SM partition of MPS for it: jobs without a share run there, or shares leave no SMs",
             ),
             Self::Idle => f.write_str("no device is idle"),
-            Self::Slowdown { gain, slices } => {
+            Self::Slowdown { gain, slices, assumed } => {
                 let how = if *slices { " by time slices" } else { "" };
-                write!(f, "sharing{how} would not pay: it would add {gain} of a GPU's work at best")
+                let basis = match assumed {
+                    true => ", by what is assumed of jobs whose SM activity is not known yet",
+                    false => "",
+                };
+                write!(f, "sharing{how} would not pay{basis}: it would add {gain} of a GPU's work at best")
             }
             Self::Protected { low, least } => {
                 write!(f, "a job of higher priority could fall to {low} of its speed, and keeps {least}")

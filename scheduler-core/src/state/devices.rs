@@ -252,6 +252,7 @@ impl State {
         // Small changes decide nothing; a scheduling pass for each would cost time.
         let moved = |a: Permille, b: Permille| a.0.abs_diff(b.0) >= 20;
         record.shown = Some(now);
+        self.devices[at].residents[index].is_assumed = false;
         if moved(before.smact, now.smact) || moved(before.drama, now.drama) {
             self.devices[at].residents[index].activity = now;
             self.changed(at);

@@ -120,6 +120,7 @@ impl State {
         let share = record.job.share.map_or(0, |share| share.0);
         let whole = reserved.is_none() || record.job.together.is_some();
         let (program, activity) = (record.job.program, record.activity(&self.settings));
+        let is_assumed = record.is_assumed();
         let (user, host, priority) = (record.job.user, record.job.host, record.job.priority);
         let host_use = record.host_use();
         for &at in devices {
@@ -133,6 +134,7 @@ impl State {
                 priority,
                 program,
                 activity,
+                is_assumed,
                 launching,
             });
         }

@@ -311,6 +311,11 @@ impl Record {
         self.job.activity.or(self.shown).unwrap_or(settings.assumed)
     }
 
+    /// Returns true if that is assumed.
+    pub(crate) fn is_assumed(&self) -> bool {
+        self.job.activity.or(self.shown).is_none()
+    }
+
     /// Host use: what was known, else what was seen.
     pub(crate) fn host_use(&self) -> Option<HostUse> {
         self.job.host_use.or(self.host_shown)
@@ -336,6 +341,7 @@ impl Record {
             priority: job.priority,
             program: job.program,
             activity: self.activity(settings),
+            is_assumed: self.is_assumed(),
             host: job.host,
             host_use: self.host_use(),
             node: None,
