@@ -1,4 +1,5 @@
 //! A small profile with something of everything.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use radrm_profile::model::*;
 use radrm_profile::*;
