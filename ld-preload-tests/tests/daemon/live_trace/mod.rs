@@ -151,7 +151,7 @@ impl Live {
         let done = command.output().expect("radrm");
         if !done.status.success() {
             let said = String::from_utf8_lossy(&done.stderr);
-            assert!(said.contains("the queue cannot be written"), "{said}{}", self.daemon.log());
+            assert!(said.contains("kept for the jobs that are there"), "{said}{}", self.daemon.log());
             self.refused += 1;
             return false;
         }
@@ -215,7 +215,7 @@ impl Live {
                     if let Some(number) = number {
                         daemon.ok(&["cancel", &number]);
                     }
-                    said.contains("the queue cannot be written")
+                    said.contains("kept for the jobs that are there")
                 });
                 self.refused += 1;
                 thread::sleep(Duration::from_millis(1500));
