@@ -51,10 +51,11 @@ const VALUES: [(&str, &str); 13] = [
 ];
 
 /// The same for text with a form of its own.
-const TEXTS: [(&str, &str); 3] = [
+const TEXTS: [(&str, &str); 4] = [
     ("Text", "text: `\"10GiB\"`, `\"50%\"` of each GPU, by GPU `\"0=60GiB,1=20GiB\"`"),
     ("Context", "text: `\"auto\"`, or an amount such as `\"300MiB\"`"),
     ("Mode", "text: an octal mode such as `\"0640\"`"),
+    ("Protocol", "text: `\"auto\"`, `\"2\"` or `\"3\"`"),
 ];
 
 /// The page.

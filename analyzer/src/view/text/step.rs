@@ -310,7 +310,7 @@ mod tests {
         let line = of_training(&of, "H100-80GB").unwrap();
         assert_eq!(
             line,
-            "28,000 steps: 1.42 h (1.17 to 1.75), 0.86 kWh (0.70 to 0.97), 4.95 USD (4.08 to 6.13)"
+            "28,000 steps: 1.42 h (1.17 to 1.75), 0.86 kWh (0.70 to 0.97), 4.95 USD (4.08 to 6.12)"
         );
         assert_eq!(training_cells(&of, "H100-80GB"), ["1.42 h", "4.95"]);
         assert_eq!(training_cells(&of, "T4"), ["n/a", "n/a"]);
