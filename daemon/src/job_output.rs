@@ -37,7 +37,7 @@ impl Disk {
         Self { free: bytes(found.f_bavail), all: bytes(found.f_blocks) }
     }
 
-    /// What outputs leave of it where the configuration names this reserve.
+    /// Bytes that outputs leave of it where the configuration names this reserve.
     pub(crate) fn reserve(self, configured: u64) -> u64 {
         configured.min(self.all / MAX_PART)
     }

@@ -33,7 +33,7 @@ pub(crate) fn key(job: &Job, lined_up: Millis, order: &Order) -> i64 {
 /// Waiting jobs, by user.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
-    users: BTreeMap<UserId, BTreeSet<(u8, i64, JobId)>>,
+    users: BTreeMap<UserId, Jobs>,
     len: usize,
 }
 
@@ -98,7 +98,7 @@ impl Queue {
         penalty: impl Fn(UserId) -> i64,
         mut each: impl FnMut(JobId) -> ControlFlow<(), JobId>,
     ) {
-        let users: Vec<(i64, &BTreeSet<(u8, i64, JobId)>)> = self
+        let users: Vec<(i64, &Jobs)> = self
             .users
             .iter()
             .filter(|(user, _)| whose.is_none_or(|one| one == **user))
@@ -117,6 +117,8 @@ impl Queue {
     }
 }
 
+/// Waiting jobs of a user in their order: class, key, number.
+type Jobs = BTreeSet<(u8, i64, JobId)>;
 type Heap = BinaryHeap<Reverse<(u8, i64, JobId, usize)>>;
 type Cursor<'a> = (i64, std::collections::btree_set::Iter<'a, (u8, i64, JobId)>);
 

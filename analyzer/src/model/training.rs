@@ -16,7 +16,7 @@ pub struct Training {
     pub prices: Prices,
 }
 
-/// What an hour of a card costs.
+/// Cost of an hour on each card.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices {
     /// Name of the currency; empty if none was named.

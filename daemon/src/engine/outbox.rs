@@ -120,7 +120,7 @@ impl Outbox {
         }
     }
 
-    /// What is on disk.
+    /// The queue on disk.
     pub(super) fn store(&self) -> &Store {
         &self.store
     }

@@ -3,11 +3,14 @@ use super::*;
 use crate::layout::SlotState;
 use crate::ledger::{Access, Amount, LedgerError, Limit};
 use crate::sync::Ordering::Release;
+use std::cell::RefCell;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Child, Command};
 
 const GPU: [u8; 16] = *b"a gpu of 16 byte";
 const TOTAL: u64 = 1000;
@@ -26,6 +29,16 @@ fn is_root() -> bool {
 struct Group {
     _directory: tempfile::TempDir,
     scope: ScopeDirectory,
+    processes: RefCell<Vec<Child>>,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for process in self.processes.get_mut() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
 }
 
 impl Group {
@@ -42,7 +55,7 @@ impl Group {
         for uid in [own_uid(), OTHER] {
             assert_eq!(scope.add(uid).unwrap(), Repaired::Nothing);
         }
-        Some(Self { _directory: directory, scope })
+        Some(Self { _directory: directory, scope, processes: RefCell::default() })
     }
 
     fn join(&self) -> SharedLedger {
@@ -53,12 +66,25 @@ impl Group {
         OpenOptions::new().read(true).write(true).open(self.scope.member(uid)).unwrap()
     }
 
-    /// The other user's ledger with a word of this living process, as if it were that user's.
+    /// The other user's ledger with a word of a living process of that user.
     fn claim(&self, bytes: u64) -> &'static LedgerArea {
-        let (view, home) = crate::ledger::file::map(&self.scope.member(OTHER), Place::File).unwrap();
+        self.claim_of(OTHER, bytes)
+    }
+
+    fn claim_of(&self, uid: u32, bytes: u64) -> &'static LedgerArea {
+        let (view, home) = crate::ledger::file::map(&self.scope.member(uid), Place::File).unwrap();
         let own = join::enter(NonNull::from(view), home).unwrap();
         let row = own.gpu(&GPU, TOTAL).unwrap();
         own.add(row, bytes);
+        let process = Command::new("sleep").arg("600").uid(uid).gid(uid).spawn().unwrap();
+        let start = crate::process::Stat::now(process.id()).unwrap().start;
+        for (_, member) in view.used_members() {
+            let generation = SlotState(member.state.load(Relaxed)).generation();
+            member.state.store(SlotState::new(SlotState::LIVE, generation, process.id()).0, Relaxed);
+            member.start.store(start, Relaxed);
+            [&member.stack, &member.lock].iter().for_each(|word| word.store(0, Relaxed));
+        }
+        self.processes.borrow_mut().push(process);
         view
     }
 }
@@ -93,6 +119,22 @@ fn what_other_users_reserved_counts() {
     }
     assert_eq!(share(&ledger), (100, 50));
     assert_eq!(ledger.reserve(row, 50), Ok(()));
+}
+
+/// The owner of a ledger can write any process id there.
+#[test]
+fn a_process_of_another_user_holds_nothing() {
+    let Some(group) = Group::new(100) else { return };
+    let ledger = group.join();
+    let area = group.claim(50);
+    assert_eq!(share(&ledger), (100, 50));
+    let own = crate::process::Stat::now(std::process::id()).unwrap();
+    for (_, member) in area.used_members() {
+        let generation = SlotState(member.state.load(Relaxed)).generation();
+        member.state.store(SlotState::new(SlotState::LIVE, generation, std::process::id()).0, Relaxed);
+        member.start.store(own.start, Relaxed);
+    }
+    assert_eq!(share(&ledger), (100, 0));
 }
 
 #[test]
@@ -178,9 +220,7 @@ fn a_user_who_is_added_later_counts_for_those_who_run() {
     let row = ledger.own().gpu(&GPU, TOTAL).unwrap();
     ledger.reserve(row, 30).unwrap();
     group.scope.add(OTHER + 1).unwrap();
-    let (view, home) = crate::ledger::file::map(&group.scope.member(OTHER + 1), Place::File).unwrap();
-    let own = join::enter(NonNull::from(view), home).unwrap();
-    own.add(own.gpu(&GPU, TOTAL).unwrap(), 60);
+    let _ = group.claim_of(OTHER + 1, 60);
     assert!(ledger.reserve(row, 20).is_err());
     // Of a user whose ledger is gone nothing is known: no more memory, and no other harm.
     std::fs::remove_file(group.scope.member(OTHER)).unwrap();
