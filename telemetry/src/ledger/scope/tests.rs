@@ -77,7 +77,7 @@ impl Group {
         let row = own.gpu(&GPU, TOTAL).unwrap();
         own.add(row, bytes);
         let process = Command::new("sleep").arg("600").uid(uid).gid(uid).spawn().unwrap();
-        let start = crate::process::Stat::now(process.id()).unwrap().start;
+        let start = process::Stat::now(process.id()).unwrap().start;
         for (_, member) in view.used_members() {
             let generation = SlotState(member.state.load(Relaxed)).generation();
             member.state.store(SlotState::new(SlotState::LIVE, generation, process.id()).0, Relaxed);
@@ -128,7 +128,7 @@ fn a_process_of_another_user_holds_nothing() {
     let ledger = group.join();
     let area = group.claim(50);
     assert_eq!(share(&ledger), (100, 50));
-    let own = crate::process::Stat::now(std::process::id()).unwrap();
+    let own = process::Stat::now(std::process::id()).unwrap();
     for (_, member) in area.used_members() {
         let generation = SlotState(member.state.load(Relaxed)).generation();
         member.state.store(SlotState::new(SlotState::LIVE, generation, std::process::id()).0, Relaxed);
