@@ -87,7 +87,7 @@ fn points_made_by_hand_are_points() {
 fn the_largest_state_that_is_written_is_read() {
     let chunk = |gpu| TimelineChunk {
         gpu: GpuIndex(gpu),
-        points: (0..8192).map(|i| point(i, (i * 7919) % 1_000_003 << 20)).collect(),
+        points: (0..8192).map(|i| point(i, ((i * 7919) % 1_000_003) << 20)).collect(),
     };
     let definition = |id| KernelDefinition { id, name: "k".repeat(1024), ..KernelDefinition::default() };
     let delta = ProcessDelta {
