@@ -15,19 +15,21 @@ pub(crate) struct MpsSettings {
     pub(crate) gpus: Vec<String>,
     /// Names of the users whose jobs do; none: all.
     pub(crate) users: Vec<String>,
-    /// Newest protocol of control daemons to use; `None`, in the file `auto`: the newest that the control program has.
+    /// Newest protocol of control daemons to use; not set: the newest that the control program has.
     #[serde(deserialize_with = "protocol")]
     pub(crate) protocol: Option<Protocol>,
     /// True if jobs with `--gpu-share` get SM partitions where protocol 3 is used.
     pub(crate) sm_partitions: bool,
 }
 
-/// Reads `"auto"`, `"2"` or `"3"`.
+/// Reads `""`, `"2"` or `"3"`.
 fn protocol<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Protocol>, D::Error> {
     let text = String::deserialize(from)?;
-    let is_set = text != "auto";
+    let is_set = !text.is_empty();
     is_set
-        .then(|| Protocol::parse(&text).map_err(|why| de::Error::custom(format!("{why}, or \"auto\""))))
+        .then(|| {
+            Protocol::parse(&text).map_err(|why| de::Error::custom(format!("{why}, or \"\" for the newest")))
+        })
         .transpose()
 }
 
@@ -193,8 +195,8 @@ mod tests {
         assert_eq!(divided.options(None, true), ["--mps"], "a GPU of its own is not divided");
         assert_eq!(second.options(Some(1), false), ["--mps", "--mps-protocol=2", "--mps-partition=1"]);
         assert_eq!(of("on = true\n").options(Some(500), false), ["--mps"]);
-        assert_eq!(of("protocol = \"auto\"\n"), MpsSettings::default());
+        assert_eq!(of("protocol = \"\"\n"), MpsSettings::default());
         let why = toml::from_str::<MpsSettings>("protocol = \"4\"\n").unwrap_err().to_string();
-        assert!(why.contains("2 or 3, or \"auto\""), "{why}");
+        assert!(why.contains("2 or 3, or"), "{why}");
     }
 }

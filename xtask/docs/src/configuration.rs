@@ -55,7 +55,7 @@ const TEXTS: [(&str, &str); 4] = [
     ("Text", "text: `\"10GiB\"`, `\"50%\"` of each GPU, by GPU `\"0=60GiB,1=20GiB\"`"),
     ("Context", "text: `\"auto\"`, or an amount such as `\"300MiB\"`"),
     ("Mode", "text: an octal mode such as `\"0640\"`"),
-    ("Protocol", "text: `\"auto\"`, `\"2\"` or `\"3\"`"),
+    ("Protocol", "text: `\"2\"` or `\"3\"`"),
 ];
 
 /// The page.
