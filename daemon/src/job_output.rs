@@ -28,7 +28,7 @@ const MAX_PART: u64 = 10;
 pub(crate) struct Disk {
     /// Free for all users.
     pub(crate) free: u64,
-    all: u64,
+    pub(crate) all: u64,
 }
 
 impl Disk {

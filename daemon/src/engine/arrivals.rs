@@ -105,6 +105,12 @@ impl Arrivals {
         self.under_way.push(arrival);
     }
 
+    /// Bytes on the disk that jobs which are not written yet will take.
+    pub(super) fn unwritten_bytes(&self) -> u64 {
+        let jobs = self.under_way.iter().flat_map(|arrival| arrival.jobs.iter().skip(arrival.written));
+        jobs.map(|job| job.entry.bytes).sum()
+    }
+
     /// Has the jobs of this round written by `write`. `all`: all there are. Returns the submissions that failed.
     pub(super) fn write(
         &mut self,

@@ -29,11 +29,11 @@ impl Engine {
         }
     }
 
-    /// Checks that there is room for more jobs: outputs leave the reserve, and new jobs half of it, in which the rows of the jobs that
-    /// are there change.
-    pub(super) fn has_reserve(&self) -> Result<(), DaemonError> {
+    /// Checks that there is room for new jobs of so many bytes: outputs leave the reserve, and new jobs half of it, in which the rows
+    /// of the jobs that are there change.
+    pub(super) fn has_reserve(&self, bytes: u64) -> Result<(), DaemonError> {
         let Some(disk) = self.effects.disk() else { return Ok(()) };
-        match disk.free < disk.reserve(self.config.disk_reserve) / 2 {
+        match disk.free.saturating_sub(bytes) < disk.reserve(self.config.disk_reserve) / 2 {
             true => Err(DaemonError::DiskReserved { free: Bytes(disk.free) }),
             false => Ok(()),
         }

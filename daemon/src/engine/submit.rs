@@ -67,12 +67,15 @@ impl Engine {
         let now = self.now.at.0;
         let mut taken: Vec<(Taken, Sender<Response>)> = Vec::new();
         for (peer, specs, reply) in new {
-            let room = specs.and_then(|specs| {
-                self.has_reserve()?;
+            let all = specs.and_then(|specs| {
                 self.has_disk(peer.uid)?;
-                Ok(specs)
+                let all = self.take_all(&peer, specs, &taken, now)?;
+                let new = taken.iter().map(|(before, _)| before).chain([&all]);
+                let bytes: u64 = new.flat_map(Taken::entries).map(|entry| entry.bytes).sum();
+                self.has_reserve(bytes + self.arrivals.unwritten_bytes())?;
+                Ok(all)
             });
-            match room.and_then(|specs| self.take_all(&peer, specs, &taken, now)) {
+            match all {
                 Ok(one) => taken.push((one, reply)),
                 Err(why) => replies.push((reply, refused(&why))),
             }

@@ -3,6 +3,7 @@
 use std::sync::mpsc::Receiver;
 
 use super::*;
+use crate::job_output::Disk;
 
 #[test]
 fn a_large_array_is_taken_up_between_others_answers() {
@@ -46,6 +47,32 @@ fn a_large_array_is_taken_up_between_others_answers() {
     engine.batch(Vec::new(), &mut inbox);
     let Ok(Response::Submitted { job: next, .. }) = one.try_recv() else { panic!("no answer") };
     assert_eq!(next, job + JOBS as u64);
+}
+
+#[test]
+fn an_array_that_would_take_the_reserve_of_the_disk_is_not_begun() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Recorder::default();
+    node.0.borrow_mut().disk = Some(Disk { free: 2 << 20, all: 10 << 20 });
+    let mut engine = open(dir.path(), &node);
+    let (_to, from) = channel();
+    let mut submitted = |array: &str| {
+        let command = vec!["x".repeat(10_000)];
+        let array = Some(array.parse().unwrap());
+        let spec = Spec { command, cwd: "/".into(), held: true, array, ..Spec::default() };
+        let (reply, answer) = channel();
+        let mut inbox = Inbox::new(&from);
+        engine.batch(vec![Message::Asked(peer(), Request::Submit(Box::new(spec)), reply)], &mut inbox);
+        loop {
+            match answer.try_recv() {
+                Ok(answer) => break answer,
+                Err(_) => _ = engine.batch(Vec::new(), &mut inbox),
+            }
+        }
+    };
+    let Response::Later(error) = submitted("0-499") else { panic!("it would take 5 MB of 2") };
+    assert!(error.contains("kept for the jobs that are there"), "{error}");
+    assert!(matches!(submitted("0-9"), Response::Submitted { .. }));
 }
 
 #[test]

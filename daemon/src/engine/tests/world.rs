@@ -65,6 +65,8 @@ impl Programs for Idle {
 #[derive(Default)]
 pub(super) struct World<P = Idle> {
     attempts: BTreeMap<Attempt, Report>,
+    /// The disk of the state directory, if it can be asked.
+    pub(super) disk: Option<Disk>,
     /// All attempts that were started, in order.
     pub(super) started: Vec<Attempt>,
     /// Supervisors that ended and were not reported yet.
@@ -96,6 +98,7 @@ impl<P: Programs> World<P> {
         let (dry_runs, ended_dry_runs, limited, cleared) = Default::default();
         let load = NodeLoad { percent: 0, free: u64::MAX };
         Self {
+            disk: None,
             attempts,
             started,
             ended,
@@ -328,7 +331,7 @@ impl<P: Programs> Node for Recorder<P> {
     }
 
     fn disk(&self) -> Option<Disk> {
-        None
+        self.0.borrow().disk
     }
 
     fn measure_disk(&self, _: u64, _: u32) {}
