@@ -5,7 +5,7 @@ usage: bench/queue.py FOLDER_OF_PROGRAMS [JOBS...]     (100 1000 10000 100000 by
 
 Arrays of equal jobs, 10,000 each at most, wait for 8 emulated GPUs. For 30 s a client asks for the queue, shows the last job and submits a
 job without a GPU, in turns; at the end it asks once for all jobs (--json). Prints a row for each size: times of the requests
-(median and longest), jobs that ended, and the part of a core that radrmd took.
+(median, 99th percentile and longest), jobs that ended, and the part of a core that radrmd took.
 """
 
 import json
@@ -22,6 +22,11 @@ SECONDS = 30
 ARRAY = 10_000
 # A program that takes GPU memory, such as "hold 500 5", lets the daemon learn from each end.
 JOB = os.environ.get("QUEUE_JOB", "sleep 5").split()
+
+
+def percentile(values, percent):
+    ordered = sorted(values)
+    return ordered[-(-len(ordered) * percent // 100) - 1]
 
 
 def measure(folder, jobs):
@@ -60,11 +65,11 @@ def measure(folder, jobs):
             times["queue"].append(radrm("queue")[0])
             times["show"].append(radrm("show", str(arrays[0] + jobs - 1))[0])
             times["submit"].append(radrm("submit", "-q", "--gpus", "0", "--", "true")[0])
-            time.sleep(0.3)
+            time.sleep(0.1)
         used, passed = cpu() - used, time.monotonic() - begun
         times["all"].append(radrm("queue", "--json")[0])
         ended = json.loads(radrm("stats", "--json")[1].stdout)["succeeded"] - len(times["submit"])
-        cells = [f"{statistics.median(all) * 1e3:.0f} / {max(all) * 1e3:.0f}" for all in times.values()]
+        cells = [" / ".join(f"{seconds * 1e3:.0f}" for seconds in (statistics.median(all), percentile(all, 99), max(all))) for all in times.values()]
         print(f"| {jobs} | {took * 1e3:.0f} | {' | '.join(cells)} | {ended} | {used / passed * 100:.0f} % |", flush=True)
     finally:
         radrm("cancel", *map(str, arrays))
