@@ -131,7 +131,7 @@ impl Condition {
 }
 
 /// Jobs of consecutive numbers (one job, or the jobs of an array) that another job waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Dependency {
     /// Condition that they have to meet.
     pub condition: Condition,
@@ -145,7 +145,7 @@ pub struct Dependency {
 }
 
 /// A bound on how many jobs of an array are in the queue or run at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ArrayLimit {
     /// The array: the number of its first job.
     pub array: JobId,
@@ -155,7 +155,7 @@ pub struct ArrayLimit {
 
 /// A job's place in a group whose jobs start in one decision. The group runs on one node, and no job outside of it is
 /// placed on its devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Together {
     /// The group's first job; the numbers of the others follow.
     pub first: JobId,
@@ -182,7 +182,7 @@ impl fmt::Display for Condition {
 }
 
 /// Request of a job, with what is known about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Job {
     /// Its number.
     pub id: JobId,

@@ -1,9 +1,12 @@
 //! Jobs that wait, in the order in which they are looked at.
 
+mod alike;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::{Bound, ControlFlow};
 
+use self::alike::{Alike, Head};
 use crate::fair::Ledger;
 use crate::job::{Job, JobId};
 use crate::settings::Order;
@@ -33,30 +36,56 @@ pub(crate) fn key(job: &Job, lined_up: Millis, order: &Order) -> i64 {
 /// Waiting jobs, by user.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
-    users: BTreeMap<UserId, Jobs>,
+    users: BTreeMap<UserId, Line>,
     len: usize,
+    alike: Alike,
 }
+
+/// Waiting jobs of a user in their order.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    jobs: BTreeSet<Place>,
+    /// The first job of each request.
+    heads: BTreeSet<Place>,
+}
+
+/// Place of a job among those of its user: class, key, number.
+pub(crate) type Place = (u8, i64, JobId);
 
 impl Queue {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    pub(crate) fn insert(&mut self, user: UserId, class: u8, key: i64, job: JobId) {
-        self.len += usize::from(self.users.entry(user).or_default().insert((class, key, job)));
+    /// Enters a job. `request`: what it requests, equal for jobs that differ in their numbers and times only; `None` for a
+    /// job that is like no other.
+    pub(crate) fn insert(&mut self, user: UserId, place: Place, request: Option<Job>) {
+        let line = self.users.entry(user).or_default();
+        if line.jobs.insert(place) {
+            self.len += 1;
+            line.follow(self.alike.insert(place, request));
+        }
     }
 
-    pub(crate) fn remove(&mut self, user: UserId, class: u8, key: i64, job: JobId) {
-        if let Some(jobs) = self.users.get_mut(&user) {
-            self.len -= usize::from(jobs.remove(&(class, key, job)));
-            if jobs.is_empty() {
+    pub(crate) fn remove(&mut self, user: UserId, place: Place) {
+        if let Some(line) = self.users.get_mut(&user)
+            && line.jobs.remove(&place)
+        {
+            self.len -= 1;
+            line.follow(self.alike.remove(place));
+            if line.jobs.is_empty() {
                 self.users.remove(&user);
             }
         }
     }
 
-    pub(crate) fn has(&self, user: UserId, class: u8, key: i64, job: JobId) -> bool {
-        self.users.get(&user).is_some_and(|jobs| jobs.contains(&(class, key, job)))
+    pub(crate) fn has(&self, user: UserId, place: Place) -> bool {
+        self.users.get(&user).is_some_and(|line| line.jobs.contains(&place))
+    }
+
+    /// The first waiting job of the same request.
+    pub(crate) fn first_alike(&self, job: JobId) -> Option<JobId> {
+        self.alike.head(job)
     }
 
     /// Set-back of a user's jobs in the queue beyond their keys, ms.
@@ -65,16 +94,26 @@ impl Queue {
         i64::try_from(penalty).unwrap_or(i64::MAX)
     }
 
+    /// A walk over the first job of each request, in order.
+    pub(crate) fn heads(&self, now: Millis, order: &Order, ledger: &Ledger) -> Heads {
+        let mut heads = Heads::default();
+        for (&user, line) in &self.users {
+            let penalty = Self::penalty(user, now, order, ledger);
+            heads.push(user, penalty, line.heads.first());
+        }
+        heads
+    }
+
     /// The first jobs in order, at most `most`.
     pub(crate) fn first(&self, most: usize, now: Millis, order: &Order, ledger: &Ledger) -> Vec<JobId> {
         if self.users.len() == 1 {
-            let jobs = self.users.values().flatten();
+            let jobs = self.users.values().flat_map(|line| &line.jobs);
             return jobs.take(most).map(|&(_, _, job)| job).collect();
         }
         let mut cursors: Vec<_> = self
             .users
             .iter()
-            .map(|(&user, jobs)| (Self::penalty(user, now, order, ledger), jobs.iter()))
+            .map(|(&user, line)| (Self::penalty(user, now, order, ledger), line.jobs.iter()))
             .collect();
         let mut heap = BinaryHeap::new();
         for at in 0..cursors.len() {
@@ -98,13 +137,13 @@ impl Queue {
         penalty: impl Fn(UserId) -> i64,
         mut each: impl FnMut(JobId) -> ControlFlow<(), JobId>,
     ) {
-        let users: Vec<(i64, &Jobs)> = self
+        let users: Vec<(i64, &BTreeSet<Place>)> = self
             .users
             .iter()
             .filter(|(user, _)| whose.is_none_or(|one| one == **user))
-            .map(|(user, jobs)| (penalty(*user), jobs))
+            .map(|(user, line)| (penalty(*user), &line.jobs))
             .collect();
-        let place = |at: usize, &(class, key, job): &(u8, i64, JobId)| {
+        let place = |at: usize, &(class, key, job): &Place| {
             Reverse((class, key.saturating_add(users[at].0), job, at, key))
         };
         let mut heap: BinaryHeap<_> =
@@ -117,10 +156,47 @@ impl Queue {
     }
 }
 
-/// Waiting jobs of a user in their order: class, key, number.
-type Jobs = BTreeSet<(u8, i64, JobId)>;
+impl Line {
+    fn follow(&mut self, head: Head) {
+        if head.before != head.now {
+            head.before.map(|before| self.heads.remove(&before));
+            self.heads.extend(head.now);
+        }
+    }
+}
+
+/// A walk over the first job of each request, while jobs leave the queue: behind one that left, the next of its request
+/// comes in its turn; behind one that stays, none of its request.
+#[derive(Debug, Default)]
+pub(crate) struct Heads {
+    heap: BinaryHeap<Reverse<(u8, i64, JobId, UserId, i64, i64)>>,
+    /// User, set-back and place of the job that came last: its user's next one is looked for when it was handled.
+    last: Option<(UserId, i64, Place)>,
+}
+
+impl Heads {
+    fn push(&mut self, user: UserId, penalty: i64, place: Option<&Place>) {
+        let place = place
+            .map(|&(class, key, job)| Reverse((class, key.saturating_add(penalty), job, user, penalty, key)));
+        self.heap.extend(place);
+    }
+
+    /// The next job in order.
+    pub(crate) fn next(&mut self, queue: &Queue) -> Option<JobId> {
+        if let Some((user, penalty, place)) = self.last.take()
+            && let Some(line) = queue.users.get(&user)
+        {
+            let behind = (Bound::Excluded(place), Bound::Unbounded);
+            self.push(user, penalty, line.heads.range(behind).next());
+        }
+        let Reverse((class, _, job, user, penalty, key)) = self.heap.pop()?;
+        self.last = Some((user, penalty, (class, key, job)));
+        Some(job)
+    }
+}
+
 type Heap = BinaryHeap<Reverse<(u8, i64, JobId, usize)>>;
-type Cursor<'a> = (i64, std::collections::btree_set::Iter<'a, (u8, i64, JobId)>);
+type Cursor<'a> = (i64, std::collections::btree_set::Iter<'a, Place>);
 
 fn push(heap: &mut Heap, cursors: &mut [Cursor<'_>], at: usize) {
     let (penalty, jobs) = &mut cursors[at];
@@ -157,7 +233,7 @@ mod tests {
         let order = Order { fair: Some(fair), ..order };
         let (a, b) = (UserId(1), UserId(2));
         for (n, user, key) in [(1, a, 10), (2, a, 20), (3, b, 30), (4, b, 40)] {
-            queue.insert(user, 1, key, JobId(n));
+            queue.insert(user, (1, key, JobId(n)), None);
         }
         let ids = |queue: &Queue, ledger: &Ledger| {
             queue.first(9, Millis(0), &order, ledger).iter().map(|job| job.0).collect::<Vec<_>>()
@@ -165,10 +241,10 @@ mod tests {
         assert_eq!(ids(&queue, &ledger), [1, 2, 3, 4]);
         ledger.add(a, 1000, Millis(0), &fair);
         assert_eq!(ids(&queue, &ledger), [3, 4, 1, 2]);
-        queue.insert(a, 0, 99, JobId(5));
+        queue.insert(a, (0, 99, JobId(5)), None);
         assert_eq!(ids(&queue, &ledger), [5, 3, 4, 1, 2]);
-        queue.remove(a, 0, 99, JobId(5));
-        queue.remove(b, 1, 30, JobId(3));
+        queue.remove(a, (0, 99, JobId(5)));
+        queue.remove(b, (1, 30, JobId(3)));
         assert_eq!(queue.len(), 3);
     }
 
@@ -185,7 +261,7 @@ mod tests {
             (6, b, 1, 5),
             (9, a, 0, 99),
         ] {
-            queue.insert(user, class, key, JobId(n));
+            queue.insert(user, (class, key, JobId(n)), None);
         }
         // The second user's jobs are set back by 7.
         let penalty = |user| if user == b { 7 } else { 0 };
@@ -206,5 +282,45 @@ mod tests {
         // 1 to 3 are a run; 9 is alone in its class.
         assert_eq!(visit(Some(a), |job| job.max(3), 99), [9, 1, 5]);
         assert_eq!(visit(Some(UserId(3)), |job| job, 99), [] as [u64; 0]);
+    }
+
+    #[test]
+    fn a_walk_passes_over_jobs_of_a_request_that_stays() {
+        let (mut queue, ledger, order) = (Queue::default(), Ledger::default(), order());
+        let (a, b) = (UserId(1), UserId(2));
+        let request = |user, gpus| Some(Job { user, gpus, ..Job::new(JobId(0)) });
+        for n in 1..=1000 {
+            queue.insert(a, (1, 10, JobId(n)), request(a, 1));
+        }
+        queue.insert(a, (1, 20, JobId(2000)), request(a, 0));
+        queue.insert(b, (1, 15, JobId(2001)), request(b, 1));
+        queue.insert(b, (1, 15, JobId(2002)), None);
+        queue.insert(b, (1, 15, JobId(2003)), None);
+        let mut walk = |leave: &[u64]| {
+            let mut heads = queue.heads(Millis(0), &order, &ledger);
+            let mut seen = Vec::new();
+            while let Some(job) = heads.next(&queue) {
+                seen.push(job.0);
+                if leave.contains(&job.0) {
+                    queue.remove(a, (1, 10, job));
+                }
+            }
+            seen
+        };
+        assert_eq!(walk(&[]), [1, 2001, 2002, 2003, 2000]);
+        assert_eq!(walk(&[1, 2]), [1, 2, 3, 2001, 2002, 2003, 2000]);
+        assert_eq!(queue.first_alike(JobId(500)), Some(JobId(3)));
+        assert_eq!(queue.first_alike(JobId(2003)), Some(JobId(2003)));
+        queue.remove(b, (1, 15, JobId(2001)));
+        assert_eq!(queue.first_alike(JobId(2001)), None);
+        for n in 3..=1000 {
+            queue.remove(a, (1, 10, JobId(n)));
+        }
+        queue.insert(a, (1, 30, JobId(3000)), request(a, 1));
+        let mut heads = queue.heads(Millis(0), &order, &ledger);
+        assert_eq!(
+            std::iter::from_fn(|| heads.next(&queue)).map(|job| job.0).collect::<Vec<_>>(),
+            [2002, 2003, 2000, 3000]
+        );
     }
 }

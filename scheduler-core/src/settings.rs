@@ -118,7 +118,7 @@ pub struct Order {
     pub fair: Option<FairShare>,
     /// May later jobs pass a blocked one, where they neither take its room nor slow whom it waits for?
     pub backfill: bool,
-    /// Number of jobs behind a blocked one that are considered.
+    /// Number of blocked jobs of different requests behind which others are considered.
     pub depth: u32,
     /// Time that one decision takes, from the last one or from a submission to an empty queue; then
     /// one job starts. Zero decides at once, and starts as many as there is room for. Some published

@@ -13,7 +13,7 @@ use crate::units::{Millis, Permille};
 const PERIODS: (Millis, Millis) = (Millis(10), Millis(100));
 
 /// A bound on the time that steps of a job take.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LatencyTarget {
     /// The part of the steps that is to be within the limit, thousandths: 990 is p99.
     pub quantile: Permille,
@@ -133,7 +133,7 @@ impl fmt::Display for LatencyTarget {
 }
 
 /// Target that a job keeps beside others.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Target {
     /// A bound on the time of its steps.

@@ -8,8 +8,8 @@ use radrm_base::random::Rng;
 use radrm_scheduler_core::interference::speeds;
 use radrm_scheduler_core::replay::{Cluster, Model, Options, TraceJob, replay};
 use radrm_scheduler_core::{
-    Action, Activity, Bytes, Constants, Decision, Event, Job, JobId, Millis, Need, Outcome, Permille, Policy,
-    Reason, Settings, Signal, State,
+    Action, Activity, Bytes, Constants, Decision, Device, DeviceId, Event, Job, JobId, Millis, Need, NodeId,
+    Outcome, Permille, Policy, Reason, Settings, Signal, State,
 };
 
 fn busy(smact: u32) -> Activity {
@@ -31,6 +31,50 @@ fn a_small_long_job_does_not_slow_down_whom_the_head_waits_for() {
     };
     assert_eq!(start_of_head(&trace), start_of_head(&trace[..2]));
     assert_eq!(start_of_head(&trace), Millis::from_mins(60));
+}
+
+/// Jobs that start when a job without a GPU and a small one come behind `blocked` large ones, of which `requests` differ.
+fn started_behind(blocked: u64, requests: u64) -> Vec<u64> {
+    let mut state = State::new(Settings::default());
+    let device = Device {
+        id: DeviceId(0),
+        node: NodeId(0),
+        model: "G".into(),
+        capacity: Bytes::from_gib(40),
+        parent: None,
+        shared: true,
+    };
+    state.step(Millis::ZERO, Event::DeviceAdded { device });
+    let mut started = Vec::new();
+    let mut submit = |id: u64, gpus: u16, gib: u64, minutes: u64| {
+        let job = Job {
+            gpus,
+            need: Some(Need::measured(Bytes::from_gib(gib))),
+            activity: Some(busy(50)),
+            time_limit: Some(Millis::from_mins(minutes)),
+            expected: Some(Millis::from_mins(minutes)),
+            submitted: Millis(id),
+            ..Job::new(JobId(id))
+        };
+        for Decision { action, .. } in state.step(Millis(id), Event::Submitted { job: Box::new(job) }) {
+            if let Action::Start { job, attempt, .. } = action {
+                started.push(job.0);
+                state.step(Millis(id), Event::Started { job, attempt });
+            }
+        }
+    };
+    for id in 1..=blocked + 1 {
+        submit(id, 1, 30, 60 + id % requests);
+    }
+    submit(5000, 0, 0, 1);
+    submit(5001, 1, 2, 1);
+    started
+}
+
+#[test]
+fn jobs_that_fit_start_behind_any_number_of_blocked_ones_of_one_request() {
+    assert_eq!(started_behind(2000, 1), [1, 5000, 5001]);
+    assert_eq!(started_behind(2000, 100), [1, 5000, 5001]);
 }
 
 /// A job as it is, whatever the scheduler was told of it.

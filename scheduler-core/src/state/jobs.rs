@@ -36,14 +36,15 @@ impl State {
         };
         record.failed = None;
         record.wait = None;
-        self.queue.insert(record.job.user, record.class, record.key, id);
+        let place = (record.class, record.key, id);
+        self.queue.insert(record.job.user, place, record.request());
         self.pass_due = true;
     }
 
     pub(super) fn unqueue(&mut self, id: JobId) {
         self.aside.remove(&id);
         if let Some(record) = self.jobs.get(&id) {
-            self.queue.remove(record.job.user, record.class, record.key, id);
+            self.queue.remove(record.job.user, (record.class, record.key, id));
         }
     }
 

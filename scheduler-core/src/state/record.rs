@@ -238,6 +238,23 @@ impl Record {
         }
     }
 
+    /// Its request, without what differs from one job to the next of an array: a search for a place that fails for one of
+    /// them fails for all. `None`: what it went through makes it like no other.
+    pub(crate) fn request(&self) -> Option<Job> {
+        let is_new = self.attempt == 0 && self.ooms == 0 && self.losses == 0 && self.image.is_none();
+        let is_alone = self.job.together.is_none() && self.shown.is_none() && self.host_shown.is_none();
+        (is_new && is_alone && self.floor == self.job.floor).then(|| Job {
+            id: JobId(0),
+            submitted: Millis::ZERO,
+            lined_up: None,
+            held: false,
+            awaits_dry_run: false,
+            after: Vec::new(),
+            array: None,
+            ..self.job.clone()
+        })
+    }
+
     pub(crate) fn note(&mut self, now: Millis, reason: Reason) {
         if self.history.len() == HISTORY {
             // The first says how it began; what is in between matters least.

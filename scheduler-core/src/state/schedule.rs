@@ -78,40 +78,32 @@ impl State {
     /// Starts who can be started; with `one` no more than one. Says whether anybody was.
     fn schedule_queue(&mut self, one: bool, out: &mut Vec<Decision>) -> bool {
         let mut started = false;
-        let depth = if self.settings.order.backfill {
-            usize::try_from(self.settings.order.depth).unwrap_or(usize::MAX).saturating_add(1)
-        } else {
-            usize::MAX
-        };
-        // Without backfilling only as many are considered as start.
-        let mut most = if self.settings.order.backfill { depth } else { 16 };
         let mut head: Option<JobId> = None;
-        let mut seen = 0;
-        'pass: loop {
-            let list = self.queue.first(most, self.now, &self.settings.order, &self.ledger);
-            let complete = list.len() < most;
-            // Those that started are not in the list any more.
-            for id in list.into_iter().skip(seen) {
-                match self.try_start(id, head, out) {
-                    Ok(()) if one => return true,
-                    Ok(()) => started = true,
-                    Err(wait) => {
-                        seen += 1;
-                        self.waits(id, wait);
-                        if head.is_none() && self.retry_at(id).is_none() {
-                            head = Some(id);
-                            self.keep_for(id, out);
-                            if !self.settings.order.backfill {
-                                break 'pass;
-                            }
+        let mut failed = 0;
+        let mut heads = self.queue.heads(self.now, &self.settings.order, &self.ledger);
+        while let Some(id) = heads.next(&self.queue) {
+            match self.try_start(id, head, out) {
+                Ok(()) => {
+                    started = true;
+                    if one {
+                        return true;
+                    }
+                }
+                Err(wait) => {
+                    self.waits(id, wait);
+                    if head.is_none() && self.retry_at(id).is_none() {
+                        head = Some(id);
+                        self.keep_for(id, out);
+                        if !self.settings.order.backfill {
+                            break;
                         }
+                    }
+                    failed += 1;
+                    if failed > self.settings.order.depth {
+                        break;
                     }
                 }
             }
-            if complete || self.settings.order.backfill {
-                break;
-            }
-            most = most.saturating_mul(2);
         }
         if head.is_none() {
             self.reservation = None;

@@ -139,7 +139,7 @@ impl State {
         let record = self.jobs.get(&id)?;
         let (user, class, key) = (record.job.user, record.class, record.key);
         let penalty = || Queue::penalty(user, self.now, &self.settings.order, &self.ledger);
-        self.queue.has(user, class, key, id).then(|| (class, key.saturating_add(penalty()), id))
+        self.queue.has(user, (class, key, id)).then(|| (class, key.saturating_add(penalty()), id))
     }
 
     /// Number of jobs that wait to be placed, also on devices that are lost.
@@ -174,15 +174,22 @@ impl State {
         all
     }
 
+    /// Reason that the first job of the same request waits: it holds for all of them.
+    fn wait_of_alike(&self, id: JobId) -> Option<Wait> {
+        self.jobs.get(&self.queue.first_alike(id)?)?.wait.clone()
+    }
+
     fn wait_of(&self, id: JobId) -> Option<Wait> {
         let record = self.jobs.get(&id)?;
         match record.phase {
             Phase::Held => Some(self.kept_out_by(&record.job)),
-            Phase::Waiting | Phase::Suspended => record.wait.clone().or_else(|| {
-                // Not considered, because a job before it is blocked.
-                let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);
-                first.first().filter(|first| **first != id).map(|first| Wait::Behind { job: *first })
-            }),
+            Phase::Waiting | Phase::Suspended => {
+                record.wait.clone().or_else(|| self.wait_of_alike(id)).or_else(|| {
+                    // Not considered, because a job before it is blocked.
+                    let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);
+                    first.first().filter(|first| **first != id).map(|first| Wait::Behind { job: *first })
+                })
+            }
             _ => None,
         }
     }
