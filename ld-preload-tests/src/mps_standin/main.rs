@@ -150,15 +150,16 @@ fn daemon() -> ExitCode {
     for directory in [&pipe, &log] {
         let _ = fs::create_dir_all(directory);
     }
-    let socket = pipe.join("control");
-    let _ = fs::remove_file(&socket);
-    let listener = UnixListener::bind(&socket).expect("control socket");
+    // Every user may ask, from the moment at which the socket has its name.
+    let (new, socket) = (pipe.join("control.new"), pipe.join("control"));
+    let _ = fs::remove_file(&new);
+    let listener = UnixListener::bind(&new).expect("control socket");
     let pid_file = pipe.join("nvidia-cuda-mps-control.pid");
     fs::write(&pid_file, format!("{}\n", std::process::id())).expect("pid file");
-    // Every user may ask.
-    for file in [&socket, &pid_file] {
+    for file in [&new, &pid_file] {
         fs::set_permissions(file, Permissions::from_mode(0o666)).expect("permissions");
     }
+    fs::rename(&new, &socket).expect("control socket");
     // A test that fails takes its directory along, and has to take the daemon too.
     let home = pipe.clone();
     std::thread::spawn(move || {
