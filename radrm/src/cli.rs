@@ -11,7 +11,7 @@ use crate::overview::grouped;
 use crate::show::{compare, dataset, report};
 use crate::{
     advise, audit, calibrate, cdi, client, demo, evaluate, explore, export, fence, import_ncu, quota, replay,
-    share, slurm, sweep, train,
+    share, slurm, sweep, terminal, train,
 };
 
 /// Columns of help texts, as of a narrow terminal.
@@ -252,6 +252,9 @@ Examples:
         /// The folder to write into
         folder: PathBuf,
     },
+    /// Run a program of an interactive job on a terminal: `radrm submit --interactive` submits this
+    #[command(hide = true)]
+    Terminal(terminal::Flags),
     /// Show the GPU models that can be emulated
     ///
     /// The names are those of `radrm-run --emulate`, with an optional count before them: 2xH200, or 1xT4+2xA100-80GB.

@@ -117,6 +117,8 @@ pub(crate) enum UsageError {
     OneFile(PathBuf),
     #[error("give a file or a program behind --, not {} and a program", .0.display())]
     FileAndProgram(PathBuf),
+    #[error("an array has no terminal: --interactive is for one job")]
+    ArrayOnTerminal,
     #[error("no program given: write each one behind a --")]
     NoProgram,
     #[error("no job given: name a .rad file, or a program behind --")]

@@ -26,6 +26,7 @@ mod share;
 mod show;
 mod slurm;
 mod sweep;
+mod terminal;
 mod train;
 
 use std::process::ExitCode;
@@ -74,6 +75,7 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         Command::ImportNcu(flags) => import_ncu::run(&flags),
         Command::Generate { folder } => generate::run(&folder),
         Command::Man { command } => generate::manual(&command),
+        Command::Terminal(flags) => return Ok(terminal::host::run(&flags)?),
         Command::Train(flags) => train::run(flags),
         Command::Evaluate(flags) => evaluate::run(flags),
         Command::Explore(flags) => explore::run(&flags),

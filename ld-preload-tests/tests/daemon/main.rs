@@ -14,6 +14,7 @@ mod host;
 mod host_limits;
 mod hostile_names;
 mod idle;
+mod interactive;
 mod jobs;
 mod kills;
 mod known;

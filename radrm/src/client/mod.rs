@@ -6,6 +6,7 @@ pub(crate) mod asks;
 pub(crate) mod dry_run;
 pub mod estimate;
 mod features;
+mod interactive;
 mod logs;
 pub mod node_need;
 pub(crate) mod own_runs;
@@ -57,6 +58,14 @@ Examples:
     },
     /// Print a job's output
     Logs(logs::Flags),
+    /// Connect this terminal to an interactive job
+    ///
+    /// Of a job that was submitted with --interactive, by its own user. Keys at the start of a line: ~d leaves it running,
+    /// ~. hangs up, which ends it, ~? lists them.
+    Attach {
+        /// Number of the job
+        job: JobRef,
+    },
     /// Cancel jobs
     Cancel {
         /// Numbers of the jobs, of arrays for all their jobs, or of one job of an array (12_3)
@@ -118,6 +127,7 @@ pub(crate) fn run(socket: Option<&Path>, command: Command) -> Result<u8, Failure
         Command::Queue(flags) => queue::run(&flags, &mut connect()?),
         Command::Show { job, json } => queue::show(job, json, &mut connect()?),
         Command::Logs(flags) => logs::run(&flags, &mut connect()?),
+        Command::Attach { job } => return interactive::attach_to(job, &mut connect()?),
         Command::Cancel { jobs } => Ok(connect()?.done(&Request::Cancel { jobs })?),
         Command::Hold { jobs, release } => Ok(connect()?.done(&Request::Hold { jobs, held: !release })?),
         Command::Nodes { json } => queue::nodes(json, &mut connect()?),

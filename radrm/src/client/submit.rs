@@ -17,9 +17,9 @@ use radrm_protocol::words;
 
 use super::asks::Asks;
 use super::own_runs::OwnRuns;
-use super::{dry_run, node_need, queue, rad, text, user_limit};
+use super::{dry_run, interactive, node_need, queue, rad, text, user_limit};
 use crate::error::{FileProblem, UsageError};
-use crate::{Failure, print};
+use crate::{Failure, print, terminal};
 
 /// Interval at which `--wait` asks.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -31,6 +31,9 @@ pub struct Flags {
     /// Wait for its end, and end with its exit code; Ctrl-C ends the wait and not the job
     #[arg(long)]
     pub(super) wait: bool,
+    /// Run it on a terminal that is connected to this one, as a shell or a notebook: it ends when this terminal goes
+    #[arg(short, long, conflicts_with_all = ["wait", "array"])]
+    pub(super) interactive: bool,
     /// Print the job's number and nothing else
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -50,7 +53,7 @@ pub(super) fn run(
     flags: Flags,
     connect: &dyn Fn() -> Result<Connection, ProtocolError>,
 ) -> Result<u8, Failure> {
-    let (wait, quiet) = (flags.wait, flags.quiet);
+    let (wait, quiet, interactive) = (flags.wait, flags.quiet, flags.interactive);
     let remark = |sentence: &str| {
         if !quiet {
             radrm_text::output::say(crate::NAME, sentence);
@@ -60,6 +63,7 @@ pub(super) fn run(
     if dry_run.is_none() {
         add_own_runs(&mut spec);
     }
+    let terminal = interactive.then(|| on_terminal(&mut spec)).transpose()?;
     remarks.iter().chain(&user_limit::remark(&spec)).for_each(|sentence| remark(sentence));
     let mut connection = connect()?;
     if let Some(steps) = dry_run {
@@ -89,6 +93,9 @@ pub(super) fn run(
         }
         other => return Err(odd(&other).into()),
     };
+    if let Some(at) = terminal {
+        return interactive::run(job, &at, quiet, connection, connect);
+    }
     if !wait {
         return Ok(0);
     }
@@ -98,6 +105,22 @@ pub(super) fn run(
         worst = worst.max(end_of(job, quiet, &mut connection, connect)?);
     }
     Ok(worst)
+}
+
+/// Makes a job run on a terminal, once; gives the socket of that.
+fn on_terminal(spec: &mut Spec) -> Result<PathBuf, Failure> {
+    if spec.array.is_some() {
+        return Err(UsageError::ArrayOnTerminal.into());
+    }
+    if spec.name.is_empty() {
+        let program = spec.command.first().and_then(|word| words::decode(word)).unwrap_or_default();
+        spec.name = Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    }
+    // Its user has seen why it ended.
+    spec.attempts = spec.attempts.or(Some(1));
+    let (command, socket) = terminal::command(&spec.command)?;
+    spec.command = command;
+    Ok(socket)
 }
 
 /// Waits for a job's end; gives its exit code.

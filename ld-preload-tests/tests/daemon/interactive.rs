@@ -1,0 +1,189 @@
+//! Interactive jobs: a program on a terminal of its own, and who is connected to it.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use radrm_preload_tests::node::{Daemon, may};
+
+/// A `radrm` on a terminal, as a user has it.
+struct Screen {
+    client: Child,
+    keyboard: File,
+    seen: String,
+}
+
+impl Screen {
+    fn new(mut command: Command, rows: u16, columns: u16) -> Self {
+        let (mut master, mut slave) = (-1, -1);
+        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let null = std::ptr::null_mut();
+        // SAFETY: the outputs are writable, no name is asked for, and the size is a valid one.
+        let got = unsafe {
+            libc::openpty(&raw mut master, &raw mut slave, null, std::ptr::null(), &raw const size)
+        };
+        assert_eq!(got, 0, "a terminal");
+        // SAFETY: the call has just opened both.
+        let (master, slave) = unsafe { (OwnedFd::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
+        // SAFETY: plain system calls on descriptors of this test.
+        unsafe {
+            libc::fcntl(master.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC);
+            libc::fcntl(master.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK);
+            command.pre_exec(|| {
+                libc::setsid();
+                libc::ioctl(0, libc::TIOCSCTTY, 0);
+                Ok(())
+            });
+        }
+        let end = || Stdio::from(slave.try_clone().expect("a descriptor"));
+        let client = command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("radrm");
+        Self { client, keyboard: File::from(master), seen: String::new() }
+    }
+
+    fn type_in(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("keys");
+    }
+
+    /// Waits until this is on the screen, and forgets what was there.
+    fn until(&mut self, text: &str) -> String {
+        let since = Instant::now();
+        loop {
+            let mut bytes = [0; 4096];
+            if let Ok(read) = self.keyboard.read(&mut bytes) {
+                self.seen.push_str(&String::from_utf8_lossy(&bytes[..read]));
+            }
+            if self.seen.contains(text) {
+                return std::mem::take(&mut self.seen);
+            }
+            assert!(since.elapsed() < Duration::from_secs(120), "no {text:?} in {:?}", self.seen);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn code(&mut self) -> Option<i32> {
+        self.client.wait().expect("an end").code()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.client.kill();
+        let _ = self.client.wait();
+    }
+}
+
+/// A client with a folder for the sockets of its terminals.
+fn client(daemon: &Daemon, arguments: &[&str]) -> Command {
+    let folder = daemon.path("runtime");
+    let _ = fs::DirBuilder::new().mode(0o700).create(&folder);
+    let mut command = daemon.client(arguments);
+    command.env("XDG_RUNTIME_DIR", folder);
+    command
+}
+
+/// A shell on a terminal: its screen and its job.
+fn shell(daemon: &Daemon) -> Screen {
+    let line = ["submit", "--interactive", "--gpus", "0", "--", "/bin/sh", "-i"];
+    let mut command = client(daemon, &line);
+    command.env("PS1", "> ");
+    let mut screen = Screen::new(command, 33, 101);
+    screen.until("> ");
+    screen
+}
+
+#[test]
+fn a_program_has_a_terminal_and_its_exit_code_and_output_come_back() {
+    let daemon = Daemon::new("");
+    let script = "test -t 0 && test -t 1 && echo \"yes $((6 * 7))\"; read line; echo \"got $line\"; exit 3";
+    let line = ["submit", "--interactive", "--gpus", "0", "--", "/bin/sh", "-c", script];
+    let mut ran = client(&daemon, &line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("radrm");
+    ran.stdin.take().expect("a pipe").write_all(b"hello\n").expect("input");
+    let ran = ran.wait_with_output().expect("an end");
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert_eq!(ran.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("job 1 submitted") && said.contains("yes 42") && said.contains("got hello"),
+        "{said}"
+    );
+    let row = daemon.end(1);
+    assert_eq!((&row["exit_code"], &row["name"]), (&3.into(), &"sh".into()), "{row}");
+    let logs = daemon.ok(&["logs", "1"]);
+    assert!(logs.contains("yes 42") && logs.contains("got hello"), "{logs}");
+    // One that ends at once is seen too.
+    let line = ["submit", "-q", "--interactive", "--gpus", "0", "--", "echo", "short"];
+    let ran = client(&daemon, &line).output().expect("radrm");
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(ran.status.success() && said.starts_with('2') && said.contains("short"), "{said}");
+    let gone: Vec<_> = fs::read_dir(daemon.path("runtime/radrm")).expect("folder").collect();
+    assert!(gone.is_empty(), "{gone:?}");
+}
+
+#[test]
+fn a_session_ends_with_its_terminal_and_one_that_was_left_is_found_again() {
+    let daemon = Daemon::new("");
+    let mut screen = shell(&daemon);
+    screen.type_in("stty size\r");
+    screen.until("33 101");
+    screen.type_in("\r~d");
+    screen.until("`radrm attach 1` comes back");
+    assert_eq!(screen.code(), Some(0));
+    assert_eq!(daemon.state(1), "running");
+    let mut again = Screen::new(client(&daemon, &["attach", "1"]), 20, 50);
+    again.type_in("echo back$((1 + 1)); stty size\r");
+    again.until("back2");
+    again.until("20 50");
+    // As if the connection to the machine had broken.
+    again.client.kill().expect("kill");
+    daemon.end(1);
+    let late = daemon.output(&["attach", "1"]);
+    assert!(String::from_utf8_lossy(&late.stderr).contains("job 1 has ended"), "{late:?}");
+
+    // A cancelled one ends though its shell takes no notice of SIGTERM.
+    let mut screen = shell(&daemon);
+    let begun = Instant::now();
+    daemon.ok(&["cancel", "2"]);
+    daemon.end(2);
+    assert!(begun.elapsed() < Duration::from_secs(60) || screen.code() == Some(1));
+    assert_ne!(screen.code(), Some(0));
+
+    let job = daemon.submit(&["--gpus", "0"], &["true"]);
+    assert!(daemon.refused(&["attach", &job.to_string()]).contains("submit it with --interactive"));
+}
+
+#[test]
+fn nobody_gets_at_the_terminal_of_another() {
+    if !may(&["sh", "-c", "test $(id -u) = 0"]) {
+        return;
+    }
+    let daemon = Daemon::new("");
+    let mut screen = shell(&daemon);
+    let ran = daemon.client_of(65534, &["attach", "1"]).output().expect("radrm");
+    assert!(!ran.status.success(), "{ran:?}");
+    let socket =
+        fs::read_dir(daemon.path("runtime/radrm")).expect("folder").next().expect("socket").expect("entry");
+    let foreign = Command::new("/usr/bin/env").args(["test", "-e"]).arg(socket.path()).uid(65534).status();
+    assert!(!foreign.expect("test").success(), "the folder is closed");
+    screen.type_in("exit 5\r");
+    assert_eq!(screen.code(), Some(5));
+}
+
+#[test]
+fn who_leaves_before_the_start_takes_the_job_back() {
+    let daemon = Daemon::new("");
+    let first = daemon.submit(&["--exclusive"], &["sleep", "600"]);
+    daemon.until_state(first, "running");
+    let line = ["submit", "--interactive", "--gpus", "8", "--", "true"];
+    let refused = client(&daemon, &line).output().expect("radrm");
+    assert!(!refused.status.success(), "it can never start here: {refused:?}");
+    let line = ["submit", "--interactive", "--exclusive", "--", "true"];
+    let mut screen = Screen::new(client(&daemon, &line), 24, 80);
+    screen.until("waits:");
+    screen.type_in("\u{3}");
+    screen.until("is cancelled");
+    assert_eq!(screen.code(), Some(130));
+    daemon.ok(&["cancel", &first.to_string()]);
+}

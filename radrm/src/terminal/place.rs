@@ -1,0 +1,108 @@
+//! The folder of a user's sockets.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::mem::size_of;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::process::geteuid;
+
+use super::TerminalError;
+
+/// A path that no other job has. `$XDG_RUNTIME_DIR` is the user's alone and goes with their last session; elsewhere a
+/// folder of their own in /tmp.
+pub(super) fn new_socket() -> PathBuf {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| is_private(path));
+    let folder = own.map_or_else(
+        || PathBuf::from(format!("/tmp/radrm-terminals-{}", geteuid().as_raw())),
+        |folder| folder.join("radrm"),
+    );
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    folder.join(format!("{:x}-{:x}-{:x}", std::process::id(), now.as_micros(), made()))
+}
+
+/// Number of paths made by this process.
+fn made() -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    MADE.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Returns true for a folder that only this user can enter.
+fn is_private(folder: &Path) -> bool {
+    fs::symlink_metadata(folder)
+        .is_ok_and(|found| found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0)
+}
+
+/// Listens at a path, in a folder that only this user can enter.
+pub(super) fn listen(path: &Path) -> Result<UnixListener, TerminalError> {
+    let problem = |problem| TerminalError::Socket { path: path.to_owned(), problem };
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(problem(error)),
+        _ if !is_private(folder) => return Err(TerminalError::Folder(folder.to_owned())),
+        _ => {}
+    }
+    // That of an earlier attempt of this job.
+    let _ = fs::remove_file(path);
+    let listener = UnixListener::bind(path).map_err(problem)?;
+    listener.set_nonblocking(true).map_err(problem)?;
+    Ok(listener)
+}
+
+/// Connects to the terminal at a path, if it is this user's.
+pub(super) fn connect(path: &Path) -> Result<UnixStream, TerminalError> {
+    let stream = UnixStream::connect(path)
+        .map_err(|problem| TerminalError::Socket { path: path.to_owned(), problem })?;
+    match is_own(&stream) {
+        true => Ok(stream),
+        false => Err(TerminalError::Foreign(path.to_owned())),
+    }
+}
+
+/// Returns true if this user is at the other end.
+pub(super) fn is_own(stream: &UnixStream) -> bool {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: both outputs are writable, and the length is that of the first.
+    let got = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    got == 0 && peer.uid == geteuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn nobody_else_can_connect() {
+        let home = tempfile::tempdir().unwrap();
+        let open = home.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(matches!(listen(&open.join("a")), Err(TerminalError::Folder(at)) if at == open));
+        std::os::unix::fs::symlink(home.path(), home.path().join("link")).unwrap();
+        assert!(
+            matches!(listen(&home.path().join("link/a")), Err(TerminalError::Folder(_))),
+            "a link may change"
+        );
+        let path = home.path().join("new/a");
+        let first = listen(&path).unwrap();
+        assert!(connect(&path).is_ok());
+        drop(first);
+        assert!(matches!(connect(&path), Err(TerminalError::Socket { .. })), "its host is gone");
+        assert!(listen(&path).is_ok(), "a later attempt takes its place");
+    }
+}
