@@ -1,4 +1,4 @@
-//! Fuzz targets. As tests they run for a second each; `cargo xtask fuzz` runs them for as long as it is told to.
+//! Fuzz targets. As tests they run for a second each, and for as long as `BOLERO_RANDOM_TEST_TIME_MS` says.
 //!
 //! A target reads what another user may have written, and must give an answer or an error: no panic, no more memory than a
 //! reader may take.
