@@ -256,6 +256,37 @@ def points_profile(path, honest):
         file.write(head + struct.pack("<I", zlib.crc32(head + payload)) + payload)
 
 
+def frames_profile(path, honest, kind, payload, count):
+    copy(honest, path)
+    head = struct.pack("<II", len(payload), kind)
+    with open(path, "ab") as file:
+        file.write((head + struct.pack("<I", zlib.crc32(head + payload)) + payload) * count)
+
+
+def damaged_profile(path, honest):
+    """Two million frames that hold nothing."""
+    frames_profile(path, honest, 3, b"", 2_000_000)
+
+
+def remarks_profile(path, honest):
+    """Two million remarks of one letter."""
+    frames_profile(path, honest, 6, b"\x01x", 2_000_000)
+
+
+def rows_trace(path, honest):
+    """Five million jobs of three bytes each."""
+    copy(honest, path)
+    with open(path, "ab") as file:
+        file.write(b"60\n" * 5_000_000)
+
+
+def lines_events(path, honest):
+    """Half a million events that all are right."""
+    copy(honest, path)
+    with open(path, "ab") as file:
+        file.write(b'{"step":{"at":1,"event":{"event":"tick"},"decisions":[]}}\n' * 500_000)
+
+
 def huge_dataset(path, honest):
     copy(honest, path)
     with sqlite3.connect(path) as dataset:
@@ -406,10 +437,13 @@ def all_rows(place):
     with open(events, "w") as file:
         file.write('{"step":{"at":1,"event":{"event":"tick"},"decisions":[]}}\n')
     radrm = program("radrm")
-    yield from rows_of_file(place, "profile (`report`)", "p.radrm", profile, {"huge, 1 GiB": huge_profile, "small, 12 million points": points_profile}, lambda path: [radrm, "report", path])
+    yield from rows_of_file(place, "profile (`report`)", "p.radrm", profile, {
+        "huge, 1 GiB": huge_profile, "small, 12 million points": points_profile, "2 million damaged frames": damaged_profile,
+        "2 million remarks": remarks_profile,
+    }, lambda path: [radrm, "report", path])
     yield from rows_of_file(place, "dataset (`dataset list`)", "d.db", dataset, {"huge, a row of 0.9 GB": huge_dataset}, lambda path: [radrm, "dataset", "list", "--dataset", path])
-    yield from rows_of_file(place, "trace (`replay`)", "t.csv", trace, {"huge, 1 GiB": huge_text}, lambda path: [radrm, "replay", "--policy", "exclusive", "--seeds", "0", path])
-    yield from rows_of_file(place, "events (`replay --events`)", "e", events, {"huge, 1 GiB": huge_text}, lambda path: [radrm, "replay", "--events", path])
+    yield from rows_of_file(place, "trace (`replay`)", "t.csv", trace, {"huge, 1 GiB": huge_text, "5 million rows": rows_trace}, lambda path: [radrm, "replay", "--policy", "exclusive", "--seeds", "0", path])
+    yield from rows_of_file(place, "events (`replay --events`)", "e", events, {"huge, 1 GiB": huge_text, "500,000 events": lines_events}, lambda path: [radrm, "replay", "--events", path])
     yield from rows_of_file(place, "job file (`estimate`)", "j.rad", rad, {"huge, 1 GiB": huge_text}, lambda path: [radrm, "estimate", "--dataset", dataset, path])
     yield from rows_of_output(place)
     yield from rows_of_segment(place)

@@ -70,13 +70,9 @@ pub(crate) fn of_process(pid: u32) -> Vec<Framework> {
     })
 }
 
-/// Most that is read of a table of mounts.
-const MAX_MOUNTS: usize = 4 << 20;
-
 /// Folders over which a process has a layer of overlayfs, as a dry run makes them.
 fn layers_of(pid: u32) -> Vec<PathBuf> {
-    let path = format!("/proc/{pid}/mountinfo");
-    let table = radrm_os::untrusted::read(Path::new(&path), MAX_MOUNTS).unwrap_or_default();
+    let table = radrm_os::Process(pid).mounts().unwrap_or_default();
     String::from_utf8_lossy(&table)
         .lines()
         .filter(|line| line.split_once(" - ").is_some_and(|(_, system)| system.starts_with("overlay ")))

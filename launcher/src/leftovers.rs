@@ -4,6 +4,7 @@
 //! behind. The next one that needs such a directory takes those away that are not in use any more.
 
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -74,8 +75,11 @@ pub fn sweep(directory: &Path) {
 fn is_mounted(path: &Path) -> bool {
     let name = path.as_os_str().as_bytes();
     let has = |text: &[u8]| text.windows(name.len()).any(|part| part == name);
-    Process::all()
-        .any(|process| fs::read(format!("/proc/{}/mountinfo", process.0)).is_ok_and(|text| has(&text)))
+    Process::all().any(|process| match process.mounts() {
+        Ok(table) => has(&table),
+        // It may be there.
+        Err(error) => error.kind() == io::ErrorKind::FileTooLarge,
+    })
 }
 
 /// The process id in the name of a directory that was made in this namespace.

@@ -12,11 +12,12 @@ use std::fmt;
 /// Memory that one record may take, bytes. The largest that is written is the state of a process with 16 whole timelines,
 /// 22 MiB.
 pub(crate) const MAX_RECORD: usize = 28 << 20;
-/// Memory that all records of a file may take together, bytes.
-pub(crate) const MAX_FILE: usize = 1 << 30;
+/// Memory that each record takes at least, bytes: small ones hold more than their texts and lists.
+const MIN_RECORD: usize = 64;
 
 thread_local! {
-    static LEFT: Cell<usize> = const { Cell::new(MAX_RECORD) };
+    /// Bytes that the record may still take; `None` once it was refused some.
+    static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// Charges bytes of the record that is being decoded.
@@ -24,15 +25,20 @@ thread_local! {
 /// # Errors
 /// If the record takes more than it may.
 pub(crate) fn claim<E: Error>(bytes: usize) -> Result<(), E> {
-    let left = LEFT.get().checked_sub(bytes);
-    left.map(|left| LEFT.set(left)).ok_or_else(|| E::custom("a record that takes too much memory"))
+    LEFT.set(LEFT.get().and_then(|left| left.checked_sub(bytes)));
+    LEFT.get().map(drop).ok_or_else(|| E::custom("a record that takes too much memory"))
 }
 
-/// Decodes one record with as much memory as it may take. Gives the bytes that were charged, too.
-pub(crate) fn within<T>(decode: impl FnOnce() -> T) -> (T, usize) {
-    LEFT.set(MAX_RECORD);
+/// Decodes one record with as much memory as it may take, and as there is room for. Gives what is left of the room, too;
+/// `None` if the record would take more.
+pub(crate) fn within<T>(room: usize, decode: impl FnOnce() -> T) -> (T, Option<usize>) {
+    let most = MAX_RECORD.min(room);
+    LEFT.set(most.checked_sub(MIN_RECORD));
     let decoded = decode();
-    (decoded, MAX_RECORD - LEFT.get())
+    // One that was refused had all that it may take.
+    let taken = LEFT.get().map_or(most, |left| most - left);
+    let is_over = LEFT.get().is_none() && most < MAX_RECORD;
+    (decoded, (!is_over).then_some(room - taken))
 }
 
 /// Anything of a deserializer, whose lists are charged. `LIST`: what is visited is a list or a map, not a struct.

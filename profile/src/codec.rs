@@ -11,7 +11,7 @@
 use crate::budget::{self, Charged};
 use crate::error::DecodeError;
 use crate::record::Record;
-use bincode::config::{Configuration, LittleEndian, Varint};
+use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
@@ -51,8 +51,12 @@ const TYPE_RANGES: u32 = 80;
 const TYPE_RANGE_EVENTS: u32 = 81;
 const TYPE_KERNEL_METRICS: u32 = 90;
 
-fn config() -> Configuration<LittleEndian, Varint> {
-    bincode::config::standard()
+/// Bytes that bincode makes room for before it reads them: a text that says that it is longer is refused. What is in memory
+/// is charged by [`budget`]; a number counts here as wide as its type.
+const MAX_CLAIM: usize = 4 * budget::MAX_RECORD;
+
+fn config() -> Configuration<LittleEndian, Varint, Limit<MAX_CLAIM>> {
+    bincode::config::standard().with_limit::<MAX_CLAIM>()
 }
 
 fn bytes<T: Serialize>(kind: u32, value: &T) -> Result<(u32, Vec<u8>), DecodeError> {
@@ -111,9 +115,14 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
     }
 }
 
-/// The record in a frame, and the memory that it takes, bytes; `None` if this version does not know the type.
-pub(crate) fn decode(kind: u32, payload: &[u8]) -> (Result<Option<Record>, DecodeError>, usize) {
-    budget::within(|| record(kind, payload))
+/// The record in a frame, `None` if this version does not know the type; and what it leaves of the room in memory, bytes,
+/// `None` if there is not enough of it.
+pub(crate) fn decode(
+    kind: u32,
+    payload: &[u8],
+    room: usize,
+) -> (Result<Option<Record>, DecodeError>, Option<usize>) {
+    budget::within(room, || record(kind, payload))
 }
 
 fn record(kind: u32, payload: &[u8]) -> Result<Option<Record>, DecodeError> {
@@ -209,7 +218,7 @@ mod tests {
         let record = Record::StackRefusals(Box::new(StackRefusals { key, refusals: vec![refusal] }));
         let bytes = [7, 1, 1, 1, 2, 5, 4, 6, 1, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 1, 8, 9].to_vec();
         assert_eq!(encode(&record).unwrap(), (74, bytes.clone()));
-        assert_eq!(decode(74, &bytes).0.unwrap(), Some(record));
+        assert_eq!(decode(74, &bytes, usize::MAX).0.unwrap(), Some(record));
     }
 
     /// Likewise.
@@ -230,7 +239,7 @@ mod tests {
         let record = Record::Uncounted(vec![process]);
         let bytes = [1, 1, 7, 1, b'c', 1, b'r', 1, b'e', 1, b'y', 3, 4, 1, 1, b'G', 1, 2, 9].to_vec();
         assert_eq!(encode(&record).unwrap(), (35, bytes.clone()));
-        assert_eq!(decode(35, &bytes).0.unwrap(), Some(record));
+        assert_eq!(decode(35, &bytes, usize::MAX).0.unwrap(), Some(record));
         let failure = InitFailure {
             t: Nanos(1),
             pid: 2,
@@ -242,7 +251,7 @@ mod tests {
         let record = Record::InitFailures(vec![failure]);
         let bytes = [1, 1, 2, 100, 1, b'n', 1, b'm', 1, b'y'].to_vec();
         assert_eq!(encode(&record).unwrap(), (36, bytes.clone()));
-        assert_eq!(decode(36, &bytes).0.unwrap(), Some(record));
+        assert_eq!(decode(36, &bytes, usize::MAX).0.unwrap(), Some(record));
     }
 
     /// Likewise.
@@ -270,7 +279,7 @@ mod tests {
         let bytes =
             [&[7, 1, 9, 1][..], &0.9_f64.to_le_bytes(), &[2, 1, 1, b'G', 1, b'S', 1, 1, b'B']].concat();
         assert_eq!(encode(&expected).unwrap(), (55, bytes.clone()));
-        assert_eq!(decode(55, &bytes).0.unwrap(), Some(expected));
+        assert_eq!(decode(55, &bytes, usize::MAX).0.unwrap(), Some(expected));
     }
 
     #[test]
@@ -294,7 +303,7 @@ mod tests {
         let bytes = [&head[..], &0.25_f64.to_le_bytes(), &[0, 0], &time].concat();
         let record = Record::Step(Box::new(step));
         assert_eq!(encode(&record).unwrap(), (57, bytes.clone()));
-        assert_eq!(decode(57, &bytes).0.unwrap(), Some(record));
+        assert_eq!(decode(57, &bytes, usize::MAX).0.unwrap(), Some(record));
     }
 
     #[test]
@@ -341,7 +350,7 @@ mod tests {
         let record = Record::DryRun(Box::new(figures));
         let bytes = [&head[..], &[2], &phases, &[4], &tail].concat();
         assert_eq!(encode(&record).unwrap(), (54, bytes.clone()));
-        assert_eq!(decode(54, &bytes).0.unwrap(), Some(record));
+        assert_eq!(decode(54, &bytes, usize::MAX).0.unwrap(), Some(record));
     }
 
     /// Likewise.
@@ -351,7 +360,7 @@ mod tests {
         let limits = vec![limit(Scope::Job, Some(Bytes(9))), limit(Scope::Group, None)];
         let bytes = vec![2, 5, 1, 0, 1, 9, 5, 1, 2, 0];
         assert_eq!(encode(&Record::MemoryLimits(limits.clone())).unwrap(), (34, bytes.clone()));
-        assert_eq!(decode(34, &bytes).0.unwrap(), Some(Record::MemoryLimits(limits)));
+        assert_eq!(decode(34, &bytes, usize::MAX).0.unwrap(), Some(Record::MemoryLimits(limits)));
 
         let run = |address, span, held, blocks| BlockRun {
             address,
@@ -371,12 +380,12 @@ mod tests {
         map.kinds[0] = Bytes(60);
         let bytes = [&[7, 1, 1, 5, 60, 60][..], &[0; 8], &[10, 100, 20, 0, 0, 3, 10, 50, 10, 2, 3]].concat();
         assert_eq!(encode(&Record::BlockMap(Box::new(map.clone()))).unwrap(), (76, bytes.clone()));
-        assert_eq!(decode(76, &bytes).0.unwrap(), Some(Record::BlockMap(Box::new(map))));
+        assert_eq!(decode(76, &bytes, usize::MAX).0.unwrap(), Some(Record::BlockMap(Box::new(map))));
         // More holes than span, and a word too few.
         for (at, word) in [(17, 21), (14, 9)] {
             let mut damaged = bytes.clone();
             damaged[at] = word;
-            assert!(decode(76, &damaged).0.is_err(), "{at}");
+            assert!(decode(76, &damaged, usize::MAX).0.is_err(), "{at}");
         }
     }
 
@@ -413,6 +422,6 @@ mod tests {
         let record = Record::Tensors(Box::new(tensors));
         let bytes = [head, tail].concat();
         assert_eq!(encode(&record).unwrap(), (77, bytes.clone()));
-        assert_eq!(decode(77, &bytes).0.unwrap(), Some(record));
+        assert_eq!(decode(77, &bytes, usize::MAX).0.unwrap(), Some(record));
     }
 }

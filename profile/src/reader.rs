@@ -1,54 +1,97 @@
 //! Reading a profile back. The file is an allegation: nothing in it is
 //! believed before it was checked.
 
-use crate::budget;
+use crate::budget::MAX_RECORD;
 use crate::codec;
 use crate::error::ReadError;
 use crate::frame::{self, FRAME_HEAD_BYTES, Found, HEAD_BYTES};
 use crate::model::{Job, Note, Profile};
 use crate::record::Record;
-use std::fs::{File, TryLockError};
+use crate::units::Bytes;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Take};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 impl Profile {
     /// Reads a profile file. It may still be growing, or be cut off; what is
     /// there is read, and [`Profile::notes`] says what is not.
     pub fn open(path: &Path) -> Result<Profile, ReadError> {
-        Profile::of_file(File::open(path)?)
+        Profile::of_file(open(path)?)
     }
 
     /// Reads a profile from an open file, as [`Profile::open`].
     pub fn of_file(file: File) -> Result<Profile, ReadError> {
-        let file = checked(file)?;
-        // Its end is not read only to count the bytes up to there: zeros of a hole cost no room on the disk.
-        let metadata = file.get_ref().metadata()?;
-        let length = metadata.is_file().then(|| metadata.len().min(MAX_READ));
-        read_frames(Frames { length, ..Frames::of(file) })
+        read_file(file, &OWN)
+    }
+
+    /// Reads the profile of another user, who may have made it to take the reader's time and memory: its beginning, where it
+    /// is a long one. [`Profile::notes`] says so.
+    pub fn of_others_file(file: File) -> Result<Profile, ReadError> {
+        read_file(file, &OTHERS)
     }
 }
 
-/// Bytes that are read of a profile at most: hours of many GPUs take some ten MB, and none is written beyond 256 MiB and its
-/// job's end.
-const MAX_READ: u64 = 384 << 20;
+/// Bounds of reading a profile.
+#[derive(Debug)]
+struct Most {
+    /// Bytes of the file.
+    file: u64,
+    /// Bytes of memory that its records take together.
+    memory: usize,
+    /// The profile, by its owner.
+    whose: &'static str,
+    /// Way to read more.
+    remedy: &'static str,
+}
+
+/// Hours of many GPUs take some ten MB, and no profile is written beyond 256 MiB and its job's end.
+const OWN: Most = Most { file: 384 << 20, memory: 1 << 30, whose: "a profile", remedy: "" };
+
+const OTHERS: Most = Most {
+    file: 32 << 20,
+    memory: 32 << 20,
+    whose: "another user's profile",
+    remedy: "; its owner reads all of it",
+};
+
+/// Damaged frames after which the rest is not read.
+const MAX_DAMAGED: usize = 100;
+/// Remarks that are read: a report prints each.
+const MAX_REMARKS: u64 = 1000;
+
+impl Most {
+    fn reached(&self, at: u64) -> Note {
+        let Self { file, memory, whose, remedy } = self;
+        let (file, memory) = (Bytes(*file), Bytes(*memory as u64));
+        Note::Collector(format!(
+            "of {whose} {file} are read, and no more than fit into {memory} of memory: what stands before byte {at} \
+             is shown{remedy}"
+        ))
+    }
+}
+
+/// Opens a file for reading. A pipe in its place is not waited for.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
+}
 
 /// Returns true if a process still writes the profile. False where that is unknown, as on file systems without
 /// locks.
 pub fn is_being_written(path: &Path) -> bool {
-    let lock = File::open(path).map(|file| file.try_lock_shared());
+    let lock = open(path).map(|file| file.try_lock_shared());
     matches!(lock, Ok(Err(TryLockError::WouldBlock)))
 }
 
 /// Reads only the job of a profile file, however long the file is. The
 /// program's digest is not in it: it is known only later.
 pub fn peek_job(path: &Path) -> Result<Job, ReadError> {
-    let mut frames = Frames::of(checked(File::open(path)?)?);
-    first_record(&mut frames)
+    let mut frames = Frames::of(checked(open(path)?, &OWN)?);
+    first_record(&mut frames, MAX_RECORD).map(|(job, _)| job)
 }
 
 /// A file that is no folder and no device, up to the most that is read.
-fn checked(file: File) -> Result<Take<File>, ReadError> {
+fn checked(file: File, most: &Most) -> Result<Take<File>, ReadError> {
     let metadata = file.metadata()?;
     if metadata.is_dir() {
         return Err(ReadError::Io(io::ErrorKind::IsADirectory.into()));
@@ -56,18 +99,26 @@ fn checked(file: File) -> Result<Take<File>, ReadError> {
     if metadata.file_type().is_char_device() || metadata.file_type().is_block_device() {
         return Err(ReadError::Io(io::Error::new(io::ErrorKind::InvalidInput, "it is a device")));
     }
-    Ok(file.take(MAX_READ))
+    Ok(file.take(most.file))
 }
 
-/// The job.
-fn first_record(frames: &mut Frames<impl Read>) -> Result<Job, ReadError> {
+fn read_file(file: File, most: &Most) -> Result<Profile, ReadError> {
+    let file = checked(file, most)?;
+    // Its end is not read only to count the bytes up to there: zeros of a hole cost no room on the disk.
+    let metadata = file.get_ref().metadata()?;
+    let length = metadata.is_file().then_some(metadata.len());
+    read_frames(Frames { length, ..Frames::of(file) }, most)
+}
+
+/// The job, and what it leaves of the room in memory.
+fn first_record(frames: &mut Frames<impl Read>, room: usize) -> Result<(Job, usize), ReadError> {
     frame::check_head(frames.fill(HEAD_BYTES)?)?;
     frames.skip(HEAD_BYTES);
     match frames.look()? {
-        Found::Frame { kind, payload, next } => match codec::decode(kind, payload).0 {
-            Ok(Some(Record::Job(job))) => {
+        Found::Frame { kind, payload, next } => match codec::decode(kind, payload, room) {
+            (Ok(Some(Record::Job(job))), Some(left)) => {
                 frames.skip(next);
-                Ok(job)
+                Ok((job, left))
             }
             _ => Err(ReadError::DamagedHeader),
         },
@@ -82,32 +133,51 @@ pub fn read_bytes(file: &[u8]) -> Result<Profile, ReadError> {
 }
 
 fn read_from(file: impl Read) -> Result<Profile, ReadError> {
-    read_frames(Frames::of(file))
+    read_frames(Frames::of(file), &OWN)
 }
 
-fn read_frames(mut frames: Frames<impl Read>) -> Result<Profile, ReadError> {
-    let mut profile = Profile::new(first_record(&mut frames)?);
-    let mut unknown = 0u64;
-    let mut room = budget::MAX_FILE;
+fn read_frames(mut frames: Frames<impl Read>, most: &Most) -> Result<Profile, ReadError> {
+    let (job, mut room) = first_record(&mut frames, most.memory)?;
+    let mut profile = Profile::new(job);
+    let (mut unknown, mut damaged, mut remarks) = (0u64, 0, 0u64);
+    // The file goes on behind the last byte that may be read.
+    let goes_on = frames.length.is_some_and(|length| length > most.file);
     loop {
         let at = frames.offset;
+        if damaged >= MAX_DAMAGED {
+            let text = format!(
+                "the profile is damaged in {damaged} places; what stands behind byte {at} is not read"
+            );
+            profile.notes.push(Note::Collector(text));
+            break;
+        }
         match frames.look()? {
+            Found::End | Found::CutOff if goes_on => {
+                profile.notes.push(most.reached(at));
+                break;
+            }
             Found::End => break,
             Found::Frame { kind, payload, next } => {
-                let (decoded, memory) = codec::decode(kind, payload);
-                let Some(left) = room.checked_sub(memory) else {
-                    let gib = budget::MAX_FILE >> 30;
-                    let text = format!(
-                        "the profile takes more than {gib} GiB of memory; what stands before byte {at} is shown"
-                    );
-                    profile.notes.push(Note::Collector(text));
+                let (decoded, left) = codec::decode(kind, payload, room);
+                let Some(left) = left else {
+                    profile.notes.push(most.reached(at));
                     break;
                 };
                 room = left;
                 match decoded {
-                    Ok(Some(record)) => profile.apply(record),
+                    Ok(Some(record)) => {
+                        let is_remark =
+                            matches!(record, Record::Note(_) | Record::Unseen(_) | Record::Unmeasured(_));
+                        remarks += u64::from(is_remark);
+                        if !is_remark || remarks <= MAX_REMARKS {
+                            profile.apply(record);
+                        }
+                    }
                     Ok(None) => unknown += 1,
-                    Err(_) => profile.notes.push(Note::Damaged { at, bytes: next as u64 }),
+                    Err(_) => {
+                        profile.notes.push(Note::Damaged { at, bytes: next as u64 });
+                        damaged += 1;
+                    }
                 }
                 frames.skip(next);
             }
@@ -119,14 +189,18 @@ fn read_frames(mut frames: Frames<impl Read>) -> Result<Profile, ReadError> {
                 // One bad frame does not take the rest with it, provided that
                 // a good frame (or the end) follows where its length says.
                 frames.skip(next.unwrap_or(0));
-                let goes_on = next.is_some() && matches!(frames.look()?, Found::Frame { .. } | Found::End);
-                let rest = if goes_on { 0 } else { frames.rest()? };
+                let follows = next.is_some() && matches!(frames.look()?, Found::Frame { .. } | Found::End);
+                let rest = if follows { 0 } else { frames.rest()? };
                 profile.notes.push(Note::Damaged { at, bytes: frames.offset - at + rest });
-                if !goes_on {
+                damaged += 1;
+                if !follows {
                     break;
                 }
             }
         }
+    }
+    if let Some(more) = remarks.checked_sub(MAX_REMARKS).filter(|more| *more > 0) {
+        profile.notes.push(Note::Collector(format!("{more} more remarks of the profile are left out")));
     }
     if unknown > 0 {
         profile.notes.push(Note::UnknownFrames { count: unknown });
@@ -237,7 +311,7 @@ mod tests {
         let mut reader = file.try_clone().unwrap();
         let notes = Profile::of_file(file).unwrap().notes;
         let at = bytes.len() as u64;
-        assert_eq!(notes, [Note::Damaged { at, bytes: MAX_READ - at }]);
+        assert_eq!(notes, [Note::Damaged { at, bytes: (1 << 40) - at }]);
         let read = reader.stream_position().unwrap();
         assert!(read <= 2 * WINDOW as u64, "{read} bytes were read");
     }

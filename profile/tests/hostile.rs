@@ -6,10 +6,11 @@ use common::*;
 use radrm_profile::frame;
 use radrm_profile::model::*;
 use radrm_profile::*;
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
-/// Most memory that reading a file of one frame may take, kB.
+/// Most memory that reading a file of one frame, or a long one of another user's, may take, kB.
 const MAX_KB: u64 = 50_000;
 
 /// Most memory that this process has had resident, kB.
@@ -53,19 +54,39 @@ fn frames() -> Vec<(String, Vec<u8>)> {
     frames
 }
 
+/// Long files: of a frame that is refused, of a frame that is taken, of frames that no version knows, of small ones, of
+/// damaged ones.
+fn long_files() -> Vec<(String, Vec<u8>)> {
+    let note = |text: &[u8]| frame::frame(6, &[&number(text.len() as u32)[..], text].concat());
+    [
+        ("refused frames", frame::frame(3, &points(12_000_000)), 5),
+        ("taken frames", frame::frame(3, &points(20_000)), 400),
+        ("unknown frames", frame::frame(u32::MAX, &[7; 1 << 20]), 100),
+        ("short remarks", note(b"x"), 2_000_000),
+        ("damaged frames", frame::frame(3, &[]), 2_000_000),
+    ]
+    .map(|(name, frame, times)| (name.to_owned(), frame.repeat(times)))
+    .into()
+}
+
 #[test]
 fn a_frame_takes_no_more_memory_than_an_honest_one_may() {
     const CHILD: &str = "RADRM_TEST_HOSTILE_PROFILE";
     if let Some(path) = std::env::var_os(CHILD) {
-        let profile = Profile::open(Path::new(&path)).unwrap();
-        println!("peak {} of {} notes", peak(), profile.notes.len());
+        // The name says whose file it is.
+        let file = File::open(&path).unwrap();
+        let is_others = Path::new(&path).ends_with("others");
+        let read = if is_others { Profile::of_others_file(file) } else { Profile::of_file(file) };
+        println!("peak {} of {} notes", peak(), read.unwrap().notes.len());
         return;
     }
     let (head, _) = file(&[]);
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.radrm");
-    for (name, frame) in frames() {
-        std::fs::write(&path, [&head[..], &frame].concat()).unwrap();
+    let files = frames().into_iter().map(|(name, bytes)| (name, bytes, "own"));
+    let files = files.chain(long_files().into_iter().map(|(name, bytes)| (name, bytes, "others")));
+    for (name, bytes, whose) in files {
+        let path = dir.path().join(whose);
+        std::fs::write(&path, [&head[..], &bytes].concat()).unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", "--nocapture", "a_frame_takes_no_more_memory_than_an_honest_one_may"]);
         let output = child.env(CHILD, &path).output().unwrap();
@@ -74,6 +95,72 @@ fn a_frame_takes_no_more_memory_than_an_honest_one_may() {
         let taken = text.split("peak ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
         assert!(taken.parse::<u64>().unwrap() <= MAX_KB, "{name}: {taken} kB");
     }
+}
+
+/// A file of these frames, whose it is, and what was read of it.
+fn read_as(frames: &[u8], read: fn(File) -> Result<Profile, ReadError>) -> Profile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), [&common::file(&[]).0[..], frames].concat()).unwrap();
+    read(File::open(file.path()).unwrap()).unwrap()
+}
+
+fn remarks(profile: &Profile) -> Vec<String> {
+    profile.notes.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn of_another_users_long_profile_the_beginning_is_read_and_its_end_named() {
+    let head = file(&[]).0.len();
+    let unknown = frame::frame(u32::MAX, &[7; 1 << 20]);
+    let state = frame::frame(3, &points(20_000));
+    for (frames, whole) in [(unknown.repeat(40), 40 * unknown.len()), (state.repeat(40), 40 * state.len())] {
+        let own = read_as(&frames, Profile::of_file);
+        assert!(!remarks(&own).iter().any(|note| note.contains("are read")), "{:?}", own.notes);
+        let others = remarks(&read_as(&frames, Profile::of_others_file));
+        let said = others.iter().find(|note| note.starts_with("of another user's profile 32.0 MiB are read"));
+        let said = said.unwrap_or_else(|| panic!("{others:?}"));
+        let at = said.split("before byte ").nth(1).and_then(|rest| rest.split(' ').next());
+        let at: usize = at.unwrap().parse().unwrap();
+        assert!(at > head && at < head + whole, "{said}");
+        assert!(said.ends_with("is shown; its owner reads all of it"), "{said}");
+    }
+    let short = read_as(&state, Profile::of_others_file);
+    assert_eq!((short.notes.len(), short.processes[0].timelines[0].points.len()), (0, 20_000));
+}
+
+#[test]
+fn after_many_damaged_frames_the_rest_is_not_read() {
+    let profile = read_as(&frame::frame(3, &[]).repeat(1000), Profile::of_file);
+    let notes = remarks(&profile);
+    assert_eq!(notes.len(), 101, "{notes:?}");
+    assert!(notes[100].starts_with("the profile is damaged in 100 places"), "{}", notes[100]);
+}
+
+#[test]
+fn a_text_that_says_it_is_longer_than_any_file_is_damaged_and_gets_no_room() {
+    for length in [u64::MAX, 1 << 63, 1 << 40, 1 << 31] {
+        let payload = [&[253][..], &length.to_le_bytes(), b"x"].concat();
+        let profile = read_as(&frame::frame(6, &payload), Profile::of_file);
+        assert!(matches!(profile.notes[..], [Note::Damaged { .. }]), "{length}: {:?}", profile.notes);
+    }
+}
+
+#[test]
+fn of_many_remarks_the_first_are_read_and_the_others_counted() {
+    let profile = read_as(&frame::frame(6, b"\x01x").repeat(2500), Profile::of_file);
+    let notes = remarks(&profile);
+    assert_eq!((notes.len(), notes[999].as_str()), (1001, "x"));
+    assert_eq!(notes[1000], "1500 more remarks of the profile are left out");
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_profile_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe.radrm");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(!is_being_written(&pipe));
+    assert!(matches!(Profile::open(&pipe), Err(ReadError::Empty)));
+    assert!(matches!(peek_job(&pipe), Err(ReadError::Empty)));
 }
 
 #[test]

@@ -14,7 +14,6 @@ use radrm_base::HostUse;
 use radrm_collector::dataset::{Dataset, Filter, Origin, Row, program_name};
 use radrm_emulator_machine::{GpuSpec, Models};
 use radrm_launcher::prices::PriceFlags;
-use radrm_profile::model::Profile;
 use radrm_scheduler_core::across::{Margins, Rate, Throughput, rate};
 use radrm_scheduler_core::interference::{Constants, Learner, Resident, Speed};
 use radrm_scheduler_core::{Activity, Permille, Program};
@@ -23,6 +22,7 @@ use serde_json::json;
 
 use crate::error::{Failure, UsageError};
 use crate::show::dataset::{command_line, in_file, path};
+use crate::show::report;
 use crate::{print, print_json};
 
 /// Programs that are compared when no runs are named.
@@ -168,7 +168,7 @@ fn program(row: &Row) -> String {
 
 fn compared(row: Row, dataset: &Dataset) -> Compared {
     let summary = row.profile_path.as_ref().map(|path| {
-        let profile = Profile::open(std::path::Path::new(path));
+        let profile = report::open(std::path::Path::new(path));
         profile.map(|profile| Summary::from_profile(&profile)).map_err(|_| path.clone())
     });
     let activity = activity::of(&row, dataset, summary.as_ref().and_then(|found| found.as_ref().ok()));

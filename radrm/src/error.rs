@@ -166,6 +166,11 @@ pub(crate) enum FileProblem {
     NotInstalled,
     #[error("more than {0}")]
     TooLarge(Bytes),
+    #[error(
+        "more than {bytes} or {lines} lines, the most that is read of another user's table: copy the file, or read it as \
+         its owner"
+    )]
+    OthersTooLarge { bytes: Bytes, lines: usize },
     #[error("not text")]
     NotText,
     #[error("no run with a batch size ended well on a GPU, and runs on emulated GPUs do not count")]

@@ -20,6 +20,8 @@ const MAX_COMMAND: usize = 64 << 10;
 const MAX_ENVIRONMENT: usize = 6 << 20;
 /// Bytes of a list of mappings that are read: 65,530 mappings, as many as Linux allows, of paths as they are.
 const MAX_MAPS: usize = 16 << 20;
+/// Bytes of a table of mounts that are read: a user may make 100,000 mounts.
+const MAX_MOUNTS: usize = 4 << 20;
 
 /// A process by its number in this process's pid namespace. The number may be given to another process once
 /// this one has ended: [`ProcessIdentity`] cannot be taken for another.
@@ -44,7 +46,8 @@ pub struct Mapping {
 impl Mapping {
     /// Of a line of `/proc/PID/maps`; `None` if no file is mapped there. `procfs` refuses all lines, or panics, for the
     /// name of one file, which the process may choose.
-    fn parse(line: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn parse(line: &[u8]) -> Option<Self> {
         let path = line.get(line.iter().position(|byte| *byte == b'/')?..)?;
         let mut words = line.split(|byte| *byte == b' ').map(|word| std::str::from_utf8(word).ok());
         let (range, _rights) = (words.next()??, words.next()??);
@@ -242,6 +245,14 @@ impl Process {
     #[must_use]
     pub fn maps(self) -> Option<Vec<u8>> {
         self.read_of_threads("maps", |path| untrusted::read(path, MAX_MAPS))
+    }
+
+    /// Its table of mounts, `/proc/PID/mountinfo`.
+    ///
+    /// # Errors
+    /// If this user may not read it; [`io::ErrorKind::FileTooLarge`] if it is longer than 4 MiB.
+    pub fn mounts(self) -> io::Result<Vec<u8>> {
+        untrusted::read(&self.path("mountinfo"), MAX_MOUNTS)
     }
 
     /// Returns true if any file that it has mapped has one of these texts in its path.
@@ -459,6 +470,12 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
 /// The environment that a process was started with, or what the process has written over it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Environment(Vec<u8>);
+
+impl From<Vec<u8>> for Environment {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
 
 impl Environment {
     /// The bytes as they are: each entry with a zero behind it.

@@ -50,6 +50,14 @@ pub fn open_found(found: &impl AsFd) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
+/// Returns true if a file is another user's, who may have made it to take its reader's time and memory. Root, who could
+/// do that otherwise, is no other user.
+pub fn is_others(file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let own = rustix::process::geteuid().as_raw();
+    file.metadata().is_ok_and(|found| found.uid() != own && found.uid() != 0)
+}
+
 /// Reads a regular file that has at most so many bytes.
 ///
 /// # Errors
@@ -139,6 +147,17 @@ mod tests {
             );
         }
         assert_eq!(read(&at("none"), 4).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn files_of_other_users_are_told_from_the_own_and_from_roots() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(!is_others(&file) && !is_others(&File::open("/proc/self/maps").unwrap()));
+        assert!(!is_others(&File::open("/etc/passwd").unwrap()), "root's");
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::fchown(&file, Some(64_004), None).unwrap();
+            assert!(is_others(&file));
+        }
     }
 
     #[test]

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
+use radrm_os::untrusted;
 use radrm_scheduler_core::replay::events::{Again, Difference, Entry, Fed};
 use radrm_scheduler_core::{Action, Bytes, Decision, Millis};
 use serde::Serialize;
 
 use super::ReplayError;
+use super::input::{MAX_OTHERS, too_large};
 use crate::client::text::open_named;
 use crate::error::FileProblem;
 use crate::{Failure, print, print_json};
@@ -47,7 +49,8 @@ struct Where {
 /// Feeds the events of the file again, and says whether the decisions are the same.
 pub(super) fn run(path: &Path, json: bool) -> Result<(), Failure> {
     let file = open_named(path).map_err(|problem| problem.of(path))?;
-    let outcome = check(path, BufReader::new(file))?;
+    let most = if untrusted::is_others(&file) { MAX_OTHERS } else { (usize::MAX, usize::MAX) };
+    let outcome = check(path, BufReader::new(file), most)?;
     if json {
         print_json(&outcome)?
     } else {
@@ -59,12 +62,13 @@ pub(super) fn run(path: &Path, json: bool) -> Result<(), Failure> {
     }
 }
 
-fn check(path: &Path, mut lines: impl BufRead) -> Result<Outcome, Failure> {
+/// Feeds so many bytes and lines at most.
+fn check(path: &Path, mut lines: impl BufRead, most: (usize, usize)) -> Result<Outcome, Failure> {
     let no_event = |(line, why)| ReplayError::NoEvent { log: path.into(), line, why };
     let mut outcome = Outcome::default();
     let mut again = Again::default();
     let mut cut: Option<(u64, String)> = None;
-    let mut number = 0;
+    let (mut number, mut bytes) = (0, 0_usize);
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -73,6 +77,10 @@ fn check(path: &Path, mut lines: impl BufRead) -> Result<Outcome, Failure> {
             break;
         }
         number += 1;
+        bytes = bytes.saturating_add(line.len());
+        if bytes > most.0 || number > most.1 as u64 {
+            return Err(too_large(most).of(path));
+        }
         if line.len() as u64 == LONGEST_LINE {
             let why = format!("the line is longer than {}", Bytes(LONGEST_LINE));
             return Err(no_event((number, why)).into());
@@ -179,8 +187,10 @@ mod tests {
     use super::*;
     use radrm_scheduler_core::{Event, Reason, Settings};
 
+    const ALL: (usize, usize) = (usize::MAX, usize::MAX);
+
     fn check(text: &[u8]) -> Result<Outcome, String> {
-        super::check(Path::new("log"), text).map_err(|error| error.to_string())
+        super::check(Path::new("log"), text, ALL).map_err(|error| error.to_string())
     }
 
     fn text(entries: &[Entry]) -> String {
@@ -213,8 +223,26 @@ mod tests {
     #[test]
     fn a_line_without_an_end_is_read_up_to_the_stated_length() {
         let endless = BufReader::new(std::io::repeat(0));
-        let why = super::check(Path::new("log"), endless).unwrap_err().to_string();
+        let why = super::check(Path::new("log"), endless, ALL).unwrap_err().to_string();
         assert!(why.ends_with("line 1 is no event of radrmd: the line is longer than 24.0 MiB"), "{why}");
+    }
+
+    #[test]
+    fn of_another_users_log_less_is_fed_and_the_bound_is_stated() {
+        let log = text(&[start(), tick(Vec::new()), tick(Vec::new()), tick(Vec::new())]);
+        let fed = |most| super::check(Path::new("log"), log.as_bytes(), most).map_err(|why| why.to_string());
+        assert_eq!(fed((log.len(), 4)).unwrap().events, 3);
+        for most in [(log.len() - 1, 4), (log.len(), 3)] {
+            let why = fed(most).unwrap_err();
+            assert!(
+                why.contains(&format!("or {} lines, the most that is read of another user's", most.1)),
+                "{why}"
+            );
+        }
+        // Nor is one whose writer goes on.
+        let endless = BufReader::new(std::io::repeat(b'\n'));
+        let why = super::check(Path::new("log"), endless, MAX_OTHERS).unwrap_err().to_string();
+        assert!(why.starts_with("log: more than 8.00 MiB or 50000 lines"), "{why}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 use radrm_emulator_machine::Models;
+use radrm_os::untrusted;
 use radrm_scheduler_core::rad_file::RadError;
 use radrm_scheduler_core::replay::{Cluster, Mode, Profiles, Recorded, Trace, read as traces};
 use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId};
@@ -18,6 +19,8 @@ use crate::error::{FileProblem, UsageError};
 const MAX_BYTES: usize = 512 << 20;
 /// Most bytes of a file that people write.
 const MAX_WRITTEN: usize = 16 << 20;
+/// Most bytes and lines of a table or log that another user has made.
+pub(super) const MAX_OTHERS: (usize, usize) = (8 << 20, 50_000);
 /// Bytes that are read at a time.
 const PIECE: u64 = 1 << 20;
 
@@ -32,6 +35,7 @@ pub(crate) fn text(path: &Path) -> Result<String, Failure> {
 fn text_of(path: &Path, most: usize) -> Result<String, Failure> {
     let mut file = open_named(path).map_err(|problem| problem.of(path))?;
     let io = |error| FileProblem::Io(error).of(path);
+    let most = if untrusted::is_others(&file) { MAX_OTHERS } else { (most, usize::MAX) };
     let mut start = Vec::new();
     (&mut file).take(GZIP.len() as u64).read_to_end(&mut start).map_err(io)?;
     let whole = BufReader::new(start.as_slice().chain(&file));
@@ -43,20 +47,30 @@ fn text_of(path: &Path, most: usize) -> Result<String, Failure> {
     read(whole, most, FileProblem::Io).map_err(|problem| problem.of(path))
 }
 
-/// Reads text. Zeros are none: what is read ends at the first, not when there is no more room for them.
+/// Error of a table that is longer than may be read of it.
+pub(super) fn too_large((bytes, lines): (usize, usize)) -> FileProblem {
+    match lines {
+        usize::MAX => FileProblem::TooLarge(Bytes(bytes as u64)),
+        _ => FileProblem::OthersTooLarge { bytes: Bytes(bytes as u64), lines },
+    }
+}
+
+/// Reads text of so many bytes and lines at most. Zeros are none: what is read ends at the first, not when there is no more
+/// room for them.
 fn read(
     mut from: impl Read,
-    most: usize,
+    most: (usize, usize),
     problem: fn(std::io::Error) -> FileProblem,
 ) -> Result<String, FileProblem> {
-    let mut bytes = Vec::new();
+    let (mut bytes, mut lines) = (Vec::new(), 0);
     loop {
         let before = bytes.len();
         (&mut from).take(PIECE).read_to_end(&mut bytes).map_err(problem)?;
-        if bytes.len() > most {
-            return Err(FileProblem::TooLarge(Bytes(most as u64)));
-        }
         let more = &bytes[before..];
+        lines += more.iter().filter(|byte| **byte == b'\n').count();
+        if bytes.len() > most.0 || lines > most.1 {
+            return Err(too_large(most));
+        }
         if more.contains(&0) {
             return Err(FileProblem::NotText);
         }
@@ -216,13 +230,35 @@ mod tests {
     #[test]
     fn no_more_than_the_stated_bytes_are_read() {
         let mut zeros = Endless { byte: 0, given: 0 };
-        assert!(matches!(read(&mut zeros, MAX_BYTES, FileProblem::Io), Err(FileProblem::NotText)));
+        let most = (MAX_BYTES, usize::MAX);
+        assert!(matches!(read(&mut zeros, most, FileProblem::Io), Err(FileProblem::NotText)));
         assert!(zeros.given as u64 <= 2 * PIECE, "{} bytes", zeros.given);
         let mut text = Endless { byte: b'x', given: 0 };
         let most = 16 * PIECE as usize;
-        let why = read(&mut text, most, FileProblem::Io).unwrap_err().to_string();
+        let why = read(&mut text, (most, usize::MAX), FileProblem::Io).unwrap_err().to_string();
         assert_eq!(why, "more than 16.0 MiB");
         assert!(text.given <= most + 2 * PIECE as usize, "{} bytes", text.given);
+    }
+
+    #[test]
+    fn of_another_users_table_less_is_read_and_the_bound_is_stated() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for long in ["x".repeat(9 << 20), "5\n".repeat(60_000)] {
+            std::fs::write(file.path(), &long).unwrap();
+            std::os::unix::fs::chown(file.path(), Some(0), None).unwrap();
+            assert_eq!(text(file.path()).unwrap(), long);
+            std::os::unix::fs::chown(file.path(), Some(64_004), None).unwrap();
+            let why = text(file.path()).unwrap_err().to_string();
+            let bound = ": more than 8.00 MiB or 50000 lines, the most that is read of another user's table: copy the \
+                         file, or read it as its owner";
+            assert!(why.ends_with(bound), "{why}");
+        }
+        std::fs::write(file.path(), "runtime\n5\n").unwrap();
+        assert_eq!(text(file.path()).unwrap(), "runtime\n5\n");
     }
 
     #[test]
@@ -240,6 +276,19 @@ mod tests {
         std::fs::write(&path, [0xff, 0xfe, 0x00]).unwrap();
         assert!(why(&path).ends_with(": not text"));
         assert!(why(&dir.path().join("none")).contains("none: No such file"));
+    }
+
+    #[test]
+    fn of_a_small_gzip_file_no_more_than_the_stated_bytes_are_unpacked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.gz");
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        packed.write_all("5\n".repeat(32 << 20).as_bytes()).unwrap();
+        let packed = packed.finish().unwrap();
+        assert!(packed.len() < 1 << 20, "{} bytes", packed.len());
+        std::fs::write(&path, packed).unwrap();
+        let why = text_of(&path, 1 << 20).unwrap_err().to_string();
+        assert!(why.ends_with("t.gz: more than 1.00 MiB"), "{why}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use radrm_analyzer::{Summary, TextOptions};
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
 use radrm_launcher::training::TrainingFlags;
+use radrm_os::untrusted;
 use radrm_profile::model::Profile;
 use radrm_text::output::{self, Delivery, width};
 
@@ -165,13 +166,34 @@ fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
 /// Reads a profile.
 pub(crate) fn open(path: &Path) -> Result<Profile, Failure> {
     let file = open_named(path).map_err(|problem| problem.of(path))?;
-    Profile::of_file(file).map_err(|error| FileProblem::Profile(error).of(path))
+    let read = if untrusted::is_others(&file) { Profile::of_others_file } else { Profile::of_file };
+    read(file).map_err(|error| FileProblem::Profile(error).of(path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser;
+    use radrm_profile::frame::frame;
+    use radrm_profile::model::Job;
+    use radrm_profile::{Note, Writer};
+
+    #[test]
+    fn the_profile_of_another_user_is_read_within_tighter_bounds() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.radrm");
+        drop(Writer::create_new(&path, &Job::default()).unwrap());
+        let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        std::io::Write::write_all(&mut file, &frame(u32::MAX, &[7; 1 << 20]).repeat(33)).unwrap();
+        assert_eq!(open(&path).unwrap().notes, [Note::UnknownFrames { count: 33 }]);
+        std::os::unix::fs::chown(&path, Some(64_004), None).unwrap();
+        let notes: Vec<String> = open(&path).unwrap().notes.iter().map(ToString::to_string).collect();
+        assert!(notes[0].starts_with("of another user's profile 32.0 MiB are read"), "{notes:?}");
+    }
 
     fn out(line: &str) -> Result<Option<PathBuf>, String> {
         #[derive(Parser)]

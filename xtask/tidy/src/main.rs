@@ -3,13 +3,13 @@
 mod additions;
 mod cycles;
 mod documentation;
+mod doors;
 mod edges;
 mod exports;
 mod figures;
 mod finding;
 mod links;
 mod modules;
-mod opens;
 mod panics;
 mod places;
 mod unused;
@@ -58,7 +58,7 @@ fn run(flags: &Flags) -> Result<()> {
     findings.extend(cycles::check(&root)?);
     findings.extend(edges::check()?);
     findings.extend(unused::check(&root)?);
-    findings.extend(opens::check(&root)?);
+    findings.extend(doors::check(&root)?);
     findings.extend(panics::check(&root)?);
     findings.extend(links::check(&root)?);
     findings.extend(places::check(&root)?);

@@ -26,6 +26,8 @@ FILL = ("normal_", "uniform_", "zero_", "fill_", "log_normal_", "exponential_", 
 # Those of torch.nn.init that compute with the values.
 INIT = ("trunc_normal_", "_no_grad_trunc_normal_", "orthogonal_", "sparse_", "eye_", "dirac_")
 FACTORIES = ("zeros", "ones", "full", "rand", "randn", "normal")
+# What torch.jit.script knows builtin functions by.
+TABLE = "_get_builtin_table"
 
 
 class Replaced:
@@ -155,12 +157,17 @@ class Skipper:
         return table
 
     def restore(self):
-        """Makes everything what it was."""
+        """Makes everything what it was. What the program has put in the place of a function since then stays."""
         if not self.before:
             return
         self.fresh_pages_from(USUAL_THRESHOLD)
+        for replaced in self.replaced:
+            # A function of the program's may go on to call it.
+            replaced._own = replaced.__wrapped__
         while self.before:
             owner, name, original = self.before.pop()
+            if name != TABLE and type(vars(owner).get(name)) is not Replaced:
+                continue
             if original is None:
                 delattr(owner, name)
             else:
@@ -180,8 +187,8 @@ class Skipper:
         self.replace("_apply", self.apply, torch.nn.Module)
         self.replace("load", self.load, torch, torch.serialization)
         builtins = torch.jit._builtins
-        if hasattr(builtins, "_get_builtin_table"):
-            self.before.append((builtins, "_get_builtin_table", builtins._get_builtin_table))
+        if hasattr(builtins, TABLE):
+            self.before.append((builtins, TABLE, builtins._get_builtin_table))
             builtins._get_builtin_table = self.script_table(builtins._get_builtin_table)
 
     def fill(self, original):

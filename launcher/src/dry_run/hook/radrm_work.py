@@ -100,11 +100,14 @@ class Recorder:
 
         call.__wrapped__, call.__doc__ = original, original.__doc__
         setattr(owner, name, call)
-        self.replaced.append((owner, name, original))
+        self.replaced.append((owner, name, call, original))
 
     def restore(self):
         while self.replaced:
-            setattr(*self.replaced.pop())
+            owner, name, call, original = self.replaced.pop()
+            # What the program has put there since then stays.
+            if vars(owner).get(name) is call:
+                setattr(owner, name, original)
 
     def forget(self):
         """A forked child has the trace of its parent, which is not its own."""
