@@ -4,6 +4,7 @@ mod aarch64;
 mod bench;
 mod debian;
 mod demo;
+mod fuzz;
 mod genuine;
 mod models;
 mod peers;
@@ -43,6 +44,8 @@ enum Command {
     /// Build the book in target/book from docs, the command lines and the types of the configuration.
     #[command(disable_help_flag = true)]
     Docs(Passed),
+    /// Feed every parser of untrusted bytes with damaged input; `--seconds 3600` for an hour.
+    Fuzz(fuzz::Flags),
     /// Fetch NVIDIA's driver libraries and compare the shim and the emulator with them.
     Genuine(genuine::Flags),
     /// Run other projects' test suites with and without the shim and write bench/PEERS.md.
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::Clock(flags) => flags.example("radrm-clock", "clock"),
         Command::Dist(flags) => flags.run("xtask-dist"),
         Command::Docs(flags) => flags.run("xtask-docs"),
+        Command::Fuzz(flags) => fuzz::run(&flags),
         Command::Genuine(flags) => genuine::run(&flags),
         Command::Peers(flags) => peers::run(&flags),
         Command::Published(flags) => published::run(&flags),

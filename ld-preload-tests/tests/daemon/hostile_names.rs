@@ -78,6 +78,7 @@ fn no_command_prints_what_acts_on_a_terminal() {
         &["report", "--timeline", &profile],
         &["report", "--oom", &profile],
         &["report", "--perfetto=-", &profile],
+        &["report", "--html=-", &profile],
         &["advise", "--dataset", dataset],
         &["cancel", NAME],
         &["logs", NAME],

@@ -200,7 +200,7 @@ impl<'a> Page<'a> {
             phase_rows,
             more_phases,
             phase_remarks: phases::remarks(s),
-            title: format!("{program} · GPU memory · radrm"),
+            title: format!("{} · GPU memory · radrm", clean(program)),
             command,
             outcome: outcome_text(o),
             outcome_class: match o.status {
