@@ -188,9 +188,9 @@ specification! {
         /// Expected run time, ms.
         expected_ms: Option<u64>, "--expected", |spec, _| spec.expected_ms, |asked| asked.expected_ms.map(Time);
     };
-    /// The signal at which it writes a checkpoint.
+    /// The signal at which it writes a checkpoint; 0: it asks for the request.
     checkpoint_signal: Option<i32> => {
-        /// The signal at which it writes a checkpoint.
+        /// The signal at which it writes a checkpoint; 0: it asks for the request.
         checkpoint_signal: Option<i32>, "--checkpoint-signal",
             |spec, _| spec.checkpoint_signal, |asked| asked.checkpoint_signal.map(Signal);
     };

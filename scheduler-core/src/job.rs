@@ -37,6 +37,7 @@ pub struct Preemption {
     pub allowed: bool,
     /// The signal after which the program writes a checkpoint, if it knows one. It is run again
     /// from the start of its command line, so it must find its checkpoint by itself.
+    /// 0 is no signal: the program asks whether it is to write one.
     pub checkpoint_signal: Option<i32>,
     /// Time the program gets from the checkpoint signal to the terminate signal.
     pub grace: Millis,

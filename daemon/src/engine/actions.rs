@@ -196,6 +196,7 @@ impl Engine {
             "CUDA_DEVICE_ORDER",
             "RADRM_JOB",
             "RADRM_ATTEMPT",
+            supervisor::ASKED,
             "RADRM_SEGMENT",
             "RADRM_QUOTA",
         ];
@@ -205,6 +206,7 @@ impl Engine {
         environment.retain(|line| !is_own(line.split('=').next().unwrap_or_default()));
         environment.extend(self.visible(entry));
         environment.extend(supervisor::marks(job, attempt));
+        environment.push(format!("{}={}", supervisor::ASKED, self.paths.asked((job, attempt)).display()));
         environment.extend(arrays::marks(entry));
         environment.extend(loader.map(|loader| format!("{}={}", loaders::VARIABLE, loader.name)));
         let folder = self.paths.folder(job);
@@ -391,6 +393,7 @@ impl Engine {
 
 pub(super) fn words(signal: Signal) -> String {
     match signal {
+        Signal::Checkpoint(0) => "asked for a checkpoint (radrm.should_checkpoint)".to_owned(),
         Signal::Checkpoint(number) => {
             format!("asked for a checkpoint ({})", radrm_base::signal::name(number))
         }

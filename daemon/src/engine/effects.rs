@@ -56,7 +56,8 @@ pub(super) trait Attempts {
     fn segment(&self, launcher: ProcessIdentity) -> Option<Segment>;
 
     /// Asks an attempt to stop: each of its processes gets the signal once. Those outside of the program's process group
-    /// get it as well if they have a handler for it, and SIGTERM in any case.
+    /// get it as well if they have a handler for it, and SIGTERM in any case. Its programs can ask for the request from
+    /// then on; signal 0 is nothing else.
     fn signal_job(
         &mut self,
         attempt: Attempt,

@@ -18,6 +18,8 @@ use radrm_os::{Process, ProcessIdentity};
 use radrm_protocol::wire::HostLimits;
 use radrm_scheduler_core::HostNeed;
 use radrm_telemetry::Segment;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::io::Errno;
 
 use super::cleaning;
 use super::effects::{Attempts, Helpers, Node, Owner};
@@ -85,6 +87,8 @@ impl Attempts for Processes {
     ) -> Result<Option<ProcessIdentity>, DaemonError> {
         let folder = self.paths.folder(attempt.0);
         make_folder(&folder, owner).map_err(|error| DaemonError::not(&folder, " cannot be made", &error))?;
+        // Of an attempt with this number that did not start.
+        let _ = fs::remove_file(self.paths.asked(attempt));
         if let Some(barrier) = &order.barrier {
             barrier.make().map_err(|error| DaemonError::file(&barrier.path, &error))?;
         }
@@ -150,6 +154,11 @@ impl Attempts for Processes {
     ) {
         // Before: the first process may end by it at once, and the others are then waited for.
         let _ = status::put_stop(&self.paths.status(attempt), number);
+        // Also before: a handler of the signal may ask.
+        let _ = ask(&self.paths.asked(attempt));
+        if number == 0 {
+            return;
+        }
         let all = supervisor.map(|supervisor| below(supervisor.pid)).unwrap_or_default();
         // As a terminal would: the launcher in the group passes nothing on.
         let group = program.filter(|program| radrm_attempt::signal_group(*program, number));
@@ -359,6 +368,16 @@ fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes the file by which programs of an attempt see that it is asked to stop. It lies in a folder of the job's user:
+/// nothing that is there is followed or opened.
+fn ask(file: &Path) -> io::Result<()> {
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    match mknodat(CWD, file, FileType::RegularFile, mode, 0) {
+        Err(error) if error != Errno::EXIST => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 /// Returns true if a supervisor does not end by itself: it is stopped, or waits for something else than what is
 /// below it.
 fn is_stuck(supervisor: ProcessIdentity) -> bool {
@@ -391,5 +410,18 @@ mod tests {
             std::os::unix::fs::symlink("/", &link).unwrap();
             assert!(make_folder(&link, Owner { uid: 0, gid: 0 }).is_err(), "nothing else is given away");
         }
+    }
+
+    #[test]
+    fn a_request_to_stop_follows_no_link_of_the_jobs_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let (asked, other) = (dir.path().join("1.checkpoint"), dir.path().join("other"));
+        std::os::unix::fs::symlink(&other, &asked).unwrap();
+        ask(&asked).unwrap();
+        assert!(!other.exists(), "made through a link");
+        fs::remove_file(&asked).unwrap();
+        ask(&asked).unwrap();
+        ask(&asked).unwrap();
+        assert!(asked.is_file());
     }
 }

@@ -91,7 +91,8 @@ pub struct Asks {
     /// It may be stopped for others, and is run again
     #[arg(long)]
     preemptible: bool,
-    /// Signal at which it writes a checkpoint (USR1, 10); after it exit code 0 means done, 75 means requeue
+    /// Signal at which it writes a checkpoint (USR1, 10; 0: none, it calls radrm.should_checkpoint()); after it exit code 0
+    /// means done, 75 means requeue
     #[arg(long, value_name = "NAME", value_parser = signal)]
     checkpoint_signal: Option<i32>,
     /// Time from the checkpoint signal to SIGTERM [default: 30s]
@@ -237,12 +238,12 @@ fn part(text: &str) -> Result<Permille, ValueError> {
     part.map(Permille::from_fraction).ok_or_else(|| ValueError::Part(text.to_owned()))
 }
 
-/// A signal by name or number.
+/// A signal by name or number; 0 is none.
 fn signal(text: &str) -> Result<i32, ValueError> {
     let name = text.trim().to_ascii_uppercase();
     let name = if name.starts_with("SIG") { name.clone() } else { format!("SIG{name}") };
     let known = (1..32).find(|number| radrm_base::signal::name(*number) == name);
-    let number = known.or_else(|| text.trim().parse().ok().filter(|number| (1..=64).contains(number)));
+    let number = known.or_else(|| text.trim().parse().ok().filter(|number| (0..=64).contains(number)));
     number.ok_or_else(|| ValueError::Signal(text.to_owned()))
 }
 
@@ -280,6 +281,7 @@ mod tests {
             "--batch-size=8",
             "--checkpoint-signal=USR1",
             "--checkpoint-signal=usr1",
+            "--checkpoint-signal=0",
             "--cpus=1.5",
             "--expected=2h",
             "--output=x",
