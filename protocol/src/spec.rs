@@ -204,6 +204,7 @@ impl Spec {
             time_limit: self.time_limit_ms.map(Millis),
             slot: self.slot_ms.map(Millis),
             preemption,
+            requeue_on_timeout: self.requeue_on_timeout,
             submitted,
             first: self.loader.as_ref().is_some_and(|loader| loader.is_producer),
             max_attempts: self.attempts,

@@ -88,6 +88,9 @@ pub struct Asks {
     /// Exit code 0 after a refused request for GPU memory, with none granted later, counts as out of memory
     #[arg(long)]
     oom_fails: bool,
+    /// At the end of its time limit it returns to the queue, unless it ends with 0 after its checkpoint signal
+    #[arg(long)]
+    requeue_on_timeout: bool,
     /// It may be stopped for others, and is run again
     #[arg(long)]
     preemptible: bool,
@@ -185,6 +188,7 @@ impl Asks {
         spec.host_memory = self.mem.unwrap_or(spec.host_memory);
         spec.attempts = self.attempts.or(spec.attempts);
         spec.oom_fails |= self.oom_fails;
+        spec.requeue_on_timeout |= self.requeue_on_timeout;
         spec.preemptible |= self.preemptible;
         spec.checkpoint_signal = self.checkpoint_signal.or(spec.checkpoint_signal);
         set(&mut spec.grace_ms, self.grace);
