@@ -40,6 +40,7 @@ pub(super) fn gpu_time(
         start_ms: span.0,
         end_ms: span.1,
         ran_ms,
+        idle_ms: entry.idle_ms.min(ran_ms.saturating_mul(entry.devices.len() as u64)),
         gpus: u16::try_from(entry.devices.len()).unwrap_or(u16::MAX),
         share: accounting::share(entry.reserved, totals),
         out_of_memory: false,
@@ -63,7 +64,7 @@ impl Engine {
                 entry.emulated = emulated;
                 entry.limit = limit.map(|bytes| bytes.0);
                 entry.reserved = reserved.map(|bytes| bytes.0);
-                entry.started_ms = None;
+                (entry.started_ms, entry.idle_ms) = (None, 0);
                 entry.suspension = Suspension::default();
                 self.say(job.0, format!("attempt {attempt}: {reason}{label}"));
                 self.outbox.effect(Effect::Start((job.0, attempt)));
