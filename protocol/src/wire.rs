@@ -233,6 +233,8 @@ pub struct JobRow {
     pub host_memory: u64,
     /// CPU time of its processes, thousandths of a core between the last two polls.
     pub cpu_milli: Option<u64>,
+    /// Memory traffic of its processes, bytes in a second, where it is counted.
+    pub memory_traffic: Option<u64>,
     /// Time for which its GPUs have done nothing, ms; `None`: one works, or that is not known.
     pub idle_ms: Option<u64>,
     /// Host memory that it requests, bytes; 0: none.
@@ -389,6 +391,12 @@ pub struct NodeRow {
     pub gpus: Vec<GpuRow>,
     /// Enforcement of `--cpus` and `--mem`.
     pub host_limits: HostLimits,
+    /// Most memory traffic of the host, bytes in a second, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bandwidth: Option<u64>,
+    /// Why that of jobs is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_problem: Option<String>,
     /// Fence that keeps jobs from other GPUs than theirs, beside the shim.
     pub gpu_fence: GpuFence,
     /// State of MPS by the daemon's setting, in words.

@@ -266,8 +266,12 @@ fn no_job_leaves_for_one_that_the_host_keeps_waiting() {
     let host = |memory| HostNeed { cpu_milli: 1000, memory: Bytes::from_gib(memory) };
     let limit = |seconds| Some(Millis::from_secs(seconds));
     let mut node = Node::new(1, Settings::default());
-    let bounds =
-        radrm_scheduler_core::Node { id: NodeId(0), cpu_milli: 16_000, memory: Bytes::from_gib(256) };
+    let bounds = radrm_scheduler_core::Node {
+        id: NodeId(0),
+        cpu_milli: 16_000,
+        memory: Bytes::from_gib(256),
+        memory_bandwidth: None,
+    };
     node.step(Event::NodeAdded { node: bounds });
     node.run(Job { gpus: 0, priority: 2, host: host(80), time_limit: limit(9000), ..Job::new(JobId(1)) });
     let less = Job { preemption: preemptible(Ok(())), host: host(10), time_limit: limit(100), ..gib(2, 30) };

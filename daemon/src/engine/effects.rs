@@ -147,6 +147,12 @@ pub(super) trait Node {
     /// Host limits (`--cpus` and `--mem`) to which jobs are held here.
     fn host_limits(&self) -> HostLimits;
 
+    /// Bytes that the processes of an attempt have moved between host memory and caches so far, if that is counted.
+    fn memory_traffic(&self, attempt: Attempt) -> Option<u64>;
+
+    /// Why memory traffic is not counted, where it should be.
+    fn traffic_problem(&self) -> Option<String>;
+
     /// Returns true if attempts have control groups of their own.
     fn has_groups(&self) -> bool;
 

@@ -10,6 +10,7 @@ use std::thread;
 
 use radrm_attempt::{HeldProcess, below, kill_below, kill_tree};
 use radrm_base::reason;
+use radrm_collector::{MemoryTraffic, TrafficError};
 use radrm_limits::cgroup;
 use radrm_limits::cgroup_v2::{Delegated, Group, Refusal};
 use radrm_limits::jobs;
@@ -57,12 +58,19 @@ pub(super) struct Processes {
     groups: Result<Delegated, Refusal>,
     /// The NVML by which the driver limits them, if it can.
     fence: Option<NvmlSource>,
+    /// Counter of the memory traffic of jobs, if that is compared with what the host has.
+    traffic: Option<Result<MemoryTraffic, TrafficError>>,
 }
 
 impl Processes {
     /// # Errors
     /// No thread can be had.
-    pub(super) fn new(paths: Paths, watch: Watch, fence: Option<NvmlSource>) -> Result<Self, DaemonError> {
+    pub(super) fn new(
+        paths: Paths,
+        watch: Watch,
+        fence: Option<NvmlSource>,
+        traffic: Option<Result<MemoryTraffic, TrafficError>>,
+    ) -> Result<Self, DaemonError> {
         let measurer = Measurer::start(watch.sender())?;
         Ok(Self {
             paths,
@@ -74,6 +82,7 @@ impl Processes {
             ending: Vec::new(),
             groups: Delegated::prepare(),
             fence,
+            traffic,
         })
     }
 }
@@ -103,6 +112,13 @@ impl Attempts for Processes {
             .stderr(log)
             .spawn()
             .map_err(DaemonError::NoProcess)?;
+        if let Some(Ok(traffic)) = &self.traffic
+            && let Err(error) = traffic.begin(&traffic_group(attempt), child.id())
+        {
+            // That of this job is unknown; the next one may fit again.
+            let sentence = format!("memory traffic of job {} is unknown: {error}", attempt.0);
+            radrm_text::output::say(crate::process::NAME, &sentence);
+        }
         let who = ProcessIdentity::of(child.id());
         self.children.insert(attempt, child);
         if let Some(who) = who {
@@ -203,6 +219,9 @@ impl Attempts for Processes {
             self.dry_runs.remove(&attempt.0);
         }
         self.remove_group(attempt);
+        if let Some(Ok(traffic)) = &self.traffic {
+            traffic.end(&traffic_group(attempt));
+        }
         let _ = fs::remove_file(self.paths.barrier(attempt));
         let _ = fs::remove_file(self.paths.epilog(attempt));
         let _ = fs::remove_file(self.paths.helper(attempt));
@@ -307,6 +326,14 @@ impl Node for Processes {
         }
     }
 
+    fn memory_traffic(&self, attempt: Attempt) -> Option<u64> {
+        self.traffic.as_ref()?.as_ref().ok()?.bytes(&traffic_group(attempt))
+    }
+
+    fn traffic_problem(&self) -> Option<String> {
+        self.traffic.as_ref()?.as_ref().err().map(ToString::to_string)
+    }
+
     fn has_groups(&self) -> bool {
         self.groups.is_ok()
     }
@@ -342,6 +369,11 @@ impl Processes {
         };
         let _ = thread::Builder::new().name("fence".into()).spawn(clear);
     }
+}
+
+/// Name of the group in which the memory traffic of an attempt is counted.
+fn traffic_group((job, attempt): Attempt) -> String {
+    format!("radrm.{job}.{attempt}")
 }
 
 /// The segment that a launcher holds open, and that is its user's.

@@ -186,6 +186,7 @@ impl Engine {
             tasks: String::new(),
             host_memory: live.map_or(0, |live| live.host.resident),
             cpu_milli: live.and_then(|live| live.host.cpu_milli),
+            memory_traffic: live.and_then(|live| live.host.memory_traffic),
             idle_ms: self.idle_ms(entry),
             booked_host_memory: entry.spec.host_memory,
             booked_cpu_milli: entry.spec.cpu_milli,
@@ -255,6 +256,8 @@ impl Engine {
             mps: self.mps.clone(),
             unmetered: self.node.unmetered().cloned(),
             host_limits: self.effects.host_limits(),
+            memory_bandwidth: Some(self.config.memory_bandwidth).filter(|bytes| *bytes > 0),
+            traffic_problem: self.effects.traffic_problem(),
             audit: audit.map(|found| found.words.clone()).collect(),
             issues: self.health.issues().chain(&self.node.gpus().trouble).cloned().collect(),
         }

@@ -176,6 +176,7 @@ fn host(row: &JobRow) -> String {
         let taken = row.cpu_milli.map_or_else(|| "-".to_owned(), cores);
         parts.push(format!("{taken}{}", more.unwrap_or_default()));
     }
+    parts.extend(row.memory_traffic.map(|traffic| format!("{}/s memory traffic", bytes(traffic))));
     parts.join(", ")
 }
 
@@ -225,6 +226,12 @@ pub(super) fn node_text(node: &NodeRow) -> String {
     });
     let why = why.as_ref().map(|why| format!(" ({})", clean(why))).unwrap_or_default();
     let _ = writeln!(text, "{}{why}", held.join(", "));
+    if let Some(bandwidth) = node.memory_bandwidth {
+        let _ = match &node.traffic_problem {
+            None => writeln!(text, "memory traffic of jobs is counted, of {}/s", bytes(bandwidth)),
+            Some(why) => writeln!(text, "memory traffic of jobs is unknown: {}", fit(why, 200)),
+        };
+    }
     let fences = [(node.gpu_fence.driver, "the driver"), (node.gpu_fence.files, "the kernel (device files)")];
     let fences = fences.into_iter().filter_map(|(holds, name)| holds.then_some(name));
     let fences: Vec<&str> = ["the shim"].into_iter().chain(fences).collect();
