@@ -46,7 +46,8 @@ pub struct Asks {
     /// No later step or phase takes more GPU memory than the third optimizer step: the reservation shrinks to that and 5 %
     #[arg(long)]
     fixed_shapes: bool,
-    /// Share of the time of each of its GPUs: its launches wait for their slots
+    /// Share of the time of each of its GPUs: its launches wait for their slots; with mps.sm_partitions of radrmd under
+    /// protocol 3 of MPS: its share of their SMs
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     gpu_share: Option<u32>,
     /// Under NVIDIA's Multi-Process Service, whose control daemon radrmd starts and ends for your jobs
