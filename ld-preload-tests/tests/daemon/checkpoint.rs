@@ -60,10 +60,10 @@ class Strategy:
         return decision
 class Trainer:
     def __init__(self, callbacks):
-        self.callbacks, self.strategy, self.global_step = callbacks, Strategy(), 0
+        self.callbacks, self.strategy, self.global_step, self.is_between = callbacks, Strategy(), 0, False
     def save_checkpoint(self, path):
         with open(path, 'w') as file:
-            print(self.global_step, file=file)
+            print('between steps' if self.is_between else self.global_step, file=file)
     def fit(self, model, ckpt_path=None):
         if ckpt_path:
             self.global_step = int(open(ckpt_path).read())
@@ -72,8 +72,10 @@ class Trainer:
             callback.on_train_start(self, model)
         batch = 0
         while not (ckpt_path and self.global_step > begun + 3):
-            time.sleep(0.01)
             batch += 1
+            # Most requests come in the first batch of a step.
+            self.is_between = batch % 2 == 1
+            time.sleep(0.05 if self.is_between else 0.001)
             self.global_step = begun + batch // 2
             for callback in self.callbacks:
                 callback.on_train_batch_end(self, model, None, None, batch)
