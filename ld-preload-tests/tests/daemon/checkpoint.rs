@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use radrm_preload_tests::{artifacts, node::Daemon, python};
+use radrm_preload_tests::{artifacts, node::Daemon};
 
 /// Its workers and threads, forked and spawned ones, wait for the request as it does itself; none has a handler of a signal.
 const ASKS: &str = "\
@@ -264,23 +264,4 @@ fn outside_of_radrmd_no_checkpoint_is_asked_for() {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     };
     assert_eq!([asked(None), asked(Some("")), asked(Some("/none/of/it"))], ["False"; 3]);
-}
-
-/// With transformers itself, where it is there.
-#[test]
-fn transformers_own_trainer_saves_at_the_request_and_resumes() {
-    let Some(python) = python::torch() else { return };
-    let daemon = daemon();
-    fs::remove_dir_all(daemon.path("packages")).expect("only the real one");
-    let script = format!("'{}' {}", python.display(), python::script("trainer_checkpoint.py"));
-    let command = command("x").map(|word| word.replace("python3 x", &script));
-    let job = daemon.submit(&PREEMPTIBLE, &command.each_ref().map(String::as_str));
-    daemon.until("it trains", |daemon| !daemon.lines("marks").is_empty());
-    preempt(&daemon);
-    let ended = daemon.end(job);
-    assert_eq!((&ended["exit_code"], &ended["attempts"]), (&0.into(), &2.into()), "{}", daemon.show(job));
-    let lines = daemon.lines("marks");
-    assert_eq!((&*lines[0], &*lines[1]), ("begins at 0", "ended 75"), "{lines:?}");
-    let resumed = lines[2].strip_prefix("begins at ").and_then(|step| step.parse::<u64>().ok());
-    assert!(resumed.is_some_and(|step| step > 0) && lines[3] == "ended 0", "{lines:?}");
 }
