@@ -51,6 +51,7 @@ fn past_runs_of_all_batch_sizes_come_newest_first() {
         host_cpu_milli: Some(1500),
         host_threads: Some(2),
         host_resident_bytes: Some(7),
+        host_traffic: Some(9_000_000_000),
         ..ended("train --bs 16", 9)
     };
     dataset.add(&ended("train --bs 8", 5), None).unwrap();
@@ -65,7 +66,12 @@ fn past_runs_of_all_batch_sizes_come_newest_first() {
         host: None,
         complete,
     };
-    let host = Some(HostUse { cpu_milli: 1500, threads: 2, resident: Bytes(7) });
+    let host = Some(HostUse {
+        cpu_milli: 1500,
+        threads: 2,
+        resident: Bytes(7),
+        memory_traffic: Some(9_000_000_000),
+    });
     assert_eq!(
         dataset.past_runs(&key("train --bs 99"), &of(Origin::Measured)).unwrap(),
         [PastRun { host, ..run(16, 9, false, activity) }, run(8, 5, true, None)]

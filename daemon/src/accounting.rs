@@ -9,8 +9,8 @@ use rusqlite::{Connection, Transaction, params};
 pub(crate) const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS attempts (
     job INTEGER NOT NULL, attempt INTEGER NOT NULL, uid INTEGER NOT NULL, user TEXT NOT NULL, start_ms INTEGER NOT NULL,
-    end_ms INTEGER NOT NULL, ran_ms INTEGER NOT NULL, gpus INTEGER NOT NULL, share INTEGER NOT NULL,
-    out_of_memory INTEGER NOT NULL, PRIMARY KEY (job, attempt)
+    end_ms INTEGER NOT NULL, ran_ms INTEGER NOT NULL, idle_ms INTEGER NOT NULL, gpus INTEGER NOT NULL,
+    share INTEGER NOT NULL, out_of_memory INTEGER NOT NULL, PRIMARY KEY (job, attempt)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS attempts_end ON attempts(end_ms);
 ";
@@ -29,6 +29,8 @@ pub(crate) struct GpuTime {
     pub(crate) end_ms: u64,
     /// Without suspensions.
     pub(crate) ran_ms: u64,
+    /// Time in which its GPUs did nothing, summed over them.
+    pub(crate) idle_ms: u64,
     pub(crate) gpus: u16,
     /// Of each GPU's memory, thousandths: 1000 for a job that has its GPUs for itself.
     pub(crate) share: u32,
@@ -48,20 +50,23 @@ fn int(value: u64) -> i64 {
 
 /// Adds an attempt, in place of itself.
 pub(crate) fn insert(tx: &Transaction<'_>, of: &GpuTime) -> rusqlite::Result<()> {
-    tx.prepare_cached("INSERT OR REPLACE INTO attempts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?
-        .execute(params![
-            int(of.job),
-            of.attempt,
-            of.uid,
-            of.user,
-            int(of.start_ms),
-            int(of.end_ms),
-            int(of.ran_ms),
-            of.gpus,
-            of.share,
-            of.out_of_memory
-        ])
-        .map(|_| ())
+    tx.prepare_cached(
+        "INSERT OR REPLACE INTO attempts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+    )?
+    .execute(params![
+        int(of.job),
+        of.attempt,
+        of.uid,
+        of.user,
+        int(of.start_ms),
+        int(of.end_ms),
+        int(of.ran_ms),
+        int(of.idle_ms),
+        of.gpus,
+        of.share,
+        of.out_of_memory
+    ])
+    .map(|_| ())
 }
 
 /// End before which rows are forgotten, ms since 1970. `jump_ms`: by how much the wall clock is ahead. It is not the newest row
@@ -103,9 +108,10 @@ pub(crate) fn read(
             start_ms: number(4)?,
             end_ms: number(5)?,
             ran_ms: number(6)?,
-            gpus: row.get(7)?,
-            share: row.get(8)?,
-            out_of_memory: row.get(9)?,
+            idle_ms: number(7)?,
+            gpus: row.get(8)?,
+            share: row.get(9)?,
+            out_of_memory: row.get(10)?,
         })
     };
     let (mut read, mut last) = (0, after);
@@ -144,6 +150,7 @@ impl UsageSums {
         row.user.clone_from(&of.user);
         row.uid = of.uid;
         row.gpu_hours += hours;
+        row.idle_gpu_hours += of.idle_ms as f64 * part / HOUR_MS;
         row.weighted_gpu_hours += hours * f64::from(of.share) / 1000.0;
         row.attempts += 1;
         row.out_of_memory += u64::from(of.out_of_memory && (from_ms..to_ms).contains(&of.end_ms));
@@ -187,6 +194,7 @@ mod tests {
             start_ms,
             end_ms,
             ran_ms,
+            idle_ms: 0,
             gpus: 1,
             share: 1000,
             out_of_memory: false,
@@ -195,7 +203,7 @@ mod tests {
 
     fn history() -> Vec<GpuTime> {
         vec![
-            GpuTime { gpus: 2, ..attempt(1, 1, 7, (0, 10)) },
+            GpuTime { gpus: 2, idle_ms: 15 * HOUR, ..attempt(1, 1, 7, (0, 10)) },
             GpuTime { share: 250, out_of_memory: true, ..attempt(2, 1, 7, (10, 14)) },
             GpuTime { share: 500, ran_ms: HOUR, ..attempt(2, 2, 7, (14, 16)) },
             attempt(3, 1, 8, (2, 3)),
@@ -215,6 +223,7 @@ mod tests {
             user: "u7".to_owned(),
             uid: 7,
             gpu_hours: 20.0 + 4.0 + 1.0,
+            idle_gpu_hours: 15.0,
             weighted_gpu_hours: 20.0 + 1.0 + 0.5,
             jobs: 2,
             attempts: 3,
@@ -232,6 +241,8 @@ mod tests {
             let hours = |rows: &[UsageRow]| rows.iter().map(|row| row.gpu_hours).sum::<f64>();
             let ooms = |rows: &[UsageRow]| rows.iter().map(|row| row.out_of_memory).sum::<u64>();
             assert!((hours(&halves[0]) + hours(&halves[1]) - hours(&all)).abs() < 1e-9, "{cut}");
+            let idle = |rows: &[UsageRow]| rows.iter().map(|row| row.idle_gpu_hours).sum::<f64>();
+            assert!((idle(&halves[0]) + idle(&halves[1]) - 15.0).abs() < 1e-9, "{cut}");
             assert_eq!(ooms(&halves[0]) + ooms(&halves[1]), 1, "{cut}");
         }
     }

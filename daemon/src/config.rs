@@ -8,6 +8,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use radrm_collector::RESCTRL;
 use radrm_limits::program::kernels::Kernels;
 use radrm_need::{MemoryModel, NeedResolver, Trained};
 use radrm_protocol::socket::own_socket;
@@ -72,6 +73,11 @@ pub(crate) struct Config {
     /// Host memory for jobs, bytes; 0 is what the machine has.
     #[serde(deserialize_with = "amount::plain_bytes")]
     pub(crate) host_memory: u64,
+    /// Most memory traffic of the host, bytes in a second; 0: not known, so that of jobs is not measured.
+    #[serde(deserialize_with = "amount::plain_bytes")]
+    pub(crate) memory_bandwidth: u64,
+    /// Where the kernel's resctrl is mounted, which counts the memory traffic of jobs.
+    pub(crate) resctrl: PathBuf,
     /// Memory of each GPU that jobs never get, MiB.
     pub(crate) gpu_reserve_mib: u64,
     /// Form in which `CUDA_VISIBLE_DEVICES` of jobs names GPUs.
@@ -189,6 +195,8 @@ impl Default for Config {
             keep_days: 30,
             cpus: 0,
             host_memory: 0,
+            memory_bandwidth: 0,
+            resctrl: RESCTRL.into(),
             gpu_reserve_mib: 0,
             visible_devices: VisibleDevices::Index,
             kernels: "sample".to_owned(),
@@ -296,6 +304,8 @@ impl Config {
             ("audit_s", self.audit_s != new.audit_s),
             ("cpus", self.cpus != new.cpus),
             ("host_memory", self.host_memory != new.host_memory),
+            ("memory_bandwidth", self.memory_bandwidth != new.memory_bandwidth),
+            ("resctrl", self.resctrl != new.resctrl),
             ("gpu_reserve_mib", self.gpu_reserve_mib != new.gpu_reserve_mib),
             ("events", self.events != new.events),
             ("[scheduler]", self.scheduler != new.scheduler),

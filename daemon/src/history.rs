@@ -195,6 +195,7 @@ impl EndedRun<'_> {
             host_cpu_milli: self.host.map(|host| host.cpu_milli),
             host_threads: self.host.map(|host| host.threads),
             host_resident_bytes: self.host.map(|host| host.resident.0),
+            host_traffic: self.host.and_then(|host| host.memory_traffic),
             outcome: outcome.to_owned(),
             exit_code,
             signal: end.signal,

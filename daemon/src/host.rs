@@ -107,6 +107,11 @@ pub(crate) struct Usage {
     idle_ms: Option<u64>,
     /// Host use while processors were left over, so that nothing slowed it.
     meter: HostMeter,
+    /// Bytes that it moved to and from memory so far, where they are counted.
+    moved: Option<u64>,
+    traffic: Traffic,
+    /// Memory traffic between the last two snapshots, bytes in a second, where it is counted.
+    pub(crate) memory_traffic: Option<u64>,
     most_resident: u64,
     reported: Option<HostUse>,
     pub(crate) resident: u64,
@@ -115,8 +120,25 @@ pub(crate) struct Usage {
     over: u32,
 }
 
+/// Memory traffic over spans of time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Traffic {
+    bytes: u64,
+    ms: u64,
+}
+
+impl Traffic {
+    /// The mean, bytes in a second.
+    fn rate(self) -> Option<u64> {
+        let bytes = u128::from(self.bytes) * 1000;
+        (self.ms > 0).then(|| u64::try_from(bytes / u128::from(self.ms)).unwrap_or(u64::MAX))
+    }
+}
+
 impl Usage {
-    pub(crate) fn take(&mut self, snapshot: &Snapshot, sum: &Sum) {
+    /// Takes note of a snapshot. `moved`: bytes to and from memory so far, if they are counted.
+    pub(crate) fn take(&mut self, snapshot: &Snapshot, sum: &Sum, moved: Option<u64>) {
+        let before = std::mem::replace(&mut self.moved, moved);
         self.resident = sum.resident;
         self.most_resident = self.most_resident.max(sum.resident);
         let idle_before = std::mem::replace(&mut self.idle_ms, snapshot.idle_ms);
@@ -124,11 +146,18 @@ impl Usage {
             let passed = snapshot.at.saturating_duration_since(then).as_secs_f64();
             let used = sum.cpu_ms.saturating_sub(cpu_ms) as f64;
             self.cpu_milli = (passed > 0.0).then(|| (used / passed).round() as u64);
+            let span = snapshot.at.saturating_duration_since(then).as_millis();
+            let span = u64::try_from(span).unwrap_or(u64::MAX);
+            let traffic = before
+                .zip(moved)
+                .map(|(before, now)| Traffic { bytes: now.saturating_sub(before), ms: span });
+            self.memory_traffic = traffic.and_then(Traffic::rate);
             let idle = idle_before.zip(snapshot.idle_ms).map(|(before, now)| now.saturating_sub(before));
             if idle.is_some_and(|idle| idle as f64 >= passed * LEFT_OVER_MS) {
-                let span = snapshot.at.saturating_duration_since(then).as_millis();
-                let span = u64::try_from(span).unwrap_or(u64::MAX);
                 self.meter.add(span, sum.cpu_ms.saturating_sub(cpu_ms));
+                let Traffic { bytes, ms } = traffic.unwrap_or_default();
+                self.traffic.bytes = self.traffic.bytes.saturating_add(bytes);
+                self.traffic.ms = self.traffic.ms.saturating_add(ms);
             }
         }
     }
@@ -136,14 +165,18 @@ impl Usage {
     /// Host use where nothing slows it there, once it was seen for long enough.
     pub(crate) fn alone(&self) -> Option<HostUse> {
         let seen = self.meter.spans() >= LOOKS;
-        seen.then(|| self.meter.used(Bytes(self.most_resident))).flatten()
+        let used = seen.then(|| self.meter.used(Bytes(self.most_resident))).flatten()?;
+        Some(HostUse { memory_traffic: self.traffic.rate(), ..used })
     }
 
-    /// The same where it is news: CPU time by a tenth of a core, or threads.
+    /// The same as [`Self::alone`] where it is news: CPU time by a tenth of a core, threads, or memory traffic by a tenth.
     pub(crate) fn news(&mut self) -> Option<HostUse> {
         let now = self.alone()?;
         let moved = |before: &HostUse| {
-            before.threads != now.threads || before.cpu_milli.abs_diff(now.cpu_milli) >= 100
+            let traffic = |of: &HostUse| of.memory_traffic.unwrap_or(0);
+            before.threads != now.threads
+                || before.cpu_milli.abs_diff(now.cpu_milli) >= 100
+                || traffic(before).abs_diff(traffic(&now)) > (traffic(before) / 10).max(100 << 20)
         };
         if self.reported.as_ref().is_some_and(|before| !moved(before)) {
             return None;
@@ -190,7 +223,7 @@ mod tests {
         for (seconds, cpu_ms) in [(0, 50), (1, 2050), (2, 2100), (3, 4100), (4, 6100), (5, 8100)] {
             let at = begun + Duration::from_secs(seconds);
             let snapshot = Snapshot { at, idle_ms: None, all: HashMap::new(), children: HashMap::new() };
-            usage.take(&snapshot, &Sum { cpu_ms, ..Sum::default() });
+            usage.take(&snapshot, &Sum { cpu_ms, ..Sum::default() }, None);
             said.push((usage.cpu_milli, usage.is_over(1000)));
         }
         let two = Some(2000);
@@ -212,12 +245,31 @@ mod tests {
             let at = begun + Duration::from_secs(seconds);
             let snapshot =
                 Snapshot { at, idle_ms: Some(idle_ms), all: HashMap::new(), children: HashMap::new() };
-            usage.take(&snapshot, &Sum { cpu_ms, resident: 7, ..Sum::default() });
+            usage.take(&snapshot, &Sum { cpu_ms, resident: 7, ..Sum::default() }, None);
             news.push(usage.news());
         }
-        let expected = HostUse { cpu_milli: 500, threads: 1, resident: Bytes(7) };
+        let expected = HostUse { cpu_milli: 500, threads: 1, resident: Bytes(7), memory_traffic: None };
         assert_eq!(news, [None, None, None, Some(expected), None, None]);
         assert_eq!(usage.alone(), Some(expected));
+    }
+
+    #[test]
+    fn memory_traffic_counts_where_it_is_known_and_processors_are_left_over() {
+        let begun = Instant::now();
+        let mut usage = Usage::default();
+        let mut seen = Vec::new();
+        const GB: u64 = 1_000_000_000;
+        // The group is there from the second snapshot on, and a domain does not say once; then no processor is left over.
+        let moved = [None, Some(0), Some(9 * GB), None, Some(90 * GB), Some(99 * GB), Some(199 * GB)];
+        for (second, moved) in (0_u64..).zip(moved) {
+            let at = begun + Duration::from_secs(second);
+            let idle_ms = Some(second.min(5) * 1000);
+            let snapshot = Snapshot { at, idle_ms, all: HashMap::new(), children: HashMap::new() };
+            usage.take(&snapshot, &Sum { cpu_ms: second * 500, ..Sum::default() }, moved);
+            seen.push(usage.memory_traffic.map(|bytes| bytes / GB));
+        }
+        assert_eq!(seen, [None, None, Some(9), None, None, Some(9), Some(100)]);
+        assert_eq!(usage.alone().and_then(|used| used.memory_traffic), Some(9 * GB));
     }
 
     #[test]

@@ -66,11 +66,12 @@ impl Client {
 const MIG: &str = "MIG-";
 
 /// Variables of a job that are not for the helper. The one that names a MIG instance is.
-const NOT_FOR_HELPER: [&str; 6] = [
+const NOT_FOR_HELPER: [&str; 7] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
     "RADRM_JOB",
     "RADRM_ATTEMPT",
+    supervisor::ASKED,
     "RADRM_KERNELS",
     "RADRM_LOADER",
 ];

@@ -85,6 +85,8 @@ pub(crate) struct Entry {
     /// Time of the attempts that are over.
     pub(crate) ran_ms: u64,
     pub(crate) peak: Option<u64>,
+    /// Time in which GPUs of its attempt did nothing, summed over them, ms.
+    pub(crate) idle_ms: u64,
     /// Requests for GPU memory that its last attempt was refused.
     pub(crate) refused: u64,
     /// Activity that it caused on a GPU when it was alone there.
@@ -293,7 +295,8 @@ impl Store {
 
 const COLUMNS: &str = "id, uid, gid, user, spec, stage, held, cancelled, attempt, ooms, floor, devices, \
     reserved, mem_limit, submitted_ms, first_start_ms, started_ms, ended_ms, ran_ms, peak, boot, verdict, why, \
-    suspension, lined_up_ms, activity, leaving, needs, emulated, refused, octet_length(spec) + octet_length(environment)";
+    suspension, lined_up_ms, activity, leaving, needs, emulated, refused, idle_ms, \
+    octet_length(spec) + octet_length(environment)";
 
 fn entry(row: &Row<'_>) -> Result<Entry> {
     let number = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
@@ -333,7 +336,8 @@ fn entry(row: &Row<'_>) -> Result<Entry> {
         needs: from_json(row.get(27)?),
         emulated: row.get(28)?,
         refused: number(29)?,
-        bytes: number(30)?,
+        idle_ms: number(30)?,
+        bytes: number(31)?,
     })
 }
 
@@ -378,7 +382,8 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         "UPDATE jobs SET stage = ?2, held = ?3, cancelled = ?4, attempt = ?5, ooms = ?6, floor = ?7,
              devices = ?8, reserved = ?9, mem_limit = ?10, first_start_ms = ?11, started_ms = ?12,
              ended_ms = ?13, ran_ms = ?14, peak = ?15, boot = ?16, verdict = ?17, why = ?18, suspension = ?19,
-             lined_up_ms = ?20, activity = ?21, leaving = ?22, needs = ?23, emulated = ?24, refused = ?25
+             lined_up_ms = ?20, activity = ?21, leaving = ?22, needs = ?23, emulated = ?24, refused = ?25,
+             idle_ms = ?26
              WHERE id = ?1",
     )?
     .execute(params![
@@ -407,6 +412,7 @@ pub(crate) fn update(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
         entry.needs.as_ref().map(json),
         entry.emulated,
         int(entry.refused),
+        int(entry.idle_ms),
     ])?;
     match entry.stage {
         Stage::Ended => spec::shorten(tx, entry),

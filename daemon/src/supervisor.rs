@@ -106,6 +106,9 @@ impl Order {
     }
 }
 
+/// The variable with the path of the file that is there once the attempt is asked to stop.
+pub(crate) const ASKED: &str = "RADRM_CHECKPOINT";
+
 /// The variables by which the processes of an attempt know it, and are known.
 pub(crate) fn marks(job: u64, attempt: u32) -> [String; 2] {
     [format!("RADRM_JOB={job}"), format!("RADRM_ATTEMPT={attempt}")]

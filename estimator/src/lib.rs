@@ -12,6 +12,7 @@
 //! | [`evaluate`] | folds by group, and the scores that the documents print |
 //! | [`memory`] | memory from a program's own runs, a dry run and a learned model, and their combination |
 //! | [`interference`] | speeds of jobs that share a GPU, learned effects of programs, larger groups from pairs |
+//! | [`linalg`] | small dense systems |
 //! | [`across`] | throughput on a GPU model from runs on another one |
 //!
 //! Published estimators to compare with, and readers of measurements, are in `lab`. `docs/estimators.md` and `docs/interference.md` have formulas and sources, `docs/estimator-accuracy.md` and
@@ -25,6 +26,7 @@ pub mod error;
 pub mod evaluate;
 pub mod features;
 pub mod interference;
+pub mod linalg;
 pub mod memory;
 pub mod model;
 

@@ -14,6 +14,5 @@ pub mod data;
 pub mod forest;
 pub mod gpumemnet;
 pub mod kace;
-mod linalg;
 mod numbers;
 pub mod perceptron;

@@ -157,7 +157,7 @@ fn activity_of_an_equal_run_comes_before_others() {
 
 #[test]
 fn host_use_of_an_equal_run_comes_before_others() {
-    let used = |cpu_milli| HostUse { cpu_milli, threads: 1, resident: Bytes(1) };
+    let used = |cpu_milli| HostUse { cpu_milli, threads: 1, resident: Bytes(1), ..HostUse::default() };
     let with = |cpu_milli, batch| PastRun { host: Some(used(cpu_milli)), ..run(batch, 3000) };
     let runs = [with(300, 8), run(16, 5000), with(700, 16)];
     let of = |batch| resolve(&runs, Some(batch)).host.map(|known| known.value);

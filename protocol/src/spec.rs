@@ -95,7 +95,8 @@ impl Spec {
         if self.expected_ms == Some(0) {
             return Err(ProtocolError::ZeroExpected);
         }
-        let caught = |signal| (1..=64).contains(&signal) && ![libc::SIGKILL, libc::SIGSTOP].contains(&signal);
+        // 0 is none: the program asks.
+        let caught = |signal| (0..=64).contains(&signal) && ![libc::SIGKILL, libc::SIGSTOP].contains(&signal);
         if self.checkpoint_signal.is_some_and(|signal| !caught(signal)) {
             return Err(ProtocolError::Uncatchable);
         }
@@ -203,6 +204,7 @@ impl Spec {
             time_limit: self.time_limit_ms.map(Millis),
             slot: self.slot_ms.map(Millis),
             preemption,
+            requeue_on_timeout: self.requeue_on_timeout,
             submitted,
             first: self.loader.as_ref().is_some_and(|loader| loader.is_producer),
             max_attempts: self.attempts,
@@ -243,6 +245,7 @@ mod tests {
             ..good.clone()
         };
         hasty(Some(5001), Some(5001)).check().unwrap();
+        Spec { checkpoint_signal: Some(0), ..good.clone() }.check().unwrap();
         let speed = |least| Target { latency: None, speed: Some(Permille(least)) };
         for (bad, part) in [
             (Spec { command: Vec::new(), ..good.clone() }, "no command"),
@@ -253,6 +256,7 @@ mod tests {
             (Spec { target: speed(0), ..good.clone() }, "lowest speed"),
             (Spec { target: speed(800), gpus: 0, ..good.clone() }, "without GPUs"),
             (Spec { checkpoint_signal: Some(9), ..good.clone() }, "catch"),
+            (Spec { checkpoint_signal: Some(-1), ..good.clone() }, "catch"),
             (hasty(Some(5000), None), "time limit is 5 s"),
             (hasty(None, Some(4999)), "slot is 4.999 s"),
         ] {

@@ -172,6 +172,14 @@ specification! {
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         oom_fails: bool, "--oom-fails", |spec, _| spec.oom_fails, |asked| asked.oom_fails.then_some(Switch);
     };
+    /// It runs again after its time limit has ended it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    requeue_on_timeout: bool => {
+        /// It runs again after its time limit has ended it.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        requeue_on_timeout: bool, "--requeue-on-timeout",
+            |spec, _| spec.requeue_on_timeout, |asked| asked.requeue_on_timeout.then_some(Switch);
+    };
     /// It may be stopped for others and run again later.
     preemptible: bool => {
         /// It may be stopped for others and run again later.
@@ -188,9 +196,9 @@ specification! {
         /// Expected run time, ms.
         expected_ms: Option<u64>, "--expected", |spec, _| spec.expected_ms, |asked| asked.expected_ms.map(Time);
     };
-    /// The signal at which it writes a checkpoint.
+    /// The signal at which it writes a checkpoint; 0: it asks for the request.
     checkpoint_signal: Option<i32> => {
-        /// The signal at which it writes a checkpoint.
+        /// The signal at which it writes a checkpoint; 0: it asks for the request.
         checkpoint_signal: Option<i32>, "--checkpoint-signal",
             |spec, _| spec.checkpoint_signal, |asked| asked.checkpoint_signal.map(Signal);
     };

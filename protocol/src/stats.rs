@@ -137,6 +137,9 @@ pub struct UsageRow {
     pub gpu_hours: f64,
     /// The same by the share of each GPU's memory that was reserved: 1 for a job with GPUs of its own.
     pub weighted_gpu_hours: f64,
+    /// The part of `gpu_hours` in which the GPUs did nothing for a whole window of activity or longer. Where activity is not known
+    /// nothing counts.
+    pub idle_gpu_hours: f64,
     /// Jobs that ran.
     pub jobs: u64,
     /// Their attempts.

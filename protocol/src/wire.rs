@@ -233,6 +233,10 @@ pub struct JobRow {
     pub host_memory: u64,
     /// CPU time of its processes, thousandths of a core between the last two polls.
     pub cpu_milli: Option<u64>,
+    /// Memory traffic of its processes, bytes in a second, where it is counted.
+    pub memory_traffic: Option<u64>,
+    /// Time for which its GPUs have done nothing, ms; `None`: one works, or that is not known.
+    pub idle_ms: Option<u64>,
     /// Host memory that it requests, bytes; 0: none.
     pub booked_host_memory: u64,
     /// As `booked_host_memory`, thousandths of cores.
@@ -310,6 +314,8 @@ pub struct GpuRow {
     pub jobs: Vec<u64>,
     /// Jobs on it, those of other users included.
     pub job_count: u32,
+    /// Time for which it has done nothing, ms; `None`: it works, or that is not known.
+    pub idle_ms: Option<u64>,
     /// It is kept free for this job.
     pub kept_for: Option<u64>,
     /// Processes outside of jobs that hold its memory, those with most first.
@@ -385,6 +391,12 @@ pub struct NodeRow {
     pub gpus: Vec<GpuRow>,
     /// Enforcement of `--cpus` and `--mem`.
     pub host_limits: HostLimits,
+    /// Most memory traffic of the host, bytes in a second, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bandwidth: Option<u64>,
+    /// Why that of jobs is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_problem: Option<String>,
     /// Fence that keeps jobs from other GPUs than theirs, beside the shim.
     pub gpu_fence: GpuFence,
     /// State of MPS by the daemon's setting, in words.

@@ -381,7 +381,8 @@ mod tests {
         let of = |id, data: &str| {
             let row = row(id, "train", 8, gpu, 100, 1);
             let arguments = [row.arguments.clone(), vec![format!("--data=/data/{data}")]].concat();
-            let host = Some(HostUse { cpu_milli: 3900, threads: 4, resident: Bytes(1) });
+            let host =
+                Some(HostUse { cpu_milli: 3900, threads: 4, resident: Bytes(1), ..HostUse::default() });
             Compared { host, ..of(&Row { arguments, ..row }) }
         };
         let told = |all: &[Compared], cores| {

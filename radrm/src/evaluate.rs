@@ -8,7 +8,7 @@ use radrm_collector::dataset;
 use radrm_estimator::evaluate::Scores;
 use radrm_estimator::memory::{MemoryModel, Program, compare, network};
 use radrm_lab::gpumemnet;
-use radrm_lab::kace::{Baseline, baselines, speeds_by_forest};
+use radrm_lab::kace::{Baseline, KnownWorkloads, baselines, known_workloads, speeds_by_forest};
 use radrm_text::{Table, left, right};
 use serde_json::json;
 
@@ -46,8 +46,18 @@ pub(crate) struct Line {
 #[derive(Debug)]
 enum Report {
     Memory(Vec<Line>),
-    /// KACE's predictors; the error of each job's speed, and of the mean speed.
-    Pairs(Vec<Baseline>, Option<[f64; 2]>),
+    Pairs(PairScores),
+}
+
+/// Scores from a file of pairs.
+#[derive(Debug)]
+struct PairScores {
+    /// KACE's predictors, and rules.
+    all: Vec<Baseline>,
+    /// Errors of each job's speed: of a forest, and of the mean speed.
+    speeds: Option<[f64; 2]>,
+    /// KACE's regression where it knows the workloads.
+    known: Vec<KnownWorkloads>,
 }
 
 /// Evaluates and prints.
@@ -71,7 +81,11 @@ pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
         let measured = Measurements::of(file)?;
         found.push(match measured.pairs.is_empty() {
             true => (file, Report::Memory(memory(file, measured, model.as_ref())?)),
-            false => (file, Report::Pairs(baselines(&measured.pairs), speeds_by_forest(&measured.pairs))),
+            false => {
+                let pairs = &measured.pairs;
+                let (all, speeds) = (baselines(pairs), speeds_by_forest(pairs));
+                (file, Report::Pairs(PairScores { all, speeds, known: known_workloads(pairs) }))
+            }
         });
     }
     if json {
@@ -82,8 +96,10 @@ pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
                 Report::Memory(lines) => {
                     json!({"file": file, "rows": lines.iter().map(line).collect::<Vec<_>>()})
                 }
-                Report::Pairs(all, speeds) => {
-                    json!({"file": file, "pairs": all.iter().map(baseline).collect::<Vec<_>>(), "speed_error": speeds.map(|of| of[0]), "speed_error_of_mean": speeds.map(|of| of[1])})
+                Report::Pairs(PairScores { all, speeds, known }) => {
+                    let known =
+                        known.iter().map(|of| json!({"learned": of.learned, "part_of_best": of.part}));
+                    json!({"file": file, "pairs": all.iter().map(baseline).collect::<Vec<_>>(), "speed_error": speeds.map(|of| of[0]), "speed_error_of_mean": speeds.map(|of| of[1]), "known_workloads": known.collect::<Vec<_>>()})
                 }
             }
         };
@@ -93,14 +109,14 @@ pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
     for (file, report) in &found {
         let _ = match report {
             Report::Memory(lines) => writeln!(text, "{}\n{}", file.display(), table(lines)),
-            Report::Pairs(all, speeds) => writeln!(text, "{}\n{}", file.display(), pairs(all, *speeds)),
+            Report::Pairs(scores) => writeln!(text, "{}\n{}", file.display(), pairs(scores)),
         };
     }
     print(&text)
 }
 
 /// Predictors of a pair's summed throughput, and the error of each job's speed.
-fn pairs(all: &[Baseline], speeds: Option<[f64; 2]>) -> String {
+fn pairs(PairScores { all, speeds, known }: &PairScores) -> String {
     let heads = [left("SUMMED THROUGHPUT BY"), right("ERROR"), right("BEST PARTNER"), right("OF ITS SUM")];
     let mut table = Table::new(heads);
     for of in all {
@@ -114,8 +130,17 @@ fn pairs(all: &[Baseline], speeds: Option<[f64; 2]>) -> String {
     let speeds = speeds.map_or_else(String::new, |[forest, mean]| {
         format!("Error of each job's speed: random forest {forest:.3}, the mean speed {mean:.3}\n")
     });
+    let known: Vec<String> =
+        known.iter().map(|of| format!("{:.1} % after {}", 100.0 * of.part, of.learned)).collect();
+    let known = match known.is_empty() {
+        true => String::new(),
+        false => format!(
+            "Linear regression where it knows the workloads, of the best partner's sum by pairs learned: {}\n",
+            known.join(", ")
+        ),
+    };
     format!(
-        "{table}{speeds}Each family is predicted from the others; rules pick a partner and learn nothing.\n"
+        "{table}{speeds}Each family is predicted from the others; rules pick a partner and learn nothing.\n{known}"
     )
 }
 

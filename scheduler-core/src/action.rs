@@ -121,7 +121,7 @@ pub struct LaunchBudget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signal {
-    /// Its own checkpoint signal, by number.
+    /// Its own checkpoint signal, by number; 0 sends none.
     Checkpoint(i32),
     /// SIGTERM.
     Terminate,

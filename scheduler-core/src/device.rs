@@ -33,6 +33,9 @@ pub struct Node {
     pub cpu_milli: u64,
     /// Host memory for jobs.
     pub memory: Bytes,
+    /// Most memory traffic, bytes in a second; `None`: not known, so no job is predicted to be slowed by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bandwidth: Option<u64>,
 }
 
 /// A GPU or a MIG instance.

@@ -289,10 +289,18 @@ fn activity_moved(before: Activity, now: Activity) -> bool {
     far(before.smact, now.smact) || far(before.smocc, now.smocc) || far(before.drama, now.drama)
 }
 
-/// By more than a tenth, of a core and of 1 GiB at least.
+fn traffic_moved(before: Option<u64>, now: Option<u64>) -> bool {
+    match (before, now) {
+        (Some(before), Some(now)) => before.abs_diff(now) > (before / 10).max(100 << 20),
+        (before, now) => before.is_some() != now.is_some(),
+    }
+}
+
+/// By more than a tenth, of a core, of 1 GiB and of 1 GiB a second at least.
 fn host_moved(before: HostUse, now: HostUse) -> bool {
     before.cpu_milli.abs_diff(now.cpu_milli) > (before.cpu_milli / 10).max(100)
         || before.threads.abs_diff(now.threads) > before.threads / 10
+        || traffic_moved(before.memory_traffic, now.memory_traffic)
         || before.resident.0.abs_diff(now.resident.0) > (before.resident.0 / 10).max(100 << 20)
 }
 
@@ -338,7 +346,12 @@ mod tests {
     fn runs_that_differ_as_equal_runs_do_are_no_news() {
         let ran = |ms, mib, cpu_milli, resident: u64| PastRun {
             ran: Millis(ms),
-            host: Some(HostUse { cpu_milli, threads: 1, resident: Bytes::from_mib(resident) }),
+            host: Some(HostUse {
+                cpu_milli,
+                threads: 1,
+                resident: Bytes::from_mib(resident),
+                ..HostUse::default()
+            }),
             ..run(8, mib)
         };
         let first = [ran(60_000, 3072, 700, 900)];

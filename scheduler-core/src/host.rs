@@ -22,8 +22,12 @@ pub(crate) struct HostJobs {
     jobs: Vec<OnHost>,
     /// Cores that jobs may use; 0: not known.
     cores: f64,
+    /// Most memory traffic, bytes in a second, if it is known.
+    bandwidth: Option<f64>,
     /// Of all their threads together.
     threads: f64,
+    /// Their memory traffic together, where it is measured.
+    traffic: f64,
     /// Speed of each under what the others do to the host, 0 to 1.
     speeds: Vec<f64>,
 }
@@ -51,10 +55,16 @@ fn threads(load: &HostLoad) -> f64 {
     load.threads.max(load.cores)
 }
 
+/// Memory traffic; what is not measured is none.
+fn traffic(load: &HostLoad) -> f64 {
+    load.memory_bytes_per_s.unwrap_or(0.0)
+}
+
 impl HostJobs {
-    /// The node has so many cores for jobs.
-    pub(crate) fn bound(&mut self, cpu_milli: u64) {
+    /// The node has so many cores for jobs, and this memory bandwidth, if that is known.
+    pub(crate) fn bound(&mut self, cpu_milli: u64, bandwidth: Option<u64>) {
         self.cores = cpu_milli as f64 / 1000.0;
+        self.bandwidth = bandwidth.filter(|bytes| *bytes > 0).map(|bytes| bytes as f64);
         self.settle();
     }
 
@@ -84,26 +94,31 @@ impl HostJobs {
 
     fn settle(&mut self) {
         self.threads = self.jobs.iter().map(|there| threads(&there.load)).sum();
-        self.speeds = match self.is_free(0.0) {
+        self.traffic = self.jobs.iter().map(|there| traffic(&there.load)).sum();
+        self.speeds = match self.is_free(&[]) {
             true => vec![1.0; self.jobs.len()],
             false => self.predict(None),
         };
     }
 
-    /// Returns true if each thread has a core, also with `more` threads, or if the cores are unknown.
-    fn is_free(&self, more: f64) -> bool {
-        self.cores <= 0.0 || self.threads + more <= self.cores
+    /// Returns true if each thread has a core and all memory traffic its room, also with these loads, or if the cores are
+    /// unknown.
+    fn is_free(&self, more: &[HostLoad]) -> bool {
+        let threads = self.threads + more.iter().map(threads).sum::<f64>();
+        let traffic = self.traffic + more.iter().map(traffic).sum::<f64>();
+        let has_room = self.bandwidth.is_none_or(|most| traffic <= most);
+        self.cores <= 0.0 || (threads <= self.cores && has_room)
     }
 
-    /// Returns true if these two leave each thread a core, or if the use of one is unknown.
+    /// Returns true if these two leave each thread a core and memory traffic its room, or if the use of one is unknown.
     pub(crate) fn has_room_for(&self, one: Option<HostUse>, other: Option<HostUse>) -> bool {
-        let more = [one, other].into_iter().flatten().map(|used| threads(&used.into())).sum();
-        one.is_none() || other.is_none() || self.is_free(more)
+        one.zip(other).is_none_or(|(one, other)| self.is_free(&[one.into(), other.into()]))
     }
 
     fn predict(&self, newcomer: Option<HostLoad>) -> Vec<f64> {
         let jobs: Vec<HostLoad> = self.jobs.iter().map(|there| there.load).chain(newcomer).collect();
-        host_speeds(&jobs, &HostSpec::of_cores(self.cores))
+        let host = HostSpec { memory_bytes_per_s: self.bandwidth, ..HostSpec::of_cores(self.cores) };
+        host_speeds(&jobs, &host)
     }
 
     /// Predicts the effect of a job of this use and priority on this host.
@@ -111,7 +126,7 @@ impl HostJobs {
         let Some(newcomer) = host_use.filter(|used| used.cpu_milli > 0).map(HostLoad::from) else {
             return HostEffect::NONE;
         };
-        if self.is_free(threads(&newcomer)) || self.jobs.is_empty() {
+        if self.is_free(&[newcomer]) || self.jobs.is_empty() {
             return HostEffect::NONE;
         }
         let after = self.predict(Some(newcomer));

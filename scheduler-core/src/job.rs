@@ -37,6 +37,7 @@ pub struct Preemption {
     pub allowed: bool,
     /// The signal after which the program writes a checkpoint, if it knows one. It is run again
     /// from the start of its command line, so it must find its checkpoint by itself.
+    /// 0 is no signal: the program asks whether it is to write one.
     pub checkpoint_signal: Option<i32>,
     /// Time the program gets from the checkpoint signal to the terminate signal.
     pub grace: Millis,
@@ -219,6 +220,9 @@ pub struct Job {
     pub expected: Option<Millis>,
     /// It is stopped after this much time of running. Enforced, so backfilling may rely on it.
     pub time_limit: Option<Millis>,
+    /// It returns to the queue then, behind those that wait.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub requeue_on_timeout: bool,
     /// It gives its devices back after this much time of running if another job waits for them.
     pub slot: Option<Millis>,
     /// Ways to stop it before its end.
@@ -284,6 +288,7 @@ impl Job {
             host_use: None,
             expected: None,
             time_limit: None,
+            requeue_on_timeout: false,
             slot: None,
             preemption: Preemption::default(),
             submitted: Millis::ZERO,

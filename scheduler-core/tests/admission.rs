@@ -74,6 +74,7 @@ fn state(settings: &Settings, devices: &[Device]) -> State {
             id: NodeId(id),
             cpu_milli: 4000 + u64::from(id) * 4000,
             memory: Bytes::from_gib(64),
+            memory_bandwidth: None,
         };
         state.step(Millis(0), Event::NodeAdded { node });
     }

@@ -15,7 +15,9 @@ fn member(id: u64, members: u32, site: u32, memory: u64) -> Job {
 
 fn bound(node: u32, cpu_milli: u64) -> Event {
     let memory = Bytes::from_gib(64);
-    Event::NodeAdded { node: radrm_scheduler_core::Node { id: NodeId(node), cpu_milli, memory } }
+    Event::NodeAdded {
+        node: radrm_scheduler_core::Node { id: NodeId(node), cpu_milli, memory, memory_bandwidth: None },
+    }
 }
 
 fn cores(number: u64) -> HostNeed {
@@ -87,7 +89,7 @@ fn threads_do_not_keep_a_job_from_devices_beside_those_kept_for_a_group() {
     node.step(bound(0, 4000));
     assert!(starts(&mut node, Job { host: cores(3), ..gib(9, 5) }));
     // The group waits for the host alone, and joins no other job on a device.
-    let busy = HostUse { cpu_milli: 3000, threads: 3, resident: Bytes::ZERO };
+    let busy = HostUse { cpu_milli: 3000, threads: 3, resident: Bytes::ZERO, ..HostUse::default() };
     let of_group = |id| Job { host: cores(1), host_use: Some(busy), ..member(id, 2, 0, 5) };
     (1..=2).for_each(|id| assert!(!starts(&mut node, of_group(id))));
     assert_eq!(node.state.reserved_for().map(|(job, _)| job), Some(JobId(1)));

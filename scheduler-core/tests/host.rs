@@ -8,7 +8,14 @@ use radrm_scheduler_core::{
 };
 
 fn node(cores: u64) -> Event {
-    Event::NodeAdded { node: Node { id: NodeId(0), cpu_milli: cores * 1000, memory: Bytes::from_gib(256) } }
+    Event::NodeAdded {
+        node: Node {
+            id: NodeId(0),
+            cpu_milli: cores * 1000,
+            memory: Bytes::from_gib(256),
+            memory_bandwidth: None,
+        },
+    }
 }
 
 /// A job that does little to its GPU and keeps so many cores busy.
@@ -19,7 +26,7 @@ fn loader(id: u64, threads: u32) -> Job {
 }
 
 fn used(threads: u32) -> HostUse {
-    HostUse { cpu_milli: threads * 1000, threads, resident: Bytes::from_gib(1) }
+    HostUse { cpu_milli: threads * 1000, threads, resident: Bytes::from_gib(1), ..HostUse::default() }
 }
 
 fn machine(gpus: u32, cores: u64, policy: Policy) -> Machine {
@@ -61,7 +68,7 @@ fn an_idle_device_is_never_refused_for_the_hosts_sake() {
 fn of_two_nodes_the_one_with_free_cores_comes_first() {
     let mut machine = machine(2, 4, Policy::Aware);
     machine.step(Event::NodeAdded {
-        node: Node { id: NodeId(1), cpu_milli: 4000, memory: Bytes::from_gib(256) },
+        node: Node { id: NodeId(1), cpu_milli: 4000, memory: Bytes::from_gib(256), memory_bandwidth: None },
     });
     let device = |id| Device {
         id: DeviceId(id),
@@ -133,4 +140,33 @@ fn without_a_bound_on_cores_nothing_is_known_of_the_host() {
     let mut machine = Machine::new(1, Settings::default());
     machine.run(loader(1, 64));
     assert!(started(&machine.run(loader(2, 64)), 2).is_some());
+}
+
+#[test]
+fn memory_traffic_above_that_of_the_host_slows_its_jobs() {
+    let phase = |bandwidth: Option<u64>, traffic: Option<u64>| {
+        let mut machine = machine(2, 16, Policy::Aware);
+        let node = Node {
+            id: NodeId(0),
+            cpu_milli: 16_000,
+            memory: Bytes::from_gib(256),
+            memory_bandwidth: bandwidth,
+        };
+        machine.step(Event::NodeAdded { node });
+        let reads = |id| {
+            let host_use = Some(HostUse { memory_traffic: traffic, ..used(1) });
+            Job { host_use, ..loader(id, 0) }
+        };
+        machine.run(Job { priority: 5, ..reads(1) });
+        machine.run(reads(2));
+        machine.run(reads(3));
+        (machine.phase(3), machine.state.job(JobId(3)).unwrap().wait)
+    };
+    let most = Some(200_000_000_000);
+    let (found, wait) = phase(most, most);
+    // Each would be at .58 of its speed, with cores of its own.
+    assert!(found == Phase::Waiting && matches!(wait, Some(Wait::Protected { .. })), "{wait:?}");
+    assert_eq!(phase(most, Some(60_000_000_000)).0, Phase::Running, "together no more than there is");
+    assert_eq!(phase(None, most).0, Phase::Running, "nothing is known of the host");
+    assert_eq!(phase(most, None).0, Phase::Running, "nothing is known of the jobs");
 }

@@ -210,6 +210,29 @@ fn after_its_checkpoint_signal_exit_0_is_done_and_75_goes_on() {
 }
 
 #[test]
+fn a_job_at_its_time_limit_returns_to_the_queue_where_it_asked_for_that() {
+    for (code, is_done) in [(0, true), (75, false), (1, false)] {
+        let preemption = Preemption { allowed: false, ..preemptible(Err(SuspendRefusal::Mps)) };
+        let time_limit = Some(Millis::from_secs(600));
+        let job = Job { time_limit, requeue_on_timeout: true, preemption, ..gib(1, 30) };
+        let mut node = Node::new(1, Settings::default());
+        node.at(0).run(job);
+        node.at(1).submit(gib(2, 30));
+        assert_eq!(signals(&node.at(540).step(Event::Tick)), [(1, Signal::Checkpoint(10))]);
+        let ended = node.at(541).finish(1, Outcome::Exited { code });
+        let requeued = ended.iter().any(|decision| matches!(decision.action, Action::Requeue { .. }));
+        assert_eq!((verdict(&ended, 1).is_some(), requeued), (is_done, !is_done), "exit code {code}");
+        assert!(started(&ended, 2).is_some(), "it is behind those that waited");
+        if !is_done {
+            // It has its whole time once more.
+            let again = node.at(600).finish(2, DONE);
+            assert!(started(&again, 1).is_some());
+            assert_eq!(signals(&node.at(1100).step(Event::Tick)), []);
+        }
+    }
+}
+
+#[test]
 fn a_replayed_job_that_gave_way_runs_its_whole_length_again() {
     let job = |arrival, seconds, priority| TraceJob {
         peak: Bytes::from_gib(30),
@@ -243,8 +266,12 @@ fn no_job_leaves_for_one_that_the_host_keeps_waiting() {
     let host = |memory| HostNeed { cpu_milli: 1000, memory: Bytes::from_gib(memory) };
     let limit = |seconds| Some(Millis::from_secs(seconds));
     let mut node = Node::new(1, Settings::default());
-    let bounds =
-        radrm_scheduler_core::Node { id: NodeId(0), cpu_milli: 16_000, memory: Bytes::from_gib(256) };
+    let bounds = radrm_scheduler_core::Node {
+        id: NodeId(0),
+        cpu_milli: 16_000,
+        memory: Bytes::from_gib(256),
+        memory_bandwidth: None,
+    };
     node.step(Event::NodeAdded { node: bounds });
     node.run(Job { gpus: 0, priority: 2, host: host(80), time_limit: limit(9000), ..Job::new(JobId(1)) });
     let less = Job { preemption: preemptible(Ok(())), host: host(10), time_limit: limit(100), ..gib(2, 30) };

@@ -267,8 +267,8 @@ fn combined_estimates_are_as_good_as_peaks_and_harm_no_job() {
 }
 
 /// Policies of other systems: they decide at once and know all run times and activities.
-const OTHERS: [Policy; 6] =
-    [Policy::Horus, Policy::Xu, Policy::Lucid, Policy::Muri, Policy::Tiresias, Policy::Miso];
+const OTHERS: [Policy; 7] =
+    [Policy::Horus, Policy::Xu, Policy::Lucid, Policy::Muri, Policy::Tiresias, Policy::Miso, Policy::Kace];
 
 /// The best of the thesis's policies with measured peaks: makespan and mean completion, each on
 /// its own.

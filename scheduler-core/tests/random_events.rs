@@ -88,7 +88,12 @@ impl World {
             used: BTreeMap::new(),
         };
         world.step(Event::NodeAdded {
-            node: Node { id: NodeId(1), cpu_milli: 32_000, memory: Bytes::from_gib(256) },
+            node: Node {
+                id: NodeId(1),
+                cpu_milli: 32_000,
+                memory: Bytes::from_gib(256),
+                memory_bandwidth: None,
+            },
         });
         for id in 0..8u32 {
             let device = device(id);

@@ -102,4 +102,30 @@ fn policies_of_other_systems_share_by_their_own_rules() {
     assert_eq!(places(Policy::Muri, &[800, 200, 100]), [true, true, false], "stages that fit, two at most");
     assert_eq!(places(Policy::Muri, &[1000, 1000]), [true, false]);
     assert_eq!(places(Policy::Xu, &[300, 400, 900]), [true, true, false]);
+    assert_eq!(places(Policy::Kace, &[300, 400, 100]), [true, true, false], "two at most");
+}
+
+#[test]
+fn kace_gives_a_job_the_partner_with_the_most_throughput_and_learns_from_pairs() {
+    let job = |id, smact| {
+        let activity = Some(Activity { smact: Permille(smact), ..Activity::default() });
+        Job { activity, program: Some(Program(id)), ..gib(id, 2) }
+    };
+    let mut node = Node::new(2, with(Policy::Kace));
+    node.run(job(1, 900));
+    let light = started(&node.run(job(2, 300)), 2).expect("an idle device").1;
+    assert_eq!(started(&node.run(job(3, 500)), 3).expect("beside one").1, light);
+    // Pairs of its activities turn out to get less done than one job alone.
+    let shares = |observed: u32| {
+        let mut node = Node::new(1, with(Policy::Kace));
+        let activity = Activity { smact: Permille(500), ..Activity::default() };
+        let sharer = |program| Sharer { program: Program(program), activity, speed: Permille(300) };
+        for _ in 0..observed {
+            let jobs = vec![sharer(8), sharer(9)];
+            node.step(Event::SharingObserved { model: common::MODEL.to_owned(), jobs });
+        }
+        node.run(job(1, 500));
+        started(&node.run(job(2, 500)), 2).is_some()
+    };
+    assert_eq!((shares(0), shares(60)), (true, false));
 }

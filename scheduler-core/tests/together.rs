@@ -197,7 +197,12 @@ fn a_group_fits_into_the_host_with_all_its_jobs() {
     let host = |cpu_milli, gib| HostNeed { cpu_milli, memory: Bytes::from_gib(gib) };
     let node = Node::new(2, Settings::default());
     let mut state = node.state;
-    let bound = radrm_scheduler_core::Node { id: NodeId(0), cpu_milli: 4000, memory: Bytes::from_gib(16) };
+    let bound = radrm_scheduler_core::Node {
+        id: NodeId(0),
+        cpu_milli: 4000,
+        memory: Bytes::from_gib(16),
+        memory_bandwidth: None,
+    };
     state.step(Millis(0), Event::NodeAdded { node: bound });
     let answer = |needs: &[HostNeed]| {
         let members = u32::try_from(needs.len()).unwrap();

@@ -36,6 +36,9 @@ pub struct HostUse {
     pub threads: u32,
     /// Resident memory.
     pub resident: Bytes,
+    /// Memory traffic, bytes in a second; `None`: not measured.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub memory_traffic: Option<u64>,
 }
 
 /// CPU time over spans of time, as far as a [`HostUse`] follows from them.
@@ -76,7 +79,12 @@ impl HostMeter {
         }
         // A conversion from a float saturates. A clock's slip makes no thread: a twentieth more is none.
         let threads = if cpu > 0.0 { ((squares / cpu + 0.95) as u32).max(1) } else { 0 };
-        Some(HostUse { cpu_milli: (cpu / time * 1000.0 + 0.5) as u32, threads, resident })
+        Some(HostUse {
+            cpu_milli: (cpu / time * 1000.0 + 0.5) as u32,
+            threads,
+            resident,
+            memory_traffic: None,
+        })
     }
 }
 
@@ -112,7 +120,7 @@ mod tests {
             meter.used(Bytes(7))
         };
         let loader = of(&[(1000, 600); 50]).unwrap();
-        assert_eq!(loader, HostUse { cpu_milli: 600, threads: 1, resident: Bytes(7) });
+        assert_eq!(loader, HostUse { cpu_milli: 600, threads: 1, resident: Bytes(7), memory_traffic: None });
         let mut spans = [(1000, 900); 400];
         spans[0] = (1000, 8000);
         assert_eq!(of(&spans).map(|of| of.threads), Some(2), "and not 8");

@@ -39,6 +39,7 @@ fn past_run(sql: &rusqlite::Row<'_>) -> Result<PastRun, rusqlite::Error> {
             narrow(sql.get("host_cpu_milli")?),
             narrow(sql.get("host_threads")?),
             sql.get::<_, Option<i64>>("host_resident_bytes")?.map(number),
+            sql.get::<_, Option<i64>>("host_traffic")?.map(number),
         ),
         complete: sql.get("complete")?,
     })
@@ -59,7 +60,12 @@ impl Row {
                 part(self.smocc_permille),
                 part(self.drama_permille),
             ]),
-            host: host_use(self.host_cpu_milli, self.host_threads, self.host_resident_bytes),
+            host: host_use(
+                self.host_cpu_milli,
+                self.host_threads,
+                self.host_resident_bytes,
+                self.host_traffic,
+            ),
             complete: self.complete,
         })
     }
@@ -71,11 +77,17 @@ fn activity([smact, smocc, drama]: [Option<Permille>; 3]) -> Option<Activity> {
 }
 
 /// Measured use of the host, if its CPU time was measured.
-fn host_use(cpu_milli: Option<u32>, threads: Option<u32>, resident: Option<u64>) -> Option<HostUse> {
+fn host_use(
+    cpu_milli: Option<u32>,
+    threads: Option<u32>,
+    resident: Option<u64>,
+    memory_traffic: Option<u64>,
+) -> Option<HostUse> {
     cpu_milli.map(|cpu_milli| HostUse {
         cpu_milli,
         threads: threads.unwrap_or_default(),
         resident: Bytes(resident.unwrap_or_default()),
+        memory_traffic,
     })
 }
 
@@ -88,7 +100,7 @@ pub(super) fn select(
     let of_model = if of.gpu_model.is_some() { "AND gpu_model = :model" } else { "AND :model IS NULL" };
     let mut statement = connection.prepare_cached(&format!(
         "SELECT batch, footprint_bytes, run_time_ns, smact_permille, smocc_permille, drama_permille, host_cpu_milli,
-             host_threads, host_resident_bytes, complete
+             host_threads, host_resident_bytes, host_traffic, complete
          FROM runs WHERE program_key = :key AND origin = :origin AND uid = :uid AND bounds_need = 1 {of_model}
              AND (emulated IS NOT NULL) = :emulated
          ORDER BY id DESC LIMIT :limit",

@@ -115,6 +115,8 @@ pub struct Row {
     pub host_threads: Option<u32>,
     /// Most resident memory of its processes, bytes: pages that several have count in each.
     pub host_resident_bytes: Option<u64>,
+    /// Memory traffic of its processes, bytes in a second; `None`: not measured.
+    pub host_traffic: Option<u64>,
     /// The need that was predicted before the run, bytes.
     pub predicted_bytes: Option<u64>,
     /// The upper bound of that prediction, bytes.
@@ -232,6 +234,7 @@ impl Row {
             host_cpu_milli: None,
             host_threads: None,
             host_resident_bytes: None,
+            host_traffic: None,
             ..row
         }
     }
@@ -265,6 +268,7 @@ impl Row {
             host_cpu_milli: host.map(|host| host.cpu_milli),
             host_threads: host.map(|host| host.threads),
             host_resident_bytes: host.map(|host| host.resident.0),
+            host_traffic: host.and_then(|host| host.memory_traffic),
             program: job.program.clone(),
             program_sha256: job.program_sha256.map(|d| d.iter().map(|byte| format!("{byte:02x}")).collect()),
             user: job.user.clone(),

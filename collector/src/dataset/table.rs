@@ -191,6 +191,7 @@ columns!(
     host_cpu_milli,
     host_threads,
     host_resident_bytes,
+    host_traffic,
     predicted_bytes,
     predicted_upper_bytes,
     predicted_confidence_permille,

@@ -36,6 +36,7 @@ CREATE TABLE runs (
     host_cpu_milli INTEGER,
     host_threads INTEGER,
     host_resident_bytes INTEGER,
+    host_traffic INTEGER,
     predicted_bytes INTEGER,
     predicted_upper_bytes INTEGER,
     predicted_confidence_permille INTEGER,

@@ -1,9 +1,11 @@
 //! The host's side of a job: counters, processor time and memory over time.
 
 mod perf;
+mod traffic;
 mod tree;
 
 pub use perf::HostCounters;
+pub use traffic::{MemoryTraffic, RESCTRL, TrafficError};
 
 use crate::pace::{sample_gap, span_length};
 use radrm_profile::model::{CountSource, HostCount, HostCounter, HostNews, HostSpan, Share};

@@ -1,4 +1,4 @@
-"""Phases of a program in the reports of RADRM.
+"""Phases of a program in the reports of RADRM, and what radrmd asks of a job.
 
     import radrm
 
@@ -12,7 +12,12 @@
     radrm.mark("checkpoint written")
     radrm.log_metric("loss", loss, step)
 
-Without ``radrm-run`` nothing of it does anything: a phase costs a function call, ``stats()`` and ``peak()`` return None.
+    if radrm.should_checkpoint():
+        save()
+        sys.exit(radrm.REQUEUE)
+
+Without ``radrm-run`` nothing of it does anything: a phase costs a function call, ``stats()`` and ``peak()`` return None,
+``should_checkpoint()`` returns False. ``radrm.lightning`` and ``radrm.transformers`` have callbacks that do the latter.
 In Jupyter, ``%load_ext radrm`` adds ``%%radrm NAME``, which makes a cell a phase.
 """
 
@@ -24,7 +29,10 @@ import math
 import os
 import time
 
+from ._checkpoint import REQUEUE, should_checkpoint
+
 __all__ = [
+    "REQUEUE",
     "is_recording",
     "log_metric",
     "log_metrics",
@@ -33,6 +41,7 @@ __all__ = [
     "phase",
     "range_end",
     "range_start",
+    "should_checkpoint",
     "stats",
     "watch_torch",
 ]

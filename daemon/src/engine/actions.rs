@@ -40,6 +40,7 @@ pub(super) fn gpu_time(
         start_ms: span.0,
         end_ms: span.1,
         ran_ms,
+        idle_ms: entry.idle_ms.min(ran_ms.saturating_mul(entry.devices.len() as u64)),
         gpus: u16::try_from(entry.devices.len()).unwrap_or(u16::MAX),
         share: accounting::share(entry.reserved, totals),
         out_of_memory: false,
@@ -63,7 +64,7 @@ impl Engine {
                 entry.emulated = emulated;
                 entry.limit = limit.map(|bytes| bytes.0);
                 entry.reserved = reserved.map(|bytes| bytes.0);
-                entry.started_ms = None;
+                (entry.started_ms, entry.idle_ms) = (None, 0);
                 entry.suspension = Suspension::default();
                 self.say(job.0, format!("attempt {attempt}: {reason}{label}"));
                 self.outbox.effect(Effect::Start((job.0, attempt)));
@@ -196,6 +197,7 @@ impl Engine {
             "CUDA_DEVICE_ORDER",
             "RADRM_JOB",
             "RADRM_ATTEMPT",
+            supervisor::ASKED,
             "RADRM_SEGMENT",
             "RADRM_QUOTA",
         ];
@@ -205,6 +207,7 @@ impl Engine {
         environment.retain(|line| !is_own(line.split('=').next().unwrap_or_default()));
         environment.extend(self.visible(entry));
         environment.extend(supervisor::marks(job, attempt));
+        environment.push(format!("{}={}", supervisor::ASKED, self.paths.asked((job, attempt)).display()));
         environment.extend(arrays::marks(entry));
         environment.extend(loader.map(|loader| format!("{}={}", loaders::VARIABLE, loader.name)));
         let folder = self.paths.folder(job);
@@ -391,6 +394,7 @@ impl Engine {
 
 pub(super) fn words(signal: Signal) -> String {
     match signal {
+        Signal::Checkpoint(0) => "asked for a checkpoint (radrm.should_checkpoint)".to_owned(),
         Signal::Checkpoint(number) => {
             format!("asked for a checkpoint ({})", radrm_base::signal::name(number))
         }

@@ -24,10 +24,11 @@ impl Engine {
         self.timers.set(Timer::HostPoll, self.now.mono, every);
         let snapshot = self.effects.processes();
         let mut over = Vec::new();
+        let effects = &self.effects;
         for (entry, live) in self.jobs.lives_with_entries() {
             let Some(supervisor) = live.supervisor else { continue };
             let sum = snapshot.below(supervisor.pid);
-            live.host.take(&snapshot, &sum);
+            live.host.take(&snapshot, &sum, effects.memory_traffic((entry.id, entry.attempt)));
             let (memory, cpu) = (entry.spec.host_memory, entry.spec.cpu_milli);
             // A suspended one has its device memory there, which no job reserves.
             let counts = memory > 0 && entry.suspension.step == Step::Running;

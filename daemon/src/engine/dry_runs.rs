@@ -19,8 +19,8 @@ use crate::store::{Entry, Stage};
 use crate::supervisor::{self, User};
 
 /// Variables of the job that a dry run does not get.
-const NOT_GIVEN: [&str; 5] =
-    ["CUDA_VISIBLE_DEVICES", "RADRM_JOB", "RADRM_ATTEMPT", "RADRM_SEGMENT", "RADRM_QUOTA"];
+const NOT_GIVEN: [&str; 6] =
+    ["CUDA_VISIBLE_DEVICES", "RADRM_JOB", "RADRM_ATTEMPT", supervisor::ASKED, "RADRM_SEGMENT", "RADRM_QUOTA"];
 
 impl Engine {
     /// Returns true if a job is one to dry-run: nothing is known of the memory that it needs, and its user does not

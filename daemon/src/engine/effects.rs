@@ -56,7 +56,8 @@ pub(super) trait Attempts {
     fn segment(&self, launcher: ProcessIdentity) -> Option<Segment>;
 
     /// Asks an attempt to stop: each of its processes gets the signal once. Those outside of the program's process group
-    /// get it as well if they have a handler for it, and SIGTERM in any case.
+    /// get it as well if they have a handler for it, and SIGTERM in any case. Its programs can ask for the request from
+    /// then on; signal 0 is nothing else.
     fn signal_job(
         &mut self,
         attempt: Attempt,
@@ -145,6 +146,12 @@ pub(super) trait Node {
 
     /// Host limits (`--cpus` and `--mem`) to which jobs are held here.
     fn host_limits(&self) -> HostLimits;
+
+    /// Bytes that the processes of an attempt have moved between host memory and caches so far, if that is counted.
+    fn memory_traffic(&self, attempt: Attempt) -> Option<u64>;
+
+    /// Why memory traffic is not counted, where it should be.
+    fn traffic_problem(&self) -> Option<String>;
 
     /// Returns true if attempts have control groups of their own.
     fn has_groups(&self) -> bool;

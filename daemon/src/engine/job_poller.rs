@@ -163,6 +163,7 @@ impl Engine {
         for (device, seen) in self.node.observe(samples, &jobs, Duration::from_millis(window.0)) {
             self.step(Event::DeviceObserved { device, seen });
         }
+        self.add_idle_time();
     }
 
     /// Keeps the highest memory that a job was seen to hold beyond the daemon's end: a suspended job shows nothing

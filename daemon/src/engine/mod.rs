@@ -22,6 +22,7 @@ mod entries;
 mod entry_index;
 mod epilog;
 mod health;
+mod idle;
 mod inbox;
 mod job_poller;
 mod job_state;

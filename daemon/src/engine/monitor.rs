@@ -73,11 +73,44 @@ struct Window {
     jobs: Vec<u64>,
     begun: Option<Instant>,
     samples: VecDeque<(Instant, Activities)>,
+    idle: Idle,
+}
+
+/// Time in which a GPU did nothing: no sample of a whole window shows any SM activity. Unknown activity is not idle.
+#[derive(Debug, Default)]
+struct Idle {
+    since: Option<Instant>,
+    last: Option<Instant>,
+    /// Idle time that the last observation added.
+    added: Duration,
+}
+
+impl Idle {
+    fn observe(&mut self, seen: &Observation, now: Instant, window: Duration) {
+        let is_whole = u128::from(seen.window.0) >= window.as_millis();
+        let is_idle = is_whole && seen.peak == Some(Permille::ZERO);
+        // Nothing is known of a time without polls.
+        let passed = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last).min(window));
+        let begins = || now.checked_sub(window).unwrap_or(now);
+        self.added = match (is_idle, self.since) {
+            (false, _) => Duration::ZERO,
+            (true, None) => window,
+            (true, Some(_)) => passed,
+        };
+        self.since = is_idle.then(|| self.since.unwrap_or_else(begins));
+        self.last = Some(now);
+    }
 }
 
 impl Window {
     /// Adds a sample; returns what is seen over the window.
     fn observe(&mut self, sample: &Sample, now: Instant, jobs: &[u64], window: Duration) -> Observation {
+        let seen = self.seen(sample, now, jobs, window);
+        self.idle.observe(&seen, now, window);
+        seen
+    }
+
+    fn seen(&mut self, sample: &Sample, now: Instant, jobs: &[u64], window: Duration) -> Observation {
         let used = Bytes(sample.used);
         if self.jobs != jobs || sample.activity[0].is_none() {
             self.jobs = jobs.to_vec();
@@ -303,6 +336,16 @@ impl NodeMonitor {
         seen
     }
 
+    /// Since when a GPU has done nothing, if it has done nothing for a whole window.
+    pub(super) fn idle_since(&self, uuid: &str) -> Option<Instant> {
+        self.windows.get(uuid)?.idle.since
+    }
+
+    /// Idle time of a GPU that the last poll added.
+    pub(super) fn idle_added(&self, uuid: &str) -> Duration {
+        self.windows.get(uuid).map_or(Duration::ZERO, |window| window.idle.added)
+    }
+
     fn add(&mut self, sample: &Sample) {
         let figures = self.watched.entry(sample.uuid.clone()).or_default();
         figures.samples += 1;
@@ -481,6 +524,30 @@ mod tests {
         assert_eq!(at(&mut window, 200, 0.0, &[1, 2]), (Some(890), Some(900), 90), "one odd sample");
         assert_eq!(at(&mut window, 201, 0.2, &[2]), (Some(200), Some(200), 0));
         assert_eq!(at(&mut window, 202, 0.4, &[2]), (Some(300), Some(400), 1));
+    }
+
+    #[test]
+    fn a_gpu_is_idle_after_a_whole_window_of_known_inactivity() {
+        let (mut window, begin) = (Window::default(), Instant::now());
+        let mut at = |second: u64, smact: Option<f64>, jobs: &[u64]| {
+            let sample = Sample { activity: [smact, None, None], ..sample("A") };
+            let now = begin + Duration::from_secs(second);
+            window.observe(&sample, now, jobs, Duration::from_secs(90));
+            let since = window.idle.since.map(|since| (since - begin).as_secs());
+            (since, window.idle.added.as_secs())
+        };
+        at(0, Some(0.5), &[1]);
+        assert_eq!(at(10, Some(0.0), &[1]), (None, 0));
+        assert_eq!(at(90, Some(0.0), &[1]), (None, 0), "work at its begin");
+        assert_eq!(at(100, Some(0.0), &[1]), (Some(10), 90));
+        assert_eq!(at(101, Some(0.0), &[1]), (Some(10), 1));
+        assert_eq!(at(5000, Some(0.0), &[1]), (Some(10), 90), "no poll for more than an hour");
+        assert_eq!(at(5001, Some(0.001), &[1]), (None, 0), "a thousandth is work");
+        assert_eq!(at(5091, Some(0.0), &[1]), (None, 0));
+        assert_eq!(at(5092, Some(0.0), &[1]), (Some(5002), 90));
+        assert_eq!(at(5093, Some(0.0), &[1, 2]), (None, 0), "a new job has had no window");
+        assert_eq!(at(5183, Some(0.0), &[1, 2]), (Some(5093), 90));
+        assert_eq!(at(5184, None, &[1, 2]), (None, 0), "unknown is not idle");
     }
 
     #[test]

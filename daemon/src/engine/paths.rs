@@ -24,6 +24,11 @@ impl Paths {
         self.0.join("attempts").join(format!("{job}.{attempt}"))
     }
 
+    /// File in the job's folder that is there once the attempt is asked to stop: its programs ask for it.
+    pub(super) fn asked(&self, (job, attempt): Attempt) -> PathBuf {
+        self.folder(job).join(format!("{attempt}.checkpoint"))
+    }
+
     pub(super) fn helper(&self, (job, attempt): Attempt) -> PathBuf {
         self.0.join("attempts").join(format!("{job}.{attempt}.suspend"))
     }

@@ -10,6 +10,7 @@ use std::thread;
 
 use radrm_attempt::{HeldProcess, below, kill_below, kill_tree};
 use radrm_base::reason;
+use radrm_collector::{MemoryTraffic, TrafficError};
 use radrm_limits::cgroup;
 use radrm_limits::cgroup_v2::{Delegated, Group, Refusal};
 use radrm_limits::jobs;
@@ -18,6 +19,8 @@ use radrm_os::{Process, ProcessIdentity};
 use radrm_protocol::wire::HostLimits;
 use radrm_scheduler_core::HostNeed;
 use radrm_telemetry::Segment;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::io::Errno;
 
 use super::cleaning;
 use super::effects::{Attempts, Helpers, Node, Owner};
@@ -55,12 +58,19 @@ pub(super) struct Processes {
     groups: Result<Delegated, Refusal>,
     /// The NVML by which the driver limits them, if it can.
     fence: Option<NvmlSource>,
+    /// Counter of the memory traffic of jobs, if that is compared with what the host has.
+    traffic: Option<Result<MemoryTraffic, TrafficError>>,
 }
 
 impl Processes {
     /// # Errors
     /// No thread can be had.
-    pub(super) fn new(paths: Paths, watch: Watch, fence: Option<NvmlSource>) -> Result<Self, DaemonError> {
+    pub(super) fn new(
+        paths: Paths,
+        watch: Watch,
+        fence: Option<NvmlSource>,
+        traffic: Option<Result<MemoryTraffic, TrafficError>>,
+    ) -> Result<Self, DaemonError> {
         let measurer = Measurer::start(watch.sender())?;
         Ok(Self {
             paths,
@@ -72,6 +82,7 @@ impl Processes {
             ending: Vec::new(),
             groups: Delegated::prepare(),
             fence,
+            traffic,
         })
     }
 }
@@ -85,6 +96,8 @@ impl Attempts for Processes {
     ) -> Result<Option<ProcessIdentity>, DaemonError> {
         let folder = self.paths.folder(attempt.0);
         make_folder(&folder, owner).map_err(|error| DaemonError::not(&folder, " cannot be made", &error))?;
+        // Of an attempt with this number that did not start.
+        let _ = fs::remove_file(self.paths.asked(attempt));
         if let Some(barrier) = &order.barrier {
             barrier.make().map_err(|error| DaemonError::file(&barrier.path, &error))?;
         }
@@ -99,6 +112,13 @@ impl Attempts for Processes {
             .stderr(log)
             .spawn()
             .map_err(DaemonError::NoProcess)?;
+        if let Some(Ok(traffic)) = &self.traffic
+            && let Err(error) = traffic.begin(&traffic_group(attempt), child.id())
+        {
+            // That of this job is unknown; the next one may fit again.
+            let sentence = format!("memory traffic of job {} is unknown: {error}", attempt.0);
+            radrm_text::output::say(crate::process::NAME, &sentence);
+        }
         let who = ProcessIdentity::of(child.id());
         self.children.insert(attempt, child);
         if let Some(who) = who {
@@ -150,6 +170,11 @@ impl Attempts for Processes {
     ) {
         // Before: the first process may end by it at once, and the others are then waited for.
         let _ = status::put_stop(&self.paths.status(attempt), number);
+        // Also before: a handler of the signal may ask.
+        let _ = ask(&self.paths.asked(attempt));
+        if number == 0 {
+            return;
+        }
         let all = supervisor.map(|supervisor| below(supervisor.pid)).unwrap_or_default();
         // As a terminal would: the launcher in the group passes nothing on.
         let group = program.filter(|program| radrm_attempt::signal_group(*program, number));
@@ -194,6 +219,9 @@ impl Attempts for Processes {
             self.dry_runs.remove(&attempt.0);
         }
         self.remove_group(attempt);
+        if let Some(Ok(traffic)) = &self.traffic {
+            traffic.end(&traffic_group(attempt));
+        }
         let _ = fs::remove_file(self.paths.barrier(attempt));
         let _ = fs::remove_file(self.paths.epilog(attempt));
         let _ = fs::remove_file(self.paths.helper(attempt));
@@ -298,6 +326,14 @@ impl Node for Processes {
         }
     }
 
+    fn memory_traffic(&self, attempt: Attempt) -> Option<u64> {
+        self.traffic.as_ref()?.as_ref().ok()?.bytes(&traffic_group(attempt))
+    }
+
+    fn traffic_problem(&self) -> Option<String> {
+        self.traffic.as_ref()?.as_ref().err().map(ToString::to_string)
+    }
+
     fn has_groups(&self) -> bool {
         self.groups.is_ok()
     }
@@ -335,6 +371,11 @@ impl Processes {
     }
 }
 
+/// Name of the group in which the memory traffic of an attempt is counted.
+fn traffic_group((job, attempt): Attempt) -> String {
+    format!("radrm.{job}.{attempt}")
+}
+
 /// The segment that a launcher holds open, and that is its user's.
 pub(crate) fn segment_of(launcher: Process) -> Option<Segment> {
     jobs::segment_of(launcher)
@@ -357,6 +398,16 @@ fn make_folder(folder: &Path, owner: Owner) -> io::Result<()> {
         fchown(folder, Some(owner.uid), Some(owner.gid))?;
     }
     Ok(())
+}
+
+/// Makes the file by which programs of an attempt see that it is asked to stop. It lies in a folder of the job's user:
+/// nothing that is there is followed or opened.
+fn ask(file: &Path) -> io::Result<()> {
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    match mknodat(CWD, file, FileType::RegularFile, mode, 0) {
+        Err(error) if error != Errno::EXIST => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Returns true if a supervisor does not end by itself: it is stopped, or waits for something else than what is
@@ -391,5 +442,18 @@ mod tests {
             std::os::unix::fs::symlink("/", &link).unwrap();
             assert!(make_folder(&link, Owner { uid: 0, gid: 0 }).is_err(), "nothing else is given away");
         }
+    }
+
+    #[test]
+    fn a_request_to_stop_follows_no_link_of_the_jobs_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let (asked, other) = (dir.path().join("1.checkpoint"), dir.path().join("other"));
+        std::os::unix::fs::symlink(&other, &asked).unwrap();
+        ask(&asked).unwrap();
+        assert!(!other.exists(), "made through a link");
+        fs::remove_file(&asked).unwrap();
+        ask(&asked).unwrap();
+        ask(&asked).unwrap();
+        assert!(asked.is_file());
     }
 }

@@ -154,7 +154,8 @@ impl Engine {
             0 => super::rows::host_memory(),
             bytes => bytes,
         };
-        let node = Node { id: NodeId(0), cpu_milli: cpus * 1000, memory: Bytes(memory) };
+        let memory_bandwidth = Some(self.config.memory_bandwidth).filter(|bytes| *bytes > 0);
+        let node = Node { id: NodeId(0), cpu_milli: cpus * 1000, memory: Bytes(memory), memory_bandwidth };
         self.step(Event::NodeAdded { node });
         for device in self.node.descriptions() {
             let id = device.id;

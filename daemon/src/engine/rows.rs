@@ -186,6 +186,8 @@ impl Engine {
             tasks: String::new(),
             host_memory: live.map_or(0, |live| live.host.resident),
             cpu_milli: live.and_then(|live| live.host.cpu_milli),
+            memory_traffic: live.and_then(|live| live.host.memory_traffic),
+            idle_ms: self.idle_ms(entry),
             booked_host_memory: entry.spec.host_memory,
             booked_cpu_milli: entry.spec.cpu_milli,
             standing: view.as_ref().and_then(|view| view.standing.as_ref()).map(ToString::to_string),
@@ -211,6 +213,7 @@ impl Engine {
                 whole: view.whole,
                 jobs: view.jobs.iter().map(|job| job.0).filter(shown).collect(),
                 job_count: u32::try_from(view.jobs.len()).unwrap_or(u32::MAX),
+                idle_ms: self.gpu_idle_ms(&gpu.uuid),
                 kept_for: view.kept_for.map(|job| job.0).filter(shown),
                 outside: self.node.outside().get(&gpu.uuid).cloned().unwrap_or_default(),
                 ..row(gpu, view.device.id.0 as usize, sample)
@@ -253,6 +256,8 @@ impl Engine {
             mps: self.mps.clone(),
             unmetered: self.node.unmetered().cloned(),
             host_limits: self.effects.host_limits(),
+            memory_bandwidth: Some(self.config.memory_bandwidth).filter(|bytes| *bytes > 0),
+            traffic_problem: self.effects.traffic_problem(),
             audit: audit.map(|found| found.words.clone()).collect(),
             issues: self.health.issues().chain(&self.node.gpus().trouble).cloned().collect(),
         }

@@ -5,7 +5,8 @@ CREATE TABLE jobs (
     devices TEXT NOT NULL, reserved INTEGER, mem_limit INTEGER, submitted_ms INTEGER NOT NULL,
     first_start_ms INTEGER, started_ms INTEGER, ended_ms INTEGER, ran_ms INTEGER NOT NULL, peak INTEGER,
     boot TEXT NOT NULL, verdict TEXT, why TEXT NOT NULL, suspension TEXT NOT NULL DEFAULT '{}', lined_up_ms INTEGER,
-    activity TEXT, leaving TEXT, needs TEXT, emulated TEXT, refused INTEGER NOT NULL DEFAULT 0
+    activity TEXT, leaving TEXT, needs TEXT, emulated TEXT, refused INTEGER NOT NULL DEFAULT 0,
+    idle_ms INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX jobs_open ON jobs(id) WHERE stage <> 'ended';
 CREATE INDEX jobs_user ON jobs(uid, id);

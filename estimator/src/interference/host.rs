@@ -46,12 +46,13 @@ pub struct HostLoad {
 }
 
 impl From<HostUse> for HostLoad {
-    /// Takes what is measured of every run: CPU time, threads and resident memory.
+    /// Takes what is measured of every run: CPU time, threads and resident memory, and memory traffic where it is counted.
     fn from(of: HostUse) -> Self {
         Self {
             cores: f64::from(of.cpu_milli) / 1000.0,
             threads: f64::from(of.threads),
             resident_bytes: of.resident.0 as f64,
+            memory_bytes_per_s: of.memory_traffic.map(|bytes| bytes as f64),
             ..Self::default()
         }
     }

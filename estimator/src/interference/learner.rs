@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::compose::slowdown;
-use super::{Company, Constants, Effects, Predictor, Resident, fit};
+use super::{Company, Constants, Effects, PairSum, Predictor, Resident, fit};
 
 /// Observations that are kept: the newest ones.
 const MAX_KEPT: usize = 1024;
@@ -85,7 +85,7 @@ impl Learner {
             }
         }
         effects.learn();
-        self.predictor = formula.with_effects(effects);
+        self.predictor = formula.with_effects(effects).with_sum(PairSum::learned(self.observed.iter()));
         self.unlearned = 0;
     }
 

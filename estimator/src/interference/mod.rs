@@ -14,6 +14,7 @@ mod memo;
 mod nested;
 mod predictor;
 mod shares;
+mod sum;
 
 pub use company::{Company, Resident};
 pub use compose::{both, compose, join, settle};
@@ -26,3 +27,4 @@ pub use memo::Companies;
 pub use predictor::{Predictor, Speed, Spread};
 pub use radrm_base::Activity;
 pub use shares::ShareCurve;
+pub use sum::PairSum;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::compose::LOWEST;
-use super::{Constants, Effects, Resident, compose, pair_speeds};
+use super::{Activity, Constants, Effects, PairSum, Resident, compose, pair_speeds};
 use crate::calibrate::margin;
 
 /// A predicted speed with its interval.
@@ -60,6 +60,7 @@ impl Spread {
 pub struct Predictor {
     constants: Constants,
     effects: Effects,
+    sum: PairSum,
     spread: Spread,
     digest: u64,
 }
@@ -74,8 +75,8 @@ impl Predictor {
     /// One that has only the formula.
     #[must_use]
     pub fn new(constants: Constants) -> Self {
-        Self { constants, effects: Effects::default(), spread: Spread::default(), digest: 0 }
-            .with_effects(Effects::default())
+        let (effects, sum, spread) = (Effects::default(), PairSum::default(), Spread::default());
+        Self { constants, effects, sum, spread, digest: 0 }.with_effects(Effects::default())
     }
 
     pub(super) fn with_effects(mut self, effects: Effects) -> Self {
@@ -86,6 +87,16 @@ impl Predictor {
         self.digest = constants.into_iter().fold(effects.digest(), mix);
         self.effects = effects;
         self
+    }
+
+    pub(super) fn with_sum(self, sum: PairSum) -> Self {
+        Self { sum, ..self }
+    }
+
+    /// Sum of the speeds of two jobs by KACE's regression, which has no part in the other predictions.
+    #[must_use]
+    pub fn pair_sum(&self, one: Activity, other: Activity) -> f64 {
+        self.sum.of(one, other)
     }
 
     /// The constants in use.

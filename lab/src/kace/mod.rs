@@ -3,14 +3,16 @@
 //! Features of a pair: absolute figures (threads, registers, shared memory, exclusive throughput, memory footprint) are
 //! summed, percentages are averaged, all are z-scored (KACE, SoCC '24, doi 10.1145/3698038.3698555).
 
+mod known;
 mod network;
 mod pairs;
 mod rules;
 
+pub use known::{KnownWorkloads, known_workloads};
 pub use network::Network;
 pub use pairs::{Baseline, KacePair, baselines, read_pairs, speeds_by_forest};
 
-use crate::linalg;
+use radrm_estimator::linalg;
 
 /// Features of a pair from those of its two workloads; `absolute` says which of them are no percentages.
 #[must_use]

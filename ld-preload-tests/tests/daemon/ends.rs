@@ -69,6 +69,18 @@ fn a_checkpoint_before_the_time_limit_is_finished_whatever_started_the_program()
 }
 
 #[test]
+fn a_job_at_its_time_limit_runs_again_where_it_asked_for_that() {
+    let daemon = daemon("cpus = 100\n");
+    let script = "[ $RADRM_ATTEMPT = 2 ] && exit 0; python3 saves.py FILE; echo \"python ended with $?\"";
+    let options = ["--checkpoint-signal", "USR1", "--grace", "6s", "--time", "9s", "--requeue-on-timeout"];
+    let job = submit(&daemon, "marks", script, &options);
+    let ended = daemon.end(job);
+    assert_eq!((&ended["exit_code"], &ended["attempts"]), (&0.into(), &2.into()), "{}", daemon.show(job));
+    assert_eq!(daemon.lines("marks"), ["ready", "signal 10", "saved"]);
+    assert!(daemon.ok(&["show", &job.to_string()]).contains("--requeue-on-timeout"));
+}
+
+#[test]
 fn a_preempted_job_behind_a_shell_finishes_its_checkpoint_and_is_requeued() {
     let daemon = daemon("emulate = \"1xA100-40GB\"\n");
     let script = "[ $RADRM_ATTEMPT = 2 ] && exit 0; python3 saves.py FILE; echo \"python ended with $?\"";

@@ -166,3 +166,59 @@ fn the_audit_expects_the_configured_context() {
         nodes["audit"].to_string().contains("holds more than its calls account for")
     });
 }
+
+/// A tree as the kernel's resctrl has it. Its files count nothing by themselves.
+fn resctrl(daemon: &Daemon) {
+    for folder in ["resctrl/info/L3_MON", "resctrl/mon_groups"] {
+        fs::create_dir_all(daemon.path(folder)).expect("folder");
+    }
+    let features = "llc_occupancy\nmbm_total_bytes\nmbm_local_bytes\n";
+    fs::write(daemon.path("resctrl/info/L3_MON/mon_features"), features).expect("file");
+}
+
+#[test]
+fn memory_traffic_of_a_job_is_counted_by_resctrl_and_shown() {
+    let mut daemon = Daemon::prepare("");
+    let config = fs::read_to_string(daemon.path("config.toml")).expect("configuration");
+    let root = daemon.path("resctrl");
+    let config = format!("memory_bandwidth = \"200GB\"\nresctrl = \"{}\"\n{config}", root.display());
+    fs::write(daemon.path("config.toml"), config).expect("configuration");
+    daemon.start();
+    let nodes = daemon.ok(&["nodes"]);
+    assert!(nodes.contains("memory traffic of jobs is unknown: resctrl is not mounted"), "{nodes}");
+    daemon.kill();
+    resctrl(&daemon);
+    daemon.start();
+    assert!(daemon.ok(&["nodes"]).contains("memory traffic of jobs is counted, of "));
+    let job = daemon.submit(&["--gpu-mem", "1GiB"], &["sleep", "1000"]);
+    daemon.until_state(job, "running");
+    let group = root.join(format!("mon_groups/radrm.{job}.1"));
+    let tasks = fs::read_to_string(group.join("tasks")).expect("its group");
+    assert_eq!(tasks.trim(), daemon.supervisor(job).to_string(), "everything that it starts is in the group");
+    assert!(daemon.show(job)["job"]["memory_traffic"].is_null(), "nothing is counted yet");
+    for domain in ["mon_L3_00", "mon_L3_01"] {
+        fs::create_dir_all(group.join("mon_data").join(domain)).expect("folder");
+    }
+    let count = |bytes: u64| {
+        for domain in ["mon_L3_00", "mon_L3_01"] {
+            let file = group.join("mon_data").join(domain).join("mbm_total_bytes");
+            fs::write(file.with_extension("new"), format!("{bytes}\n")).expect("file");
+            fs::rename(file.with_extension("new"), file).expect("file");
+        }
+    };
+    let (begun, mut bytes) = (std::time::Instant::now(), 0);
+    daemon.until("its traffic is known", |daemon| {
+        // 3 GB in a second in each domain.
+        bytes = u64::try_from(begun.elapsed().as_millis()).unwrap_or(0) * 3_000_000;
+        count(bytes);
+        daemon.show(job)["job"]["memory_traffic"].as_u64() > Some(1_000_000_000)
+    });
+    let seen = daemon.show(job)["job"]["memory_traffic"].as_u64().expect("traffic");
+    assert!(seen < 60_000_000_000, "{seen}");
+    let shown = daemon.ok(&["show", &job.to_string()]);
+    assert!(shown.contains("/s memory traffic"), "{shown}");
+    fs::write(group.join("mon_data/mon_L3_01/mbm_total_bytes"), "Unavailable\n").expect("file");
+    daemon.until("a domain that does not say makes it unknown", |daemon| {
+        daemon.show(job)["job"]["memory_traffic"].is_null()
+    });
+}

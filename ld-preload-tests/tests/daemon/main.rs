@@ -3,6 +3,7 @@
 mod arrays;
 mod background;
 mod bounds;
+mod checkpoint;
 mod disk;
 mod early;
 mod ends;

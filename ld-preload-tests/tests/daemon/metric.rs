@@ -169,3 +169,45 @@ fn where_nothing_measures_sm_activity_it_is_unknown_and_no_job_joins_by_it() {
     assert_eq!(smact(&daemon), Value::Null);
     assert!(daemon.ok(&["nodes"]).contains("there is no dcgmi"), "{}", daemon.ok(&["nodes"]));
 }
+
+#[test]
+fn a_job_that_holds_an_idle_gpu_is_shown_and_its_hours_are_added_up() {
+    let mut daemon = node(500, true);
+    let job = submit(&daemon);
+    daemon.until_state(job, "running");
+    let idle = |daemon: &Daemon| daemon.show(job)["job"]["idle_ms"].as_u64();
+    // .9 % is work.
+    thread::sleep(Duration::from_millis(2500));
+    assert_eq!(idle(&daemon), None, "{}", daemon.show(job));
+    set(&daemon, "0");
+    daemon.until("it is idle for longer than the window", |daemon| idle(daemon) > Some(2500));
+    assert!(daemon.ok(&["queue"]).contains("running, idle "), "{}", daemon.ok(&["queue"]));
+    assert!(daemon.ok(&["show", &job.to_string()]).contains("its GPUs have done nothing for "));
+    assert!(daemon.ok(&["nodes"]).contains(" idle ") && gpu(&daemon)["idle_ms"].as_u64() > Some(2500));
+    set(&daemon, "0.2");
+    daemon.until("it works again", |daemon| idle(daemon).is_none());
+    let hours = |daemon: &Daemon| {
+        let rows: Value = serde_json::from_str(&daemon.ok(&["usage", "--json"])).expect("JSON");
+        ["idle_gpu_hours", "gpu_hours"].map(|name| rows[0][name].as_f64().expect("hours"))
+    };
+    let [spent, all] = hours(&daemon);
+    assert!(spent * 3600.0 > 2.5 && spent < all, "{spent} of {all}");
+    assert!(daemon.ok(&["usage"]).contains("IDLE"));
+    daemon.ok(&["cancel", &job.to_string()]);
+    daemon.end(job);
+    assert_eq!(hours(&daemon)[0], spent, "after its end");
+    daemon.kill();
+    daemon.start();
+    assert_eq!(hours(&daemon)[0], spent, "after a restart");
+}
+
+#[test]
+fn a_job_on_a_gpu_of_unknown_activity_is_never_idle() {
+    let daemon = node(500, false);
+    let job = submit(&daemon);
+    daemon.until_state(job, "running");
+    thread::sleep(Duration::from_millis(3000));
+    assert!(daemon.show(job)["job"]["idle_ms"].is_null(), "{}", daemon.show(job));
+    let rows: Value = serde_json::from_str(&daemon.ok(&["usage", "--json"])).expect("JSON");
+    assert_eq!(rows[0]["idle_gpu_hours"], 0.0);
+}

@@ -31,7 +31,9 @@ mod tests {
 
     #[test]
     fn two_loaders_that_need_the_same_cores_slow_each_other_and_one_beside_a_job_of_the_gpu_does_not() {
-        let used = |cpu_milli, threads| Some(HostUse { cpu_milli, threads, resident: Bytes(1) });
+        let used = |cpu_milli, threads| {
+            Some(HostUse { cpu_milli, threads, resident: Bytes(1), ..HostUse::default() })
+        };
         let loaders = speeds(used(3900, 4), used(3900, 4), 4).unwrap();
         assert!(loaders.iter().all(|speed| (0.4..0.6).contains(speed)), "{loaders:?}");
         assert!(speeds(used(3900, 4), used(100, 1), 4).unwrap()[0] > 0.85);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use radrm_base::{Bytes, HostUse};
+use radrm_base::HostUse;
 use radrm_collector::dataset::Row;
 use radrm_scheduler_core::interference::{HostLoad, HostSpec, host_speeds};
 
@@ -56,7 +56,7 @@ pub(super) fn gain(one: HostUse, other: HostUse, now: [f64; 2], cores: usize) ->
     let loader = HostUse {
         cpu_milli: larger.cpu_milli.saturating_sub(1000),
         threads: larger.threads.saturating_sub(1).max(1),
-        resident: Bytes(0),
+        ..HostUse::default()
     };
     let loads = [training_one, training_other, loader].map(HostLoad::from);
     let [one, other, loader]: [f64; 3] =
@@ -68,6 +68,8 @@ pub(super) fn gain(one: HostUse, other: HostUse, now: [f64; 2], cores: usize) ->
 #[cfg(test)]
 mod tests {
     use super::super::host;
+    use radrm_base::Bytes;
+
     use super::*;
 
     fn row(words: &[&str], cwd: &str) -> Row {
@@ -89,7 +91,8 @@ mod tests {
 
     #[test]
     fn one_loader_helps_where_two_need_more_cores_than_there_are() {
-        let used = |cpu_milli, threads| HostUse { cpu_milli, threads, resident: Bytes(1) };
+        let used =
+            |cpu_milli, threads| HostUse { cpu_milli, threads, resident: Bytes(1), ..HostUse::default() };
         let of = |one, other, cores| gain(one, other, host::speeds(Some(one), Some(other), cores)?, cores);
         let heavy = used(3900, 4);
         let found = of(heavy, heavy, 4).unwrap();

@@ -15,6 +15,7 @@ pub(super) fn text(asked: &Asked) -> String {
             OptionValue::Time(ms) => time(ms),
             OptionValue::Percent(parts) => format!("{}%", f64::from(parts) / 10.0),
             OptionValue::Part(parts) => (f64::from(parts) / 1000.0).to_string(),
+            OptionValue::Signal(0) => "0".to_owned(),
             OptionValue::Signal(number) => signal::name(number),
             OptionValue::Count(count) => count.to_string(),
             OptionValue::Text(text) => text,

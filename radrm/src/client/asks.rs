@@ -46,7 +46,8 @@ pub struct Asks {
     /// No later step or phase takes more GPU memory than the third optimizer step: the reservation shrinks to that and 5 %
     #[arg(long)]
     fixed_shapes: bool,
-    /// Share of the time of each of its GPUs: its launches wait for their slots
+    /// Share of the time of each of its GPUs: its launches wait for their slots; with mps.sm_partitions of radrmd under
+    /// protocol 3 of MPS: its share of their SMs
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     gpu_share: Option<u32>,
     /// Under NVIDIA's Multi-Process Service, whose control daemon radrmd starts and ends for your jobs
@@ -88,10 +89,14 @@ pub struct Asks {
     /// Exit code 0 after a refused request for GPU memory, with none granted later, counts as out of memory
     #[arg(long)]
     oom_fails: bool,
+    /// At the end of its time limit it returns to the queue, unless it ends with 0 after its checkpoint signal
+    #[arg(long)]
+    requeue_on_timeout: bool,
     /// It may be stopped for others, and is run again
     #[arg(long)]
     preemptible: bool,
-    /// Signal at which it writes a checkpoint (USR1, 10); after it exit code 0 means done, 75 means requeue
+    /// Signal at which it writes a checkpoint (USR1, 10; 0: none, it calls radrm.should_checkpoint()); after it exit code 0
+    /// means done, 75 means requeue
     #[arg(long, value_name = "NAME", value_parser = signal)]
     checkpoint_signal: Option<i32>,
     /// Time from the checkpoint signal to SIGTERM [default: 30s]
@@ -184,6 +189,7 @@ impl Asks {
         spec.host_memory = self.mem.unwrap_or(spec.host_memory);
         spec.attempts = self.attempts.or(spec.attempts);
         spec.oom_fails |= self.oom_fails;
+        spec.requeue_on_timeout |= self.requeue_on_timeout;
         spec.preemptible |= self.preemptible;
         spec.checkpoint_signal = self.checkpoint_signal.or(spec.checkpoint_signal);
         set(&mut spec.grace_ms, self.grace);
@@ -237,12 +243,12 @@ fn part(text: &str) -> Result<Permille, ValueError> {
     part.map(Permille::from_fraction).ok_or_else(|| ValueError::Part(text.to_owned()))
 }
 
-/// A signal by name or number.
+/// A signal by name or number; 0 is none.
 fn signal(text: &str) -> Result<i32, ValueError> {
     let name = text.trim().to_ascii_uppercase();
     let name = if name.starts_with("SIG") { name.clone() } else { format!("SIG{name}") };
     let known = (1..32).find(|number| radrm_base::signal::name(*number) == name);
-    let number = known.or_else(|| text.trim().parse().ok().filter(|number| (1..=64).contains(number)));
+    let number = known.or_else(|| text.trim().parse().ok().filter(|number| (0..=64).contains(number)));
     number.ok_or_else(|| ValueError::Signal(text.to_owned()))
 }
 
@@ -280,6 +286,7 @@ mod tests {
             "--batch-size=8",
             "--checkpoint-signal=USR1",
             "--checkpoint-signal=usr1",
+            "--checkpoint-signal=0",
             "--cpus=1.5",
             "--expected=2h",
             "--output=x",

@@ -79,7 +79,7 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
         line.extend(all.then(|| fit(&row.user, 12)));
         line.extend([
             fit(&row.name, 24),
-            row.state.to_string(),
+            state(row),
             row.gpus.to_string(),
             memory,
             bytes(row.peak.unwrap_or(0)),
@@ -90,6 +90,12 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
         table.row(line);
     }
     table.to_string()
+}
+
+/// State of a job in a list, with the time for which its GPUs have done nothing.
+fn state(row: &JobRow) -> String {
+    let idle = row.idle_ms.map(|ms| format!(", idle {}", time(ms))).unwrap_or_default();
+    format!("{}{idle}", row.state)
 }
 
 pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Result<(), Failure> {
@@ -126,6 +132,8 @@ pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Resu
     put("suspended", suspended(&row));
     put("peak", row.peak.map(bytes).unwrap_or_default());
     put("activity", activity(&row));
+    let idle = row.idle_ms.map(|ms| format!("its GPUs have done nothing for {}", time(ms)));
+    put("idle", idle.unwrap_or_default());
     put("host", host(&row));
     put("priority", row.priority.to_string());
     put("attempts", format!("{}, {} of them out of GPU memory", row.attempts, row.ooms));
@@ -168,6 +176,7 @@ fn host(row: &JobRow) -> String {
         let taken = row.cpu_milli.map_or_else(|| "-".to_owned(), cores);
         parts.push(format!("{taken}{}", more.unwrap_or_default()));
     }
+    parts.extend(row.memory_traffic.map(|traffic| format!("{}/s memory traffic", bytes(traffic))));
     parts.join(", ")
 }
 
@@ -217,6 +226,12 @@ pub(super) fn node_text(node: &NodeRow) -> String {
     });
     let why = why.as_ref().map(|why| format!(" ({})", clean(why))).unwrap_or_default();
     let _ = writeln!(text, "{}{why}", held.join(", "));
+    if let Some(bandwidth) = node.memory_bandwidth {
+        let _ = match &node.traffic_problem {
+            None => writeln!(text, "memory traffic of jobs is counted, of {}/s", bytes(bandwidth)),
+            Some(why) => writeln!(text, "memory traffic of jobs is unknown: {}", fit(why, 200)),
+        };
+    }
     let fences = [(node.gpu_fence.driver, "the driver"), (node.gpu_fence.files, "the kernel (device files)")];
     let fences = fences.into_iter().filter_map(|(holds, name)| holds.then_some(name));
     let fences: Vec<&str> = ["the shim"].into_iter().chain(fences).collect();
@@ -246,6 +261,9 @@ pub(super) fn node_text(node: &NodeRow) -> String {
             gpu if gpu.whole => "given as a whole".to_owned(),
             _ => String::new(),
         };
+        let idle = gpu.idle_ms.filter(|_| gpu.job_count > 0).map(|ms| format!("idle {}", time(ms)));
+        let state: Vec<String> =
+            [Some(state), idle].into_iter().flatten().filter(|part| !part.is_empty()).collect();
         let jobs: Vec<String> = gpu.jobs.iter().map(u64::to_string).collect();
         let others = gpu.job_count as usize - gpu.jobs.len().min(gpu.job_count as usize);
         let others = if others > 0 { format!(" +{others} of others") } else { String::new() };
@@ -258,7 +276,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
             bytes(gpu.foreign),
             smact,
             percent(gpu.utilization.map(f64::from)),
-            state,
+            state.join(", "),
             format!("{}{others}", jobs.join(" ")),
         ]);
     }
@@ -284,6 +302,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
 
 #[cfg(test)]
 mod tests {
+    use radrm_protocol::wire::GpuRow;
     use radrm_scheduler_core::JobState;
 
     use super::*;
@@ -296,6 +315,21 @@ mod tests {
             let row: JobRow = serde_json::from_value(sent).unwrap();
             assert!(list(&[row], false, false).contains(&format!("  {state} ")), "{state}");
         }
+    }
+
+    #[test]
+    fn a_job_that_holds_idle_gpus_is_shown_with_the_time() {
+        let row = JobRow { state: JobState::Running, idle_ms: Some(720_000), ..JobRow::default() };
+        let text = list(&[row], false, false);
+        assert!(text.contains("  running, idle 12 min"), "{text}");
+        let held = GpuRow { job_count: 1, idle_ms: Some(720_000), ..GpuRow::default() };
+        let whole = GpuRow { whole: true, ..held.clone() };
+        let free = GpuRow { job_count: 0, ..held.clone() };
+        for (gpu, shown) in [(held, "  idle 12 min"), (whole, "  given as a whole, idle 12 min")] {
+            let text = node_text(&NodeRow { gpus: vec![gpu], ..NodeRow::default() });
+            assert!(text.contains(shown), "{text}");
+        }
+        assert!(!node_text(&NodeRow { gpus: vec![free], ..NodeRow::default() }).contains("idle"));
     }
 
     #[test]

@@ -50,13 +50,14 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
 }
 
 fn table(rows: &[UsageRow]) -> String {
-    let columns = ["GPU-HOURS", "WEIGHTED", "JOBS", "ATTEMPTS", "OUT OF MEMORY"].map(right);
+    let columns = ["GPU-HOURS", "WEIGHTED", "IDLE", "JOBS", "ATTEMPTS", "OUT OF MEMORY"].map(right);
     let mut table = Table::new([left("USER")].into_iter().chain(columns));
     for row in rows {
         table.row([
             row.user.clone(),
             format!("{:.2}", row.gpu_hours),
             format!("{:.2}", row.weighted_gpu_hours),
+            format!("{:.2}", row.idle_gpu_hours),
             row.jobs.to_string(),
             row.attempts.to_string(),
             row.out_of_memory.to_string(),
@@ -72,11 +73,13 @@ fn csv(rows: &[UsageRow]) -> String {
         false => text.to_owned(),
     };
     let line = |row: &UsageRow| {
-        let UsageRow { user, uid, gpu_hours, weighted_gpu_hours, jobs, attempts, out_of_memory } = row;
+        let UsageRow { user, uid, gpu_hours, weighted_gpu_hours: weighted, idle_gpu_hours: idle, .. } = row;
+        let UsageRow { jobs, attempts, out_of_memory, .. } = row;
         let user = quoted(&radrm_text::csv_cell(user));
-        format!("{user},{uid},{gpu_hours:.6},{weighted_gpu_hours:.6},{jobs},{attempts},{out_of_memory}\n")
+        format!("{user},{uid},{gpu_hours:.6},{weighted:.6},{idle:.6},{jobs},{attempts},{out_of_memory}\n")
     };
-    let head = "user,uid,gpu_hours,weighted_gpu_hours,jobs,attempts,out_of_memory\n".to_owned();
+    let head =
+        "user,uid,gpu_hours,weighted_gpu_hours,idle_gpu_hours,jobs,attempts,out_of_memory\n".to_owned();
     rows.iter().map(line).fold(head, |text, line| text + &line)
 }
 
@@ -112,13 +115,15 @@ mod tests {
             uid: 7,
             gpu_hours: 1.25,
             weighted_gpu_hours: 0.5,
+            idle_gpu_hours: 0.75,
             jobs: 2,
             attempts: 3,
             out_of_memory: 1,
         };
         let text = csv(std::slice::from_ref(&row));
-        assert_eq!(text.lines().nth(1), Some("\"a,b\",7,1.250000,0.500000,2,3,1"));
-        assert_eq!(text.lines().next().unwrap().split(',').count(), 7);
-        assert!(table(&[row]).contains("1.25") && table(&[]).contains("no GPU time"));
+        assert_eq!(text.lines().nth(1), Some("\"a,b\",7,1.250000,0.500000,0.750000,2,3,1"));
+        assert_eq!(text.lines().next().unwrap().split(',').count(), 8);
+        let text = table(&[row]);
+        assert!(text.contains("1.25") && text.contains("0.75") && table(&[]).contains("no GPU time"));
     }
 }

@@ -7,6 +7,7 @@ mod company;
 mod exclusive;
 mod first_fit;
 mod horus;
+mod kace;
 mod lucid;
 mod lug;
 mod magm;
@@ -75,6 +76,7 @@ impl Policy {
             Self::Muri => &muri::Muri,
             Self::Tiresias => &tiresias::Tiresias,
             Self::Miso => &miso::Miso,
+            Self::Kace => &kace::Kace,
             Self::Aware => &aware::Aware,
         }
     }

@@ -57,6 +57,8 @@ policies! {
     Tiresias, "tiresias";
     /// Slices of a device that are made anew for each company of jobs (SoCC '22).
     Miso, "miso";
+    /// Pairs of jobs with the highest summed throughput, by a regression that learns from pairs (SoCC '24).
+    Kace, "kace";
     /// Memory fit and predicted slowdown together: the place where the devices get most done in
     /// sum, if sharing pays at all, with the tightest memory fit among equals.
     #[default]

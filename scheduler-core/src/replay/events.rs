@@ -148,7 +148,8 @@ mod tests {
         };
         let submitted = |job: Job| Event::Submitted { job: Box::new(job) };
         let (id, device) = (JobId, devices[0].id);
-        let node = Node { id: NodeId(0), cpu_milli: 64_000, memory: Bytes::from_gib(256) };
+        let node =
+            Node { id: NodeId(0), cpu_milli: 64_000, memory: Bytes::from_gib(256), memory_bandwidth: None };
         let leaving = Leaving {
             after: After::Requeue,
             signal: Signal::Checkpoint(10),
@@ -159,7 +160,8 @@ mod tests {
             Observation { used: Bytes::from_gib(7), smact: Some(Permille(500)), ..Observation::default() };
         let of_sharer = Activity { smact: Permille(700), smocc: Permille(300), drama: Permille(200) };
         let activity = Some(of_sharer);
-        let host_use = Some(HostUse { cpu_milli: 1500, threads: 2, resident: Bytes::from_gib(1) });
+        let host_use =
+            Some(HostUse { cpu_milli: 1500, threads: 2, resident: Bytes::from_gib(1), ..HostUse::default() });
         let of_job = JobObservation {
             used: Bytes::from_gib(2),
             peak: Bytes::from_gib(3),

@@ -232,6 +232,7 @@ pub fn openb_nodes(text: &str) -> Result<Cluster, ReadError> {
             id: node,
             cpu_milli: table.number(row, "cpu_milli")?.unwrap_or(0.0) as u64,
             memory: mib(table.number(row, "memory_mib")?.unwrap_or(0.0)),
+            memory_bandwidth: None,
         });
         let model = table.text(row, "model")?;
         let gpus = table.number(row, "gpu")?.unwrap_or(0.0);

@@ -21,7 +21,7 @@ impl State {
     pub(super) fn add_node(&mut self, node: Node) {
         let at = self.node_index(node.id);
         self.nodes[at].bound = Some(node);
-        self.nodes[at].host.bound(node.cpu_milli);
+        self.nodes[at].host.bound(node.cpu_milli, node.memory_bandwidth);
         self.pass_due = true;
     }
 

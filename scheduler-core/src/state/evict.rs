@@ -270,7 +270,14 @@ impl State {
         if let (Some(end), Some(limit)) = (record.enforced_end(), record.job.time_limit)
             && end.minus(grace) <= now
         {
-            let then = After::End(Verdict::TimedOut);
+            let then = match record.job.requeue_on_timeout {
+                true => After::Requeue,
+                false => After::End(Verdict::TimedOut),
+            };
+            if let Some(record) = self.jobs.get_mut(&id) {
+                // It had its time: those that wait come first.
+                record.slot_over |= then == After::Requeue;
+            }
             return self.stop(id, then, Step::Checkpoint, Reason::TimeLimit { limit }, out);
         }
         if self.slot_end(record).is_some_and(|end| end.minus(grace) <= now) {

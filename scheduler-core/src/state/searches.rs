@@ -67,7 +67,12 @@ fn walk(seed: u64, has_host: bool) -> usize {
     let mut both = Both { quick, full, now: Millis::ZERO, running: Vec::new(), started: 0 };
     for node in 0..3 {
         if has_host {
-            let node = Node { id: NodeId(node), cpu_milli: 12_000, memory: Bytes::from_gib(64) };
+            let node = Node {
+                id: NodeId(node),
+                cpu_milli: 12_000,
+                memory: Bytes::from_gib(64),
+                memory_bandwidth: None,
+            };
             both.step(&Event::NodeAdded { node });
         }
         for at in 0..4 {

@@ -61,7 +61,12 @@ pub fn outcome(rng: &mut Rng) -> Outcome {
 pub fn host_use(rng: &mut Rng) -> Option<HostUse> {
     let threads = rng.below(24) as u32;
     let cpu_milli = threads * (1 + rng.below(1000) as u32);
-    rng.one_in(2).then_some(HostUse { cpu_milli, threads, resident: Bytes::from_gib(1) })
+    rng.one_in(2).then_some(HostUse {
+        cpu_milli,
+        threads,
+        resident: Bytes::from_gib(1),
+        ..HostUse::default()
+    })
 }
 
 /// Random observation by a monitor of a job that uses `used`.

@@ -319,7 +319,12 @@ fn batch(engine: &mut Engine, messages: Vec<Message>) {
 
 fn by_replay(trace: &[TraceJob]) -> Vec<Logged> {
     let mut cluster = Cluster::uniform(GPUS, "G", Bytes(40 * GIB));
-    cluster.nodes = vec![Node { id: NodeId(0), cpu_milli: u64::from(CPUS) * 1000, memory: Bytes(HOST) }];
+    cluster.nodes = vec![Node {
+        id: NodeId(0),
+        cpu_milli: u64::from(CPUS) * 1000,
+        memory: Bytes(HOST),
+        memory_bandwidth: None,
+    }];
     let model = Model { mps: Model::MPS.scaled(0.0), ..Model::default().plain() };
     let (source, knowledge) = (Source::Combined, Knowledge::Learned);
     let options =

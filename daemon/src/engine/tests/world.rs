@@ -326,6 +326,14 @@ impl<P: Programs> Node for Recorder<P> {
         HostLimits::default()
     }
 
+    fn memory_traffic(&self, _: Attempt) -> Option<u64> {
+        None
+    }
+
+    fn traffic_problem(&self) -> Option<String> {
+        None
+    }
+
     fn has_groups(&self) -> bool {
         true
     }

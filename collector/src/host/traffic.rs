@@ -1,0 +1,165 @@
+//! Memory traffic of processes, as the kernel's resctrl counts it (Intel RDT, AMD QoS; `Documentation/filesystems/resctrl.rst`).
+//!
+//! A monitoring group counts what its tasks, and whatever these start, move between the last-level cache and memory. One group
+//! is made for each job, below `mon_groups`. Nothing is limited: that would be a control group.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use radrm_os::untrusted;
+
+/// Where the file system is mounted.
+pub const RESCTRL: &str = "/sys/fs/resctrl";
+
+/// Event that counts all bytes of a domain of the last-level cache, also those of memory at other sockets.
+const EVENT: &str = "mbm_total_bytes";
+
+/// Memory traffic of groups of processes.
+#[derive(Clone, Debug)]
+pub struct MemoryTraffic {
+    root: PathBuf,
+}
+
+/// Reason that the traffic of jobs is unknown.
+#[derive(Debug, thiserror::Error)]
+pub enum TrafficError {
+    /// There is no such file system.
+    #[error("resctrl is not mounted at {0}, or this processor has none")]
+    NotMounted(PathBuf),
+    /// It does not count this.
+    #[error("resctrl counts no {EVENT} on this processor")]
+    NotCounted,
+    /// No group can be made.
+    #[error("resctrl takes no group: {}", radrm_base::reason(.0))]
+    NoGroup(io::Error),
+}
+
+impl MemoryTraffic {
+    /// Opens the file system that is mounted at `root`.
+    ///
+    /// # Errors
+    /// It is not there, or does not count.
+    pub fn open(root: &Path) -> Result<Self, TrafficError> {
+        let Some(features) = text(&root.join("info/L3_MON/mon_features")) else {
+            return match root.join("info").is_dir() {
+                true => Err(TrafficError::NotCounted),
+                false => Err(TrafficError::NotMounted(root.to_owned())),
+            };
+        };
+        match features.lines().any(|feature| feature.trim() == EVENT) {
+            true => Ok(Self { root: root.to_owned() }),
+            false => Err(TrafficError::NotCounted),
+        }
+    }
+
+    fn group(&self, name: &str) -> PathBuf {
+        self.root.join("mon_groups").join(name)
+    }
+
+    /// Makes a group of a process and what it starts from now on.
+    ///
+    /// # Errors
+    /// Too many groups, no rights, or the process is in a control group of another program.
+    pub fn begin(&self, name: &str, pid: u32) -> Result<(), TrafficError> {
+        let group = self.group(name);
+        match fs::create_dir(&group) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => other.map_err(TrafficError::NoGroup)?,
+        }
+        fs::write(group.join("tasks"), format!("{pid}\n")).map_err(|error| {
+            self.end(name);
+            TrafficError::NoGroup(error)
+        })
+    }
+
+    /// Bytes that a group has moved so far, over all domains. `None` if a domain does not say: its value is a word then.
+    #[must_use]
+    pub fn bytes(&self, name: &str) -> Option<u64> {
+        let domains = fs::read_dir(self.group(name).join("mon_data")).ok()?;
+        let mut sum = None;
+        for domain in domains {
+            let domain = domain.ok()?;
+            if !domain.file_name().to_string_lossy().starts_with("mon_L3_") {
+                continue;
+            }
+            let bytes = text(&domain.path().join(EVENT))?.trim().parse().ok()?;
+            sum = Some(sum.unwrap_or(0_u64).saturating_add(bytes));
+        }
+        sum
+    }
+
+    /// Removes a group. Its tasks belong to the file system's root then.
+    pub fn end(&self, name: &str) {
+        let _ = fs::remove_dir(self.group(name));
+    }
+}
+
+/// A short text of the file system.
+fn text(path: &Path) -> Option<String> {
+    String::from_utf8(untrusted::read(path, 4096).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree with the files and values of the kernel's documentation.
+    fn tree(features: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("info/L3_MON")).unwrap();
+        fs::write(root.path().join("info/L3_MON/mon_features"), features).unwrap();
+        fs::create_dir(root.path().join("mon_groups")).unwrap();
+        root
+    }
+
+    const FEATURES: &str = "llc_occupancy\nmbm_total_bytes\nmbm_local_bytes\n";
+
+    fn count(root: &Path, domain: &str, value: &str) {
+        let folder = root.join("mon_groups/radrm.5678.1/mon_data").join(domain);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("mbm_total_bytes"), value).unwrap();
+        fs::write(folder.join("mbm_local_bytes"), "765207488\n").unwrap();
+    }
+
+    #[test]
+    fn traffic_of_a_group_is_the_sum_over_all_domains() {
+        let root = tree(FEATURES);
+        let traffic = MemoryTraffic::open(root.path()).unwrap();
+        traffic.begin("radrm.5678.1", 5678).unwrap();
+        let tasks = root.path().join("mon_groups/radrm.5678.1/tasks");
+        assert_eq!(fs::read_to_string(tasks).unwrap(), "5678\n");
+        assert_eq!(traffic.bytes("radrm.5678.1"), None, "no domain, no figure");
+        count(root.path(), "mon_L3_00", "779247936\n");
+        assert_eq!(traffic.bytes("radrm.5678.1"), Some(779_247_936));
+        count(root.path(), "mon_L3_01", "23189832\n");
+        assert_eq!(traffic.bytes("radrm.5678.1"), Some(779_247_936 + 23_189_832));
+        assert_eq!(traffic.bytes("radrm.5679.1"), None);
+    }
+
+    #[test]
+    fn a_domain_that_does_not_count_makes_the_sum_unknown() {
+        let root = tree(FEATURES);
+        let traffic = MemoryTraffic::open(root.path()).unwrap();
+        for word in ["Unavailable\n", "Unassigned\n", "Error\n", ""] {
+            count(root.path(), "mon_L3_00", "779247936\n");
+            count(root.path(), "mon_L3_01", word);
+            assert_eq!(traffic.bytes("radrm.5678.1"), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn a_system_that_counts_nothing_says_why() {
+        let none = tempfile::tempdir().unwrap();
+        let why = |root: &Path| MemoryTraffic::open(root).unwrap_err().to_string();
+        assert!(why(none.path()).contains("is not mounted"));
+        let only_occupancy = tree("llc_occupancy\n");
+        assert!(why(only_occupancy.path()).contains("no mbm_total_bytes"));
+        fs::create_dir_all(none.path().join("info/L3")).unwrap();
+        assert!(why(none.path()).contains("no mbm_total_bytes"), "without monitoring");
+        let full = tree(FEATURES);
+        fs::remove_dir(full.path().join("mon_groups")).unwrap();
+        let refused = MemoryTraffic::open(full.path()).unwrap().begin("radrm.1.1", 1).unwrap_err();
+        assert!(refused.to_string().starts_with("resctrl takes no group: "), "{refused}");
+    }
+}

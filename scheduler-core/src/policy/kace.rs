@@ -1,0 +1,34 @@
+//! `kace`: two jobs share a GPU where their summed throughput is predicted to be most, learned from the pairs that ran.
+//!
+//! KACE: Kernel-Aware Colocation for Efficient GPU Spatial Sharing, SoCC '24, doi 10.1145/3698038.3698555. A linear regression from the kernel metrics of two workloads to the sum of their throughputs
+//! ([`PairSum`](radrm_estimator::interference::PairSum)); a workload gets the partner with the highest prediction. Throughput
+//! is relative to that alone here, and of the metrics SM and DRAM activity are known of a job. A pair that gets less done than one job
+//! alone is not made. It learns as the daemon or the replay observes pairs.
+
+use super::{CROWDED, Candidate, Company, DecidedBy, Fit, Progress, Rules, at_once};
+use crate::reason::Wait;
+use crate::settings::Settings;
+use crate::units::Permille;
+
+pub(super) struct Kace;
+
+impl Rules for Kace {
+    fn rank(&self, place: &Candidate) -> Fit {
+        place.by_gain()
+    }
+
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Prediction
+    }
+
+    fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {
+        let [one, other] = *company.activities().collect::<Vec<_>>() else { return Err(CROWDED) };
+        let sum = company.predictor.pair_sum(one, other);
+        let [gain, speed] = [sum - 1.0, sum / 2.0].map(|part| Permille::from_fraction(part.max(0.0)).0);
+        (gain > 0).then_some(Progress { gain, speed, slowest: speed }).ok_or(CROWDED)
+    }
+
+    fn as_published(&self, settings: &mut Settings) {
+        at_once(settings);
+    }
+}
