@@ -3,12 +3,16 @@
 //! Features of a pair: absolute figures (threads, registers, shared memory, exclusive throughput, memory footprint) are
 //! summed, percentages are averaged, all are z-scored (KACE, SoCC '24, doi 10.1145/3698038.3698555).
 
+mod known;
 mod network;
 mod pairs;
+mod partitions;
 mod rules;
 
+pub use known::{TrainedOn, by_training_size};
 pub use network::Network;
 pub use pairs::{Baseline, KacePair, baselines, read_pairs, speeds_by_forest};
+pub use partitions::{PartitionScores, PartitionedSet, read_partitions};
 
 use crate::linalg;
 

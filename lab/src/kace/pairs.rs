@@ -62,7 +62,7 @@ impl KacePair {
         (self.together[at] / self.alone[at]).min(1.0)
     }
 
-    fn features(&self) -> Vec<f64> {
+    pub(super) fn features(&self) -> Vec<f64> {
         pair_features(&self.metrics[0], &self.metrics[1], &ABSOLUTE)
     }
 
