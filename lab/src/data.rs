@@ -6,7 +6,7 @@ use csv::{ReaderBuilder, StringRecord};
 
 use radrm_estimator::memory::{Network, Program, Run, Shape, Tensors};
 
-use crate::kace::{KacePair, read_pairs};
+use crate::kace::{KacePair, PartitionedSet, read_pairs, read_partitions};
 
 /// Measurements in a text.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +17,8 @@ pub enum Data {
     Networks(Vec<Network>),
     /// Pairs of workloads that shared a GPU, with KACE's metrics.
     Pairs(Vec<KacePair>),
+    /// Pairs or triples of workloads that shared a GPU, by the parts of it that they had.
+    Partitions(Vec<PartitionedSet>),
 }
 
 /// Reason that a text has no measurements.
@@ -101,6 +103,9 @@ pub fn read(text: &str) -> Result<Data, DataError> {
     }
     if let Some(pairs) = read_pairs(&table.head, table.rows.iter()) {
         return if pairs.is_empty() { Err(DataError::Empty) } else { Ok(Data::Pairs(pairs)) };
+    }
+    if let Some(sets) = read_partitions(&table.head, table.rows.iter()) {
+        return if sets.is_empty() { Err(DataError::Empty) } else { Ok(Data::Partitions(sets)) };
     }
     let programs = if table.has(&["model", "bs", "mem", "fwd", "bwd", "ft"]) {
         timm(&table)?

@@ -1,5 +1,7 @@
 //! `radrm evaluate`: estimators of memory beside what programs really took, and KACE's predictors on pairs of workloads.
 
+mod kace;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +10,6 @@ use radrm_collector::dataset;
 use radrm_estimator::evaluate::Scores;
 use radrm_estimator::memory::{MemoryModel, Program, compare, network};
 use radrm_lab::gpumemnet;
-use radrm_lab::kace::{Baseline, KnownWorkloads, baselines, known_workloads, speeds_by_forest};
 use radrm_text::{Table, left, right};
 use serde_json::json;
 
@@ -26,7 +27,8 @@ pub struct Flags {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Measured runs, a dataset or CSV as for `radrm train`, or KACE's pairs with features and labels
+    /// Measured runs, a dataset or CSV as for `radrm train`, or KACE's tables: pairs with features
+    /// and labels, pairs and triples by partition
     /// [default: the user's dataset]
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -46,18 +48,8 @@ pub(crate) struct Line {
 #[derive(Debug)]
 enum Report {
     Memory(Vec<Line>),
-    Pairs(PairScores),
-}
-
-/// Scores from a file of pairs.
-#[derive(Debug)]
-struct PairScores {
-    /// KACE's predictors, and rules.
-    all: Vec<Baseline>,
-    /// Errors of each job's speed: of a forest, and of the mean speed.
-    speeds: Option<[f64; 2]>,
-    /// KACE's regression where it knows the workloads.
-    known: Vec<KnownWorkloads>,
+    Pairs(kace::Pairs),
+    Partitions(kace::Partitions),
 }
 
 /// Evaluates and prints.
@@ -79,28 +71,22 @@ pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
     let mut found = Vec::new();
     for file in &files {
         let measured = Measurements::of(file)?;
-        found.push(match measured.pairs.is_empty() {
-            true => (file, Report::Memory(memory(file, measured, model.as_ref())?)),
-            false => {
-                let pairs = &measured.pairs;
-                let (all, speeds) = (baselines(pairs), speeds_by_forest(pairs));
-                (file, Report::Pairs(PairScores { all, speeds, known: known_workloads(pairs) }))
-            }
-        });
+        let report = match (measured.pairs.is_empty(), measured.partitions.is_empty()) {
+            (false, _) => Report::Pairs(kace::Pairs::of(&measured.pairs)),
+            (_, false) => Report::Partitions(kace::Partitions::of(&measured.partitions)),
+            _ => Report::Memory(memory(file, measured, model.as_ref())?),
+        };
+        found.push((file, report));
     }
     if json {
         let of = |(file, report): &(&PathBuf, Report)| {
             let line = |line: &Line| json!({"known": line.known, "scores": line.scores, "bucket_mib": line.bucket.map(|of| of.1), "bucket_right": line.bucket.map(|of| of.0)});
-            let baseline = |of: &Baseline| json!({"predictor": of.name, "error": of.error, "best": of.best, "workloads": of.workloads, "part_of_best": of.part});
             match report {
                 Report::Memory(lines) => {
                     json!({"file": file, "rows": lines.iter().map(line).collect::<Vec<_>>()})
                 }
-                Report::Pairs(PairScores { all, speeds, known }) => {
-                    let known =
-                        known.iter().map(|of| json!({"learned": of.learned, "part_of_best": of.part}));
-                    json!({"file": file, "pairs": all.iter().map(baseline).collect::<Vec<_>>(), "speed_error": speeds.map(|of| of[0]), "speed_error_of_mean": speeds.map(|of| of[1]), "known_workloads": known.collect::<Vec<_>>()})
-                }
+                Report::Pairs(pairs) => with_file(pairs.json(), file),
+                Report::Partitions(partitions) => with_file(partitions.json(), file),
             }
         };
         return print_json(&found.iter().map(of).collect::<Vec<_>>());
@@ -109,39 +95,17 @@ pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
     for (file, report) in &found {
         let _ = match report {
             Report::Memory(lines) => writeln!(text, "{}\n{}", file.display(), table(lines)),
-            Report::Pairs(scores) => writeln!(text, "{}\n{}", file.display(), pairs(scores)),
+            Report::Pairs(pairs) => writeln!(text, "{}\n{}", file.display(), pairs.text()),
+            Report::Partitions(partitions) => writeln!(text, "{}\n{}", file.display(), partitions.text()),
         };
     }
     print(&text)
 }
 
-/// Predictors of a pair's summed throughput, and the error of each job's speed.
-fn pairs(PairScores { all, speeds, known }: &PairScores) -> String {
-    let heads = [left("SUMMED THROUGHPUT BY"), right("ERROR"), right("BEST PARTNER"), right("OF ITS SUM")];
-    let mut table = Table::new(heads);
-    for of in all {
-        table.row([
-            of.name.clone(),
-            of.error.map_or("-".to_owned(), |error| format!("{:.1} %", 100.0 * error)),
-            format!("{} of {}", of.best, of.workloads),
-            format!("{:.1} %", 100.0 * of.part),
-        ]);
-    }
-    let speeds = speeds.map_or_else(String::new, |[forest, mean]| {
-        format!("Error of each job's speed: random forest {forest:.3}, the mean speed {mean:.3}\n")
-    });
-    let known: Vec<String> =
-        known.iter().map(|of| format!("{:.1} % after {}", 100.0 * of.part, of.learned)).collect();
-    let known = match known.is_empty() {
-        true => String::new(),
-        false => format!(
-            "Linear regression where it knows the workloads, of the best partner's sum by pairs learned: {}\n",
-            known.join(", ")
-        ),
-    };
-    format!(
-        "{table}{speeds}Each family is predicted from the others; rules pick a partner and learn nothing.\n{known}"
-    )
+/// A report's figures beside the name of its file.
+fn with_file(mut of: serde_json::Value, file: &Path) -> serde_json::Value {
+    of["file"] = json!(file);
+    of
 }
 
 fn table(lines: &[Line]) -> Table {

@@ -7,7 +7,7 @@ use clap::Args;
 use radrm_collector::dataset::{self, Dataset, Filter, Origin, Row};
 use radrm_estimator::memory::{MemoryModel, Network, Program, Run};
 use radrm_lab::data::{self, Data};
-use radrm_lab::kace::KacePair;
+use radrm_lab::kace::{KacePair, PartitionedSet};
 
 use crate::error::{FileProblem, UsageError};
 use crate::replay::input;
@@ -44,6 +44,8 @@ pub(crate) struct Measurements {
     pub(crate) networks: Vec<Network>,
     /// Only evaluated: the scheduler learns how jobs share a GPU from what it sees itself.
     pub(crate) pairs: Vec<KacePair>,
+    /// The same.
+    pub(crate) partitions: Vec<PartitionedSet>,
 }
 
 /// First bytes of an SQLite database.
@@ -60,6 +62,7 @@ impl Measurements {
             Data::Programs(programs) => Self { programs, ..Self::default() },
             Data::Networks(networks) => Self { networks, ..Self::default() },
             Data::Pairs(pairs) => Self { pairs, ..Self::default() },
+            Data::Partitions(partitions) => Self { partitions, ..Self::default() },
         })
     }
 

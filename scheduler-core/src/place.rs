@@ -81,6 +81,8 @@ pub(crate) struct Ask {
     pub(crate) whole: bool,
     /// A device that is at least half empty.
     pub(crate) half_empty: bool,
+    /// Its need is unknown: it takes what is free, until it has shown what it holds.
+    pub(crate) open: bool,
     pub(crate) share: u32,
     pub(crate) model: Option<String>,
     pub(crate) priority: i32,

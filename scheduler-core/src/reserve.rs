@@ -32,7 +32,10 @@ pub(crate) struct Reservation {
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     version: u64,
-    devices: Vec<usize>,
+    /// Its own, and all of its node where its part of the host keeps jobs off.
+    pub(crate) own: Vec<usize>,
+    /// Those on which a newcomer could slow a blocker, in order: these are kept from each job behind it.
+    pub(crate) near: Vec<usize>,
 }
 
 /// Reservations whose devices are remembered. A job that was refused under an older one is searched a place anew.
@@ -138,21 +141,18 @@ impl State {
         // Its part of the host keeps jobs from all of the node.
         let is_node = node.bound.is_some() || kept.ask.host_use.is_some();
         let own = if is_node { &node.devices } else { &kept.devices };
-        let devices = own.iter().chain(&kept.near).copied().collect();
+        let (own, near) = (own.clone(), kept.near.clone());
         if self.held.len() == MAX_HELD {
             self.held.pop_front();
         }
-        self.held.push_back(Held { version: kept.version, devices });
+        self.held.push_back(Held { version: kept.version, own, near });
     }
 
     /// The only devices that a job may find free that was refused all of them under this version of a reservation, unless they
     /// changed; `None`: that is not known any more.
-    pub(crate) fn held_under(&self, version: u64) -> Option<&[usize]> {
-        if version == 0 {
-            return Some(&[]);
-        }
+    pub(crate) fn held_under(&self, version: u64) -> Option<&Held> {
         let at = self.held.binary_search_by_key(&version, |held| held.version).ok()?;
-        self.held.get(at).map(|held| held.devices.as_slice())
+        self.held.get(at)
     }
 
     /// Devices of these jobs, of those that share one with them, and so on: how fast anybody there

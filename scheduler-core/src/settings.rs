@@ -81,7 +81,8 @@ pub enum Unknown {
     /// hold plus a quarter is set aside for it and others may join.
     #[default]
     Exclusive,
-    /// It joins others where `min_free` is free, and that much is set aside.
+    /// It joins others where `min_free` is free. All that is free there is set aside for it, and beside others it is limited to
+    /// that; once it ran for `learn_after`, what it was seen to hold plus a quarter is set aside.
     MinFree,
 }
 

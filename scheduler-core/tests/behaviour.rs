@@ -174,6 +174,58 @@ fn a_short_job_passes_a_gang_of_which_no_start_is_known() {
 }
 
 #[test]
+fn no_job_borrows_what_is_kept_for_one_that_waits_for_unmanaged_processes() {
+    let mut node = Node::new(1, with(Policy::FirstFit));
+    let in_use = |gib| {
+        let seen = Observation { used: Bytes::from_gib(gib), ..Observation::default() };
+        Event::DeviceObserved { device: DeviceId(0), seen }
+    };
+    node.at(0).step(in_use(20));
+    node.at(0).submit(Job { priority: 1, ..gib(1, 38) });
+    // When those leave is not known, and the first job has short ones leave for it: these would come and go for ever.
+    for id in 2..60 {
+        let limit = Some(Millis::from_secs(30));
+        let short = Job { time_limit: limit, preemption: preemptible(Ok(())), ..gib(id, 4) };
+        assert!(started(&node.at(60 * id).run(short), id).is_none(), "job {id}");
+    }
+    assert!(started(&node.at(4000).step(in_use(0)), 1).is_some());
+}
+
+#[test]
+fn short_jobs_without_end_delay_a_gang_by_one_limit_at_most() {
+    let mut node = Node::new(2, with(Policy::FirstFit));
+    node.at(0).run(gib(1, 30));
+    node.at(1).submit(Job { gpus: 2, ..gib(2, 38) });
+    let (mut passed, mut ends) = (0, None);
+    for second in (100..1200).step_by(10) {
+        node.at(second);
+        let over = ends.take_if(|(_, end)| *end <= second).map(|(id, _)| id);
+        let first = (second == 1000).then_some(1);
+        let decisions: Vec<Decision> =
+            over.into_iter().chain(first).flat_map(|id| node.finish(id, DONE)).collect();
+        if started(&decisions, 2).is_some() {
+            assert!(passed > 20, "{passed} passed");
+            assert!((1000..=1060).contains(&second), "{second}");
+            return;
+        }
+        let id = 10 + second;
+        let short = Job { time_limit: Some(Millis::from_secs(30)), ..gib(id, 8) };
+        node.run(short);
+        // One of those that wait may be started: the only one that runs beside the first.
+        if ends.is_none()
+            && let Some(id) = (100..=second)
+                .map(|at| 10 + at)
+                .find(|id| node.state.job(JobId(*id)).is_some_and(|view| !view.devices.is_empty()))
+        {
+            let attempt = node.state.job(JobId(id)).unwrap().attempts;
+            node.step(Event::Started { job: JobId(id), attempt });
+            (passed, ends) = (passed + 1, Some((id, second + 20)));
+        }
+    }
+    panic!("the gang starved: {passed} passed");
+}
+
+#[test]
 fn a_short_job_passes_a_gang_that_waits_for_a_known_run_time() {
     let limit = |seconds| Some(Millis::from_secs(seconds));
     let mut node = Node::new(2, with(Policy::FirstFit));

@@ -25,6 +25,23 @@ fn a_more_important_job_is_protected_by_the_bound_and_not_by_the_mean() {
 }
 
 #[test]
+fn what_is_assumed_of_a_job_is_within_its_share() {
+    let joins = |share, sharing| {
+        let mut node = Node::new(1, Settings { sharing, ..Settings::default() });
+        let busy = Some(Activity { smact: Permille(950), smocc: Permille(200), drama: Permille(475) });
+        node.run(Job { activity: busy, ..gib(1, 10) });
+        // Nothing is known of it but its share.
+        started(&node.run(Job { share, ..gib(2, 10) }), 2).is_some()
+    };
+    assert!(joins(Some(Permille(80)), None), "it has 8 % of the GPU at most");
+    assert!(!joins(None, None), "65 % as is assumed");
+    assert!(
+        !joins(Some(Permille(80)), Some(SharingMode::TimeSlices)),
+        "the first takes more than its share of the time"
+    );
+}
+
+#[test]
 fn on_a_divided_device_shares_and_one_job_without_a_share_have_partitions() {
     let starts = |mode, shares: &[u32]| {
         let settings = Settings { sharing: Some(mode), ..Settings::default() };

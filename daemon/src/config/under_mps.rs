@@ -3,7 +3,7 @@
 use radrm_scheduler_core::{Activity, Bytes, Permille, Policy, Settings, Unknown};
 use serde_json::Value;
 
-/// Memory that a job of unknown need finds free there, GiB: with less, jobs harmed others in replays (docs/default-settings.md).
+/// Memory that a job of unknown need finds free there, GiB: with less, more of them run out of it (docs/default-settings.md).
 const MIN_FREE_GIB: u64 = 14;
 
 /// Activity that is assumed of a job that was never seen: with more, two of them rarely share a GPU (docs/default-settings.md).

@@ -9,7 +9,8 @@ const PRIOR: f64 = 1.0;
 const SOFT: f64 = 0.05;
 
 /// Constants refitted to what was observed on one GPU model, from `start`: latency, compute and memory move (soft L1,
-/// coordinate search), exponent and capacity stay. Far from `start` costs as much as a few observed speeds.
+/// coordinate search), the exponent stays. The capacity only grows: jobs that got more together than a whole GPU's SM activity are
+/// less active than was known of them. Far from `start` costs as much as a few observed speeds.
 pub fn fit<'a>(observed: impl Iterator<Item = &'a Company> + Clone, start: &Constants) -> Constants {
     let soft = |error: f64| ((error / SOFT).powi(2) + 1.0).sqrt() - 1.0;
     let mut buffer = Vec::new();
@@ -22,19 +23,21 @@ pub fn fit<'a>(observed: impl Iterator<Item = &'a Company> + Clone, start: &Cons
             sum += buffer.iter().zip(&company.speeds).map(|(a, b)| soft(a - b)).sum::<f64>();
         }
         let moved = |of: fn(&Constants) -> f64| ((of(constants) + 0.01) / (of(start) + 0.01)).ln().powi(2);
-        sum + PRIOR * (moved(|c| c.latency) + moved(|c| c.compute) + moved(|c| c.memory))
+        sum + PRIOR
+            * (moved(|c| c.latency) + moved(|c| c.compute) + moved(|c| c.memory) + moved(|c| c.capacity))
     };
     let (mut best, mut step) = (*start, 0.5);
     let mut least = loss(&best);
     while step > 0.004 {
         let mut moved = false;
-        for which in 0..3 {
+        for which in 0..4 {
             for factor in [1.0 - step, 1.0 + step] {
                 let mut next = best;
                 match which {
                     0 => next.latency *= factor,
                     1 => next.compute *= factor,
-                    _ => next.memory *= factor,
+                    2 => next.memory *= factor,
+                    _ => next.capacity = (next.capacity * factor).max(start.capacity),
                 }
                 let now = loss(&next);
                 if now < least {

@@ -132,6 +132,21 @@ mod tests {
         assert_eq!(learner, before, "what cannot be is not learned");
     }
 
+    /// Two programs of the activity that is assumed would fill a GPU: each had .77 of its speed at most.
+    #[test]
+    fn an_activity_that_was_too_high_is_learned_away() {
+        let activity = Activity { smact: Permille(650), smocc: Permille(300), drama: Permille(400) };
+        let job = |program| Resident { program: Some(Program(program)), activity };
+        let mut learner = Learner::new(Constants::A100_40GB);
+        let unseen = |learner: &Learner| learner.predictor().speeds(&[job(1001), job(1002)])[0].value;
+        assert!(unseen(&learner) < 0.77);
+        for n in 0..600 {
+            learner.observe(&[job(n % 40), job(40 + n % 37)], &[0.95, 0.95]);
+            learner.learn_if_due();
+        }
+        assert!(unseen(&learner) > 0.9, "{}", unseen(&learner));
+    }
+
     #[test]
     fn a_triple_says_something_of_its_pairs() {
         let jobs = [resident(1, 300), resident(2, 300), resident(3, 300)];

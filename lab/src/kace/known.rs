@@ -1,80 +1,110 @@
-//! KACE's regression on workloads that it knows, by the number of pairs that it has learned from.
+//! KACE's published predictor on workloads that it knows, by the number of pairs that it learned from.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use radrm_base::random::Rng;
+use radrm_estimator::evaluate::mean_absolute;
 
 use super::Linear;
 use super::pairs::{KacePair, Partners, picked};
+use crate::numbers::Numbers;
 
-/// Pairs that are learned from.
-const SIZES: [usize; 5] = [15, 30, 60, 90, 120];
-/// Choices of these, the same ones always.
-const CHOICES: u64 = 40;
+/// Numbers of pairs that are learned from.
+const SIZES: [usize; 7] = [20, 40, 60, 80, 100, 120, 140];
+/// Draws of each number.
+const DRAWS: u64 = 40;
 
-/// Accuracy after so many pairs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct KnownWorkloads {
+/// Accuracy of the linear regression after so many pairs, in the mean over draws of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainedOn {
     /// Pairs that were learned from.
-    pub learned: usize,
-    /// The part of the best partner's summed throughput that the picked one gives, in the mean over workloads and choices.
+    pub pairs: usize,
+    /// Mean relative error of the summed throughput of other pairs.
+    pub error: f64,
+    /// Part of the workloads whose best partner is picked.
+    pub best: f64,
+    /// Part of the best partner's summed throughput that the picked one gives.
     pub part: f64,
 }
 
-/// Picks partners among pairs that were not learned from, by the linear regression on others of the same workloads. Sizes that leave
-/// no workload a choice are left out.
+/// Scores by number of pairs, as far as there are enough. Judged are pairs that were not learned from, of workloads that each
+/// are in one that was; a workload has two such partners at least, as with one there is no choice.
 #[must_use]
-pub fn known_workloads(pairs: &[KacePair]) -> Vec<KnownWorkloads> {
-    let parts = |size: usize| {
-        let found: Vec<f64> = (0..CHOICES).filter_map(|seed| part(pairs, size, seed)).collect();
-        let mean = found.iter().sum::<f64>() / found.len() as f64;
-        (!found.is_empty()).then_some(KnownWorkloads { learned: size, part: mean })
+pub fn by_training_size(pairs: &[KacePair]) -> Vec<TrainedOn> {
+    let of = |size: usize| -> Option<TrainedOn> {
+        let scores: Vec<TrainedOn> = (0..DRAWS).filter_map(|draw| drawn(pairs, size, draw)).collect();
+        let mean = |pick: fn(&TrainedOn) -> f64| scores.iter().map(pick).sum::<f64>() / scores.len() as f64;
+        (!scores.is_empty()).then(|| TrainedOn {
+            pairs: size,
+            error: mean(|of| of.error),
+            best: mean(|of| of.best),
+            part: mean(|of| of.part),
+        })
     };
-    SIZES.into_iter().filter(|size| *size < pairs.len()).filter_map(parts).collect()
+    SIZES.into_iter().filter(|size| *size < pairs.len()).filter_map(of).collect()
 }
 
-fn part(pairs: &[KacePair], size: usize, seed: u64) -> Option<f64> {
-    let mut order: Vec<&KacePair> = pairs.iter().collect();
-    let mut rng = Rng::new(seed, size as u64);
-    for at in (1..order.len()).rev() {
-        order.swap(at, (rng.unit() * (at + 1) as f64) as usize);
-    }
+fn drawn(pairs: &[KacePair], size: usize, draw: u64) -> Option<TrainedOn> {
+    let mut order: Vec<usize> = (0..pairs.len()).collect();
+    Numbers(draw).shuffle(&mut order);
     let (train, test) = order.split_at(size);
-    let rows: Vec<Vec<f64>> = train.iter().map(|pair| pair.features()).collect();
-    let target: Vec<f64> = train.iter().map(|pair| pair.sum()).collect();
-    let model = Linear::fit(&rows, &target)?;
-    let mut partners: Partners<'_> = BTreeMap::new();
-    for pair in test {
-        let scored = (model.predict(&pair.features()), pair.sum());
-        // A workload beside itself is one pair.
-        let names = if pair.names[0] == pair.names[1] { &pair.names[..1] } else { &pair.names[..] };
-        names.iter().for_each(|name| partners.entry(name.as_str()).or_default().push(scored));
+    let rows: Vec<Vec<f64>> = train.iter().map(|at| pairs[*at].features()).collect();
+    let sums: Vec<f64> = train.iter().map(|at| pairs[*at].sum()).collect();
+    let model = Linear::fit(&rows, &sums)?;
+    let known: BTreeSet<&str> = train.iter().flat_map(|at| &pairs[*at].names).map(String::as_str).collect();
+    let (mut errors, mut partners) = (Vec::new(), Partners::new());
+    for pair in test.iter().map(|at| &pairs[*at]) {
+        if pair.names.iter().any(|name| !known.contains(name.as_str())) {
+            continue;
+        }
+        let (predicted, seen) = (model.predict(&pair.features()), pair.sum());
+        errors.push((predicted / seen, 1.0));
+        // A workload beside itself is one partner.
+        let both = if pair.names[0] == pair.names[1] { 1 } else { 2 };
+        for name in &pair.names[..both] {
+            partners.entry(name).or_default().push((predicted, seen));
+        }
     }
     partners.retain(|_, of| of.len() > 1);
-    (!partners.is_empty()).then(|| picked(String::new(), None, &partners).part)
+    if partners.is_empty() {
+        return None;
+    }
+    let found = picked(String::new(), Some(mean_absolute(errors)), &partners);
+    let best = found.best as f64 / found.workloads as f64;
+    Some(TrainedOn { pairs: size, error: found.error?, best, part: found.part })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kace::pairs::METRICS;
+
+    /// Twelve workloads, each with all. The sum is linear in the features, but for a part that follows from nothing.
+    fn made(noise: f64) -> Vec<KacePair> {
+        let mut numbers = Numbers(7);
+        let metrics = |of: usize| -> Vec<f64> {
+            (0..METRICS.len()).map(|at| ((of * 7 + at * 5) % 13) as f64 + 1.0).collect()
+        };
+        let mut pairs = Vec::new();
+        for a in 0..12usize {
+            for b in a..12 {
+                let own = |of: usize| 10.0 + 3.0 * metrics(of)[0] + metrics(of)[8];
+                let together = [own(a) + noise * numbers.next(), own(b)];
+                let names = [a, b].map(|of| format!("w{of}_batch1"));
+                pairs.push(KacePair { names, metrics: [metrics(a), metrics(b)], together, alone: [99.0; 2] });
+            }
+        }
+        pairs
+    }
 
     #[test]
-    fn more_pairs_of_known_workloads_pick_better_partners() {
-        // Each workload has a throughput of its own that no single pair tells from its partner's.
-        let rate = |of: usize| [1.0, 2.0, 4.0, 8.0, 3.0, 6.0, 5.0, 7.0][of];
-        let metrics =
-            |of: usize| (0..10).map(|at| ((of * 7 + at * 5) % 11) as f64 + rate(of) / 10.0).collect();
-        let pair = |(a, b): (usize, usize)| KacePair {
-            names: [format!("w{a}"), format!("w{b}")],
-            metrics: [metrics(a), metrics(b)],
-            together: [rate(a), rate(b)],
-            alone: [10.0, 10.0],
-        };
-        let pairs: Vec<KacePair> = (0..8).flat_map(|a| (0..8).map(move |b| (a, b))).map(pair).collect();
-        let found = known_workloads(&pairs);
-        assert_eq!(found.iter().map(|of| of.learned).collect::<Vec<_>>(), [15, 30, 60]);
-        assert!(found[1].part > found[0].part - 0.01 && found[1].part > 0.95, "{found:?}");
-        assert_eq!(found, known_workloads(&pairs), "the same always");
-        assert_eq!(known_workloads(&pairs[..10]), []);
+    fn with_more_pairs_the_choice_comes_closer_to_the_best() {
+        let found = by_training_size(&made(40.0));
+        // 78 pairs: none is left for larger numbers.
+        assert_eq!(found.iter().map(|of| of.pairs).collect::<Vec<_>>(), [20, 40, 60]);
+        assert!(found[0].error > found[2].error, "{found:?}");
+        assert!(found.iter().all(|of| of.best <= 1.0 && of.part <= 1.0), "{found:?}");
+        let exact = by_training_size(&made(0.0));
+        assert!(exact.iter().all(|of| of.error < 1e-3 && of.part > 0.999), "{exact:?}");
+        assert_eq!(by_training_size(&made(0.0)[..20]), []);
     }
 }

@@ -6,11 +6,13 @@
 mod known;
 mod network;
 mod pairs;
+mod partitions;
 mod rules;
 
-pub use known::{KnownWorkloads, known_workloads};
+pub use known::{TrainedOn, by_training_size};
 pub use network::Network;
 pub use pairs::{Baseline, KacePair, baselines, read_pairs, speeds_by_forest};
+pub use partitions::{PartitionScores, PartitionedSet, read_partitions};
 
 use radrm_estimator::linalg;
 

@@ -112,9 +112,9 @@ impl State {
     }
 
     /// Sets so much aside for a job on each of its devices.
-    fn set_claim(&mut self, id: JobId, claim: Bytes, reason: Reason, out: &mut Vec<Decision>) {
+    pub(super) fn set_claim(&mut self, id: JobId, claim: Bytes, reason: Reason, out: &mut Vec<Decision>) {
         let Some(record) = self.jobs.get_mut(&id) else { return };
-        record.reserved = Some(claim);
+        (record.reserved, record.open) = (Some(claim), false);
         record.note(self.now, reason.clone());
         for at in record.devices.clone() {
             for resident in self.devices[at].residents.iter_mut().filter(|resident| resident.job == id) {

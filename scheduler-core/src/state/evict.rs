@@ -228,10 +228,10 @@ impl State {
         Some(record.since.plus(slot(record, &self.settings)?))
     }
 
-    /// Time at which a job that has its devices for itself only because its need is unknown has shown it.
+    /// Time at which a job has shown its need that has all that was free only because that is unknown.
     fn learns_at(&self, record: &Record) -> Option<Millis> {
         let waits_to_show = self.settings.memory == Memory::Reserved
-            && record.reserved.is_none()
+            && (record.reserved.is_none() || record.open)
             && record.job.need.is_none()
             && !record.job.exclusive
             && record.rung(&self.settings) != Some(Rung::Exclusive)
@@ -291,7 +291,7 @@ impl State {
         self.learn(id, out);
     }
 
-    /// Reserves for a job of unknown need what was seen of it, in place of its whole devices.
+    /// Reserves for a job of unknown need what was seen of it, in place of all that was free.
     fn learn(&mut self, id: JobId, out: &mut Vec<Decision>) {
         let Some(record) = self.jobs.get(&id) else { return };
         let due = self.settings.learn_after.is_some_and(|after| record.runtime(self.now) >= after);
@@ -301,22 +301,12 @@ impl State {
         let peak = record.peak;
         let claim = peak.plus(Bytes(peak.0 / 4));
         let devices = record.devices.clone();
-        if devices.iter().any(|at| claim >= self.devices[*at].spec.capacity) {
+        let has = |at: &usize| record.reserved.unwrap_or(self.devices[*at].spec.capacity);
+        if devices.iter().any(|at| claim >= has(at)) {
             return;
         }
-        for at in devices {
-            for resident in self.devices[at].residents.iter_mut().filter(|resident| resident.job == id) {
-                resident.claim = claim;
-                resident.whole = false;
-            }
-            self.changed(at);
-        }
-        let reason = Reason::NeedFollows { peak };
-        if let Some(record) = self.jobs.get_mut(&id) {
-            record.reserved = Some(claim);
-            record.note(self.now, reason.clone());
-        }
-        out.push(Decision { action: Action::SetAside { job: id, reserved: claim }, reason });
+        self.set_claim(id, claim, Reason::NeedFollows { peak }, out);
+        devices.into_iter().for_each(|at| self.changed(at));
     }
 
     /// A device on which memory runs out although it was set aside gives up its least important job.

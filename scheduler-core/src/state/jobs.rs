@@ -11,6 +11,7 @@ use crate::outcome::{Evidence, Outcome};
 use crate::place::Resident;
 use crate::queue::key;
 use crate::reason::{Impossible, Reason};
+use crate::reserve::predictable;
 use crate::state::record::{Image, Phase, Record, Step, after_slot};
 use crate::target::TargetObservation;
 use crate::units::{Bytes, Millis};
@@ -68,6 +69,7 @@ impl State {
         record.attempt = record.attempt.max(1);
         record.since = since.min(self.now);
         self.gate.take_slot(&record.job);
+        record.open = reserved.is_some() && record.ask(&self.settings, Bytes::MAX).open;
         let gone = known.len() < devices.len() || known.iter().any(|at| self.devices[*at].lost);
         self.insert(record);
         self.occupy(id, &known, reserved, false);
@@ -159,6 +161,7 @@ impl State {
         let devices = std::mem::take(&mut record.devices);
         let (user, host) = (record.job.user, record.job.host);
         record.reserved = None;
+        record.open = false;
         record.early = None;
         record.budget = None;
         record.speed = None;
@@ -209,12 +212,17 @@ impl State {
     pub(super) fn is_there(&mut self, id: JobId) {
         let Some(record) = self.jobs.get_mut(&id) else { return };
         record.since = self.now;
+        // Where reservations alone decide, a launching job is in the way of others like any.
+        let decides = !predictable(&self.settings);
         for at in record.devices.clone() {
             for resident in self.devices[at].residents.iter_mut().filter(|resident| resident.job == id) {
                 resident.launching = false;
             }
             self.settle(at);
-            self.changed(at);
+            match decides {
+                true => self.changed(at),
+                false => self.pass_due = true,
+            }
         }
         self.set_timer(id);
     }

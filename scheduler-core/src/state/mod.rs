@@ -11,6 +11,7 @@ mod record;
 mod schedule;
 #[cfg(test)]
 mod searches;
+mod since;
 mod throttle;
 mod together;
 mod views;
@@ -39,6 +40,7 @@ use crate::settings::Settings;
 use crate::units::{Bytes, Millis};
 use radrm_base::UserId;
 use record::Image;
+use since::Since;
 
 /// A machine and what is left of it.
 #[derive(Clone, Debug)]
@@ -115,12 +117,14 @@ pub struct State {
     pub(crate) reservations: u64,
     /// Devices that each of the last reservations kept from others.
     pub(crate) held: VecDeque<Held>,
-    /// Upper bound of the number of devices that would do by the last search.
-    fits: usize,
+    /// Devices that would do by the last search, as in [`record::Failed`].
+    fits: Vec<usize>,
     /// Devices that may now take jobs that they did not take before, in order of time.
     changes: VecDeque<usize>,
     /// Number of the first entry of `changes`.
     changes_from: u64,
+    /// The devices among which the last job was searched that was searched before.
+    since: Since,
     /// Something happened that may let a waiting job start.
     pass_due: bool,
     /// More events follow before the queue is scheduled.
@@ -165,7 +169,8 @@ impl State {
             reservation: None,
             reservations: 0,
             held: VecDeque::new(),
-            fits: 0,
+            fits: Vec::new(),
+            since: Since::default(),
             changes: VecDeque::new(),
             changes_from: 0,
             pass_due: false,

@@ -17,6 +17,7 @@ use crate::leaving::{After, Leaving};
 use crate::place::Ask;
 use crate::reason::{Reason, Wait};
 use crate::settings::{Memory, Settings, Unknown};
+use crate::sharing_mode::SharingMode;
 use crate::target::TargetObservation;
 use crate::units::{Bytes, Millis, Permille};
 use radrm_need::Need;
@@ -125,14 +126,14 @@ pub(crate) struct Image {
 }
 
 /// A search for a place that found none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failed {
     /// Number of changes of devices up to then.
     pub(crate) upto: u64,
     /// Version of the reservation then; 0: none.
     pub(crate) under: u64,
-    /// Upper bound of the number of devices that would have done.
-    pub(crate) fits: usize,
+    /// Of a job of several devices: all that would have done then, in order, and maybe some more.
+    pub(crate) fits: Vec<usize>,
 }
 
 /// A job that is not over.
@@ -154,6 +155,8 @@ pub(crate) struct Record {
     pub(crate) devices: Vec<usize>,
     /// Memory set aside on each; `None`: the devices as a whole.
     pub(crate) reserved: Option<Bytes>,
+    /// That is what was free, as its need is unknown and it has not shown yet what it holds.
+    pub(crate) open: bool,
     /// Time of its last start, adoption or resume.
     pub(crate) since: Millis,
     /// Running time of this attempt before `since`.
@@ -212,6 +215,7 @@ impl Record {
             lined_up: job.lined_up.unwrap_or(job.submitted),
             devices: Vec::new(),
             reserved: None,
+            open: false,
             since: Millis::ZERO,
             ran: Millis::ZERO,
             served: Millis::ZERO,
@@ -323,9 +327,18 @@ impl Record {
         ladder.get(retry).or(ladder.last()).copied()
     }
 
-    /// Activity: what was known, else what was seen, else what is assumed.
+    /// Activity: what was known, else what was seen, else what is assumed, as far as its share of the GPU lets it have that.
     pub(crate) fn activity(&self, settings: &Settings) -> Activity {
-        self.job.activity.or(self.shown).unwrap_or(settings.assumed)
+        let assumed = settings.assumed;
+        let within_share = || match self.job.share {
+            // On SMs of its own it takes longer, and is as active alone.
+            _ if settings.sharing == Some(SharingMode::Partitions) => assumed,
+            Some(share) if share < assumed.smact => {
+                assumed.scaled(share.fraction() / assumed.smact.fraction())
+            }
+            _ => assumed,
+        };
+        self.job.activity.or(self.shown).unwrap_or_else(within_share)
     }
 
     /// Returns true if that is assumed.
@@ -353,6 +366,7 @@ impl Record {
             claim: None,
             whole: job.exclusive || rung == Some(Rung::Exclusive),
             half_empty: rung == Some(Rung::Emptier),
+            open: false,
             share: job.share.map_or(0, |share| share.0),
             model: job.model.clone(),
             priority: job.priority,
@@ -392,7 +406,10 @@ impl Record {
         } else if reserve && self.floor == Bytes::ZERO {
             match settings.unknown {
                 Unknown::Exclusive => ask.whole = true,
-                Unknown::MinFree => ask.claim = Some(settings.preconditions.min_free.min(largest)),
+                Unknown::MinFree => {
+                    ask.claim = Some(settings.preconditions.min_free.min(largest));
+                    ask.open = true;
+                }
             }
         }
         if self.floor > Bytes::ZERO {

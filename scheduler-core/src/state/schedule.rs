@@ -82,27 +82,26 @@ impl State {
         let mut failed = 0;
         let mut heads = self.queue.heads(self.now, &self.settings.order, &self.ledger);
         while let Some(id) = heads.next(&self.queue) {
-            match self.try_start(id, head, out) {
-                Ok(()) => {
+            if head.is_none() || !self.is_as_it_was(id) {
+                let Err(wait) = self.try_start(id, head, out) else {
                     started = true;
                     if one {
                         return true;
                     }
-                }
-                Err(wait) => {
-                    self.waits(id, wait);
-                    if head.is_none() && self.retry_at(id).is_none() {
-                        head = Some(id);
-                        self.keep_for(id, out);
-                        if !self.settings.order.backfill {
-                            break;
-                        }
-                    }
-                    failed += 1;
-                    if failed > self.settings.order.depth {
+                    continue;
+                };
+                self.waits(id, wait);
+                if head.is_none() && self.retry_at(id).is_none() {
+                    head = Some(id);
+                    self.keep_for(id, out);
+                    if !self.settings.order.backfill {
                         break;
                     }
                 }
+            }
+            failed += 1;
+            if failed > self.settings.order.depth {
+                break;
             }
         }
         if head.is_none() {
@@ -117,8 +116,28 @@ impl State {
         (image.not_before > self.now).then_some(image.not_before)
     }
 
+    /// Number of changes of devices so far.
+    pub(super) fn upto(&self) -> u64 {
+        self.changes_from + u64::try_from(self.changes.len()).unwrap_or(0)
+    }
+
+    /// Returns true if nothing changed for a job since it was searched a place behind the first blocked one: it waits as it did.
+    fn is_as_it_was(&self, id: JobId) -> bool {
+        let version = self.reservation.as_ref().map_or(0, |reservation| reservation.version);
+        let same = |failed: &Failed| failed.upto == self.upto() && failed.under == version;
+        self.jobs.get(&id).is_some_and(|record| {
+            record.failed.as_ref().is_some_and(same)
+                && self.stage == Stage::Rest
+                && record.job.gpus > 0
+                && record.gathers().is_none()
+                && record.image.is_none()
+                // With time it may come to borrow what is kept.
+                && record.job.time_limit.is_none()
+        })
+    }
+
     fn waits(&mut self, id: JobId, wait: Wait) {
-        let upto = self.changes_from + u64::try_from(self.changes.len()).unwrap_or(0);
+        let upto = self.upto();
         let version = self.reservation.as_ref().map_or(0, |reservation| reservation.version);
         let has_searched = self.retry_at(id).is_none();
         if matches!(wait, Wait::Reserved { .. })
@@ -128,7 +147,8 @@ impl State {
             self.timers.insert((at, super::Timer::Pace));
         }
         if let Some(record) = self.jobs.get_mut(&id) {
-            record.failed = has_searched.then_some(Failed { upto, under: version, fits: self.fits });
+            let fits = std::mem::take(&mut self.fits);
+            record.failed = has_searched.then_some(Failed { upto, under: version, fits });
             record.wait = Some(wait);
         }
     }
@@ -154,12 +174,12 @@ impl State {
         let reservation = if head.is_some() { self.reservation.take() } else { None };
         let version = reservation.as_ref().map_or(0, |reservation| reservation.version);
         let group = record.gathers();
-        let place = match record.failed {
-            // What was considered in another stage shows nothing of this one.
-            Some(failed) if record.job.gpus > 0 && group.is_none() && self.stage == Stage::Rest => {
-                self.find_among_changed(id, failed, version, reservation.as_ref())
-            }
-            _ => self.find(id, reservation.as_ref()),
+        // What was considered in another stage shows nothing of this one.
+        let is_comparable = record.job.gpus > 0 && group.is_none() && self.stage == Stage::Rest;
+        let failed = self.jobs.get_mut(&id).and_then(|record| record.failed.take());
+        let place = match failed.filter(|_| is_comparable) {
+            Some(failed) => self.find_among_changed(id, failed, version, reservation.as_ref()),
+            None => self.find(id, reservation.as_ref()),
         };
         if head.is_some() {
             self.reservation = reservation;
@@ -184,59 +204,77 @@ impl State {
         version: u64,
         kept: Option<&Reservation>,
     ) -> Result<Place, Wait> {
-        let Some(skip) = failed.upto.checked_sub(self.changes_from) else { return self.find(id, kept) };
-        let released = if failed.under == version { Some(&[][..]) } else { self.held_under(failed.under) };
-        let Some(released) = released else { return self.find(id, kept) };
-        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        let changed = self.changes.iter().skip(skip);
-        // With time a job may come to borrow what is kept.
-        let borrowed = kept.filter(|kept| self.may_borrow(kept, id)).map_or(&[][..], |kept| &kept.devices);
-        let mut some: Vec<usize> = changed.chain(released).chain(borrowed).copied().collect();
-        some.sort_unstable();
-        some.dedup();
-        if some.len() > self.devices.len() / 2 + 1 {
-            return self.find(id, kept);
-        }
         let Some(record) = self.jobs.get(&id) else { return Err(Wait::NoDevice) };
         let before = record.wait.clone();
-        if some.is_empty() {
-            self.fits = failed.fits;
-            return Err(before.unwrap_or(Wait::NoDevice));
-        }
-        let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
+        let may_borrow =
+            record.job.time_limit.is_some() && kept.is_some_and(|kept| self.may_borrow(kept, id));
+        let mut since = std::mem::take(&mut self.since);
+        let is_known = since.bring_up_to(self, &failed, version, kept);
+        // With time a job may come to borrow what is kept.
+        let borrowed = kept.filter(|_| may_borrow && is_known);
+        let some = match borrowed {
+            None => since.devices(),
+            Some(kept) => since.with(&kept.devices),
+        };
+        let found = match is_known && some.len() <= self.devices.len() / 2 + 1 {
+            false => self.find(id, kept),
+            true if some.is_empty() => {
+                self.fits = failed.fits;
+                Err(before.unwrap_or(Wait::NoDevice))
+            }
+            true => self.find_among(id, some, failed.fits, before, kept),
+        };
+        self.since = since;
+        found
+    }
+
+    /// A place among these devices, for a job of several devices together with those that would have done before.
+    fn find_among(
+        &mut self,
+        id: JobId,
+        some: &[usize],
+        mut fits: Vec<usize>,
+        before: Option<Wait>,
+        kept: Option<&Reservation>,
+    ) -> Result<Place, Wait> {
+        let Some(record) = self.jobs.get(&id) else { return Err(Wait::NoDevice) };
+        let ask = self.own_ask(record);
         let mut search = Search::new(self, ask, kept);
         some.iter().for_each(|at| search.device(*at));
-        if search.ask.gpus > 1 {
-            // Those that would have done before, and those that do now: as long as these are too few there is no place.
-            let fits = failed.fits.saturating_add(search.fits.len());
-            // No machine had enough of them, so only one of which a device changed can have them now.
-            let mut nodes: Vec<usize> = some.iter().map(|at| search.state.devices[*at].node).collect();
-            nodes.sort_unstable();
-            nodes.dedup();
-            let mut found = None;
-            if fits >= search.ask.gpus {
-                let devices: usize = nodes.iter().map(|node| search.state.nodes[*node].devices.len()).sum();
-                if devices > search.state.devices.len() / 2 {
-                    self.scratch = search.scratch;
-                    return self.find(id, kept);
-                }
-                found = search.all(Some(&nodes));
-            }
-            let (scratch, wait) = (search.scratch, search.wait);
-            (self.fits, self.scratch) = (fits, scratch);
-            // A machine that did not change may have come closer than these.
+        if search.ask.gpus == 1 {
+            let (found, scratch, wait) = (search.best_single(), search.scratch, search.wait);
+            self.scratch = scratch;
             return found.ok_or_else(|| match (before, wait) {
-                (Some(Wait::Gang { gpus, fit }), Some(Wait::Gang { fit: now, .. })) => {
-                    Wait::Gang { gpus, fit: fit.max(now) }
-                }
-                (before, wait) => before.or(wait).unwrap_or(Wait::NoDevice),
+                (Some(before), Some(wait)) => closer(before, wait),
+                (before, wait) => wait.or(before).unwrap_or(Wait::NoDevice),
             });
         }
-        let (found, scratch, wait) = (search.best_single(), search.scratch, search.wait);
-        self.scratch = scratch;
+        let now: Vec<usize> = search.fits.iter().map(|(at, _)| *at).collect();
+        fits.retain(|at| some.binary_search(at).is_err());
+        fits.extend(&now);
+        fits.sort_unstable();
+        // No machine had enough of them, so only one of which a device changed can have them now.
+        let node_of = |at: &usize| search.state.devices[*at].node;
+        let mut nodes: Vec<usize> = now.iter().map(node_of).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.retain(|node| fits.iter().filter(|at| node_of(at) == *node).count() >= search.ask.gpus);
+        let mut found = None;
+        if !nodes.is_empty() {
+            found = search.all(Some((&nodes, &fits)));
+            let there = std::mem::take(&mut search.all_fits);
+            fits.retain(|at| nodes.binary_search(&search.state.devices[*at].node).is_err());
+            fits.extend(there);
+            fits.sort_unstable();
+        }
+        let (scratch, wait) = (search.scratch, search.wait);
+        (self.fits, self.scratch) = (fits, scratch);
+        // A machine that did not change may have come closer than these.
         found.ok_or_else(|| match (before, wait) {
-            (Some(before), Some(wait)) => closer(before, wait),
-            (before, wait) => wait.or(before).unwrap_or(Wait::NoDevice),
+            (Some(Wait::Gang { gpus, fit }), Some(Wait::Gang { fit: now, .. })) => {
+                Wait::Gang { gpus, fit: fit.max(now) }
+            }
+            (before, wait) => before.or(wait).unwrap_or(Wait::NoDevice),
         })
     }
 
@@ -248,8 +286,9 @@ impl State {
         }
         let mut search = Search::new(self, ask, kept);
         let place = search.all(None);
-        let (total, scratch, wait) = (search.total, search.scratch, search.wait);
-        (self.fits, self.scratch) = (total, scratch);
+        let (mut fits, scratch, wait) = (search.all_fits, search.scratch, search.wait);
+        fits.sort_unstable();
+        (self.fits, self.scratch) = (fits, scratch);
         place.ok_or_else(|| wait.unwrap_or(Wait::NoDevice))
     }
 
@@ -302,16 +341,35 @@ impl State {
         in_the_way && is_likely
     }
 
+    /// Memory that is free on each of these devices.
+    fn free_on(&self, devices: &[usize]) -> Bytes {
+        let margin = self.settings.preconditions.margin;
+        let free = |at: &usize| {
+            let dev = &self.devices[*at];
+            let margin = if dev.residents.is_empty() { Bytes::ZERO } else { margin };
+            dev.spec.capacity.minus(dev.occupied()).minus(margin)
+        };
+        devices.iter().map(free).min().unwrap_or(Bytes::ZERO)
+    }
+
     pub(super) fn start(&mut self, id: JobId, place: Place, head: Option<JobId>, out: &mut Vec<Decision>) {
         self.unqueue(id);
         let Some(record) = self.jobs.get(&id) else { return };
-        let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
+        let ask = self.own_ask(record);
         let retry = record.rung(&self.settings) == Some(crate::ladder::Rung::Exclusive);
         let joinable = retry && self.settings.recovery.joinable && !record.job.exclusive;
         let whole = (ask.whole && !joinable) || !self.settings.policy.shares();
-        let reserved = if whole { None } else { Some(ask.claim.unwrap_or(Bytes::ZERO)) };
-        // A job of unknown need that ran out of memory is known to need more than that.
-        let enforce = record.job.need.as_ref().map_or(record.floor > Bytes::ZERO, |need| need.enforce);
+        let open = ask.open && !whole && !place.devices.is_empty();
+        let reserved = match whole {
+            true => None,
+            false if open => Some(self.free_on(&place.devices)),
+            false => Some(ask.claim.unwrap_or(Bytes::ZERO)),
+        };
+        let joins = place.devices.iter().any(|at| !self.devices[*at].residents.is_empty());
+        // A job of unknown need that ran out of memory is known to need more than that. What it takes beside others may not be
+        // what these reserved.
+        let unknown = record.floor > Bytes::ZERO || (open && joins);
+        let enforce = record.job.need.as_ref().map_or(unknown, |need| need.enforce);
         let limit = reserved.filter(|_| self.settings.memory == Memory::Reserved && enforce);
         if place.devices.is_empty() {
             self.host_jobs.insert(id, place.host);
@@ -319,7 +377,7 @@ impl State {
             self.cursor = place.devices.last().map_or(0, |at| at + 1);
         }
         // The devices of a group are its own.
-        let is_alone = whole || record.job.together.is_some();
+        let is_alone = whole || open || record.job.together.is_some();
         let borrows = self.note_in_the_way(id, &ask, &place, is_alone);
         self.occupy(id, &place.devices, reserved, true);
         let (policy, now) = (self.settings.policy, self.now);
@@ -337,6 +395,7 @@ impl State {
             (None, None) => Reason::Placed { policy, score: place.score },
         };
         record.since = now;
+        record.open = open;
         let action = if record.image.is_some() {
             record.phase = Phase::Resuming;
             Action::Resume { job: id, devices }
@@ -364,8 +423,8 @@ struct Search<'a> {
     scratch: crate::place::Scratch,
     wait: Option<Wait>,
     fits: Vec<(usize, Fit)>,
-    /// Number of devices of all nodes that would do.
-    total: usize,
+    /// Of a job of several devices: those of all nodes that would do.
+    all_fits: Vec<usize>,
     /// The node that was looked at last, and what the job would do there on the host.
     host: Option<(usize, HostEffect)>,
     /// The node whose idle devices were counted last, and how many it has.
@@ -378,7 +437,7 @@ impl<'a> Search<'a> {
         let alone = state.jobs.get(&ask.job).filter(|record| record.gathers().is_none());
         let limit = alone.and_then(|record| record.job.time_limit);
         let (wait, fits) = (None, Vec::new());
-        Self { state, kept, ask, limit, scratch, wait, fits, total: 0, host: None, idle: None }
+        Self { state, kept, ask, limit, scratch, wait, fits, all_fits: Vec::new(), host: None, idle: None }
     }
 
     fn blocked(&mut self, wait: Wait) {
@@ -415,7 +474,8 @@ impl<'a> Search<'a> {
         let state = self.state;
         let dev = &state.devices[at];
         if let Some(kept) = self.kept {
-            let whole = self.ask.whole || !state.settings.policy.shares();
+            // What a job of unknown need leaves is not known before it ran.
+            let whole = self.ask.whole || self.ask.open || !state.settings.policy.shares();
             if !state.leaves_room(kept, at, &self.ask, whole, self.limit, &mut self.scratch) {
                 return self.blocked(Wait::Reserved { job: kept.ask.job });
             }
@@ -453,40 +513,46 @@ impl<'a> Search<'a> {
         Some(Place { devices: vec![best.0], host: 0, score: best.1.score })
     }
 
-    /// The best place on all nodes, or on these.
-    fn all(&mut self, nodes: Option<&[usize]>) -> Option<Place> {
+    /// The best place on all nodes, or among these devices, in order, of these nodes.
+    fn all(&mut self, among: Option<(&[usize], &[usize])>) -> Option<Place> {
         // Nothing beats an idle device under `aware`, and a large cluster has many: they are
         // considered first, and the others only if there are not enough.
         if self.state.settings.policy.predicts()
-            && let Some(place) = self.nodes(nodes, |dev| dev.residents.is_empty())
+            && let Some(place) = self.nodes(among, |dev| dev.residents.is_empty())
         {
             return Some(place);
         }
-        self.nodes(nodes, |_| true)
+        self.nodes(among, |_| true)
     }
 
-    fn nodes(&mut self, nodes: Option<&[usize]>, is_wanted: impl Fn(&Dev) -> bool) -> Option<Place> {
+    fn nodes(
+        &mut self,
+        among: Option<(&[usize], &[usize])>,
+        is_wanted: impl Fn(&Dev) -> bool,
+    ) -> Option<Place> {
         let state = self.state;
         let gpus = self.ask.gpus;
         let mut most = 0;
         let mut best: Option<((i64, i64, i64), Place)> = None;
         let mut singles = Vec::new();
-        self.total = 0;
-        let count = nodes.map_or(state.nodes.len(), <[usize]>::len);
+        self.all_fits.clear();
+        let count = among.map_or(state.nodes.len(), |(nodes, _)| nodes.len());
         for at in 0..count {
-            let node = &state.nodes[nodes.map_or(at, |nodes| nodes[at])];
+            let index = among.map_or(at, |(nodes, _)| nodes[at]);
             self.fits.clear();
-            for &at in &node.devices {
-                if is_wanted(&state.devices[at]) {
+            let devices = among.map_or(&state.nodes[index].devices[..], |(_, devices)| devices);
+            for &at in devices {
+                let dev = &state.devices[at];
+                if dev.node == index && is_wanted(dev) {
                     self.device(at);
                 }
             }
             most = most.max(self.fits.len());
-            self.total += self.fits.len();
             if gpus == 1 {
                 singles.extend(self.fits.iter().min_by_key(|(at, fit)| (fit.rank, *at)).copied());
                 continue;
             }
+            self.all_fits.extend(self.fits.iter().map(|(at, _)| *at));
             if self.fits.len() < gpus {
                 continue;
             }

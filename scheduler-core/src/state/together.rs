@@ -25,14 +25,18 @@ impl State {
     pub(crate) fn ask_of(&self, record: &Record) -> Ask {
         let leads = record.gathers().filter(|group| group.first == record.job.id);
         let members: Vec<&Record> = leads.map(|group| self.members(group).collect()).unwrap_or_default();
-        self.joint_ask(&members)
-            .unwrap_or_else(|| record.ask(&self.settings, self.largest(record.job.model.as_deref())))
+        self.joint_ask(&members).unwrap_or_else(|| self.own_ask(record))
+    }
+
+    /// Request of a job for itself.
+    pub(super) fn own_ask(&self, record: &Record) -> Ask {
+        record.ask(&self.settings, self.largest(record.job.model.as_deref()))
     }
 
     /// Joint request of jobs, the first of them for all. On each device: the request of the site that requests most.
     pub(super) fn joint_ask(&self, members: &[&Record]) -> Option<Ask> {
         let first = members.first()?;
-        let ask_of = |record: &Record| record.ask(&self.settings, self.largest(record.job.model.as_deref()));
+        let ask_of = |record: &Record| self.own_ask(record);
         // A group joins no other job on a device, and nothing depends on what it would do to others: neither its priority nor
         // its use of the host counts.
         let mut joint =
