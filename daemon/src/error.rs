@@ -111,6 +111,11 @@ pub(crate) enum DaemonError {
          wait until old jobs are removed"
     )]
     DiskReserved { free: Bytes },
+    #[error(
+        "the disk of the node's queue has room for only {free} files, which is kept for the jobs that are there: remove files \
+         from it, or wait until old jobs are removed"
+    )]
+    InodesReserved { free: u64 },
     #[error("the job {0}")]
     Impossible(Box<Reason>),
     #[error("the array's {jobs} jobs are too many: {reason}")]
@@ -206,7 +211,7 @@ impl DaemonError {
             | Self::GpuTimeRead(_) => true,
             Self::Member { why, .. } => why.is_passing(),
             Self::NoRoom { bytes, .. } => bytes.0 > 0,
-            Self::NoDisk { .. } | Self::DiskReserved { .. } => true,
+            Self::NoDisk { .. } | Self::DiskReserved { .. } | Self::InodesReserved { .. } => true,
             Self::NotAdmitted(reason) => {
                 matches!(**reason, Reason::UserLimit { limit: Exceeded::Jobs { has, .. } } if has > 0)
             }
