@@ -155,6 +155,8 @@ pub(crate) enum DaemonError {
     NoGroup { job: u64, why: io::Error },
     #[error("its control group cannot be used: {}", reason(.0))]
     GroupUnusable(io::Error),
+    #[error("its start cannot be written down: {}", reason(.0))]
+    StartUnwritten(io::Error),
     #[error("this node's GPUs cannot be hidden from it: {}", reason(.0))]
     GpusNotHidden(io::Error),
     #[error("dry_run.{0} is at least 1")]

@@ -30,4 +30,5 @@ mod rights;
 mod room;
 mod settings;
 mod suspend;
+mod store_faults;
 mod usage;
