@@ -2,6 +2,7 @@
 
 mod arrays;
 mod background;
+mod boundaries;
 mod bounds;
 mod disk;
 mod early;
@@ -29,6 +30,6 @@ mod restart;
 mod rights;
 mod room;
 mod settings;
-mod suspend;
 mod store_faults;
+mod suspend;
 mod usage;
