@@ -15,6 +15,7 @@ use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
 use crate::error::DaemonError;
+use crate::job_output::BYTES_OF_INODE;
 use crate::message::Message;
 
 /// Files of a job's folder that are counted, with those of the folders in it.
@@ -57,7 +58,8 @@ impl Measurer {
     }
 }
 
-/// Bytes that the files of a folder and of the folders in it take on the disk; 0 if it is not there. Other file systems
+/// Bytes that the files of a folder and of the folders in it take on the disk, each those of its inode at least: empty ones use
+/// a disk up too. 0 if it is not there. Other file systems
 /// that are mounted in it are left out, and not touched: their owner may let them hang.
 fn folder_bytes(folder: &Path) -> u64 {
     let Ok(top) = File::open(folder) else { return 0 };
@@ -77,7 +79,7 @@ fn folder_bytes(folder: &Path) -> u64 {
         let Some(rest) = left.checked_sub(1) else { return bytes };
         left = rest;
         let Ok((file, found)) = entry_of(folder, name) else { continue };
-        bytes = bytes.saturating_add(found.blocks() * 512);
+        bytes = bytes.saturating_add((found.blocks() * 512).max(BYTES_OF_INODE));
         if found.is_dir()
             && open.len() < MAX_DEPTH
             && let Ok(folder) = openat(&file, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -114,11 +116,14 @@ mod tests {
         fs::write(path, vec![1; bytes]).unwrap();
     }
 
-    /// Bytes in blocks, by `du`.
-    fn du(folder: &Path) -> u64 {
-        let ran = std::process::Command::new("du").args(["-sk", "--"]).arg(folder).output().unwrap();
-        let text = String::from_utf8(ran.stdout).unwrap();
-        text.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+    /// Bytes in blocks by `find`, each of 16 KiB at least.
+    fn found(folder: &Path) -> u64 {
+        let find = std::process::Command::new("find")
+            .arg(folder)
+            .args(["-mindepth", "1", "-printf", "%b\n"])
+            .output();
+        let text = String::from_utf8(find.unwrap().stdout).unwrap();
+        text.lines().map(|blocks| (blocks.parse::<u64>().unwrap() * 512).max(16_384)).sum()
     }
 
     #[test]
@@ -129,10 +134,16 @@ mod tests {
         file(&folder.join("a/b/c/d/large"), 3 << 20);
         (0..1500).for_each(|index| file(&folder.join(format!("many/{index}")), 5000));
         std::os::unix::fs::symlink("/usr", folder.join("link")).unwrap();
-        let own = fs::symlink_metadata(&folder).unwrap().blocks() * 512;
-        assert_eq!(folder_bytes(&folder) + own, du(&folder));
+        assert_eq!(folder_bytes(&folder), found(&folder));
         assert!(folder_bytes(&folder) > (3 << 20) + 1500 * 5000);
         assert_eq!(folder_bytes(&place.path().join("none")), 0);
+    }
+
+    #[test]
+    fn empty_files_use_a_disk_up_too() {
+        let place = tempfile::tempdir().unwrap();
+        (0..100).for_each(|index| file(&place.path().join(index.to_string()), 0));
+        assert_eq!(folder_bytes(place.path()), 100 * 16_384);
     }
 
     #[test]

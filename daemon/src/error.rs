@@ -111,6 +111,11 @@ pub(crate) enum DaemonError {
          wait until old jobs are removed"
     )]
     DiskReserved { free: Bytes },
+    #[error(
+        "the disk of the node's queue has room for only {free} files, which is kept for the jobs that are there: remove files \
+         from it, or wait until old jobs are removed"
+    )]
+    InodesReserved { free: u64 },
     #[error("the job {0}")]
     Impossible(Box<Reason>),
     #[error("the array's {jobs} jobs are too many: {reason}")]
@@ -150,6 +155,8 @@ pub(crate) enum DaemonError {
     NoGroup { job: u64, why: io::Error },
     #[error("its control group cannot be used: {}", reason(.0))]
     GroupUnusable(io::Error),
+    #[error("its start cannot be written down: {}", reason(.0))]
+    StartUnwritten(io::Error),
     #[error("this node's GPUs cannot be hidden from it: {}", reason(.0))]
     GpusNotHidden(io::Error),
     #[error("dry_run.{0} is at least 1")]
@@ -206,7 +213,7 @@ impl DaemonError {
             | Self::GpuTimeRead(_) => true,
             Self::Member { why, .. } => why.is_passing(),
             Self::NoRoom { bytes, .. } => bytes.0 > 0,
-            Self::NoDisk { .. } | Self::DiskReserved { .. } => true,
+            Self::NoDisk { .. } | Self::DiskReserved { .. } | Self::InodesReserved { .. } => true,
             Self::NotAdmitted(reason) => {
                 matches!(**reason, Reason::UserLimit { limit: Exceeded::Jobs { has, .. } } if has > 0)
             }

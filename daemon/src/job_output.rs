@@ -23,18 +23,35 @@ const MAX_LEFT: usize = 64;
 /// Part of the file system that the reserve is at most.
 const MAX_PART: u64 = 10;
 
-/// A file system, bytes.
-#[derive(Clone, Copy, Debug)]
+/// Bytes of a disk for which file systems have one inode: a file takes so much of what there is for files.
+pub(crate) const BYTES_OF_INODE: u64 = 16 << 10;
+
+/// A file system, bytes and inodes.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Disk {
     /// Free for all users.
     pub(crate) free: u64,
     pub(crate) all: u64,
+    /// Likewise.
+    pub(crate) free_inodes: u64,
+    /// 0: the file system makes them as they are needed.
+    pub(crate) all_inodes: u64,
 }
 
 impl Disk {
     pub(crate) fn of(found: &StatVfs) -> Self {
         let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-        Self { free: bytes(found.f_bavail), all: bytes(found.f_blocks) }
+        Self {
+            free: bytes(found.f_bavail),
+            all: bytes(found.f_blocks),
+            free_inodes: found.f_favail,
+            all_inodes: found.f_files,
+        }
+    }
+
+    /// Inodes that are left where the configuration names this reserve of bytes.
+    pub(crate) fn inode_reserve(self, configured: u64) -> u64 {
+        (configured / BYTES_OF_INODE).min(self.all_inodes / MAX_PART)
     }
 
     /// Bytes that outputs leave of it where the configuration names this reserve.

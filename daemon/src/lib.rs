@@ -222,7 +222,10 @@ fn serve(flags: Flags) -> Result<Stopped, DaemonError> {
     let boot_is_new = fs::read_to_string(&boot_file).unwrap_or_default().trim() != boot;
     let gpus = Gpus::find(&config, boot_is_new)?;
     config.mps.unknown_gpus(&gpus.list).iter().for_each(|sentence| output::say(NAME, sentence));
-    let _ = fs::write(&boot_file, &boot);
+    if boot_is_new {
+        // The next daemon would take what runs for processes of another boot.
+        fs::write(&boot_file, &boot).map_err(|error| DaemonError::file(&boot_file, &error))?;
+    }
     if config.slurm.engine {
         return slurm::serve(&config, gpus, block_signals(), || configure(again.clone()));
     }

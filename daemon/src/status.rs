@@ -32,6 +32,8 @@ const MISSING_AT: u64 = (SIZE - 1024) as u64;
 const RUN_AT: u64 = SIZE as u64;
 /// Longest record of a run, bytes.
 const MAX_RUN: u64 = 256 << 10;
+/// Tries to write one.
+const TRIES: u32 = 3;
 
 /// End of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -212,8 +214,11 @@ pub(crate) fn is_stopping(file: &File) -> bool {
 pub(crate) fn put_end(file: &File, end: &End) -> io::Result<()> {
     if let Some(record) = &end.record {
         let fits = serde_json::to_vec(record)?.len() < MAX_RUN as usize;
-        if !fits || put(file, RUN_AT, record).is_err() {
-            file.set_len(SIZE as u64)?;
+        // A block that fails once is written by the next try.
+        let is_written = fits && (0..TRIES).any(|_| put(file, RUN_AT, record).is_ok());
+        if !is_written {
+            // What is left of it is no record.
+            let _ = file.set_len(SIZE as u64);
         }
     }
     let fits = serde_json::to_vec(end)?.len() < (MISSING_AT - END_AT) as usize;
@@ -408,6 +413,32 @@ mod tests {
             file.set_len(length).unwrap();
             assert_eq!(end(), End { record: None, ..ended.clone() }, "{length} of {whole} bytes");
         }
+    }
+
+    #[test]
+    fn an_end_is_written_where_the_record_of_its_run_cannot_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        drop(make(&path).unwrap());
+        // It stands for a disk that takes no more.
+        let file = File::open(&path).unwrap();
+        let sealed = sealed(&file);
+        let ended = End { code: Some(3), record: Some(Box::default()), ..End::default() };
+        put_end(&sealed, &ended).unwrap();
+        let status = records(&sealed).unwrap();
+        assert_eq!(status.end, Some(End { record: None, ..ended }));
+    }
+
+    /// A copy in memory, longer by what is left of an earlier record, that can neither grow nor shrink.
+    fn sealed(file: &File) -> File {
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+        let copy = File::from(memfd_create("status", MemfdFlags::ALLOW_SEALING).unwrap());
+        let mut bytes = [0; SIZE];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        copy.write_all_at(&bytes, 0).unwrap();
+        copy.set_len(RUN_AT + 10).unwrap();
+        fcntl_add_seals(&copy, SealFlags::GROW | SealFlags::SHRINK).unwrap();
+        copy
     }
 
     #[test]

@@ -107,7 +107,14 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) connection: Connection,
+    /// The last commit failed. All of it may be in the log none the less, and a daemon that comes after a kill takes it for
+    /// written, unless another commit has gone over it.
+    has_failed: bool,
 }
+
+/// Number of commits after failed ones: a row that each of them changes.
+const FAILED_WRITES: &str =
+    "CREATE TABLE IF NOT EXISTS failed_writes (id INTEGER PRIMARY KEY, count INTEGER NOT NULL)";
 
 /// Version of the tables; a file with another one is refused. 0 is a file without tables.
 const VERSION: i64 = 1;
@@ -154,12 +161,13 @@ impl Store {
         }
         connection.execute_batch(super::accounting::TABLE).map_err(failed)?;
         connection.execute_batch(ENDED).map_err(failed)?;
+        connection.execute_batch(FAILED_WRITES).map_err(failed)?;
         curves::create(&mut connection).map_err(failed)?;
         connection.execute_batch(disk::TABLES).map_err(failed)?;
         connection.execute_batch(arriving::TABLE).map_err(failed)?;
         arriving::discard_all(&mut connection).map_err(failed)?;
         super::dry_run::stored::create(&connection).map_err(failed)?;
-        Ok(Self { connection })
+        Ok(Self { connection, has_failed: false })
     }
 
     /// Makes the next writes fail, as a full disk does.
@@ -172,8 +180,19 @@ impl Store {
     pub(crate) fn transaction<T>(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
         let tx = self.connection.transaction()?;
         let done = work(&tx)?;
-        tx.commit()?;
-        Ok(done)
+        if self.has_failed {
+            let again =
+                "INSERT INTO failed_writes VALUES (0, 1) ON CONFLICT (id) DO UPDATE SET count = count + 1";
+            tx.execute(again, [])?;
+        }
+        let committed = tx.commit();
+        self.has_failed = committed.is_err();
+        committed.map(|()| done)
+    }
+
+    /// Returns true if a commit failed that none has gone over yet.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// Jobs that are not over, in the order of their numbers.

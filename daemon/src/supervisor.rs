@@ -43,6 +43,11 @@ pub(crate) const WORD: &str = "--keep-one-job";
 /// Between two looks at what is left of a job.
 const INTERVAL: Duration = Duration::from_millis(20);
 
+/// Longest time between two tries to write how the job ended, and time after which that is given up: a file system that
+/// was shut down never takes it.
+const MAX_DISK_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_DISK_WAIT: Duration = Duration::from_secs(3600);
+
 /// Time between SIGTERM and SIGKILL for processes that a job left behind.
 const LEFT_BEHIND: Duration = Duration::from_secs(2);
 
@@ -99,6 +104,11 @@ pub(crate) struct Order {
 }
 
 impl Order {
+    /// Returns true if the output goes to a file that the user has named, and not to the daemon's.
+    fn has_own_output(&self) -> bool {
+        self.output.parent() != self.profile.parent()
+    }
+
     /// The emulated machine that the launcher is given.
     pub(crate) fn machine(&self) -> Option<&Path> {
         let options = self.argv.iter().take_while(|word| *word != "--");
@@ -146,9 +156,22 @@ pub fn keep() -> process::ExitCode {
         ..End::default()
     });
     end.at_ms = time::now().0;
-    match status::put_end(&file, &end) {
+    match write_down(&file, &end) {
         Ok(()) => process::ExitCode::SUCCESS,
         Err(_) => process::ExitCode::FAILURE,
+    }
+}
+
+/// Writes the end down, as soon as the disk takes it: without a record the job counts as killed.
+fn write_down(file: &File, end: &End) -> io::Result<()> {
+    let begun = Instant::now();
+    let mut pause = INTERVAL;
+    loop {
+        match status::put_end(file, end) {
+            Err(_) if begun.elapsed() < MAX_DISK_WAIT => std::thread::sleep(pause),
+            done => return done,
+        }
+        pause = (pause * 2).min(MAX_DISK_INTERVAL);
     }
 }
 
@@ -201,7 +224,10 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
     // SAFETY: a plain system call that cannot fail.
     unsafe { libc::umask(order.umask & 0o777) };
     std::env::set_current_dir(&order.cwd).map_err(|error| DaemonError::file(&order.cwd, &error))?;
-    let output = open(&order.output)?;
+    let output = open(&order.output).map_err(|why| match order.has_own_output() {
+        true => Failed::from(why),
+        false => of_node(why),
+    })?;
     let error = order.error.as_ref().map(open).transpose()?;
     let started = output.metadata().map(|found| found.len()).unwrap_or(0);
     if let Some((ready, file)) = &mps {
@@ -342,7 +368,7 @@ fn start(
     output: &File,
     error: &File,
     entrance: Option<&File>,
-) -> Result<libc::pid_t, DaemonError> {
+) -> Result<libc::pid_t, Failed> {
     let (argv, environment) = (strings(&order.argv)?, strings(&order.environment)?);
     let list = |strings: &[CString]| -> Vec<*const libc::c_char> {
         strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
@@ -353,15 +379,16 @@ fn start(
     // SAFETY: this process has one thread, so the child may do what it likes.
     let child = unsafe { libc::fork() };
     if child < 0 {
-        return Err(DaemonError::NoProcess(io::Error::last_os_error()));
+        return Err(DaemonError::NoProcess(io::Error::last_os_error()).into());
     }
     if child > 0 {
         drop(fails);
-        let mut code = [0; 4];
-        return match failed.read_exact(&mut code) {
+        let mut told = [0; 5];
+        return match failed.read_exact(&mut told) {
             Ok(()) => {
                 let _ = wait_for(child);
-                Err(not_executed(i32::from_ne_bytes(code)))
+                let [step, code @ ..] = told;
+                Err(not_begun(step, io::Error::from_raw_os_error(i32::from_ne_bytes(code))))
             }
             Err(_) => Ok(child),
         };
@@ -376,24 +403,42 @@ fn start(
         libc::dup2(output.as_raw_fd(), 1);
         libc::dup2(error.as_raw_fd(), 2);
         // The supervisor stays outside: it reports an end for want of host memory.
-        if entrance.is_some_and(|mut group| group.write_all(b"0").is_err()) {
-            let _ = writeln!(io::stderr(), "{}: its control group cannot be entered", crate::process::NAME);
-            libc::_exit(125);
+        if let Some(Err(error)) = entrance.map(|mut group| group.write_all(b"0")) {
+            tell(&fails, ENTERS, &error);
         }
         // Written before anything of the job runs: where this is missing, nothing ran.
-        let said = ProcessIdentity::of(process::id()).map(|who| status::put_program(file, who));
-        if matches!(said, Some(Ok(()))) {
-            libc::execve(arguments[0], arguments.as_ptr(), entries.as_ptr());
-            let code = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-            let _ = writeln!(io::stderr(), "{}: {}", crate::process::NAME, not_executed(code));
-            let _ = (&fails).write_all(&code.to_ne_bytes());
+        let who = ProcessIdentity::of(process::id()).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH));
+        if let Err(error) = who.and_then(|who| status::put_program(file, who)) {
+            tell(&fails, WRITES_DOWN, &error);
         }
-        libc::_exit(125)
+        libc::execve(arguments[0], arguments.as_ptr(), entries.as_ptr());
+        let error = io::Error::last_os_error();
+        let text = DaemonError::NotExecuted(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0)));
+        let _ = writeln!(io::stderr(), "{}: {text}", crate::process::NAME);
+        tell(&fails, EXECUTES, &error)
     }
 }
 
-fn not_executed(code: i32) -> DaemonError {
-    DaemonError::NotExecuted(io::Error::from_raw_os_error(code))
+/// Steps of the process that becomes the launcher, as it names the one that failed.
+const ENTERS: u8 = b'g';
+const WRITES_DOWN: u8 = b's';
+const EXECUTES: u8 = b'x';
+
+/// Ends this process, which is to become the launcher, once its parent knows which step failed.
+fn tell(mut parent: &io::PipeWriter, step: u8, error: &io::Error) -> ! {
+    let [a, b, c, d] = error.raw_os_error().unwrap_or(libc::EIO).to_ne_bytes();
+    let _ = parent.write_all(&[step, a, b, c, d]);
+    // SAFETY: a plain system call that does not return.
+    unsafe { libc::_exit(125) }
+}
+
+/// Reason that no program began, by the step that failed.
+fn not_begun(step: u8, error: io::Error) -> Failed {
+    match step {
+        ENTERS => Failed { why: DaemonError::GroupUnusable(error), lost: true },
+        WRITES_DOWN => Failed { why: DaemonError::StartUnwritten(error), lost: true },
+        _ => DaemonError::NotExecuted(error).into(),
+    }
 }
 
 /// The exit code, or the signal.

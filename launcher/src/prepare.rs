@@ -20,7 +20,7 @@ use crate::cli::{Plan, ReportTo};
 use crate::emulated::Emulated;
 use crate::error::{LaunchError, shown};
 use crate::outer;
-use crate::place::{self, Place};
+use crate::place::{self, Place, PlaceError};
 use crate::preload::{Preload, inside_limits};
 use crate::recording::outer_machine;
 use crate::remarks::Remarks;
@@ -68,7 +68,15 @@ impl<'a> Prepared<'a> {
         let program = (!plan.in_container)
             .then(|| target::find(&plan.command[0], env::var_os("PATH").as_deref()))
             .flatten();
-        let profile = place::prepare(&plan.profile)?;
+        let remarks = Remarks { quiet: plan.quiet };
+        let profile = match place::prepare(&plan.profile) {
+            // The disk is the supervisor's, and the user wants the program to run.
+            Err(error @ PlaceError::Unwritable { .. }) if plan.supervised => {
+                remarks.failure(&format!("{error}; the job goes on without one"));
+                Place::Nowhere
+            }
+            other => other?,
+        };
         if let ReportTo::JsonFile(file) = &plan.report {
             profile.with_report(file)?;
         }
@@ -125,7 +133,6 @@ impl<'a> Prepared<'a> {
         });
         // MPS takes the share where the program will use it; elsewhere its launches are held back.
         let budget = sm_limit.filter(|_| !mps && !share::by_mps(&environment));
-        let remarks = Remarks { quiet: plan.quiet };
         let prepared = Self {
             plan,
             argv,

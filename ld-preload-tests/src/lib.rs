@@ -4,6 +4,7 @@
 //! * [`bench`]: the benchmarks behind `bench/RESULTS.md`.
 //! * [`artifacts`]: the libraries and programs of this workspace, built when asked for.
 //! * [`browser`]: a browser that loads a page, runs what a test asks in it, and takes pictures.
+//! * [`faults`]: system calls that fail when a test says so.
 //! * [`genuine`]: NVIDIA's own driver, where it has been fetched.
 //! * [`groups`]: control groups.
 //! * [`header`] and [`programs`]: the C header made from the table, and the C programs.
@@ -23,6 +24,7 @@ pub mod artifacts;
 pub mod bench;
 pub mod browser;
 pub mod child;
+pub mod faults;
 pub mod figures;
 pub mod genuine;
 pub mod groups;

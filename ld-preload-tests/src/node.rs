@@ -143,6 +143,34 @@ impl Daemon {
         said
     }
 
+    /// Starts it (again), and waits until it answers or has ended with 1.
+    ///
+    /// # Errors
+    /// Its output, where it has ended.
+    ///
+    /// # Panics
+    /// If it ends otherwise, or does neither for too long.
+    #[track_caller]
+    pub fn tries_to_start(&mut self) -> Result<(), String> {
+        let before = self.log().len();
+        self.spawn();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(PATIENCE) {
+            let child = self.child.as_mut().expect("a daemon that runs");
+            if let Some(status) = child.try_wait().expect("wait") {
+                self.child = None;
+                let said = self.log().split_off(before);
+                assert_eq!(status.code(), Some(1), "{said}");
+                return Err(said);
+            }
+            if self.output(&["nodes", "--json"]).status.success() {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("it neither answers nor ends\n{}", self.log());
+    }
+
     fn spawn(&mut self) {
         // Builds radrmd too: they are of one package.
         artifacts::file("radrm-run");

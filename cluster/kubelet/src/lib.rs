@@ -16,6 +16,7 @@ pub mod messages;
 mod options;
 pub mod plugin;
 pub mod quantity;
+mod room;
 pub mod server;
 pub mod slices;
 mod sockets;
@@ -91,6 +92,7 @@ fn run(flags: &Flags) -> Result<(), KubeletError> {
         preload: installed.preload,
         environment: gpu_device.iter().map(|_| NO_OTHER_GPUS.to_owned()).collect(),
         context,
+        room: amount::host_bytes(&flags.segment_memory)?,
     };
     let store = Store::open(places)?;
     install::sweep(&folder, store.shims().chain([installed.shim.as_path()]));

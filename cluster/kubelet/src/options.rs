@@ -31,6 +31,9 @@ pub(crate) struct Flags {
     /// The shared memory of claims, on a file system in memory
     #[arg(long, value_name = "FOLDER", default_value = "/run/radrm/claims")]
     pub(crate) state_dir: PathBuf,
+    /// Memory of the node that the processes of a claim may take for what is counted of them, all together
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub(crate) segment_memory: String,
     /// Kind of device that the container runtime knows GPUs by; `none` if another part of the node brings GPUs into containers
     #[arg(long, value_name = "DEVICE", default_value = "nvidia.com/gpu={uuid}")]
     gpu_device: String,

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::claim::{self, Grant};
+use crate::room;
 
 /// Class of the devices: one for each claim, named after its uid.
 pub const KIND: &str = "radrm.dev/claim";
@@ -77,6 +78,8 @@ pub struct Places {
     pub environment: Vec<String>,
     /// Memory that the driver takes for each process, bytes; 0: not known.
     pub context: u64,
+    /// Memory of the node that the files of a claim may take, bytes.
+    pub room: u64,
 }
 
 /// The prepared claims, by their uids.
@@ -99,12 +102,12 @@ impl Store {
             .map_err(|source| StoreError::Io { path: places.state.clone(), source })?;
         let mut store = Self { places, claims: BTreeMap::new() };
         for uid in names(&store.places.state, "")? {
-            match store.read(&uid) {
+            match store.read(&uid)? {
                 Some(record) => {
                     store.specify(&uid, &record)?;
                     store.claims.insert(uid, record);
                 }
-                None => remove(&store.places.state.join(&uid))?,
+                None => remove_room(&store.places.state.join(&uid))?,
             }
         }
         match names(&store.places.cdi, PREFIX) {
@@ -115,10 +118,7 @@ impl Store {
                     }
                 }
                 // No other program writes specifications of claims, so a draft is that of a plug-in that was killed.
-                let drafts = radrm_cdi::draft(PREFIX);
-                for draft in names(&store.places.cdi, &drafts)? {
-                    remove(&store.places.cdi.join(drafts.clone() + &draft))?;
-                }
+                store.places.remove_drafts(PREFIX)?;
             }
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -126,17 +126,31 @@ impl Store {
         Ok(store)
     }
 
-    /// The record of a claim that is whole.
-    fn read(&self, uid: &str) -> Option<Record> {
+    /// The record of a claim that is whole; `None` if a part of it is not there or is damaged.
+    ///
+    /// # Errors
+    /// A file cannot be read now: that shows nothing of the claim, whose containers may run.
+    fn read(&self, uid: &str) -> Result<Option<Record>, StoreError> {
         let folder = self.places.state.join(uid);
-        let text = fs::read_to_string(folder.join(RECORD)).ok()?;
-        let is_whole = claim::is_uid(uid) && folder.join(SEGMENT).is_file();
-        serde_json::from_str(&text).ok().filter(|record: &Record| is_whole && record.shim.is_file())
+        let Some(text) = there(&folder.join(RECORD), fs::read)? else { return Ok(None) };
+        let Ok(record) = serde_json::from_slice::<Record>(&text) else { return Ok(None) };
+        for file in [&folder.join(SEGMENT), &record.shim] {
+            if !there(file, fs::metadata)?.is_some_and(|found| found.is_file()) {
+                return Ok(None);
+            }
+        }
+        Ok(claim::is_uid(uid).then_some(record))
     }
 
     /// The claims, with the segment of each.
     pub fn segments(&self) -> impl Iterator<Item = (&str, PathBuf)> {
         self.claims.keys().map(|uid| (uid.as_str(), self.places.state.join(uid).join(SEGMENT)))
+    }
+
+    /// Memory of the node that the files of a claim may take, bytes.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        self.places.room
     }
 
     /// Shims that containers of prepared claims have.
@@ -201,7 +215,9 @@ impl Store {
 
     fn make(&self, uid: &str, record: &Record) -> Result<(), StoreError> {
         let folder = self.places.state.join(uid);
-        remove(&folder)?;
+        remove_room(&folder)?;
+        room::make(&folder, self.places.room)
+            .map_err(|source| StoreError::Io { path: folder.clone(), source })?;
         let mut limits = Vec::new();
         let mut contexts = Vec::new();
         for (gpu, limit) in &record.grant.limits {
@@ -222,6 +238,7 @@ impl Store {
     /// Writes the specification of a claim's device, if it is not there.
     fn specify(&self, uid: &str, record: &Record) -> Result<(), StoreError> {
         let path = self.places.specification(uid);
+        self.places.remove_drafts(&specification(uid))?;
         if path.is_file() {
             return Ok(());
         }
@@ -256,13 +273,42 @@ impl Store {
     /// The device first: no container is started with a claim that is half gone.
     fn remove(&self, uid: &str) -> Result<(), StoreError> {
         remove(&self.places.specification(uid))?;
-        remove(&self.places.state.join(uid))
+        self.places.remove_drafts(&specification(uid))?;
+        remove_room(&self.places.state.join(uid))
     }
+}
+
+/// Name of the file of a claim's device.
+fn specification(uid: &str) -> String {
+    format!("{PREFIX}{uid}.json")
 }
 
 impl Places {
     fn specification(&self, uid: &str) -> PathBuf {
-        self.cdi.join(format!("{PREFIX}{uid}.json"))
+        self.cdi.join(specification(uid))
+    }
+
+    /// Removes drafts of specifications that begin with this name: a disk in trouble takes neither their new name nor their
+    /// removal.
+    fn remove_drafts(&self, name: &str) -> Result<(), StoreError> {
+        let drafts = radrm_cdi::draft(name);
+        let found = match names(&self.cdi, &drafts) {
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
+            found => found?,
+        };
+        found.iter().try_for_each(|draft| remove(&self.cdi.join(drafts.clone() + draft)))
+    }
+}
+
+/// Result of a question about a file; `None` if it is not there.
+fn there<T>(path: &Path, ask: impl FnOnce(PathBuf) -> io::Result<T>) -> Result<Option<T>, StoreError> {
+    match ask(path.to_owned()) {
+        Ok(answer) => Ok(Some(answer)),
+        // A file in place of a folder is damage, too.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(source) => Err(StoreError::Io { path: path.to_owned(), source }),
     }
 }
 
@@ -275,6 +321,12 @@ fn names(folder: &Path, prefix: &str) -> Result<Vec<String>, StoreError> {
         found.extend(name.to_str().and_then(|name| name.strip_prefix(prefix)).map(str::to_owned));
     }
     Ok(found)
+}
+
+/// Removes the folder of a claim, with the file system in it.
+fn remove_room(folder: &Path) -> Result<(), StoreError> {
+    room::unmount(folder);
+    remove(folder)
 }
 
 /// Removes a file or a folder, if it is there.

@@ -13,6 +13,7 @@ use radrm_text::output::{Priority, log, say};
 use crate::NAME;
 use crate::api::ApiError;
 use crate::plugin::{Plugin, PluginError};
+use crate::room;
 use crate::slices::Publisher;
 
 /// Between two looks at the API server's slices: GPUs fail, and slices may be deleted.
@@ -75,10 +76,20 @@ pub fn harvest(plugin: &Arc<Plugin>) -> std::io::Result<()> {
         // Kept open: what is known of processes in other pid namespaces is in it.
         let mut open: HashMap<String, Segment> = HashMap::new();
         loop {
-            let present: HashMap<String, PathBuf> =
-                plugin.store().segments().map(|(uid, path)| (uid.to_owned(), path)).collect();
+            let (present, room): (HashMap<String, PathBuf>, u64) = {
+                let store = plugin.store();
+                (store.segments().map(|(uid, path)| (uid.to_owned(), path)).collect(), store.room())
+            };
             open.retain(|uid, _| present.contains_key(uid));
             for (uid, path) in present {
+                if let Some(bytes) = room::empty_if_larger(&path, room) {
+                    say(
+                        NAME,
+                        &format!(
+                            "claim {uid}: its segment took {bytes} bytes, more than {room}, and was emptied"
+                        ),
+                    );
+                }
                 if !open.contains_key(&uid)
                     && let Ok(segment) = Segment::open(&path)
                 {

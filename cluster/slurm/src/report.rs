@@ -8,13 +8,17 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The folder in the state directory.
 const FOLDER: &str = "steps";
 /// Longer figures are not a recorder's.
 const MAX_LEN: usize = 4096;
+/// Tries to write the end of a step, and the time between two of them: what a disk does not take once it may take soon.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// A step that begins.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,12 +38,16 @@ pub struct About<'a> {
 /// The file of a step that runs.
 #[derive(Debug)]
 pub struct Report {
-    file: File,
+    path: PathBuf,
+    /// Its first lines.
+    head: String,
+    /// `None`: it could not be made yet.
+    file: Option<File>,
 }
 
 impl Report {
-    /// Begins the file. `None`: radrmd does not watch this node, or the file cannot be written, which keeps no step from
-    /// running.
+    /// Begins the file. One that cannot be written keeps no step from running, and is made at the step's end. `None`: radrmd
+    /// does not watch this node.
     pub fn begin(state: &Path, about: &About<'_>) -> Option<Self> {
         let folder = state.join(FOLDER);
         let found = fs::symlink_metadata(&folder).ok()?;
@@ -50,21 +58,15 @@ impl Report {
         }
         let begin = radrm_os::time::epoch_ms();
         let path = folder.join(format!("{}.{}.{begin}", about.job, about.step));
-        // Without a name until it is locked and whole: radrmd removes an empty file without a lock.
-        let mut options = OpenOptions::new();
-        options.write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC);
-        let mut file = options.open(&folder).ok()?;
-        file.try_lock().ok()?;
         let About { job, step, node, uid, granted } = about;
         let granted = granted.map(|bytes| format!("granted {bytes}\n")).unwrap_or_default();
-        let text = format!("job {job}\nstep {step}\nnode {node}\nuid {uid}\nbegin_ms {begin}\n{granted}");
-        file.write_all(text.as_bytes()).ok()?;
-        link(&file, &path).ok()?;
-        Some(Self { file })
+        let head = format!("job {job}\nstep {step}\nnode {node}\nuid {uid}\nbegin_ms {begin}\n{granted}");
+        let file = make(&path, head.as_bytes()).ok();
+        Some(Self { path, head, file })
     }
 
     /// Completes it: `status` as of `wait`, of the first task that failed; `figures`: lines of the recorder.
-    pub fn end(mut self, status: i32, figures: &[u8]) {
+    pub fn end(self, status: i32, figures: &[u8]) {
         let (code, signal) = if libc::WIFSIGNALED(status) {
             (0, libc::WTERMSIG(status))
         } else {
@@ -73,9 +75,31 @@ impl Report {
         let mut text =
             format!("end_ms {}\nexit {code}\nsignal {signal}\n", radrm_os::time::epoch_ms()).into_bytes();
         text.extend_from_slice(&figures[..figures.len().min(MAX_LEN)]);
-        // In one piece, before the lock goes. What is missing then is only not known.
-        let _ = self.file.write_all(&text);
+        for attempt in 1..=TRIES {
+            // In one piece, before the lock goes; over what an earlier try has left of it.
+            let written = match &self.file {
+                Some(file) => file.write_all_at(&text, self.head.len() as u64),
+                None => make(&self.path, &[self.head.as_bytes(), &text].concat()).map(drop),
+            };
+            // What is missing after the last one is only not known.
+            if written.is_ok() || attempt == TRIES {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
+}
+
+/// Makes a file, locked and whole.
+fn make(path: &Path, text: &[u8]) -> io::Result<File> {
+    // Without a name until it is locked and whole: radrmd removes an empty file without a lock.
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC);
+    let mut file = options.open(path.parent().unwrap_or(path))?;
+    file.try_lock()?;
+    file.write_all(text)?;
+    link(&file, path)?;
+    Ok(file)
 }
 
 /// Gives a file its name, which no other file has.
@@ -147,6 +171,31 @@ mod tests {
         fs::create_dir(state.path().join(FOLDER)).unwrap();
         fs::set_permissions(state.path().join(FOLDER), fs::Permissions::from_mode(0o777)).unwrap();
         assert!(Report::begin(state.path(), &ABOUT).is_none(), "others could replace files");
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_made_at_the_beginning_is_made_at_the_end() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = state.path().join(FOLDER);
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut report = Report::begin(state.path(), &ABOUT).unwrap();
+        // As if the disk had taken nothing.
+        fs::remove_file(&report.path).unwrap();
+        report.file = None;
+        fs::remove_dir(&folder).unwrap();
+        let comes_back = folder.clone();
+        let disk = std::thread::spawn(move || {
+            std::thread::sleep(PAUSE / 2);
+            fs::create_dir(comes_back).unwrap();
+        });
+        report.end(0, b"peak 5\n");
+        disk.join().unwrap();
+        let text = texts(state.path()).remove(0);
+        assert!(
+            text.starts_with("job 42\nstep batch\n") && text.ends_with("exit 0\nsignal 0\npeak 5\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -76,6 +76,26 @@ pub enum DatasetError {
     Sqlite(#[source] rusqlite::Error),
 }
 
+impl DatasetError {
+    /// Returns true if the same may work later: the disk is in trouble, or another program has the file locked.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        let DatasetError::Sqlite(error) = self else { return false };
+        let code = error.sqlite_error_code();
+        matches!(
+            code,
+            Some(
+                ErrorCode::SystemIoFailure
+                    | ErrorCode::DiskFull
+                    | ErrorCode::ReadOnly
+                    | ErrorCode::CannotOpen
+                    | ErrorCode::DatabaseBusy
+                    | ErrorCode::DatabaseLocked
+            )
+        )
+    }
+}
+
 impl From<rusqlite::Error> for DatasetError {
     fn from(error: rusqlite::Error) -> DatasetError {
         match error.sqlite_error_code() {

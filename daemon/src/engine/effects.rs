@@ -3,7 +3,7 @@
 //! The engine decides; an implementation of [`Effects`] carries out. [`super::processes`] has the real one, tests have
 //! one that records.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use radrm_limits::cgroup_v2::Group;
@@ -78,6 +78,10 @@ pub(super) trait Attempts {
 
     /// Removes the files of an attempt.
     fn clear(&mut self, attempt: Attempt);
+
+    /// Removes those that no attempt needs any more: all but the files of these attempts, by their jobs, and of those whose
+    /// supervisors live.
+    fn clear_others(&mut self, kept: &BTreeMap<u64, u32>);
 }
 
 /// Processes that work for jobs beside their attempts. Each is started once, and reports its end.

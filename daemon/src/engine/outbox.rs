@@ -4,6 +4,7 @@
 //! transaction; only what it returns, [`Committed`], lets effects be carried out and requests be acknowledged.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
 
 use radrm_base::PastRun;
 use radrm_collector::dataset::{Features, PastCourse, ProgramKey, Row, Sharing};
@@ -20,6 +21,11 @@ use crate::dry_run::Outcome;
 use crate::dry_run::stored::{self, Key};
 use crate::history::History;
 use crate::store::{self, Store, Watched, curves};
+
+/// Notes for the dataset that wait until it takes them; beyond that the oldest are lost.
+const MAX_UNLEARNED: usize = 1000;
+/// Time after which the dataset is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Effect that is carried out after it was written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +82,7 @@ impl Note {
             Self::Disk(job, uid, bytes) => store::disk::put(tx, *job, *uid, *bytes),
             Self::Forget(job) => store::forget(tx, *job),
             Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
-            // In the dataset, before this.
+            // For the dataset.
             Self::Run(..) | Self::Sharing(_) => Ok(()),
             Self::ForgetRuns(before_ms) => {
                 before_ms.map_or(Ok(()), |before_ms| accounting::forget_older(tx, before_ms))?;
@@ -101,8 +107,11 @@ pub(super) struct Committed {
 pub(super) struct Outbox {
     store: Store,
     history: History,
-    /// Reason that the last runs are not in the dataset.
+    /// Notes for the dataset that it has not taken yet, the oldest first.
+    unlearned: VecDeque<Note>,
+    /// Reason for that, or that the last ones are lost; and the time of the next try.
     unrecorded: Option<String>,
+    next_try: Option<Instant>,
     dirty: BTreeSet<u64>,
     notes: Vec<Note>,
     effects: VecDeque<Effect>,
@@ -113,7 +122,9 @@ impl Outbox {
         Self {
             store,
             history,
+            unlearned: VecDeque::new(),
             unrecorded: None,
+            next_try: None,
             dirty: BTreeSet::new(),
             notes: Vec::new(),
             effects: VecDeque::new(),
@@ -178,24 +189,32 @@ impl Outbox {
         &self.dirty
     }
 
+    /// Runs of a program by a user on a GPU model that are not written yet, the newest first.
+    fn pending<'o>(
+        &'o self,
+        uid: u32,
+        program: &'o ProgramKey,
+        model: &'o str,
+    ) -> impl Iterator<Item = &'o Row> {
+        let notes = self.notes.iter().rev().chain(self.unlearned.iter().rev());
+        notes.filter_map(move |note| match note {
+            Note::Run(row, _) => Some(&**row).filter(|row| is_run_of(row, uid, program, model)),
+            _ => None,
+        })
+    }
+
     /// Earlier runs of a program by a user on a GPU model, the newest first, those among them that are not written yet.
     pub(super) fn past_runs(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastRun> {
-        let pending = self.notes.iter().rev().filter_map(|note| match note {
-            Note::Run(row, _) => Some(row).filter(|row| is_run_of(row, uid, program, model)),
-            _ => None,
-        });
-        let mut runs: Vec<PastRun> = pending.filter_map(|row| row.past_run()).collect();
+        let pending = self.pending(uid, program, model);
+        let mut runs: Vec<PastRun> = pending.filter_map(Row::past_run).collect();
         runs.extend(self.history.runs(uid, program, model));
         runs
     }
 
     /// Earlier runs of which it is also known what they held early, and that ended well.
     pub(super) fn past_courses(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastCourse> {
-        let pending = self.notes.iter().rev().filter_map(|note| match note {
-            Note::Run(row, _) => Some(row).filter(|row| is_run_of(row, uid, program, model)),
-            _ => None,
-        });
-        let mut courses: Vec<PastCourse> = pending.filter_map(|row| row.past_course()).collect();
+        let pending = self.pending(uid, program, model);
+        let mut courses: Vec<PastCourse> = pending.filter_map(Row::past_course).collect();
         courses.extend(self.history.courses(uid, program, model));
         courses
     }
@@ -210,30 +229,43 @@ impl Outbox {
         self.history.share_curve(program, model)
     }
 
-    /// Returns true if nothing waits to be written.
+    /// Returns true if nothing waits to be written, and nothing that failed waits to be undone for good.
     pub(super) fn is_clean(&self) -> bool {
-        self.dirty.is_empty() && self.notes.is_empty()
+        self.dirty.is_empty() && self.notes.is_empty() && !self.store.has_failed()
     }
 
     /// Adds to the dataset, before the queue says that the attempts have ended: a daemon that dies in between adds the
-    /// same runs again, in place of the first ones. A run that cannot be added is lost; no job waits for it.
+    /// same runs again, in place of the first ones. No job waits for it: what a disk in trouble or a locked dataset does not
+    /// take is added later, and only what no later try can add is lost.
     fn record(&mut self) {
-        self.notes.retain(|note| {
-            match note {
+        let new = self.notes.extract_if(.., |note| matches!(note, Note::Run(..) | Note::Sharing(_)));
+        self.unlearned.extend(new);
+        let more = self.unlearned.len().saturating_sub(MAX_UNLEARNED);
+        self.unlearned.drain(..more);
+        let now = Instant::now();
+        if self.unlearned.is_empty() || self.next_try.is_some_and(|at| now < at) {
+            return;
+        }
+        self.next_try = None;
+        while let Some(note) = self.unlearned.front() {
+            let failed = match note {
                 Note::Run(row, features) => {
                     let failed = self.history.add(row, features.as_deref()).err();
-                    self.unrecorded = failed.map(|error| format!("a run was not recorded: {error}"));
+                    failed.map(|error| (error.is_passing(), format!("a run was not recorded: {error}")))
                 }
-                Note::Sharing(row) => {
-                    let failed = self.history.add_sharing(row).err();
-                    let sentence = |error| format!("how jobs slow each other was not recorded: {error}");
-                    self.unrecorded = failed.map(sentence);
-                }
-                Note::ForgetRuns(_) => self.history.forget_older(),
-                _ => return true,
+                Note::Sharing(row) => self.history.add_sharing(row).err().map(|error| {
+                    (error.is_passing(), format!("how jobs slow each other was not recorded: {error}"))
+                }),
+                _ => None,
+            };
+            let is_passing = failed.as_ref().is_some_and(|(is_passing, _)| *is_passing);
+            self.unrecorded = failed.map(|(_, sentence)| sentence);
+            if is_passing {
+                self.next_try = Some(now + RETRY);
+                return;
             }
-            false
-        });
+            self.unlearned.pop_front();
+        }
     }
 
     /// Writes everything in one transaction, and what is for the dataset before. What cannot be written is kept.
@@ -252,7 +284,13 @@ impl Outbox {
                 notes.iter().try_for_each(|note| note.write(tx))
             })?;
         }
-        let forgot = self.notes.drain(..).any(|note| matches!(note, Note::Forget(_)));
+        let mut forgot = false;
+        for note in self.notes.drain(..) {
+            forgot |= matches!(note, Note::Forget(_));
+            if matches!(note, Note::ForgetRuns(_)) {
+                self.history.forget_older();
+            }
+        }
         Ok(Committed { jobs: std::mem::take(&mut self.dirty), forgot })
     }
 
@@ -400,6 +438,53 @@ mod tests {
         assert_eq!(outbox.store().job(id).unwrap().unwrap().why, "changed");
         assert_eq!(outbox.store().history(id).unwrap().len(), 1, "once");
         assert!(outbox.is_clean());
+    }
+
+    #[test]
+    fn gpu_time_and_runs_are_forgotten_once_their_time_is_over() {
+        let (_dir, mut outbox) = outbox();
+        let ended =
+            |job, end_ms| Note::Attempt(Box::new(GpuTime { job, attempt: 1, end_ms, ..GpuTime::default() }));
+        for note in [ended(1, 10), ended(2, 20), Note::ForgetRuns(Some(15))] {
+            outbox.note(note);
+        }
+        let _ = outbox.commit(&Entries::default()).unwrap();
+        let left = accounting::select(&outbox.store().connection, None, 0, u64::MAX);
+        assert_eq!(left.iter().map(|of| of.job).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn a_run_that_the_dataset_does_not_take_now_is_added_later() {
+        let (dir, mut outbox) = outbox();
+        let other = rusqlite::Connection::open(dir.path().join("dataset.db")).unwrap();
+        other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        let program = ["p".to_owned()];
+        let key = ProgramKey::of(&program, Path::new("/"), 1);
+        let row = |peak| Row {
+            program_key: Some(key.as_str().to_owned()),
+            uid: 7,
+            gpu_model: Some("m".into()),
+            footprint_bytes: Some(peak),
+            peak_bytes: peak,
+            complete: true,
+            job_id: Some(peak),
+            ..Row::default()
+        };
+        let peaks =
+            |outbox: &Outbox| outbox.past_runs(7, &key, "m").iter().map(|run| run.peak.0).collect::<Vec<_>>();
+        outbox.note(Note::Run(Box::new(row(5)), None));
+        let _ = outbox.commit(&Entries::default()).unwrap();
+        assert!(outbox.unrecorded().unwrap().contains("locked"), "{:?}", outbox.unrecorded());
+        assert!(outbox.is_clean(), "no job waits for it");
+        assert_eq!(peaks(&outbox), [5], "needs are derived from it meanwhile");
+        outbox.note(Note::Run(Box::new(row(6)), None));
+        drop(other);
+        outbox.next_try = None;
+        let _ = outbox.commit(&Entries::default()).unwrap();
+        assert_eq!((outbox.unrecorded(), outbox.unlearned.len()), (None, 0));
+        assert_eq!(peaks(&outbox), [6, 5]);
+        let (history, _) = History::open(dir.path(), "");
+        assert_eq!(history.runs(7, &key, "m").len(), 2, "and no run twice");
     }
 
     #[test]

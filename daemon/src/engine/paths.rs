@@ -1,5 +1,6 @@
 //! Paths of the daemon's files.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -51,6 +52,16 @@ impl Paths {
         let entries = fs::read_dir(self.0.join("attempts")).into_iter().flatten().flatten();
         let job = |name: &str| name.strip_suffix(".0")?.parse().ok();
         entries.filter_map(|entry| job(entry.file_name().to_str()?)).collect()
+    }
+
+    /// Attempts that have files.
+    pub(super) fn attempts(&self) -> BTreeSet<Attempt> {
+        let entries = fs::read_dir(self.0.join("attempts")).into_iter().flatten().flatten();
+        let attempt = |name: &str| {
+            let mut words = name.split('.');
+            Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+        };
+        entries.filter_map(|entry| attempt(entry.file_name().to_str()?)).collect()
     }
 
     /// File with the clock's last reading.

@@ -227,6 +227,17 @@ impl Attempts for Processes {
         let _ = fs::remove_file(self.paths.helper(attempt));
         let _ = fs::remove_file(self.paths.status(attempt));
     }
+
+    fn clear_others(&mut self, kept: &BTreeMap<u64, u32>) {
+        for attempt in self.paths.attempts() {
+            // What cannot be read now is left to the next start.
+            let is_kept = kept.get(&attempt.0) == Some(&attempt.1)
+                || !matches!(self.status(attempt), Ok(Some(Report { kept: false, .. }) | None));
+            if !is_kept {
+                self.clear(attempt);
+            }
+        }
+    }
 }
 
 impl Helpers for Processes {

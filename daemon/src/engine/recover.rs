@@ -80,6 +80,7 @@ impl Engine {
         let found: Vec<(Found, Entry)> = found.collect::<Result<_, DaemonError>>()?;
         let (mut waiting, mut over) = (Vec::new(), Vec::new());
         let attempts: BTreeMap<u64, u32> = found.iter().map(|(_, entry)| (entry.id, entry.attempt)).collect();
+        self.effects.clear_others(&attempts);
         for (found, entry) in found {
             let attempt = (entry.id, entry.attempt);
             match found {

@@ -33,7 +33,11 @@ impl Engine {
     /// of the jobs that are there change.
     pub(super) fn has_reserve(&self, bytes: u64) -> Result<(), DaemonError> {
         let Some(disk) = self.effects.disk() else { return Ok(()) };
-        match disk.free.saturating_sub(bytes) < disk.reserve(self.config.disk_reserve) / 2 {
+        let configured = self.config.disk_reserve;
+        if disk.free_inodes < disk.inode_reserve(configured) / 2 {
+            return Err(DaemonError::InodesReserved { free: disk.free_inodes });
+        }
+        match disk.free.saturating_sub(bytes) < disk.reserve(configured) / 2 {
             true => Err(DaemonError::DiskReserved { free: Bytes(disk.free) }),
             false => Ok(()),
         }

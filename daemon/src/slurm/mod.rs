@@ -183,10 +183,18 @@ impl Watcher {
             let seen = self.seen.get(&key).map(|seen| seen.peak).filter(|peak| *peak > 0);
             record.peak = record.peak.max(seen);
             let user = user_name(record.uid).unwrap_or_else(|| record.uid.to_string());
-            if let Err(error) = self.table.add(&key, &record, &user) {
-                // It is tried again at the next poll; the file of the step stays.
-                issue = Some(error.to_string());
-                continue;
+            match self.table.add(&key, &record, &user) {
+                Ok(true) => {}
+                // Its file could not be removed.
+                Ok(false) => {
+                    self.steps.forget(&key);
+                    continue;
+                }
+                Err(error) => {
+                    // It is tried again at the next poll; the file of the step stays.
+                    issue = Some(error.to_string());
+                    continue;
+                }
             }
             self.counters.steps += 1;
             self.counters.failed += u64::from(record.has_failed());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +22,8 @@ pub(super) struct Table {
     file: File,
     /// Beginnings of the last lines.
     known: BTreeSet<String>,
+    /// The last line is cut off, as the disk took a part of it.
+    is_cut: bool,
 }
 
 impl Table {
@@ -45,19 +47,33 @@ impl Table {
         // Only whole lines count.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let known = whole.lines().filter_map(|line| Some(begin(line)?.to_owned())).collect();
-        Ok(Self { path: path.to_owned(), file, known })
+        Ok(Self { path: path.to_owned(), file, known, is_cut: false })
     }
 
-    /// Adds a step, unless it is there.
-    pub(super) fn add(&mut self, key: &Key, record: &Record, user: &str) -> Result<(), DaemonError> {
+    /// Adds a step; false if it is there.
+    pub(super) fn add(&mut self, key: &Key, record: &Record, user: &str) -> Result<bool, DaemonError> {
         let line = line(key, record, user);
         let begin = begin(&line).unwrap_or_default().to_owned();
         if self.known.contains(&begin) {
-            return Ok(());
+            return Ok(false);
         }
-        self.file.write_all(line.as_bytes()).map_err(|error| DaemonError::file(&self.path, &error))?;
+        self.write(&line).map_err(|error| DaemonError::file(&self.path, &error))?;
         self.known.insert(begin);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Writes a line, or nothing of it.
+    fn write(&mut self, line: &str) -> io::Result<()> {
+        let before = self.file.metadata()?.len();
+        let begin = if self.is_cut { "\n" } else { "" };
+        let written = self.file.write_all([begin, line].concat().as_bytes());
+        if written.is_ok() {
+            self.is_cut = false;
+        } else {
+            let has_grown = self.file.metadata().is_ok_and(|found| found.len() > before);
+            self.is_cut |= has_grown && self.file.set_len(before).is_err();
+        }
+        written
     }
 }
 
@@ -118,5 +134,21 @@ mod tests {
         Table::open(&path).unwrap().add(&key, &record, "a,b").unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.ends_with("1:0,,5,,0.250,5\n") && text.lines().count() == 3, "{text}");
+    }
+
+    #[test]
+    fn a_line_that_could_be_written_in_part_only_does_not_spoil_the_next() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("slurm.csv");
+        let key = Key { job: 42, step: "0".into(), begin_ms: 1500 };
+        let mut table = Table::open(&path).unwrap();
+        // As a full disk leaves it, on which the file cannot be made shorter either.
+        table.file.write_all(b"42.0,,ada,0,1.5").unwrap();
+        table.is_cut = true;
+        assert!(table.add(&key, &Record::default(), "ada").unwrap());
+        assert!(!table.add(&key, &Record::default(), "ada").unwrap(), "it is there");
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(lines, ["42.0,,ada,0,1.5", "42.0,,ada,0,1.500,,,,,,,"]);
     }
 }

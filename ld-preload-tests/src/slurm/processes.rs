@@ -16,11 +16,24 @@ impl Slurm {
 
     /// Starts the daemon of a node.
     pub fn start_node(&self, node: usize) {
-        self.start_node_with(node, &[]);
+        self.start_node_with(node, &[], &[]);
     }
 
-    fn start_node_with(&self, node: usize, options: &[&str]) {
-        let mut command = self.command("slurmd");
+    /// Starts it behind these words of a command line.
+    pub fn start_node_behind(&self, node: usize, before: &[String]) {
+        self.start_node_with(node, before, &[]);
+    }
+
+    fn start_node_with(&self, node: usize, before: &[String], options: &[&str]) {
+        let slurmd = self.command("slurmd");
+        let mut command = match before.split_first() {
+            Some((first, rest)) => {
+                let mut command = self.command(first);
+                command.args(rest).arg(slurmd.get_program());
+                command
+            }
+            None => slurmd,
+        };
         command.args(["-N", &format!("node{node}")]).args(options);
         command.env("SLURM_CONF", self.node_directory(node).join("slurm.conf"));
         self.run(command);
@@ -61,7 +74,7 @@ impl Slurm {
 
     /// Starts the daemon of a node that was booted at this moment.
     pub fn boot_node(&self, node: usize) {
-        self.start_node_with(node, &["-b"]);
+        self.start_node_with(node, &[], &["-b"]);
     }
 
     /// Kills a daemon, `slurmctld` or `slurmd-node1`, and waits until it is gone.

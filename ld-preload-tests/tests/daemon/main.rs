@@ -2,6 +2,7 @@
 
 mod arrays;
 mod background;
+mod boundaries;
 mod bounds;
 mod checkpoint;
 mod disk;
@@ -31,5 +32,6 @@ mod restart;
 mod rights;
 mod room;
 mod settings;
+mod store_faults;
 mod suspend;
 mod usage;

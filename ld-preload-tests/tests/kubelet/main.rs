@@ -9,3 +9,4 @@ mod registration;
 mod requests;
 mod restart;
 mod rights;
+mod store_faults;

@@ -40,6 +40,8 @@ pub struct Node {
     pub rig: Rig,
     pub api: ApiServer,
     options: Vec<String>,
+    /// Words before the plug-in's command line.
+    before: Vec<String>,
     plugin: Option<Child>,
     said: Arc<Mutex<String>>,
 }
@@ -56,10 +58,15 @@ impl Node {
         }
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         let said = Arc::default();
-        let mut node =
-            Self { rig: Rig::emulated(gpus), api: ApiServer::start(NODE), options, plugin: None, said };
+        let (rig, api) = (Rig::emulated(gpus), ApiServer::start(NODE));
+        let mut node = Self { rig, api, options, before: Vec::new(), plugin: None, said };
         node.start();
         node
+    }
+
+    /// From now on the plug-in is started behind these words.
+    pub fn behind(&mut self, before: Vec<String>) {
+        self.before = before;
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -76,8 +83,41 @@ impl Node {
         });
     }
 
+    /// The same, or until it has ended with 1; an error has what it said then.
+    #[track_caller]
+    pub fn tries_to_start(&mut self) -> Result<(), String> {
+        let _ = fs::remove_file(self.registration());
+        let before = self.said().len();
+        self.start_only();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(PATIENCE) {
+            let is_there = fs::symlink_metadata(self.registration()).is_ok();
+            let child = self.plugin.as_mut().expect("a running plug-in");
+            match child.try_wait().expect("its end") {
+                Some(status) => {
+                    self.plugin = None;
+                    assert_eq!(status.code(), Some(1), "{}", self.said());
+                    // The thread that reads its output may be behind.
+                    self.until("it has said why", |node| node.said()[before..].ends_with('\n'));
+                    return Err(self.said()[before..].to_owned());
+                }
+                None if is_there => return Ok(()),
+                None => thread::sleep(Duration::from_millis(5)),
+            }
+        }
+        panic!("it neither serves nor ends\n{}", self.said());
+    }
+
     fn start_only(&mut self) {
-        let mut command = Command::new(artifacts::file("radrm-kubelet-plugin"));
+        let program = artifacts::file("radrm-kubelet-plugin");
+        let mut command = match self.before.split_first() {
+            Some((first, rest)) => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
         command
             .args(["--node-name", NODE, "--api-server", &self.api.address])
             .args(&self.options)

@@ -5,11 +5,15 @@ use std::{
     io::{Read, Write},
     net::TcpStream,
     process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
 };
 
 use radrm_os::host::boot_id;
 use radrm_preload_tests::{
-    artifacts, child, programs,
+    artifacts, child,
+    faults::{self, Fault, Faults},
+    programs,
     rig::PATIENCE,
     slurm::{Setup, Slurm, free_ports},
 };
@@ -21,10 +25,16 @@ struct Daemon<'s> {
     slurm: &'s Slurm,
     port: u16,
     child: Option<Child>,
+    /// Words before its command line.
+    before: Vec<String>,
 }
 
 impl<'s> Daemon<'s> {
     fn new(slurm: &'s Slurm) -> Self {
+        Self::behind(slurm, Vec::new())
+    }
+
+    fn behind(slurm: &'s Slurm, before: Vec<String>) -> Self {
         let port = free_ports(1)[0];
         let state = slurm.path("radrmd");
         fs::create_dir(&state).expect("state");
@@ -40,7 +50,7 @@ impl<'s> Daemon<'s> {
             slurm.path("state-radrm1").display(),
         );
         fs::write(slurm.path("radrmd.toml"), text).expect("configuration");
-        let mut daemon = Self { slurm, port, child: None };
+        let mut daemon = Self { slurm, port, child: None, before };
         daemon.start();
         daemon
     }
@@ -48,7 +58,15 @@ impl<'s> Daemon<'s> {
     fn start(&mut self) {
         let log =
             fs::File::options().create(true).append(true).open(self.slurm.path("log/radrmd")).expect("log");
-        let mut command = self.slurm.command(artifacts::file("radrmd"));
+        let radrmd = artifacts::file("radrmd");
+        let mut command = match self.before.split_first() {
+            Some((first, rest)) => {
+                let mut command = self.slurm.command(first);
+                command.args(rest).arg(radrmd);
+                command
+            }
+            None => self.slurm.command(radrmd),
+        };
         command
             .arg("--config")
             .arg(self.slurm.path("radrmd.toml"))
@@ -208,4 +226,44 @@ fn steps_are_reported_once_whatever_is_killed() {
     let files = || fs::read_dir(slurm.path("state-radrm1/steps")).expect("steps").count();
     slurm.until("no step is left to be reported", || files() == 0);
     assert_eq!((daemon.rows(&begin).len(), daemon.rows(&format!("{job}.batch,")).len()), (1, 1));
+}
+
+#[test]
+fn a_step_has_one_row_whichever_write_of_radrmd_fails() {
+    if !faults::are_possible() {
+        return;
+    }
+    let Some(slurm) = one_node() else { return };
+    let faults = Faults::new(&slurm.path("faults"));
+    let steps = slurm.path("state-radrm1/steps");
+    let place = steps.ancestors().nth(2).expect("its place");
+    let daemon = Daemon::behind(&slurm, faults.words(place));
+    let mut job = 1000;
+    for (fault, numbers) in [(Fault::ONE_ERROR, 1..=6), (Fault::ERRORS, 1..=2), (Fault::READ_ONLY, 1..=2)] {
+        for number in numbers {
+            job += 1;
+            // As the plug-in leaves it: whole, and not locked any more.
+            let draft = slurm.path("step");
+            let text = format!(
+                "job {job}\nstep batch\nnode node1\nuid 0\nbegin_ms 5000\nend_ms 6000\nexit 0\nsignal 0\npeak 7\n"
+            );
+            fs::write(&draft, text).expect("file");
+            faults.begin(fault, number);
+            let file = steps.join(format!("{job}.batch.5000"));
+            fs::rename(&draft, &file).expect("file");
+            // Some polls of radrmd.
+            thread::sleep(Duration::from_millis(400));
+            faults.end();
+            let what = format!("{fault:?} from call {number} on\n{}", faults.log());
+            slurm.until(&format!("its file is gone: {what}"), || !file.exists());
+            assert_eq!(daemon.rows(&format!("{job}.batch,")).len(), 1, "{what}");
+            let metrics = daemon.metrics();
+            let counted = metrics.lines().find(|line| line.starts_with("radrm_slurm_steps_total "));
+            assert_eq!(
+                counted,
+                Some(format!("radrm_slurm_steps_total {}", job - 1000).as_str()),
+                "{what}\n{metrics}"
+            );
+        }
+    }
 }

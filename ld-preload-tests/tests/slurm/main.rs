@@ -15,3 +15,4 @@ mod life;
 mod needs;
 mod retry;
 mod rights;
+mod store_faults;

@@ -53,7 +53,7 @@ fn a_large_array_is_taken_up_between_others_answers() {
 fn an_array_that_would_take_the_reserve_of_the_disk_is_not_begun() {
     let dir = tempfile::tempdir().unwrap();
     let node = Recorder::default();
-    node.0.borrow_mut().disk = Some(Disk { free: 2 << 20, all: 10 << 20 });
+    node.0.borrow_mut().disk = Some(Disk { free: 2 << 20, all: 10 << 20, ..Disk::default() });
     let mut engine = open(dir.path(), &node);
     let (_to, from) = channel();
     let mut submitted = |array: &str| {
@@ -73,6 +73,30 @@ fn an_array_that_would_take_the_reserve_of_the_disk_is_not_begun() {
     let Response::Later(error) = submitted("0-499") else { panic!("it would take 5 MB of 2") };
     assert!(error.contains("kept for the jobs that are there"), "{error}");
     assert!(matches!(submitted("0-9"), Response::Submitted { .. }));
+}
+
+#[test]
+fn no_job_is_accepted_where_few_inodes_are_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Recorder::default();
+    let mut engine = open(dir.path(), &node);
+    let (_to, from) = channel();
+    let mut submitted = |free_inodes, all_inodes| {
+        let disk = Disk { free: 1 << 40, all: 1 << 41, free_inodes, all_inodes };
+        node.0.borrow_mut().disk = Some(disk);
+        let (reply, answer) = channel();
+        let spec = Spec { command: vec!["p".into()], cwd: "/".into(), held: true, ..Spec::default() };
+        let mut inbox = Inbox::new(&from);
+        engine.batch(vec![Message::Asked(peer(), Request::Submit(Box::new(spec)), reply)], &mut inbox);
+        answer.try_recv().unwrap()
+    };
+    // A tenth of them, or one for each 16 KiB of the 256 MiB, and half of that.
+    let Response::Later(error) = submitted(499, 10_000) else { panic!("it would take the last ones") };
+    assert!(error.contains("has room for only 499 files"), "{error}");
+    assert!(matches!(submitted(500, 10_000), Response::Submitted { .. }));
+    assert!(matches!(submitted(8191, 1 << 30), Response::Later(_)));
+    assert!(matches!(submitted(8192, 1 << 30), Response::Submitted { .. }));
+    assert!(matches!(submitted(0, 0), Response::Submitted { .. }), "made as they are needed");
 }
 
 #[test]

@@ -263,6 +263,8 @@ impl<P: Programs> Attempts for Recorder<P> {
             world.attempts.remove(&attempt)
         });
     }
+
+    fn clear_others(&mut self, _: &BTreeMap<u64, u32>) {}
 }
 
 impl<P: Programs> Helpers for Recorder<P> {

@@ -1,0 +1,76 @@
+//! Ways by which a user could get more rights at radrmd than the user's own: a user namespace, and the own job's supervisor.
+
+use std::{fs, process::Command};
+
+use radrm_preload_tests::{
+    artifacts,
+    node::{Daemon, may},
+};
+
+const USER: u32 = 65_534;
+
+/// The words that make a command this user's.
+const AS_USER: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+fn can_be_user() -> bool {
+    may(&[&AS_USER[..], &["true"]].concat()) && may(&["getent", "passwd", "65534"])
+}
+
+/// A job of the user that runs until it is killed.
+fn running(daemon: &Daemon, words: &[&str]) -> u64 {
+    let script = "echo here; exec sleep 1000";
+    let mut command = Command::new(AS_USER[0]);
+    command.args(&AS_USER[1..]).args(words).arg(artifacts::directory().join("radrm"));
+    command.arg("--socket").arg(daemon.path("socket")).args(["submit", "-q", "--", "/bin/sh", "-c", script]);
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("PLACE", daemon.place()).current_dir("/");
+    let done = command.output().expect("radrm");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{said}{}", daemon.log());
+    let job: u64 = String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number");
+    daemon.until("the job runs", |daemon| daemon.output(&["logs", &job.to_string()]).stdout == b"here\n");
+    job
+}
+
+#[test]
+fn root_of_a_user_namespace_is_its_user_for_radrmd() {
+    let inside = ["unshare", "--user", "--map-root-user"];
+    if !can_be_user() || !may(&[&AS_USER[..], &inside, &["true"]].concat()) {
+        return;
+    }
+    let daemon = Daemon::new("");
+    let job = running(&daemon, &inside);
+    assert_eq!(daemon.show(job)["job"]["uid"], USER);
+    let program = daemon.show(job)["job"]["pid"].as_u64().expect("pid");
+    let status = fs::read_to_string(format!("/proc/{program}/status")).expect("it runs");
+    let own = format!("Uid:\t{USER}\t{USER}\t{USER}\t{USER}\n");
+    assert!(status.contains(&own), "{status}");
+    // Nor is it an administrator.
+    let mut command = Command::new(AS_USER[0]);
+    command.args(&AS_USER[1..]).args(inside).arg(artifacts::directory().join("radrm"));
+    command.arg("--socket").arg(daemon.path("socket")).args(["drain", "0"]).current_dir("/");
+    assert_eq!(command.output().expect("radrm").status.code(), Some(1));
+}
+
+#[test]
+fn a_user_reaches_neither_files_nor_memory_of_the_supervisor() {
+    if !can_be_user() {
+        return;
+    }
+    let daemon = Daemon::new("");
+    let job = running(&daemon, &[]);
+    let supervisor = daemon.supervisor(job);
+    let launcher = daemon.show(job)["job"]["pid"].as_u64().expect("pid");
+    let may_read = |pid: &str, what: &str| {
+        let script = format!("readlink /proc/{pid}/fd/1 || cat /proc/{pid}/{what}");
+        let mut command = Command::new(AS_USER[0]);
+        command.args(&AS_USER[1..]).args(["sh", "-c", &script]).current_dir("/");
+        command.output().expect("sh").status.success()
+    };
+    // It has become the user, and keeps files that root has opened.
+    let status = fs::read_to_string(format!("/proc/{supervisor}/status")).expect("it runs");
+    assert!(status.contains(&format!("Uid:\t{USER}\t")), "{status}");
+    assert!(may_read(&launcher.to_string(), "environ"), "the launcher is the user's");
+    for what in ["environ", "maps", "auxv"] {
+        assert!(!may_read(&supervisor.to_string(), what), "{what}");
+    }
+}
