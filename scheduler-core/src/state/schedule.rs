@@ -10,6 +10,7 @@ use crate::reason::{Reason, Score, Wait};
 use crate::reserve::Reservation;
 use crate::settings::Memory;
 use crate::state::record::{Failed, Phase};
+use crate::state::since::Since;
 use crate::units::{Bytes, Millis};
 
 /// Node and devices on which a job may start.
@@ -117,7 +118,7 @@ impl State {
     }
 
     /// Number of changes of devices so far.
-    pub(super) fn upto(&self) -> u64 {
+    fn upto(&self) -> u64 {
         self.changes_from + u64::try_from(self.changes.len()).unwrap_or(0)
     }
 
@@ -209,7 +210,7 @@ impl State {
         let may_borrow =
             record.job.time_limit.is_some() && kept.is_some_and(|kept| self.may_borrow(kept, id));
         let mut since = std::mem::take(&mut self.since);
-        let is_known = since.bring_up_to(self, &failed, version, kept);
+        let is_known = self.list_since(&mut since, &failed, version, kept);
         // With time a job may come to borrow what is kept.
         let borrowed = kept.filter(|_| may_borrow && is_known);
         let some = match borrowed {
@@ -226,6 +227,33 @@ impl State {
         };
         self.since = since;
         found
+    }
+
+    /// Lists the devices on which something changed for jobs since they found no place. Returns false if that is not known any more.
+    fn list_since(
+        &self,
+        since: &mut Since,
+        failed: &Failed,
+        version: u64,
+        kept: Option<&Reservation>,
+    ) -> bool {
+        let key = [failed.upto, self.upto(), failed.under, version];
+        if since.is_of(key) {
+            return true;
+        }
+        let Some(skip) = failed.upto.checked_sub(self.changes_from) else { return false };
+        let changed = self.changes.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX));
+        let is_other = failed.under != version && failed.under > 0;
+        let held = if is_other { self.held_under(failed.under) } else { None };
+        if is_other && held.is_none() {
+            return false;
+        }
+        // What is near a blocker still is kept from each job still.
+        let is_free = |at: &&usize| kept.is_none_or(|kept| kept.near.binary_search(at).is_err());
+        let released =
+            held.into_iter().flat_map(|held| held.own.iter().chain(held.near.iter().filter(is_free)));
+        since.set(key, changed.chain(released).copied());
+        true
     }
 
     /// A place among these devices, for a job of several devices together with those that would have done before.
