@@ -109,7 +109,7 @@ class Soak:
             return subprocess.run([os.path.join(self.folder, "radrm"), *words], env=environment, cwd="/", text=True, errors="replace",
                                   stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, **become)
         except subprocess.TimeoutExpired:
-            # Hostile users' processes may be given next to no CPU; nobody else waits so long.
+            # Hostile users' processes may be given next to no CPU; no other user waits so long.
             if uid not in HOSTILE:
                 raise
             return subprocess.CompletedProcess(words, 1, "", "")

@@ -48,16 +48,17 @@ impl Screen {
         self.keyboard.write_all(keys.as_bytes()).expect("keys");
     }
 
-    /// Waits until this is on the screen, and forgets what was there.
-    fn until(&mut self, text: &str) -> String {
+    /// Waits until this is on the screen, and forgets what was there up to its end.
+    fn until(&mut self, text: &str) {
         let since = Instant::now();
         loop {
             let mut bytes = [0; 4096];
             if let Ok(read) = self.keyboard.read(&mut bytes) {
                 self.seen.push_str(&String::from_utf8_lossy(&bytes[..read]));
             }
-            if self.seen.contains(text) {
-                return std::mem::take(&mut self.seen);
+            if let Some(at) = self.seen.find(text) {
+                self.seen.drain(..at + text.len());
+                return;
             }
             assert!(since.elapsed() < Duration::from_secs(120), "no {text:?} in {:?}", self.seen);
             std::thread::sleep(Duration::from_millis(20));
@@ -155,7 +156,7 @@ fn a_session_ends_with_its_terminal_and_one_that_was_left_is_found_again() {
 }
 
 #[test]
-fn nobody_gets_at_the_terminal_of_another() {
+fn no_user_gets_at_the_terminal_of_another() {
     if !may(&["sh", "-c", "test $(id -u) = 0"]) {
         return;
     }
@@ -174,7 +175,7 @@ fn nobody_gets_at_the_terminal_of_another() {
 #[test]
 fn who_leaves_before_the_start_takes_the_job_back() {
     let daemon = Daemon::new("");
-    let first = daemon.submit(&["--exclusive"], &["sleep", "600"]);
+    let first = daemon.submit(&["--gpus", "2", "--exclusive"], &["sleep", "600"]);
     daemon.until_state(first, "running");
     let line = ["submit", "--interactive", "--gpus", "8", "--", "true"];
     let refused = client(&daemon, &line).output().expect("radrm");

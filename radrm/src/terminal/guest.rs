@@ -157,5 +157,11 @@ fn send_size(stream: &mut UnixStream) -> Result<(), TerminalError> {
 fn send(stream: &mut UnixStream, frame: &Frame) -> Result<(), TerminalError> {
     let mut bytes = Vec::new();
     frame.put(&mut bytes);
-    stream.write_all(&bytes).map_err(TerminalError::Lost)
+    match stream.write_all(&bytes) {
+        // The program has ended: its last output and its exit code are still to be read.
+        Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+            Ok(())
+        }
+        sent => sent.map_err(TerminalError::Lost),
+    }
 }

@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::frames::{Frame, Incoming};
 use super::{Flags, TerminalError, place};
 
-/// A program to which nobody connects within this time is hung up: who submitted it is gone.
+/// A program to which no user connects within this time is hung up: who submitted it is gone.
 const FIRST_GUEST: Duration = Duration::from_secs(60);
 
 /// The time in which guests get the last output.
@@ -65,7 +65,7 @@ fn remove(socket: &Path) {
     let _ = std::fs::remove_file(socket);
 }
 
-/// A terminal: the end of its program's keeper, and the program's.
+/// A terminal: this program's end, and that of the program which runs on it.
 fn open_terminal() -> io::Result<(File, OwnedFd)> {
     let (mut master, mut slave) = (-1, -1);
     let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
@@ -130,7 +130,7 @@ struct Host {
     had_guest: bool,
     /// The last guest left the program running.
     is_left: bool,
-    /// Time at which it is hung up if nobody has come, or ended by the next signal if a hang-up did not end it.
+    /// Time at which it is hung up if no guest has come, or ended by the next signal if a hang-up did not end it.
     deadline: Option<Instant>,
     is_hung_up: bool,
     /// It had SIGTERM.

@@ -87,7 +87,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn nobody_else_can_connect() {
+    fn no_other_user_can_connect() {
         let home = tempfile::tempdir().unwrap();
         let open = home.path().join("open");
         fs::create_dir(&open).unwrap();
