@@ -147,10 +147,10 @@ pub fn keep() -> process::ExitCode {
     let (Some(order), Ok(file)) = (order, file) else { return process::ExitCode::FAILURE };
     drop(text);
     let order: Order = order;
-    if let Some(who) = ProcessIdentity::of(process::id()) {
-        let _ = status::put_supervisor(&file, who);
-    }
-    let mut end = run(&order, &file).unwrap_or_else(|Failed { why, lost }| End {
+    let who = ProcessIdentity::of(process::id()).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH));
+    let said = who.and_then(|who| status::put_supervisor(&file, who));
+    let said = said.map_err(|error| Failed { why: DaemonError::StartUnwritten(error), lost: true });
+    let mut end = said.and_then(|()| run(&order, &file)).unwrap_or_else(|Failed { why, lost }| End {
         not_started: Some(why.to_string()),
         lost,
         ..End::default()
@@ -162,13 +162,19 @@ pub fn keep() -> process::ExitCode {
     }
 }
 
+/// Name of a supervisor that has nothing to do but to write the end down: it is not ended for doing nothing.
+pub(crate) const WAITS_FOR_DISK: &std::ffi::CStr = c"radrmd-disk";
+
 /// Writes the end down, as soon as the disk takes it: without a record the job counts as killed.
 fn write_down(file: &File, end: &End) -> io::Result<()> {
     let begun = Instant::now();
     let mut pause = INTERVAL;
     loop {
         match status::put_end(file, end) {
-            Err(_) if begun.elapsed() < MAX_DISK_WAIT => std::thread::sleep(pause),
+            Err(_) if begun.elapsed() < MAX_DISK_WAIT => {
+                let _ = rustix::thread::set_name(WAITS_FOR_DISK);
+                std::thread::sleep(pause);
+            }
             done => return done,
         }
         pause = (pause * 2).min(MAX_DISK_INTERVAL);
@@ -209,7 +215,8 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
     if let Some(user) = &order.user {
         // Only root can make what limits of users and groups are kept in.
         let node = Node::of(order.machine())?;
-        setup::for_job(&node.ledgers, user.uid, &|| node.machine.inventory())?;
+        setup::for_job(&node.ledgers, user.uid, &|| node.machine.inventory())
+            .map_err(|error| of_node(error.into()))?;
         driver = order.fence.as_ref().map(|fence| (fence, node));
     }
     if let Some(group) = &order.group {
@@ -242,7 +249,7 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
     let pipe = order.output_limit.map(|limit| io::pipe().map(|(from, to)| (limit, from, to))).transpose();
     let (copied, stdout) = match pipe.map_err(|error| of_node(DaemonError::NoProcess(error)))? {
         Some((limit, from, to)) => (Some((limit, from)), File::from(OwnedFd::from(to))),
-        None => (None, output.try_clone().map_err(DaemonError::NoProcess)?),
+        None => (None, output.try_clone().map_err(|error| of_node(DaemonError::NoProcess(error)))?),
     };
     let child = start(order, file, &stdout, error.as_ref().unwrap_or(&stdout), entrance.as_ref());
     drop(stdout);
@@ -375,11 +382,12 @@ fn start(
     };
     let (arguments, entries) = (list(&argv), list(&environment));
     // Closed when the program begins; an error comes out of it before.
-    let (mut failed, fails) = io::pipe().map_err(DaemonError::NoProcess)?;
+    let of_node = |error| Failed { why: DaemonError::NoProcess(error), lost: true };
+    let (mut failed, fails) = io::pipe().map_err(of_node)?;
     // SAFETY: this process has one thread, so the child may do what it likes.
     let child = unsafe { libc::fork() };
     if child < 0 {
-        return Err(DaemonError::NoProcess(io::Error::last_os_error()).into());
+        return Err(of_node(io::Error::last_os_error()));
     }
     if child > 0 {
         drop(fails);

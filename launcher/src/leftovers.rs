@@ -57,7 +57,7 @@ pub fn sweep(directory: &Path) {
     }
     let processes = Processes::now();
     for (path, owner) in left {
-        if processes.use_folder(&path, owner) || is_mounted(&path) {
+        if processes.use_folder(&path, owner) || is_mounted(&path, user) {
             continue;
         }
         // Another one may be at it too, or it may be protected: it stays for the next time.
@@ -71,11 +71,12 @@ pub fn sweep(directory: &Path) {
 }
 
 /// Returns true if a process has a file system mounted at this path or below: the layers of a dry run are in a namespace of their
-/// own, whose processes need not name them.
-fn is_mounted(path: &Path) -> bool {
+/// own, whose processes need not name them. No other user's process has it in a namespace of its own.
+fn is_mounted(path: &Path, user: u32) -> bool {
     let name = path.as_os_str().as_bytes();
     let has = |text: &[u8]| text.windows(name.len()).any(|part| part == name);
-    Process::all().any(|process| match process.mounts() {
+    let is_near = |process: &Process| process.uid().is_none_or(|uid| uid == user || uid == 0);
+    Process::all().filter(is_near).any(|process| match process.mounts() {
         Ok(table) => has(&table),
         // It may be there.
         Err(error) => error.kind() == io::ErrorKind::FileTooLarge,

@@ -296,7 +296,7 @@ fn traffic_moved(before: Option<u64>, now: Option<u64>) -> bool {
     }
 }
 
-/// By more than a tenth, of a core, of 1 GiB and of 1 GiB a second at least.
+/// By more than a tenth, of a core, of 100 MiB and of 100 MiB a second at least.
 fn host_moved(before: HostUse, now: HostUse) -> bool {
     before.cpu_milli.abs_diff(now.cpu_milli) > (before.cpu_milli / 10).max(100)
         || before.threads.abs_diff(now.threads) > before.threads / 10

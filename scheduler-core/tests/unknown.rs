@@ -1,11 +1,11 @@
 //! Jobs of unknown need that join others.
 
 use crate::common::random::Rng;
-use crate::common::{Node, gib, started};
+use crate::common::{Node, gib, preemptible, started};
 use radrm_scheduler_core::replay::{Cluster, Knowledge, Options, Source, TraceJob, replay};
 use radrm_scheduler_core::{
     Action, Activity, Bytes, Decision, DeviceId, Event, Job, JobId, JobObservation, Millis, Permille, Reason,
-    Settings, Unknown, Wait,
+    Settings, Together, Unknown, Wait,
 };
 
 const LIGHT: Activity = Activity { smact: Permille(100), smocc: Permille(50), drama: Permille(50) };
@@ -117,4 +117,28 @@ fn no_job_lacks_what_was_reserved_for_it() {
     }
     assert!(ooms > 20, "{ooms}: some needed more than was free");
     assert_eq!(harmed, 0);
+}
+
+#[test]
+fn members_of_a_group_on_one_device_have_no_limit_of_nothing() {
+    let mut node = Node::new(1, settings());
+    let group = Together { first: JobId(1), members: 2, site: 0, begun: false };
+    let member = |id: u64| Job { together: Some(group), ..unknown(id) };
+    node.submit(member(1));
+    let decisions = node.submit(member(2));
+    let limits = [1, 2].map(|id| granted(&decisions, id).map(|(limit, _)| limit));
+    assert_eq!(limits, [Some(None), Some(None)]);
+}
+
+#[test]
+fn a_suspended_one_comes_back_where_there_is_room_for_what_it_held() {
+    let mut node = Node::new(1, settings());
+    node.run(Job { preemption: preemptible(Ok(())), ..unknown(1) });
+    holds(&mut node, 1, 8);
+    let decisions = node.at(10).submit(Job { priority: 2, activity: Some(LIGHT), ..gib(2, 20) });
+    assert_eq!(set_aside(&decisions), [(1, 10)]);
+    assert!(
+        matches!(decisions.last().map(|of| &of.action), Some(Action::Suspend { job: JobId(1) })),
+        "{decisions:?}"
+    );
 }

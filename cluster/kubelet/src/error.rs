@@ -21,6 +21,8 @@ pub enum KubeletError {
     Io { path: PathBuf, source: io::Error },
     #[error("{}: the path of a socket has 107 bytes at most", .0.display())]
     LongPath(PathBuf),
+    #[error("--segment-memory {0} is too little: a claim's segment takes 4MiB at least")]
+    SegmentMemory(String),
     #[error("the system gives no thread or signal: {0}")]
     Thread(io::Error),
     #[error("the kubelet rejects this plug-in: {0}")]

@@ -46,6 +46,9 @@ use crate::server::{News, Services, Socket};
 use crate::sockets::Sockets;
 use crate::store::{Places, Store};
 
+/// Least memory of a claim's segment, bytes: its header takes half of it.
+const MIN_SEGMENT_MEMORY: u64 = 4 << 20;
+
 /// The program's name, in messages.
 pub const NAME: &str = "radrm-kubelet-plugin";
 
@@ -85,6 +88,11 @@ fn run(flags: &Flags) -> Result<(), KubeletError> {
         .map_err(|source| KubeletError::Io { path: folder.clone(), source })?;
     let context = flags.context.as_deref().map(amount::bytes).transpose()?.unwrap_or(0);
     let gpu_device = flags.gpu_device();
+    let room = amount::host_bytes(&flags.segment_memory)?;
+    // A file system without room for the header has none for any claim, and one of no size has no limit.
+    if room < MIN_SEGMENT_MEMORY {
+        return Err(KubeletError::SegmentMemory(flags.segment_memory.clone()));
+    }
     let places = Places {
         state: absolute(&flags.state_dir),
         cdi: absolute(&flags.cdi_dir),
@@ -92,7 +100,7 @@ fn run(flags: &Flags) -> Result<(), KubeletError> {
         preload: installed.preload,
         environment: gpu_device.iter().map(|_| NO_OTHER_GPUS.to_owned()).collect(),
         context,
-        room: amount::host_bytes(&flags.segment_memory)?,
+        room,
     };
     let store = Store::open(places)?;
     install::sweep(&folder, store.shims().chain([installed.shim.as_path()]));

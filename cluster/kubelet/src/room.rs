@@ -105,6 +105,9 @@ mod tests {
         assert_eq!(file.metadata().unwrap().blocks(), 0);
         let link = place.path().join("link");
         std::os::unix::fs::symlink(&segment, &link).unwrap();
+        file.write_all_at(&[1; 64 << 10], 0).unwrap();
         assert_eq!(empty_if_larger(&link, 0), None, "no other file is emptied");
+        assert!(file.metadata().unwrap().blocks() > 0);
+        unmount(&folder);
     }
 }

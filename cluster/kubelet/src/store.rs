@@ -199,13 +199,16 @@ impl Store {
     /// # Errors
     /// The record cannot be written.
     pub fn set_groups(&mut self, uid: &str, groups: Vec<PathBuf>) -> Result<(), StoreError> {
-        let Some(record) = self.claims.get_mut(uid).filter(|record| record.groups != groups) else {
+        let Some(known) = self.claims.get_mut(uid).filter(|record| record.groups != groups) else {
             return Ok(());
         };
-        record.groups = groups;
+        let record = Record { groups, ..known.clone() };
         let path = self.places.state.join(uid).join(RECORD);
-        let text = serde_json::to_string_pretty(record)?;
-        radrm_cdi::write(&path, &text).map_err(|source| StoreError::Io { path, source })
+        let text = serde_json::to_string_pretty(&record)?;
+        radrm_cdi::write(&path, &text).map_err(|source| StoreError::Io { path, source })?;
+        // Known only when it is written: the kubelet asks again after an error.
+        *known = record;
+        Ok(())
     }
 
     /// The control groups that the driver limits for a claim.

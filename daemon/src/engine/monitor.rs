@@ -324,6 +324,8 @@ impl NodeMonitor {
         window: Duration,
     ) -> Vec<(DeviceId, Observation)> {
         let now = self.polled.unwrap_or_else(Instant::now);
+        // A GPU without a sample adds nothing.
+        self.windows.values_mut().for_each(|of_gpu| of_gpu.idle.added = Duration::ZERO);
         let mut seen = Vec::new();
         for sample in &samples {
             let Some(device) = self.device(&sample.uuid) else { continue };

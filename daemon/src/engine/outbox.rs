@@ -152,6 +152,16 @@ impl Outbox {
         self.store.transaction(work)
     }
 
+    /// The next writing is the last one of this daemon.
+    pub(super) fn end(&mut self) {
+        self.next_try = None;
+    }
+
+    /// Number of notes that the dataset has not taken.
+    pub(super) fn unlearned(&self) -> usize {
+        self.unlearned.len()
+    }
+
     /// Reason that the last runs are not in the dataset.
     pub(super) fn unrecorded(&self) -> Option<&String> {
         self.unrecorded.as_ref()

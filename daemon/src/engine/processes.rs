@@ -421,12 +421,18 @@ fn ask(file: &Path) -> io::Result<()> {
     }
 }
 
+/// Returns true for a supervisor that knows its job's end and waits until the disk takes it.
+fn waits_for_disk(pid: u32) -> bool {
+    Process(pid).name().as_bytes() == supervisor::WAITS_FOR_DISK.to_bytes()
+}
+
 /// Returns true if a supervisor does not end by itself: it is stopped, or waits for something else than what is
 /// below it.
 fn is_stuck(supervisor: ProcessIdentity) -> bool {
     let state = |pid: u32| Process(pid).state();
     match state(supervisor.pid) {
         Some(b'T' | b't') => true,
+        Some(b'S') if waits_for_disk(supervisor.pid) => false,
         Some(b'S') => below(supervisor.pid).iter().all(|who| matches!(state(who.pid), None | Some(b'Z'))),
         _ => false,
     }

@@ -59,7 +59,11 @@ impl Engine {
         };
         let (running, waiting) = (of(&[Stage::Starting, Stage::Running]), of(&[Stage::Waiting]));
         let then = if restart { "starts again, as GPUs have appeared" } else { "ends" };
-        format!("{then}; jobs that run on: {running}; jobs that wait for its next start: {waiting}")
+        let lost = match self.outbox.unlearned() {
+            0 => String::new(),
+            lost => format!("; runs and observations that the dataset has not taken: {lost}"),
+        };
+        format!("{then}; jobs that run on: {running}; jobs that wait for its next start: {waiting}{lost}")
     }
 
     /// One round; false to end.
@@ -109,6 +113,9 @@ impl Engine {
         }
         if go_on && self.timers.is_due(Timer::Clean, self.now.mono) {
             self.clean();
+        }
+        if !go_on {
+            self.outbox.end();
         }
         self.finish_batch(replies);
         go_on

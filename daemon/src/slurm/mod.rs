@@ -185,8 +185,11 @@ impl Watcher {
             let user = user_name(record.uid).unwrap_or_else(|| record.uid.to_string());
             match self.table.add(&key, &record, &user) {
                 Ok(true) => {}
-                // Its file could not be removed.
+                // Its file could not be removed, or its comment was not made before.
                 Ok(false) => {
+                    if let (Some(commenter), Some(text)) = (&self.commenter, record.sentence()) {
+                        commenter.add(key.job, record.peak.unwrap_or(0), text);
+                    }
                     self.steps.forget(&key);
                     continue;
                 }

@@ -1,10 +1,10 @@
 //! Interactive jobs: a program on a terminal of its own, and who is connected to it.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -77,19 +77,15 @@ impl Drop for Screen {
     }
 }
 
-/// A client with a folder for the sockets of its terminals.
-fn client(daemon: &Daemon, arguments: &[&str]) -> Command {
-    let folder = daemon.path("runtime");
-    let _ = fs::DirBuilder::new().mode(0o700).create(&folder);
-    let mut command = daemon.client(arguments);
-    command.env("XDG_RUNTIME_DIR", folder);
-    command
+/// The socket of a job's terminal.
+fn socket(daemon: &Daemon, job: u64) -> PathBuf {
+    PathBuf::from(daemon.show(job)["job"]["command"][2].as_str().expect("a command"))
 }
 
 /// A shell on a terminal: its screen and its job.
 fn shell(daemon: &Daemon) -> Screen {
     let line = ["submit", "--interactive", "--gpus", "0", "--", "/bin/sh", "-i"];
-    let mut command = client(daemon, &line);
+    let mut command = daemon.client(&line);
     command.env("PS1", "> ");
     let mut screen = Screen::new(command, 33, 101);
     screen.until("> ");
@@ -101,7 +97,7 @@ fn a_program_has_a_terminal_and_its_exit_code_and_output_come_back() {
     let daemon = Daemon::new("");
     let script = "test -t 0 && test -t 1 && echo \"yes $((6 * 7))\"; read line; echo \"got $line\"; exit 3";
     let line = ["submit", "--interactive", "--gpus", "0", "--", "/bin/sh", "-c", script];
-    let mut ran = client(&daemon, &line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("radrm");
+    let mut ran = daemon.client(&line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("radrm");
     ran.stdin.take().expect("a pipe").write_all(b"hello\n").expect("input");
     let ran = ran.wait_with_output().expect("an end");
     let said = String::from_utf8_lossy(&ran.stdout);
@@ -116,11 +112,10 @@ fn a_program_has_a_terminal_and_its_exit_code_and_output_come_back() {
     assert!(logs.contains("yes 42") && logs.contains("got hello"), "{logs}");
     // One that ends at once is seen too.
     let line = ["submit", "-q", "--interactive", "--gpus", "0", "--", "echo", "short"];
-    let ran = client(&daemon, &line).output().expect("radrm");
+    let ran = daemon.client(&line).output().expect("radrm");
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(ran.status.success() && said.starts_with('2') && said.contains("short"), "{said}");
-    let gone: Vec<_> = fs::read_dir(daemon.path("runtime/radrm")).expect("folder").collect();
-    assert!(gone.is_empty(), "{gone:?}");
+    assert!(!socket(&daemon, 1).exists() && !socket(&daemon, 2).exists());
 }
 
 #[test]
@@ -133,7 +128,7 @@ fn a_session_ends_with_its_terminal_and_one_that_was_left_is_found_again() {
     screen.until("`radrm attach 1` comes back");
     assert_eq!(screen.code(), Some(0));
     assert_eq!(daemon.state(1), "running");
-    let mut again = Screen::new(client(&daemon, &["attach", "1"]), 20, 50);
+    let mut again = Screen::new(daemon.client(&["attach", "1"]), 20, 50);
     again.type_in("echo back$((1 + 1)); stty size\r");
     again.until("back2");
     again.until("20 50");
@@ -164,9 +159,9 @@ fn no_user_gets_at_the_terminal_of_another() {
     let mut screen = shell(&daemon);
     let ran = daemon.client_of(65534, &["attach", "1"]).output().expect("radrm");
     assert!(!ran.status.success(), "{ran:?}");
-    let socket =
-        fs::read_dir(daemon.path("runtime/radrm")).expect("folder").next().expect("socket").expect("entry");
-    let foreign = Command::new("/usr/bin/env").args(["test", "-e"]).arg(socket.path()).uid(65534).status();
+    let socket = socket(&daemon, 1);
+    assert!(socket.exists());
+    let foreign = Command::new("/usr/bin/env").args(["test", "-e"]).arg(&socket).uid(65534).status();
     assert!(!foreign.expect("test").success(), "the folder is closed");
     screen.type_in("exit 5\r");
     assert_eq!(screen.code(), Some(5));
@@ -178,13 +173,60 @@ fn who_leaves_before_the_start_takes_the_job_back() {
     let first = daemon.submit(&["--gpus", "2", "--exclusive"], &["sleep", "600"]);
     daemon.until_state(first, "running");
     let line = ["submit", "--interactive", "--gpus", "8", "--", "true"];
-    let refused = client(&daemon, &line).output().expect("radrm");
+    let refused = daemon.client(&line).output().expect("radrm");
     assert!(!refused.status.success(), "it can never start here: {refused:?}");
     let line = ["submit", "--interactive", "--exclusive", "--", "true"];
-    let mut screen = Screen::new(client(&daemon, &line), 24, 80);
+    let mut screen = Screen::new(daemon.client(&line), 24, 80);
     screen.until("waits:");
     screen.type_in("\u{3}");
     screen.until("is cancelled");
     assert_eq!(screen.code(), Some(130));
     daemon.ok(&["cancel", &first.to_string()]);
+}
+
+#[test]
+fn a_program_that_reads_nothing_still_prints_all() {
+    let daemon = Daemon::new("");
+    let script = "head -c 1500000 /dev/zero | tr '\\0' x; echo; echo last";
+    let line = ["submit", "-q", "--interactive", "--gpus", "0", "--", "/bin/sh", "-c", script];
+    let mut ran = daemon.client(&line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("radrm");
+    let mut input = ran.stdin.take().expect("a pipe");
+    let typing = std::thread::spawn(move || _ = input.write_all(&vec![b'y'; 2_000_000]));
+    let ran = ran.wait_with_output().expect("an end");
+    typing.join().expect("typing");
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said.contains("last") && said.len() > 1_500_000, "{}", said.len());
+}
+
+#[test]
+fn input_ends_without_a_last_line_feed_and_a_signal_for_a_checkpoint_ends_no_session() {
+    let daemon = Daemon::new("");
+    let line = ["submit", "-q", "--interactive", "--gpus", "0", "--", "cat"];
+    let mut ran = daemon.client(&line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("radrm");
+    ran.stdin.take().expect("a pipe").write_all(b"abc").expect("input");
+    assert!(ran.wait_with_output().expect("an end").status.success());
+
+    let mut screen = shell(&daemon);
+    let host = daemon.show(2)["job"]["pid"].as_u64().expect("a launcher");
+    let group = i32::try_from(host).expect("a process");
+    // SAFETY: a plain system call on the group of this test's job.
+    assert_eq!(unsafe { libc::kill(-group, libc::SIGUSR1) }, 0);
+    screen.type_in("echo still $((1 + 1))\r");
+    screen.until("still 2");
+    screen.type_in("exit 4\r");
+    assert_eq!(screen.code(), Some(4));
+}
+
+#[test]
+fn a_session_ends_though_another_terminal_has_left_it_before() {
+    let daemon = Daemon::new("");
+    let mut first = shell(&daemon);
+    let mut second = Screen::new(daemon.client(&["attach", "1"]), 24, 80);
+    second.type_in("echo two$((1 + 1))\r");
+    second.until("two2");
+    first.until("two2");
+    first.type_in("\r~d");
+    assert_eq!(first.code(), Some(0));
+    second.client.kill().expect("kill");
+    daemon.end(1);
 }

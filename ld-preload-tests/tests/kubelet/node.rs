@@ -240,6 +240,11 @@ impl Drop for Node {
             let _ = child.kill();
             let _ = child.wait();
         }
+        // The memory of claims, where the plug-in could mount it.
+        for claim in fs::read_dir(self.path("claims")).into_iter().flatten().flatten() {
+            let mut unmount = Command::new("umount");
+            let _ = unmount.args(["--lazy", "--quiet"]).arg(claim.path()).stderr(Stdio::null()).status();
+        }
     }
 }
 

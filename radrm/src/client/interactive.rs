@@ -1,5 +1,6 @@
 //! `radrm submit --interactive` and `radrm attach`: from a job to its terminal.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,9 @@ use crate::terminal::guest::{Left, attach};
 use crate::terminal::{TerminalError, socket};
 use crate::{Failure, NAME};
 
+/// Times that a socket which is there is tried.
+const MAX_TRIES: u32 = 10;
+
 /// Interval at which a job that waits is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -29,18 +33,44 @@ pub(super) fn run(
     connection: Connection,
     connect: &dyn Fn() -> Result<Connection, ProtocolError>,
 ) -> Result<u8, Failure> {
+    connected(job, at, quiet, connection, connect, MAX_TRIES)
+}
+
+/// Returns true for a socket that is not there yet, or no more.
+fn may_pass(problem: &io::Error) -> bool {
+    matches!(problem.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+}
+
+fn connected(
+    job: u64,
+    at: &Path,
+    quiet: bool,
+    connection: Connection,
+    connect: &dyn Fn() -> Result<Connection, ProtocolError>,
+    tries: u32,
+) -> Result<u8, Failure> {
     let leaves = Arc::new(AtomicBool::new(false));
     let signals = [SIGHUP, SIGINT, SIGTERM];
     let registered = signals.map(|signal| signal_hook::flag::register(signal, Arc::clone(&leaves)));
     let left = wait(job, at, quiet, connection, connect, &leaves);
     registered.into_iter().flatten().for_each(|id| _ = signal_hook::low_level::unregister(id));
     match left? {
+        // The program is on its terminal, to which nothing of the user has come: it is hung up.
+        Some(row) if row.end.is_none() && leaves.load(Ordering::Relaxed) => {
+            let _ = attach_and_leave(at);
+            Ok(say(job, Left::HungUp, quiet))
+        }
         None => Ok(128 + 2),
         Some(row) if row.end.is_some() => Ok(ended(&row, quiet)),
-        Some(_) => {
-            let code = say(job, attach(at)?, quiet);
-            Ok(code)
-        }
+        Some(_) => match attach(at) {
+            Ok(left) => Ok(say(job, left, quiet)),
+            // It ended before this terminal was there, or is about to listen.
+            Err(TerminalError::Socket { problem, .. }) if may_pass(&problem) && tries > 1 => {
+                thread::sleep(POLL_INTERVAL);
+                connected(job, at, quiet, connect()?, connect, tries - 1)
+            }
+            Err(error) => Err(error.into()),
+        },
     }
 }
 
@@ -82,6 +112,11 @@ fn wait(
     }
 }
 
+/// Connects once, so that the session ends as it does when its last terminal goes.
+fn attach_and_leave(at: &Path) -> Result<(), TerminalError> {
+    crate::terminal::guest::touch(at)
+}
+
 /// Says how a job ended; gives its exit code.
 fn ended(row: &JobRow, quiet: bool) -> u8 {
     if !quiet {
@@ -116,6 +151,9 @@ pub(super) fn attach_to(job: JobRef, connection: &mut Connection) -> Result<u8, 
     let at = socket(&row.command).ok_or(TerminalError::None(row.job))?;
     if row.end.is_some() {
         return Ok(ended(&row, false));
+    }
+    if !at.exists() {
+        return Err(TerminalError::NotThere(row.job).into());
     }
     Ok(say(row.job, attach(&at)?, false))
 }

@@ -32,7 +32,7 @@ pub struct Flags {
     #[arg(long)]
     pub(super) wait: bool,
     /// Run it on a terminal that is connected to this one, as a shell or a notebook: it ends when this terminal goes
-    #[arg(short, long, conflicts_with_all = ["wait", "array"])]
+    #[arg(short, long, conflicts_with_all = ["wait", "array", "requeue_on_timeout", "slot"])]
     pub(super) interactive: bool,
     /// Print the job's number and nothing else
     #[arg(short, long)]

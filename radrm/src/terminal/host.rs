@@ -8,12 +8,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use rustix::termios::{Winsize, tcsetwinsize};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::frames::{Frame, Incoming};
 use super::{Flags, TerminalError, place};
@@ -41,6 +43,12 @@ pub(crate) fn run(flags: &Flags) -> Result<u8, TerminalError> {
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         let teller = teller.try_clone().map_err(TerminalError::NoTerminal)?;
         signal_hook::low_level::pipe::register(signal, teller).map_err(TerminalError::NoTerminal)?;
+    }
+    // A signal that asks the job for a checkpoint is for the program. A handler, since what a program inherits as ignored
+    // stays ignored.
+    for signal in [SIGUSR1, SIGUSR2, SIGALRM, SIGQUIT, SIGCONT] {
+        let ignored = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal, ignored).map_err(TerminalError::NoTerminal)?;
     }
     let child = start(&flags.command, &slave)?;
     drop(slave);
@@ -304,7 +312,10 @@ impl Host {
                 match guest.stream.write(&guest.waiting) {
                     Ok(written) => _ = guest.waiting.drain(..written),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => stays = false,
+                    Err(_) => {
+                        self.is_left = false;
+                        stays = false;
+                    }
                 }
             }
             if !stays {
@@ -316,6 +327,8 @@ impl Host {
     /// Returns false for a guest that is gone.
     fn listen_to(&mut self, at: usize) -> bool {
         let mut bytes = [0; 16 << 10];
+        // Who goes without a word now is the last who went.
+        self.is_left = false;
         let guest = &mut self.guests[at];
         match guest.stream.read(&mut bytes) {
             Ok(0) => return false,

@@ -53,6 +53,8 @@ pub(crate) enum TerminalError {
     Gone,
     #[error("job {0} has no terminal: submit it with --interactive")]
     None(u64),
+    #[error("job {0} has no terminal at the moment: it has not started, or its socket is gone")]
+    NotThere(u64),
     #[error("job {0} is {1}'s: only they can use its terminal")]
     OfAnother(u64, String),
 }

@@ -13,16 +13,11 @@ use rustix::process::geteuid;
 
 use super::TerminalError;
 
-/// A path that no other job has. `$XDG_RUNTIME_DIR` is the user's alone and goes with their last session; elsewhere a
-/// folder of their own in /tmp.
+/// A path that no other job has. Not in `$XDG_RUNTIME_DIR`, which goes with the user's last login while the job runs on.
 pub(super) fn new_socket() -> PathBuf {
-    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| is_private(path));
-    let folder = own.map_or_else(
-        || PathBuf::from(format!("/tmp/radrm-terminals-{}", geteuid().as_raw())),
-        |folder| folder.join("radrm"),
-    );
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    folder.join(format!("{:x}-{:x}-{:x}", std::process::id(), now.as_micros(), made()))
+    let name = format!("{:x}-{:x}-{:x}", std::process::id(), now.as_micros(), made());
+    PathBuf::from(format!("/tmp/radrm-terminals-{}", geteuid().as_raw())).join(name)
 }
 
 /// Number of paths made by this process.

@@ -110,6 +110,14 @@ impl State {
         }
         match record.job.preemption.suspend {
             Ok(()) => {
+                // It comes back where there is room for what it held, and not for all that it might have taken.
+                let (peak, is_open) = (record.peak, record.open && record.peak > Bytes::ZERO);
+                let shown =
+                    Bytes(peak.0.saturating_add(peak.0 / 4)).min(record.reserved.unwrap_or(Bytes::MAX));
+                if is_open {
+                    self.set_claim(id, shown, Reason::NeedFollows { peak }, out);
+                }
+                let Some(record) = self.jobs.get_mut(&id) else { return };
                 record.phase = Phase::Suspending;
                 record.note(self.now, reason.clone());
                 out.push(Decision { action: Action::Suspend { job: id }, reason });

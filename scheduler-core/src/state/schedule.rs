@@ -387,7 +387,8 @@ impl State {
         let retry = record.rung(&self.settings) == Some(crate::ladder::Rung::Exclusive);
         let joinable = retry && self.settings.recovery.joinable && !record.job.exclusive;
         let whole = (ask.whole && !joinable) || !self.settings.policy.shares();
-        let open = ask.open && !whole && !place.devices.is_empty();
+        // The devices of a group are divided among its own by what each is to find.
+        let open = ask.open && !whole && !place.devices.is_empty() && record.job.together.is_none();
         let reserved = match whole {
             true => None,
             false if open => Some(self.free_on(&place.devices)),
