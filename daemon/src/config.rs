@@ -8,7 +8,6 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use radrm_collector::RESCTRL;
 use radrm_limits::program::kernels::Kernels;
 use radrm_need::{MemoryModel, NeedResolver, Trained};
 use radrm_protocol::socket::own_socket;
@@ -196,7 +195,7 @@ impl Default for Config {
             cpus: 0,
             host_memory: 0,
             memory_bandwidth: 0,
-            resctrl: RESCTRL.into(),
+            resctrl: "/sys/fs/resctrl".into(),
             gpu_reserve_mib: 0,
             visible_devices: VisibleDevices::Index,
             kernels: "sample".to_owned(),

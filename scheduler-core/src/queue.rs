@@ -165,19 +165,23 @@ impl Line {
     }
 }
 
+/// A job that comes in a walk: its place among all jobs, its user, their set-back, and its key.
+type Upcoming = (Place, UserId, i64, i64);
+
 /// A walk over the first job of each request, while jobs leave the queue: behind one that left, the next of its request
 /// comes in its turn; behind one that stays, none of its request.
 #[derive(Debug, Default)]
 pub(crate) struct Heads {
-    heap: BinaryHeap<Reverse<(u8, i64, JobId, UserId, i64, i64)>>,
+    heap: BinaryHeap<Reverse<Upcoming>>,
     /// User, set-back and place of the job that came last: its user's next one is looked for when it was handled.
     last: Option<(UserId, i64, Place)>,
 }
 
 impl Heads {
     fn push(&mut self, user: UserId, penalty: i64, place: Option<&Place>) {
-        let place = place
-            .map(|&(class, key, job)| Reverse((class, key.saturating_add(penalty), job, user, penalty, key)));
+        let place = place.map(|&(class, key, job)| {
+            Reverse(((class, key.saturating_add(penalty), job), user, penalty, key))
+        });
         self.heap.extend(place);
     }
 
@@ -189,7 +193,7 @@ impl Heads {
             let behind = (Bound::Excluded(place), Bound::Unbounded);
             self.push(user, penalty, line.heads.range(behind).next());
         }
-        let Reverse((class, _, job, user, penalty, key)) = self.heap.pop()?;
+        let Reverse(((class, _, job), user, penalty, key)) = self.heap.pop()?;
         self.last = Some((user, penalty, (class, key, job)));
         Some(job)
     }

@@ -63,12 +63,13 @@ fn build() -> Result<PathBuf> {
     let mut build = shell::cargo();
     build.args(["test", "--workspace", "--test", "fuzz", "--no-run", "--message-format", "json"]);
     let messages = shell::read(&mut build)?;
-    let programs =
-        messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).filter_map(|message| {
-            let is_it = message["target"]["name"] == "fuzz";
-            message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
-        });
-    programs.last().context("cargo has built no test program of the name fuzz")
+    let mut program = None;
+    for message in messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        if message["target"]["name"] == "fuzz" {
+            program = message["executable"].as_str().map(PathBuf::from).or(program);
+        }
+    }
+    program.context("cargo has built no test program of the name fuzz")
 }
 
 /// Names of tests in a terse list.

@@ -5,7 +5,7 @@ mod traffic;
 mod tree;
 
 pub use perf::HostCounters;
-pub use traffic::{MemoryTraffic, RESCTRL, TrafficError};
+pub use traffic::{MemoryTraffic, TrafficError};
 
 use crate::pace::{sample_gap, span_length};
 use radrm_profile::model::{CountSource, HostCount, HostCounter, HostNews, HostSpan, Share};

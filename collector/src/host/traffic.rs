@@ -9,9 +9,6 @@ use std::path::{Path, PathBuf};
 
 use radrm_os::untrusted;
 
-/// Where the file system is mounted.
-pub const RESCTRL: &str = "/sys/fs/resctrl";
-
 /// Event that counts all bytes of a domain of the last-level cache, also those of memory at other sockets.
 const EVENT: &str = "mbm_total_bytes";
 

@@ -78,7 +78,6 @@ fn no_command_prints_what_acts_on_a_terminal() {
         &["report", "--timeline", &profile],
         &["report", "--oom", &profile],
         &["report", "--perfetto=-", &profile],
-        &["report", "--html=-", &profile],
         &["advise", "--dataset", dataset],
         &["cancel", NAME],
         &["logs", NAME],
@@ -131,6 +130,9 @@ fn no_command_prints_what_acts_on_a_terminal() {
     daemon.ok(&["cancel", &running]);
     daemon.end(running.parse().expect("a number"));
     assert!(!daemon.log().contains(acts), "{:?}", daemon.log());
+    // A line feed begins no line of its own in a page.
+    let page = daemon.ok(&["report", "--html=-", &profile]);
+    assert!(page.contains("forged line") && !page.contains(acts), "{page:?}");
     let cells = daemon.ok(&["export", "csv", &profile]);
     assert!(
         !cells.lines().any(|line| line.split(',').any(|cell| cell.trim_matches('"').starts_with('='))),

@@ -161,7 +161,7 @@ fn what_is_wrong_is_told_in_one_sentence() {
         ("replay synthetic:99999999999999", 2, "no more than 5000000 jobs"),
         ("replay t.csv --gpus 1xT4", 0, ""),
         ("replay t.csv --settings s.toml --policy aware", 1, "s.toml: line 2: unknown field"),
-        ("replay t.csv --policy fastest", 2, "miso, aware, or all"),
+        ("replay t.csv --policy fastest", 2, "miso, kace, aware, or all"),
         ("replay t.csv --policy all,aware", 2, "all stands alone"),
         ("replay t.csv --mode fast", 2, "none of mps, streams and mig"),
         ("replay t.csv --smact much", 2, "much is not a percentage from 0 to 100, or none"),
