@@ -227,6 +227,9 @@ fn a_session_ends_though_another_terminal_has_left_it_before() {
     first.until("two2");
     first.type_in("\r~d");
     assert_eq!(first.code(), Some(0));
+    // An answer: the other's leave has been heard.
+    second.type_in("echo three$((1 + 1))\r");
+    second.until("three2");
     second.client.kill().expect("kill");
     daemon.end(1);
 }

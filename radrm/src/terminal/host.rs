@@ -26,6 +26,9 @@ const FIRST_GUEST: Duration = Duration::from_secs(60);
 /// The time in which guests get the last output.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// Interval at which a terminal that no program has open is looked at.
+const CLOSED_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Time between the signals that end what a hang-up did not.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -55,6 +58,7 @@ pub(crate) fn run(flags: &Flags) -> Result<u8, TerminalError> {
     let host = Host {
         child,
         master: Some(master),
+        is_closed: false,
         typed: Vec::new(),
         guests: Vec::new(),
         missed: Vec::new(),
@@ -130,6 +134,8 @@ struct Host {
     child: Child,
     /// `None` once it is hung up.
     master: Option<File>,
+    /// No program had it open when it was read last.
+    is_closed: bool,
     /// Typed bytes that the program has not taken.
     typed: Vec<u8>,
     guests: Vec<Guest>,
@@ -163,6 +169,7 @@ impl Host {
         let ended = pidfd_open(pid, PidfdFlags::empty())?;
         loop {
             let ready = self.poll(listener, told, &ended)?;
+            self.is_closed = false;
             let is_due = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
             if ready.told {
                 let mut drained = [0; 64];
@@ -193,7 +200,8 @@ impl Host {
     }
 
     fn poll(&self, listener: &UnixListener, told: &UnixStream, ended: &OwnedFd) -> io::Result<Ready> {
-        let is_full = self.guests.iter().any(|guest| guest.waiting.len() > MAX_WAITING);
+        let is_full = self.guests.iter().any(|guest| guest.waiting.len() > MAX_WAITING)
+            || (!self.had_guest && self.missed.len() > MAX_WAITING);
         let accepts = self.typed.len() <= MAX_WAITING;
         let mut all = vec![
             PollFd::new(listener, PollFlags::IN),
@@ -211,10 +219,12 @@ impl Host {
         of_master.set(PollFlags::OUT, !self.typed.is_empty());
         // One that asks for nothing would be answered at once and for ever when the program's end is closed.
         let has_master = !of_master.is_empty();
-        if let Some(master) = self.master.as_ref().filter(|_| has_master) {
+        if let Some(master) = self.master.as_ref().filter(|_| has_master && !self.is_closed) {
             all.push(PollFd::from_borrowed_fd(master.as_fd(), of_master));
         }
         let wait = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let again = self.is_closed.then_some(CLOSED_INTERVAL);
+        let wait = wait.into_iter().chain(again).min();
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
         match poll(&mut all, wait.as_ref()) {
             Ok(_) => {}
@@ -276,6 +286,9 @@ impl Host {
                 }
                 if self.guests.is_empty() {
                     self.missed.extend(bytes);
+                }
+                // Until the first guest comes the program waits; without one that will come it does not.
+                if self.had_guest {
                     let excess = self.missed.len().saturating_sub(MAX_WAITING);
                     self.missed.drain(..excess);
                 }
@@ -284,9 +297,9 @@ impl Host {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 false
             }
-            // No program has the terminal open any more.
+            // No program has the terminal open at the moment. It is not hung up: one that is just ending would get SIGHUP.
             Ok(_) | Err(_) => {
-                self.master = None;
+                self.is_closed = true;
                 false
             }
         }
