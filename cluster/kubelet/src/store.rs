@@ -346,3 +346,42 @@ fn remove(path: &Path) -> Result<(), StoreError> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_could_not_be_written_are_not_known() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        let places = Places {
+            state: path("claims"),
+            cdi: path("cdi"),
+            shim: path("shim"),
+            preload: path("preload"),
+            environment: Vec::new(),
+            context: 0,
+            room: 1 << 30,
+        };
+        let mut store = Store::open(places).unwrap();
+        let grant = Grant {
+            claim: "a/b".to_owned(),
+            limits: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            devices: Vec::new(),
+        };
+        let record = Record { grant, groups: Vec::new(), shim: path("shim") };
+        store.claims.insert("uid".to_owned(), record);
+        // A file is in the place of the claim's folder.
+        fs::write(path("claims/uid"), "").unwrap();
+        let groups = vec![PathBuf::from("/pod")];
+        for _ in 0..2 {
+            assert!(store.set_groups("uid", groups.clone()).is_err());
+            assert!(store.groups("uid").is_empty());
+        }
+        fs::remove_file(path("claims/uid")).unwrap();
+        store.set_groups("uid", groups.clone()).unwrap();
+        assert_eq!(store.groups("uid"), groups);
+    }
+}

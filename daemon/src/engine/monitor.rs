@@ -553,6 +553,22 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_without_a_sample_adds_no_idle_time() {
+        let (mut monitor, _asked) = monitor(vec![gpu("A", Some(0))]);
+        let begin = Instant::now();
+        let idle = || Sample { activity: [Some(0.0), None, None], ..sample("A") };
+        let mut at = |second: u64, samples: Vec<Sample>| {
+            monitor.polled_at(begin + Duration::from_secs(second), None);
+            monitor.observe(samples, &BTreeMap::new(), Duration::from_secs(90));
+            monitor.idle_added("A").as_secs()
+        };
+        assert_eq!(at(0, vec![idle()]), 0);
+        assert_eq!(at(90, vec![idle()]), 90);
+        assert_eq!(at(91, Vec::new()), 0);
+        assert_eq!(at(92, vec![idle()]), 2);
+    }
+
+    #[test]
     fn emulated_gpus_have_no_activity_over_time() {
         let (mut monitor, _asked) = monitor(vec![gpu("A", Some(0))]);
         let busy = || Sample { activity: [Some(0.5), Some(0.4), Some(0.3)], ..sample("A") };

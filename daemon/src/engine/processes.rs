@@ -462,6 +462,28 @@ mod tests {
     }
 
     #[test]
+    fn a_supervisor_that_waits_for_the_disk_is_not_stuck() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join(supervisor::WAITS_FOR_DISK.to_str().unwrap());
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let start = |program: &Path| {
+            let child = std::process::Command::new(program).arg("600").spawn().unwrap();
+            while Process(child.id()).state() != Some(b'S') {
+                thread::sleep(std::time::Duration::from_millis(1));
+            }
+            child
+        };
+        let (mut waits, mut other) = (start(&program), start(Path::new("sleep")));
+        let is_stuck = |child: &Child| is_stuck(ProcessIdentity::of(child.id()).unwrap());
+        let found = (is_stuck(&waits), is_stuck(&other));
+        for child in [&mut waits, &mut other] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(found, (false, true));
+    }
+
+    #[test]
     fn a_request_to_stop_follows_no_link_of_the_jobs_user() {
         let dir = tempfile::tempdir().unwrap();
         let (asked, other) = (dir.path().join("1.checkpoint"), dir.path().join("other"));
