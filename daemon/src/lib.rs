@@ -260,9 +260,21 @@ fn serve(flags: Flags) -> Result<Stopped, DaemonError> {
     server::serve(listener, socket.clone(), config.admin_group, to)?;
     let text = format!("ready at {} with {}", socket.display(), gpus.describe());
     output::log(Priority::Info, NAME, &text);
+    tell_systemd();
     let stopped = engine.run(&from, || configure(again.clone()));
     let _ = fs::remove_file(&socket);
     Ok(stopped)
+}
+
+/// Tells systemd, where it started the daemon (`Type=notify`), that requests are answered from here on.
+pub(crate) fn tell_systemd() {
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        output::log(
+            Priority::Warning,
+            NAME,
+            &format!("systemd cannot be told: {}", radrm_base::reason(&error)),
+        );
+    }
 }
 
 /// The folders. Users pass through them to their own jobs' folders, and see no others.

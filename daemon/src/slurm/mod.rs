@@ -60,6 +60,7 @@ pub(crate) fn serve(
     server::serve(listener, config.socket.clone(), config.admin_group.clone(), to)?;
     let text = format!("ready: Slurm places the jobs on {}, radrmd watches them", gpus.describe());
     output::log(Priority::Info, NAME, &text);
+    super::tell_systemd();
     let watcher = Watcher {
         config: config.clone(),
         monitor: Monitor::new(gpus),
