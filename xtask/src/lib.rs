@@ -4,6 +4,7 @@
 pub mod files;
 pub mod glibc;
 pub mod gpu;
+pub mod pages;
 pub mod shell;
 pub mod sources;
 pub mod venv;
