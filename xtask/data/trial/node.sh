@@ -1,6 +1,9 @@
 # A node on which the package is installed, used by alice, and purged again.
-dpkg -i /package
 useradd --create-home --shell /bin/bash alice
+# The page's own commands, from the package to its removal; what they print is compared outside.
+cp /package "/root/$(cat /name)"
+(cd /root && sh /page.sh > /page.log 2>&1 || true)
+dpkg -i /package
 # There is no GPU here: the daemon gets emulated ones.
 mkdir -p /etc/systemd/system/radrmd.service.d
 printf '[Service]\nExecStart=\nExecStart=/usr/bin/radrmd --emulate 2xA100-40GB\n' \

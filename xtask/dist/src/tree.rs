@@ -28,6 +28,8 @@ pub enum Part {
     Tmpfiles,
     /// Files that Slurm's administrator copies or names: the script for jobs, and lines of configuration.
     Slurm,
+    /// A dashboard that Grafana imports.
+    Dashboard,
     /// A configuration file of the administrator.
     Config,
     /// Documentation and licences.
@@ -62,6 +64,7 @@ impl Entry {
             Part::Sysusers => "share/radrm/sysusers.d",
             Part::Tmpfiles => "share/radrm/tmpfiles.d",
             Part::Slurm => "share/radrm/slurm",
+            Part::Dashboard => "share/radrm/grafana",
             Part::Config => "share/radrm/config",
             Part::Doc => "share/doc/radrm",
             Part::Share => "share",
@@ -79,6 +82,7 @@ impl Entry {
             Part::Sysusers => "usr/lib/sysusers.d",
             Part::Tmpfiles => "usr/lib/tmpfiles.d",
             Part::Slurm => "usr/share/radrm/slurm",
+            Part::Dashboard => "usr/share/radrm/grafana",
             Part::Config => "etc/radrm",
             Part::Doc => "usr/share/doc/radrm",
             Part::Share => "usr/share",
@@ -101,12 +105,13 @@ pub const LIBRARIES: [(&str, &str); 6] = [
 ];
 
 /// Folders of the workspace whose files are installed as they are.
-const SOURCES: [(Part, &str); 7] = [
+const SOURCES: [(Part, &str); 8] = [
     (Part::Login, "contrib/login"),
     (Part::Unit, "contrib/systemd"),
     (Part::Sysusers, "contrib/sysusers.d"),
     (Part::Tmpfiles, "contrib/tmpfiles.d"),
     (Part::Slurm, "contrib/slurm"),
+    (Part::Dashboard, "contrib/grafana"),
     (Part::Config, "contrib/config"),
     (Part::Doc, "docs"),
 ];

@@ -1,5 +1,5 @@
-//! The Debian package in a system that runs: systemd starts the units, alice submits jobs, and her logins by sshd, cron and
-//! su are held to her limit.
+//! The Debian package in a system that runs: the commands of the page that sets up a node print what it shows, systemd starts
+//! the units, alice submits jobs, and her logins by sshd, cron and su are held to her limit.
 //!
 //! systemd is process 1 of namespaces of its own, in a control group of its own, with a network that has no other machine.
 
@@ -7,8 +7,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
+use xtask::pages::{self, Stage};
 use xtask::shell;
 
 /// Boots the system, and ends with the trial's exit code.
@@ -22,6 +23,9 @@ const FILES: [(&str, &str); 5] = [
     ("etc/systemd/system/trial.target", include_str!("../../../data/trial/trial.target")),
     ("etc/systemd/system/trial.service", include_str!("../../../data/trial/trial.service")),
 ];
+
+/// The page whose commands are run first, and the shell of its user.
+const PAGE: (&str, &str) = ("docs/how-to/set-up-a-node.md", "runuser -l alice -c");
 
 /// Makes the control group in `$1`, and starts the rest in it. What systemd made there ends with it.
 const ENTER: &str = r#"
@@ -42,6 +46,11 @@ pub fn run(root: &Path) -> Result<()> {
     for (name, text) in FILES {
         fs::write(root.join(name), text).with_context(|| name.to_owned())?;
     }
+    let (page, user) = PAGE;
+    let text = fs::read_to_string(shell::root().join(page)).context(page)?;
+    let steps = pages::steps(&pages::blocks(&text)?, Stage::Node)?;
+    ensure!(!steps.is_empty(), "{page}: no command for a node");
+    fs::write(root.join("page.sh"), pages::script(&steps, Some(user)))?;
     symlink("trial.target", root.join("etc/systemd/system/default.target"))?;
     let groups = control_groups(&fs::read_to_string("/proc/mounts")?)
         .context("no control groups of version 2 are mounted: systemd needs one")?;
@@ -49,7 +58,11 @@ pub fn run(root: &Path) -> Result<()> {
     command.args(["-ec", ENTER, "sh", &groups, "unshare"]);
     command.args(["--mount", "--pid", "--cgroup", "--net", "--uts", "--ipc", "--fork", "--kill-child"]);
     command.args(["sh", "-ec", BOOT, "sh"]).arg(root);
-    if shell::run(&mut command).is_err() {
+    let done = shell::run(&mut command);
+    let printed = fs::read_to_string(root.join("page.log")).context("page.log")?;
+    let problems = pages::problems(&steps, &printed);
+    ensure!(problems.is_empty(), "{page}: {}", problems.join("\n"));
+    if done.is_err() {
         let log = fs::read_to_string(root.join("trial.log")).unwrap_or_else(|error| error.to_string());
         let lines: Vec<_> = log.lines().collect();
         bail!("{}", lines[lines.len().saturating_sub(30)..].join("\n"));

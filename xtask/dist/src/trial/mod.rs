@@ -25,7 +25,7 @@ const USUAL: Suite = Suite { name: "bookworm", glibc: (2, 36), packages: "python
 const NODE: Suite = Suite {
     name: "bookworm",
     glibc: (2, 36),
-    packages: "python3-venv,systemd,openssh-server,openssh-client,cron",
+    packages: "python3-venv,systemd,openssh-server,openssh-client,cron,curl",
 };
 const NEWEST: Suite = Suite { name: "forky", glibc: (2, 43), packages: "python3-venv" };
 const NEWER: Suite = Suite { name: "trixie", glibc: (2, 41), packages: "python3-venv" };
