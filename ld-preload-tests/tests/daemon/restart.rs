@@ -1,6 +1,12 @@
 //! Actions of a daemon that comes back on the jobs that it finds.
 
-use std::{fs, os::unix::fs::PermissionsExt, process::Command, thread, time::Duration};
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, net::UnixDatagram},
+    process::Command,
+    thread,
+    time::Duration,
+};
 
 use radrm_emulator_machine::Machine;
 use radrm_preload_tests::{
@@ -30,6 +36,24 @@ fn touch(daemon: &Daemon, name: &str) {
 
 fn until_marked(daemon: &Daemon, mark: &str) {
     daemon.until(mark, |daemon| daemon.lines("marks").iter().any(|line| line == mark));
+}
+
+#[test]
+fn systemd_is_told_of_a_daemon_once_it_answers() {
+    let daemon = Daemon::prepare(ONE_GPU);
+    artifacts::file("radrm-run");
+    let told = UnixDatagram::bind(daemon.path("notify")).expect("socket");
+    told.set_read_timeout(Some(Duration::from_secs(60))).expect("patience");
+    let mut command = Command::new(artifacts::directory().join("radrmd"));
+    command.arg("--config").arg(daemon.path("config.toml")).arg("--socket").arg(daemon.path("socket"));
+    command.arg("--state").arg(daemon.path("state")).env("NOTIFY_SOCKET", daemon.path("notify"));
+    let mut child = command.spawn().expect("radrmd");
+    let mut text = [0; 64];
+    let heard = told.recv(&mut text).map(|length| text[..length].to_vec());
+    let answer = daemon.output(&["nodes"]);
+    child.kill().and_then(|()| child.wait()).expect("its end");
+    assert_eq!(String::from_utf8_lossy(&heard.expect("a word")).trim(), "READY=1");
+    assert!(answer.status.success(), "{answer:?}");
 }
 
 #[test]
