@@ -34,6 +34,8 @@ pub(crate) fn key(job: &Job, lined_up: Millis, order: &Order) -> i64 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     users: BTreeMap<UserId, Jobs>,
+    /// Users whose jobs go behind those of others.
+    behind: BTreeSet<UserId>,
     len: usize,
 }
 
@@ -65,16 +67,53 @@ impl Queue {
         i64::try_from(penalty).unwrap_or(i64::MAX)
     }
 
+    /// Jobs of a user go behind those of others, or do so no more.
+    pub(crate) fn set_behind(&mut self, user: UserId, is_behind: bool) {
+        match is_behind {
+            true => self.behind.insert(user),
+            false => self.behind.remove(&user),
+        };
+    }
+
+    /// Classes by which a user's jobs are behind.
+    pub(crate) fn set_back(&self, user: UserId) -> u8 {
+        if self.behind.contains(&user) { BEHIND } else { 0 }
+    }
+
+    /// Jobs of a user in order.
+    pub(crate) fn of(&self, user: UserId) -> impl Iterator<Item = JobId> + '_ {
+        self.users.get(&user).into_iter().flatten().map(|&(_, _, job)| job)
+    }
+
     /// The first jobs in order, at most `most`.
     pub(crate) fn first(&self, most: usize, now: Millis, order: &Order, ledger: &Ledger) -> Vec<JobId> {
-        if self.users.len() == 1 {
-            let jobs = self.users.values().flatten();
-            return jobs.take(most).map(|&(_, _, job)| job).collect();
+        self.first_of(most, now, order, ledger, |_, _| true)
+    }
+
+    /// The first jobs in order, at most `most`. Of a user none from the one on that is not admitted.
+    pub(crate) fn first_of(
+        &self,
+        most: usize,
+        now: Millis,
+        order: &Order,
+        ledger: &Ledger,
+        mut admits: impl FnMut(UserId, JobId) -> bool,
+    ) -> Vec<JobId> {
+        if self.users.len() == 1
+            && let Some((&user, jobs)) = self.users.first_key_value()
+        {
+            let jobs = jobs.iter().map(|&(_, _, job)| job);
+            return jobs.take(most).take_while(|job| admits(user, *job)).collect();
         }
         let mut cursors: Vec<_> = self
             .users
             .iter()
-            .map(|(&user, jobs)| (Self::penalty(user, now, order, ledger), jobs.iter()))
+            .map(|(&user, jobs)| Cursor {
+                user,
+                set_back: self.set_back(user),
+                penalty: Self::penalty(user, now, order, ledger),
+                jobs: jobs.iter(),
+            })
             .collect();
         let mut heap = BinaryHeap::new();
         for at in 0..cursors.len() {
@@ -84,8 +123,10 @@ impl Queue {
         while out.len() < most
             && let Some(Reverse((_, _, job, at))) = heap.pop()
         {
-            out.push(job);
-            push(&mut heap, &mut cursors, at);
+            if admits(cursors[at].user, job) {
+                out.push(job);
+                push(&mut heap, &mut cursors, at);
+            }
         }
         out
     }
@@ -98,21 +139,21 @@ impl Queue {
         penalty: impl Fn(UserId) -> i64,
         mut each: impl FnMut(JobId) -> ControlFlow<(), JobId>,
     ) {
-        let users: Vec<(i64, &Jobs)> = self
+        let users: Vec<(i64, u8, &Jobs)> = self
             .users
             .iter()
             .filter(|(user, _)| whose.is_none_or(|one| one == **user))
-            .map(|(user, jobs)| (penalty(*user), jobs))
+            .map(|(user, jobs)| (penalty(*user), self.set_back(*user), jobs))
             .collect();
         let place = |at: usize, &(class, key, job): &(u8, i64, JobId)| {
-            Reverse((class, key.saturating_add(users[at].0), job, at, key))
+            Reverse((behind(class, users[at].1), key.saturating_add(users[at].0), job, at, (class, key)))
         };
         let mut heap: BinaryHeap<_> =
-            (0..users.len()).filter_map(|at| Some(place(at, users[at].1.first()?))).collect();
-        while let Some(Reverse((class, _, job, at, key))) = heap.pop() {
+            (0..users.len()).filter_map(|at| Some(place(at, users[at].2.first()?))).collect();
+        while let Some(Reverse((_, _, job, at, (class, key)))) = heap.pop() {
             let ControlFlow::Continue(last) = each(job) else { return };
             let behind = Bound::Excluded((class, key, last.max(job)));
-            heap.extend(users[at].1.range((behind, Bound::Unbounded)).next().map(|next| place(at, next)));
+            heap.extend(users[at].2.range((behind, Bound::Unbounded)).next().map(|next| place(at, next)));
         }
     }
 }
@@ -120,12 +161,27 @@ impl Queue {
 /// Waiting jobs of a user in their order: class, key, number.
 type Jobs = BTreeSet<(u8, i64, JobId)>;
 type Heap = BinaryHeap<Reverse<(u8, i64, JobId, usize)>>;
-type Cursor<'a> = (i64, std::collections::btree_set::Iter<'a, (u8, i64, JobId)>);
+
+/// The jobs of a user that are not listed yet.
+struct Cursor<'a> {
+    user: UserId,
+    set_back: u8,
+    penalty: i64,
+    jobs: std::collections::btree_set::Iter<'a, (u8, i64, JobId)>,
+}
+
+/// Classes by which the jobs of a user are behind whose budget is spent: behind all of others.
+const BEHIND: u8 = 8;
+
+/// The class of a job of a user who is set back. Jobs that others wait for stay first.
+pub(crate) fn behind(class: u8, set_back: u8) -> u8 {
+    if class == 0 { 0 } else { class + set_back }
+}
 
 fn push(heap: &mut Heap, cursors: &mut [Cursor<'_>], at: usize) {
-    let (penalty, jobs) = &mut cursors[at];
+    let Cursor { set_back, penalty, jobs, .. } = &mut cursors[at];
     if let Some(&(class, key, job)) = jobs.next() {
-        heap.push(Reverse((class, key.saturating_add(*penalty), job, at)));
+        heap.push(Reverse((behind(class, *set_back), key.saturating_add(*penalty), job, at)));
     }
 }
 

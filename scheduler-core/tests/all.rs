@@ -18,3 +18,4 @@ mod random_events;
 mod sharing;
 mod targets;
 mod together;
+mod user_limits;

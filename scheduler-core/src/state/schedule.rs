@@ -64,7 +64,7 @@ impl State {
 
     /// Returns true if the first job would not join others anyway.
     fn first_goes_alone(&self) -> bool {
-        let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);
+        let first = self.first_within_limits(1);
         let record = first.first().and_then(|id| self.jobs.get(id));
         record.is_some_and(|record| self.ask_of(record).whole)
     }
@@ -88,7 +88,7 @@ impl State {
         let mut head: Option<JobId> = None;
         let mut seen = 0;
         'pass: loop {
-            let list = self.queue.first(most, self.now, &self.settings.order, &self.ledger);
+            let list = self.first_within_limits(most);
             let complete = list.len() < most;
             // Those that started are not in the list any more.
             for id in list.into_iter().skip(seen) {
@@ -321,6 +321,8 @@ impl State {
         // A job of unknown need that ran out of memory is known to need more than that.
         let enforce = record.job.need.as_ref().map_or(record.floor > Bytes::ZERO, |need| need.enforce);
         let limit = reserved.filter(|_| self.settings.memory == Memory::Reserved && enforce);
+        let most = record.memory_most.filter(|_| !place.devices.is_empty());
+        let limit = limit.into_iter().chain(most).min();
         if place.devices.is_empty() {
             self.host_jobs.insert(id, place.host);
         } else if self.settings.policy.rules().decided_by() == DecidedBy::Turn && !self.idle_only {

@@ -9,7 +9,7 @@ use super::{Leaving, Phase, State};
 use crate::action::LaunchBudget;
 use crate::device::{Device, DeviceId, Observation};
 use crate::job::{Job, JobId};
-use crate::queue::Queue;
+use crate::queue::{Queue, behind};
 use crate::reason::{Reason, Wait};
 use crate::target::Standing;
 use crate::units::{Bytes, Millis, Permille};
@@ -139,7 +139,8 @@ impl State {
         let record = self.jobs.get(&id)?;
         let (user, class, key) = (record.job.user, record.class, record.key);
         let penalty = || Queue::penalty(user, self.now, &self.settings.order, &self.ledger);
-        self.queue.has(user, class, key, id).then(|| (class, key.saturating_add(penalty()), id))
+        let placed = behind(class, self.queue.set_back(user));
+        self.queue.has(user, class, key, id).then(|| (placed, key.saturating_add(penalty()), id))
     }
 
     /// Number of jobs that wait to be placed, also on devices that are lost.
@@ -178,11 +179,15 @@ impl State {
         let record = self.jobs.get(&id)?;
         match record.phase {
             Phase::Held => Some(self.kept_out_by(&record.job)),
-            Phase::Waiting | Phase::Suspended => record.wait.clone().or_else(|| {
-                // Not considered, because a job before it is blocked.
-                let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);
-                first.first().filter(|first| **first != id).map(|first| Wait::Behind { job: *first })
-            }),
+            Phase::Waiting | Phase::Suspended => self
+                .reached(id)
+                .map(|limit| Wait::UserLimit { limit: Box::new(limit) })
+                .or_else(|| record.wait.clone())
+                .or_else(|| {
+                    // Not considered, because a job before it is blocked.
+                    let first = self.first_within_limits(1);
+                    first.first().filter(|first| **first != id).map(|first| Wait::Behind { job: *first })
+                }),
             _ => None,
         }
     }
