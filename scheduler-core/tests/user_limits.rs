@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::common::{DONE, Node, gib, started, with};
 use radrm_scheduler_core::{
     Action, Allowance, AllowedDevices, Bound, Bytes, DeviceId, Event, Job, JobId, Millis, Need, Phase,
-    Policy, UserId, Wait,
+    Policy, Together, UserId, Wait,
 };
 
 fn bound(most: u64) -> Option<Bound> {
@@ -130,6 +130,32 @@ fn a_job_that_its_users_limits_never_let_start_is_refused_or_waits_outside_of_th
     assert_eq!((node.phase(1), node.phase(2)), (Phase::Running, Phase::Held));
     assert!(matches!(node.state.job(JobId(2)).unwrap().wait, Some(Wait::NotAllowed { .. })));
     assert_eq!(limit(&mut node, 7, Allowance::default()), [2]);
+}
+
+#[test]
+fn jobs_of_a_group_without_numbers_are_not_counted_with_other_jobs() {
+    let mut node = node(4);
+    node.run(of(1, 7, 3));
+    limit(&mut node, 7, Allowance { gpus: bound(2), ..Allowance::default() });
+    // By its numbers job 1 would be the second of this group.
+    let together = Some(Together { first: JobId(0), members: 2, site: 0, begun: false });
+    let job = |gpus| Job { together, ..of(0, 7, gpus) };
+    assert!(node.state.admission(&job(1), 0).is_ok());
+    let why = node.state.allows_together(&[job(1), job(2)]).unwrap_err().to_string();
+    assert_eq!(why, "it needs 3 GPUs, and its user may have 2 at once (gpus, default)");
+}
+
+#[test]
+fn devices_are_kept_for_a_job_only_where_its_user_may_use_them() {
+    let mut node = node(2);
+    node.run(of(1, 8, 1));
+    node.run(of(2, 8, 1));
+    node.run(of(3, 7, 1));
+    let (_, kept) = node.state.reserved_for().expect("a reservation");
+    let other = DeviceId(1 - kept[0].0);
+    let devices = Some(AllowedDevices { devices: vec![other], from: "default".to_owned() });
+    limit(&mut node, 7, Allowance { devices, ..Allowance::default() });
+    assert_eq!(node.state.reserved_for(), Some((JobId(3), vec![other])));
 }
 
 #[test]

@@ -55,7 +55,8 @@ impl State {
             return Err(Reason::UserLimit { limit });
         }
         let record = Record::new(job.clone());
-        let breach = self.breach(job).filter(|_| !job.admitted);
+        // Jobs that start with it are not numbered yet: `allows_together` counts them.
+        let breach = self.breach_alone(job).filter(|_| !job.admitted);
         if let Some(why) = breach {
             return Err(Reason::NotAllowed { why });
         }

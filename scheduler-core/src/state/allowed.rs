@@ -41,6 +41,8 @@ impl State {
             }
         }
         for id in waiting {
+            // It may be on devices that the user may not use any more.
+            self.forget_reservation(id);
             let Some(record) = self.jobs.get(&id) else { continue };
             match (record.phase, self.breach(&record.job)) {
                 (Phase::Waiting, Some(_)) => self.bar(id),
@@ -60,7 +62,7 @@ impl State {
                 jobs: sum.jobs + 1,
                 gpus: sum.gpus + u64::from(record.job.gpus),
             }),
-            None => Holding { jobs: 1, gpus: u64::from(job.gpus) },
+            None => alone(job),
         }
     }
 
@@ -69,8 +71,13 @@ impl State {
         self.breach_with(job, self.starts_with(job))
     }
 
+    /// The same, for a job without those that start with it.
+    pub(super) fn breach_alone(&self, job: &Job) -> Option<Breach> {
+        self.breach_with(job, alone(job))
+    }
+
     /// The same, for a job that starts with others.
-    pub(super) fn breach_with(&self, job: &Job, needs: Holding) -> Option<Breach> {
+    fn breach_with(&self, job: &Job, needs: Holding) -> Option<Breach> {
         let allowance = self.allowances.of(job.user).filter(|_| !job.first)?;
         if let Some(bound) = allowance.gpus.as_ref().filter(|bound| needs.gpus > bound.most) {
             return Some(Breach::Gpus { needs: needs.gpus, bound: bound.clone() });
@@ -170,4 +177,9 @@ impl State {
         }
         self.scatter(id);
     }
+}
+
+/// GPUs and jobs of a job by itself.
+fn alone(job: &Job) -> Holding {
+    Holding { jobs: 1, gpus: u64::from(job.gpus) }
 }
