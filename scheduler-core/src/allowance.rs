@@ -472,6 +472,15 @@ mod tests {
     }
 
     #[test]
+    fn the_page_lists_every_limit() {
+        let page = include_str!("../../docs/how-to/limit-a-lab.md");
+        for row in &LIMITS {
+            let line = format!("| `{}` | {} | `{}` |", row.name, row.bounds, row.example);
+            assert!(page.contains(&line), "{line}");
+        }
+    }
+
+    #[test]
     fn jobs_that_are_listed_take_their_part_of_the_room() {
         let bound = |most| Some(Bound { most, from: "default".to_owned() });
         let allowance = Allowance { gpus: bound(4), running: bound(3), ..Allowance::default() };
