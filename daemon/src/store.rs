@@ -6,6 +6,7 @@ pub(crate) mod disk;
 mod integer;
 pub(crate) mod job_sums;
 mod spec;
+pub(crate) mod user_limits;
 
 use std::path::Path;
 
@@ -165,6 +166,7 @@ impl Store {
         curves::create(&mut connection).map_err(failed)?;
         connection.execute_batch(disk::TABLES).map_err(failed)?;
         connection.execute_batch(arriving::TABLE).map_err(failed)?;
+        connection.execute_batch(user_limits::TABLE).map_err(failed)?;
         arriving::discard_all(&mut connection).map_err(failed)?;
         super::dry_run::stored::create(&connection).map_err(failed)?;
         Ok(Self { connection, has_failed: false })

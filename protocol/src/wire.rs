@@ -15,6 +15,7 @@ use radrm_base::reason;
 use crate::ProtocolError;
 pub use crate::asked::Asked;
 use crate::job_ref::JobRef;
+use crate::limits::{LimitsRow, SetLimitRow};
 use crate::spec::Spec;
 pub use crate::stats::{
     CurvePoint, CurvesRow, EstimateRow, GpuCurve, GpuStats, PastJob, PastRow, StatsRow, UsageRow,
@@ -113,6 +114,22 @@ pub enum Request {
         /// True if it takes no new jobs.
         drained: bool,
     },
+    /// Limits of a user in the queue; of others for administrators only.
+    Limits {
+        /// Of this user; `None`: of the one who asks.
+        user: Option<String>,
+    },
+    /// Limits that administrators have set.
+    SetLimits,
+    /// An administrator sets a limit of the queue.
+    SetLimit {
+        /// `default`, `user:NAME` or `group:NAME`.
+        scope: String,
+        /// The limit's name.
+        name: String,
+        /// Its value; `None` takes back what was set.
+        value: Option<String>,
+    },
 }
 
 /// Answer of the daemon.
@@ -147,6 +164,10 @@ pub enum Response {
     Past(Box<PastRow>),
     /// Figures of GPUs over time.
     Curves(Box<CurvesRow>),
+    /// Limits of a user.
+    Limits(Box<LimitsRow>),
+    /// Limits that administrators have set.
+    SetLimits(Vec<SetLimitRow>),
     /// It is done.
     Done,
     /// One sentence.

@@ -76,6 +76,7 @@
 //! - **Determinism**: equal settings and equal events give equal actions.
 
 mod action;
+mod allowance;
 pub mod amount;
 mod device;
 
@@ -113,6 +114,10 @@ pub use radrm_base::UserId;
 pub use radrm_estimator::across;
 
 pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
+pub use allowance::{
+    Allowance, AllowedDevices, Bound, Breach, Holding, LIMITS, LimitInfo, LimitKey, LimitUnit, LimitValue,
+    NoLimitValue, Reached,
+};
 pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
 pub use event::Event;
 pub use hold::{MAX_HOLD_NS, RequestHold};

@@ -19,3 +19,4 @@ mod sharing;
 mod targets;
 mod together;
 mod unknown;
+mod user_limits;

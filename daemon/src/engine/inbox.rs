@@ -93,7 +93,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     fn asks(uid: u32, request: Request) -> Message {
-        let peer = Peer { uid, gid: uid, name: "u".into(), admin: false };
+        let peer = Peer { uid, gid: uid, name: "u".into(), groups: Vec::new(), admin: false };
         Message::Asked(peer, request, channel().0)
     }
 

@@ -10,8 +10,8 @@ use radrm_base::PastRun;
 use radrm_collector::dataset::{Features, PastCourse, ProgramKey, Row, Sharing};
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::Line;
-use radrm_scheduler_core::Signal;
 use radrm_scheduler_core::interference::ShareCurve;
+use radrm_scheduler_core::{LimitKey, Signal};
 use rusqlite::Transaction;
 
 use super::entries::Entries;
@@ -21,6 +21,7 @@ use crate::dry_run::Outcome;
 use crate::dry_run::stored::{self, Key};
 use crate::history::History;
 use crate::store::{self, Store, Watched, curves};
+use crate::user_limits::{LimitSetting, Scope};
 
 /// Notes for the dataset that wait until it takes them; beyond that the oldest are lost.
 const MAX_UNLEARNED: usize = 1000;
@@ -55,6 +56,8 @@ pub(super) enum Note {
     /// Figures of a GPU up to a time, ms.
     Watched(String, u64, Watched),
     Drained(String, bool),
+    /// A limit that an administrator sets, or takes back.
+    UserLimit(Scope, LimitKey, Option<LimitSetting>),
     /// Outcome of a dry run in the background, the digest of the files that it is for, and its time, ms since 1970.
     DryRun(Box<(Key, String, Outcome, u64)>),
     /// Specification of a job, with what a dry run added.
@@ -82,6 +85,9 @@ impl Note {
             Self::Disk(job, uid, bytes) => store::disk::put(tx, *job, *uid, *bytes),
             Self::Forget(job) => store::forget(tx, *job),
             Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
+            Self::UserLimit(scope, key, setting) => {
+                store::user_limits::put(tx, scope, *key, setting.as_ref())
+            }
             // For the dataset.
             Self::Run(..) | Self::Sharing(_) => Ok(()),
             Self::ForgetRuns(before_ms) => {

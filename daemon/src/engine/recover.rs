@@ -76,6 +76,9 @@ impl Engine {
         self.effects.sweep_dry_runs(&|job| store.job(job).ok().flatten().map(|entry| entry.uid));
         // All are read before anything changes: nothing happened where one cannot be read.
         let entries = self.outbox.store().open_jobs().map_err(failed)?;
+        let users: BTreeMap<u32, (u32, u32, String)> =
+            entries.iter().map(|entry| (entry.uid, (entry.uid, entry.gid, entry.user.clone()))).collect();
+        self.recover_limits(&users.into_values().collect::<Vec<_>>())?;
         let found = entries.into_iter().map(|entry| Ok((self.find(&entry)?, entry)));
         let found: Vec<(Found, Entry)> = found.collect::<Result<_, DaemonError>>()?;
         let (mut waiting, mut over) = (Vec::new(), Vec::new());

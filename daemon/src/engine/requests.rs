@@ -43,6 +43,7 @@ impl Engine {
             let jobs: Vec<Job> = all.entries().map(needs::job).collect();
             let answer = self.core.state.admission_together(&jobs);
             answer.map_err(|why| DaemonError::NeverTogether { jobs: of, why })?;
+            self.core.state.allows_together(&jobs).map_err(DaemonError::NotAllowed)?;
         }
         Ok(all)
     }
@@ -59,6 +60,7 @@ impl Engine {
         self.check(peer, &spec)?;
         spec.together = place;
         self.find_dependencies(peer, &mut spec)?;
+        let default_time = self.limit_time(peer.uid, &mut spec);
         let environment = std::mem::take(&mut spec.environment);
         let bytes = store::bytes(&spec, &environment);
         let others = others.filter(|entry| entry.uid == peer.uid);
@@ -81,7 +83,8 @@ impl Engine {
         match self.core.state.admission(&job, before.saturating_add(jobs - 1)) {
             Ok(oversized) => {
                 let no_gpu = (entry.spec.gpus > 0).then(|| self.node.gpus().waiting_for_one()).flatten();
-                let remarks = oversized.iter().map(ToString::to_string).chain(no_gpu).collect();
+                let remarks =
+                    oversized.iter().map(ToString::to_string).chain(no_gpu).chain(default_time).collect();
                 Ok(Part { entries: arrays::split(entry), environment, remarks })
             }
             Err(reason) => Err(self.not_admitted(Box::new(reason), jobs)),
@@ -91,6 +94,7 @@ impl Engine {
     fn not_admitted(&self, reason: Box<Reason>, jobs: u32) -> DaemonError {
         match *reason {
             Reason::Impossible { .. } => DaemonError::Impossible(reason),
+            Reason::NotAllowed { why } => DaemonError::NotAllowed(why),
             _ if jobs > 1 => DaemonError::LargeArray { jobs, reason },
             _ => DaemonError::NotAdmitted(reason),
         }
@@ -180,6 +184,14 @@ impl Engine {
             Request::Nodes => Response::Nodes(Box::new(self.node(peer))),
             Request::Curves { from_ms, to_ms } => self.curves(*from_ms, *to_ms)?,
             Request::Drain { gpu, drained } => self.drain(peer, gpu, *drained)?,
+            Request::Limits { user } => {
+                self.know_account(peer);
+                self.show_limits(peer, user.as_deref())?
+            }
+            Request::SetLimits => self.set_limits(peer)?,
+            Request::SetLimit { scope, name, value } => {
+                self.set_limit(peer, scope, name, value.as_deref())?
+            }
         })
     }
 

@@ -228,6 +228,7 @@ impl Engine {
     fn save(&mut self) {
         self.timers.set(Timer::Save, self.now.mono, SAVE);
         self.discard_some();
+        self.review_budgets();
         for (user, gpu_ms) in self.core.state.usage() {
             self.outbox.note(Note::Usage(user.0, gpu_ms, self.now.at.0));
         }
@@ -279,6 +280,7 @@ impl Engine {
             Ok(new) => {
                 let fixed = self.config.reload(new);
                 self.set_user_limits();
+                self.reload_limits();
                 let left = match fixed.as_slice() {
                     [] => String::new(),
                     names => format!("; restart radrmd for: {}", names.join(", ")),

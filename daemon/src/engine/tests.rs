@@ -32,6 +32,7 @@ mod one_path;
 mod sharing;
 mod statements;
 mod states;
+mod user_limits;
 mod world;
 
 use world::{Crash, Recorder};
@@ -81,7 +82,7 @@ fn open_with(dir: &Path, config: Config, list: Vec<Gpu>, effects: Box<dyn Effect
 
 fn peer() -> Peer {
     let uid = rustix::process::geteuid().as_raw();
-    Peer { uid, gid: uid, name: "u".into(), admin: true }
+    Peer { uid, gid: uid, name: "u".into(), groups: Vec::new(), admin: true }
 }
 
 fn ask(engine: &mut Engine, request: Request) -> Response {
@@ -225,7 +226,7 @@ fn an_estimate_is_what_a_submission_is_given_by_the_same_rules() {
     let job = submit(&mut engine, 5);
     assert_eq!(Some(&row.needs), engine.jobs.entries()[&job].needs.as_ref());
     assert_eq!(row.model.as_deref(), Some("G"));
-    let other = Peer { uid: u32::MAX - 1, gid: 0, name: String::new(), admin: false };
+    let other = Peer { uid: u32::MAX - 1, gid: 0, name: String::new(), groups: Vec::new(), admin: false };
     let response = engine.answer(&other, &estimate);
     assert!(matches!(response, Response::Refused(_)), "no account here: {response:?}");
 }

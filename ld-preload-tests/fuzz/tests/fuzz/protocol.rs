@@ -26,6 +26,8 @@ fn frames() -> Vec<Vec<u8>> {
         Request::Hold { jobs, held: true },
         Request::Nodes,
         Request::Drain { gpu: "0".into(), drained: true },
+        Request::Limits { user: Some("ann".into()) },
+        Request::SetLimit { scope: "user:ann".into(), name: "gpus".into(), value: Some("4".into()) },
     ];
     let answers = [
         Response::Jobs(vec![wire::JobRow::default()]),
