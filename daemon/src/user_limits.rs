@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt;
+use std::time::Instant;
 
 use nix::unistd::{Gid, Group, User, getgrouplist};
 use radrm_scheduler_core::{LIMITS, LimitKey, LimitValue};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
-/// Limits of one section. Its keys are in [limits of a lab](how-to/limit-a-lab.md); none is set by default.
+/// Limits of one section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LimitSection(BTreeMap<LimitKey, LimitValue>);
 
@@ -20,7 +21,8 @@ pub(crate) struct LimitSection(BTreeMap<LimitKey, LimitValue>);
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct LimitSections {
-    /// Users without a value of their own or of a group.
+    /// Users without a value of their own or of a group. [Limit a lab](how-to/limit-a-lab.md) has the keys of this table and of those
+    /// below; none is set by default.
     pub(crate) default: LimitSection,
     /// Users, by name. Goes before groups and `default`.
     pub(crate) users: BTreeMap<String, LimitSection>,
@@ -189,6 +191,26 @@ impl UserLimitTable {
         sections.any(|section| section.0.contains_key(&key)) || self.set.keys().any(|(_, set)| *set == key)
     }
 
+    /// GPUs that sections of the file name.
+    pub(crate) fn named_gpus(&self) -> impl Iterator<Item = (Scope, &String)> {
+        let LimitSections { default, users, groups } = &self.file;
+        let users = users.iter().map(|(name, section)| (Scope::User(name.clone()), section));
+        let groups = groups.iter().map(|(name, section)| (Scope::Group(name.clone()), section));
+        std::iter::once((Scope::Default, default)).chain(users).chain(groups).flat_map(|(scope, section)| {
+            let names = match section.0.get(&LimitKey::AllowedGpus) {
+                Some(LimitValue::Gpus(names)) => names.as_slice(),
+                _ => &[],
+            };
+            names.iter().map(move |name| (scope.clone(), name))
+        })
+    }
+
+    /// Returns true if any section is for a group.
+    pub(crate) fn has_groups(&self) -> bool {
+        let is_group = |(scope, _): &(Scope, LimitKey)| matches!(scope, Scope::Group(_));
+        !self.file.groups.is_empty() || self.set.keys().any(is_group)
+    }
+
     fn stated(&self, scope: Scope, key: LimitKey) -> Option<Resolved> {
         if let Some(LimitSetting { value, by, at_ms }) = self.set.get(&(scope.clone(), key)) {
             return Some(Resolved { value: value.clone(), scope, set: Some((by.clone(), *at_ms)) });
@@ -225,7 +247,7 @@ impl UserLimitTable {
     }
 }
 
-/// The stricter of two values of groups. Lists of GPUs have the GPUs of both.
+/// The stricter of two values of groups: of lists of GPUs those of both, of quiet hours all.
 fn stricter(a: Resolved, b: Resolved) -> Resolved {
     match (&a.value, &b.value) {
         (_, LimitValue::None) => a,
@@ -236,6 +258,9 @@ fn stricter(a: Resolved, b: Resolved) -> Resolved {
             } else {
                 a
             }
+        }
+        (LimitValue::Hours(first), LimitValue::Hours(second)) if first != second => {
+            Resolved { value: LimitValue::Hours(first.clone().and(second.clone())), ..a }
         }
         (LimitValue::Gpus(first), LimitValue::Gpus(second)) => {
             // A name of one list may be the model of a GPU that the other names by number: see `allowed` in the engine.
@@ -250,6 +275,38 @@ fn stricter(a: Resolved, b: Resolved) -> Resolved {
 
 /// Between two lists of GPUs of which only those count that are in both.
 pub(crate) const AND: &str = "and";
+
+/// Groups of an account.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Groups {
+    pub(crate) names: Vec<String>,
+    /// Start time of their look-up; `None`: they were not looked up.
+    pub(crate) since: Option<Instant>,
+}
+
+impl Groups {
+    /// Looks them up. What names accounts may be slow.
+    pub(crate) fn of(name: &str, gid: u32) -> Self {
+        let since = Some(Instant::now());
+        Self { names: groups_of(name, gid), since }
+    }
+
+    /// Takes over what was looked up later: a connection may be older than the last look-up.
+    pub(crate) fn renew(&mut self, found: Self) {
+        if found.since >= self.since {
+            *self = found;
+        }
+    }
+}
+
+/// Groups of accounts, by user. What names accounts may be slow. An account that is not there now keeps the groups that were known.
+pub(crate) fn groups_of_all(accounts: Vec<(u32, String)>) -> Vec<(u32, Groups)> {
+    let groups = |(uid, name): (u32, String)| {
+        let account = User::from_name(&name).ok().flatten()?;
+        Some((uid, Groups::of(&name, account.gid.as_raw())))
+    };
+    accounts.into_iter().filter_map(groups).collect()
+}
 
 /// Names of the groups of an account. What names accounts may be slow.
 pub(crate) fn groups_of(name: &str, gid: u32) -> Vec<String> {
@@ -278,6 +335,18 @@ mod tests {
     }
 
     #[test]
+    fn quiet_hours_of_several_groups_all_hold() {
+        let file = "[limits.groups.lab]\nquiet_hours = \"22:00-07:00\"\n[limits.groups.students]\n\
+            quiet_hours = [\"Mon-Fri 8:00-18:00\", \"Sat 10:00-12:00\"]\n";
+        let table = UserLimitTable::new(Config::parse(file).unwrap().limits);
+        let of = |groups: &[&str]| found(&table, "bob", groups, "quiet_hours").map(|(value, _)| value);
+        assert_eq!(of(&["students"]).as_deref(), Some("Mon-Fri 08:00-18:00, Sat 10:00-12:00"));
+        let both = "22:00-07:00, Mon-Fri 08:00-18:00, Sat 10:00-12:00";
+        assert_eq!(of(&["lab", "students"]).as_deref(), Some(both));
+        assert_eq!(of(&["lab", "lab"]).as_deref(), Some("22:00-07:00"), "a section counts once");
+    }
+
+    #[test]
     fn a_user_goes_before_groups_the_strictest_of_these_and_then_the_default() {
         let table = table();
         let is = |value: &str, from: &str| Some((value.to_owned(), from.to_owned()));
@@ -290,6 +359,17 @@ mod tests {
         assert_eq!(found(&table, "bob", &["lab"], "memory"), is("20GB", "group lab"));
         assert_eq!(found(&table, "bob", &[], "memory"), None);
         assert_eq!(found(&table, "alice", &[], "allowed_gpus"), is("0,A100", "user alice"));
+    }
+
+    #[test]
+    fn groups_of_an_older_connection_do_not_replace_newer_ones() {
+        let now = Instant::now();
+        let of = |name: &str, since| Groups { names: vec![name.to_owned()], since };
+        let mut known = Groups::default();
+        known.renew(of("lab", Some(now)));
+        known.renew(of("students", Some(now + std::time::Duration::from_secs(1))));
+        known.renew(of("lab", Some(now)));
+        assert_eq!(known.names, ["students"]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use radrm_base::{UserId, written};
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
+use crate::hours::Hours;
 use crate::job::JobId;
 use crate::units::{Bytes, Millis};
 
@@ -27,6 +28,8 @@ pub enum LimitKey {
     AllowedGpus,
     /// GPU-hours in seven days.
     GpuHours,
+    /// Times at which no job starts.
+    QuietHours,
 }
 
 /// Form of a limit's value.
@@ -40,6 +43,8 @@ pub enum LimitUnit {
     Bytes,
     /// A list of GPUs, by number, UUID or model.
     Gpus,
+    /// Hours of the day, on all days or on some.
+    Hours,
 }
 
 /// A row of the table of limits.
@@ -58,7 +63,7 @@ pub struct LimitInfo {
 }
 
 /// All limits. Reading, `radrm limits`, `radrm admin set` and the documentation are made of this table.
-pub const LIMITS: [LimitInfo; 7] = [
+pub const LIMITS: [LimitInfo; 8] = [
     row(LimitKey::Gpus, "gpus", LimitUnit::Count, "GPUs of a user's running jobs, at once", "4"),
     row(LimitKey::RunningJobs, "running_jobs", LimitUnit::Count, "running jobs of a user", "8"),
     row(LimitKey::DefaultTime, "default_time", LimitUnit::Time, "time limit of a job without --time", "4h"),
@@ -77,6 +82,13 @@ pub const LIMITS: [LimitInfo; 7] = [
         LimitUnit::Count,
         "GPU-hours in seven days, beyond which jobs go behind those of other users",
         "200",
+    ),
+    row(
+        LimitKey::QuietHours,
+        "quiet_hours",
+        LimitUnit::Hours,
+        "times at which no job of a user starts",
+        "Mon-Fri 08:00-18:00",
     ),
 ];
 
@@ -122,6 +134,8 @@ pub enum LimitValue {
     Number(u64),
     /// GPUs, as they are named.
     Gpus(Vec<String>),
+    /// Hours.
+    Hours(Hours),
 }
 
 /// A text is no value of a limit.
@@ -162,6 +176,10 @@ impl LimitValue {
                     .collect();
                 ((!names.is_empty()).then_some(Self::Gpus(names)), "GPUs such as \"0,1\" or \"A100\"")
             }
+            LimitUnit::Hours => (
+                Hours::read(text).map(Self::Hours),
+                "hours such as \"22:00-07:00\" or \"Mon-Fri 08:00-18:00\"",
+            ),
         };
         value.ok_or_else(|| NoLimitValue { key: info.name, text: text.to_owned(), expected })
     }
@@ -172,6 +190,7 @@ impl LimitValue {
         match (self, key.info().unit) {
             (Self::None, _) => "none".to_owned(),
             (Self::Gpus(names), _) => names.join(","),
+            (Self::Hours(hours), _) => hours.to_string(),
             (Self::Number(ms), LimitUnit::Time) => span(*ms),
             (Self::Number(bytes), LimitUnit::Bytes) => amount(*bytes),
             (Self::Number(count), _) => count.to_string(),
@@ -224,6 +243,22 @@ pub struct AllowedDevices {
     pub from: String,
 }
 
+/// Hours at which a user's jobs do not start: it is such an hour.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quiet {
+    /// All of the hours, as they are written.
+    pub hours: String,
+    /// The section.
+    pub from: String,
+}
+
+impl fmt::Display for Quiet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hours, from } = self;
+        write!(f, "jobs of its user do not start at {hours} (quiet_hours, {from})")
+    }
+}
+
 /// Limits of a user's jobs. What is not there is not limited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -243,6 +278,9 @@ pub struct Allowance {
     /// Devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<AllowedDevices>,
+    /// The hour is one at which no job starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quiet: Option<Quiet>,
     /// The user's budget of GPU-hours is spent: jobs go behind those of other users.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub behind: bool,
@@ -374,6 +412,13 @@ pub struct Reached {
     pub ahead: Option<JobId>,
 }
 
+impl Reached {
+    /// Returns true if the limit lets it start never, whatever ends.
+    pub(crate) fn is_never(&self) -> bool {
+        self.needs > self.bound.most
+    }
+}
+
 impl fmt::Display for Reached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { of_gpus, held, needs, bound: Bound { most, from }, ahead } = self;
@@ -391,6 +436,7 @@ impl fmt::Display for Reached {
             }
         }
         match (ahead, of_gpus, missing) {
+            _ if self.is_never() => f.write_str("; it can start when that limit is raised"),
             (Some(ahead), ..) => write!(f, "; job {ahead} of that user is before it"),
             (None, true, more) => {
                 write!(f, "; it can start when jobs of that user give {} back", gpus(more))

@@ -86,6 +86,7 @@ mod fair;
 mod fill;
 mod hold;
 mod host;
+mod hours;
 pub mod interference;
 mod job;
 mod job_state;
@@ -116,11 +117,12 @@ pub use radrm_estimator::across;
 pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
 pub use allowance::{
     Allowance, AllowedDevices, Bound, Breach, Holding, LIMITS, LimitInfo, LimitKey, LimitUnit, LimitValue,
-    NoLimitValue, Reached,
+    NoLimitValue, Quiet, Reached,
 };
 pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
 pub use event::Event;
 pub use hold::{MAX_HOLD_NS, RequestHold};
+pub use hours::Hours;
 pub use interference::{Activity, Constants, Program, Sharer};
 pub use job::{
     ArrayLimit, Condition, Dependency, HostNeed, Job, JobId, Preemption, SuspendRefusal, Together,

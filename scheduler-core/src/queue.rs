@@ -54,7 +54,7 @@ struct Line {
 /// Place of a job among those of its user: class, key, number. Its rank among all jobs is of the same form.
 pub(crate) type Place = (u8, i64, JobId);
 
-/// What sets the jobs of a user back against those of others.
+/// Set-back of the jobs of a user against those of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct SetBack {
     classes: u8,

@@ -4,7 +4,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
-use crate::allowance::{Breach, Reached};
+use crate::allowance::{Breach, Quiet, Reached};
 use crate::device::DeviceId;
 use crate::early::FixedBy;
 use crate::job::{Condition, JobId, SuspendRefusal};
@@ -299,6 +299,11 @@ pub enum Wait {
     UserLimit {
         /// Limit, and what is held of it.
         limit: Box<Reached>,
+    },
+    /// Its user's jobs do not start at this hour.
+    QuietHours {
+        /// Hours, and the section that states them.
+        quiet: Quiet,
     },
     /// A dry run is to show its need first.
     DryRun,

@@ -10,6 +10,7 @@ mod early;
 mod estimators;
 mod gathering;
 mod host;
+mod lab_week;
 mod leaving;
 mod limited;
 mod other_systems;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{DONE, Node, gib, started, with};
+use crate::common::{DONE, MODEL, Node, gib, started, with};
 use radrm_scheduler_core::{
     Action, Allowance, AllowedDevices, Bound, Bytes, DeviceId, Event, Job, JobId, Millis, Need, Phase,
-    Policy, Together, UserId, Wait,
+    Policy, Quiet, Together, UserId, Wait,
 };
 
 fn bound(most: u64) -> Option<Bound> {
@@ -130,6 +130,89 @@ fn a_job_that_its_users_limits_never_let_start_is_refused_or_waits_outside_of_th
     assert_eq!((node.phase(1), node.phase(2)), (Phase::Running, Phase::Held));
     assert!(matches!(node.state.job(JobId(2)).unwrap().wait, Some(Wait::NotAllowed { .. })));
     assert_eq!(limit(&mut node, 7, Allowance::default()), [2]);
+}
+
+#[test]
+fn a_suspended_job_beyond_a_lowered_limit_is_in_the_way_of_no_job() {
+    let mut node = node(4);
+    let image = |id: u64, gpus: u16| Event::AdoptedSuspended {
+        job: Box::new(Job { attempts: 1, ..of(id, 7, gpus) }),
+        model: MODEL.to_owned(),
+        bytes: Bytes::from_gib(1),
+        gpus,
+        devices: Vec::new(),
+        whole: true,
+        ran: Millis(0),
+    };
+    node.step(Event::Paused { paused: true });
+    limit(&mut node, 7, Allowance { gpus: bound(1), ..Allowance::default() });
+    node.step(image(1, 3));
+    node.run(of(2, 7, 1));
+    assert!(started(&node.step(Event::Paused { paused: false }), 2).is_some(), "it fits its user's limit");
+    assert_eq!(node.phase(1), Phase::Suspended);
+    assert!(why(&node, 1).ends_with("it can start when that limit is raised"), "{}", why(&node, 1));
+    node.step(Event::Started { job: JobId(2), attempt: 1 });
+    node.finish(2, DONE);
+    limit(&mut node, 7, Allowance { gpus: bound(3), ..Allowance::default() });
+    assert_ne!(node.phase(1), Phase::Suspended, "it comes back under a limit that lets it");
+}
+
+#[test]
+fn a_job_whose_allowed_gpu_is_lost_is_in_the_way_of_no_job() {
+    let mut settings = with(Policy::FirstFit);
+    settings.order.backfill = false;
+    let mut node = Node::new(2, settings);
+    node.step(Event::DeviceLost { device: DeviceId(0) });
+    node.run(of(1, 9, 1));
+    node.run(of(2, 7, 1));
+    let devices = Some(AllowedDevices { devices: vec![DeviceId(0)], from: "default".to_owned() });
+    limit(&mut node, 7, Allowance { devices, ..Allowance::default() });
+    assert_eq!(node.state.job(JobId(2)).unwrap().wait, Some(Wait::Lost));
+    node.run(of(3, 8, 1));
+    assert!(
+        started(&node.finish(1, DONE), 3).is_some(),
+        "the job before it waits for a GPU that is not there"
+    );
+    assert_eq!(limit(&mut node, 7, Allowance::default()), [] as [u64; 0]);
+    node.step(Event::Started { job: JobId(3), attempt: 1 });
+    assert!(started(&node.finish(3, DONE), 2).is_some(), "it may use the other GPU now");
+}
+
+#[test]
+fn a_group_that_needs_more_gpus_than_are_allowed_is_refused_and_never_first() {
+    let mut node = node(4);
+    let devices = vec![DeviceId(2)];
+    let allowed = AllowedDevices { devices, from: "group lab".to_owned() };
+    let job = |id: u64, site| Job {
+        together: Some(Together { first: JobId(1), members: 2, site, begun: false }),
+        ..of(id, 7, 1)
+    };
+    let jobs = |sites: [u32; 2]| [job(1, sites[0]), job(2, sites[1])];
+    assert!(node.state.allows_together(&jobs([0, 1])).is_ok());
+    for job in jobs([0, 1]) {
+        node.step(Event::Paused { paused: true });
+        node.submit(job);
+    }
+    limit(&mut node, 7, Allowance { devices: Some(allowed), ..Allowance::default() });
+    let why = node.state.allows_together(&jobs([0, 1])).unwrap_err().to_string();
+    assert!(why.starts_with("it needs 2 GPUs, and 1 of those that its user may use"), "{why}");
+    node.step(Event::Paused { paused: false });
+    assert_eq!((node.phase(1), node.state.queue().len()), (Phase::Held, 0));
+    assert_eq!(limit(&mut node, 7, Allowance::default()), [1, 2]);
+}
+
+#[test]
+fn quiet_hours_keep_the_jobs_of_a_user_and_their_places() {
+    let mut node = node(1);
+    let quiet = Some(Quiet { hours: "22:00-07:00".to_owned(), from: "user bob".to_owned() });
+    limit(&mut node, 7, Allowance { quiet, ..Allowance::default() });
+    node.run(of(1, 7, 1));
+    assert_eq!(why(&node, 1), "jobs of its user do not start at 22:00-07:00 (quiet_hours, user bob)");
+    assert!(node.state.reserved_for().is_none());
+    assert!(started(&node.at(5).run(of(2, 8, 1)), 2).is_some());
+    node.run(of(3, 8, 1));
+    limit(&mut node, 7, Allowance::default());
+    assert!(started(&node.finish(2, DONE), 1).is_some(), "its place is before that of job 3");
 }
 
 #[test]

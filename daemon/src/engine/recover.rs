@@ -144,6 +144,8 @@ impl Engine {
                 self.cancel(id);
             }
         }
+        // Attempts that run count towards GPU-hours.
+        self.review_limits();
         // The order of the queue is known now.
         self.step(Event::Paused { paused: false });
         Ok(())

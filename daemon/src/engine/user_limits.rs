@@ -9,9 +9,10 @@ use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::Response;
 use radrm_scheduler_core::{
     Allowance, AllowedDevices, Bound, DeviceId, Event, LIMITS, LimitKey, LimitUnit, LimitValue, Millis,
-    UserId,
+    Quiet, UserId,
 };
 use radrm_text::did_you_mean;
+use radrm_text::output::say;
 
 use super::Engine;
 use super::outbox::Note;
@@ -19,7 +20,8 @@ use crate::accounting::{UsageSums, later_than};
 use crate::error::DaemonError;
 use crate::peer::Peer;
 use crate::store::user_limits;
-use crate::user_limits::{AND, LimitSetting, Resolved, Scope, UserLimitTable, groups_of};
+use crate::time::local_minute;
+use crate::user_limits::{AND, Groups, LimitSetting, Resolved, Scope, UserLimitTable};
 
 /// Time over which GPU-hours are counted, ms.
 const WEEK_MS: u64 = 7 * 86_400_000;
@@ -29,22 +31,22 @@ const WEEK_MS: u64 = 7 * 86_400_000;
 pub(super) struct UserLimits {
     table: UserLimitTable,
     users: BTreeMap<u32, Account>,
+    /// GPU-hours of users in the last seven days; counted each minute, and only where a limit is on them.
+    gpu_hours: BTreeMap<u32, f64>,
 }
 
 /// A user who has submitted jobs, or asked for limits.
 #[derive(Clone, Debug, Default)]
 struct Account {
     name: String,
-    groups: Vec<String>,
+    groups: Groups,
     /// Limits that the scheduler has.
     reported: Allowance,
-    /// In the last seven days; counted only where a limit is on them.
-    gpu_hours: f64,
 }
 
 impl UserLimits {
     pub(super) fn new(table: UserLimitTable) -> Self {
-        Self { table, users: BTreeMap::new() }
+        Self { table, ..Self::default() }
     }
 }
 
@@ -56,40 +58,70 @@ impl Engine {
             self.limits.table.set(scope, key, Some(setting));
         }
         for (uid, gid, name) in users {
-            let account = Account { name: name.clone(), groups: groups_of(name, *gid), ..Account::default() };
+            let account =
+                Account { name: name.clone(), groups: Groups::of(name, *gid), ..Account::default() };
             self.limits.users.entry(*uid).or_insert(account);
         }
-        self.review_budgets();
+        self.name_missing_gpus();
+        self.review_limits();
         Ok(())
     }
 
-    /// A user asks or submits: the groups may be others than before.
+    /// Logs names of the file that no GPU of this node has: jobs do not get others for them.
+    fn name_missing_gpus(&self) {
+        let list = &self.node.gpus().list;
+        for (scope, name) in self.limits.table.named_gpus() {
+            if !list.is_empty() && allowed(list, std::slice::from_ref(name)).is_empty() {
+                say(crate::process::NAME, &format!("allowed_gpus of {scope}: this node has no GPU {name}"));
+            }
+        }
+    }
+
+    /// A user asks or submits: the groups may be others than before. A user without an account is none.
     pub(super) fn know_account(&mut self, peer: &Peer) {
+        if peer.name.is_empty() {
+            return;
+        }
         let account = self.limits.users.entry(peer.uid).or_default();
-        (account.name, account.groups) = (peer.name.clone(), peer.groups.clone());
+        account.name.clone_from(&peer.name);
+        account.groups.renew(peer.groups.clone());
         self.report_limits(peer.uid);
     }
 
-    /// The file was read again: groups are asked for anew too.
+    /// The file was read again.
     pub(super) fn reload_limits(&mut self) {
         self.limits.table.replace_file(self.config.limits.clone());
-        for account in self.limits.users.values_mut() {
-            if let Ok(Some(user)) = User::from_name(&account.name) {
-                account.groups = groups_of(&account.name, user.gid.as_raw());
-            }
-        }
-        self.review_budgets();
+        self.name_missing_gpus();
+        self.review_limits();
+        self.look_up_groups();
     }
 
-    /// Counts GPU-hours again, where a limit is on them, and gives the scheduler what changed.
-    pub(super) fn review_budgets(&mut self) {
+    /// Has the groups of all users looked up anew; [`Message::Groups`](crate::message::Message::Groups) brings them.
+    pub(super) fn look_up_groups(&self) {
+        let accounts = self.limits.users.iter().map(|(uid, account)| (*uid, account.name.clone()));
+        let accounts: Vec<(u32, String)> = accounts.filter(|(_, name)| !name.is_empty()).collect();
+        if self.limits.table.has_groups() && !accounts.is_empty() {
+            self.effects.look_up_groups(accounts);
+        }
+    }
+
+    /// The groups of users were looked up.
+    pub(super) fn take_groups(&mut self, found: Vec<(u32, Groups)>) {
+        for (uid, groups) in found {
+            if let Some(account) = self.limits.users.get_mut(&uid) {
+                account.groups.renew(groups);
+                self.report_limits(uid);
+            }
+        }
+    }
+
+    /// Counts GPU-hours again, where a limit is on them, and gives the scheduler what changed, also by the hour.
+    pub(super) fn review_limits(&mut self) {
         // Where they cannot be read now, those of before count until the next time.
         if self.limits.table.has(LimitKey::GpuHours)
             && let Ok(hours) = self.gpu_hours()
         {
-            for (uid, account) in &mut self.limits.users {
-                account.gpu_hours = hours.get(uid).copied().unwrap_or(0.0);
-            }
+            self.limits.gpu_hours = hours;
         }
         let users: Vec<u32> = self.limits.users.keys().copied().collect();
         users.into_iter().for_each(|uid| self.report_limits(uid));
@@ -109,7 +141,7 @@ impl Engine {
 
     fn resolved(&self, uid: u32, key: LimitKey) -> Option<Resolved> {
         let account = self.limits.users.get(&uid)?;
-        self.limits.table.resolve(&account.name, &account.groups, key)
+        self.limits.table.resolve(&account.name, &account.groups.names, key)
     }
 
     fn allowance(&self, uid: u32) -> Allowance {
@@ -126,7 +158,7 @@ impl Engine {
             }
             _ => None,
         };
-        let used = self.limits.users.get(&uid).map_or(0.0, |account| account.gpu_hours);
+        let used = self.limits.gpu_hours.get(&uid).copied().unwrap_or(0.0);
         let behind = number(LimitKey::GpuHours).is_some_and(|bound| used >= bound.most as f64);
         Allowance {
             gpus: number(LimitKey::Gpus),
@@ -134,8 +166,21 @@ impl Engine {
             time: number(LimitKey::MaxTime),
             memory: number(LimitKey::Memory),
             devices,
+            quiet: self.quiet(uid),
             behind,
         }
+    }
+
+    /// Quiet hours of a user, if it is such an hour.
+    fn quiet(&self, uid: u32) -> Option<Quiet> {
+        let Resolved { value: LimitValue::Hours(hours), scope, .. } =
+            self.resolved(uid, LimitKey::QuietHours)?
+        else {
+            return None;
+        };
+        let (day, minute) = local_minute(self.now.at)?;
+        let quiet = Quiet { hours: hours.to_string(), from: scope.to_string() };
+        hours.contains(day, minute).then_some(quiet)
     }
 
     /// Gives the scheduler a user's limits, where they changed.
@@ -173,13 +218,13 @@ impl Engine {
                 let account = account.ok_or_else(|| DaemonError::UnknownScope(format!("user {name}")))?;
                 let uid = account.uid.as_raw();
                 let of = self.limits.users.entry(uid).or_default();
-                (of.name, of.groups) = (name.to_owned(), groups_of(name, account.gid.as_raw()));
+                (of.name, of.groups) = (name.to_owned(), Groups::of(name, account.gid.as_raw()));
                 (uid, name.to_owned())
             }
         };
-        self.review_budgets();
+        self.report_limits(uid);
         let held = self.core.state.holding(UserId(uid));
-        let hours = self.limits.users.get(&uid).map_or(0.0, |account| account.gpu_hours);
+        let hours = self.limits.gpu_hours.get(&uid).copied().unwrap_or(0.0);
         let row = |info: &radrm_scheduler_core::LimitInfo| {
             let found = self.resolved(uid, info.key);
             let used = match info.key {
@@ -201,6 +246,7 @@ impl Engine {
                     LimitUnit::Time => "ms",
                     LimitUnit::Bytes => "bytes",
                     LimitUnit::Gpus => "gpus",
+                    LimitUnit::Hours => "hours",
                 }
                 .to_owned(),
                 from: found.as_ref().map(|of| of.scope.to_string()),
@@ -209,7 +255,8 @@ impl Engine {
                 used,
             }
         };
-        let groups = self.limits.users.get(&uid).map(|account| account.groups.clone()).unwrap_or_default();
+        let groups = self.limits.users.get(&uid).map(|account| account.groups.names.clone());
+        let groups = groups.unwrap_or_default();
         let limits = LIMITS.iter().map(row).collect();
         let behind = self.allowance(uid).behind;
         Ok(Response::Limits(Box::new(LimitsRow { user: name, groups, limits, behind })))
@@ -256,15 +303,19 @@ impl Engine {
         let value = value.map(read).transpose()?;
         if let Some(LimitValue::Gpus(names)) = &value {
             let list = &self.node.gpus().list;
-            if let Some(missing) = names.iter().find(|name| allowed(list, &[(*name).clone()]).is_empty()) {
+            if let Some(missing) =
+                names.iter().find(|name| allowed(list, std::slice::from_ref(*name)).is_empty())
+            {
                 return Err(DaemonError::NoGpu(missing.clone()));
             }
         }
         let (by, at_ms) = (peer.name.clone(), self.now.at.0);
+        let text = value.as_ref().map_or_else(|| "unset".to_owned(), |value| value.text(key));
+        say(crate::process::NAME, &format!("{key} of {whose} is set by {by}: {text}"));
         let setting = value.map(|value| LimitSetting { value, by, at_ms });
         self.outbox.note(Note::UserLimit(whose.clone(), key, setting.clone()));
         self.limits.table.set(whose, key, setting);
-        self.review_budgets();
+        self.review_limits();
         Ok(Response::Done)
     }
 }
@@ -272,6 +323,13 @@ impl Engine {
 /// A value as it is shown: lists of several groups with what connects them.
 fn shown(value: &LimitValue, key: LimitKey) -> String {
     value.text(key).replace(&format!(",{AND},"), " and ")
+}
+
+/// Returns true if a name is a model's, or a word of it: `A100` of `NVIDIA A100-SXM4-40GB`.
+fn is_model(model: &str, name: &str) -> bool {
+    let mut words = model.split(|c: char| !c.is_alphanumeric());
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+    model == name || (!is_number && words.any(|word| word.eq_ignore_ascii_case(name)))
 }
 
 /// The devices of these names: numbers, UUIDs or models. An instance is named by its GPU too.
@@ -283,10 +341,44 @@ fn allowed(list: &[Gpu], names: &[String]) -> Vec<DeviceId> {
         // Instances follow their GPU.
         let parent = list[..at].iter().rfind(|gpu| gpu.index.is_some());
         let is_instance = gpu.uuid.starts_with("MIG-");
-        of_gpu(gpu) || gpu.name == *name || (is_instance && parent.is_some_and(of_gpu))
+        of_gpu(gpu) || is_model(&gpu.name, name) || (is_instance && parent.is_some_and(of_gpu))
     };
     let lists: Vec<&[String]> = names.split(|name| name == AND).collect();
     let is_allowed = |at: &usize| lists.iter().all(|names| names.iter().any(|name| is_named(*at, name)));
     let places = (0..list.len()).filter(is_allowed);
     places.map(|at| DeviceId(u32::try_from(at).unwrap_or(u32::MAX))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_named_by_number_uuid_model_or_a_word_of_it() {
+        let gpu = |index: Option<u32>, uuid: &str, name: &str| Gpu {
+            index,
+            uuid: uuid.to_owned(),
+            bytes: [0; 16],
+            name: name.to_owned(),
+            total: 1,
+            divided: false,
+        };
+        let list = [
+            gpu(Some(0), "GPU-a", "NVIDIA A100-SXM4-40GB"),
+            gpu(Some(1), "GPU-b", "NVIDIA H100 80GB HBM3"),
+            gpu(None, "MIG-c", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"),
+        ];
+        let of = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            allowed(&list, &names).into_iter().map(|device| device.0).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&["0"]), [0]);
+        assert_eq!(of(&["1"]), [1, 2], "an instance follows its GPU");
+        assert_eq!(of(&["MIG-c"]), [2]);
+        assert_eq!(of(&["a100", "GPU-b"]), [0, 1, 2]);
+        assert_eq!(of(&["NVIDIA A100-SXM4-40GB"]), [0]);
+        assert_eq!(of(&["A10", "100", "9"]), [] as [u32; 0], "neither a part of a word nor a number");
+        assert_eq!(of(&["0", "H100", AND, "1", "GPU-a"]), [0, 1, 2]);
+        assert_eq!(of(&["0", AND, "1"]), [] as [u32; 0]);
+    }
 }

@@ -1,5 +1,6 @@
 //! Limits of users in the queue: from the file, by `radrm admin set`, over a kill of the daemon.
 
+use std::fs;
 use std::process::Command;
 
 use radrm_preload_tests::artifacts;
@@ -143,4 +144,127 @@ fn users_see_their_own_limits_and_set_none() {
     }
     let text = daemon.ok(&["limits", "daemon"]);
     assert!(text.contains("limits of daemon") && text.contains("user daemon"), "{text}");
+}
+
+/// A job of another user that runs until it is cancelled, on GPUs of its own.
+#[track_caller]
+fn sleeps_of(daemon: &Daemon, user: u32, gpus: &str) -> u64 {
+    let line = ["submit", "--quiet", "--exclusive", "--gpus", gpus, "--", "/bin/sleep", "300"];
+    let done = daemon.client_of(user, &line).current_dir("/").output().expect("radrm");
+    let text = String::from_utf8_lossy(&done.stderr).into_owned();
+    String::from_utf8_lossy(&done.stdout).trim().parse().unwrap_or_else(|_| panic!("{text}"))
+}
+
+/// Why a job waits.
+fn why(daemon: &Daemon, job: u64) -> String {
+    daemon.show(job)["job"]["why"].as_str().unwrap_or_default().to_owned()
+}
+
+fn has_other_users() -> bool {
+    may(&["setpriv", "--reuid=1", "true"])
+}
+
+/// The numbers of two users that each system has: daemon and bin.
+const USERS: [u32; 2] = [1, 2];
+
+#[test]
+fn a_job_at_a_limit_keeps_its_place_and_only_jobs_of_others_pass_it() {
+    if !has_other_users() {
+        return;
+    }
+    let daemon = Daemon::new("emulate = \"4xA100-40GB\"\n[limits.default]\ngpus = 2\n");
+    let [one, other] = USERS;
+    let first = sleeps_of(&daemon, one, "1");
+    daemon.until_state(first, "running");
+    let (second, third) = (sleeps_of(&daemon, one, "2"), sleeps_of(&daemon, one, "1"));
+    let passes = sleeps_of(&daemon, other, "2");
+    daemon.until_state(passes, "running");
+    assert_eq!((daemon.state(second), daemon.state(third)), ("waiting".to_owned(), "waiting".to_owned()));
+    let text = why(&daemon, second);
+    assert!(
+        text.contains("has 1, and it needs 2; it can start when jobs of that user give 1 GPU back"),
+        "{text}"
+    );
+    let text = why(&daemon, third);
+    assert!(text.contains(&format!("job {second} of that user is before it")), "{text}");
+    daemon.ok(&["cancel", &first.to_string()]);
+    daemon.until_state(second, "running");
+    assert_eq!(daemon.state(third), "waiting");
+    daemon.ok(&["cancel", &second.to_string()]);
+    daemon.until_state(third, "running");
+    daemon.ok(&["cancel", &third.to_string(), &passes.to_string()]);
+}
+
+#[test]
+fn a_user_whose_gpu_hours_are_spent_starts_behind_others_and_is_not_refused() {
+    if !has_other_users() {
+        return;
+    }
+    let daemon = Daemon::new("emulate = \"1xA100-40GB\"\n[limits.users.daemon]\ngpu_hours = 0\n");
+    let [one, other] = USERS;
+    let blocker = sleeps(&daemon);
+    daemon.until_state(blocker, "running");
+    let (set_back, late) = (sleeps_of(&daemon, one, "1"), sleeps_of(&daemon, other, "1"));
+    let text = daemon.ok(&["limits", "daemon"]);
+    assert!(text.contains("jobs go behind those of other users"), "{text}");
+    daemon.ok(&["cancel", &blocker.to_string()]);
+    daemon.until_state(late, "running");
+    assert_eq!(daemon.state(set_back), "waiting");
+    daemon.ok(&["cancel", &late.to_string()]);
+    daemon.until_state(set_back, "running");
+    daemon.ok(&["cancel", &set_back.to_string()]);
+}
+
+#[test]
+fn no_job_of_a_user_starts_in_quiet_hours() {
+    if !has_other_users() {
+        return;
+    }
+    let daemon = Daemon::new("");
+    let [one, other] = USERS;
+    daemon.ok(&["admin", "set", "user:daemon", "quiet_hours", "00:00-24:00"]);
+    let quiet = sleeps_of(&daemon, one, "1");
+    let free = sleeps_of(&daemon, other, "1");
+    daemon.until_state(free, "running");
+    let text = why(&daemon, quiet);
+    assert!(text.contains("do not start at 00:00-24:00 (quiet_hours, user daemon)"), "{text}");
+    let text = daemon.refused(&["admin", "set", "default", "quiet_hours", "8 to 18"]);
+    assert!(text.contains("hours such as"), "{text}");
+    daemon.ok(&["admin", "unset", "user:daemon", "quiet_hours"]);
+    daemon.until_state(quiet, "running");
+    daemon.ok(&["cancel", &quiet.to_string(), &free.to_string()]);
+}
+
+#[test]
+fn a_user_who_joins_a_group_has_its_limits_without_a_restart() {
+    if !has_other_users() || !may(&["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]) {
+        return;
+    }
+    let before = "cp /etc/group $PLACE/group; mount --bind $PLACE/group /etc/group";
+    let config =
+        "emulate = \"4xA100-40GB\"\n[limits.default]\ngpus = 1\n[limits.groups.radrm-test-lab]\ngpus = 3\n";
+    let daemon = Daemon::with(config, before);
+    let groups = fs::read_to_string("/etc/group").expect("groups");
+    let jobs: Vec<u64> = (0..3).map(|_| sleeps_of(&daemon, USERS[0], "1")).collect();
+    daemon.until("one runs", |daemon| running(daemon, &jobs) == 1);
+    assert!(daemon.log().contains("this machine has no group radrm-test-lab"), "{}", daemon.log());
+    let reload = |members: &str| {
+        let text = format!("{groups}radrm-test-lab:x:60999:{members}\n");
+        fs::write(daemon.path("group"), text).expect("groups");
+        // SAFETY: a plain system call on a process of this test.
+        unsafe { libc::kill(daemon.pid().cast_signed(), libc::SIGHUP) };
+    };
+    reload("daemon");
+    daemon.until("all run", |daemon| running(daemon, &jobs) == 3);
+    reload("");
+    let own = |daemon: &Daemon| {
+        let done = daemon.client_of(USERS[0], &["limits", "--json"]).output().expect("radrm");
+        let all: Value = serde_json::from_slice(&done.stdout).expect("JSON");
+        all["limits"].as_array().expect("rows").iter().find(|row| row["name"] == "gpus").cloned().expect("it")
+    };
+    let row = own(&daemon);
+    assert_eq!((&row["from"], &row["number"], &row["used"]), (&"default".into(), &1.into(), &3.0.into()));
+    assert_eq!(running(&daemon, &jobs), 3, "jobs that run stay");
+    let numbers: Vec<String> = jobs.iter().map(u64::to_string).collect();
+    daemon.ok(&[&["cancel"], &numbers.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat());
 }

@@ -143,6 +143,7 @@ impl fmt::Display for Wait {
             Self::Array { at_once } => write!(f, "its array may have {at_once} jobs at once"),
             Self::NotAllowed { why } => write!(f, "under the limits of its user it cannot start: {why}"),
             Self::UserLimit { limit } => limit.fmt(f),
+            Self::QuietHours { quiet } => quiet.fmt(f),
             Self::NoDevice => f.write_str("no device that it could use takes jobs"),
             Self::Lost => f.write_str("a GPU that it needs is lost for now"),
             Self::Missing { why: Impossible::NoGpu } => {

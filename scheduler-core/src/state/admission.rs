@@ -46,7 +46,8 @@ impl fmt::Display for Oversized {
 impl State {
     /// Checks that the job would be admitted now.
     /// It is if it can start some time on this node with all its devices, lost ones too, and its user may have it.
-    /// `before` is the number of jobs that its user submits before it. [`crate::Event::Submitted`] decides alike.
+    /// `before` is the number of jobs that its user submits before it. [`crate::Event::Submitted`] decides alike, but that a job
+    /// that its user's limits never let start waits for other limits.
     ///
     /// # Errors
     /// Why it would be rejected.
@@ -175,7 +176,7 @@ impl State {
 
     fn lacks(&self, record: &Record, counted: Counted) -> Option<Impossible> {
         let mut ask = self.ask_of(record);
-        if record.image.is_none() {
+        if record.image.is_none() && counted == Counted::All {
             // What its user may not use may be allowed again.
             ask.only.clear();
         }

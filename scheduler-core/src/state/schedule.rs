@@ -84,9 +84,11 @@ impl State {
         let mut room = Room::default();
         let mut heads = self.queue.heads(self.now, &self.settings.order, &self.ledger);
         while let Some(id) = heads.next(&self.queue) {
-            if self.take_room(&mut room, id).is_err() {
+            if let Err(barred) = self.take_room(&mut room, id) {
                 // Later jobs of the same user do not pass this one, and no devices are kept for it.
-                heads.skip_user();
+                if barred.bars_later() {
+                    heads.skip_user();
+                }
                 continue;
             }
             if head.is_none() || !self.is_as_it_was(id) {

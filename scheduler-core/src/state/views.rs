@@ -183,16 +183,15 @@ impl State {
         let record = self.jobs.get(&id)?;
         match record.phase {
             Phase::Held => Some(self.kept_out_by(&record.job)),
-            Phase::Waiting | Phase::Suspended => self
-                .reached(id)
-                .map(|limit| Wait::UserLimit { limit: Box::new(limit) })
-                .or_else(|| record.wait.clone())
-                .or_else(|| self.wait_of_alike(id))
-                .or_else(|| {
-                    // Not considered, because a job before it is blocked.
-                    let first = self.first_within_limits();
-                    first.filter(|first| *first != id).map(|job| Wait::Behind { job })
-                }),
+            Phase::Waiting | Phase::Suspended => {
+                self.barred_by(id).or_else(|| record.wait.clone()).or_else(|| self.wait_of_alike(id)).or_else(
+                    || {
+                        // Not considered, because a job before it is blocked.
+                        let first = self.first_within_limits();
+                        first.filter(|first| *first != id).map(|job| Wait::Behind { job })
+                    },
+                )
+            }
             _ => None,
         }
     }

@@ -2,6 +2,11 @@
 
 use radrm_scheduler_core::UserId;
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::lab_week::Timed;
+use super::world::World;
 use super::*;
 use crate::accounting::{self, GpuTime};
 
@@ -74,6 +79,8 @@ fn gpu_hours_of_seven_days_count_and_older_ones_do_not() {
     };
     assert!(!is_behind(&mut engine), "they are more than seven days ago");
     add(&mut engine, attempt(2, DAY_MS));
+    assert!(!is_behind(&mut engine), "they are counted each minute");
+    engine.review_limits();
     assert!(is_behind(&mut engine), "six hours of six");
     assert_eq!(set(&mut engine, "gpu_hours", Some("7")), Response::Done);
     assert!(!is_behind(&mut engine));
@@ -100,4 +107,50 @@ fn users_set_no_limits_and_see_none_of_others() {
         );
     }
     assert!(matches!(engine.answer(&other, &Request::Limits { user: None }), Response::Limits(_)));
+}
+
+#[test]
+fn gpu_hours_follow_a_clock_that_jumps_by_weeks() {
+    const NOW: u64 = 1_700_000_000_000;
+    let dir = tempfile::tempdir().unwrap();
+    let begin = |now: u64| {
+        let world = Recorder(Rc::new(RefCell::new(World::of(Timed::at(now)))));
+        // By the wall clock all of it is years ago: nothing is forgotten for that.
+        world.0.borrow_mut().jump_ms = None;
+        let config = Config { poll_ms: 1 << 40, ..Config::default() };
+        let engine = open_with(dir.path(), config, Vec::new(), Box::new(world.clone()));
+        (engine, world)
+    };
+    let (mut engine, world) = begin(NOW);
+    let of = GpuTime {
+        job: 1,
+        attempt: 1,
+        uid: peer().uid,
+        user: "u".to_owned(),
+        start_ms: NOW - 4 * HOUR_MS,
+        end_ms: NOW - 2 * HOUR_MS,
+        ran_ms: 2 * HOUR_MS,
+        gpus: 3,
+        share: 1000,
+        ..GpuTime::default()
+    };
+    engine.outbox.write_now(|tx| accounting::insert(tx, &of)).unwrap();
+    assert_eq!(set(&mut engine, "gpu_hours", Some("6")), Response::Done);
+    let is_behind = |engine: &mut Engine| {
+        let Response::Limits(row) = ask(engine, Request::Limits { user: None }) else { panic!("no limits") };
+        row.behind
+    };
+    assert!(is_behind(&mut engine));
+    // The machine slept for weeks: the next minute's count is of another week.
+    world.0.borrow_mut().programs.now += 21 * DAY_MS;
+    let (_to, from) = channel();
+    engine.batch(Vec::new(), &mut Inbox::new(&from));
+    assert!(!is_behind(&mut engine), "three weeks later");
+    drop(engine);
+    // It was started again with a clock that is weeks behind: what ends in its future does not count for ever.
+    let (mut engine, _world) = begin(NOW - 21 * DAY_MS);
+    assert!(!is_behind(&mut engine), "three weeks before");
+    drop(engine);
+    let (mut engine, _world) = begin(NOW);
+    assert!(is_behind(&mut engine), "with the clock set right");
 }
