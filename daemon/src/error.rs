@@ -156,6 +156,8 @@ pub(crate) enum DaemonError {
     LimitValue(String),
     #[error("GPUs are drained by administrators")]
     DrainedByAdmins,
+    #[error("a reason has one line of at most {0} bytes")]
+    LongReason(usize),
     #[error("there is no GPU {0}")]
     NoGpu(String),
     #[error("only administrators see the GPU time of other users")]

@@ -1,4 +1,4 @@
-//! Limits of users in the queue, as they are shown.
+//! Limits of users in the queue and drained GPUs, as they are shown.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub struct LimitRow {
     pub value: Option<String>,
     /// Its value in `unit`, if that is a number.
     pub number: Option<u64>,
-    /// `count`, `ms`, `bytes` or `gpus`.
+    /// `count`, `ms`, `bytes`, `gpus` or `hours`.
     pub unit: String,
     /// The section that states it: `default`, `group lab`, `user alice`.
     pub from: Option<String>,
@@ -47,6 +47,17 @@ pub struct SetLimitRow {
     pub name: String,
     /// Its value.
     pub value: String,
+    /// The administrator.
+    pub by: String,
+    /// When, ms since 1970.
+    pub at_ms: u64,
+}
+
+/// Drain of a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainRow {
+    /// Reason, if the administrator stated one.
+    pub reason: Option<String>,
     /// The administrator.
     pub by: String,
     /// When, ms since 1970.

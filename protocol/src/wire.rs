@@ -15,7 +15,7 @@ use radrm_base::reason;
 use crate::ProtocolError;
 pub use crate::asked::Asked;
 use crate::job_ref::JobRef;
-use crate::limits::{LimitsRow, SetLimitRow};
+use crate::limits::{DrainRow, LimitsRow, SetLimitRow};
 use crate::spec::Spec;
 pub use crate::stats::{
     CurvePoint, CurvesRow, EstimateRow, GpuCurve, GpuStats, PastJob, PastRow, StatsRow, UsageRow,
@@ -113,6 +113,9 @@ pub enum Request {
         gpu: String,
         /// True if it takes no new jobs.
         drained: bool,
+        /// Reason, for those who see it drained.
+        #[serde(default)]
+        reason: Option<String>,
     },
     /// Limits of a user in the queue; of others for administrators only.
     Limits {
@@ -329,6 +332,8 @@ pub struct GpuRow {
     pub lost: bool,
     /// It takes no new jobs.
     pub drained: bool,
+    /// Reason of that, its administrator and its time.
+    pub drain: Option<DrainRow>,
     /// One job has all of it.
     pub whole: bool,
     /// Numbers of the jobs on it; those of other users only for administrators.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use radrm_base::PastRun;
 use radrm_collector::dataset::{Features, PastCourse, ProgramKey, Row, Sharing};
+use radrm_protocol::limits::DrainRow;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::Line;
 use radrm_scheduler_core::interference::ShareCurve;
@@ -55,7 +56,8 @@ pub(super) enum Note {
     Usage(u32, u64, u64),
     /// Figures of a GPU up to a time, ms.
     Watched(String, u64, Watched),
-    Drained(String, bool),
+    /// A GPU takes no new jobs, or takes them again.
+    Drained(String, Option<DrainRow>),
     /// A limit that an administrator sets, or takes back.
     UserLimit(Scope, LimitKey, Option<LimitSetting>),
     /// Outcome of a dry run in the background, the digest of the files that it is for, and its time, ms since 1970.
@@ -84,7 +86,7 @@ impl Note {
             Self::Spec(job, spec) => store::put_spec(tx, *job, spec),
             Self::Disk(job, uid, bytes) => store::disk::put(tx, *job, *uid, *bytes),
             Self::Forget(job) => store::forget(tx, *job),
-            Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
+            Self::Drained(gpu, drain) => store::drains::put(tx, gpu, drain.as_ref()),
             Self::UserLimit(scope, key, setting) => {
                 store::user_limits::put(tx, scope, *key, setting.as_ref())
             }

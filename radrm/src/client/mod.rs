@@ -95,6 +95,9 @@ Examples:
         /// Let new jobs on it again
         #[arg(long)]
         resume: bool,
+        /// Show this text with it, such as "fan broken"
+        #[arg(long, value_name = "TEXT", conflicts_with = "resume")]
+        reason: Option<String>,
     },
     /// Show your limits in the queue, where they come from, and what is in use
     ///
@@ -143,7 +146,9 @@ pub(crate) fn run(socket: Option<&Path>, command: Command) -> Result<u8, Failure
         Command::Cancel { jobs } => Ok(connect()?.done(&Request::Cancel { jobs })?),
         Command::Hold { jobs, release } => Ok(connect()?.done(&Request::Hold { jobs, held: !release })?),
         Command::Nodes { json } => queue::nodes(json, &mut connect()?),
-        Command::Drain { gpu, resume } => Ok(connect()?.done(&Request::Drain { gpu, drained: !resume })?),
+        Command::Drain { gpu, resume, reason } => {
+            Ok(connect()?.done(&Request::Drain { gpu, drained: !resume, reason })?)
+        }
         Command::Limits(flags) => limits::run(&flags, &mut connect()?),
         Command::Admin { command } => limits::admin(command, &mut connect()?),
         Command::Top(flags) => top::run(&flags, socket.is_some(), &connect),
