@@ -20,6 +20,7 @@ use super::hooks::Hooks;
 use super::metrics::Names;
 use super::mps::settings::MpsSettings;
 use crate::slurm::settings::SlurmSettings;
+use crate::user_limits::{LimitSections, Scope, UserLimitTable};
 
 /// The file that is read if none is named.
 pub(crate) const USUAL: &str = "/etc/radrm/radrmd.toml";
@@ -103,6 +104,8 @@ pub(crate) struct Config {
     pub(crate) share_instances: bool,
     /// Jobs that run under MPS.
     pub(crate) mps: MpsSettings,
+    /// Limits of users in the queue. They hold beside those of GPU memory in radrm.toml.
+    pub(crate) limits: LimitSections,
     /// Another system whose settings are those of `scheduler` that the file does not state.
     #[serde(deserialize_with = "preset::named")]
     pub(crate) preset: Option<Preset>,
@@ -208,6 +211,7 @@ impl Default for Config {
             slurm: SlurmSettings::default(),
             share_instances: false,
             mps: MpsSettings::default(),
+            limits: LimitSections::default(),
             preset: None,
         }
     }
@@ -226,7 +230,7 @@ impl Config {
         config.map_err(|error| DaemonError::Configuration { path: path.to_owned(), error: Box::new(error) })
     }
 
-    fn parse(text: &str) -> Result<Self, DaemonError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, DaemonError> {
         let mut config: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             let what = match misplaced(error.message()) {
@@ -272,6 +276,7 @@ impl Config {
             )
         })
         .chain(self.mps.unknown_users(is_user))
+        .chain(UserLimitTable::unknown(&self.limits, Scope::is_known))
         .collect()
     }
 
@@ -285,6 +290,7 @@ impl Config {
         self.disk_per_user = new.disk_per_user;
         self.disk_reserve = new.disk_reserve;
         self.keep_days = new.keep_days;
+        self.limits = new.limits;
         self.kernels = new.kernels;
         self.visible_devices = new.visible_devices;
         self.suspend = new.suspend;

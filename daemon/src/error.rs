@@ -11,7 +11,7 @@ use radrm_os::nvml::NvmlError;
 use radrm_protocol::ProtocolError;
 use radrm_protocol::after::After;
 use radrm_protocol::job_ref::JobRef;
-use radrm_scheduler_core::{Bytes, Exceeded, Impossible, Reason};
+use radrm_scheduler_core::{Breach, Bytes, Exceeded, Impossible, Reason};
 use thiserror::Error;
 
 /// Reason that something is not done, as one sentence. Clients and the log get its text.
@@ -140,8 +140,24 @@ pub(crate) enum DaemonError {
     ManyJobs { named: usize, most: usize },
     #[error("job {failed} did not succeed, so a job after {after} would never start")]
     AfterFailed { failed: u64, after: Box<After> },
+    #[error("the job is rejected by a limit of its user: {0}")]
+    NotAllowed(Breach),
+    #[error("limits are set by administrators")]
+    LimitsByAdmins,
+    #[error("only administrators see the limits of other users")]
+    OthersLimits,
+    #[error("`{0}` is not default, user:NAME or group:NAME")]
+    NoScope(String),
+    #[error("this machine has no {0}")]
+    UnknownScope(String),
+    #[error("there is no limit {name}{hint}")]
+    UnknownLimit { name: String, hint: String },
+    #[error("{0}")]
+    LimitValue(String),
     #[error("GPUs are drained by administrators")]
     DrainedByAdmins,
+    #[error("a reason has one line of at most {0} bytes")]
+    LongReason(usize),
     #[error("there is no GPU {0}")]
     NoGpu(String),
     #[error("only administrators see the GPU time of other users")]

@@ -64,6 +64,7 @@ mod store;
 mod supervisor;
 mod suspend;
 mod time;
+mod user_limits;
 mod watch;
 
 use std::ffi::OsString;

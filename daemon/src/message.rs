@@ -12,6 +12,7 @@ use super::long_read::{LongRead, Progress};
 use super::metrics::Figures;
 use super::peer::Peer;
 use super::suspend::Answer;
+use super::user_limits::Groups;
 
 /// Selection of the jobs of a list.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,8 @@ pub(crate) enum Message {
     Audited(Vec<Unmanaged>),
     /// The files of these jobs, which ended long ago, are gone.
     Removed(Vec<u64>),
+    /// Groups of users were looked up.
+    Groups(Vec<(u32, Groups)>),
     /// Bytes that the folder of a job of a user takes on the disk.
     Measured(u64, u32, u64),
     /// The helper of a job's dry run is gone, with its answer.

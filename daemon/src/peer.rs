@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
+use crate::user_limits::Groups;
+
 /// A client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
@@ -13,6 +15,8 @@ pub(crate) struct Peer {
     pub(crate) gid: u32,
     /// Empty without an account.
     pub(crate) name: String,
+    /// Groups that the account is a member of, whatever groups the client has.
+    pub(crate) groups: Groups,
     /// It may see and end everybody's jobs.
     pub(crate) admin: bool,
 }
@@ -60,12 +64,14 @@ impl Peer {
             || account.as_ref().is_some_and(|account| is_member(account, admin_group));
         // The group of the account, not one that the client changed to.
         let gid = account.as_ref().map_or(gid, |account| account.gid.as_raw());
-        Self { uid, gid, name: account.map(|account| account.name).unwrap_or_default(), admin }
+        let name = account.map(|account| account.name).unwrap_or_default();
+        let groups = if name.is_empty() { Groups::default() } else { Groups::of(&name, gid) };
+        Self { uid, gid, name, groups, admin }
     }
 
     /// One who sees everything, for sums.
     pub(crate) fn everybody() -> Self {
-        Self { uid: 0, gid: 0, name: String::new(), admin: true }
+        Self { uid: 0, gid: 0, name: String::new(), groups: Groups::default(), admin: true }
     }
 
     /// Returns true if the peer is this user or an admin, so that this user's jobs are its business.

@@ -3,9 +3,11 @@
 pub(crate) mod arriving;
 pub(crate) mod curves;
 pub(crate) mod disk;
+pub(crate) mod drains;
 mod integer;
 pub(crate) mod job_sums;
 mod spec;
+pub(crate) mod user_limits;
 
 use std::path::Path;
 
@@ -165,6 +167,8 @@ impl Store {
         curves::create(&mut connection).map_err(failed)?;
         connection.execute_batch(disk::TABLES).map_err(failed)?;
         connection.execute_batch(arriving::TABLE).map_err(failed)?;
+        connection.execute_batch(user_limits::TABLE).map_err(failed)?;
+        connection.execute_batch(drains::TABLE).map_err(failed)?;
         arriving::discard_all(&mut connection).map_err(failed)?;
         super::dry_run::stored::create(&connection).map_err(failed)?;
         Ok(Self { connection, has_failed: false })
@@ -271,12 +275,6 @@ impl Store {
             Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs(), row.get::<_, i64>(2)?.unsigned_abs()))
         };
         statement.query_map([], row)?.collect()
-    }
-
-    /// GPUs that take no new jobs.
-    pub(crate) fn drained(&self) -> Result<Vec<String>> {
-        let mut statement = self.connection.prepare("SELECT gpu FROM drained")?;
-        statement.query_map([], |row| row.get(0))?.collect()
     }
 
     /// Figures of each GPU since then; since 1970 of all time, also that whose buckets are forgotten.
@@ -461,15 +459,6 @@ pub(crate) fn put_usage(tx: &Transaction<'_>, uid: u32, gpu_ms: u64, at_ms: u64)
         .map(|_| ())
 }
 
-/// A GPU takes no new jobs, or takes them again.
-pub(crate) fn put_drained(tx: &Transaction<'_>, gpu: &str, drained: bool) -> Result<()> {
-    let words = match drained {
-        true => "INSERT OR IGNORE INTO drained VALUES (?1)",
-        false => "DELETE FROM drained WHERE gpu = ?1",
-    };
-    tx.prepare_cached(words)?.execute([gpu]).map(|_| ())
-}
-
 /// Adds figures of the time up to now to a GPU's.
 pub(crate) fn put_watched(tx: &Transaction<'_>, gpu: &str, at_ms: u64, more: &Watched) -> Result<()> {
     curves::put(tx, gpu, at_ms, more)?;
@@ -548,10 +537,6 @@ mod tests {
         assert_eq!((stats.jobs, stats.succeeded, stats.failed, stats.ooms), (1, 1, 0, 1));
         assert_eq!((stats.makespan_ms, stats.mean_wait_ms, stats.mean_execution_ms), (100, 40.0, 60.0));
         assert_eq!(of(8).jobs, 0);
-        for drained in [true, true, false] {
-            store.transaction(|tx| put_drained(tx, "GPU-1", drained)).unwrap();
-            assert_eq!(store.drained().unwrap().len(), usize::from(drained));
-        }
     }
 
     #[test]

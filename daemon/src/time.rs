@@ -78,6 +78,19 @@ impl Now {
     }
 }
 
+/// Day of the week, 0 for Monday, and minute of the day, in the node's time zone.
+pub(crate) fn local_minute(at: Millis) -> Option<(u8, u16)> {
+    let seconds = libc::time_t::try_from(at.0 / 1000).ok()?;
+    // SAFETY: a structure of numbers and a pointer that is not used; all bits zero are valid.
+    let mut local: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both point to values that live as long as the call.
+    if unsafe { libc::localtime_r(&raw const seconds, &raw mut local) }.is_null() {
+        return None;
+    }
+    let day = u8::try_from((local.tm_wday + 6) % 7).ok()?;
+    Some((day, u16::try_from(local.tm_hour * 60 + local.tm_min).ok()?))
+}
+
 /// Goes on with the clock of the daemon before, if that ran in this boot and jobs of its are there, of which
 /// `newest` is the latest time: what runs has begun by that clock. `file` keeps it.
 pub(crate) fn begin(file: &Path, boot: &str, newest: Option<u64>) {
@@ -150,6 +163,18 @@ mod tests {
         clocks.wall.set(900 * HOUR);
         clocks.passes(1000);
         assert_eq!(clock.now(&clocks), Millis(1000 * HOUR + 2500), "backward");
+    }
+
+    #[test]
+    fn the_local_minute_is_that_of_the_nodes_time_zone() {
+        for seconds in [0_u64, 951_782_399, 1_719_000_000, 1_800_000_000] {
+            let date = std::process::Command::new("date");
+            let out = { date }.args(["-d", &format!("@{seconds}"), "+%u %H %M"]).output().unwrap();
+            let text = String::from_utf8(out.stdout).unwrap();
+            let words: Vec<u16> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
+            let (day, minute) = local_minute(Millis(seconds * 1000)).unwrap();
+            assert_eq!((u16::from(day) + 1, minute), (words[0], words[1] * 60 + words[2]), "{seconds}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use radrm_base::reason;
 use crate::ProtocolError;
 pub use crate::asked::Asked;
 use crate::job_ref::JobRef;
+use crate::limits::{DrainRow, LimitsRow, SetLimitRow};
 use crate::spec::Spec;
 pub use crate::stats::{
     CurvePoint, CurvesRow, EstimateRow, GpuCurve, GpuStats, PastJob, PastRow, StatsRow, UsageRow,
@@ -112,6 +113,25 @@ pub enum Request {
         gpu: String,
         /// True if it takes no new jobs.
         drained: bool,
+        /// Reason, for those who see it drained.
+        #[serde(default)]
+        reason: Option<String>,
+    },
+    /// Limits of a user in the queue; of others for administrators only.
+    Limits {
+        /// Of this user; `None`: of the one who asks.
+        user: Option<String>,
+    },
+    /// Limits that administrators have set.
+    SetLimits,
+    /// An administrator sets a limit of the queue.
+    SetLimit {
+        /// `default`, `user:NAME` or `group:NAME`.
+        scope: String,
+        /// The limit's name.
+        name: String,
+        /// Its value; `None` takes back what was set.
+        value: Option<String>,
     },
 }
 
@@ -147,6 +167,10 @@ pub enum Response {
     Past(Box<PastRow>),
     /// Figures of GPUs over time.
     Curves(Box<CurvesRow>),
+    /// Limits of a user.
+    Limits(Box<LimitsRow>),
+    /// Limits that administrators have set.
+    SetLimits(Vec<SetLimitRow>),
     /// It is done.
     Done,
     /// One sentence.
@@ -308,6 +332,8 @@ pub struct GpuRow {
     pub lost: bool,
     /// It takes no new jobs.
     pub drained: bool,
+    /// Reason of that, its administrator and its time.
+    pub drain: Option<DrainRow>,
     /// One job has all of it.
     pub whole: bool,
     /// Numbers of the jobs on it; those of other users only for administrators.

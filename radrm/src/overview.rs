@@ -14,7 +14,10 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Limits and containers", &["quota", "audit", "fence", "cdi"]),
     (
         "Jobs of radrmd",
-        &["submit", "queue", "show", "logs", "attach", "cancel", "hold", "nodes", "drain", "stats", "usage"],
+        &[
+            "submit", "queue", "show", "logs", "attach", "cancel", "hold", "limits", "nodes", "drain",
+            "admin", "stats", "usage",
+        ],
     ),
     ("Experiments", &["sweep", "share"]),
     ("Slurm", &["sbatch"]),

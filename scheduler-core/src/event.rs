@@ -3,6 +3,7 @@
 use radrm_base::HostUse;
 use serde::{Deserialize, Serialize};
 
+use crate::allowance::Allowance;
 use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
 use crate::early::FirstSteps;
 use crate::interference::{Activity, Sharer};
@@ -130,6 +131,13 @@ pub enum Event {
     UserLimitsSet {
         /// From now on.
         limits: UserLimits,
+    },
+    /// The limits of a user's jobs changed.
+    AllowanceSet {
+        /// The user.
+        user: UserId,
+        /// From now on.
+        allowance: Box<Allowance>,
     },
     /// GPU time a user has used before, to carry fair shares over a restart.
     UsageRestored {

@@ -76,6 +76,7 @@
 //! - **Determinism**: equal settings and equal events give equal actions.
 
 mod action;
+mod allowance;
 pub mod amount;
 mod device;
 
@@ -85,6 +86,7 @@ mod fair;
 mod fill;
 mod hold;
 mod host;
+mod hours;
 pub mod interference;
 mod job;
 mod job_state;
@@ -113,9 +115,14 @@ pub use radrm_base::UserId;
 pub use radrm_estimator::across;
 
 pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
+pub use allowance::{
+    Allowance, AllowedDevices, Bound, Breach, Holding, LIMITS, LimitInfo, LimitKey, LimitUnit, LimitValue,
+    NoLimitValue, Quiet, Reached,
+};
 pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
 pub use event::Event;
 pub use hold::{MAX_HOLD_NS, RequestHold};
+pub use hours::Hours;
 pub use interference::{Activity, Constants, Program, Sharer};
 pub use job::{
     ArrayLimit, Condition, Dependency, HostNeed, Job, JobId, Preemption, SuspendRefusal, Together,

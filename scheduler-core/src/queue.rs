@@ -37,6 +37,8 @@ pub(crate) fn key(job: &Job, lined_up: Millis, order: &Order) -> i64 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     users: BTreeMap<UserId, Line>,
+    /// Users whose jobs go behind those of others.
+    behind: BTreeSet<UserId>,
     len: usize,
     alike: Alike,
 }
@@ -49,8 +51,27 @@ struct Line {
     heads: BTreeSet<Place>,
 }
 
-/// Place of a job among those of its user: class, key, number.
+/// Place of a job among those of its user: class, key, number. Its rank among all jobs is of the same form.
 pub(crate) type Place = (u8, i64, JobId);
+
+/// Set-back of the jobs of a user against those of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct SetBack {
+    classes: u8,
+    /// By what the user used, ms.
+    penalty: i64,
+}
+
+impl SetBack {
+    /// Rank of a job among those of all users. Jobs that running ones wait for stay in the first class.
+    fn rank(self, (class, key, job): Place) -> Place {
+        let class = if class == 0 { 0 } else { class + self.classes };
+        (class, key.saturating_add(self.penalty), job)
+    }
+}
+
+/// Classes by which the jobs of a user go behind others whose budget is spent: behind all classes of others.
+const BEHIND: u8 = 8;
 
 impl Queue {
     pub(crate) fn len(&self) -> usize {
@@ -79,8 +100,28 @@ impl Queue {
         }
     }
 
-    pub(crate) fn has(&self, user: UserId, place: Place) -> bool {
-        self.users.get(&user).is_some_and(|line| line.jobs.contains(&place))
+    /// Rank of a waiting job among those of all users, the earlier one being lower; `None`: it is not in the queue.
+    pub(crate) fn rank(&self, user: UserId, place: Place, penalty: impl FnOnce() -> i64) -> Option<Place> {
+        let is_there = self.users.get(&user).is_some_and(|line| line.jobs.contains(&place));
+        is_there.then(|| self.set_back(user, penalty()).rank(place))
+    }
+
+    /// Jobs of a user go behind those of others, or do so no more.
+    pub(crate) fn set_behind(&mut self, user: UserId, is_behind: bool) {
+        match is_behind {
+            true => self.behind.insert(user),
+            false => self.behind.remove(&user),
+        };
+    }
+
+    fn set_back(&self, user: UserId, penalty: i64) -> SetBack {
+        SetBack { classes: if self.behind.contains(&user) { BEHIND } else { 0 }, penalty }
+    }
+
+    /// The first job of each request of a user, in order, up to a place.
+    pub(crate) fn heads_until(&self, user: UserId, place: Place) -> impl Iterator<Item = JobId> + '_ {
+        let lines = self.users.get(&user).into_iter();
+        lines.flat_map(move |line| line.heads.range(..=place)).map(|&(_, _, job)| job)
     }
 
     /// The first waiting job of the same request.
@@ -98,8 +139,8 @@ impl Queue {
     pub(crate) fn heads(&self, now: Millis, order: &Order, ledger: &Ledger) -> Heads {
         let mut heads = Heads::default();
         for (&user, line) in &self.users {
-            let penalty = Self::penalty(user, now, order, ledger);
-            heads.push(user, penalty, line.heads.first());
+            let set_back = self.set_back(user, Self::penalty(user, now, order, ledger));
+            heads.push(user, set_back, line.heads.first());
         }
         heads
     }
@@ -113,7 +154,9 @@ impl Queue {
         let mut cursors: Vec<_> = self
             .users
             .iter()
-            .map(|(&user, line)| (Self::penalty(user, now, order, ledger), line.jobs.iter()))
+            .map(|(&user, line)| {
+                (self.set_back(user, Self::penalty(user, now, order, ledger)), line.jobs.iter())
+            })
             .collect();
         let mut heap = BinaryHeap::new();
         for at in 0..cursors.len() {
@@ -121,7 +164,7 @@ impl Queue {
         }
         let mut out = Vec::new();
         while out.len() < most
-            && let Some(Reverse((_, _, job, at))) = heap.pop()
+            && let Some(Reverse(((_, _, job), at))) = heap.pop()
         {
             out.push(job);
             push(&mut heap, &mut cursors, at);
@@ -137,21 +180,19 @@ impl Queue {
         penalty: impl Fn(UserId) -> i64,
         mut each: impl FnMut(JobId) -> ControlFlow<(), JobId>,
     ) {
-        let users: Vec<(i64, &BTreeSet<Place>)> = self
+        let users: Vec<(SetBack, &BTreeSet<Place>)> = self
             .users
             .iter()
             .filter(|(user, _)| whose.is_none_or(|one| one == **user))
-            .map(|(user, line)| (penalty(*user), &line.jobs))
+            .map(|(user, line)| (self.set_back(*user, penalty(*user)), &line.jobs))
             .collect();
-        let place = |at: usize, &(class, key, job): &Place| {
-            Reverse((class, key.saturating_add(users[at].0), job, at, key))
-        };
+        let ranked = |at: usize, place: &Place| Reverse((users[at].0.rank(*place), at, *place));
         let mut heap: BinaryHeap<_> =
-            (0..users.len()).filter_map(|at| Some(place(at, users[at].1.first()?))).collect();
-        while let Some(Reverse((class, _, job, at, key))) = heap.pop() {
+            (0..users.len()).filter_map(|at| Some(ranked(at, users[at].1.first()?))).collect();
+        while let Some(Reverse((_, at, (class, key, job)))) = heap.pop() {
             let ControlFlow::Continue(last) = each(job) else { return };
             let behind = Bound::Excluded((class, key, last.max(job)));
-            heap.extend(users[at].1.range((behind, Bound::Unbounded)).next().map(|next| place(at, next)));
+            heap.extend(users[at].1.range((behind, Bound::Unbounded)).next().map(|next| ranked(at, next)));
         }
     }
 }
@@ -165,47 +206,50 @@ impl Line {
     }
 }
 
-/// A job that comes in a walk: its place among all jobs, its user, their set-back, and its key.
-type Upcoming = (Place, UserId, i64, i64);
+/// A job that comes in a walk: its rank among all jobs, its user, their set-back, and its place among the user's.
+type Upcoming = (Place, UserId, SetBack, Place);
 
 /// A walk over the first job of each request, while jobs leave the queue: behind one that left, the next of its request
 /// comes in its turn; behind one that stays, none of its request.
 #[derive(Debug, Default)]
 pub(crate) struct Heads {
+    /// The next job of each user.
     heap: BinaryHeap<Reverse<Upcoming>>,
     /// User, set-back and place of the job that came last: its user's next one is looked for when it was handled.
-    last: Option<(UserId, i64, Place)>,
+    last: Option<(UserId, SetBack, Place)>,
 }
 
 impl Heads {
-    fn push(&mut self, user: UserId, penalty: i64, place: Option<&Place>) {
-        let place = place.map(|&(class, key, job)| {
-            Reverse(((class, key.saturating_add(penalty), job), user, penalty, key))
-        });
-        self.heap.extend(place);
+    fn push(&mut self, user: UserId, set_back: SetBack, place: Option<&Place>) {
+        self.heap.extend(place.map(|place| Reverse((set_back.rank(*place), user, set_back, *place))));
     }
 
     /// The next job in order.
     pub(crate) fn next(&mut self, queue: &Queue) -> Option<JobId> {
-        if let Some((user, penalty, place)) = self.last.take()
+        if let Some((user, set_back, place)) = self.last.take()
             && let Some(line) = queue.users.get(&user)
         {
             let behind = (Bound::Excluded(place), Bound::Unbounded);
-            self.push(user, penalty, line.heads.range(behind).next());
+            self.push(user, set_back, line.heads.range(behind).next());
         }
-        let Reverse(((class, _, job), user, penalty, key)) = self.heap.pop()?;
-        self.last = Some((user, penalty, (class, key, job)));
-        Some(job)
+        let Reverse((_, user, set_back, place)) = self.heap.pop()?;
+        self.last = Some((user, set_back, place));
+        Some(place.2)
+    }
+
+    /// No further job of the user whose job came last comes.
+    pub(crate) fn skip_user(&mut self) {
+        self.last = None;
     }
 }
 
-type Heap = BinaryHeap<Reverse<(u8, i64, JobId, usize)>>;
-type Cursor<'a> = (i64, std::collections::btree_set::Iter<'a, Place>);
+type Heap = BinaryHeap<Reverse<(Place, usize)>>;
+type Cursor<'a> = (SetBack, std::collections::btree_set::Iter<'a, Place>);
 
 fn push(heap: &mut Heap, cursors: &mut [Cursor<'_>], at: usize) {
-    let (penalty, jobs) = &mut cursors[at];
-    if let Some(&(class, key, job)) = jobs.next() {
-        heap.push(Reverse((class, key.saturating_add(*penalty), job, at)));
+    let (set_back, jobs) = &mut cursors[at];
+    if let Some(&place) = jobs.next() {
+        heap.push(Reverse((set_back.rank(place), at)));
     }
 }
 
@@ -286,6 +330,64 @@ mod tests {
         // 1 to 3 are a run; 9 is alone in its class.
         assert_eq!(visit(Some(a), |job| job.max(3), 99), [9, 1, 5]);
         assert_eq!(visit(Some(UserId(3)), |job| job, 99), [] as [u64; 0]);
+    }
+
+    #[test]
+    fn jobs_of_users_who_are_set_back_come_last_in_every_order() {
+        let (mut queue, ledger, order) = (Queue::default(), Ledger::default(), order());
+        let (a, b) = (UserId(1), UserId(2));
+        for (n, user, class, key) in
+            [(1, a, 1, 10), (2, a, 2, 5), (3, a, 0, 99), (4, b, 1, 50), (5, b, 2, 60)]
+        {
+            queue.insert(user, (class, key, JobId(n)), None);
+        }
+        let check = |queue: &Queue, expected: [u64; 5]| {
+            let first = queue.first(9, Millis(0), &order, &ledger);
+            assert_eq!(first.iter().map(|job| job.0).collect::<Vec<_>>(), expected, "first");
+            let mut heads = queue.heads(Millis(0), &order, &ledger);
+            let walked: Vec<_> = std::iter::from_fn(|| heads.next(queue)).collect();
+            assert_eq!(walked, first, "a walk");
+            let mut seen = Vec::new();
+            queue.visit(
+                None,
+                |_| 0,
+                |job| {
+                    seen.push(job);
+                    ControlFlow::Continue(job)
+                },
+            );
+            assert_eq!(seen, first, "a visit");
+        };
+        check(&queue, [3, 1, 4, 2, 5]);
+        queue.set_behind(a, true);
+        // What running jobs wait for stays first.
+        check(&queue, [3, 4, 5, 1, 2]);
+        let rank = |queue: &Queue, user, place| queue.rank(user, place, || 0);
+        assert!(rank(&queue, b, (2, 60, JobId(5))) < rank(&queue, a, (1, 10, JobId(1))));
+        assert_eq!(rank(&queue, a, (1, 10, JobId(9))), None);
+        queue.set_behind(a, false);
+        check(&queue, [3, 1, 4, 2, 5]);
+    }
+
+    #[test]
+    fn a_walk_leaves_out_the_rest_of_a_user_who_is_skipped() {
+        let (mut queue, ledger, order) = (Queue::default(), Ledger::default(), order());
+        let (a, b) = (UserId(1), UserId(2));
+        for (n, user, key) in [(1, a, 10), (2, a, 20), (3, b, 30), (4, a, 40), (5, b, 50)] {
+            queue.insert(user, (1, key, JobId(n)), None);
+        }
+        let mut heads = queue.heads(Millis(0), &order, &ledger);
+        let mut seen = Vec::new();
+        while let Some(job) = heads.next(&queue) {
+            seen.push(job.0);
+            if job == JobId(2) {
+                heads.skip_user();
+            }
+        }
+        assert_eq!(seen, [1, 2, 3, 5]);
+        let until =
+            |key, job| queue.heads_until(a, (1, key, JobId(job))).map(|job| job.0).collect::<Vec<_>>();
+        assert_eq!((until(20, 2), until(99, 9)), (vec![1, 2], vec![1, 2, 4]));
     }
 
     #[test]

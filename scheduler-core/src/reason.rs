@@ -4,6 +4,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+use crate::allowance::{Breach, Quiet, Reached};
 use crate::device::DeviceId;
 use crate::early::FixedBy;
 use crate::job::{Condition, JobId, SuspendRefusal};
@@ -78,6 +79,11 @@ pub enum Reason {
     UserLimit {
         /// Limit that is exceeded.
         limit: Exceeded,
+    },
+    /// Its user's limits never let it start.
+    NotAllowed {
+        /// Limit that does not.
+        why: Breach,
     },
     /// The user asked for it.
     ByUser,
@@ -283,6 +289,21 @@ pub enum Wait {
         job: JobId,
         /// Condition that it has to meet.
         condition: Condition,
+    },
+    /// Its user's limits never let it start, as they are now.
+    NotAllowed {
+        /// Limit that does not.
+        why: Breach,
+    },
+    /// Its user has reached a limit.
+    UserLimit {
+        /// Limit, and what is held of it.
+        limit: Box<Reached>,
+    },
+    /// Its user's jobs do not start at this hour.
+    QuietHours {
+        /// Hours, and the section that states them.
+        quiet: Quiet,
     },
     /// A dry run is to show its need first.
     DryRun,

@@ -167,6 +167,9 @@ pub(super) trait Node {
     /// disk.
     fn measure_disk(&self, job: u64, uid: u32);
 
+    /// Has the groups of these accounts looked up; [`Message::Groups`](crate::message::Message::Groups) brings them.
+    fn look_up_groups(&self, accounts: Vec<(u32, String)>);
+
     /// Removes the folders of these jobs, and reports which are gone; false if that cannot begin. `age_ms`: only those that did not
     /// change for so long by a clock that is so much ahead.
     fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool;

@@ -92,8 +92,10 @@ mod tests {
     use crate::peer::Peer;
     use std::sync::mpsc::channel;
 
+    use crate::user_limits::Groups;
+
     fn asks(uid: u32, request: Request) -> Message {
-        let peer = Peer { uid, gid: uid, name: "u".into(), admin: false };
+        let peer = Peer { uid, gid: uid, name: "u".into(), groups: Groups::default(), admin: false };
         Message::Asked(peer, request, channel().0)
     }
 

@@ -103,7 +103,7 @@ impl Engine {
     }
 
     /// The next attempts with GPUs that ran in this time, of all users only for administrators; those that run now come last.
-    fn gpu_times(
+    pub(super) fn gpu_times(
         &self,
         peer: &Peer,
         (from_ms, to_ms): (u64, u64),

@@ -63,6 +63,7 @@ mod targets;
 mod tests;
 mod timers;
 mod together;
+mod user_limits;
 
 pub(super) use processes::segment_of;
 pub(crate) use router::{Disk, Engine};

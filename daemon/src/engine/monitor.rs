@@ -14,6 +14,7 @@ use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId, Observation,
 use super::jobs::Over;
 use crate::gpus::{Gpus, Poll, Sample, Unmanaged};
 use crate::store::{Entry, Watched};
+use radrm_protocol::limits::DrainRow;
 use radrm_protocol::wire::OutsideProcess;
 
 /// A failure is the job's own after this time: the thread that polls may hang in a broken driver.
@@ -46,8 +47,8 @@ pub(super) struct NodeMonitor {
     polled: Option<Instant>,
     /// UUIDs of GPUs that are gone for now.
     lost: BTreeSet<String>,
-    /// UUIDs of GPUs that take no new jobs.
-    drained: BTreeSet<String>,
+    /// GPUs that take no new jobs, by UUID.
+    drained: BTreeMap<String, DrainRow>,
     doubtful: Vec<Doubtful>,
     /// Figures since they were last written.
     watched: BTreeMap<String, Watched>,
@@ -159,7 +160,7 @@ impl NodeMonitor {
             samples: Vec::new(),
             polled: None,
             lost: BTreeSet::new(),
-            drained: BTreeSet::new(),
+            drained: BTreeMap::new(),
             doubtful: Vec::new(),
             watched: BTreeMap::new(),
             energy: BTreeMap::new(),
@@ -200,18 +201,21 @@ impl NodeMonitor {
         self.unmetered.as_ref()
     }
 
-    /// UUIDs of GPUs that take no new jobs.
-    pub(super) fn drained(&self) -> &BTreeSet<String> {
+    /// GPUs that take no new jobs, by UUID.
+    pub(super) fn drained(&self) -> &BTreeMap<String, DrainRow> {
         &self.drained
     }
 
-    pub(super) fn set_drained(&mut self, uuids: BTreeSet<String>) {
-        self.drained = uuids;
+    pub(super) fn set_drained(&mut self, drained: BTreeMap<String, DrainRow>) {
+        self.drained = drained;
     }
 
-    /// A GPU takes no new jobs, or takes some again; whether that is a change.
-    pub(super) fn drain(&mut self, uuid: &str, is_drained: bool) -> bool {
-        if is_drained { self.drained.insert(uuid.to_owned()) } else { self.drained.remove(uuid) }
+    /// A GPU takes no new jobs, or takes some again.
+    pub(super) fn drain(&mut self, uuid: &str, drain: Option<DrainRow>) {
+        match drain {
+            Some(drain) => self.drained.insert(uuid.to_owned(), drain),
+            None => self.drained.remove(uuid),
+        };
     }
 
     /// Processes without the shim.

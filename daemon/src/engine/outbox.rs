@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use radrm_base::PastRun;
 use radrm_collector::dataset::{Features, PastCourse, ProgramKey, Row, Sharing};
+use radrm_protocol::limits::DrainRow;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::Line;
-use radrm_scheduler_core::Signal;
 use radrm_scheduler_core::interference::ShareCurve;
+use radrm_scheduler_core::{LimitKey, Signal};
 use rusqlite::Transaction;
 
 use super::entries::Entries;
@@ -21,6 +22,7 @@ use crate::dry_run::Outcome;
 use crate::dry_run::stored::{self, Key};
 use crate::history::History;
 use crate::store::{self, Store, Watched, curves};
+use crate::user_limits::{LimitSetting, Scope};
 
 /// Notes for the dataset that wait until it takes them; beyond that the oldest are lost.
 const MAX_UNLEARNED: usize = 1000;
@@ -54,7 +56,10 @@ pub(super) enum Note {
     Usage(u32, u64, u64),
     /// Figures of a GPU up to a time, ms.
     Watched(String, u64, Watched),
-    Drained(String, bool),
+    /// A GPU takes no new jobs, or takes them again.
+    Drained(String, Option<DrainRow>),
+    /// A limit that an administrator sets, or takes back.
+    UserLimit(Scope, LimitKey, Option<LimitSetting>),
     /// Outcome of a dry run in the background, the digest of the files that it is for, and its time, ms since 1970.
     DryRun(Box<(Key, String, Outcome, u64)>),
     /// Specification of a job, with what a dry run added.
@@ -81,7 +86,10 @@ impl Note {
             Self::Spec(job, spec) => store::put_spec(tx, *job, spec),
             Self::Disk(job, uid, bytes) => store::disk::put(tx, *job, *uid, *bytes),
             Self::Forget(job) => store::forget(tx, *job),
-            Self::Drained(gpu, drained) => store::put_drained(tx, gpu, *drained),
+            Self::Drained(gpu, drain) => store::drains::put(tx, gpu, drain.as_ref()),
+            Self::UserLimit(scope, key, setting) => {
+                store::user_limits::put(tx, scope, *key, setting.as_ref())
+            }
             // For the dataset.
             Self::Run(..) | Self::Sharing(_) => Ok(()),
             Self::ForgetRuns(before_ms) => {

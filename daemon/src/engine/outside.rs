@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use radrm_limits::scopes::user_name;
 use radrm_os::Process;
+use radrm_protocol::limits::DrainRow;
 use radrm_protocol::wire::OutsideProcess;
 use radrm_scheduler_core::Wait;
 
@@ -46,10 +47,12 @@ impl Engine {
         self.node.set_outside(all);
     }
 
-    /// Reason that a job waits, with the processes outside of jobs that have memory of the GPUs.
+    /// Reason that a job waits, with the processes outside of jobs that have memory of the GPUs, and GPUs that are drained for a
+    /// reason.
     pub(super) fn why_it_waits(&self, wait: &Wait) -> String {
         let outside = match wait {
             Wait::Memory { .. } | Wait::Reserved { .. } => self.node.outside(),
+            Wait::NoDevice | Wait::Gang { .. } => return format!("{wait}{}", self.drain_reasons()),
             _ => return wait.to_string(),
         };
         let of_gpu = |(uuid, processes): (&String, &Vec<OutsideProcess>)| {
@@ -57,7 +60,16 @@ impl Engine {
             processes.first().map(|process| format!("; outside of jobs, on GPU {number}: {process}"))
         };
         let words: Vec<String> = outside.iter().filter_map(of_gpu).collect();
-        format!("{wait}{}", words.concat())
+        format!("{wait}{}{}", words.concat(), self.drain_reasons())
+    }
+
+    /// `; GPU 1 is drained: fan broken` for each that is drained for a reason.
+    fn drain_reasons(&self) -> String {
+        let of_gpu = |(uuid, drain): (&String, &DrainRow)| {
+            let reason = drain.reason.as_ref()?;
+            Some(format!("; GPU {} is drained: {reason}", self.node.device(uuid)?))
+        };
+        self.node.drained().iter().filter_map(of_gpu).collect()
     }
 }
 

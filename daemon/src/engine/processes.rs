@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use radrm_attempt::{HeldProcess, below, kill_below, kill_tree};
@@ -40,6 +42,7 @@ use crate::status::{self, Report, Status};
 use crate::supervisor::{self, Order, WORD};
 use crate::suspend::{self, answer};
 use crate::time;
+use crate::user_limits::groups_of_all;
 use crate::watch::Watch;
 
 /// Real processes.
@@ -60,6 +63,8 @@ pub(super) struct Processes {
     fence: Option<NvmlSource>,
     /// Counter of the memory traffic of jobs, if that is compared with what the host has.
     traffic: Option<Result<MemoryTraffic, TrafficError>>,
+    /// Groups of users are being looked up: false and true with acquire and release, so that one thread does it.
+    looking_up: Arc<AtomicBool>,
 }
 
 impl Processes {
@@ -83,6 +88,7 @@ impl Processes {
             groups: Delegated::prepare(),
             fence,
             traffic,
+            looking_up: Arc::default(),
         })
     }
 }
@@ -355,6 +361,22 @@ impl Node for Processes {
 
     fn measure_disk(&self, job: u64, uid: u32) {
         self.measurer.ask(job, uid, self.paths.folder(job));
+    }
+
+    fn look_up_groups(&self, accounts: Vec<(u32, String)>) {
+        // One look-up at a time: what names accounts may not answer for long.
+        if self.looking_up.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (to, looking_up) = (self.watch.sender(), Arc::clone(&self.looking_up));
+        let look_up = move || {
+            let found = groups_of_all(accounts);
+            looking_up.store(false, Ordering::Release);
+            let _ = to.send(Message::Groups(found));
+        };
+        if thread::Builder::new().name("groups".into()).spawn(look_up).is_err() {
+            self.looking_up.store(false, Ordering::Release);
+        }
     }
 
     fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool {

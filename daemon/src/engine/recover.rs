@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use radrm_protocol::limits::DrainRow;
 use radrm_scheduler_core::{
     Bytes, Event, Job, JobId, Millis, Node, NodeId, Observation, Outcome, UserId, UserLimits,
 };
@@ -23,7 +24,7 @@ use super::jobs::{Live, Seen};
 use super::{Engine, needs};
 use crate::error::DaemonError;
 use crate::status::{Report, Status};
-use crate::store::{Entry, Stage};
+use crate::store::{Entry, Stage, drains};
 use crate::suspend::Step;
 
 /// Time for which reading a status file is tried again: what prevents it may go away.
@@ -66,7 +67,8 @@ fn classify(stage: Stage, same_boot: bool, has_hooks: bool, report: Option<Repor
 impl Engine {
     pub(super) fn recover(&mut self) -> Result<(), DaemonError> {
         let failed = DaemonError::QueueRead;
-        self.node.set_drained(self.outbox.store().drained().map_err(failed)?.into_iter().collect());
+        let drains = drains::all(&self.outbox.store().connection).map_err(failed)?;
+        self.node.set_drained(drains.into_iter().collect());
         self.step(Event::Paused { paused: true });
         self.announce();
         for (uid, gpu_ms, _) in self.outbox.store().usage().map_err(failed)? {
@@ -76,6 +78,9 @@ impl Engine {
         self.effects.sweep_dry_runs(&|job| store.job(job).ok().flatten().map(|entry| entry.uid));
         // All are read before anything changes: nothing happened where one cannot be read.
         let entries = self.outbox.store().open_jobs().map_err(failed)?;
+        let users: BTreeMap<u32, (u32, u32, String)> =
+            entries.iter().map(|entry| (entry.uid, (entry.uid, entry.gid, entry.user.clone()))).collect();
+        self.recover_limits(&users.into_values().collect::<Vec<_>>())?;
         let found = entries.into_iter().map(|entry| Ok((self.find(&entry)?, entry)));
         let found: Vec<(Found, Entry)> = found.collect::<Result<_, DaemonError>>()?;
         let (mut waiting, mut over) = (Vec::new(), Vec::new());
@@ -141,6 +146,8 @@ impl Engine {
                 self.cancel(id);
             }
         }
+        // Attempts that run count towards GPU-hours.
+        self.review_limits();
         // The order of the queue is known now.
         self.step(Event::Paused { paused: false });
         Ok(())
@@ -166,12 +173,15 @@ impl Engine {
         }
         self.set_user_limits();
         // Until an administrator takes it back, whatever becomes of the daemon.
-        for uuid in self.node.drained().clone() {
+        for (uuid, DrainRow { reason, .. }) in self.node.drained().clone() {
             let Some(device) = self.node.device(&uuid) else { continue };
             self.step(Event::DeviceDrained { device, drained: true });
             radrm_text::output::say(
                 crate::process::NAME,
-                &format!("{uuid} is drained: it takes no new jobs"),
+                &format!(
+                    "{uuid} is drained: it takes no new jobs{}",
+                    reason.map_or_else(String::new, |r| format!(" ({r})"))
+                ),
             );
         }
     }

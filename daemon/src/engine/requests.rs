@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::sync::mpsc::Sender;
 
 use radrm_protocol::job_ref::JobRef;
+use radrm_protocol::limits::DrainRow;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{JobRow, Line, Request, Response};
 use radrm_scheduler_core::{Bytes, Event, Job, JobId, Reason};
@@ -43,6 +44,7 @@ impl Engine {
             let jobs: Vec<Job> = all.entries().map(needs::job).collect();
             let answer = self.core.state.admission_together(&jobs);
             answer.map_err(|why| DaemonError::NeverTogether { jobs: of, why })?;
+            self.core.state.allows_together(&jobs).map_err(DaemonError::NotAllowed)?;
         }
         Ok(all)
     }
@@ -59,6 +61,7 @@ impl Engine {
         self.check(peer, &spec)?;
         spec.together = place;
         self.find_dependencies(peer, &mut spec)?;
+        let default_time = self.limit_time(peer.uid, &mut spec);
         let environment = std::mem::take(&mut spec.environment);
         let bytes = store::bytes(&spec, &environment);
         let others = others.filter(|entry| entry.uid == peer.uid);
@@ -81,7 +84,8 @@ impl Engine {
         match self.core.state.admission(&job, before.saturating_add(jobs - 1)) {
             Ok(oversized) => {
                 let no_gpu = (entry.spec.gpus > 0).then(|| self.node.gpus().waiting_for_one()).flatten();
-                let remarks = oversized.iter().map(ToString::to_string).chain(no_gpu).collect();
+                let remarks =
+                    oversized.iter().map(ToString::to_string).chain(no_gpu).chain(default_time).collect();
                 Ok(Part { entries: arrays::split(entry), environment, remarks })
             }
             Err(reason) => Err(self.not_admitted(Box::new(reason), jobs)),
@@ -91,6 +95,7 @@ impl Engine {
     fn not_admitted(&self, reason: Box<Reason>, jobs: u32) -> DaemonError {
         match *reason {
             Reason::Impossible { .. } => DaemonError::Impossible(reason),
+            Reason::NotAllowed { why } => DaemonError::NotAllowed(why),
             _ if jobs > 1 => DaemonError::LargeArray { jobs, reason },
             _ => DaemonError::NotAdmitted(reason),
         }
@@ -179,7 +184,15 @@ impl Engine {
             }
             Request::Nodes => Response::Nodes(Box::new(self.node(peer))),
             Request::Curves { from_ms, to_ms } => self.curves(*from_ms, *to_ms)?,
-            Request::Drain { gpu, drained } => self.drain(peer, gpu, *drained)?,
+            Request::Drain { gpu, drained, reason } => self.drain(peer, gpu, *drained, reason.as_deref())?,
+            Request::Limits { user } => {
+                self.know_account(peer);
+                self.show_limits(peer, user.as_deref())?
+            }
+            Request::SetLimits => self.set_limits(peer)?,
+            Request::SetLimit { scope, name, value } => {
+                self.set_limit(peer, scope, name, value.as_deref())?
+            }
         })
     }
 
@@ -243,9 +256,19 @@ impl Engine {
         Ok(Response::Job(Box::new(self.row(&entry)), lines))
     }
 
-    fn drain(&mut self, peer: &Peer, gpu: &str, drained: bool) -> Result<Response, DaemonError> {
+    fn drain(
+        &mut self,
+        peer: &Peer,
+        gpu: &str,
+        drained: bool,
+        reason: Option<&str>,
+    ) -> Result<Response, DaemonError> {
         if !peer.admin {
             return Err(DaemonError::DrainedByAdmins);
+        }
+        let reason = reason.map(str::trim).filter(|reason| !reason.is_empty());
+        if reason.is_some_and(|reason| reason.len() > MAX_REASON || reason.contains(char::is_control)) {
+            return Err(DaemonError::LongReason(MAX_REASON));
         }
         let found =
             self.node.gpus().list.iter().position(|known| {
@@ -253,17 +276,19 @@ impl Engine {
             });
         let at = found.ok_or_else(|| DaemonError::NoGpu(gpu.to_owned()))?;
         let uuid = self.node.gpus().list[at].uuid.clone();
-        self.outbox.note(Note::Drained(uuid.clone(), drained));
-        match drained {
-            true => self.node.drain(&uuid, true),
-            false => self.node.drain(&uuid, false),
-        };
+        let (by, at_ms) = (peer.name.clone(), self.now.at.0);
+        let drain = drained.then(|| DrainRow { reason: reason.map(str::to_owned), by, at_ms });
+        self.outbox.note(Note::Drained(uuid.clone(), drain.clone()));
+        self.node.drain(&uuid, drain);
         if let Some(device) = self.node.device(&uuid) {
             self.step(Event::DeviceDrained { device, drained });
         }
         Ok(Response::Done)
     }
 }
+
+/// Longest reason of a drain, bytes.
+const MAX_REASON: usize = 200;
 
 pub(super) fn refused(why: &DaemonError) -> Response {
     let sentence = why.to_string();

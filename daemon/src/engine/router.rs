@@ -25,6 +25,7 @@ use super::read_times::ReadTimes;
 use super::suspend_manager::SuspendManager;
 use super::target_watches::Targets;
 use super::timers::{Timer, Timers};
+use super::user_limits::UserLimits;
 use crate::attempt::Attempt;
 use crate::config::Config;
 use crate::error::DaemonError;
@@ -36,6 +37,7 @@ use crate::launch_slots::LaunchSlots;
 use crate::numbers::Numbers;
 use crate::store::Store;
 use crate::time::Now;
+use crate::user_limits::UserLimitTable;
 use crate::watch::Watch;
 
 /// Time between two writes of figures that may be lost.
@@ -64,6 +66,7 @@ pub(crate) struct Disk {
 /// | [`DryRuns`] | which jobs are dry-run in the background |
 /// | [`Targets`] | what jobs with targets were observed to make of them |
 /// | [`Health`] | issues and counters |
+/// | [`UserLimits`] | limits of users, from the file and from administrators |
 /// | [`Effects`] | processes and files |
 pub(crate) struct Engine {
     pub(super) config: Config,
@@ -105,6 +108,8 @@ pub(crate) struct Engine {
     pub(super) is_divided: bool,
     /// Users over their limit of the disk, and when their folders were last asked for.
     pub(super) disk_asked: HashMap<u32, Instant>,
+    /// Limits of users.
+    pub(super) limits: UserLimits,
     /// Waiting jobs with needs that they have not learned yet.
     pub(super) unlearned: VecDeque<(u64, Needs)>,
 }
@@ -188,6 +193,7 @@ impl Engine {
             read_times: ReadTimes::default(),
             disk_asked: HashMap::new(),
             unlearned: VecDeque::new(),
+            limits: UserLimits::new(UserLimitTable::new(config.limits.clone())),
             config,
         };
         engine.recall_sharing();

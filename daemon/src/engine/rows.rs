@@ -210,6 +210,7 @@ impl Engine {
                 reserved: view.reserved.0,
                 foreign: view.foreign.0,
                 drained: view.drained,
+                drain: self.node.drained().get(&gpu.uuid).cloned(),
                 whole: view.whole,
                 jobs: view.jobs.iter().map(|job| job.0).filter(shown).collect(),
                 job_count: u32::try_from(view.jobs.len()).unwrap_or(u32::MAX),
@@ -222,7 +223,8 @@ impl Engine {
         let listed = self.node.gpus().list.iter().enumerate();
         let gone = listed.filter(|(_, gpu)| self.node.is_lost(&gpu.uuid)).map(|(at, gpu)| GpuRow {
             lost: true,
-            drained: self.node.drained().contains(&gpu.uuid),
+            drained: self.node.drained().contains_key(&gpu.uuid),
+            drain: self.node.drained().get(&gpu.uuid).cloned(),
             ..row(gpu, at, None)
         });
         let mut gpus: Vec<GpuRow> = gpus.chain(gone).collect();

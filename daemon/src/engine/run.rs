@@ -86,6 +86,7 @@ impl Engine {
                 Message::Polled(poll) => self.polled(poll),
                 Message::Audited(found) => self.node.set_unmanaged(found),
                 Message::Removed(jobs) => self.removed(jobs),
+                Message::Groups(found) => self.take_groups(found),
                 Message::Measured(job, uid, bytes) => self.outbox.note(Note::Disk(job, uid, bytes)),
                 Message::DryRunEnded(job, answer) => self.dry_run_ended(job, answer),
                 Message::Stop | Message::GpusAppeared => go_on = false,
@@ -228,6 +229,8 @@ impl Engine {
     fn save(&mut self) {
         self.timers.set(Timer::Save, self.now.mono, SAVE);
         self.discard_some();
+        self.review_limits();
+        self.look_up_groups();
         for (user, gpu_ms) in self.core.state.usage() {
             self.outbox.note(Note::Usage(user.0, gpu_ms, self.now.at.0));
         }
@@ -279,6 +282,7 @@ impl Engine {
             Ok(new) => {
                 let fixed = self.config.reload(new);
                 self.set_user_limits();
+                self.reload_limits();
                 let left = match fixed.as_slice() {
                     [] => String::new(),
                     names => format!("; restart radrmd for: {}", names.join(", ")),

@@ -69,6 +69,7 @@ impl Engine {
         for (peer, specs, reply) in new {
             let all = specs.and_then(|specs| {
                 self.has_disk(peer.uid)?;
+                self.know_account(&peer);
                 let all = self.take_all(&peer, specs, &taken, now)?;
                 let new = taken.iter().map(|(before, _)| before).chain([&all]);
                 let bytes: u64 = new.flat_map(Taken::entries).map(|entry| entry.bytes).sum();

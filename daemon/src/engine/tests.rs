@@ -19,6 +19,7 @@ use crate::message::Message;
 use crate::numbers::Numbers;
 use crate::peer::Peer;
 use crate::store::{Stage, Store};
+use crate::user_limits::Groups;
 use radrm_os::nvml::Gpu;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{Request, Response};
@@ -27,11 +28,13 @@ const GIB: u64 = 1 << 30;
 
 mod arrays;
 mod dry_runs;
+mod lab_week;
 mod loaders;
 mod one_path;
 mod sharing;
 mod statements;
 mod states;
+mod user_limits;
 mod world;
 
 use world::{Crash, Recorder};
@@ -81,7 +84,7 @@ fn open_with(dir: &Path, config: Config, list: Vec<Gpu>, effects: Box<dyn Effect
 
 fn peer() -> Peer {
     let uid = rustix::process::geteuid().as_raw();
-    Peer { uid, gid: uid, name: "u".into(), admin: true }
+    Peer { uid, gid: uid, name: "u".into(), groups: Groups::default(), admin: true }
 }
 
 fn ask(engine: &mut Engine, request: Request) -> Response {
@@ -225,7 +228,8 @@ fn an_estimate_is_what_a_submission_is_given_by_the_same_rules() {
     let job = submit(&mut engine, 5);
     assert_eq!(Some(&row.needs), engine.jobs.entries()[&job].needs.as_ref());
     assert_eq!(row.model.as_deref(), Some("G"));
-    let other = Peer { uid: u32::MAX - 1, gid: 0, name: String::new(), admin: false };
+    let other =
+        Peer { uid: u32::MAX - 1, gid: 0, name: String::new(), groups: Groups::default(), admin: false };
     let response = engine.answer(&other, &estimate);
     assert!(matches!(response, Response::Refused(_)), "no account here: {response:?}");
 }

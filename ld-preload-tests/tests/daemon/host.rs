@@ -68,6 +68,29 @@ fn a_drained_gpu_stays_drained_for_the_next_daemon() {
 }
 
 #[test]
+fn the_reason_of_a_drain_is_shown_to_who_looks_and_who_waits() {
+    let mut daemon = Daemon::new("emulate = \"1xA100-40GB\"\n");
+    daemon.ok(&["drain", "0", "--reason", "fan broken"]);
+    let job = daemon.submit(&[], &["/bin/true"]);
+    let check = |daemon: &Daemon| {
+        let nodes = daemon.ok(&["nodes"]);
+        assert!(nodes.contains("GPU 0 is drained: fan broken ("), "{nodes}");
+        let queue = daemon.ok(&["queue", "--why"]);
+        assert!(queue.contains("GPU 0 is drained: fan broken"), "{queue}");
+    };
+    check(&daemon);
+    daemon.kill();
+    daemon.start();
+    check(&daemon);
+    assert!(daemon.log().contains("(fan broken)"), "{}", daemon.log());
+    let text = daemon.refused(&["drain", "0", "--reason", "two\nlines"]);
+    assert!(text.contains("a reason has one line"), "{text}");
+    daemon.ok(&["drain", "0", "--resume"]);
+    assert_eq!(daemon.end(job)["exit_code"], 0);
+    assert!(!daemon.ok(&["nodes"]).contains("drained"));
+}
+
+#[test]
 fn a_job_waiting_for_a_lost_gpu_stays_queued_over_restart() {
     let mut daemon = Daemon::new("");
     let nodes: Value = serde_json::from_str(&daemon.ok(&["nodes", "--json"])).expect("JSON");

@@ -35,3 +35,4 @@ mod settings;
 mod store_faults;
 mod suspend;
 mod usage;
+mod user_limits;

@@ -7,6 +7,7 @@ pub(crate) mod dry_run;
 pub mod estimate;
 mod features;
 mod interactive;
+mod limits;
 mod logs;
 pub mod node_need;
 pub(crate) mod own_runs;
@@ -94,6 +95,20 @@ Examples:
         /// Let new jobs on it again
         #[arg(long)]
         resume: bool,
+        /// Show this text with it, such as "fan broken"
+        #[arg(long, value_name = "TEXT", conflicts_with = "resume")]
+        reason: Option<String>,
+    },
+    /// Show your limits in the queue, where they come from, and what is in use
+    ///
+    /// These are the limits of radrmd.toml and of `radrm admin set`. Those of GPU memory of all programs are shown by
+    /// `radrm quota show`.
+    Limits(limits::Flags),
+    /// Change limits of users while jobs run (administrators)
+    #[command(subcommand_required = true, arg_required_else_help = false)]
+    Admin {
+        #[command(subcommand)]
+        command: limits::Admin,
     },
     /// Show GPUs and jobs, or programs under radrm-run, again and again
     ///
@@ -131,7 +146,11 @@ pub(crate) fn run(socket: Option<&Path>, command: Command) -> Result<u8, Failure
         Command::Cancel { jobs } => Ok(connect()?.done(&Request::Cancel { jobs })?),
         Command::Hold { jobs, release } => Ok(connect()?.done(&Request::Hold { jobs, held: !release })?),
         Command::Nodes { json } => queue::nodes(json, &mut connect()?),
-        Command::Drain { gpu, resume } => Ok(connect()?.done(&Request::Drain { gpu, drained: !resume })?),
+        Command::Drain { gpu, resume, reason } => {
+            Ok(connect()?.done(&Request::Drain { gpu, drained: !resume, reason })?)
+        }
+        Command::Limits(flags) => limits::run(&flags, &mut connect()?),
+        Command::Admin { command } => limits::admin(command, &mut connect()?),
         Command::Top(flags) => top::run(&flags, socket.is_some(), &connect),
         Command::Stats(flags) => stats::run(&flags, &mut connect()?),
         Command::Usage(flags) => usage::run(&flags, &mut connect()?),

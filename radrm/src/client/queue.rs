@@ -4,8 +4,10 @@ use std::fmt::Write;
 use std::io::IsTerminal;
 
 use clap::Args;
+use radrm_base::calendar;
 use radrm_protocol::connection::{Connection, JobList, odd};
 use radrm_protocol::job_ref::JobRef;
+use radrm_protocol::limits::DrainRow;
 use radrm_protocol::wire::{HostLimits, JobRow, NodeRow, Request, Response};
 use radrm_protocol::words;
 use radrm_text::{Table, clean, fit, left, right};
@@ -289,6 +291,13 @@ pub(super) fn node_text(node: &NodeRow) -> String {
         );
     }
     for gpu in &node.gpus {
+        if let Some(drain) = &gpu.drain {
+            let DrainRow { reason, by, at_ms } = drain;
+            let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+            let at = calendar::utc(at_ms.saturating_mul(1_000_000));
+            let sentence = format!("GPU {} is drained{reason} ({by}, {at})", gpu.index);
+            let _ = writeln!(text, "{}", fit(&sentence, 300));
+        }
         for process in &gpu.outside {
             let _ =
                 writeln!(text, "outside of jobs, on GPU {}: {}", gpu.index, fit(&process.to_string(), 200));

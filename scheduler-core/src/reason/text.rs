@@ -40,6 +40,7 @@ impl fmt::Display for Reason {
             Self::DeviceLost => f.write_str("its device or machine failed"),
             Self::Impossible { why } => write!(f, "can never run here: {why}"),
             Self::UserLimit { limit } => limit.fmt(f),
+            Self::NotAllowed { why } => why.fmt(f),
             Self::ByUser => f.write_str("its cancel was requested"),
             Self::TimeLimit { limit } => write!(f, "its time limit of {limit} is over"),
             Self::SlotEnds { slot } => write!(f, "its time slot of {slot} is over and others wait"),
@@ -140,6 +141,9 @@ impl fmt::Display for Wait {
             Self::Together { job } => write!(f, "starts together with job {job}"),
             Self::DryRun => f.write_str("its need is not known; a dry run in the background comes first"),
             Self::Array { at_once } => write!(f, "its array may have {at_once} jobs at once"),
+            Self::NotAllowed { why } => write!(f, "under the limits of its user it cannot start: {why}"),
+            Self::UserLimit { limit } => limit.fmt(f),
+            Self::QuietHours { quiet } => quiet.fmt(f),
             Self::NoDevice => f.write_str("no device that it could use takes jobs"),
             Self::Lost => f.write_str("a GPU that it needs is lost for now"),
             Self::Missing { why: Impossible::NoGpu } => {

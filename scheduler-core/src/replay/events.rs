@@ -129,8 +129,8 @@ mod tests {
     fn of_each_kind() -> Vec<Event> {
         use crate::outcome::{Evidence, Outcome};
         use crate::{
-            Activity, After, HostNeed, JobObservation, Leaving, Node, NodeId, Observation, Permille,
-            Preemption, Signal, SuspendRefusal, UserId, UserLimits,
+            Activity, After, Allowance, AllowedDevices, Bound, HostNeed, JobObservation, Leaving, Node,
+            NodeId, Observation, Permille, Preemption, Signal, SuspendRefusal, UserId, UserLimits,
         };
         let devices = Cluster::uniform(3, "A", Bytes::from_gib(40)).devices;
         let preemption = Preemption {
@@ -194,6 +194,15 @@ mod tests {
             .chain(added)
             .chain([
                 Event::UserLimitsSet { limits: UserLimits { jobs: Some(3), priority: Some(8) } },
+                Event::AllowanceSet {
+                    user: UserId(7),
+                    allowance: Box::new(Allowance {
+                        gpus: Some(Bound { most: 2, from: "default".into() }),
+                        devices: Some(AllowedDevices { devices: vec![device], from: "group lab".into() }),
+                        behind: true,
+                        ..Allowance::default()
+                    }),
+                },
                 Event::UsageRestored { user: UserId(0), gpu_ms: 5000 },
                 Event::Adopted {
                     job: Box::new(job(1, 10)),
@@ -312,11 +321,12 @@ mod tests {
             Event::TargetObserved { .. } => 26,
             Event::StepsObserved { .. } => 27,
             Event::DryRunOver { .. } => 28,
+            Event::AllowanceSet { .. } => 29,
             Event::Tick => KINDS - 1,
         }
     }
 
-    const KINDS: usize = 30;
+    const KINDS: usize = 31;
 
     #[test]
     fn events_of_every_kind_are_read_back_and_decided_alike() {

@@ -46,7 +46,8 @@ impl fmt::Display for Oversized {
 impl State {
     /// Checks that the job would be admitted now.
     /// It is if it can start some time on this node with all its devices, lost ones too, and its user may have it.
-    /// `before` is the number of jobs that its user submits before it. [`crate::Event::Submitted`] decides alike.
+    /// `before` is the number of jobs that its user submits before it. [`crate::Event::Submitted`] decides alike, but that a job
+    /// that its user's limits never let start waits for other limits.
     ///
     /// # Errors
     /// Why it would be rejected.
@@ -55,6 +56,11 @@ impl State {
             return Err(Reason::UserLimit { limit });
         }
         let record = Record::new(job.clone());
+        // Jobs that start with it are not numbered yet: `allows_together` counts them.
+        let breach = self.breach_alone(job).filter(|_| !job.admitted);
+        if let Some(why) = breach {
+            return Err(Reason::NotAllowed { why });
+        }
         match self.impossible(&record) {
             // The node's GPUs may appear later, for instance once its driver is loaded.
             Some(Impossible::NoGpu) => Ok(None),
@@ -100,6 +106,7 @@ impl State {
     /// that was lost meanwhile. On a node without any, each job lacks one.
     pub(super) fn insert(&mut self, mut record: Record) {
         self.targets |= !record.job.target.is_none();
+        self.allowances.apply(&mut record);
         record.lacks_device = match self.impossible(&record) {
             Some(why) => record.job.admitted || why == Impossible::NoGpu,
             None => false,
@@ -168,7 +175,12 @@ impl State {
     }
 
     fn lacks(&self, record: &Record, counted: Counted) -> Option<Impossible> {
-        self.lacks_for(self.ask_of(record), counted)
+        let mut ask = self.ask_of(record);
+        if record.image.is_none() && counted == Counted::All {
+            // What its user may not use may be allowed again.
+            ask.only.clear();
+        }
+        self.lacks_for(ask, counted)
     }
 
     /// Checks that jobs that are to start together can ever start.

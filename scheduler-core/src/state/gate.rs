@@ -50,7 +50,7 @@ impl Gate {
     }
 
     /// Gives the job's place in its array back; returns the job that takes it.
-    fn leave_slot(&mut self, job: &Job) -> Option<JobId> {
+    pub(super) fn leave_slot(&mut self, job: &Job) -> Option<JobId> {
         let limit = job.array?;
         let slots = self.arrays.get_mut(&limit.array)?;
         slots.waiting.remove(&job.id);
@@ -122,7 +122,7 @@ impl State {
 
     /// Returns true if a job must not be queued yet, whatever others do that start with it.
     pub(super) fn is_kept_out(&self, job: &Job) -> bool {
-        job.held || job.awaits_dry_run || self.open_dependency(job).is_some()
+        job.held || job.awaits_dry_run || self.open_dependency(job).is_some() || self.breach(job).is_some()
     }
 
     pub(super) fn hold(&mut self, id: JobId) {
@@ -231,6 +231,9 @@ impl State {
     pub(super) fn kept_out_by(&self, job: &Job) -> Wait {
         if job.held {
             return Wait::Held;
+        }
+        if let Some(why) = self.breach(job) {
+            return Wait::NotAllowed { why };
         }
         let of_array = || job.array.map_or(Wait::Held, |limit| Wait::Array { at_once: limit.at_once });
         let of_group = || self.awaited_member(job).map(|job| Wait::Together { job });

@@ -120,6 +120,11 @@ impl State {
         record.devices = devices.to_vec();
         record.reserved = reserved;
         record.wait = None;
+        if !record.job.first {
+            let gpus = devices.len() as u64;
+            record.holds = Some(gpus);
+            self.allowances.hold(record.job.user, gpus);
+        }
         let share = record.job.share.map_or(0, |share| share.0);
         let whole = reserved.is_none() || record.job.together.is_some();
         let (program, activity) = (record.job.program, record.activity(&self.settings));
@@ -160,6 +165,9 @@ impl State {
         let Some(record) = self.jobs.get_mut(&id) else { return };
         let devices = std::mem::take(&mut record.devices);
         let (user, host) = (record.job.user, record.job.host);
+        if let Some(gpus) = record.holds.take() {
+            self.allowances.give_back(user, gpus);
+        }
         record.reserved = None;
         record.open = false;
         record.early = None;

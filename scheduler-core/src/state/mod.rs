@@ -1,6 +1,8 @@
 //! The state, and the one way to change it.
 
 mod admission;
+mod allowances;
+mod allowed;
 mod devices;
 mod early;
 mod evict;
@@ -99,6 +101,7 @@ pub struct State {
     /// Number of lost devices.
     lost: u32,
     limits: UserLimits,
+    allowances: allowances::Allowances,
     pub(crate) jobs: BTreeMap<JobId, Record>,
     /// True if any job has had a target: without one no job is ever throttled for one.
     targets: bool,
@@ -157,6 +160,7 @@ impl State {
             sizes: BTreeMap::new(),
             lost: 0,
             limits: UserLimits::default(),
+            allowances: allowances::Allowances::default(),
             jobs: BTreeMap::new(),
             targets: false,
             users: BTreeMap::new(),
@@ -239,6 +243,7 @@ impl State {
             Event::Started { job, attempt } => self.started(job, attempt),
             Event::Finished { job, attempt, outcome } => self.finished(job, attempt, outcome, out),
             Event::UserLimitsSet { limits } => self.limits = limits,
+            Event::AllowanceSet { user, allowance } => self.set_allowance(user, *allowance),
             Event::Suspended { job, attempt, bytes } => self.suspended(job, attempt, bytes),
             Event::SuspendFailed { job, attempt, refusal } => self.suspend_failed(job, attempt, refusal, out),
             Event::Resumed { job, attempt } => self.resumed(job, attempt),

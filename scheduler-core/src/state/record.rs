@@ -191,6 +191,12 @@ pub(crate) struct Record {
     pub(crate) lacks_device: bool,
     /// Its slot is over: it gives way as soon as a job waits.
     pub(crate) slot_over: bool,
+    /// Only devices that its user may use; `None`: any.
+    pub(crate) allowed: Option<Vec<DeviceId>>,
+    /// Memory on each device that its user's jobs may have.
+    pub(crate) memory_most: Option<Bytes>,
+    /// GPUs that it counts with towards its user's limits, while it is on devices.
+    pub(crate) holds: Option<u64>,
     pub(crate) history: VecDeque<(Millis, Reason)>,
 }
 
@@ -237,6 +243,9 @@ impl Record {
             timer: None,
             lacks_device: false,
             slot_over: false,
+            allowed: None,
+            memory_most: None,
+            holds: None,
             history: VecDeque::new(),
             job,
         }
@@ -416,6 +425,11 @@ impl Record {
             let raised = settings.recovery.raised(self.floor, largest);
             ask.claim = Some(ask.claim.unwrap_or(Bytes::ZERO).max(raised));
         }
+        if let Some(most) = self.memory_most {
+            // It gets no more, whatever it is taken to need.
+            ask.claim = ask.claim.map(|claim| claim.min(most));
+        }
+        ask.only = self.allowed.clone().unwrap_or_default();
         ask
     }
 }

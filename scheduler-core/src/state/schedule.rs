@@ -2,6 +2,7 @@
 
 use super::{Stage, State};
 use crate::action::{Action, Decision};
+use crate::allowance::Room;
 use crate::host::HostEffect;
 use crate::job::JobId;
 use crate::place::{Ask, Dev, admits, rank};
@@ -65,8 +66,7 @@ impl State {
 
     /// Returns true if the first job would not join others anyway.
     fn first_goes_alone(&self) -> bool {
-        let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);
-        let record = first.first().and_then(|id| self.jobs.get(id));
+        let record = self.first_within_limits().and_then(|id| self.jobs.get(&id));
         record.is_some_and(|record| self.ask_of(record).whole)
     }
 
@@ -81,8 +81,16 @@ impl State {
         let mut started = false;
         let mut head: Option<JobId> = None;
         let mut failed = 0;
+        let mut room = Room::default();
         let mut heads = self.queue.heads(self.now, &self.settings.order, &self.ledger);
         while let Some(id) = heads.next(&self.queue) {
+            if let Err(barred) = self.take_room(&mut room, id) {
+                // Later jobs of the same user do not pass this one, and no devices are kept for it.
+                if barred.bars_later() {
+                    heads.skip_user();
+                }
+                continue;
+            }
             if head.is_none() || !self.is_as_it_was(id) {
                 let Err(wait) = self.try_start(id, head, out) else {
                     started = true;
@@ -391,7 +399,10 @@ impl State {
         let open = ask.open && !whole && !place.devices.is_empty() && record.job.together.is_none();
         let reserved = match whole {
             true => None,
-            false if open => Some(self.free_on(&place.devices)),
+            false if open => {
+                let free = self.free_on(&place.devices);
+                Some(record.memory_most.map_or(free, |most| free.min(most)))
+            }
             false => Some(ask.claim.unwrap_or(Bytes::ZERO)),
         };
         let joins = place.devices.iter().any(|at| !self.devices[*at].residents.is_empty());
@@ -400,6 +411,8 @@ impl State {
         let unknown = record.floor > Bytes::ZERO || (open && joins);
         let enforce = record.job.need.as_ref().map_or(unknown, |need| need.enforce);
         let limit = reserved.filter(|_| self.settings.memory == Memory::Reserved && enforce);
+        let most = record.memory_most.filter(|_| !place.devices.is_empty());
+        let limit = limit.into_iter().chain(most).min();
         if place.devices.is_empty() {
             self.host_jobs.insert(id, place.host);
         } else if self.settings.policy.rules().decided_by() == DecidedBy::Turn && !self.idle_only {

@@ -87,7 +87,7 @@ impl State {
     }
 
     /// The jobs of a group that are not over, in order.
-    fn members(&self, group: Together) -> impl Iterator<Item = &Record> {
+    pub(super) fn members(&self, group: Together) -> impl Iterator<Item = &Record> {
         self.jobs.range(group.first..=group.last()).map(|(_, record)| record)
     }
 

@@ -139,7 +139,7 @@ impl State {
         let record = self.jobs.get(&id)?;
         let (user, class, key) = (record.job.user, record.class, record.key);
         let penalty = || Queue::penalty(user, self.now, &self.settings.order, &self.ledger);
-        self.queue.has(user, (class, key, id)).then(|| (class, key.saturating_add(penalty()), id))
+        self.queue.rank(user, (class, key, id), penalty)
     }
 
     /// Number of jobs that wait to be placed, also on devices that are lost.
@@ -184,11 +184,13 @@ impl State {
         match record.phase {
             Phase::Held => Some(self.kept_out_by(&record.job)),
             Phase::Waiting | Phase::Suspended => {
-                record.wait.clone().or_else(|| self.wait_of_alike(id)).or_else(|| {
-                    // Not considered, because a job before it is blocked.
-                    let first = self.queue.first(1, self.now, &self.settings.order, &self.ledger);
-                    first.first().filter(|first| **first != id).map(|first| Wait::Behind { job: *first })
-                })
+                self.barred_by(id).or_else(|| record.wait.clone()).or_else(|| self.wait_of_alike(id)).or_else(
+                    || {
+                        // Not considered, because a job before it is blocked.
+                        let first = self.first_within_limits();
+                        first.filter(|first| *first != id).map(|job| Wait::Behind { job })
+                    },
+                )
             }
             _ => None,
         }

@@ -22,6 +22,7 @@ const FILES: [(&str, &[&str], &str); 2] = [
             "daemon/src/metrics.rs",
             "daemon/src/mps/settings.rs",
             "daemon/src/slurm/settings.rs",
+            "daemon/src/user_limits.rs",
             "scheduler-core/src/settings.rs",
             "scheduler-core/src/sharing_mode.rs",
             "scheduler-core/src/ladder.rs",

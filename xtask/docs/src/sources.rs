@@ -32,6 +32,13 @@ pub struct Sources {
     constants: BTreeMap<String, Values>,
 }
 
+/// Returns true for the fields of a struct that wraps a map.
+fn is_map(fields: &Fields) -> bool {
+    let Fields::Unnamed(fields) = fields else { return false };
+    let first = fields.unnamed.first().map(|field| &field.ty);
+    matches!(first, Some(Type::Path(path)) if path.path.segments.last().is_some_and(|last| last.ident == "BTreeMap"))
+}
+
 impl Sources {
     /// Reads sources. Of two types of one name that of the earlier file counts.
     ///
@@ -50,8 +57,8 @@ impl Sources {
 
     fn add(&mut self, item: Item) -> Result<()> {
         match item {
-            // What a struct without named fields wraps is a value.
-            Item::Struct(item) if matches!(item.fields, Fields::Named(_)) => {
+            // What a struct without named fields wraps is a value, and a map a table whose keys are documented elsewhere.
+            Item::Struct(item) if matches!(item.fields, Fields::Named(_)) || is_map(&item.fields) => {
                 drop(self.structs.insert(item.ident.to_string(), item));
             }
             Item::Enum(item) => {

@@ -317,7 +317,8 @@ fn a_result_counts_for_jobs_of_the_same_batch_model_and_program_only() {
     let of_another = {
         let Entry { mut spec, .. } = node.engine.jobs.entry(jobs[0]).unwrap().clone();
         spec.environment = Vec::new();
-        let peer = Peer { uid: peer().uid + 1, gid: 1, name: "v".into(), admin: false };
+        let peer =
+            Peer { uid: peer().uid + 1, gid: 1, name: "v".into(), groups: Groups::default(), admin: false };
         let (reply, answer) = channel();
         node.batch(Message::Asked(peer, Request::Submit(Box::new(spec)), reply));
         match answer.recv().unwrap() {

@@ -277,7 +277,13 @@ fn by_daemon(trace: &[TraceJob]) -> (Vec<Logged>, BTreeMap<u64, u64>, BTreeMap<u
             && let Some(job) = trace.get(next).filter(|job| job.arrival.0 == now)
         {
             let (reply, answer) = channel();
-            let peer = Peer { uid: job.user.0, gid: job.user.0, name: "u".into(), admin: true };
+            let peer = Peer {
+                uid: job.user.0,
+                gid: job.user.0,
+                name: "u".into(),
+                groups: Groups::default(),
+                admin: true,
+            };
             let mut spec = spec(next, job);
             spec.after = job.after.iter().map(|after| named(after, &numbers)).collect();
             messages.push(Message::Asked(peer, Request::Submit(Box::new(spec)), reply));

@@ -346,6 +346,8 @@ impl<P: Programs> Node for Recorder<P> {
 
     fn measure_disk(&self, _: u64, _: u32) {}
 
+    fn look_up_groups(&self, _: Vec<(u32, String)>) {}
+
     fn clean(&mut self, _: Vec<u64>, _: u64, _: u64) -> bool {
         false
     }

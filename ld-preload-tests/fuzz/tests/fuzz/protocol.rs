@@ -25,7 +25,9 @@ fn frames() -> Vec<Vec<u8>> {
         Request::Cancel { jobs: jobs.clone() },
         Request::Hold { jobs, held: true },
         Request::Nodes,
-        Request::Drain { gpu: "0".into(), drained: true },
+        Request::Drain { gpu: "0".into(), drained: true, reason: Some("fan".into()) },
+        Request::Limits { user: Some("ann".into()) },
+        Request::SetLimit { scope: "user:ann".into(), name: "gpus".into(), value: Some("4".into()) },
     ];
     let answers = [
         Response::Jobs(vec![wire::JobRow::default()]),

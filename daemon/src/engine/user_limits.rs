@@ -1,0 +1,384 @@
+//! Limits of users: from the file, the store and the accounts to the scheduler, and back to those who ask.
+
+use std::collections::BTreeMap;
+
+use nix::unistd::User;
+use radrm_os::nvml::Gpu;
+use radrm_protocol::limits::{LimitRow, LimitsRow, SetLimitRow};
+use radrm_protocol::spec::Spec;
+use radrm_protocol::wire::Response;
+use radrm_scheduler_core::{
+    Allowance, AllowedDevices, Bound, DeviceId, Event, LIMITS, LimitKey, LimitUnit, LimitValue, Millis,
+    Quiet, UserId,
+};
+use radrm_text::did_you_mean;
+use radrm_text::output::say;
+
+use super::Engine;
+use super::outbox::Note;
+use crate::accounting::{UsageSums, later_than};
+use crate::error::DaemonError;
+use crate::peer::Peer;
+use crate::store::user_limits;
+use crate::time::local_minute;
+use crate::user_limits::{AND, Groups, LimitSetting, Resolved, Scope, UserLimitTable};
+
+/// Time over which GPU-hours are counted, ms.
+const WEEK_MS: u64 = 7 * 86_400_000;
+
+/// Limits of users, and the users that the scheduler knows limits of.
+#[derive(Debug, Default)]
+pub(super) struct UserLimits {
+    table: UserLimitTable,
+    users: BTreeMap<u32, Account>,
+    /// GPU-hours of users in the last seven days; counted each minute, and only where a limit is on them.
+    gpu_hours: BTreeMap<u32, f64>,
+}
+
+/// A user who has submitted jobs, or asked for limits.
+#[derive(Clone, Debug, Default)]
+struct Account {
+    name: String,
+    groups: Groups,
+    /// Limits that the scheduler has.
+    reported: Allowance,
+}
+
+impl UserLimits {
+    pub(super) fn new(table: UserLimitTable) -> Self {
+        Self { table, ..Self::default() }
+    }
+}
+
+impl Engine {
+    /// Takes up settings of an earlier daemon's administrators, and the users whose jobs are there.
+    pub(super) fn recover_limits(&mut self, users: &[(u32, u32, String)]) -> Result<(), DaemonError> {
+        let set = user_limits::all(&self.outbox.store().connection).map_err(DaemonError::QueueRead)?;
+        for (scope, key, setting) in set {
+            self.limits.table.set(scope, key, Some(setting));
+        }
+        for (uid, gid, name) in users {
+            let account =
+                Account { name: name.clone(), groups: Groups::of(name, *gid), ..Account::default() };
+            self.limits.users.entry(*uid).or_insert(account);
+        }
+        self.name_missing_gpus();
+        self.review_limits();
+        Ok(())
+    }
+
+    /// Logs names of the file that no GPU of this node has: jobs do not get others for them.
+    fn name_missing_gpus(&self) {
+        let list = &self.node.gpus().list;
+        for (scope, name) in self.limits.table.named_gpus() {
+            if !list.is_empty() && allowed(list, std::slice::from_ref(name)).is_empty() {
+                say(crate::process::NAME, &format!("allowed_gpus of {scope}: this node has no GPU {name}"));
+            }
+        }
+    }
+
+    /// A user asks or submits: the groups may be others than before. A user without an account is none.
+    pub(super) fn know_account(&mut self, peer: &Peer) {
+        if peer.name.is_empty() {
+            return;
+        }
+        let account = self.limits.users.entry(peer.uid).or_default();
+        account.name.clone_from(&peer.name);
+        account.groups.renew(peer.groups.clone());
+        self.report_limits(peer.uid);
+    }
+
+    /// The file was read again.
+    pub(super) fn reload_limits(&mut self) {
+        self.limits.table.replace_file(self.config.limits.clone());
+        self.name_missing_gpus();
+        self.review_limits();
+        self.look_up_groups();
+    }
+
+    /// Has the groups of all users looked up anew; [`Message::Groups`](crate::message::Message::Groups) brings them.
+    pub(super) fn look_up_groups(&self) {
+        let accounts = self.limits.users.iter().map(|(uid, account)| (*uid, account.name.clone()));
+        let accounts: Vec<(u32, String)> = accounts.filter(|(_, name)| !name.is_empty()).collect();
+        if self.limits.table.has_groups() && !accounts.is_empty() {
+            self.effects.look_up_groups(accounts);
+        }
+    }
+
+    /// The groups of users were looked up.
+    pub(super) fn take_groups(&mut self, found: Vec<(u32, Groups)>) {
+        for (uid, groups) in found {
+            if let Some(account) = self.limits.users.get_mut(&uid) {
+                account.groups.renew(groups);
+                self.report_limits(uid);
+            }
+        }
+    }
+
+    /// Counts GPU-hours again, where a limit is on them, and gives the scheduler what changed, also by the hour.
+    pub(super) fn review_limits(&mut self) {
+        // Where they cannot be read now, those of before count until the next time.
+        if self.limits.table.has(LimitKey::GpuHours)
+            && let Ok(hours) = self.gpu_hours()
+        {
+            self.limits.gpu_hours = hours;
+        }
+        let users: Vec<u32> = self.limits.users.keys().copied().collect();
+        users.into_iter().for_each(|uid| self.report_limits(uid));
+    }
+
+    /// GPU-hours of each user in the last seven days, running attempts up to now.
+    fn gpu_hours(&self) -> Result<BTreeMap<u32, f64>, DaemonError> {
+        let now = self.now.at.0;
+        let span = (now.saturating_sub(WEEK_MS), now.saturating_add(1));
+        let mut sums = UsageSums::new(span.0, span.1);
+        let mut after = Some(later_than(span.0));
+        while let Some(last) = after {
+            after = self.gpu_times(&Peer::everybody(), span, last, |time| sums.add(&time))?;
+        }
+        Ok(sums.rows().into_iter().map(|row| (row.uid, row.gpu_hours)).collect())
+    }
+
+    fn resolved(&self, uid: u32, key: LimitKey) -> Option<Resolved> {
+        let account = self.limits.users.get(&uid)?;
+        self.limits.table.resolve(&account.name, &account.groups.names, key)
+    }
+
+    fn allowance(&self, uid: u32) -> Allowance {
+        let number = |key| match self.resolved(uid, key)? {
+            Resolved { value: LimitValue::Number(most), scope, .. } => {
+                Some(Bound { most, from: scope.to_string() })
+            }
+            _ => None,
+        };
+        let devices = match self.resolved(uid, LimitKey::AllowedGpus) {
+            Some(Resolved { value: LimitValue::Gpus(names), scope, .. }) => {
+                let devices = allowed(&self.node.gpus().list, &names);
+                Some(AllowedDevices { devices, from: scope.to_string() })
+            }
+            _ => None,
+        };
+        let used = self.limits.gpu_hours.get(&uid).copied().unwrap_or(0.0);
+        let behind = number(LimitKey::GpuHours).is_some_and(|bound| used >= bound.most as f64);
+        Allowance {
+            gpus: number(LimitKey::Gpus),
+            running: number(LimitKey::RunningJobs),
+            time: number(LimitKey::MaxTime),
+            memory: number(LimitKey::Memory),
+            devices,
+            quiet: self.quiet(uid),
+            behind,
+        }
+    }
+
+    /// Quiet hours of a user, if it is such an hour.
+    fn quiet(&self, uid: u32) -> Option<Quiet> {
+        let Resolved { value: LimitValue::Hours(hours), scope, .. } =
+            self.resolved(uid, LimitKey::QuietHours)?
+        else {
+            return None;
+        };
+        let (day, minute) = local_minute(self.now.at)?;
+        let quiet = Quiet { hours: hours.to_string(), from: scope.to_string() };
+        hours.contains(day, minute).then_some(quiet)
+    }
+
+    /// Gives the scheduler a user's limits, where they changed.
+    fn report_limits(&mut self, uid: u32) {
+        let new = self.allowance(uid);
+        let Some(account) = self.limits.users.get_mut(&uid).filter(|account| account.reported != new) else {
+            return;
+        };
+        account.reported = new.clone();
+        self.step(Event::AllowanceSet { user: UserId(uid), allowance: Box::new(new) });
+    }
+
+    /// Gives a job without a time limit the one of its user; returns a remark for the user.
+    pub(super) fn limit_time(&self, uid: u32, spec: &mut Spec) -> Option<String> {
+        if spec.time_limit_ms.is_some() {
+            return None;
+        }
+        let key = LimitKey::DefaultTime;
+        let Resolved { value: LimitValue::Number(ms), scope, .. } = self.resolved(uid, key)? else {
+            return None;
+        };
+        let most = self.allowance(uid).time.map_or(u64::MAX, |bound| bound.most);
+        let ms = ms.min(most);
+        spec.time_limit_ms = Some(ms);
+        Some(format!("the job has no --time, so it ends after {} (default_time, {scope})", Millis(ms)))
+    }
+
+    /// Limits of a user: one's own, or anyone's for an administrator.
+    pub(super) fn show_limits(&mut self, peer: &Peer, user: Option<&str>) -> Result<Response, DaemonError> {
+        let (uid, name) = match user.filter(|name| *name != peer.name) {
+            None => (peer.uid, peer.name.clone()),
+            Some(_) if !peer.admin => return Err(DaemonError::OthersLimits),
+            Some(name) => {
+                let account = User::from_name(name).ok().flatten();
+                let account = account.ok_or_else(|| DaemonError::UnknownScope(format!("user {name}")))?;
+                let uid = account.uid.as_raw();
+                let of = self.limits.users.entry(uid).or_default();
+                (of.name, of.groups) = (name.to_owned(), Groups::of(name, account.gid.as_raw()));
+                (uid, name.to_owned())
+            }
+        };
+        self.report_limits(uid);
+        let held = self.core.state.holding(UserId(uid));
+        let hours = self.limits.gpu_hours.get(&uid).copied().unwrap_or(0.0);
+        let row = |info: &radrm_scheduler_core::LimitInfo| {
+            let found = self.resolved(uid, info.key);
+            let used = match info.key {
+                LimitKey::Gpus => Some(held.gpus as f64),
+                LimitKey::RunningJobs => Some(held.jobs as f64),
+                LimitKey::GpuHours if found.is_some() => Some(hours),
+                _ => None,
+            };
+            LimitRow {
+                name: info.name.to_owned(),
+                bounds: info.bounds.to_owned(),
+                value: found.as_ref().map(|of| shown(&of.value, info.key)),
+                number: found.as_ref().and_then(|of| match of.value {
+                    LimitValue::Number(number) => Some(number),
+                    _ => None,
+                }),
+                unit: match info.unit {
+                    LimitUnit::Count => "count",
+                    LimitUnit::Time => "ms",
+                    LimitUnit::Bytes => "bytes",
+                    LimitUnit::Gpus => "gpus",
+                    LimitUnit::Hours => "hours",
+                }
+                .to_owned(),
+                from: found.as_ref().map(|of| of.scope.to_string()),
+                set_by: found.as_ref().and_then(|of| of.set.as_ref()).map(|(by, _)| by.clone()),
+                set_at_ms: found.and_then(|of| of.set).map(|(_, at_ms)| at_ms),
+                used,
+            }
+        };
+        let groups = self.limits.users.get(&uid).map(|account| account.groups.names.clone());
+        let groups = groups.unwrap_or_default();
+        let limits = LIMITS.iter().map(row).collect();
+        let behind = self.allowance(uid).behind;
+        Ok(Response::Limits(Box::new(LimitsRow { user: name, groups, limits, behind })))
+    }
+
+    /// Limits that administrators have set.
+    pub(super) fn set_limits(&self, peer: &Peer) -> Result<Response, DaemonError> {
+        if !peer.admin {
+            return Err(DaemonError::LimitsByAdmins);
+        }
+        let row = |(scope, key, setting): (&Scope, LimitKey, &LimitSetting)| SetLimitRow {
+            scope: scope.text(),
+            name: key.info().name.to_owned(),
+            value: setting.value.text(key),
+            by: setting.by.clone(),
+            at_ms: setting.at_ms,
+        };
+        Ok(Response::SetLimits(self.limits.table.settings().map(row).collect()))
+    }
+
+    /// An administrator sets a limit, or takes back what was set.
+    pub(super) fn set_limit(
+        &mut self,
+        peer: &Peer,
+        scope: &str,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<Response, DaemonError> {
+        if !peer.admin {
+            return Err(DaemonError::LimitsByAdmins);
+        }
+        let whose = Scope::parse(scope).ok_or_else(|| DaemonError::NoScope(scope.to_owned()))?;
+        let unknown = || {
+            let names = LIMITS.iter().map(|row| row.name);
+            DaemonError::UnknownLimit { name: name.to_owned(), hint: did_you_mean(name, names) }
+        };
+        let key = LimitKey::named(name).ok_or_else(unknown)?;
+        // What was set for one who is gone can be taken back.
+        if value.is_some() && !whose.is_known() {
+            return Err(DaemonError::UnknownScope(whose.to_string()));
+        }
+        let read =
+            |text: &str| LimitValue::read(key, text).map_err(|why| DaemonError::LimitValue(why.to_string()));
+        let value = value.map(read).transpose()?;
+        if let Some(LimitValue::Gpus(names)) = &value {
+            let list = &self.node.gpus().list;
+            if let Some(missing) =
+                names.iter().find(|name| allowed(list, std::slice::from_ref(*name)).is_empty())
+            {
+                return Err(DaemonError::NoGpu(missing.clone()));
+            }
+        }
+        let (by, at_ms) = (peer.name.clone(), self.now.at.0);
+        let text = value.as_ref().map_or_else(|| "unset".to_owned(), |value| value.text(key));
+        say(crate::process::NAME, &format!("{key} of {whose} is set by {by}: {text}"));
+        let setting = value.map(|value| LimitSetting { value, by, at_ms });
+        self.outbox.note(Note::UserLimit(whose.clone(), key, setting.clone()));
+        self.limits.table.set(whose, key, setting);
+        self.review_limits();
+        Ok(Response::Done)
+    }
+}
+
+/// A value as it is shown: lists of several groups with what connects them.
+fn shown(value: &LimitValue, key: LimitKey) -> String {
+    value.text(key).replace(&format!(",{AND},"), " and ")
+}
+
+/// Returns true if a name is a model's, or a word of it: `A100` of `NVIDIA A100-SXM4-40GB`.
+fn is_model(model: &str, name: &str) -> bool {
+    let mut words = model.split(|c: char| !c.is_alphanumeric());
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+    model == name || (!is_number && words.any(|word| word.eq_ignore_ascii_case(name)))
+}
+
+/// The devices of these names: numbers, UUIDs or models. An instance is named by its GPU too.
+fn allowed(list: &[Gpu], names: &[String]) -> Vec<DeviceId> {
+    let is_named = |at: usize, name: &String| {
+        let gpu = &list[at];
+        let of_gpu =
+            |gpu: &Gpu| gpu.uuid == *name || gpu.index.is_some_and(|index| index.to_string() == *name);
+        // Instances follow their GPU.
+        let parent = list[..at].iter().rfind(|gpu| gpu.index.is_some());
+        let is_instance = gpu.uuid.starts_with("MIG-");
+        of_gpu(gpu) || is_model(&gpu.name, name) || (is_instance && parent.is_some_and(of_gpu))
+    };
+    let lists: Vec<&[String]> = names.split(|name| name == AND).collect();
+    let is_allowed = |at: &usize| lists.iter().all(|names| names.iter().any(|name| is_named(*at, name)));
+    let places = (0..list.len()).filter(is_allowed);
+    places.map(|at| DeviceId(u32::try_from(at).unwrap_or(u32::MAX))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_named_by_number_uuid_model_or_a_word_of_it() {
+        let gpu = |index: Option<u32>, uuid: &str, name: &str| Gpu {
+            index,
+            uuid: uuid.to_owned(),
+            bytes: [0; 16],
+            name: name.to_owned(),
+            total: 1,
+            divided: false,
+        };
+        let list = [
+            gpu(Some(0), "GPU-a", "NVIDIA A100-SXM4-40GB"),
+            gpu(Some(1), "GPU-b", "NVIDIA H100 80GB HBM3"),
+            gpu(None, "MIG-c", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"),
+        ];
+        let of = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            allowed(&list, &names).into_iter().map(|device| device.0).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&["0"]), [0]);
+        assert_eq!(of(&["1"]), [1, 2], "an instance follows its GPU");
+        assert_eq!(of(&["MIG-c"]), [2]);
+        assert_eq!(of(&["a100", "GPU-b"]), [0, 1, 2]);
+        assert_eq!(of(&["NVIDIA A100-SXM4-40GB"]), [0]);
+        assert_eq!(of(&["A10", "100", "9"]), [] as [u32; 0], "neither a part of a word nor a number");
+        assert_eq!(of(&["0", "H100", AND, "1", "GPU-a"]), [0, 1, 2]);
+        assert_eq!(of(&["0", AND, "1"]), [] as [u32; 0]);
+    }
+}

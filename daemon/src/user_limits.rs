@@ -1,0 +1,409 @@
+//! Limits of users in the queue: what the file states, what administrators set while the daemon runs, and what both come to.
+//!
+//! A user's own section goes before those of the user's groups, and these before `[limits.default]`, each limit by itself. Of
+//! several groups the strictest value holds, as for `mem-limit-each`: a group may be there to restrict its members, and another
+//! group must not lift that. What `radrm admin set` states replaces the same limit of the same section in the file.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fmt;
+use std::time::Instant;
+
+use nix::unistd::{Gid, Group, User, getgrouplist};
+use radrm_scheduler_core::{LIMITS, LimitKey, LimitValue};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+
+/// Limits of one section.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LimitSection(BTreeMap<LimitKey, LimitValue>);
+
+/// The part `[limits]` of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct LimitSections {
+    /// Users without a value of their own or of a group. [Limit a lab](how-to/limit-a-lab.md) has the keys of this table and of those
+    /// below; none is set by default.
+    pub(crate) default: LimitSection,
+    /// Users, by name. Goes before groups and `default`.
+    pub(crate) users: BTreeMap<String, LimitSection>,
+    /// Each member of a Unix group, by its name. Goes before `default`; of several groups the strictest value holds.
+    pub(crate) groups: BTreeMap<String, LimitSection>,
+}
+
+/// Names of all limits, for the error about another one.
+const NAMES: [&str; LIMITS.len()] = {
+    let mut names = [""; LIMITS.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = LIMITS[at].name;
+        at += 1;
+    }
+    names
+};
+
+/// Text of a number, a text or a list of both.
+#[derive(serde::Deserialize)]
+#[serde(untagged, expecting = "a whole number, text such as \"4h\" or a list of GPUs is expected")]
+enum Written {
+    Number(u64),
+    Text(String),
+    List(Vec<Written>),
+}
+
+impl Written {
+    fn text(self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => text,
+            Self::List(list) => list.into_iter().map(Self::text).collect::<Vec<_>>().join(","),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for LimitSection {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Keys;
+
+        impl<'de> Visitor<'de> for Keys {
+            type Value = LimitSection;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("limits such as gpus = 4")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LimitSection, A::Error> {
+                let mut section = LimitSection::default();
+                while let Some(name) = map.next_key::<String>()? {
+                    let key = LimitKey::named(&name).ok_or_else(|| A::Error::unknown_field(&name, &NAMES))?;
+                    let text = map.next_value::<Written>()?.text();
+                    section.0.insert(key, LimitValue::read(key, &text).map_err(A::Error::custom)?);
+                }
+                Ok(section)
+            }
+        }
+
+        from.deserialize_map(Keys)
+    }
+}
+
+/// Whom a section is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    Default,
+    Group(String),
+    User(String),
+}
+
+impl Scope {
+    /// `default`, `user:alice` or `group:lab`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let named = |prefix: &str| {
+            text.strip_prefix(prefix).filter(|name: &&str| !name.is_empty()).map(str::to_owned)
+        };
+        match text {
+            "default" => Some(Self::Default),
+            _ => named("user:").map(Self::User).or_else(|| named("group:").map(Self::Group)),
+        }
+    }
+
+    /// The text that [`Self::parse`] reads.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Default => "default".to_owned(),
+            Self::Group(name) => format!("group:{name}"),
+            Self::User(name) => format!("user:{name}"),
+        }
+    }
+
+    /// Returns false if this machine has no such user or group now. What cannot be asked for is not missing.
+    pub(crate) fn is_known(&self) -> bool {
+        match self {
+            Self::Default => true,
+            Self::Group(name) => !matches!(Group::from_name(name), Ok(None)),
+            Self::User(name) => !matches!(User::from_name(name), Ok(None)),
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Group(name) => write!(f, "group {name}"),
+            Self::User(name) => write!(f, "user {name}"),
+        }
+    }
+}
+
+/// A limit that an administrator set while the daemon ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LimitSetting {
+    pub(crate) value: LimitValue,
+    /// The administrator.
+    pub(crate) by: String,
+    /// ms since 1970.
+    pub(crate) at_ms: u64,
+}
+
+/// Value of a limit for a user, and the section that it is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    pub(crate) value: LimitValue,
+    pub(crate) scope: Scope,
+    /// Administrator who set it, and when, ms since 1970; `None`: it is from the file.
+    pub(crate) set: Option<(String, u64)>,
+}
+
+/// All sections.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UserLimitTable {
+    file: LimitSections,
+    set: BTreeMap<(Scope, LimitKey), LimitSetting>,
+}
+
+impl UserLimitTable {
+    pub(crate) fn new(file: LimitSections) -> Self {
+        Self { file, set: BTreeMap::new() }
+    }
+
+    /// The file was read again.
+    pub(crate) fn replace_file(&mut self, file: LimitSections) {
+        self.file = file;
+    }
+
+    /// An administrator sets a limit, or takes back what was set.
+    pub(crate) fn set(&mut self, scope: Scope, key: LimitKey, setting: Option<LimitSetting>) {
+        match setting {
+            Some(setting) => self.set.insert((scope, key), setting),
+            None => self.set.remove(&(scope, key)),
+        };
+    }
+
+    /// Settings of administrators.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = (&Scope, LimitKey, &LimitSetting)> {
+        self.set.iter().map(|((scope, key), setting)| (scope, *key, setting))
+    }
+
+    /// Returns true if any section has a value of this limit.
+    pub(crate) fn has(&self, key: LimitKey) -> bool {
+        let mut sections =
+            [&self.file.default].into_iter().chain(self.file.users.values()).chain(self.file.groups.values());
+        sections.any(|section| section.0.contains_key(&key)) || self.set.keys().any(|(_, set)| *set == key)
+    }
+
+    /// GPUs that sections of the file name.
+    pub(crate) fn named_gpus(&self) -> impl Iterator<Item = (Scope, &String)> {
+        let LimitSections { default, users, groups } = &self.file;
+        let users = users.iter().map(|(name, section)| (Scope::User(name.clone()), section));
+        let groups = groups.iter().map(|(name, section)| (Scope::Group(name.clone()), section));
+        std::iter::once((Scope::Default, default)).chain(users).chain(groups).flat_map(|(scope, section)| {
+            let names = match section.0.get(&LimitKey::AllowedGpus) {
+                Some(LimitValue::Gpus(names)) => names.as_slice(),
+                _ => &[],
+            };
+            names.iter().map(move |name| (scope.clone(), name))
+        })
+    }
+
+    /// Returns true if any section is for a group.
+    pub(crate) fn has_groups(&self) -> bool {
+        let is_group = |(scope, _): &(Scope, LimitKey)| matches!(scope, Scope::Group(_));
+        !self.file.groups.is_empty() || self.set.keys().any(is_group)
+    }
+
+    fn stated(&self, scope: Scope, key: LimitKey) -> Option<Resolved> {
+        if let Some(LimitSetting { value, by, at_ms }) = self.set.get(&(scope.clone(), key)) {
+            return Some(Resolved { value: value.clone(), scope, set: Some((by.clone(), *at_ms)) });
+        }
+        let section = match &scope {
+            Scope::Default => Some(&self.file.default),
+            Scope::Group(name) => self.file.groups.get(name),
+            Scope::User(name) => self.file.users.get(name),
+        };
+        let value = section?.0.get(&key)?.clone();
+        Some(Resolved { value, scope, set: None })
+    }
+
+    /// Value of a limit for a user of these groups; `None`: no section states one.
+    pub(crate) fn resolve(&self, user: &str, groups: &[String], key: LimitKey) -> Option<Resolved> {
+        let of_user = self.stated(Scope::User(user.to_owned()), key);
+        let of_groups = || {
+            let stated = groups.iter().filter_map(|group| self.stated(Scope::Group(group.clone()), key));
+            stated.reduce(stricter)
+        };
+        of_user.or_else(of_groups).or_else(|| self.stated(Scope::Default, key))
+    }
+
+    /// Users and groups of the file that this machine does not know, a sentence each.
+    pub(crate) fn unknown(file: &LimitSections, is_known: impl Fn(&Scope) -> bool) -> Vec<String> {
+        let users = file.users.keys().map(|name| (Scope::User(name.clone()), "users"));
+        let groups = file.groups.keys().map(|name| (Scope::Group(name.clone()), "groups"));
+        let unknown = users.chain(groups).filter(|(scope, _)| !is_known(scope));
+        unknown
+            .map(|(scope, table)| {
+                format!("limits.{table}: this machine has no {scope} now, so that section limits no job")
+            })
+            .collect()
+    }
+}
+
+/// The stricter of two values of groups: of lists of GPUs those of both, of quiet hours all.
+fn stricter(a: Resolved, b: Resolved) -> Resolved {
+    match (&a.value, &b.value) {
+        (_, LimitValue::None) => a,
+        (LimitValue::None, _) => b,
+        (LimitValue::Number(first), LimitValue::Number(second)) => {
+            if second < first {
+                b
+            } else {
+                a
+            }
+        }
+        (LimitValue::Hours(first), LimitValue::Hours(second)) if first != second => {
+            Resolved { value: LimitValue::Hours(first.clone().and(second.clone())), ..a }
+        }
+        (LimitValue::Gpus(first), LimitValue::Gpus(second)) => {
+            // A name of one list may be the model of a GPU that the other names by number: see `allowed` in the engine.
+            let mut names = first.clone();
+            names.push(AND.to_owned());
+            names.extend(second.clone());
+            Resolved { value: LimitValue::Gpus(names), ..a }
+        }
+        _ => a,
+    }
+}
+
+/// Between two lists of GPUs of which only those count that are in both.
+pub(crate) const AND: &str = "and";
+
+/// Groups of an account.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Groups {
+    pub(crate) names: Vec<String>,
+    /// Start time of their look-up; `None`: they were not looked up.
+    pub(crate) since: Option<Instant>,
+}
+
+impl Groups {
+    /// Looks them up. What names accounts may be slow.
+    pub(crate) fn of(name: &str, gid: u32) -> Self {
+        let since = Some(Instant::now());
+        Self { names: groups_of(name, gid), since }
+    }
+
+    /// Takes over what was looked up later: a connection may be older than the last look-up.
+    pub(crate) fn renew(&mut self, found: Self) {
+        if found.since >= self.since {
+            *self = found;
+        }
+    }
+}
+
+/// Groups of accounts, by user. What names accounts may be slow. An account that is not there now keeps the groups that were known.
+pub(crate) fn groups_of_all(accounts: Vec<(u32, String)>) -> Vec<(u32, Groups)> {
+    let groups = |(uid, name): (u32, String)| {
+        let account = User::from_name(&name).ok().flatten()?;
+        Some((uid, Groups::of(&name, account.gid.as_raw())))
+    };
+    accounts.into_iter().filter_map(groups).collect()
+}
+
+/// Names of the groups of an account. What names accounts may be slow.
+pub(crate) fn groups_of(name: &str, gid: u32) -> Vec<String> {
+    let Ok(text) = CString::new(name) else { return Vec::new() };
+    let groups = getgrouplist(&text, Gid::from_raw(gid)).unwrap_or_default();
+    groups.into_iter().filter_map(|gid| Group::from_gid(gid).ok().flatten()).map(|group| group.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    const FILE: &str = "[limits.default]\ngpus = 2\nmax_time = \"2d\"\n[limits.groups.lab]\ngpus = 4\nmemory = \"20GB\"\n\
+        [limits.groups.students]\ngpus = 3\nmax_time = \"4h30m\"\n[limits.users.alice]\ngpus = \"none\"\n\
+        allowed_gpus = [0, \"A100\"]\n";
+
+    fn table() -> UserLimitTable {
+        UserLimitTable::new(Config::parse(FILE).unwrap().limits)
+    }
+
+    fn found(table: &UserLimitTable, user: &str, groups: &[&str], name: &str) -> Option<(String, String)> {
+        let groups: Vec<String> = groups.iter().map(|name| (*name).to_owned()).collect();
+        let key = LimitKey::named(name).unwrap();
+        table.resolve(user, &groups, key).map(|of| (of.value.text(key), of.scope.to_string()))
+    }
+
+    #[test]
+    fn quiet_hours_of_several_groups_all_hold() {
+        let file = "[limits.groups.lab]\nquiet_hours = \"22:00-07:00\"\n[limits.groups.students]\n\
+            quiet_hours = [\"Mon-Fri 8:00-18:00\", \"Sat 10:00-12:00\"]\n";
+        let table = UserLimitTable::new(Config::parse(file).unwrap().limits);
+        let of = |groups: &[&str]| found(&table, "bob", groups, "quiet_hours").map(|(value, _)| value);
+        assert_eq!(of(&["students"]).as_deref(), Some("Mon-Fri 08:00-18:00, Sat 10:00-12:00"));
+        let both = "22:00-07:00, Mon-Fri 08:00-18:00, Sat 10:00-12:00";
+        assert_eq!(of(&["lab", "students"]).as_deref(), Some(both));
+        assert_eq!(of(&["lab", "lab"]).as_deref(), Some("22:00-07:00"), "a section counts once");
+    }
+
+    #[test]
+    fn a_user_goes_before_groups_the_strictest_of_these_and_then_the_default() {
+        let table = table();
+        let is = |value: &str, from: &str| Some((value.to_owned(), from.to_owned()));
+        assert_eq!(found(&table, "bob", &[], "gpus"), is("2", "default"));
+        assert_eq!(found(&table, "bob", &["lab"], "gpus"), is("4", "group lab"));
+        assert_eq!(found(&table, "bob", &["lab", "students"], "gpus"), is("3", "group students"));
+        assert_eq!(found(&table, "alice", &["students"], "gpus"), is("none", "user alice"));
+        assert_eq!(found(&table, "alice", &["students"], "max_time"), is("4h30m", "group students"));
+        assert_eq!(found(&table, "alice", &["lab"], "max_time"), is("2d", "default"));
+        assert_eq!(found(&table, "bob", &["lab"], "memory"), is("20GB", "group lab"));
+        assert_eq!(found(&table, "bob", &[], "memory"), None);
+        assert_eq!(found(&table, "alice", &[], "allowed_gpus"), is("0,A100", "user alice"));
+    }
+
+    #[test]
+    fn groups_of_an_older_connection_do_not_replace_newer_ones() {
+        let now = Instant::now();
+        let of = |name: &str, since| Groups { names: vec![name.to_owned()], since };
+        let mut known = Groups::default();
+        known.renew(of("lab", Some(now)));
+        known.renew(of("students", Some(now + std::time::Duration::from_secs(1))));
+        known.renew(of("lab", Some(now)));
+        assert_eq!(known.names, ["students"]);
+    }
+
+    #[test]
+    fn what_an_administrator_sets_goes_before_the_file_until_it_is_taken_back() {
+        let mut table = table();
+        let setting = LimitSetting { value: LimitValue::Number(1), by: "root".to_owned(), at_ms: 5 };
+        table.set(Scope::Group("lab".to_owned()), LimitKey::Gpus, Some(setting));
+        let of = |table: &UserLimitTable| table.resolve("bob", &["lab".to_owned()], LimitKey::Gpus).unwrap();
+        assert_eq!(of(&table).set, Some(("root".to_owned(), 5)));
+        assert_eq!(of(&table).value, LimitValue::Number(1));
+        table.set(Scope::Group("lab".to_owned()), LimitKey::Gpus, None);
+        assert_eq!((of(&table).value, of(&table).set), (LimitValue::Number(4), None));
+    }
+
+    #[test]
+    fn unknown_keys_and_names_and_wrong_values_are_found() {
+        for (text, part) in [
+            ("[limits.default]\ngpu = 1", "; did you mean gpus?"),
+            ("[limits.default]\nmax_time = \"4\"", "a time such as \"4h\""),
+            ("[limits.user.alice]\ngpus = 1", "; did you mean users?"),
+            ("[limits.default]\ngpus = -1", "line 2"),
+        ] {
+            let error = Config::parse(text).unwrap_err().to_string();
+            assert!(error.contains(part) && error.lines().count() == 1, "{error}");
+        }
+        let file = Config::parse(FILE).unwrap().limits;
+        let unknown = UserLimitTable::unknown(&file, |scope| *scope != Scope::Group("lab".to_owned()));
+        assert!(
+            matches!(&unknown[..], [one] if one.contains("this machine has no group lab")),
+            "{unknown:?}"
+        );
+        for text in ["default", "user:alice", "group:lab"] {
+            assert_eq!(Scope::parse(text).unwrap().text(), text);
+        }
+        assert_eq!([Scope::parse("alice"), Scope::parse("user:")], [None, None]);
+    }
+}

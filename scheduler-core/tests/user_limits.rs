@@ -1,0 +1,367 @@
+//! Limits of users in the queue.
+
+use std::collections::BTreeMap;
+
+use crate::common::{DONE, MODEL, Node, gib, started, with};
+use radrm_scheduler_core::{
+    Action, Allowance, AllowedDevices, Bound, Bytes, DeviceId, Event, Job, JobId, Millis, Need, Phase,
+    Policy, Quiet, Together, UserId, Wait,
+};
+
+fn bound(most: u64) -> Option<Bound> {
+    Some(Bound { most, from: "default".to_owned() })
+}
+
+fn node(gpus: u32) -> Node {
+    Node::new(gpus, with(Policy::FirstFit))
+}
+
+fn limit(node: &mut Node, user: u32, allowance: Allowance) -> Vec<u64> {
+    let allowance = Box::new(allowance);
+    let decisions = node.step(Event::AllowanceSet { user: UserId(user), allowance });
+    (1..40).filter(|id| started(&decisions, *id).is_some()).collect()
+}
+
+fn of(id: u64, user: u32, gpus: u16) -> Job {
+    Job { user: UserId(user), gpus, exclusive: true, ..gib(id, 1) }
+}
+
+fn why(node: &Node, id: u64) -> String {
+    node.state.history(JobId(id)).pop().unwrap().1.to_string()
+}
+
+#[test]
+fn a_user_at_a_limit_waits_and_others_do_not() {
+    let mut node = node(4);
+    limit(&mut node, 7, Allowance { gpus: bound(2), ..Allowance::default() });
+    node.run(of(1, 7, 1));
+    node.run(of(2, 7, 2));
+    node.run(of(3, 7, 1));
+    assert_eq!((node.phase(2), node.phase(3)), (Phase::Waiting, Phase::Waiting), "in the order of the queue");
+    assert!(started(&node.run(of(4, 8, 3)), 4).is_some(), "another user's job passes both");
+    assert!(node.state.reserved_for().is_none(), "no device is kept for a job that may not start");
+    let text = why(&node, 2);
+    assert!(text.contains("may have 2 GPUs at once (gpus, default), has 1, and it needs 2"), "{text}");
+    assert!(text.ends_with("it can start when jobs of that user give 1 GPU back"), "{text}");
+    assert!(why(&node, 3).ends_with("job 2 of that user is before it"), "{}", why(&node, 3));
+    node.finish(4, DONE);
+    assert_eq!(node.phase(2), Phase::Waiting);
+    assert!(started(&node.finish(1, DONE), 2).is_some());
+    assert_eq!(node.phase(3), Phase::Waiting);
+    assert_eq!(limit(&mut node, 7, Allowance::default()), [3], "a limit that is lifted holds no more");
+}
+
+#[test]
+fn equal_jobs_start_up_to_the_limit_and_no_later_job_passes_them() {
+    let mut node = node(4);
+    limit(&mut node, 7, Allowance { gpus: bound(2), ..Allowance::default() });
+    for id in 1..=5 {
+        node.run(of(id, 7, 1));
+    }
+    node.run(Job { need: None, exclusive: false, ..of(6, 7, 0) });
+    let phases = [1, 2, 3, 4, 5, 6].map(|id| node.phase(id));
+    let (runs, waits) = (Phase::Running, Phase::Waiting);
+    assert_eq!(phases, [runs, runs, waits, waits, waits, waits]);
+    for id in 4..=6 {
+        assert!(why(&node, id).ends_with("job 3 of that user is before it"), "{}", why(&node, id));
+    }
+    assert!(started(&node.run(of(7, 8, 2)), 7).is_some(), "another user's job passes all of them");
+    let decisions = node.finish(1, DONE);
+    assert!(started(&decisions, 3).is_some());
+    assert!((4..=6).all(|id| started(&decisions, id).is_none()), "{decisions:?}");
+}
+
+#[test]
+fn running_jobs_are_counted_with_those_without_gpus() {
+    let mut node = node(4);
+    limit(&mut node, 7, Allowance { running: bound(2), ..Allowance::default() });
+    node.run(of(1, 7, 1));
+    node.run(Job { need: None, exclusive: false, ..of(2, 7, 0) });
+    node.run(of(3, 7, 1));
+    let text = why(&node, 3);
+    assert!(text.contains("may run 2 jobs (running_jobs, default), and 2 run"), "{text}");
+    assert!(started(&node.finish(2, DONE), 3).is_some(), "the end of a job without GPUs makes room");
+}
+
+#[test]
+fn a_job_that_its_users_limits_never_let_start_is_refused_or_waits_outside_of_the_queue() {
+    let mut node = node(2);
+    let declared = |id: u64, gib| Job {
+        user: UserId(7),
+        need: Some(Need::declared(Bytes::from_gib(gib))),
+        time_limit: Some(Millis::from_secs(60)),
+        ..Job::new(JobId(id))
+    };
+    let everything = Allowance {
+        gpus: bound(1),
+        time: bound(3_600_000),
+        memory: bound(8 << 30),
+        devices: Some(AllowedDevices { devices: vec![DeviceId(1)], from: "group lab".to_owned() }),
+        ..Allowance::default()
+    };
+    limit(&mut node, 7, everything.clone());
+    let refused = |job: Job| node.state.admission(&job, 0).unwrap_err().to_string();
+    assert_eq!(
+        refused(Job { gpus: 2, ..declared(1, 1) }),
+        "it needs 2 GPUs, and its user may have 1 at once (gpus, default)"
+    );
+    let text = refused(Job { time_limit: None, ..declared(1, 1) });
+    assert!(text.starts_with("it has no --time") && text.contains("(max_time, default)"), "{text}");
+    let text = refused(declared(1, 9));
+    assert!(
+        text.contains("needs 9.00 GiB on each GPU") && text.contains("8.00 GiB (memory, default)"),
+        "{text}"
+    );
+    limit(&mut node, 7, Allowance { gpus: None, ..everything.clone() });
+    let text = node.state.admission(&Job { gpus: 2, ..declared(1, 1) }, 0).unwrap_err().to_string();
+    assert_eq!(
+        text,
+        "it needs 2 GPUs, and 1 of those that its user may use would do (allowed_gpus, group lab)"
+    );
+    let decisions = node.run(declared(1, 8));
+    let devices = decisions.iter().find_map(|made| match &made.action {
+        Action::Start { devices, limit, .. } => Some((devices.clone(), *limit)),
+        _ => None,
+    });
+    assert_eq!(devices, Some((vec![DeviceId(1)], Some(Bytes::from_gib(8)))));
+    // Lowered while one waits: it stays out of the queue until the limit is raised, and the one that runs stays.
+    node.run(Job { exclusive: true, ..declared(2, 8) });
+    assert!(limit(&mut node, 7, Allowance { memory: bound(4 << 30), ..Allowance::default() }).is_empty());
+    assert_eq!((node.phase(1), node.phase(2)), (Phase::Running, Phase::Held));
+    assert!(matches!(node.state.job(JobId(2)).unwrap().wait, Some(Wait::NotAllowed { .. })));
+    assert_eq!(limit(&mut node, 7, Allowance::default()), [2]);
+}
+
+#[test]
+fn a_suspended_job_beyond_a_lowered_limit_is_in_the_way_of_no_job() {
+    let mut node = node(4);
+    let image = |id: u64, gpus: u16| Event::AdoptedSuspended {
+        job: Box::new(Job { attempts: 1, ..of(id, 7, gpus) }),
+        model: MODEL.to_owned(),
+        bytes: Bytes::from_gib(1),
+        gpus,
+        devices: Vec::new(),
+        whole: true,
+        ran: Millis(0),
+    };
+    node.step(Event::Paused { paused: true });
+    limit(&mut node, 7, Allowance { gpus: bound(1), ..Allowance::default() });
+    node.step(image(1, 3));
+    node.run(of(2, 7, 1));
+    assert!(started(&node.step(Event::Paused { paused: false }), 2).is_some(), "it fits its user's limit");
+    assert_eq!(node.phase(1), Phase::Suspended);
+    assert!(why(&node, 1).ends_with("it can start when that limit is raised"), "{}", why(&node, 1));
+    node.step(Event::Started { job: JobId(2), attempt: 1 });
+    node.finish(2, DONE);
+    limit(&mut node, 7, Allowance { gpus: bound(3), ..Allowance::default() });
+    assert_ne!(node.phase(1), Phase::Suspended, "it comes back under a limit that lets it");
+}
+
+#[test]
+fn a_job_whose_allowed_gpu_is_lost_is_in_the_way_of_no_job() {
+    let mut settings = with(Policy::FirstFit);
+    settings.order.backfill = false;
+    let mut node = Node::new(2, settings);
+    node.step(Event::DeviceLost { device: DeviceId(0) });
+    node.run(of(1, 9, 1));
+    node.run(of(2, 7, 1));
+    let devices = Some(AllowedDevices { devices: vec![DeviceId(0)], from: "default".to_owned() });
+    limit(&mut node, 7, Allowance { devices, ..Allowance::default() });
+    assert_eq!(node.state.job(JobId(2)).unwrap().wait, Some(Wait::Lost));
+    node.run(of(3, 8, 1));
+    assert!(
+        started(&node.finish(1, DONE), 3).is_some(),
+        "the job before it waits for a GPU that is not there"
+    );
+    assert_eq!(limit(&mut node, 7, Allowance::default()), [] as [u64; 0]);
+    node.step(Event::Started { job: JobId(3), attempt: 1 });
+    assert!(started(&node.finish(3, DONE), 2).is_some(), "it may use the other GPU now");
+}
+
+#[test]
+fn a_group_that_needs_more_gpus_than_are_allowed_is_refused_and_never_first() {
+    let mut node = node(4);
+    let devices = vec![DeviceId(2)];
+    let allowed = AllowedDevices { devices, from: "group lab".to_owned() };
+    let job = |id: u64, site| Job {
+        together: Some(Together { first: JobId(1), members: 2, site, begun: false }),
+        ..of(id, 7, 1)
+    };
+    let jobs = |sites: [u32; 2]| [job(1, sites[0]), job(2, sites[1])];
+    assert!(node.state.allows_together(&jobs([0, 1])).is_ok());
+    for job in jobs([0, 1]) {
+        node.step(Event::Paused { paused: true });
+        node.submit(job);
+    }
+    limit(&mut node, 7, Allowance { devices: Some(allowed), ..Allowance::default() });
+    let why = node.state.allows_together(&jobs([0, 1])).unwrap_err().to_string();
+    assert!(why.starts_with("it needs 2 GPUs, and 1 of those that its user may use"), "{why}");
+    node.step(Event::Paused { paused: false });
+    assert_eq!((node.phase(1), node.state.queue().len()), (Phase::Held, 0));
+    assert_eq!(limit(&mut node, 7, Allowance::default()), [1, 2]);
+}
+
+#[test]
+fn quiet_hours_keep_the_jobs_of_a_user_and_their_places() {
+    let mut node = node(1);
+    let quiet = Some(Quiet { hours: "22:00-07:00".to_owned(), from: "user bob".to_owned() });
+    limit(&mut node, 7, Allowance { quiet, ..Allowance::default() });
+    node.run(of(1, 7, 1));
+    assert_eq!(why(&node, 1), "jobs of its user do not start at 22:00-07:00 (quiet_hours, user bob)");
+    assert!(node.state.reserved_for().is_none());
+    assert!(started(&node.at(5).run(of(2, 8, 1)), 2).is_some());
+    node.run(of(3, 8, 1));
+    limit(&mut node, 7, Allowance::default());
+    assert!(started(&node.finish(2, DONE), 1).is_some(), "its place is before that of job 3");
+}
+
+#[test]
+fn jobs_of_a_group_without_numbers_are_not_counted_with_other_jobs() {
+    let mut node = node(4);
+    node.run(of(1, 7, 3));
+    limit(&mut node, 7, Allowance { gpus: bound(2), ..Allowance::default() });
+    // By its numbers job 1 would be the second of this group.
+    let together = Some(Together { first: JobId(0), members: 2, site: 0, begun: false });
+    let job = |gpus| Job { together, ..of(0, 7, gpus) };
+    assert!(node.state.admission(&job(1), 0).is_ok());
+    let why = node.state.allows_together(&[job(1), job(2)]).unwrap_err().to_string();
+    assert_eq!(why, "it needs 3 GPUs, and its user may have 2 at once (gpus, default)");
+}
+
+#[test]
+fn devices_are_kept_for_a_job_only_where_its_user_may_use_them() {
+    let mut node = node(2);
+    node.run(of(1, 8, 1));
+    node.run(of(2, 8, 1));
+    node.run(of(3, 7, 1));
+    let (_, kept) = node.state.reserved_for().expect("a reservation");
+    let other = DeviceId(1 - kept[0].0);
+    let devices = Some(AllowedDevices { devices: vec![other], from: "default".to_owned() });
+    limit(&mut node, 7, Allowance { devices, ..Allowance::default() });
+    assert_eq!(node.state.reserved_for(), Some((JobId(3), vec![other])));
+}
+
+#[test]
+fn a_job_of_estimated_need_gets_no_more_memory_than_its_user_may_have() {
+    let mut node = node(1);
+    limit(&mut node, 7, Allowance { memory: bound(8 << 30), ..Allowance::default() });
+    let decisions = node.run(Job { user: UserId(7), ..gib(1, 20) });
+    let limits = decisions.iter().find_map(|made| match made.action {
+        Action::Start { limit, reserved, .. } => Some((limit, reserved)),
+        _ => None,
+    });
+    let most = Some(Bytes::from_gib(8));
+    assert_eq!(limits, Some((most, most)));
+}
+
+#[test]
+fn jobs_of_a_user_whose_budget_is_spent_go_behind_others_and_are_not_refused() {
+    let mut node = node(1);
+    node.run(of(1, 9, 1));
+    limit(&mut node, 7, Allowance { behind: true, ..Allowance::default() });
+    node.run(Job { priority: 5, ..of(2, 7, 1) });
+    node.at(5).run(of(3, 8, 1));
+    assert_eq!(node.state.queue(), [JobId(3), JobId(2)]);
+    assert!(started(&node.finish(1, DONE), 3).is_some());
+    node.step(Event::Started { job: JobId(3), attempt: 1 });
+    assert!(started(&node.finish(3, DONE), 2).is_some());
+}
+
+/// Jobs of three users come and end at random while their limits change.
+#[test]
+fn no_user_exceeds_a_limit_while_limits_change_and_every_job_ends() {
+    for seed in 1..40_u64 {
+        let mut seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut random = move |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let mut node = node(4);
+        let mut limits: BTreeMap<u32, (Option<u64>, Option<u64>)> = BTreeMap::new();
+        // User and GPUs of the jobs that run, and of those that are not over.
+        let (mut running, mut open) = (BTreeMap::new(), BTreeMap::<u64, (u32, u64)>::new());
+        let held = |running: &BTreeMap<u64, (u32, u64)>, user: u32| {
+            let own = running.values().filter(|(whose, _)| *whose == user);
+            own.fold((0, 0), |(jobs, gpus), (_, more)| (jobs + 1, gpus + more))
+        };
+        for step in 1..400_u64 {
+            node.now = Millis(step * 1000);
+            let is_last = step > 300;
+            let decisions = match random(10) {
+                0..4 if !is_last => {
+                    let (user, gpus) = (random(3) as u32, random(4));
+                    open.insert(step, (user, gpus));
+                    let need = (gpus > 0).then(|| Need::measured(Bytes::from_gib(1)));
+                    let gpus = u16::try_from(gpus).unwrap();
+                    node.submit(Job { need, exclusive: gpus > 0, ..of(step, user, gpus) })
+                }
+                4..6 => {
+                    let user = random(3) as u32;
+                    let some = |value: u64, is_some: bool| is_some.then_some(value);
+                    let new = match is_last {
+                        true => (None, None),
+                        false => (some(random(4), random(3) > 0), some(random(3), random(3) > 0)),
+                    };
+                    limits.insert(user, new);
+                    let of = |most: Option<u64>| most.and_then(bound);
+                    let allowance = Allowance { gpus: of(new.0), running: of(new.1), ..Allowance::default() };
+                    node.step(Event::AllowanceSet { user: UserId(user), allowance: Box::new(allowance) })
+                }
+                _ => match running.keys().nth(random(8) as usize).copied() {
+                    Some(job) => {
+                        running.remove(&job);
+                        open.remove(&job);
+                        node.finish(job, DONE)
+                    }
+                    None => node.step(Event::Tick),
+                },
+            };
+            for made in &decisions {
+                if let Action::Start { job, attempt, .. } = made.action {
+                    let (user, gpus) = open[&job.0];
+                    running.insert(job.0, (user, gpus));
+                    let (jobs, all) = held(&running, user);
+                    let (most_gpus, most_jobs) = limits.get(&user).copied().unwrap_or_default();
+                    assert!(
+                        gpus == 0 || most_gpus.is_none_or(|most| all <= most),
+                        "{step}: user {user} has {all} GPUs"
+                    );
+                    assert!(
+                        most_jobs.is_none_or(|most| jobs <= most),
+                        "{step}: user {user} runs {jobs} jobs"
+                    );
+                    node.step(Event::Started { job, attempt });
+                }
+            }
+            for user in 0..3 {
+                let state = node.state.holding(UserId(user));
+                assert_eq!((state.jobs, state.gpus), held(&running, user), "{step}");
+            }
+        }
+        for user in 0..3 {
+            let starts = node.step(Event::AllowanceSet { user: UserId(user), allowance: Box::default() });
+            take(&starts, &mut running, &open, &mut node);
+        }
+        while let Some(job) = running.keys().next().copied() {
+            running.remove(&job);
+            open.remove(&job);
+            let starts = node.finish(job, DONE);
+            take(&starts, &mut running, &open, &mut node);
+        }
+        assert!(open.is_empty(), "they wait though nothing limits them: {open:?}");
+    }
+}
+
+fn take(
+    decisions: &[radrm_scheduler_core::Decision],
+    running: &mut BTreeMap<u64, (u32, u64)>,
+    open: &BTreeMap<u64, (u32, u64)>,
+    node: &mut Node,
+) {
+    for made in decisions {
+        if let Action::Start { job, attempt, .. } = made.action {
+            running.insert(job.0, open[&job.0]);
+            node.step(Event::Started { job, attempt });
+        }
+    }
+}
