@@ -50,7 +50,7 @@ pub enum Stage {
 
 /// A command of a page.
 pub struct Step {
-    /// Whether root gives it.
+    /// True for a command of root.
     pub by_root: bool,
     /// The line behind the prompt.
     pub command: String,
@@ -157,7 +157,7 @@ pub fn script(steps: &[Step], user: Option<&str>) -> String {
     script
 }
 
-/// What in the output of the [`script`] is not as the page shows it.
+/// Differences between the output of the [`script`] and the page.
 #[must_use]
 pub fn problems(steps: &[Step], printed: &str) -> Vec<String> {
     let mut outputs = printed.split("\n@begin ").skip(1);
