@@ -25,7 +25,7 @@ fn usual_folder() -> PathBuf {
     PathBuf::from(format!("/tmp/radrm-terminals-{}", geteuid().as_raw()))
 }
 
-/// The usual folder, which is there then. Where another user has taken its name, one with a name that nobody foresees.
+/// The usual folder, which is there then. Where another user has taken its name, one with a name that no other user foresees.
 fn folder(usual: PathBuf, name: &str) -> PathBuf {
     let _ = DirBuilder::new().mode(0o700).create(&usual);
     if is_private(&usual) {
