@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use radrm_http::clients::{Bounds, Full, Room, Share, Until, User};
+use radrm_os::PeerCredentials;
 use radrm_protocol::wire::{self, Request, Response};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::error::DaemonError;
 use super::long_read::{LongRead, Progress};
 use super::message::{Listing, Message};
-use super::peer::{Credentials, Peer};
+use super::peer::{self, Peer};
 
 /// Connections at the same time; the reserve is for root and administrators.
 const CONNECTIONS: Bounds = Bounds { all: 1280, of_user: 96, reserved: 128 };
@@ -163,7 +164,7 @@ pub(crate) fn serve(
     let accept = move || {
         loop {
             let Some(stream) = socket.accept() else { continue };
-            let Ok(credentials) = Credentials::of(&stream) else { continue };
+            let Ok(credentials) = PeerCredentials::of(&stream) else { continue };
             let connection = match shared.enter(credentials) {
                 Ok(connection) => connection,
                 Err(full) => {
@@ -203,10 +204,10 @@ fn turn_away(stream: &UnixStream, full: Full) -> io::Result<()> {
 
 impl Shared {
     /// A share of the connections. Accounts are looked up only where the reserve is needed.
-    fn enter(&self, credentials: Credentials) -> Result<Share, Full> {
+    fn enter(&self, credentials: PeerCredentials) -> Result<Share, Full> {
         let take =
             |is_privileged| self.connections.take(User { uid: Some(credentials.uid), is_privileged }, 1);
-        if credentials.is_root_or_own() {
+        if peer::is_root_or_own(credentials) {
             return take(true);
         }
         match take(false) {
@@ -215,7 +216,7 @@ impl Shared {
         }
     }
 
-    fn talk(&self, stream: &UnixStream, credentials: Credentials) -> io::Result<()> {
+    fn talk(&self, stream: &UnixStream, credentials: PeerCredentials) -> io::Result<()> {
         wire::greet(&mut Until::new(stream, GREETING)?).map_err(io::Error::other)?;
         let peer = Peer::of(credentials, &self.admin_group);
         loop {

@@ -147,10 +147,8 @@ pub fn keep() -> process::ExitCode {
     let (Some(order), Ok(file)) = (order, file) else { return process::ExitCode::FAILURE };
     drop(text);
     let order: Order = order;
-    let who = ProcessIdentity::of(process::id()).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH));
-    let said = who.and_then(|who| status::put_supervisor(&file, who));
-    let said = said.map_err(|error| Failed { why: DaemonError::StartUnwritten(error), lost: true });
-    let mut end = said.and_then(|()| run(&order, &file)).unwrap_or_else(|Failed { why, lost }| End {
+    let begun = write_start_down(&file).and_then(|()| run(&order, &file));
+    let mut end = begun.unwrap_or_else(|Failed { why, lost }| End {
         not_started: Some(why.to_string()),
         lost,
         ..End::default()
@@ -164,6 +162,13 @@ pub fn keep() -> process::ExitCode {
 
 /// Name of a supervisor that has nothing to do but to write the end down: it is not ended for doing nothing.
 pub(crate) const WAITS_FOR_DISK: &std::ffi::CStr = c"radrmd-disk";
+
+/// Writes down who supervises the attempt: without that, what it starts could not be ended.
+fn write_start_down(file: &File) -> Result<(), Failed> {
+    let who = ProcessIdentity::of(process::id()).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH));
+    let written = who.and_then(|who| status::put_supervisor(file, who));
+    written.map_err(|error| Failed { why: DaemonError::StartUnwritten(error), lost: true })
+}
 
 /// Writes the end down, as soon as the disk takes it: without a record the job counts as killed.
 fn write_down(file: &File, end: &End) -> io::Result<()> {
@@ -214,7 +219,7 @@ fn run(order: &Order, file: &File) -> Result<End, Failed> {
     let mut driver = None;
     if let Some(user) = &order.user {
         // Only root can make what limits of users and groups are kept in.
-        let node = Node::of(order.machine())?;
+        let node = Node::of(order.machine()).map_err(|error| of_node(error.into()))?;
         setup::for_job(&node.ledgers, user.uid, &|| node.machine.inventory())
             .map_err(|error| of_node(error.into()))?;
         driver = order.fence.as_ref().map(|fence| (fence, node));
@@ -525,4 +530,53 @@ fn tail(file: &File, from: u64) -> String {
         let _ = file.take(MAX_TAIL).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    /// A disk that takes nothing.
+    fn full() -> File {
+        File::options().write(true).open("/dev/full").unwrap()
+    }
+
+    #[test]
+    fn a_start_that_cannot_be_written_down_is_tried_again() {
+        let Err(Failed { why, lost }) = write_start_down(&full()) else { panic!("it is written") };
+        assert!(lost && matches!(why, DaemonError::StartUnwritten(_)), "{why}");
+        let file = tempfile::tempfile().unwrap();
+        assert!(write_start_down(&file).is_ok() && file.metadata().unwrap().len() > 0);
+        let is_lost = |step| not_begun(step, io::Error::from_raw_os_error(libc::EIO)).lost;
+        assert_eq!([ENTERS, WRITES_DOWN, EXECUTES].map(is_lost), [true, true, false]);
+    }
+
+    #[test]
+    fn a_supervisor_that_waits_for_the_disk_is_known_by_its_name_and_writes_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("status");
+        let (disk, file) = (status::make(&path).unwrap(), full());
+        let descriptor = file.as_raw_fd();
+        let (tell, thread_id) = channel();
+        let writer = thread::spawn(move || {
+            tell.send(rustix::thread::gettid()).unwrap();
+            write_down(&file, &End { code: Some(3), ..End::default() })
+        });
+        let name = format!("/proc/self/task/{}/comm", thread_id.recv().unwrap().as_raw_nonzero());
+        let is_known =
+            || fs::read(&name).is_ok_and(|name| name.trim_ascii_end() == WAITS_FOR_DISK.to_bytes());
+        while !is_known() {
+            assert!(!writer.is_finished(), "it does not wait");
+            thread::sleep(INTERVAL);
+        }
+        // The disk takes it again.
+        // SAFETY: a plain system call; the descriptor is open while the thread writes.
+        assert_eq!(unsafe { libc::dup2(disk.as_raw_fd(), descriptor) }, descriptor);
+        writer.join().unwrap().unwrap();
+        let end = status::read(&path).unwrap().unwrap().status.end;
+        assert_eq!(end.and_then(|end| end.code), Some(3));
+    }
 }

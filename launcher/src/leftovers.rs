@@ -96,7 +96,8 @@ fn owner(name: &str, namespace: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Child, Command, Stdio};
 
     #[test]
     fn only_unused_directories_are_removed() {
@@ -129,5 +130,46 @@ mod tests {
         user.wait().unwrap();
         sweep(place.path());
         assert!(!in_use.exists(), "its last user is gone");
+    }
+
+    /// A process of another user that has mounted a file system named after this path, in a namespace of its own; `None`
+    /// where that cannot be made.
+    fn mounts_of_another_user(path: &Path) -> Option<Child> {
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+        let inside = ["unshare", "--user", "--map-root-user", "--mount", "/bin/sh", "-c"];
+        // The path is in no command line.
+        let script = "read path; mount -t tmpfs \"$path\" /mnt && echo mounted && exec sleep 600";
+        let mut command = Command::new("setpriv");
+        command.args(user).args(inside).arg(script).env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
+        let mut other = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+        writeln!(other.stdin.take()?, "{}", path.display()).ok()?;
+        let mut said = String::new();
+        BufReader::new(other.stdout.take()?).read_line(&mut said).ok()?;
+        if said != "mounted\n" {
+            let _ = other.wait();
+            return None;
+        }
+        Some(other)
+    }
+
+    #[test]
+    fn no_other_user_keeps_a_directory_that_is_left() {
+        let place = tempfile::tempdir().unwrap();
+        let mut gone = Command::new("true").spawn().unwrap();
+        gone.wait().unwrap();
+        let left = place.path().join(format!("{LAYER}{}-{}-a", namespace(), gone.id()));
+        fs::create_dir(&left).unwrap();
+        let Some(mut other) = mounts_of_another_user(&left) else {
+            return eprintln!("skipped: needs root, and another user's namespaces");
+        };
+        let table = Process(other.id()).mounts().unwrap();
+        assert!(String::from_utf8_lossy(&table).contains(&*left.to_string_lossy()));
+        sweep(place.path());
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(!left.exists());
     }
 }

@@ -1,6 +1,6 @@
 /* Gets 1 MiB of device memory before and twice after it forbids itself system calls: each of CALLS (process_vm_readv, process_vm_writev, gettid,
  * pread64) ends it at once. With `first` the filter is there before CUDA is initialised; with `thread` a new thread makes the later calls.
- * usage: filtered now|first|thread CALL... */
+ * usage: filtered now|first|thread CALL..., or filtered run CALL PROGRAM ARGUMENT... for another program under the filter */
 #define _GNU_SOURCE
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include "driver.h"
 static void forbid(int count, char **calls) {
@@ -39,6 +40,11 @@ static void *later(void *unused) {
 }
 int main(int argc, char **argv) {
     MUST(argc > 2);
+    if (!strcmp(argv[1], "run")) {
+        forbid(1, argv + 2);
+        execv(argv[3], argv + 3);
+        return 127;
+    }
     int first = !strcmp(argv[1], "first");
     if (first) forbid(argc - 2, argv + 2);
     use_device(0);

@@ -383,6 +383,22 @@ impl Drop for Daemon {
     }
 }
 
+/// Does something as another user, which only root can.
+///
+/// # Panics
+/// If this is not root, or if the work does.
+pub fn as_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let changed = scope.spawn(move || {
+            // SAFETY: a plain system call, which changes this thread alone; it ends after the work.
+            let done = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
+            assert_eq!(done, 0, "user {uid}");
+            work()
+        });
+        changed.join().expect("thread")
+    })
+}
+
 /// Returns true if this test may do what it needs to; prints a line if not.
 pub fn may(test: &[&str]) -> bool {
     let done = Command::new(test[0]).args(&test[1..]).output().is_ok_and(|output| output.status.success());

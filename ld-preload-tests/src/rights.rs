@@ -56,25 +56,43 @@ impl Rights {
     /// If a file has no row, another owner or mode than its row says, or if none is there of a row in `expected`.
     #[track_caller]
     pub fn assert(&self, names: &[(&str, &Path)], owners: &[(&str, u32)], expected: &[&str]) {
-        let (mut wrong, mut seen) = (Vec::new(), BTreeSet::new());
+        let mut all = Vec::new();
         for (name, path) in names {
-            self.look((*name).to_owned(), path, owners, &mut seen, &mut wrong);
+            list((*name).to_owned(), path, &mut all);
+        }
+        self.assert_files(&all, owners, expected);
+    }
+
+    /// The same of single files and folders, whatever else is in those.
+    ///
+    /// # Panics
+    /// As [`Rights::assert`].
+    #[track_caller]
+    pub fn assert_alone(&self, names: &[(&str, &Path)], owners: &[(&str, u32)], expected: &[&str]) {
+        let found = |path: &Path| fs::symlink_metadata(path).ok();
+        let files = names.iter().filter_map(|(name, path)| Some(((*name).to_owned(), found(path)?)));
+        self.assert_files(&files.collect::<Vec<_>>(), owners, expected);
+    }
+
+    #[track_caller]
+    fn assert_files(&self, files: &[(String, fs::Metadata)], owners: &[(&str, u32)], expected: &[&str]) {
+        let (mut wrong, mut seen) = (Vec::new(), BTreeSet::new());
+        for (name, found) in files {
+            self.compare(name, found, owners, &mut seen, &mut wrong);
         }
         let missing = expected.iter().filter(|pattern| !seen.contains(**pattern));
         wrong.extend(missing.map(|pattern| format!("{pattern}: no such file was seen")));
         assert!(wrong.is_empty(), "docs/security.md and the system differ:\n{}", wrong.join("\n"));
     }
 
-    fn look<'r>(
+    fn compare<'r>(
         &'r self,
-        name: String,
-        path: &Path,
+        name: &str,
+        found: &fs::Metadata,
         owners: &[(&str, u32)],
         seen: &mut BTreeSet<&'r str>,
         wrong: &mut Vec<String>,
     ) {
-        // A file may go at any moment.
-        let Ok(found) = fs::symlink_metadata(path) else { return };
         let mode = found.mode() & 0o7777;
         match self.rows.iter().find(|row| matches(row.pattern.as_bytes(), name.as_bytes())) {
             None => wrong.push(format!("{name}: has no row (owner {}, mode {mode:04o})", found.uid())),
@@ -93,11 +111,19 @@ impl Rights {
                 }
             }
         }
-        if found.is_dir() {
-            for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-                let below = String::from_utf8_lossy(entry.file_name().as_bytes()).into_owned();
-                self.look(format!("{name}/{below}"), &entry.path(), owners, seen, wrong);
-            }
+    }
+}
+
+/// A file or folder, and all that is in it.
+fn list(name: String, path: &Path, all: &mut Vec<(String, fs::Metadata)>) {
+    // A file may go at any moment.
+    let Ok(found) = fs::symlink_metadata(path) else { return };
+    let is_dir = found.is_dir();
+    all.push((name.clone(), found));
+    if is_dir {
+        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+            let below = String::from_utf8_lossy(entry.file_name().as_bytes()).into_owned();
+            list(format!("{name}/{below}"), &entry.path(), all);
         }
     }
 }

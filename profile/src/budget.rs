@@ -29,10 +29,10 @@ pub(crate) fn claim<E: Error>(bytes: usize) -> Result<(), E> {
     LEFT.get().map(drop).ok_or_else(|| E::custom("a record that takes too much memory"))
 }
 
-/// Decodes one record with as much memory as it may take, and as there is room for. Gives what is left of the room, too;
-/// `None` if the record would take more.
-pub(crate) fn within<T>(room: usize, decode: impl FnOnce() -> T) -> (T, Option<usize>) {
-    let most = MAX_RECORD.min(room);
+/// Decodes one record with as much memory as one may take, and as there is room for. Gives what is left of the room, too;
+/// `None` if the record would take more, though no more than a writer's may.
+pub(crate) fn within<T>(room: usize, max_record: usize, decode: impl FnOnce() -> T) -> (T, Option<usize>) {
+    let most = max_record.min(room);
     LEFT.set(most.checked_sub(MIN_RECORD));
     let decoded = decode();
     // One that was refused had all that it may take.

@@ -116,13 +116,14 @@ pub(crate) fn encode(record: &Record) -> Result<(u32, Vec<u8>), DecodeError> {
 }
 
 /// The record in a frame, `None` if this version does not know the type; and what it leaves of the room in memory, bytes,
-/// `None` if there is not enough of it.
+/// `None` if there is not enough of it. `most`: memory that one record may take, bytes.
 pub(crate) fn decode(
     kind: u32,
     payload: &[u8],
     room: usize,
+    most: usize,
 ) -> (Result<Option<Record>, DecodeError>, Option<usize>) {
-    budget::within(room, || record(kind, payload))
+    budget::within(room, most, || record(kind, payload))
 }
 
 fn record(kind: u32, payload: &[u8]) -> Result<Option<Record>, DecodeError> {
@@ -218,7 +219,7 @@ mod tests {
         let record = Record::StackRefusals(Box::new(StackRefusals { key, refusals: vec![refusal] }));
         let bytes = [7, 1, 1, 1, 2, 5, 4, 6, 1, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 1, 8, 9].to_vec();
         assert_eq!(encode(&record).unwrap(), (74, bytes.clone()));
-        assert_eq!(decode(74, &bytes, usize::MAX).0.unwrap(), Some(record));
+        assert_eq!(decode(74, &bytes, usize::MAX, budget::MAX_RECORD).0.unwrap(), Some(record));
     }
 
     /// Likewise.
@@ -239,7 +240,7 @@ mod tests {
         let record = Record::Uncounted(vec![process]);
         let bytes = [1, 1, 7, 1, b'c', 1, b'r', 1, b'e', 1, b'y', 3, 4, 1, 1, b'G', 1, 2, 9].to_vec();
         assert_eq!(encode(&record).unwrap(), (35, bytes.clone()));
-        assert_eq!(decode(35, &bytes, usize::MAX).0.unwrap(), Some(record));
+        assert_eq!(decode(35, &bytes, usize::MAX, budget::MAX_RECORD).0.unwrap(), Some(record));
         let failure = InitFailure {
             t: Nanos(1),
             pid: 2,
@@ -251,7 +252,7 @@ mod tests {
         let record = Record::InitFailures(vec![failure]);
         let bytes = [1, 1, 2, 100, 1, b'n', 1, b'm', 1, b'y'].to_vec();
         assert_eq!(encode(&record).unwrap(), (36, bytes.clone()));
-        assert_eq!(decode(36, &bytes, usize::MAX).0.unwrap(), Some(record));
+        assert_eq!(decode(36, &bytes, usize::MAX, budget::MAX_RECORD).0.unwrap(), Some(record));
     }
 
     /// Likewise.
@@ -279,7 +280,7 @@ mod tests {
         let bytes =
             [&[7, 1, 9, 1][..], &0.9_f64.to_le_bytes(), &[2, 1, 1, b'G', 1, b'S', 1, 1, b'B']].concat();
         assert_eq!(encode(&expected).unwrap(), (55, bytes.clone()));
-        assert_eq!(decode(55, &bytes, usize::MAX).0.unwrap(), Some(expected));
+        assert_eq!(decode(55, &bytes, usize::MAX, budget::MAX_RECORD).0.unwrap(), Some(expected));
     }
 
     #[test]
@@ -303,7 +304,7 @@ mod tests {
         let bytes = [&head[..], &0.25_f64.to_le_bytes(), &[0, 0], &time].concat();
         let record = Record::Step(Box::new(step));
         assert_eq!(encode(&record).unwrap(), (57, bytes.clone()));
-        assert_eq!(decode(57, &bytes, usize::MAX).0.unwrap(), Some(record));
+        assert_eq!(decode(57, &bytes, usize::MAX, budget::MAX_RECORD).0.unwrap(), Some(record));
     }
 
     #[test]
@@ -350,7 +351,7 @@ mod tests {
         let record = Record::DryRun(Box::new(figures));
         let bytes = [&head[..], &[2], &phases, &[4], &tail].concat();
         assert_eq!(encode(&record).unwrap(), (54, bytes.clone()));
-        assert_eq!(decode(54, &bytes, usize::MAX).0.unwrap(), Some(record));
+        assert_eq!(decode(54, &bytes, usize::MAX, budget::MAX_RECORD).0.unwrap(), Some(record));
     }
 
     /// Likewise.
@@ -360,7 +361,10 @@ mod tests {
         let limits = vec![limit(Scope::Job, Some(Bytes(9))), limit(Scope::Group, None)];
         let bytes = vec![2, 5, 1, 0, 1, 9, 5, 1, 2, 0];
         assert_eq!(encode(&Record::MemoryLimits(limits.clone())).unwrap(), (34, bytes.clone()));
-        assert_eq!(decode(34, &bytes, usize::MAX).0.unwrap(), Some(Record::MemoryLimits(limits)));
+        assert_eq!(
+            decode(34, &bytes, usize::MAX, budget::MAX_RECORD).0.unwrap(),
+            Some(Record::MemoryLimits(limits))
+        );
 
         let run = |address, span, held, blocks| BlockRun {
             address,
@@ -380,12 +384,15 @@ mod tests {
         map.kinds[0] = Bytes(60);
         let bytes = [&[7, 1, 1, 5, 60, 60][..], &[0; 8], &[10, 100, 20, 0, 0, 3, 10, 50, 10, 2, 3]].concat();
         assert_eq!(encode(&Record::BlockMap(Box::new(map.clone()))).unwrap(), (76, bytes.clone()));
-        assert_eq!(decode(76, &bytes, usize::MAX).0.unwrap(), Some(Record::BlockMap(Box::new(map))));
+        assert_eq!(
+            decode(76, &bytes, usize::MAX, budget::MAX_RECORD).0.unwrap(),
+            Some(Record::BlockMap(Box::new(map)))
+        );
         // More holes than span, and a word too few.
         for (at, word) in [(17, 21), (14, 9)] {
             let mut damaged = bytes.clone();
             damaged[at] = word;
-            assert!(decode(76, &damaged, usize::MAX).0.is_err(), "{at}");
+            assert!(decode(76, &damaged, usize::MAX, budget::MAX_RECORD).0.is_err(), "{at}");
         }
     }
 
@@ -422,6 +429,6 @@ mod tests {
         let record = Record::Tensors(Box::new(tensors));
         let bytes = [head, tail].concat();
         assert_eq!(encode(&record).unwrap(), (77, bytes.clone()));
-        assert_eq!(decode(77, &bytes, usize::MAX).0.unwrap(), Some(record));
+        assert_eq!(decode(77, &bytes, usize::MAX, budget::MAX_RECORD).0.unwrap(), Some(record));
     }
 }

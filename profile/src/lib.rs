@@ -34,7 +34,7 @@ mod writer;
 
 pub use error::{ReadError, WriteError};
 pub use model::{Note, Profile};
-pub use reader::{is_being_written, peek_job, read_bytes};
+pub use reader::{MAX_TIME_OF_OTHERS, is_being_written, peek_job, read_bytes};
 pub use record::{
     FORMAT_VERSION, KernelCounters, KernelDefinition, ProcessDelta, Record, State, TimelineChunk,
 };

@@ -4,7 +4,7 @@
 use crate::budget::MAX_RECORD;
 use crate::codec;
 use crate::error::ReadError;
-use crate::frame::{self, FRAME_HEAD_BYTES, Found, HEAD_BYTES};
+use crate::frame::{self, FRAME_HEAD_BYTES, Found, HEAD_BYTES, MAX_PAYLOAD};
 use crate::model::{Job, Note, Profile};
 use crate::record::Record;
 use crate::units::Bytes;
@@ -12,6 +12,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Take};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 impl Profile {
     /// Reads a profile file. It may still be growing, or be cut off; what is
@@ -22,13 +23,15 @@ impl Profile {
 
     /// Reads a profile from an open file, as [`Profile::open`].
     pub fn of_file(file: File) -> Result<Profile, ReadError> {
-        read_file(file, &OWN)
+        read_file(file, &OWN, || false)
     }
 
     /// Reads the profile of another user, who may have made it to take the reader's time and memory: its beginning, where it
-    /// is a long one. [`Profile::notes`] says so.
-    pub fn of_others_file(file: File) -> Result<Profile, ReadError> {
-        read_file(file, &OTHERS)
+    /// is a long one, or takes more than [`MAX_TIME_OF_OTHERS`]. [`Profile::notes`] says so. `clock` gives the processor
+    /// time that this thread has taken.
+    pub fn of_others_file(file: File, clock: impl Fn() -> Duration) -> Result<Profile, ReadError> {
+        let until = clock() + MAX_TIME_OF_OTHERS;
+        read_file(file, &OTHERS, || clock() >= until)
     }
 }
 
@@ -39,6 +42,10 @@ struct Most {
     file: u64,
     /// Bytes of memory that its records take together.
     memory: usize,
+    /// Bytes of memory that one record takes.
+    record: usize,
+    /// Bytes of a frame's payload.
+    payload: usize,
     /// The profile, by its owner.
     whose: &'static str,
     /// Way to read more.
@@ -46,14 +53,28 @@ struct Most {
 }
 
 /// Hours of many GPUs take some ten MB, and no profile is written beyond 256 MiB and its job's end.
-const OWN: Most = Most { file: 384 << 20, memory: 1 << 30, whose: "a profile", remedy: "" };
+const OWN: Most = Most {
+    file: 384 << 20,
+    memory: 1 << 30,
+    record: MAX_RECORD,
+    payload: MAX_PAYLOAD,
+    whose: "a profile",
+    remedy: "",
+};
 
+/// The largest state that is written, of 4096 kernels with names of 1 KiB and 16 whole timelines, is larger: only its owner
+/// reads that.
 const OTHERS: Most = Most {
     file: 32 << 20,
     memory: 32 << 20,
+    record: 16 << 20,
+    payload: 4 << 20,
     whose: "another user's profile",
     remedy: "; its owner reads all of it",
 };
+
+/// Processor time that reading another user's profile takes; what is read at a time comes on top.
+pub const MAX_TIME_OF_OTHERS: Duration = Duration::from_millis(400);
 
 /// Damaged frames after which the rest is not read.
 const MAX_DAMAGED: usize = 100;
@@ -62,11 +83,19 @@ const MAX_REMARKS: u64 = 1000;
 
 impl Most {
     fn reached(&self, at: u64) -> Note {
-        let Self { file, memory, whose, remedy } = self;
+        let Self { file, memory, whose, remedy, .. } = self;
         let (file, memory) = (Bytes(*file), Bytes(*memory as u64));
         Note::Collector(format!(
             "of {whose} {file} are read, and no more than fit into {memory} of memory: what stands before byte {at} \
              is shown{remedy}"
+        ))
+    }
+
+    fn took_long(&self, at: u64) -> Note {
+        let Self { whose, remedy, .. } = self;
+        let seconds = MAX_TIME_OF_OTHERS.as_secs_f64();
+        Note::Collector(format!(
+            "{whose} is read for {seconds} s: what stands before byte {at} is shown{remedy}"
         ))
     }
 }
@@ -87,7 +116,7 @@ pub fn is_being_written(path: &Path) -> bool {
 /// program's digest is not in it: it is known only later.
 pub fn peek_job(path: &Path) -> Result<Job, ReadError> {
     let mut frames = Frames::of(checked(open(path)?, &OWN)?);
-    first_record(&mut frames, MAX_RECORD).map(|(job, _)| job)
+    first_record(&mut frames, &Most { memory: MAX_RECORD, ..OWN }).map(|(job, _)| job)
 }
 
 /// A file that is no folder and no device, up to the most that is read.
@@ -102,26 +131,31 @@ fn checked(file: File, most: &Most) -> Result<Take<File>, ReadError> {
     Ok(file.take(most.file))
 }
 
-fn read_file(file: File, most: &Most) -> Result<Profile, ReadError> {
+fn read_file(file: File, most: &Most, is_over: impl Fn() -> bool) -> Result<Profile, ReadError> {
     let file = checked(file, most)?;
     // Its end is not read only to count the bytes up to there: zeros of a hole cost no room on the disk.
     let metadata = file.get_ref().metadata()?;
     let length = metadata.is_file().then_some(metadata.len());
-    read_frames(Frames { length, ..Frames::of(file) }, most)
+    read_frames(Frames { length, ..Frames::of(file) }, most, is_over)
 }
 
 /// The job, and what it leaves of the room in memory.
-fn first_record(frames: &mut Frames<impl Read>, room: usize) -> Result<(Job, usize), ReadError> {
+fn first_record(frames: &mut Frames<impl Read>, most: &Most) -> Result<(Job, usize), ReadError> {
     frame::check_head(frames.fill(HEAD_BYTES)?)?;
     frames.skip(HEAD_BYTES);
+    if frames.next_payload()? > most.payload {
+        return Err(ReadError::DamagedHeader);
+    }
     match frames.look()? {
-        Found::Frame { kind, payload, next } => match codec::decode(kind, payload, room) {
-            (Ok(Some(Record::Job(job))), Some(left)) => {
-                frames.skip(next);
-                Ok((job, left))
+        Found::Frame { kind, payload, next } => {
+            match codec::decode(kind, payload, most.memory, most.record) {
+                (Ok(Some(Record::Job(job))), Some(left)) => {
+                    frames.skip(next);
+                    Ok((job, left))
+                }
+                _ => Err(ReadError::DamagedHeader),
             }
-            _ => Err(ReadError::DamagedHeader),
-        },
+        }
         Found::End | Found::CutOff => Err(ReadError::CutOff { bytes: frames.offset + frames.rest()? }),
         Found::Damaged { .. } => Err(ReadError::DamagedHeader),
     }
@@ -133,11 +167,15 @@ pub fn read_bytes(file: &[u8]) -> Result<Profile, ReadError> {
 }
 
 fn read_from(file: impl Read) -> Result<Profile, ReadError> {
-    read_frames(Frames::of(file), &OWN)
+    read_frames(Frames::of(file), &OWN, || false)
 }
 
-fn read_frames(mut frames: Frames<impl Read>, most: &Most) -> Result<Profile, ReadError> {
-    let (job, mut room) = first_record(&mut frames, most.memory)?;
+fn read_frames(
+    mut frames: Frames<impl Read>,
+    most: &Most,
+    is_over: impl Fn() -> bool,
+) -> Result<Profile, ReadError> {
+    let (job, mut room) = first_record(&mut frames, most)?;
     let mut profile = Profile::new(job);
     let (mut unknown, mut damaged, mut remarks) = (0u64, 0, 0u64);
     // The file goes on behind the last byte that may be read.
@@ -151,6 +189,14 @@ fn read_frames(mut frames: Frames<impl Read>, most: &Most) -> Result<Profile, Re
             profile.notes.push(Note::Collector(text));
             break;
         }
+        if is_over() {
+            profile.notes.push(most.took_long(at));
+            break;
+        }
+        if frames.next_payload()? > most.payload {
+            profile.notes.push(most.reached(at));
+            break;
+        }
         match frames.look()? {
             Found::End | Found::CutOff if goes_on => {
                 profile.notes.push(most.reached(at));
@@ -158,7 +204,7 @@ fn read_frames(mut frames: Frames<impl Read>, most: &Most) -> Result<Profile, Re
             }
             Found::End => break,
             Found::Frame { kind, payload, next } => {
-                let (decoded, left) = codec::decode(kind, payload, room);
+                let (decoded, left) = codec::decode(kind, payload, room, most.record);
                 let Some(left) = left else {
                     profile.notes.push(most.reached(at));
                     break;
@@ -233,14 +279,21 @@ impl<R: Read> Frames<R> {
             self.window.drain(..self.at);
             self.at = 0;
             let more = bytes.max(WINDOW) - self.window.len();
+            // Not twice as much, as a vector that grows takes.
+            self.window.reserve_exact(more);
             (&mut self.from).take(more as u64).read_to_end(&mut self.window)?;
         }
         Ok(&self.window[self.at..])
     }
 
+    /// Bytes of the payload of the frame that comes next; 0 if its head cannot be believed.
+    fn next_payload(&mut self) -> io::Result<usize> {
+        Ok(frame::payload_bytes(self.fill(FRAME_HEAD_BYTES)?).unwrap_or(0))
+    }
+
     /// The frame that comes next. `next` counts from here.
     fn look(&mut self) -> io::Result<Found<'_>> {
-        let payload = frame::payload_bytes(self.fill(FRAME_HEAD_BYTES)?).unwrap_or(0);
+        let payload = self.next_payload()?;
         Ok(frame::at(self.fill(FRAME_HEAD_BYTES + payload)?, 0))
     }
 

@@ -6,9 +6,11 @@ use common::*;
 use radrm_profile::frame;
 use radrm_profile::model::*;
 use radrm_profile::*;
+use std::cell::Cell;
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// Most memory that reading a file of one frame, or a long one of another user's, may take, kB.
 const MAX_KB: u64 = 50_000;
@@ -60,6 +62,7 @@ fn long_files() -> Vec<(String, Vec<u8>)> {
     let note = |text: &[u8]| frame::frame(6, &[&number(text.len() as u32)[..], text].concat());
     [
         ("refused frames", frame::frame(3, &points(12_000_000)), 5),
+        ("refused frames of a usual size", frame::frame(3, &points(4_000_000)), 5),
         ("taken frames", frame::frame(3, &points(20_000)), 400),
         ("unknown frames", frame::frame(u32::MAX, &[7; 1 << 20]), 100),
         ("short remarks", note(b"x"), 2_000_000),
@@ -76,7 +79,8 @@ fn a_frame_takes_no_more_memory_than_an_honest_one_may() {
         // The name says whose file it is.
         let file = File::open(&path).unwrap();
         let is_others = Path::new(&path).ends_with("others");
-        let read = if is_others { Profile::of_others_file(file) } else { Profile::of_file(file) };
+        let read =
+            if is_others { Profile::of_others_file(file, || Duration::ZERO) } else { Profile::of_file(file) };
         println!("peak {} of {} notes", peak(), read.unwrap().notes.len());
         return;
     }
@@ -97,11 +101,21 @@ fn a_frame_takes_no_more_memory_than_an_honest_one_may() {
     }
 }
 
+/// The beginning of a file: its head and its job.
+fn file_head() -> Vec<u8> {
+    common::file(&[]).0
+}
+
 /// A file of these frames, whose it is, and what was read of it.
 fn read_as(frames: &[u8], read: fn(File) -> Result<Profile, ReadError>) -> Profile {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), [&common::file(&[]).0[..], frames].concat()).unwrap();
+    std::fs::write(file.path(), [&file_head()[..], frames].concat()).unwrap();
     read(File::open(file.path()).unwrap()).unwrap()
+}
+
+/// Reads another user's file without a look at the time.
+fn of_others_file(file: File) -> Result<Profile, ReadError> {
+    Profile::of_others_file(file, || Duration::ZERO)
 }
 
 fn remarks(profile: &Profile) -> Vec<String> {
@@ -110,13 +124,13 @@ fn remarks(profile: &Profile) -> Vec<String> {
 
 #[test]
 fn of_another_users_long_profile_the_beginning_is_read_and_its_end_named() {
-    let head = file(&[]).0.len();
+    let head = file_head().len();
     let unknown = frame::frame(u32::MAX, &[7; 1 << 20]);
     let state = frame::frame(3, &points(20_000));
     for (frames, whole) in [(unknown.repeat(40), 40 * unknown.len()), (state.repeat(40), 40 * state.len())] {
         let own = read_as(&frames, Profile::of_file);
         assert!(!remarks(&own).iter().any(|note| note.contains("are read")), "{:?}", own.notes);
-        let others = remarks(&read_as(&frames, Profile::of_others_file));
+        let others = remarks(&read_as(&frames, of_others_file));
         let said = others.iter().find(|note| note.starts_with("of another user's profile 32.0 MiB are read"));
         let said = said.unwrap_or_else(|| panic!("{others:?}"));
         let at = said.split("before byte ").nth(1).and_then(|rest| rest.split(' ').next());
@@ -124,8 +138,40 @@ fn of_another_users_long_profile_the_beginning_is_read_and_its_end_named() {
         assert!(at > head && at < head + whole, "{said}");
         assert!(said.ends_with("is shown; its owner reads all of it"), "{said}");
     }
-    let short = read_as(&state, Profile::of_others_file);
+    let short = read_as(&state, of_others_file);
     assert_eq!((short.notes.len(), short.processes[0].timelines[0].points.len()), (0, 20_000));
+}
+
+#[test]
+fn another_users_profile_is_read_for_a_time_and_its_end_named() {
+    let state = frame::frame(3, &points(10));
+    // A millisecond later at each look: one is for the beginning.
+    let looks = Cell::new(0);
+    let clock = || Duration::from_millis(looks.replace(looks.get() + 1));
+    let read = |clock: &dyn Fn() -> Duration| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), [file_head(), state.repeat(1000)].concat()).unwrap();
+        Profile::of_others_file(File::open(file.path()).unwrap(), clock).unwrap()
+    };
+    let most = u64::try_from(MAX_TIME_OF_OTHERS.as_millis()).unwrap();
+    let frames = usize::try_from(most).unwrap() - 1;
+    let at = file_head().len() + frames * state.len();
+    let found = remarks(&read(&clock));
+    let expected = format!(
+        "another user's profile is read for 0.4 s: what stands before byte {at} is shown; its owner reads all of it"
+    );
+    assert_eq!(found, [expected]);
+    assert_eq!(remarks(&read(&|| Duration::ZERO)), [] as [&str; 0]);
+}
+
+#[test]
+fn of_another_user_no_frame_is_read_that_is_larger_than_usual_ones() {
+    let large = frame::frame(u32::MAX, &vec![7; (4 << 20) + 1]);
+    assert_eq!(remarks(&read_as(&large, Profile::of_file)).len(), 1, "a type that no version knows");
+    let found = remarks(&read_as(&large, of_others_file));
+    assert!(found[0].contains(&format!("before byte {} is shown", file_head().len())), "{found:?}");
+    let usual = frame::frame(u32::MAX, &vec![7; 4 << 20]);
+    assert_eq!(read_as(&usual, of_others_file).notes, [Note::UnknownFrames { count: 1 }]);
 }
 
 #[test]

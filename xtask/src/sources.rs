@@ -30,6 +30,22 @@ pub fn below(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// The Rust files of these folders of the workspace, sorted in each: their paths as they are printed, and their texts.
+///
+/// # Errors
+/// A folder or a file cannot be read.
+pub fn texts(root: &Path, folders: &[&str]) -> Result<Vec<(String, String)>> {
+    let mut texts = Vec::new();
+    for folder in folders {
+        for path in below(&root.join(folder), &[".rs"])? {
+            let place = shown(root, &path);
+            let text = fs::read_to_string(&path).with_context(|| place.clone())?;
+            texts.push((place, text));
+        }
+    }
+    Ok(texts)
+}
+
 /// A path as it is printed: from the root.
 pub fn shown(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).display().to_string()

@@ -7,10 +7,12 @@
 pub mod host;
 mod mapped;
 pub mod nvml;
+mod peer;
 pub mod pidfd;
 mod process;
 pub mod time;
 pub mod untrusted;
 
 pub use mapped::{Mapped, TimeByUser, thread_time};
+pub use peer::PeerCredentials;
 pub use process::{Environment, Mapping, Process, ProcessIdentity, Stat, paths, word_in};

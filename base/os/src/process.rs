@@ -291,6 +291,13 @@ impl Process {
         texts.into_iter().find(|text| !text.is_empty()).or(text)
     }
 
+    /// The numbers of its threads; none if it has ended.
+    #[must_use]
+    pub fn threads(self) -> Vec<u32> {
+        let found = fs::read_dir(self.path("task")).into_iter().flatten().flatten();
+        found.filter_map(|thread| thread.file_name().to_str()?.parse().ok()).collect()
+    }
+
     /// The very file that is mapped there, open for reading, whatever lies at its path by now.
     ///
     /// # Errors
@@ -618,5 +625,39 @@ mod tests {
         assert_eq!((environment.value("B"), environment.value("")), (None, None));
         let doubled = Environment(b"xA=1\0AA=2\0A=A=3\0A=4".to_vec());
         assert_eq!(doubled.value("A"), Some(&b"A=3"[..]));
+    }
+
+    #[test]
+    fn a_table_of_mounts_that_is_too_long_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("skipped: only root mounts file systems");
+        }
+        // As long as a mount's source may be, and four times as long in the table.
+        let source = std::ffi::CString::new(vec![b' '; 4000]).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let folder = std::ffi::CString::new(place.path().as_os_str().as_bytes()).unwrap();
+        let mounted = std::thread::spawn(move || {
+            let none = std::ptr::null::<libc::c_char>();
+            // SAFETY: plain system calls; the namespace is this thread's alone and goes with it.
+            let mount =
+                |source, at, kind, flags| unsafe { libc::mount(source, at, kind, flags, none.cast()) };
+            // SAFETY: a plain system call on this thread.
+            if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0
+                || mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE) != 0
+            {
+                return None;
+            }
+            let own = Process(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+            let before = own.mounts().is_ok();
+            for _ in 0..MAX_MOUNTS / (4 * 4000) + 1 {
+                assert_eq!(mount(source.as_ptr(), folder.as_ptr(), c"tmpfs".as_ptr(), 0), 0);
+            }
+            Some((before, own.mounts().map(|table| table.len())))
+        });
+        let Some((before, table)) = mounted.join().unwrap() else {
+            return eprintln!("skipped: no mount namespace can be made");
+        };
+        assert!(before);
+        assert_eq!(table.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
     }
 }

@@ -88,11 +88,7 @@ fn run(flags: &Flags) -> Result<(), KubeletError> {
         .map_err(|source| KubeletError::Io { path: folder.clone(), source })?;
     let context = flags.context.as_deref().map(amount::bytes).transpose()?.unwrap_or(0);
     let gpu_device = flags.gpu_device();
-    let room = amount::host_bytes(&flags.segment_memory)?;
-    // A file system without room for the header has none for any claim, and one of no size has no limit.
-    if room < MIN_SEGMENT_MEMORY {
-        return Err(KubeletError::SegmentMemory(flags.segment_memory.clone()));
-    }
+    let room = segment_memory(&flags.segment_memory)?;
     let places = Places {
         state: absolute(&flags.state_dir),
         cdi: absolute(&flags.cdi_dir),
@@ -117,6 +113,16 @@ fn run(flags: &Flags) -> Result<(), KubeletError> {
     // What is being prepared may go on for a while; the kubelet asks again for what it has no answer to.
     runtime.shutdown_background();
     ended
+}
+
+/// Memory of a claim's segment, bytes.
+fn segment_memory(text: &str) -> Result<u64, KubeletError> {
+    let bytes = amount::host_bytes(text)?;
+    // A file system without room for the header has none for any claim, and one of no size has no limit.
+    match bytes < MIN_SEGMENT_MEMORY {
+        true => Err(KubeletError::SegmentMemory(text.to_owned())),
+        false => Ok(bytes),
+    }
 }
 
 /// Answers the kubelet until this program is asked to end, or the kubelet rejects it.
@@ -150,4 +156,21 @@ async fn serve(sockets: &Sockets, plugin: Arc<Plugin>, look: &Sender<()>) -> Res
     };
     sockets.remove();
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claims_segment_has_room_for_its_header_and_never_no_limit() {
+        for little in ["0", "1KiB", "4194303"] {
+            let refused = segment_memory(little).unwrap_err();
+            assert!(
+                refused.to_string().starts_with(&format!("--segment-memory {little} is too little")),
+                "{refused}"
+            );
+        }
+        assert_eq!(segment_memory("4MiB").unwrap(), 4 << 20);
+    }
 }

@@ -3,14 +3,18 @@
 //! A monitoring group counts what its tasks, and whatever these start, move between the last-level cache and memory. One group
 //! is made for each job, below `mon_groups`. Nothing is limited: that would be a control group.
 
-use std::fs;
-use std::io;
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use radrm_os::untrusted;
+use radrm_os::{Process, untrusted};
 
 /// Event that counts all bytes of a domain of the last-level cache, also those of memory at other sockets.
 const EVENT: &str = "mbm_total_bytes";
+
+/// Bytes of a list of tasks that are read: a user has 32768 of them at most.
+const MAX_TASKS: usize = 1 << 20;
 
 /// Memory traffic of groups of processes.
 #[derive(Clone, Debug)]
@@ -71,8 +75,14 @@ impl MemoryTraffic {
     }
 
     /// Bytes that a group has moved so far, over all domains. `None` if a domain does not say: its value is a word then.
+    ///
+    /// `members` are the processes that belong to it. Those that were started before it was there join it now, and `None`
+    /// says that what they moved before is not in the sum.
     #[must_use]
-    pub fn bytes(&self, name: &str) -> Option<u64> {
+    pub fn bytes(&self, name: &str, members: &[u32]) -> Option<u64> {
+        if self.join(name, members)? > 0 {
+            return None;
+        }
         let domains = fs::read_dir(self.group(name).join("mon_data")).ok()?;
         let mut sum = None;
         for domain in domains {
@@ -84,6 +94,28 @@ impl MemoryTraffic {
             sum = Some(sum.unwrap_or(0_u64).saturating_add(bytes));
         }
         sum
+    }
+
+    /// Adds the members that a group does not have, with all their threads; returns how many were added. `None` if that
+    /// cannot be done.
+    fn join(&self, name: &str, members: &[u32]) -> Option<usize> {
+        let tasks = self.group(name).join("tasks");
+        let listed = untrusted::read(&tasks, MAX_TASKS).ok()?;
+        let listed = std::str::from_utf8(&listed).ok()?;
+        let listed: HashSet<u32> = listed.lines().filter_map(|line| line.trim().parse().ok()).collect();
+        let mut joined = 0;
+        for pid in members.iter().filter(|pid| !listed.contains(pid)) {
+            let mut tasks = File::options().append(true).open(&tasks).ok()?;
+            // One that has ended since has none.
+            for thread in Process(*pid).threads() {
+                match tasks.write_all(format!("{thread}\n").as_bytes()) {
+                    Ok(()) => joined += 1,
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                    Err(_) => return None,
+                }
+            }
+        }
+        Some(joined)
     }
 
     /// Removes a group. Its tasks belong to the file system's root then.
@@ -126,22 +158,43 @@ mod tests {
         traffic.begin("radrm.5678.1", 5678).unwrap();
         let tasks = root.path().join("mon_groups/radrm.5678.1/tasks");
         assert_eq!(fs::read_to_string(tasks).unwrap(), "5678\n");
-        assert_eq!(traffic.bytes("radrm.5678.1"), None, "no domain, no figure");
+        assert_eq!(traffic.bytes("radrm.5678.1", &[5678]), None, "no domain, no figure");
         count(root.path(), "mon_L3_00", "779247936\n");
-        assert_eq!(traffic.bytes("radrm.5678.1"), Some(779_247_936));
+        assert_eq!(traffic.bytes("radrm.5678.1", &[5678]), Some(779_247_936));
         count(root.path(), "mon_L3_01", "23189832\n");
-        assert_eq!(traffic.bytes("radrm.5678.1"), Some(779_247_936 + 23_189_832));
-        assert_eq!(traffic.bytes("radrm.5679.1"), None);
+        assert_eq!(traffic.bytes("radrm.5678.1", &[5678]), Some(779_247_936 + 23_189_832));
+        assert_eq!(traffic.bytes("radrm.5679.1", &[]), None);
+    }
+
+    #[test]
+    fn a_process_that_was_started_before_the_group_joins_and_the_sum_is_unknown_once() {
+        let root = tree(FEATURES);
+        let traffic = MemoryTraffic::open(root.path()).unwrap();
+        traffic.begin("radrm.5678.1", 5678).unwrap();
+        count(root.path(), "mon_L3_00", "7\n");
+        let tasks = root.path().join("mon_groups/radrm.5678.1/tasks");
+        let own = std::process::id();
+        // No process has this number.
+        let ended = u32::MAX >> 1;
+        let bytes = || traffic.bytes("radrm.5678.1", &[5678, own, ended]);
+        assert_eq!(bytes(), None);
+        let listed = fs::read_to_string(&tasks).unwrap();
+        assert!(
+            listed.starts_with("5678\n") && listed.lines().any(|line| line == own.to_string()),
+            "{listed}"
+        );
+        assert_eq!(bytes(), Some(7));
     }
 
     #[test]
     fn a_domain_that_does_not_count_makes_the_sum_unknown() {
         let root = tree(FEATURES);
         let traffic = MemoryTraffic::open(root.path()).unwrap();
+        traffic.begin("radrm.5678.1", 5678).unwrap();
         for word in ["Unavailable\n", "Unassigned\n", "Error\n", ""] {
             count(root.path(), "mon_L3_00", "779247936\n");
             count(root.path(), "mon_L3_01", word);
-            assert_eq!(traffic.bytes("radrm.5678.1"), None, "{word}");
+            assert_eq!(traffic.bytes("radrm.5678.1", &[5678]), None, "{word}");
         }
     }
 

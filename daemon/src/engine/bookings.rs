@@ -28,7 +28,8 @@ impl Engine {
         for (entry, live) in self.jobs.lives_with_entries() {
             let Some(supervisor) = live.supervisor else { continue };
             let sum = snapshot.below(supervisor.pid);
-            live.host.take(&snapshot, &sum, effects.memory_traffic((entry.id, entry.attempt)));
+            let moved = effects.memory_traffic((entry.id, entry.attempt), sum.processes());
+            live.host.take(&snapshot, &sum, moved);
             let (memory, cpu) = (entry.spec.host_memory, entry.spec.cpu_milli);
             // A suspended one has its device memory there, which no job reserves.
             let counts = memory > 0 && entry.suspension.step == Step::Running;

@@ -151,8 +151,8 @@ pub(super) trait Node {
     /// Host limits (`--cpus` and `--mem`) to which jobs are held here.
     fn host_limits(&self) -> HostLimits;
 
-    /// Bytes that the processes of an attempt have moved between host memory and caches so far, if that is counted.
-    fn memory_traffic(&self, attempt: Attempt) -> Option<u64>;
+    /// Bytes that the processes of an attempt, these, have moved between host memory and caches so far, if that is counted.
+    fn memory_traffic(&self, attempt: Attempt, processes: &[u32]) -> Option<u64>;
 
     /// Why memory traffic is not counted, where it should be.
     fn traffic_problem(&self) -> Option<String>;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use radrm_os::ProcessIdentity;
+use radrm_os::{ProcessIdentity, thread_time};
 use radrm_telemetry::{Liveness, ProcessSnapshot, Segment, SegmentError};
 
 use super::effects::Attempts;
@@ -68,7 +68,7 @@ impl Observed {
 
     /// Processes of the job, read in so much processor time at most.
     fn processes(&mut self, time: Duration) -> Option<Vec<ProcessSnapshot>> {
-        let read = self.segment.as_ref()?.processes_within(time);
+        let read = self.segment.as_ref()?.processes_within(time, thread_time);
         self.is_too_long |= matches!(read, Err(SegmentError::TooLong)) && ReadTimes::is_ample(time);
         read.ok()
     }

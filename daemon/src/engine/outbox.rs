@@ -24,8 +24,10 @@ use crate::history::History;
 use crate::store::{self, Store, Watched, curves};
 use crate::user_limits::{LimitSetting, Scope};
 
-/// Notes for the dataset that wait until it takes them; beyond that the oldest are lost.
+/// Notes for the dataset that wait until it takes them, and their bytes; beyond that the oldest are lost. A run of 300
+/// processes takes 60 KiB.
 const MAX_UNLEARNED: usize = 1000;
+const MAX_UNLEARNED_BYTES: usize = 32 << 20;
 /// Time after which the dataset is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -73,6 +75,17 @@ pub(super) enum Note {
 }
 
 impl Note {
+    /// Bytes of its text, about as many as it takes in memory.
+    fn bytes(&self) -> usize {
+        let length = |text: serde_json::Result<Vec<u8>>| text.map_or(0, |text| text.len());
+        match self {
+            Self::Run(row, features) => {
+                length(serde_json::to_vec(row)) + length(serde_json::to_vec(features))
+            }
+            _ => size_of::<Self>(),
+        }
+    }
+
     fn write(&self, tx: &Transaction<'_>) -> rusqlite::Result<()> {
         match self {
             Self::Line(job, line) => store::note(tx, *job, line),
@@ -110,13 +123,42 @@ pub(super) struct Committed {
     pub(super) forgot: bool,
 }
 
+/// Notes for the dataset that it has not taken yet, the oldest first, each with its bytes.
+#[derive(Debug, Default)]
+struct Unlearned {
+    notes: VecDeque<(Note, usize)>,
+    bytes: usize,
+}
+
+impl Unlearned {
+    fn add(&mut self, note: Note) {
+        let bytes = note.bytes();
+        self.bytes += bytes;
+        self.notes.push_back((note, bytes));
+        while self.notes.len() > MAX_UNLEARNED || self.bytes > MAX_UNLEARNED_BYTES {
+            self.remove_oldest();
+        }
+    }
+
+    fn oldest(&self) -> Option<&Note> {
+        self.notes.front().map(|(note, _)| note)
+    }
+
+    fn newest_first(&self) -> impl Iterator<Item = &Note> {
+        self.notes.iter().rev().map(|(note, _)| note)
+    }
+
+    fn remove_oldest(&mut self) {
+        self.bytes -= self.notes.pop_front().map_or(0, |(_, bytes)| bytes);
+    }
+}
+
 /// The outbox.
 #[derive(Debug)]
 pub(super) struct Outbox {
     store: Store,
     history: History,
-    /// Notes for the dataset that it has not taken yet, the oldest first.
-    unlearned: VecDeque<Note>,
+    unlearned: Unlearned,
     /// Reason for that, or that the last ones are lost; and the time of the next try.
     unrecorded: Option<String>,
     next_try: Option<Instant>,
@@ -130,7 +172,7 @@ impl Outbox {
         Self {
             store,
             history,
-            unlearned: VecDeque::new(),
+            unlearned: Unlearned::default(),
             unrecorded: None,
             next_try: None,
             dirty: BTreeSet::new(),
@@ -167,7 +209,7 @@ impl Outbox {
 
     /// Number of notes that the dataset has not taken.
     pub(super) fn unlearned(&self) -> usize {
-        self.unlearned.len()
+        self.unlearned.notes.len()
     }
 
     /// Reason that the last runs are not in the dataset.
@@ -214,7 +256,7 @@ impl Outbox {
         program: &'o ProgramKey,
         model: &'o str,
     ) -> impl Iterator<Item = &'o Row> {
-        let notes = self.notes.iter().rev().chain(self.unlearned.iter().rev());
+        let notes = self.notes.iter().rev().chain(self.unlearned.newest_first());
         notes.filter_map(move |note| match note {
             Note::Run(row, _) => Some(&**row).filter(|row| is_run_of(row, uid, program, model)),
             _ => None,
@@ -257,15 +299,13 @@ impl Outbox {
     /// take is added later, and only what no later try can add is lost.
     fn record(&mut self) {
         let new = self.notes.extract_if(.., |note| matches!(note, Note::Run(..) | Note::Sharing(_)));
-        self.unlearned.extend(new);
-        let more = self.unlearned.len().saturating_sub(MAX_UNLEARNED);
-        self.unlearned.drain(..more);
+        new.for_each(|note| self.unlearned.add(note));
         let now = Instant::now();
-        if self.unlearned.is_empty() || self.next_try.is_some_and(|at| now < at) {
+        if self.unlearned.notes.is_empty() || self.next_try.is_some_and(|at| now < at) {
             return;
         }
         self.next_try = None;
-        while let Some(note) = self.unlearned.front() {
+        while let Some(note) = self.unlearned.oldest() {
             let failed = match note {
                 Note::Run(row, features) => {
                     let failed = self.history.add(row, features.as_deref()).err();
@@ -282,7 +322,7 @@ impl Outbox {
                 self.next_try = Some(now + RETRY);
                 return;
             }
-            self.unlearned.pop_front();
+            self.unlearned.remove_oldest();
         }
     }
 
@@ -499,10 +539,28 @@ mod tests {
         drop(other);
         outbox.next_try = None;
         let _ = outbox.commit(&Entries::default()).unwrap();
-        assert_eq!((outbox.unrecorded(), outbox.unlearned.len()), (None, 0));
+        assert_eq!((outbox.unrecorded(), outbox.unlearned(), outbox.unlearned.bytes), (None, 0, 0));
         assert_eq!(peaks(&outbox), [6, 5]);
         let (history, _) = History::open(dir.path(), "");
         assert_eq!(history.runs(7, &key, "m").len(), 2, "and no run twice");
+    }
+
+    #[test]
+    fn what_a_locked_dataset_does_not_take_has_a_bound_in_bytes() {
+        let (dir, mut outbox) = outbox();
+        let other = rusqlite::Connection::open(dir.path().join("dataset.db")).unwrap();
+        other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        for job in 1..=40 {
+            let Note::Run(row, features) = run(job, job) else { unreachable!() };
+            let row = Row { command: "x".repeat(1 << 20), ..*row };
+            outbox.note(Note::Run(Box::new(row), features));
+            let _ = outbox.commit(&Entries::default()).unwrap();
+        }
+        let (kept, bytes) = (outbox.unlearned(), outbox.unlearned.bytes);
+        assert!((30..32).contains(&kept) && bytes <= MAX_UNLEARNED_BYTES, "{kept} of {bytes} bytes");
+        let newest = outbox.unlearned.newest_first().next();
+        assert!(matches!(newest, Some(Note::Run(row, _)) if row.job_id == Some(40)), "the oldest are lost");
+        assert!(outbox.unrecorded().is_some());
     }
 
     #[test]

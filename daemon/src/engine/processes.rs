@@ -343,8 +343,8 @@ impl Node for Processes {
         }
     }
 
-    fn memory_traffic(&self, attempt: Attempt) -> Option<u64> {
-        self.traffic.as_ref()?.as_ref().ok()?.bytes(&traffic_group(attempt))
+    fn memory_traffic(&self, attempt: Attempt, processes: &[u32]) -> Option<u64> {
+        self.traffic.as_ref()?.as_ref().ok()?.bytes(&traffic_group(attempt), processes)
     }
 
     fn traffic_problem(&self) -> Option<String> {

@@ -1,5 +1,7 @@
 //! Recording call stacks harms no program: small stacks of signal handlers, and filters that kill.
 
+use std::process::Command;
+
 use radrm_preload_tests::{
     child,
     figures::Outcome,
@@ -67,5 +69,31 @@ fn a_filter_that_kills_for_a_threads_id_or_a_read_at_a_place_ends_no_program() {
             assert_eq!(outcome.ended.stdout, "2 MiB\n", "{when} {options:?}");
             assert_eq!(outcome.account(0).now.0, 2 << 20, "{when} {options:?}");
         }
+    }
+}
+
+#[test]
+fn in_a_session_under_a_filter_that_kills_no_stack_is_recorded() {
+    let filtered = programs::compile("filtered.c", &[]);
+    let program = programs::compile("steps.c", &[]);
+    for forbidden in ["process_vm_readv", "process_vm_writev", "gettid"] {
+        let rig = Rig::emulated("H100-80GB");
+        let inner = rig.launcher();
+        let mut command = Command::new(&filtered);
+        command.args(["run", forbidden]).arg(inner.get_program()).args(inner.get_args());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.args(["--stacks", "--"]).arg(&program).args(["use:0", "alloc:a:1m"]);
+        let outcome = rig.outcome(child::run(command, PATIENCE).ok());
+        assert_eq!(outcome.account(0).peak.0, 1 << 20, "{forbidden}");
+        let (found, remark) = not_read(&rig, &outcome);
+        assert!(
+            found > 0 && remark.contains("the process is under a seccomp filter"),
+            "{forbidden}: {remark}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Ways by which a user could get more rights at radrmd than the user's own: a user namespace, and the own job's supervisor.
+//! Bounds of a user at radrmd by way of a user namespace, of the own job's supervisor, and of the system's limits for users.
 
 use std::{fs, process::Command};
 
@@ -73,4 +73,21 @@ fn a_user_reaches_neither_files_nor_memory_of_the_supervisor() {
     for what in ["environ", "maps", "auxv"] {
         assert!(!may_read(&supervisor.to_string(), what), "{what}");
     }
+}
+
+#[test]
+fn a_start_that_fails_by_the_nodes_fault_is_tried_again() {
+    if !can_be_user() {
+        return;
+    }
+    let mut daemon = Daemon::prepare("");
+    // The supervisor is the one process that the user may have: it cannot make the launcher's.
+    daemon.behind("set -- prlimit --nproc=1 \"$@\"");
+    daemon.start();
+    let done = daemon.client_of(USER, &["submit", "-q", "--", "true"]).output().expect("radrm");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{said}{}", daemon.log());
+    let row = daemon.end(String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number"));
+    assert!(row["attempts"].as_u64() > Some(1), "{row}");
+    assert!(row["end"].as_str().is_some_and(|end| end.starts_with("could not be started")), "{row}");
 }

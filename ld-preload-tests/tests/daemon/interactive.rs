@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -232,4 +233,26 @@ fn a_session_ends_though_another_terminal_has_left_it_before() {
     second.until("three2");
     second.client.kill().expect("kill");
     daemon.end(1);
+}
+
+#[test]
+fn a_terminal_beyond_the_most_of_a_job_is_refused_by_one_sentence() {
+    let daemon = Daemon::new("");
+    let mut screen = shell(&daemon);
+    let at = socket(&daemon, 1);
+    let connect = || UnixStream::connect(&at).expect("the terminal");
+    let others: Vec<UnixStream> = (0..15).map(|_| connect()).collect();
+    let mut refused = daemon.client(&["attach", "1"]);
+    let refused = refused.stdin(Stdio::null()).output().expect("radrm");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!((refused.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("16 terminals are connected to the job"), "{said}");
+    screen.type_in("echo still $((1 + 1))\r");
+    screen.until("still 2");
+    drop(others);
+    let mut late = Screen::new(daemon.client(&["attach", "1"]), 24, 80);
+    late.type_in("echo late $((1 + 1))\r");
+    late.until("late 2");
+    screen.type_in("exit 4\r");
+    assert_eq!(screen.code(), Some(4));
 }

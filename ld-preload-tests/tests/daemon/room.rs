@@ -7,23 +7,10 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, thread};
 
-use radrm_preload_tests::node::Daemon;
+use radrm_preload_tests::node::{Daemon, as_user};
 use radrm_preload_tests::programs;
 
 const HELLO: &[u8; 8] = b"RADRMD\0\x03";
-
-/// Does something as another user, which only root can.
-fn as_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| {
-        let changed = scope.spawn(move || {
-            // SAFETY: a plain system call, which changes this thread alone; it ends after the work.
-            let done = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
-            assert_eq!(done, 0, "user {uid}");
-            work()
-        });
-        changed.join().expect("thread")
-    })
-}
 
 fn is_root() -> bool {
     // SAFETY: a plain system call that cannot fail.

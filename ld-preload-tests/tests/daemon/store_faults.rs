@@ -6,7 +6,7 @@ use std::{
 };
 
 use radrm_preload_tests::{
-    faults::{self, Fault, Faults},
+    faults::{self, Fault, Faults, kinds},
     node::{Daemon, may},
 };
 use serde_json::Value;
@@ -142,6 +142,34 @@ fn a_disk_without_inodes_for_a_time_loses_and_doubles_no_job() {
             break;
         }
     }
+}
+
+#[test]
+fn a_submission_that_was_refused_does_not_run_after_a_kill() {
+    let Some((mut daemon, faults)) = daemon("") else { return };
+    daemon.start();
+    let unsynced = Fault { kinds: kinds::SYNC, errno: libc::EIO, length: 1 };
+    let mut refused = 0;
+    // The number of the job is synced first, once; then the log.
+    for (round, number) in [1, 1, 1, 2, 3].into_iter().enumerate() {
+        let name = format!("kill-{round}");
+        fs::write(daemon.path(&format!("go.{name}")), "").expect("file");
+        faults.begin(unsynced, number);
+        let job = submit(&daemon, &name);
+        // All of it may be in the log of the queue.
+        daemon.kill();
+        faults.end();
+        daemon.start();
+        if let Some(job) = job {
+            assert_eq!(daemon.end(job)["exit_code"], 5);
+        } else {
+            refused += 1;
+            let after = daemon.submit(&[], &["true"]);
+            daemon.end(after);
+        }
+        assert_eq!(begun(&daemon, &name), usize::from(job.is_some()), "{name}: {}", faults.log());
+    }
+    assert!(refused > 1, "only {refused} were refused");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
+use radrm_preload_tests::node::as_user;
 use serde_json::Value;
 
 use super::made::{EVIL, Place};
@@ -144,6 +145,27 @@ fn wrong_and_slow_requests_end_one_connection_only() {
     let listens = |line: &&str| line.contains(&format!(":{port:04X} 00000000:0000 0A"));
     let listening: Vec<_> = tcp.lines().filter(listens).collect();
     assert!(listening.len() == 1 && listening[0].contains("0100007F:"), "{listening:?}");
+}
+
+#[test]
+fn another_users_connections_leave_room_for_the_own_user() {
+    // SAFETY: a plain system call that cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("skipped: only root can act as several users");
+    }
+    let place = Place::new(6, 2);
+    let served = Served::start(&place);
+    let hold = |uid: u32| -> Vec<TcpStream> {
+        as_user(uid, || {
+            (0..100).filter_map(|_| TcpStream::connect(("127.0.0.1", served.port)).ok()).collect()
+        })
+    };
+    let held: Vec<_> = (20_000..20_003).map(hold).collect();
+    assert!(held.iter().all(|of_user| of_user.len() == 100));
+    for _ in 0..5 {
+        assert_eq!(column(&served.json("/api/runs"), "run").len(), 6);
+    }
+    drop(held);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use radrm_protocol::wire::{JobRow, Request, Response};
 use rustix::process::geteuid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::terminal::guest::{Left, attach};
+use crate::terminal::guest::{Left, attach, touch};
 use crate::terminal::{TerminalError, socket};
 use crate::{Failure, NAME};
 
@@ -24,53 +24,44 @@ const MAX_TRIES: u32 = 10;
 /// Interval at which a job that waits is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Returns true for a socket that is not there yet, or no more.
+fn may_pass(problem: &io::Error) -> bool {
+    matches!(problem.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+}
+
 /// Says why a job waits, when it starts, connects to its terminal, and gives its exit code. A user who leaves before it
 /// starts takes the job back.
 pub(super) fn run(
     job: u64,
     at: &Path,
     quiet: bool,
-    connection: Connection,
+    mut connection: Connection,
     connect: &dyn Fn() -> Result<Connection, ProtocolError>,
 ) -> Result<u8, Failure> {
-    connected(job, at, quiet, connection, connect, MAX_TRIES)
-}
-
-/// Returns true for a socket that is not there yet, or no more.
-fn may_pass(problem: &io::Error) -> bool {
-    matches!(problem.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
-}
-
-fn connected(
-    job: u64,
-    at: &Path,
-    quiet: bool,
-    connection: Connection,
-    connect: &dyn Fn() -> Result<Connection, ProtocolError>,
-    tries: u32,
-) -> Result<u8, Failure> {
-    let leaves = Arc::new(AtomicBool::new(false));
-    let signals = [SIGHUP, SIGINT, SIGTERM];
-    let registered = signals.map(|signal| signal_hook::flag::register(signal, Arc::clone(&leaves)));
-    let left = wait(job, at, quiet, connection, connect, &leaves);
-    registered.into_iter().flatten().for_each(|id| _ = signal_hook::low_level::unregister(id));
-    match left? {
-        // The program is on its terminal, to which nothing of the user has come: it is hung up.
-        Some(row) if row.end.is_none() && leaves.load(Ordering::Relaxed) => {
-            let _ = attach_and_leave(at);
-            Ok(say(job, Left::HungUp, quiet))
+    let mut tries = 1;
+    loop {
+        let leaves = Arc::new(AtomicBool::new(false));
+        let signals = [SIGHUP, SIGINT, SIGTERM];
+        let registered = signals.map(|signal| signal_hook::flag::register(signal, Arc::clone(&leaves)));
+        let row = wait(job, at, quiet, &mut connection, connect, &leaves);
+        registered.into_iter().flatten().for_each(|id| _ = signal_hook::low_level::unregister(id));
+        let Some(row) = row? else { return Ok(128 + 2) };
+        if row.end.is_some() {
+            return Ok(ended(&row, quiet));
         }
-        None => Ok(128 + 2),
-        Some(row) if row.end.is_some() => Ok(ended(&row, quiet)),
-        Some(_) => match attach(at) {
-            Ok(left) => Ok(say(job, left, quiet)),
+        if leaves.load(Ordering::Relaxed) {
+            // The program is on its terminal, to which nothing of the user has come: it is hung up.
+            let _ = touch(at);
+            return Ok(say(job, Left::HungUp, quiet));
+        }
+        match attach(at) {
+            Ok(left) => return Ok(say(job, left, quiet)),
             // It ended before this terminal was there, or is about to listen.
-            Err(TerminalError::Socket { problem, .. }) if may_pass(&problem) && tries > 1 => {
-                thread::sleep(POLL_INTERVAL);
-                connected(job, at, quiet, connect()?, connect, tries - 1)
-            }
-            Err(error) => Err(error.into()),
-        },
+            Err(TerminalError::Socket { problem, .. }) if may_pass(&problem) && tries < MAX_TRIES => {}
+            Err(error) => return Err(error.into()),
+        }
+        tries += 1;
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -79,7 +70,7 @@ fn wait(
     job: u64,
     at: &Path,
     quiet: bool,
-    mut connection: Connection,
+    connection: &mut Connection,
     connect: &dyn Fn() -> Result<Connection, ProtocolError>,
     leaves: &AtomicBool,
 ) -> Result<Option<Box<JobRow>>, Failure> {
@@ -103,18 +94,13 @@ fn wait(
             Ok(other) => return Err(odd(&other).into()),
             Err(why) if why.is_lost() => {
                 if let Ok(again) = connect() {
-                    connection = again;
+                    *connection = again;
                 }
             }
             Err(why) => return Err(why.into()),
         }
         thread::sleep(POLL_INTERVAL);
     }
-}
-
-/// Connects once, so that the session ends as it does when its last terminal goes.
-fn attach_and_leave(at: &Path) -> Result<(), TerminalError> {
-    crate::terminal::guest::touch(at)
 }
 
 /// Says how a job ended; gives its exit code.

@@ -10,7 +10,7 @@ use radrm_analyzer::{Summary, TextOptions};
 use radrm_launcher::layout::text_options;
 use radrm_launcher::report_file;
 use radrm_launcher::training::TrainingFlags;
-use radrm_os::untrusted;
+use radrm_os::{thread_time, untrusted};
 use radrm_profile::model::Profile;
 use radrm_text::output::{self, Delivery, width};
 
@@ -166,8 +166,11 @@ fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
 /// Reads a profile.
 pub(crate) fn open(path: &Path) -> Result<Profile, Failure> {
     let file = open_named(path).map_err(|problem| problem.of(path))?;
-    let read = if untrusted::is_others(&file) { Profile::of_others_file } else { Profile::of_file };
-    read(file).map_err(|error| FileProblem::Profile(error).of(path))
+    let read = match untrusted::is_others(&file) {
+        true => Profile::of_others_file(file, thread_time),
+        false => Profile::of_file(file),
+    };
+    read.map_err(|error| FileProblem::Profile(error).of(path))
 }
 
 #[cfg(test)]

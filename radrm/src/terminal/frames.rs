@@ -16,6 +16,8 @@ pub(super) enum Frame {
     Detach,
     /// The program ended with this exit code.
     End(u8),
+    /// As many guests are there as there may be.
+    Full,
 }
 
 impl Frame {
@@ -34,6 +36,7 @@ impl Frame {
                 (b's', &[a, b, c, d])
             }
             Self::Detach => (b'l', &[]),
+            Self::Full => (b'f', &[]),
             Self::End(code) => (b'e', &[*code]),
         };
         put(kind, content, to);
@@ -69,6 +72,7 @@ impl Incoming {
             (b'd', bytes) => Frame::Data(bytes.to_vec()),
             (b's', &[a, b, c, d]) => Frame::Size(u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d])),
             (b'l', []) => Frame::Detach,
+            (b'f', []) => Frame::Full,
             (b'e', &[code]) => Frame::End(code),
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
@@ -88,6 +92,7 @@ mod tests {
             Frame::Data(b"ls\r".to_vec()),
             Frame::Detach,
             Frame::End(3),
+            Frame::Full,
             Frame::Data(vec![7; MAX_CONTENT]),
         ];
         let mut bytes = Vec::new();

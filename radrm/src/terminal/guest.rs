@@ -94,7 +94,7 @@ impl Line {
     }
 }
 
-/// Connects and leaves without a word.
+/// Connects and leaves without a word, so that the session ends as it does when its last terminal goes.
 pub(crate) fn touch(socket: &Path) -> Result<(), TerminalError> {
     place::connect(socket).map(drop)
 }
@@ -213,6 +213,7 @@ fn receive(stream: &mut UnixStream, incoming: &mut Incoming) -> Result<Option<u8
         match frame {
             Frame::Data(bytes) => show(&bytes)?,
             Frame::End(code) => return Ok(Some(code)),
+            Frame::Full => return Err(TerminalError::Full),
             Frame::Size(..) | Frame::Detach => {}
         }
     }

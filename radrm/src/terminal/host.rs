@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -36,7 +36,7 @@ const GRACE: Duration = Duration::from_secs(10);
 const MAX_WAITING: usize = 256 << 10;
 
 /// Most guests at a time.
-const MAX_GUESTS: usize = 16;
+pub(super) const MAX_GUESTS: usize = 16;
 
 /// Runs the program; gives its exit code.
 pub(crate) fn run(flags: &Flags) -> Result<u8, TerminalError> {
@@ -69,12 +69,8 @@ pub(crate) fn run(flags: &Flags) -> Result<u8, TerminalError> {
         is_told: false,
     };
     let code = host.serve(&listener, &told).map_err(TerminalError::NoTerminal);
-    remove(&flags.socket);
+    place::remove(&flags.socket);
     code
-}
-
-fn remove(socket: &Path) {
-    let _ = std::fs::remove_file(socket);
 }
 
 /// A terminal: this program's end, and that of the program which runs on it.
@@ -262,14 +258,21 @@ impl Host {
 
     fn admit(&mut self, listener: &UnixListener) {
         let Ok((stream, _)) = listener.accept() else { return };
-        if self.guests.len() < MAX_GUESTS && place::is_own(&stream) && stream.set_nonblocking(true).is_ok() {
-            let mut guest = Guest { stream, incoming: Incoming::default(), waiting: Vec::new() };
-            Frame::Data(std::mem::take(&mut self.missed)).put(&mut guest.waiting);
-            self.guests.push(guest);
-            (self.had_guest, self.is_left) = (true, false);
-            if !self.is_hung_up {
-                self.deadline = None;
-            }
+        if !place::is_own(&stream) || stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        let mut guest = Guest { stream, incoming: Incoming::default(), waiting: Vec::new() };
+        if self.guests.len() >= MAX_GUESTS {
+            Frame::Full.put(&mut guest.waiting);
+            // A new connection has room for it.
+            let _ = guest.stream.write(&guest.waiting);
+            return;
+        }
+        Frame::Data(std::mem::take(&mut self.missed)).put(&mut guest.waiting);
+        self.guests.push(guest);
+        (self.had_guest, self.is_left) = (true, false);
+        if !self.is_hung_up {
+            self.deadline = None;
         }
     }
 
@@ -359,7 +362,7 @@ impl Host {
                     self.is_left = true;
                     return false;
                 }
-                Ok(Some(Frame::End(_))) | Err(_) => return false,
+                Ok(Some(Frame::End(_) | Frame::Full)) | Err(_) => return false,
                 Ok(None) => return true,
             }
         }

@@ -51,6 +51,11 @@ pub(crate) enum TerminalError {
     Lost(#[source] io::Error),
     #[error("the terminal ended without a word: its job may have been killed")]
     Gone,
+    #[error(
+        "{} terminals are connected to the job, the most that it takes: leave one of them by `~d` first",
+        host::MAX_GUESTS
+    )]
+    Full,
     #[error("job {0} has no terminal: submit it with --interactive")]
     None(u64),
     #[error("job {0} has no terminal at the moment: it has not started, or its socket is gone")]

@@ -2,14 +2,14 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::mem::size_of;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::process::geteuid;
+use radrm_os::PeerCredentials;
+use rustix::fs::Mode;
+use rustix::process::{geteuid, umask};
 
 use super::TerminalError;
 
@@ -17,7 +17,23 @@ use super::TerminalError;
 pub(super) fn new_socket() -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let name = format!("{:x}-{:x}-{:x}", std::process::id(), now.as_micros(), made());
-    PathBuf::from(format!("/tmp/radrm-terminals-{}", geteuid().as_raw())).join(name)
+    folder(usual_folder(), &name).join(name)
+}
+
+/// The folder of this user's sockets.
+fn usual_folder() -> PathBuf {
+    PathBuf::from(format!("/tmp/radrm-terminals-{}", geteuid().as_raw()))
+}
+
+/// The usual folder, which is there then. Where another user has taken its name, one with a name that no other user foresees.
+fn folder(usual: PathBuf, name: &str) -> PathBuf {
+    let _ = DirBuilder::new().mode(0o700).create(&usual);
+    if is_private(&usual) {
+        return usual;
+    }
+    let mut own = usual.into_os_string();
+    own.push(format!("-{name}"));
+    own.into()
 }
 
 /// Number of paths made by this process.
@@ -44,7 +60,11 @@ pub(super) fn listen(path: &Path) -> Result<UnixListener, TerminalError> {
     }
     // That of an earlier attempt of this job.
     let _ = fs::remove_file(path);
-    let listener = UnixListener::bind(path).map_err(problem)?;
+    // Its mode is the same whatever the user's umask; the program gets that one.
+    let umask_of_user = umask(Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    umask(umask_of_user);
+    let listener = listener.map_err(problem)?;
     listener.set_nonblocking(true).map_err(problem)?;
     Ok(listener)
 }
@@ -61,19 +81,15 @@ pub(super) fn connect(path: &Path) -> Result<UnixStream, TerminalError> {
 
 /// Returns true if this user is at the other end.
 pub(super) fn is_own(stream: &UnixStream) -> bool {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: both outputs are writable, and the length is that of the first.
-    let got = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut length,
-        )
-    };
-    got == 0 && peer.uid == geteuid().as_raw()
+    PeerCredentials::of(stream).is_ok_and(|peer| peer.uid == geteuid().as_raw())
+}
+
+/// Removes a socket, and its folder where that is this job's alone.
+pub(super) fn remove(path: &Path) {
+    let _ = fs::remove_file(path);
+    if let Some(folder) = path.parent().filter(|folder| *folder != usual_folder()) {
+        let _ = fs::remove_dir(folder);
+    }
 }
 
 #[cfg(test)]
@@ -99,5 +115,22 @@ mod tests {
         drop(first);
         assert!(matches!(connect(&path), Err(TerminalError::Socket { .. })), "its host is gone");
         assert!(listen(&path).is_ok(), "a later attempt takes its place");
+    }
+
+    #[test]
+    fn a_user_who_takes_the_name_of_anothers_folder_keeps_out_no_terminal() {
+        let home = tempfile::tempdir().unwrap();
+        let usual = home.path().join("radrm-terminals-7");
+        assert_eq!(folder(usual.clone(), "a"), usual);
+        assert!(is_private(&usual), "it is there, so that the name is taken");
+        assert_eq!(folder(usual.clone(), "b"), usual);
+        fs::set_permissions(&usual, fs::Permissions::from_mode(0o777)).unwrap();
+        let own = folder(usual.clone(), "c");
+        assert_eq!(own, home.path().join("radrm-terminals-7-c"));
+        let path = own.join("c");
+        assert!(listen(&path).is_ok() && is_private(&own));
+        assert_eq!(fs::symlink_metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        remove(&path);
+        assert!(!own.exists() && usual.exists());
     }
 }

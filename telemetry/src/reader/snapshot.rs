@@ -11,7 +11,6 @@ use crate::kind::Bypass;
 use crate::layout::*;
 use crate::strata::{KernelsMode, estimate::KernelTime};
 use radrm_base::{KIND_COUNT, Kind};
-use rustix::time::ClockId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::mem::offset_of;
@@ -191,13 +190,18 @@ impl Segment {
         self.processes_by(&mut Budget::default())
     }
 
-    /// The same, in so much processor time at most: for one who has others' segments to read, too.
+    /// The same, in so much processor time at most: for one who has others' segments to read, too. `clock` gives the
+    /// processor time that this thread has taken.
     ///
     /// # Errors
     ///
     /// [`SegmentError::TooLong`] where it takes longer; as [`Segment::processes`].
-    pub fn processes_within(&self, time: Duration) -> Result<Vec<ProcessSnapshot>, SegmentError> {
-        self.processes_by(&mut Budget { until: Some(thread_time() + time), ..Budget::default() })
+    pub fn processes_within(
+        &self,
+        time: Duration,
+        clock: fn() -> Duration,
+    ) -> Result<Vec<ProcessSnapshot>, SegmentError> {
+        self.processes_by(&mut Budget { until: Some((clock() + time, clock)), ..Budget::default() })
     }
 
     fn processes_by(&self, budget: &mut Budget) -> Result<Vec<ProcessSnapshot>, SegmentError> {
@@ -491,8 +495,8 @@ impl Segment {
 struct Budget {
     read: u64,
     kept: usize,
-    /// Processor time of this thread at which the look is given up.
-    until: Option<Duration>,
+    /// Processor time of this thread at which the look is given up, and its clock.
+    until: Option<(Duration, fn() -> Duration)>,
 }
 
 impl Default for Budget {
@@ -504,7 +508,7 @@ impl Default for Budget {
 impl Budget {
     /// Returns true if the time is over.
     fn is_over(&self) -> bool {
-        self.until.is_some_and(|until| thread_time() >= until)
+        self.until.is_some_and(|(until, clock)| clock() >= until)
     }
 
     /// Returns true if so many bytes more may be read.
@@ -523,11 +527,6 @@ impl Budget {
         self.kept = left.unwrap_or(0);
         left.is_some()
     }
-}
-
-/// Processor time that this thread has taken.
-fn thread_time() -> Duration {
-    Duration::try_from(rustix::time::clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 /// Sums of what the threads of a process have counted.
@@ -611,6 +610,7 @@ mod tests {
     use super::*;
     use crate::SegmentFile;
     use std::os::unix::fs::FileExt;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn a_segment_whose_tables_are_all_full_is_given_up_in_time() {
@@ -626,10 +626,15 @@ mod tests {
             file.write_all_at(&words, entry_at(slot)).unwrap();
             file.write_all_at(&rows, slot_at(slot) + offset_of!(SlotHead, lane_rows) as u64).unwrap();
         }
-        let within = |time| segment.processes_within(time);
-        assert!(matches!(within(Duration::from_millis(1)), Err(SegmentError::TooLong)));
+        /// A millisecond later at each look.
+        fn clock() -> Duration {
+            static LOOKS: AtomicU64 = AtomicU64::new(0);
+            Duration::from_millis(LOOKS.fetch_add(1, Ordering::Relaxed))
+        }
+        let within = |time| segment.processes_within(time, clock);
+        assert!(matches!(within(Duration::from_millis(50)), Err(SegmentError::TooLong)));
         // One without such tables is read.
         let other = SegmentFile::create_in(&dir.path().join("r"), 8).unwrap().segment().unwrap();
-        assert_eq!(other.processes_within(Duration::from_secs(60)).unwrap(), []);
+        assert_eq!(other.processes_within(Duration::from_secs(60), clock).unwrap(), []);
     }
 }

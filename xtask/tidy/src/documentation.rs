@@ -29,9 +29,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let text = fs::read_to_string(root.join(LISTS)).context(LISTS)?;
     let rejected = parse(&text);
     let mut findings = Vec::new();
-    for path in sources::below(root, &[".rs"])? {
-        let file = sources::shown(root, &path);
-        let text = fs::read_to_string(&path).with_context(|| file.clone())?;
+    for (file, text) in sources::texts(root, &[""])? {
         findings
             .extend(scan(&text, &rejected).into_iter().map(|(line, why)| format!("{file}:{line}: {why}")));
     }

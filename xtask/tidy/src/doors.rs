@@ -93,17 +93,14 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
 fn check_door(root: &Path, door: &Door) -> Result<Vec<Finding>> {
     let known = parse(door, &fs::read_to_string(root.join(door.list)).context(door.list)?)?;
     let mut real = BTreeMap::new();
-    for folder in door.folders {
-        for file in sources::below(&root.join(folder), &[".rs"])? {
-            let place = sources::shown(root, &file);
-            let is_source = place.contains("/src/") && !place.ends_with("tests.rs");
-            if !is_source || place.contains("/tests/") {
-                continue;
-            }
-            let lines = scan(door, &fs::read_to_string(&file)?).with_context(|| place.clone())?;
-            if !lines.is_empty() {
-                real.insert(place, lines);
-            }
+    for (place, text) in sources::texts(root, door.folders)? {
+        let is_source = place.contains("/src/") && !place.ends_with("tests.rs");
+        if !is_source || place.contains("/tests/") {
+            continue;
+        }
+        let lines = scan(door, &text).with_context(|| place.clone())?;
+        if !lines.is_empty() {
+            real.insert(place, lines);
         }
     }
     Ok(compare(door, &real, &known))
@@ -253,6 +250,37 @@ mod tests {
         ] {
             assert!(scan(&OPENS, text).unwrap().is_empty(), "{text}");
         }
+    }
+
+    #[test]
+    fn each_folder_of_each_door_is_checked() {
+        let root = tempfile::tempdir().unwrap();
+        for door in [&OPENS, &PRINTS] {
+            let list = root.path().join(door.list);
+            fs::create_dir_all(list.parent().unwrap()).unwrap();
+            fs::write(list, "").unwrap();
+            for folder in door.folders {
+                let below = if folder.ends_with("src") { "" } else { "/src" };
+                let folder = root.path().join(format!("{folder}{below}"));
+                fs::create_dir_all(&folder).unwrap();
+                let around = "fn f() { File::open(path); }\nfn g() { println!(\"{name}\"); }";
+                fs::write(folder.join("new.rs"), around).unwrap();
+                fs::write(folder.join("tests.rs"), around).unwrap();
+            }
+        }
+        let findings = check(root.path()).unwrap();
+        for (door, line) in [(&OPENS, 1), (&PRINTS, 2)] {
+            let found = |folder: &&str| {
+                let is_it = |text: &String| text.starts_with(*folder) && text.contains(door.does);
+                findings
+                    .iter()
+                    .find(|text| is_it(text))
+                    .is_some_and(|text| text.contains(&format!("(lines {line})")))
+            };
+            let missed: Vec<_> = door.folders.iter().filter(|folder| !found(folder)).collect();
+            assert!(missed.is_empty(), "{missed:?} of {findings:?}");
+        }
+        assert!(!findings.iter().any(|text| text.contains("tests.rs")), "{findings:?}");
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! it keeps out what is easily written without thinking. Tests are left out. Code that the
 //! compiler evaluates (`const`) may panic: that stops a build, not a program.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -34,22 +33,15 @@ const MACROS: [&str; 8] =
 /// Finds what can panic.
 pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for folder in ["shim/src", "telemetry/src"] {
-        for file in sources::below(&root.join(folder), &[".rs"])? {
-            let place = sources::shown(root, &file);
-            if !NOT_WRITER.iter().any(|other| place.starts_with(other)) {
-                check_file(&place, &fs::read_to_string(&file)?, &mut findings)?;
-            }
+    for (place, text) in sources::texts(root, &["shim/src", "telemetry/src"])? {
+        if NOT_WRITER.iter().any(|other| place.starts_with(other)) {
+            continue;
+        }
+        for (line, what) in scan(&text).with_context(|| place.clone())? {
+            findings.push(format!("{place}:{line}: {what} in code that must not panic"));
         }
     }
     Ok(findings)
-}
-
-fn check_file(place: &str, text: &str, findings: &mut Vec<Finding>) -> Result<()> {
-    for (line, what) in scan(text).with_context(|| place.to_owned())? {
-        findings.push(format!("{place}:{line}: {what} in code that must not panic"));
-    }
-    Ok(())
 }
 
 /// Places that can panic: line and what is there.

@@ -328,7 +328,7 @@ impl<P: Programs> Node for Recorder<P> {
         HostLimits::default()
     }
 
-    fn memory_traffic(&self, _: Attempt) -> Option<u64> {
+    fn memory_traffic(&self, _: Attempt, _: &[u32]) -> Option<u64> {
         None
     }
 

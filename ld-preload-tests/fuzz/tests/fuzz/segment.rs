@@ -19,7 +19,7 @@ fn read(segment: &Segment) {
     let _ = (segment.job(), segment.gpus(), segment.notices(), segment.quotas(), segment.overheads());
     let _ = (segment.budget(), segment.gate());
     let slots = segment.slots().unwrap_or_default();
-    let _ = segment.processes_within(Duration::from_millis(50));
+    let _ = segment.processes_within(Duration::from_millis(50), radrm_os::thread_time);
     for slot in slots.iter().take(2) {
         read_slot(segment, slot);
     }
