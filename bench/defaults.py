@@ -39,6 +39,7 @@ SETTINGS = {
         "5 GiB, `assumed` of 40 % SM": MIN_FREE.format(ASSUMED, 5),
         "8 GiB, the same": MIN_FREE.format(ASSUMED, 8),
         "defaults: 14 GiB, the same": MIN_FREE.format(ASSUMED, 14),
+        "defaults with `most_jobs = 8`": MIN_FREE.format(ASSUMED, 14) + "most_jobs = 8\n",
     },
     "streams": {
         "defaults": EXCLUSIVE,

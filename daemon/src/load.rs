@@ -16,14 +16,14 @@ use radrm_scheduler_core::{Activity, Permille};
 use radrm_telemetry::ProcessSnapshot;
 
 /// Time that has to be known before anything is said: programs begin with something else.
-const MIN_KNOWN: Duration = Duration::from_secs(10);
+pub(crate) const MIN_KNOWN: Duration = Duration::from_secs(10);
 /// Launches are read so often, and where they show nothing, as when none is timed, at this longer interval.
 const READ_INTERVAL: Duration = Duration::from_secs(2);
 const IDLE_INTERVAL: Duration = Duration::from_secs(8);
 /// Polls that are further apart do not show the same phase.
-const MAX_GAP: Duration = Duration::from_secs(30);
+pub(crate) const MAX_GAP: Duration = Duration::from_secs(30);
 /// A change that is smaller is not worth telling.
-const MIN_CHANGE: u32 = 20;
+pub(crate) const MIN_CHANGE: u32 = 20;
 /// More of the kernels' time in doubt is not a measurement.
 const MAX_UNCERTAIN_PART: f64 = 0.2;
 /// More launches of kernels of which none was timed neither.

@@ -62,6 +62,18 @@ pub enum Event {
         /// The observation.
         seen: JobObservation,
     },
+    /// Sum of what the jobs of a device do, observed since all of them have launched kernels. Repeated where it changes.
+    CompanyObserved {
+        /// The device.
+        device: DeviceId,
+        /// All jobs on it.
+        jobs: Vec<JobId>,
+        /// Sum of what they do.
+        together: Activity,
+        /// Part of the SM activity of each of these jobs by its own launches, which take longer there; empty: not known.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        each: Vec<Permille>,
+    },
     /// Latency and speed of a job with a target in one window.
     /// With the objective max-min: the speed of any job beside others.
     TargetObserved {

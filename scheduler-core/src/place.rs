@@ -148,8 +148,12 @@ pub(crate) fn joins<'a>(
         return Ok(settings.policy.rules().idle(host));
     }
     let alone = ask.whole || whole || !dev.spec.shared || !settings.policy.shares();
-    if alone || jobs >= u32::from(settings.preconditions.most_jobs) {
+    if alone {
         return Err(Wait::Idle);
+    }
+    let most = settings.preconditions.most_jobs;
+    if jobs >= u32::from(most) {
+        return Err(Wait::Full { most });
     }
     if share + ask.share > 1000 {
         return Err(Wait::Share { need: Permille(ask.share), left: Permille(1000u32.saturating_sub(share)) });

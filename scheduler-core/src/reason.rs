@@ -359,6 +359,11 @@ pub enum Wait {
     Partition,
     /// No device is idle.
     Idle,
+    /// Each device that it could share has as many jobs as it may have.
+    Full {
+        /// That number.
+        most: u16,
+    },
     /// It, or jobs there, would be slowed too much.
     Slowdown {
         /// The best predicted gain.

@@ -68,7 +68,7 @@ impl Default for Preconditions {
             min_free: Bytes::from_gib(5),
             margin: Bytes::ZERO,
             settle: Millis::ZERO,
-            most_jobs: 8,
+            most_jobs: 48,
         }
     }
 }

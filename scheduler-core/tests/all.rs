@@ -5,6 +5,7 @@ mod common;
 mod admission;
 mod backfill;
 mod behaviour;
+mod company;
 mod dependencies;
 mod early;
 mod estimators;

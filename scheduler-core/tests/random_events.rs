@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use radrm_need::Source;
 use radrm_scheduler_core::{
     Action, Activity, ArrayLimit, Bytes, Condition, Decision, Dependency, DeviceId, Event, HostNeed, Job,
-    JobId, Memory, Millis, Need, Node, NodeId, Observation, Outcome, Permille, Phase, Preemption, Reason,
-    Settings, State, SuspendRefusal, UserId,
+    JobId, Memory, Millis, Need, Node, NodeId, Observation, Outcome, Permille, Phase, Policy, Preemption,
+    Program, Reason, Settings, State, SuspendRefusal, UserId,
 };
 
 use crate::common::random::{
@@ -51,6 +51,8 @@ struct World {
     late: Vec<Event>,
     /// Memory in use as it was told.
     used: BTreeMap<JobId, Bytes>,
+    /// Jobs have programs, and what the jobs of a device do together is seen.
+    sums: bool,
 }
 
 /// Jobs that may be in the way of the first job that is blocked.
@@ -86,6 +88,7 @@ impl World {
             overtaken: 0,
             late: Vec::new(),
             used: BTreeMap::new(),
+            sums: true,
         };
         world.step(Event::NodeAdded {
             node: Node {
@@ -363,6 +366,7 @@ impl World {
         let mut job = Job::new(id);
         let most = if self.rng.one_in(50) { 50 } else { self.largest };
         let gib = 1 + self.rng.below(most);
+        job.program = self.sums.then_some(Program(id.0 % 5));
         job.user = UserId(self.rng.below(3) as u32);
         job.priority = self.rng.below(3) as i32;
         job.gpus = match self.rng.below(20) {
@@ -552,7 +556,19 @@ impl World {
                 let smact = Some(smact);
                 let seen = Observation { used, smact, smocc: smact, drama: smact, ..Observation::default() };
                 let device = DeviceId(self.rng.below(9) as u32);
-                self.step(Event::DeviceObserved { device, seen })
+                let observed = self.step(Event::DeviceObserved { device, seen });
+                let part = smact.unwrap_or_default();
+                let together = Activity { smact: part, smocc: part, drama: part };
+                let there = self.state.devices().find(|of| of.device.id == device);
+                let jobs = there.map(|of| of.jobs).unwrap_or_default();
+                // Every other time the launches of each are known, too.
+                let own = |job: &JobId| Permille(part.0 / (1 + job.0 as u32 % 3));
+                let each = jobs.iter().filter(|_| part.0 % 2 == 0).map(own).collect();
+                let company = match self.sums {
+                    true => self.step(Event::CompanyObserved { device, jobs, together, each }),
+                    false => Vec::new(),
+                };
+                observed.into_iter().chain(company).collect()
             }
             22 if self.faults => {
                 // All but the divided GPU: it cannot be whole and divided in turn.
@@ -634,6 +650,17 @@ impl World {
             self.alive.iter().map(|job| (self.state.job(*job), self.state.history(*job))).collect();
         panic!("{} jobs never end, the first: {:?}", left.len(), left.first());
     }
+}
+
+/// A gang was lost here once: its machines were searched only as far as they had changed.
+#[test]
+fn the_gang_that_an_earlier_search_lost_is_served() {
+    let mut world = World::new(settings(Policy::Horus, Kind::Monitored), 838_933_629_825_503_808, true);
+    world.sums = false;
+    for _ in 0..STEPS {
+        world.random();
+    }
+    world.drain();
 }
 
 proptest! {

@@ -30,6 +30,7 @@ impl Engine {
         }
         self.bring_back();
         self.measure_loads();
+        self.read_companies();
         self.measure_paces();
         self.observe_sharing();
         self.assign_slots();
@@ -152,6 +153,7 @@ impl Engine {
         self.report_unknown();
         self.count_loads(&poll.samples);
         self.node.polled_at(poll.begun, poll.unmetered);
+        self.report_companies(&poll.samples);
         let mut samples = poll.samples;
         self.by_launches(&mut samples);
         self.note_outside(&samples);

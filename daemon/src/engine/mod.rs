@@ -11,6 +11,7 @@ mod bookings;
 mod budgets;
 mod cleaning;
 mod companies;
+mod company_load;
 mod core;
 mod curves;
 mod dry_run_queue;

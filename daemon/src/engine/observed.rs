@@ -30,6 +30,10 @@ pub(super) struct Observed {
     pub(super) pace: Pace,
     /// Load on each of its GPUs while it is alone there, by UUID.
     pub(super) loads: BTreeMap<String, Load>,
+    /// Load on each GPU that it shares, since it has the company that is named, by UUID.
+    pub(super) beside: BTreeMap<String, (Vec<u64>, Load)>,
+    /// A process of it has launched a kernel, as far as that was read.
+    pub(super) has_launched: bool,
     /// Its first optimizer steps.
     pub(super) steps: Steps,
     /// Its segment took longer to read than it may.
@@ -86,7 +90,10 @@ impl Observed {
     ) -> Option<HashMap<[u8; 16], HashMap<load::Key, load::Done>>> {
         let gpus = self.segment.as_ref()?.gpus().ok()?;
         let mut all: HashMap<_, HashMap<_, _>> = HashMap::new();
-        for process in self.processes(time)? {
+        let processes = self.processes(time)?;
+        self.has_launched |=
+            processes.iter().any(|process| process.launches() > 0 || process.graph_launches > 0);
+        for process in processes {
             let done = load::done(&process)?;
             let timed = process.accounts.iter().find(|account| account.timed_span_ns > 0);
             let gpu = timed.and_then(|account| gpus.iter().find(|gpu| gpu.index == account.gpu));
@@ -103,6 +110,7 @@ impl Observed {
         self.pace = Pace::default();
         self.steps.forget();
         self.loads.values_mut().for_each(Load::pause);
+        self.beside.clear();
         (self.gap, self.next) = (Duration::ZERO, None);
     }
 

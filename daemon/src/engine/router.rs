@@ -11,6 +11,7 @@ use radrm_scheduler_core::{Decision, Event, Needs, SharingMode};
 
 use super::arrivals::Arrivals;
 use super::companies::Companies;
+use super::company_load::CompanyLoads;
 use super::core::Core;
 use super::dry_run_queue::DryRuns;
 use super::effects::Effects;
@@ -62,6 +63,7 @@ pub(crate) struct Disk {
 /// | [`LaunchSlots`] | launch slots |
 /// | [`Gates`] | launches that wait for requests |
 /// | [`Companies`] | which jobs share GPUs, and their launch rates alone |
+/// | [`CompanyLoads`] | what jobs that share GPUs do together |
 /// | [`Loaders`] | which loaders of data are in use, and when a dead producer is started again |
 /// | [`DryRuns`] | which jobs are dry-run in the background |
 /// | [`Targets`] | what jobs with targets were observed to make of them |
@@ -78,6 +80,7 @@ pub(crate) struct Engine {
     pub(super) gates: Gates,
     pub(super) suspensions: SuspendManager,
     pub(super) companies: Companies,
+    pub(super) company_loads: CompanyLoads,
     pub(super) loaders: Loaders,
     pub(super) targets: Targets,
     pub(super) dry_runs: DryRuns,
@@ -174,6 +177,7 @@ impl Engine {
             gates: Gates::default(),
             suspensions: SuspendManager::default(),
             companies: Companies::default(),
+            company_loads: CompanyLoads::default(),
             mps,
             is_divided,
             loaders: Loaders::default(),

@@ -20,6 +20,7 @@ mod interactive;
 mod jobs;
 mod kills;
 mod known;
+mod light;
 mod live_trace;
 mod load;
 mod metric;

@@ -51,7 +51,8 @@ impl Policy {
     }
 
     /// Returns true if what jobs do to each other decides.
-    pub(crate) fn predicts(self) -> bool {
+    #[must_use]
+    pub fn predicts(self) -> bool {
         self.rules().decided_by() == DecidedBy::Prediction
     }
 

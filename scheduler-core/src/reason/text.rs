@@ -168,6 +168,9 @@ impl fmt::Display for Wait {
                 "no device has an SM partition of MPS for it: jobs without a share run there, or shares leave no SMs",
             ),
             Self::Idle => f.write_str("no device is idle"),
+            Self::Full { most } => {
+                write!(f, "each device that it could share has {most} jobs, the most that preconditions.most_jobs allows")
+            }
             Self::Slowdown { gain, slices, assumed } => {
                 let how = if *slices { " by time slices" } else { "" };
                 let basis = match assumed {

@@ -244,6 +244,12 @@ mod tests {
                         .to_vec(),
                 },
                 Event::JobObserved { job: id(3), device, seen: of_job },
+                Event::CompanyObserved {
+                    device,
+                    jobs: vec![id(3)],
+                    together: of_sharer,
+                    each: vec![Permille(170)],
+                },
                 Event::TargetObserved {
                     job: id(3),
                     seen: crate::TargetObservation {
@@ -322,11 +328,12 @@ mod tests {
             Event::StepsObserved { .. } => 27,
             Event::DryRunOver { .. } => 28,
             Event::AllowanceSet { .. } => 29,
+            Event::CompanyObserved { .. } => 30,
             Event::Tick => KINDS - 1,
         }
     }
 
-    const KINDS: usize = 31;
+    const KINDS: usize = 32;
 
     #[test]
     fn events_of_every_kind_are_read_back_and_decided_alike() {

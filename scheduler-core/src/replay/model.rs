@@ -51,8 +51,8 @@ pub struct Model {
     /// The monitor reports once in this time: the means over it, and the memory in use at its end. Decisions in between
     /// rest on the last report. 0: it reports each change at once.
     pub window: Millis,
-    /// `aware` gets the activity of a running job of which nothing was known once in this time: the shim measures each
-    /// job by itself. 0: never.
+    /// `aware` gets the activity of a running job of which nothing was known once in this time: its own where it is alone, and
+    /// the sum of all jobs of its device and the launches of each where it is not. 0: never.
     pub read: Millis,
     /// Bytes a second when a job is suspended or resumed.
     pub suspend_rate: u64,

@@ -14,8 +14,11 @@ use crate::place::Dev;
 use crate::reason::Reason;
 use crate::settings::Memory;
 use crate::sharing_mode::SharingMode;
-use crate::state::record::{Phase, Step, Stop};
+use crate::state::record::{Phase, Record, Step, Stop};
 use crate::units::{Bytes, Millis, Permille};
+
+/// Jobs are not taken to be slower than this where what they would do alone follows from their speed.
+pub(super) const MIN_SPEED: f64 = 0.01;
 
 impl State {
     pub(super) fn add_node(&mut self, node: Node) {
@@ -224,37 +227,51 @@ impl State {
     fn learn_activity(&mut self, job: JobId, at: usize, part: Activity) {
         let residents = &self.devices[at].residents;
         let Some(index) = residents.iter().position(|resident| resident.job == job) else { return };
-        let Some(record) = self
-            .jobs
-            .get_mut(&job)
-            .filter(|record| record.job.activity.is_none() && record.phase == Phase::Running)
-        else {
+        let learns = |record: &&Record| record.job.activity.is_none() && record.phase == Phase::Running;
+        if self.jobs.get(&job).filter(learns).is_none() {
             return;
-        };
+        }
         let all: Vec<Neighbour> = residents.iter().map(|resident| resident.neighbour()).collect();
-        let speed = match self.settings.sharing_of(self.devices[at].spec.id.0) {
-            SharingMode::Mps => self.devices[at].predictor.speeds(&all)[index].value,
+        let now = part.scaled(1.0 / self.speeds_on(at, &all)[index].max(MIN_SPEED));
+        if let Some(record) = self.jobs.get_mut(&job) {
+            record.shown = Some(now);
+        }
+        self.is_as_active(at, index, now);
+        self.learn_of_program(job, now);
+    }
+
+    /// Speeds of jobs with these activities that would be the residents of a device.
+    pub(super) fn speeds_on(&self, at: usize, all: &[Neighbour]) -> Vec<f64> {
+        let dev = &self.devices[at];
+        let predicted = || dev.predictor.speeds(all).iter().map(|speed| speed.value).collect();
+        match self.settings.sharing_of(dev.spec.id.0) {
+            SharingMode::Mps => predicted(),
             SharingMode::TimeSlices => {
-                self.settings.time_slices.speed(all.iter().map(|neighbour| neighbour.activity))
+                let activities = all.iter().map(|neighbour| neighbour.activity);
+                vec![self.settings.time_slices.speed(activities); all.len()]
             }
-            SharingMode::Partitions if residents.iter().all(|resident| resident.share == 0) => {
-                self.devices[at].predictor.speeds(&all)[index].value
+            SharingMode::Partitions if dev.residents.iter().all(|resident| resident.share == 0) => {
+                predicted()
             }
             SharingMode::Partitions => {
                 let activities: Vec<Activity> = all.iter().map(|neighbour| neighbour.activity).collect();
-                let shares: Vec<u32> = residents.iter().map(|resident| resident.share).collect();
+                let shares: Vec<u32> = dev.residents.iter().map(|resident| resident.share).collect();
                 let mut speeds = Vec::new();
                 partitions::speeds(&activities, &shares, &self.settings.partitions, &mut speeds);
-                speeds[index]
+                speeds
             }
-        };
-        let (before, now) = (residents[index].activity, part.scaled(1.0 / speed.max(0.01)));
+        }
+    }
+
+    /// A resident has this activity, and it is not assumed any more.
+    pub(super) fn is_as_active(&mut self, at: usize, index: usize, now: Activity) {
         // Small changes decide nothing; a scheduling pass for each would cost time.
         let moved = |a: Permille, b: Permille| a.0.abs_diff(b.0) >= 20;
-        record.shown = Some(now);
-        self.devices[at].residents[index].is_assumed = false;
+        let resident = &mut self.devices[at].residents[index];
+        resident.is_assumed = false;
+        let before = resident.activity;
         if moved(before.smact, now.smact) || moved(before.drama, now.drama) {
-            self.devices[at].residents[index].activity = now;
+            resident.activity = now;
             self.changed(at);
         }
     }

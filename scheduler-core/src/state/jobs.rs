@@ -116,6 +116,8 @@ impl State {
 
     /// Puts the job on devices: their memory, shares and the host's part are taken.
     pub(super) fn occupy(&mut self, id: JobId, devices: &[usize], reserved: Option<Bytes>, launching: bool) {
+        let Some(record) = self.jobs.get(&id) else { return };
+        let (activity, is_assumed) = self.activity_of(record);
         let Some(record) = self.jobs.get_mut(&id) else { return };
         record.devices = devices.to_vec();
         record.reserved = reserved;
@@ -127,8 +129,7 @@ impl State {
         }
         let share = record.job.share.map_or(0, |share| share.0);
         let whole = reserved.is_none() || record.job.together.is_some();
-        let (program, activity) = (record.job.program, record.activity(&self.settings));
-        let is_assumed = record.is_assumed();
+        let program = record.job.program;
         let (user, host, priority) = (record.job.user, record.job.host, record.job.priority);
         let host_use = record.host_use();
         for &at in devices {
@@ -171,6 +172,7 @@ impl State {
         record.reserved = None;
         record.open = false;
         record.early = None;
+        record.beside = None;
         record.budget = None;
         record.speed = None;
         (record.fill, record.held_for) = (None, None);

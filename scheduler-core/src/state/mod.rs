@@ -3,12 +3,14 @@
 mod admission;
 mod allowances;
 mod allowed;
+mod company;
 mod devices;
 mod early;
 mod evict;
 mod fill;
 mod gate;
 mod jobs;
+mod programs;
 mod record;
 mod schedule;
 #[cfg(test)]
@@ -40,6 +42,7 @@ use crate::reason::Reason;
 use crate::reserve::{Held, Reservation};
 use crate::settings::Settings;
 use crate::units::{Bytes, Millis};
+use programs::Programs;
 use radrm_base::UserId;
 use record::Image;
 use since::Since;
@@ -91,6 +94,8 @@ enum Stage {
 pub struct State {
     pub(crate) settings: Settings,
     sharing: Sharing,
+    /// Activity of programs by their running jobs.
+    programs: Programs,
     pub(crate) now: Millis,
     pub(crate) nodes: Vec<NodeState>,
     pub(crate) devices: Vec<Dev>,
@@ -151,6 +156,7 @@ impl State {
     pub fn new(settings: Settings) -> Self {
         Self {
             sharing: Sharing::new(settings.interference),
+            programs: Programs::default(),
             settings,
             now: Millis::ZERO,
             nodes: Vec::new(),
@@ -215,6 +221,9 @@ impl State {
             Event::DeviceDrained { device, drained } => self.drain_device(device, drained),
             Event::DeviceObserved { device, seen } => self.observe_device(device, seen, out),
             Event::JobObserved { job, device, seen } => self.observe_job(job, device, seen, out),
+            Event::CompanyObserved { device, jobs, together, each } => {
+                self.observe_company(device, &jobs, together, &each);
+            }
             Event::TargetObserved { job, seen } => self.observe_target(job, seen, out),
             Event::StepsObserved { job, attempt, first } => self.observe_steps(job, attempt, first, out),
             Event::SharingObserved { model, jobs } => self.observe_sharing(&model, &jobs),

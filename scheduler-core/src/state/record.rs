@@ -181,6 +181,8 @@ pub(crate) struct Record {
     pub(crate) held_for: Option<JobId>,
     /// Observed activity, where nothing was known of it before.
     pub(crate) shown: Option<Activity>,
+    /// Its part of what the jobs of its device were seen to do together, as activity alone, where nothing else is known of it.
+    pub(crate) beside: Option<Activity>,
     /// Observed host use, where nothing was known of it before.
     pub(crate) host_shown: Option<HostUse>,
     /// Its last search for a place, which found none.
@@ -237,6 +239,7 @@ impl Record {
             fill: None,
             held_for: None,
             shown: None,
+            beside: None,
             host_shown: None,
             failed: None,
             wait: None,
@@ -336,23 +339,32 @@ impl Record {
         ladder.get(retry).or(ladder.last()).copied()
     }
 
-    /// Activity: what was known, else what was seen, else what is assumed, as far as its share of the GPU lets it have that.
+    /// Activity: what was known, else what was seen of it or of it and its neighbours, else what is assumed.
     pub(crate) fn activity(&self, settings: &Settings) -> Activity {
-        let assumed = settings.assumed;
-        let within_share = || match self.job.share {
-            // On SMs of its own it takes longer, and is as active alone.
-            _ if settings.sharing == Some(SharingMode::Partitions) => assumed,
-            Some(share) if share < assumed.smact => {
-                assumed.scaled(share.fraction() / assumed.smact.fraction())
-            }
-            _ => assumed,
-        };
-        self.job.activity.or(self.shown).unwrap_or_else(within_share)
+        let seen = self.measured().or(self.beside);
+        seen.unwrap_or_else(|| self.within_share(settings, settings.assumed))
     }
 
-    /// Returns true if that is assumed.
+    /// This activity as far as its share of the GPU lets it have that.
+    pub(crate) fn within_share(&self, settings: &Settings, activity: Activity) -> Activity {
+        match self.job.share {
+            // On SMs of its own it takes longer, and is as active alone.
+            _ if settings.sharing == Some(SharingMode::Partitions) => activity,
+            Some(share) if share < activity.smact => {
+                activity.scaled(share.fraction() / activity.smact.fraction())
+            }
+            _ => activity,
+        }
+    }
+
+    /// Activity, where it was known or seen of the job by itself.
+    pub(crate) fn measured(&self) -> Option<Activity> {
+        self.job.activity.or(self.shown)
+    }
+
+    /// Returns true if its activity is assumed.
     pub(crate) fn is_assumed(&self) -> bool {
-        self.job.activity.or(self.shown).is_none()
+        self.measured().or(self.beside).is_none()
     }
 
     /// Host use: what was known, else what was seen.

@@ -634,6 +634,7 @@ fn closer(a: Wait, b: Wait) -> Wait {
         Wait::Share { left, .. } => (3, i128::from(left.0)),
         Wait::Partition => (3, -1),
         Wait::Host => (2, 0),
+        Wait::Full { .. } => (1, 1),
         Wait::Idle => (1, 0),
         _ => (0, 0),
     };

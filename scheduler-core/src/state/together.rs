@@ -30,7 +30,9 @@ impl State {
 
     /// Request of a job for itself.
     pub(super) fn own_ask(&self, record: &Record) -> Ask {
-        record.ask(&self.settings, self.largest(record.job.model.as_deref()))
+        let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
+        let (activity, is_assumed) = self.activity_of(record);
+        Ask { activity, is_assumed, ..ask }
     }
 
     /// Joint request of jobs, the first of them for all. On each device: the request of the site that requests most.

@@ -4,7 +4,7 @@
 use super::{Knowledge, Sim, What};
 use crate::device::{JobObservation, Observation};
 use crate::event::Event;
-use crate::interference::Sharer;
+use crate::interference::{Activity, Sharer};
 use crate::job::JobId;
 use crate::units::{Millis, Permille};
 
@@ -76,19 +76,33 @@ impl Sim<'_> {
         self.step(Event::SharingObserved { model, jobs });
     }
 
+    /// Activity is read: of a job that has a device to itself its own, of one beside others the sum of all there.
     pub(super) fn read(&mut self, job: u32, attempt: u32) {
         let Some(run) = self.runs.get(&job).filter(|run| run.attempt == attempt) else { return };
-        let (activity, used, active) = (self.activity(job), run.used, run.active);
+        let (activity, used) = (self.activity(job), run.used);
         let seen: Vec<_> = run.devices.iter().copied().zip(run.speeds.iter().copied()).collect();
-        for (at, speed) in seen.into_iter().filter(|_| active) {
+        let is_active = run.active;
+        for (at, speed) in seen.into_iter().filter(|_| is_active) {
             let device = self.ids[at];
-            let seen = JobObservation {
-                used,
-                peak: used,
-                activity: Some(activity.scaled(speed)),
-                ..Default::default()
-            };
-            self.step(Event::JobObserved { job: JobId(job.into()), device, seen });
+            let jobs = self.gpus[at].jobs.clone();
+            if jobs.len() < 2 {
+                let (peak, activity) = (used, Some(activity.scaled(speed)));
+                let seen = JobObservation { used, peak, activity, ..JobObservation::default() };
+                self.step(Event::JobObserved { job: JobId(job.into()), device, seen });
+            } else if jobs.iter().all(|job| self.runs.get(job).is_some_and(|run| run.active)) {
+                let gpu = &self.gpus[at];
+                let [smact, smocc, drama] =
+                    [gpu.smact, gpu.smocc, gpu.drama].map(|sum| Permille::from_fraction(sum.min(1.0)));
+                let together = Activity { smact, smocc, drama };
+                let own = |job: &u32| {
+                    let run = &self.runs[job];
+                    let place = run.devices.iter().position(|of| *of == at).unwrap_or_default();
+                    self.activity(*job).scaled(run.speeds[place]).smact
+                };
+                let each = jobs.iter().map(own).collect();
+                let jobs = jobs.iter().map(|job| JobId((*job).into())).collect();
+                self.step(Event::CompanyObserved { device, jobs, together, each });
+            }
         }
         self.push(self.now.plus(self.model.read), What::Read { job, attempt });
     }
