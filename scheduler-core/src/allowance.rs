@@ -518,12 +518,22 @@ mod tests {
     }
 
     #[test]
-    fn the_page_lists_every_limit() {
+    fn the_page_the_help_and_the_example_list_every_limit() {
         let page = include_str!("../../docs/how-to/limit-a-lab.md");
         for row in &LIMITS {
             let line = format!("| `{}` | {} | `{}` |", row.name, row.bounds, row.example);
             assert!(page.contains(&line), "{line}");
         }
+        let names = LIMITS.map(|row| row.name);
+        let (last, first) = names.split_last().unwrap();
+        let help = include_str!("../../radrm/src/client/limits.rs");
+        let line = format!("/// {} or {last}\n", first.join(", "));
+        assert!(help.contains(&line), "{line}");
+        let file = include_str!("../../contrib/config/radrmd.toml");
+        let (_, part) = file.split_once("\n# Limits of users in the queue: ").unwrap();
+        let (list, _) = part.split_once('.').unwrap();
+        let words: Vec<&str> = list.split(|c: char| c != '_' && !c.is_alphanumeric()).collect();
+        assert!(names.iter().all(|name| words.contains(name)), "{list}");
     }
 
     #[test]

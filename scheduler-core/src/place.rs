@@ -93,8 +93,8 @@ pub(crate) struct Ask {
     pub(crate) host_use: Option<HostUse>,
     /// Only this node: a suspended job's memory is in that host.
     pub(crate) node: Option<usize>,
-    /// Only these devices; empty: any.
-    pub(crate) only: Vec<DeviceId>,
+    /// Only these devices; `None`: any.
+    pub(crate) only: Option<Vec<DeviceId>>,
     /// Jobs that share each device from the start: those of a group.
     pub(crate) sharers: usize,
 }
@@ -122,7 +122,7 @@ pub(crate) fn could_hold(dev: &Dev, ask: &Ask) -> bool {
         && (ask.sharers <= 1 || dev.spec.shared)
         && ask.model.as_ref().is_none_or(|model| *model == dev.spec.model)
         && ask.node.is_none_or(|node| node == dev.node)
-        && (ask.only.is_empty() || ask.only.contains(&dev.spec.id))
+        && ask.only.as_ref().is_none_or(|only| only.contains(&dev.spec.id))
         && ask.claim.unwrap_or(Bytes::ZERO) <= dev.spec.capacity
 }
 

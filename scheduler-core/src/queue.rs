@@ -103,7 +103,12 @@ impl Queue {
     /// Rank of a waiting job among those of all users, the earlier one being lower; `None`: it is not in the queue.
     pub(crate) fn rank(&self, user: UserId, place: Place, penalty: impl FnOnce() -> i64) -> Option<Place> {
         let is_there = self.users.get(&user).is_some_and(|line| line.jobs.contains(&place));
-        is_there.then(|| self.set_back(user, penalty()).rank(place))
+        is_there.then(|| self.rank_of(user, place, penalty()))
+    }
+
+    /// Rank that a job of a user has, or would have, at a place.
+    pub(crate) fn rank_of(&self, user: UserId, place: Place, penalty: i64) -> Place {
+        self.set_back(user, penalty).rank(place)
     }
 
     /// Jobs of a user go behind those of others, or do so no more.

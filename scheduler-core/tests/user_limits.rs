@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{DONE, MODEL, Node, gib, started, with};
+use crate::common::{DONE, MODEL, Node, estimated, gib, oom, preemptible, started, verdict, with};
 use radrm_scheduler_core::{
-    Action, Allowance, AllowedDevices, Bound, Bytes, DeviceId, Event, Job, JobId, Millis, Need, Phase,
-    Policy, Quiet, Together, UserId, Wait,
+    Action, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, Event, Job, JobId, Millis, Need,
+    Phase, Policy, Quiet, Reason, Together, UserId, Verdict, Wait,
 };
 
 fn bound(most: u64) -> Option<Bound> {
@@ -267,6 +267,100 @@ fn jobs_of_a_user_whose_budget_is_spent_go_behind_others_and_are_not_refused() {
     assert!(started(&node.finish(3, DONE), 2).is_some());
 }
 
+fn suspends(decisions: &[Decision]) -> Vec<u64> {
+    let job = |made: &Decision| match made.action {
+        Action::Suspend { job } => Some(job.0),
+        _ => None,
+    };
+    decisions.iter().filter_map(job).collect()
+}
+
+fn set_behind(node: &mut Node, user: u32) -> Vec<Decision> {
+    let allowance = Box::new(Allowance { behind: true, ..Allowance::default() });
+    node.step(Event::AllowanceSet { user: UserId(user), allowance })
+}
+
+#[test]
+fn a_job_behind_others_evicts_none_that_would_start_before_it_again() {
+    let mut node = node(1);
+    set_behind(&mut node, 7);
+    node.run(Job { priority: -1, preemption: preemptible(Ok(())), ..of(1, 8, 1) });
+    let made = node.run(of(2, 7, 1));
+    assert_eq!(suspends(&made), [] as [u64; 0], "job 1 would be first in the queue: {made:?}");
+    // Where both are behind, the more important one goes first.
+    assert_eq!(suspends(&set_behind(&mut node, 8)), [1]);
+    assert!(started(&node.suspended(1, 1), 2).is_some());
+}
+
+#[test]
+fn a_slot_ends_for_no_job_behind_all_others() {
+    let mut node = node(1);
+    set_behind(&mut node, 7);
+    let preemption = preemptible(Ok(()));
+    node.run(Job { slot: Some(Millis::from_secs(10)), preemption, ..of(1, 8, 1) });
+    node.run(of(2, 7, 1));
+    assert_eq!(suspends(&node.at(11).step(Event::Tick)), [] as [u64; 0]);
+    assert_eq!(suspends(&node.run(of(3, 9, 1))), [1], "for a job that would start before it");
+}
+
+#[test]
+fn a_job_is_not_retried_under_a_limit_below_what_it_needs() {
+    let mut node = node(2);
+    limit(&mut node, 7, Allowance { memory: bound(20 << 30), ..Allowance::default() });
+    let job = |id| Job { user: UserId(7), need: Some(estimated(22, 25)), ..Job::new(JobId(id)) };
+    let why = node.state.below_need(&job(1)).map(|why| why.to_string());
+    assert_eq!(
+        why.as_deref(),
+        Some("it needs 25.0 GiB on each GPU, and its user may have 20.0 GiB (memory, default)")
+    );
+    node.run(job(1));
+    node.run(job(2));
+    let made = node.finish(1, oom(25));
+    assert_eq!(verdict(&made, 1), Some(Verdict::Ended(oom(25))), "{made:?}");
+    assert!(made.iter().any(|made| matches!(made.reason, Reason::NotAllowed { .. })), "{made:?}");
+    let made = node.finish(2, oom(18));
+    assert_eq!(verdict(&made, 2), None, "the limit is more than it was seen to need: {made:?}");
+}
+
+#[test]
+fn a_suspended_job_comes_back_to_no_gpu_that_its_user_may_not_use_any_more() {
+    let mut node = node(2);
+    node.step(Event::Paused { paused: true });
+    node.step(Event::AdoptedSuspended {
+        job: Box::new(Job { attempts: 1, ..of(1, 7, 1) }),
+        model: MODEL.to_owned(),
+        bytes: Bytes::from_gib(1),
+        gpus: 1,
+        devices: vec![DeviceId(0)],
+        whole: true,
+        ran: Millis(0),
+    });
+    let allowed = |devices: Vec<u32>| {
+        let devices = devices.into_iter().map(DeviceId).collect();
+        let devices = Some(AllowedDevices { devices, from: "default".to_owned() });
+        Allowance { devices, ..Allowance::default() }
+    };
+    limit(&mut node, 7, allowed(vec![1]));
+    node.step(Event::Paused { paused: false });
+    assert_eq!((node.phase(1), node.state.queue()), (Phase::Suspended, Vec::new()), "in no job's way");
+    assert!(why(&node, 1).ends_with("would do (allowed_gpus, default)"), "{}", why(&node, 1));
+    limit(&mut node, 7, allowed(Vec::new()));
+    assert_eq!(node.phase(1), Phase::Suspended, "no GPU is allowed, and not any");
+    limit(&mut node, 7, allowed(vec![0]));
+    assert_eq!(node.phase(1), Phase::Resuming);
+}
+
+#[test]
+fn only_devices_that_could_hold_a_job_are_named_for_it() {
+    let mut node = node(2);
+    let devices = Some(AllowedDevices { devices: vec![DeviceId(1)], from: "default".to_owned() });
+    limit(&mut node, 7, Allowance { devices, ..Allowance::default() });
+    node.run(of(1, 7, 1));
+    node.run(of(2, 7, 1));
+    let could = |device| node.state.could_hold(JobId(2), DeviceId(device));
+    assert_eq!([could(0), could(1), could(9)], [false, true, false]);
+}
+
 /// Jobs of three users come and end at random while their limits change.
 #[test]
 fn no_user_exceeds_a_limit_while_limits_change_and_every_job_ends() {
@@ -353,7 +447,7 @@ fn no_user_exceeds_a_limit_while_limits_change_and_every_job_ends() {
 }
 
 fn take(
-    decisions: &[radrm_scheduler_core::Decision],
+    decisions: &[Decision],
     running: &mut BTreeMap<u64, (u32, u64)>,
     open: &BTreeMap<u64, (u32, u64)>,
     node: &mut Node,

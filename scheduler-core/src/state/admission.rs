@@ -1,6 +1,7 @@
 //! Admission control: what this node can never start, what waits for a device that is lost, and what its user may not
 //! submit.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use super::{NodeState, State};
@@ -82,7 +83,8 @@ impl State {
         if job.admitted {
             return None;
         }
-        let has = self.users.get(&job.user).copied().unwrap_or(0).saturating_add(before);
+        let has = self.users.get(&job.user).map_or(0, BTreeSet::len);
+        let has = u32::try_from(has).unwrap_or(u32::MAX).saturating_add(before);
         let highest = self.limits.priority.filter(|highest| job.priority > *highest && !job.by_admin);
         let jobs = self.limits.jobs.filter(|most| has >= *most).map(|most| Exceeded::Jobs { has, most });
         highest.map(|highest| Exceeded::Priority { priority: job.priority, highest }).or(jobs)
@@ -111,8 +113,8 @@ impl State {
             Some(why) => record.job.admitted || why == Impossible::NoGpu,
             None => false,
         };
-        *self.users.entry(record.job.user).or_default() += 1;
         let id = record.job.id;
+        self.users.entry(record.job.user).or_default().insert(id);
         self.jobs.insert(id, record);
         self.join_group(id);
     }
@@ -134,8 +136,11 @@ impl State {
         let may_lack = may_lack || record.gathers().is_some();
         match may_lack.then(|| self.impossible(record)).flatten() {
             Some(why) => self.set_aside(id, Wait::Missing { why }),
-            None if self.waits_for_lost(record) => self.set_aside(id, Wait::Lost),
-            None => self.enqueue(id),
+            None => match self.kept_from_its_devices(record) {
+                Some(why) => self.set_aside(id, Wait::NotAllowed { why }),
+                None if self.waits_for_lost(record) => self.set_aside(id, Wait::Lost),
+                None => self.enqueue(id),
+            },
         }
     }
 
@@ -176,9 +181,10 @@ impl State {
 
     fn lacks(&self, record: &Record, counted: Counted) -> Option<Impossible> {
         let mut ask = self.ask_of(record);
-        if record.image.is_none() && counted == Counted::All {
+        if counted == Counted::All {
             // What its user may not use may be allowed again.
-            ask.only.clear();
+            let image = record.image.as_ref().filter(|image| !image.devices.is_empty());
+            ask.only = image.map(|image| image.devices.clone());
         }
         self.lacks_for(ask, counted)
     }
@@ -225,7 +231,7 @@ impl State {
             return Some(Impossible::Memory { need, largest });
         }
         let is_bounded = ask.host != HostNeed::default();
-        let is_anywhere = ask.node.is_none() && ask.only.is_empty() && ask.sharers <= 1;
+        let is_anywhere = ask.node.is_none() && ask.only.is_none() && ask.sharers <= 1;
         let any_of_model = ask.gpus == 1 && !is_bounded && is_anywhere;
         if any_of_model && counted == Counted::All {
             return None;

@@ -6,34 +6,15 @@
 use radrm_base::UserId;
 use radrm_need::Source;
 
+use super::barred::Barred;
 use super::{Phase, State};
-use crate::allowance::{Allowance, Breach, Holding, Quiet, Reached, Room};
+use crate::allowance::{Allowance, Breach, Holding, Reached, Room};
 use crate::device::DeviceId;
 use crate::job::{Job, JobId};
 use crate::place::{Ask, could_hold};
+use crate::queue::Place;
 use crate::reason::Wait;
 use crate::state::record::Record;
-
-/// Limit of its user that keeps a queued job from being considered.
-pub(super) enum Barred {
-    Quiet(Quiet),
-    Reached(Reached),
-}
-
-impl Barred {
-    /// Returns true if later jobs of the same user wait behind it. Only a suspended job can be beyond a limit by itself: it is in
-    /// no job's way.
-    pub(super) fn bars_later(&self) -> bool {
-        !matches!(self, Self::Reached(reached) if reached.is_never())
-    }
-
-    fn into_wait(self) -> Wait {
-        match self {
-            Self::Quiet(quiet) => Wait::QuietHours { quiet },
-            Self::Reached(reached) => Wait::UserLimit { limit: Box::new(reached) },
-        }
-    }
-}
 
 impl State {
     /// GPUs and jobs of a user that run.
@@ -51,31 +32,34 @@ impl State {
     /// Limits of a user hold from now on. Jobs that run stay.
     pub(super) fn set_allowance(&mut self, user: UserId, allowance: Allowance) {
         self.queue.set_behind(user, allowance.behind);
+        let before = self.allowances.of(user);
+        let moves_jobs = before.and_then(|of| of.devices.as_ref()) != allowance.devices.as_ref()
+            || before.and_then(|of| of.memory.as_ref()) != allowance.memory.as_ref();
         self.allowances.set(user, allowance);
         self.pass_due = true;
-        let own = self.jobs.values_mut().filter(|record| record.job.user == user);
-        let mut waiting = Vec::new();
-        for record in own {
-            self.allowances.apply(record);
-            record.failed = None;
-            if matches!(record.phase, Phase::Waiting | Phase::Held) {
-                waiting.push(record.job.id);
+        let own: Vec<JobId> = self.users.get(&user).into_iter().flatten().copied().collect();
+        for id in &own {
+            if let Some(record) = self.jobs.get_mut(id) {
+                self.allowances.apply(record);
+                record.failed = None;
             }
         }
-        for id in waiting {
+        for id in own {
+            let is_off = |record: &&Record| !record.phase.on_devices();
+            let Some(record) = self.jobs.get(&id).filter(is_off) else { continue };
+            let (phase, breach) = (record.phase, self.breach(&record.job));
             // It may be on devices that the user may not use any more.
             self.forget_reservation(id);
-            let Some(record) = self.jobs.get(&id) else { continue };
-            match (record.phase, self.breach(&record.job)) {
+            match (phase, breach) {
                 (Phase::Waiting, Some(_)) => self.bar(id),
                 (Phase::Held, None) => self.admit(id),
+                (Phase::Waiting | Phase::Suspended, _) if moves_jobs => {
+                    // The devices that could hold it, lost ones too, depend on those that it may use, and on its memory there.
+                    self.unqueue(id);
+                    self.queue_up(id);
+                }
                 _ => {}
             }
-        }
-        // Whether a lost device could hold them depends on which they may use.
-        self.take_up_aside();
-        if self.lost > 0 {
-            self.set_lost_aside();
         }
     }
 
@@ -96,10 +80,16 @@ impl State {
     /// Limit of its user under which a job can never start.
     pub(super) fn breach(&self, job: &Job) -> Option<Breach> {
         let allowance = self.limits_of(job)?;
+        // A group may have hundreds of jobs: all of them are visited only for a limit on their sums.
+        let has_sums = allowance.gpus.is_some() || allowance.running.is_some();
+        let needs = if has_sums { self.starts_with(job) } else { Holding::default() };
         let leads = job.together.filter(|group| !group.begun && group.first == job.id);
-        let members: Vec<&Record> = leads.map(|group| self.members(group).collect()).unwrap_or_default();
-        let of_group = self.joint_ask(&members).and_then(|ask| self.too_few(&ask, allowance));
-        self.breach_with(allowance, job, self.starts_with(job)).or(of_group)
+        let of_group = || {
+            let group = leads.filter(|_| allowance.devices.is_some())?;
+            let ask = self.joint_ask(&self.members(group).collect::<Vec<_>>())?;
+            self.too_few(&ask, allowance)
+        };
+        self.breach_with(allowance, job, needs).or_else(of_group)
     }
 
     /// The same, for a job without those that start with it.
@@ -131,7 +121,24 @@ impl State {
         {
             return Some(Breach::Memory { needs: need.upper, bound: bound.clone() });
         }
+        allowance.devices.as_ref()?;
         self.too_few(&self.own_ask(&self.record_of(job)), allowance)
+    }
+
+    /// Limit of its user below the need of a job that has run out of memory: no attempt under it can succeed.
+    pub(super) fn needs_more_than_allowed(&self, id: JobId) -> Option<Breach> {
+        let record = self.jobs.get(&id)?;
+        let bound = self.allowances.of(record.job.user)?.memory.as_ref()?;
+        (record.floor.0 > bound.most).then(|| Breach::Memory { needs: record.floor, bound: bound.clone() })
+    }
+
+    /// Limit of its user below the need of a job that does not declare it. An estimate may be too high, and another input may need
+    /// less: the job gets the limit as its own.
+    #[must_use]
+    pub fn below_need(&self, job: &Job) -> Option<Breach> {
+        let bound = self.limits_of(job)?.memory.as_ref()?;
+        let need = job.need.as_ref().filter(|need| need.source != Source::Declared && job.gpus > 0)?;
+        (need.upper.0 > bound.most).then(|| Breach::Memory { needs: need.upper, bound: bound.clone() })
     }
 
     /// A record of a job that is not there, with its user's limits.
@@ -152,6 +159,14 @@ impl State {
             fit: fit as u64,
             from: allowed.from.clone(),
         })
+    }
+
+    /// Limit that keeps a suspended job from the devices that it can come back to.
+    pub(super) fn kept_from_its_devices(&self, record: &Record) -> Option<Breach> {
+        record.image.as_ref()?;
+        let allowance = self.limits_of(&record.job)?;
+        allowance.devices.as_ref()?;
+        self.too_few(&self.own_ask(record), allowance)
     }
 
     /// Checks that jobs of one user that start together may do so under the user's limits.
@@ -210,20 +225,31 @@ impl State {
             .of(user)
             .filter(|of| of.gpus.is_some() || of.running.is_some() || of.quiet.is_some())?;
         // It may wait aside, for a device that is lost.
-        self.queue.first_alike(id)?;
-        let mut room = Room::default();
-        let mut heads = self.queue.heads_until(user, (record.class, record.key, id));
-        let (head, barred) = heads.find_map(|head| {
-            let barred = self.take_room(&mut room, head).err()?;
-            (head == id || barred.bars_later()).then_some((head, barred))
-        })?;
-        Some(match barred {
-            Barred::Reached(reached) if head != id => {
+        let first_alike = self.queue.first_alike(id)?;
+        let place = (record.class, record.key, id);
+        let barring = self.answers.barring_job(user, || self.barring_job(user));
+        match barring.filter(|(at, _)| *at <= place) {
+            Some(((.., head), Barred::Reached(reached))) if head != id => {
                 let needs = self.starts_with(&record.job);
                 let needs = if reached.of_gpus { needs.gpus } else { needs.jobs };
-                Barred::Reached(Reached { ahead: Some(head), needs, ..reached }).into_wait()
+                Some(Barred::Reached(Reached { ahead: Some(head), needs, ..reached }).into_wait())
             }
-            barred => barred.into_wait(),
+            Some((_, barred)) => Some(barred.into_wait()),
+            None => {
+                let own = self.take_room(&mut Room::default(), id).err()?;
+                (first_alike == id && !own.bars_later()).then(|| own.into_wait())
+            }
+        }
+    }
+
+    /// The first queued job of a user behind which all later ones wait, and the limit that keeps it from being considered.
+    fn barring_job(&self, user: UserId) -> Option<(Place, Barred)> {
+        let mut room = Room::default();
+        let mut heads = self.queue.heads_until(user, (u8::MAX, i64::MAX, JobId(u64::MAX)));
+        heads.find_map(|head| {
+            let barred = self.take_room(&mut room, head).err().filter(Barred::bars_later)?;
+            let record = self.jobs.get(&head)?;
+            Some(((record.class, record.key, head), barred))
         })
     }
 

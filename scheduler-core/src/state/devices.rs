@@ -332,8 +332,8 @@ impl State {
         if let Some(mut record) = self.jobs.remove(&job) {
             let user = record.job.user;
             if let Some(jobs) = self.users.get_mut(&user) {
-                *jobs -= 1;
-                if *jobs == 0 {
+                jobs.remove(&job);
+                if jobs.is_empty() {
                     self.users.remove(&user);
                 }
             }

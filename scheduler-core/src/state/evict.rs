@@ -6,7 +6,7 @@ use crate::job::{JobId, SuspendRefusal};
 use crate::ladder::Rung;
 use crate::leaving::After;
 use crate::place::{Resident, eligible, joins};
-use crate::queue::{Queue, key};
+use crate::queue::Queue;
 use crate::reason::Reason;
 use crate::reserve::predictable;
 use crate::settings::{Memory, Settings};
@@ -347,24 +347,22 @@ impl State {
         if self.reservation.as_ref().is_some_and(|kept| kept.blockers.iter().any(leaving)) {
             return;
         }
-        // Who would stand before the head again gains nothing from leaving, nor does the head: they would take turns.
-        let order = &self.settings.order;
-        let place = |record: &Record, lined_up: Millis| {
-            let penalty = Queue::penalty(record.job.user, self.now, order, &self.ledger);
-            key(&record.job, lined_up, order).saturating_add(penalty)
+        // A job that would stand before the head again gains nothing from leaving, nor does the head: they would take turns.
+        // So the ranks of the queue decide, with the class of each and the set-back of its user.
+        let rank = |record: &Record, lined_up: Millis| {
+            let user = record.job.user;
+            let penalty = Queue::penalty(user, self.now, &self.settings.order, &self.ledger);
+            self.queue.rank_of(user, record.place(lined_up, &self.settings, self.now), penalty)
         };
-        let first = place(head, head.lined_up);
+        let first = rank(head, head.lined_up);
         let may_go = |record: &Record| {
+            let is_less_important =
+                self.settings.eviction.for_priority && record.job.priority < head.job.priority;
             // Of the second queue those before it there, too.
-            let demoted = record.is_demoted(&self.settings, self.now)
-                && (head.class < 2 || first < place(record, record.lined_up));
+            let may_leave = record.is_demoted(&self.settings, self.now) || is_less_important;
             record.phase == Phase::Running
-                && ((demoted && record.job.preemption.allowed)
-                    || (record.slot_over && first < place(record, after_slot(self.now)))
-                    || (self.settings.eviction.for_priority
-                        && record.job.preemption.allowed
-                        && record.job.priority < head.job.priority
-                        && first < place(record, record.lined_up)))
+                && ((record.slot_over && first < rank(record, after_slot(self.now)))
+                    || (may_leave && record.job.preemption.allowed && first < rank(record, record.lined_up)))
         };
         if !self
             .devices

@@ -122,7 +122,16 @@ impl State {
 
     /// Returns true if a job must not be queued yet, whatever others do that start with it.
     pub(super) fn is_kept_out(&self, job: &Job) -> bool {
-        job.held || job.awaits_dry_run || self.open_dependency(job).is_some() || self.breach(job).is_some()
+        self.waits_for_others(job) || self.breach(job).is_some()
+    }
+
+    /// The same, whatever it takes together with those that start with it.
+    pub(super) fn is_kept_out_alone(&self, job: &Job) -> bool {
+        self.waits_for_others(job) || self.breach_alone(job).is_some()
+    }
+
+    fn waits_for_others(&self, job: &Job) -> bool {
+        job.held || job.awaits_dry_run || self.open_dependency(job).is_some()
     }
 
     pub(super) fn hold(&mut self, id: JobId) {

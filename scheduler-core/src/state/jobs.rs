@@ -9,7 +9,6 @@ use crate::job::{Job, JobId, SuspendRefusal};
 use crate::leaving::{After, Leaving};
 use crate::outcome::{Evidence, Outcome};
 use crate::place::Resident;
-use crate::queue::key;
 use crate::reason::{Impossible, Reason};
 use crate::reserve::predictable;
 use crate::state::record::{Image, Phase, Record, Step, after_slot};
@@ -24,20 +23,10 @@ const MAX_LOSSES: u32 = 3;
 impl State {
     pub(super) fn enqueue(&mut self, id: JobId) {
         let Some(record) = self.jobs.get_mut(&id) else { return };
-        // Retries that get a device of their own, as published, go before all others; otherwise a
-        // retry keeps the place that its time of submission gives it.
-        let first = record.ooms > 0 && !self.settings.order.backfill;
-        record.class = match first || record.job.first {
-            true => 0,
-            false => 1 + u8::from(record.is_demoted(&self.settings, self.now)),
-        };
-        record.key = match record.job.first {
-            true => i64::MIN,
-            false => key(&record.job, record.lined_up, &self.settings.order),
-        };
+        let place = record.place(record.lined_up, &self.settings, self.now);
+        (record.class, record.key, _) = place;
         record.failed = None;
         record.wait = None;
-        let place = (record.class, record.key, id);
         self.queue.insert(record.job.user, place, record.request());
         self.pass_due = true;
     }
@@ -321,6 +310,9 @@ impl State {
                 record.ooms += 1;
                 record.floor = record.floor.max(seen);
                 let (ooms, own, need) = (record.ooms, record.job.max_attempts, record.floor);
+                if let Some(why) = self.needs_more_than_allowed(id) {
+                    return self.end(id, Verdict::Ended(outcome), Reason::NotAllowed { why }, out);
+                }
                 let why = self.jobs.get(&id).and_then(|record| match alone {
                     // It had the largest device there is to itself.
                     true => {

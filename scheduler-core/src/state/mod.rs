@@ -3,6 +3,8 @@
 mod admission;
 mod allowances;
 mod allowed;
+mod answers;
+mod barred;
 mod company;
 mod devices;
 mod early;
@@ -107,11 +109,12 @@ pub struct State {
     lost: u32,
     limits: UserLimits,
     allowances: allowances::Allowances,
+    answers: answers::Answers,
     pub(crate) jobs: BTreeMap<JobId, Record>,
     /// True if any job has had a target: without one no job is ever throttled for one.
     targets: bool,
-    /// Number of jobs of each user.
-    users: BTreeMap<UserId, u32>,
+    /// Jobs of each user.
+    users: BTreeMap<UserId, BTreeSet<JobId>>,
     /// Jobs that wait for a device that is not there.
     aside: BTreeSet<JobId>,
     queue: Queue,
@@ -167,6 +170,7 @@ impl State {
             lost: 0,
             limits: UserLimits::default(),
             allowances: allowances::Allowances::default(),
+            answers: answers::Answers::default(),
             jobs: BTreeMap::new(),
             targets: false,
             users: BTreeMap::new(),
@@ -199,6 +203,7 @@ impl State {
     /// Takes in what happened and gives back what is to be done.
     pub fn step(&mut self, at: Millis, event: Event) -> Vec<Decision> {
         let mut out = Vec::new();
+        self.answers.forget();
         self.ended.clear();
         self.now = self.now.max(at);
         self.take(event, &mut out);

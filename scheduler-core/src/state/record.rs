@@ -15,6 +15,7 @@ use crate::job::{Job, JobId};
 use crate::ladder::Rung;
 use crate::leaving::{After, Leaving};
 use crate::place::Ask;
+use crate::queue::{Place, key};
 use crate::reason::{Reason, Wait};
 use crate::settings::{Memory, Settings, Unknown};
 use crate::sharing_mode::SharingMode;
@@ -297,6 +298,22 @@ impl Record {
         self.served.plus(Millis(self.runtime(now).0.saturating_mul(self.job.gpus.into())))
     }
 
+    /// Place among the waiting jobs of its user, if it is queued since then.
+    pub(crate) fn place(&self, lined_up: Millis, settings: &Settings, now: Millis) -> Place {
+        // Retries that get a device of their own, as published, go before all others; otherwise a
+        // retry keeps the place that its time of submission gives it.
+        let first = self.ooms > 0 && !settings.order.backfill;
+        let class = match first || self.job.first {
+            true => 0,
+            false => 1 + u8::from(self.is_demoted(settings, now)),
+        };
+        let key = match self.job.first {
+            true => i64::MIN,
+            false => key(&self.job, lined_up, &settings.order),
+        };
+        (class, key, self.job.id)
+    }
+
     /// Returns true if it belongs to the second queue.
     pub(crate) fn is_demoted(&self, settings: &Settings, now: Millis) -> bool {
         settings.order.demote_after.is_some_and(|most| self.attained(now) >= most)
@@ -397,7 +414,7 @@ impl Record {
             host: job.host,
             host_use: self.host_use(),
             node: None,
-            only: Vec::new(),
+            only: self.allowed.clone(),
             sharers: 1,
         };
         if let Some(image) = &self.image {
@@ -407,7 +424,10 @@ impl Record {
             let claim = image.bytes.plus(margin);
             ask.claim = Some(claim.min(largest.max(image.bytes)));
             ask.whole |= image.whole;
-            ask.only.clone_from(&image.devices);
+            if !image.devices.is_empty() {
+                let may = |device: &&DeviceId| ask.only.as_ref().is_none_or(|only| only.contains(device));
+                ask.only = Some(image.devices.iter().filter(may).copied().collect());
+            }
             // Devices that are named need no model, and may be of several.
             ask.model = image.devices.is_empty().then(|| image.model.clone());
             ask.node = image.node;
@@ -441,7 +461,6 @@ impl Record {
             // It gets no more, whatever it is taken to need.
             ask.claim = ask.claim.map(|claim| claim.min(most));
         }
-        ask.only = self.allowed.clone().unwrap_or_default();
         ask
     }
 }

@@ -96,9 +96,10 @@ impl State {
     /// For a job of a group that has not started: another one that it waits for.
     pub(super) fn awaited_member(&self, job: &Job) -> Option<JobId> {
         let group = job.together.filter(|group| !group.begun)?;
+        // Limits on the sums of a group keep its first job out of the queue, and so all: each other one counts by itself.
         let ready = |id: JobId| {
             let other = self.jobs.get(&id);
-            other.is_some_and(|other| other.phase == Phase::Held && !self.is_kept_out(&other.job))
+            other.is_some_and(|other| other.phase == Phase::Held && !self.is_kept_out_alone(&other.job))
         };
         let is_ready = |id: &JobId| *id == job.id || *id == group.first || ready(*id);
         let missing = (group.first.0..=group.last().0).map(JobId).find(|id| !is_ready(id));

@@ -9,6 +9,7 @@ use super::{Leaving, Phase, State};
 use crate::action::LaunchBudget;
 use crate::device::{Device, DeviceId, Observation};
 use crate::job::{Job, JobId};
+use crate::place::could_hold;
 use crate::queue::Queue;
 use crate::reason::{Reason, Wait};
 use crate::target::Standing;
@@ -109,6 +110,13 @@ impl State {
         })
     }
 
+    /// Returns true if this device could hold the job, were it free.
+    #[must_use]
+    pub fn could_hold(&self, job: JobId, device: DeviceId) -> bool {
+        let found = self.jobs.get(&job).zip(self.numbers.get(&device));
+        found.is_some_and(|(record, at)| could_hold(&self.devices[*at], &self.ask_of(record)))
+    }
+
     /// Phase of a job that has not ended.
     #[must_use]
     pub fn phase(&self, id: JobId) -> Option<Phase> {
@@ -187,7 +195,7 @@ impl State {
                 self.barred_by(id).or_else(|| record.wait.clone()).or_else(|| self.wait_of_alike(id)).or_else(
                     || {
                         // Not considered, because a job before it is blocked.
-                        let first = self.first_within_limits();
+                        let first = self.answers.first_job(|| self.first_within_limits());
                         first.filter(|first| *first != id).map(|job| Wait::Behind { job })
                     },
                 )

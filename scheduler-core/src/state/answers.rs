@@ -1,0 +1,76 @@
+//! Answers to questions about waiting jobs that hold until the next event: a list of jobs asks the same for each of its rows.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use radrm_base::UserId;
+
+use super::barred::Barred;
+use crate::job::JobId;
+use crate::queue::Place;
+
+/// The first job of a user behind which all later ones wait, and why it waits.
+type BarringJob = Option<(Place, Barred)>;
+
+/// Answers since the last event.
+#[derive(Debug, Default)]
+pub(super) struct Answers(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    barring: BTreeMap<UserId, BarringJob>,
+    /// The first job in order that its user's limits let start.
+    first: Option<Option<JobId>>,
+}
+
+impl Clone for Answers {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Answers {
+    /// An event changes what is known.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Answer for a user, which `find` gives where it is not known.
+    pub(super) fn barring_job(&self, user: UserId, find: impl FnOnce() -> BarringJob) -> BarringJob {
+        self.known().barring.entry(user).or_insert_with(find).clone()
+    }
+
+    /// The first job in order that its user's limits let start, which `find` gives where it is not known.
+    pub(super) fn first_job(&self, find: impl FnOnce() -> Option<JobId>) -> Option<JobId> {
+        *self.known().first.get_or_insert_with(find)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_searched_once_between_two_events() {
+        let mut answers = Answers::default();
+        let mut searches = 0;
+        for _ in 0..3 {
+            for user in [1, 2] {
+                let found = answers.barring_job(UserId(user), || {
+                    searches += 1;
+                    None
+                });
+                assert!(found.is_none());
+            }
+            assert_eq!(answers.first_job(|| Some(JobId(7))), Some(JobId(7)));
+        }
+        assert_eq!(searches, 2);
+        assert_eq!(answers.first_job(|| None), Some(JobId(7)));
+        answers.forget();
+        assert_eq!(answers.first_job(|| None), None);
+    }
+}
