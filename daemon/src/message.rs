@@ -12,7 +12,7 @@ use super::long_read::{LongRead, Progress};
 use super::metrics::Figures;
 use super::peer::Peer;
 use super::suspend::Answer;
-use super::user_limits::Groups;
+use super::user_limits::{Groups, Named};
 
 /// Selection of the jobs of a list.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +43,8 @@ pub(crate) type Listed = (u64, String);
 pub(crate) enum Message {
     /// A client asks.
     Asked(Peer, Request, Sender<Response>),
+    /// An administrator asks for a user or group, which was looked up.
+    AskedOf(Peer, Request, Named, Sender<Response>),
     /// A client lists jobs: their numbers in the order of the list, or why there is no list.
     Listed(Peer, Listing, Sender<Result<JobList, Response>>),
     /// The next rows of such a list; jobs that are gone have none.

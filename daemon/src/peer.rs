@@ -14,7 +14,7 @@ pub(crate) struct Peer {
     pub(crate) gid: u32,
     /// Empty without an account.
     pub(crate) name: String,
-    /// Groups that the account is a member of, whatever groups the client has.
+    /// Groups that the account is a member of, whatever groups the client has, once they were looked up.
     pub(crate) groups: Groups,
     /// It may see and end everybody's jobs.
     pub(crate) admin: bool,
@@ -35,8 +35,14 @@ impl Peer {
         // The group of the account, not one that the client changed to.
         let gid = account.as_ref().map_or(gid, |account| account.gid.as_raw());
         let name = account.map(|account| account.name).unwrap_or_default();
-        let groups = if name.is_empty() { Groups::default() } else { Groups::of(&name, gid) };
-        Self { uid, gid, name, groups, admin }
+        Self { uid, gid, name, groups: Groups::default(), admin }
+    }
+
+    /// Looks up the groups of the account, for a request whose answer depends on them. What names groups may be slow.
+    pub(crate) fn look_up_groups(&mut self) {
+        if !self.name.is_empty() {
+            self.groups = Groups::of(&self.name, self.gid);
+        }
     }
 
     /// One who sees everything, for sums.

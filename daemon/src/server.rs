@@ -20,6 +20,7 @@ use super::error::DaemonError;
 use super::long_read::{LongRead, Progress};
 use super::message::{Listing, Message};
 use super::peer::{self, Peer};
+use super::user_limits::Named;
 
 /// Connections at the same time; the reserve is for root and administrators.
 const CONNECTIONS: Bounds = Bounds { all: 1280, of_user: 96, reserved: 128 };
@@ -218,7 +219,7 @@ impl Shared {
 
     fn talk(&self, stream: &UnixStream, credentials: PeerCredentials) -> io::Result<()> {
         wire::greet(&mut Until::new(stream, GREETING)?).map_err(io::Error::other)?;
-        let peer = Peer::of(credentials, &self.admin_group);
+        let mut peer = Peer::of(credentials, &self.admin_group);
         loop {
             Until::new(stream, SILENCE)?.readable()?;
             let (request, _bytes) = match self.request(stream, &peer) {
@@ -241,7 +242,18 @@ impl Shared {
                 request => {
                     let answer = match LongRead::of(request) {
                         Ok(read) => self.read(&peer, read)?,
-                        Err(request) => self.ask(|reply| Message::Asked(peer.clone(), request, reply))?,
+                        Err(request) => {
+                            if may_limit(&request) {
+                                peer.look_up_groups();
+                            }
+                            let named = if peer.admin { Named::of(&request) } else { None };
+                            match named {
+                                Some(named) => {
+                                    self.ask(|reply| Message::AskedOf(peer.clone(), request, named, reply))?
+                                }
+                                None => self.ask(|reply| Message::Asked(peer.clone(), request, reply))?,
+                            }
+                        }
                     };
                     respond(stream, answer)?;
                 }
@@ -302,6 +314,11 @@ impl Shared {
         self.to.send(message(reply)).map_err(|_| ending())?;
         answer.recv().map_err(|_| ending())
     }
+}
+
+/// Returns true if limits of the client's user, and so the user's groups, matter for the answer.
+fn may_limit(request: &Request) -> bool {
+    matches!(request, Request::Submit(_) | Request::SubmitTogether(_) | Request::Limits { .. })
 }
 
 fn respond(stream: &UnixStream, response: Response) -> io::Result<()> {

@@ -7,6 +7,7 @@ pub(crate) mod drains;
 mod integer;
 pub(crate) mod job_sums;
 mod spec;
+pub(crate) mod user_groups;
 pub(crate) mod user_limits;
 
 use std::path::Path;
@@ -168,6 +169,7 @@ impl Store {
         connection.execute_batch(disk::TABLES).map_err(failed)?;
         connection.execute_batch(arriving::TABLE).map_err(failed)?;
         connection.execute_batch(user_limits::TABLE).map_err(failed)?;
+        connection.execute_batch(user_groups::TABLE).map_err(failed)?;
         connection.execute_batch(drains::TABLE).map_err(failed)?;
         arriving::discard_all(&mut connection).map_err(failed)?;
         super::dry_run::stored::create(&connection).map_err(failed)?;

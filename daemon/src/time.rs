@@ -78,9 +78,15 @@ impl Now {
     }
 }
 
+unsafe extern "C" {
+    /// Reads the time zone again, where it changed: `localtime_r` need not.
+    safe fn tzset();
+}
+
 /// Day of the week, 0 for Monday, and minute of the day, in the node's time zone.
 pub(crate) fn local_minute(at: Millis) -> Option<(u8, u16)> {
     let seconds = libc::time_t::try_from(at.0 / 1000).ok()?;
+    tzset();
     // SAFETY: a structure of numbers and a pointer that is not used; all bits zero are valid.
     let mut local: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both point to values that live as long as the call.
@@ -165,8 +171,26 @@ mod tests {
         assert_eq!(clock.now(&clocks), Millis(1000 * HOUR + 2500), "backward");
     }
 
+    /// The zone of the process that runs the test may be UTC: children have others.
     #[test]
     fn the_local_minute_is_that_of_the_nodes_time_zone() {
+        if std::env::var_os("RADRM_TEST_CHILD").is_none() {
+            for zone in ["UTC0", "XYZ-5:45", "EST5EDT,M3.2.0,M11.1.0"] {
+                let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+                child.args(["--exact", "time::tests::the_local_minute_is_that_of_the_nodes_time_zone"]);
+                let done = child.env("TZ", zone).env("RADRM_TEST_CHILD", "1").output().unwrap();
+                let text = String::from_utf8_lossy(&done.stdout).into_owned();
+                assert!(done.status.success() && text.contains("1 passed"), "{zone}: {text}");
+            }
+            return;
+        }
+        // 1970 began on a Thursday.
+        let begin = match std::env::var("TZ").unwrap().as_str() {
+            "XYZ-5:45" => (3, 5 * 60 + 45),
+            "UTC0" => (3, 0),
+            _ => (2, 19 * 60),
+        };
+        assert_eq!(local_minute(Millis(0)), Some(begin));
         for seconds in [0_u64, 951_782_399, 1_719_000_000, 1_800_000_000] {
             let date = std::process::Command::new("date");
             let out = { date }.args(["-d", &format!("@{seconds}"), "+%u %H %M"]).output().unwrap();

@@ -9,7 +9,9 @@ use std::ffi::CString;
 use std::fmt;
 use std::time::Instant;
 
+use nix::errno::Errno;
 use nix::unistd::{Gid, Group, User, getgrouplist};
+use radrm_protocol::wire::Request;
 use radrm_scheduler_core::{LIMITS, LimitKey, LimitValue};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
@@ -145,13 +147,21 @@ pub(crate) struct LimitSetting {
     pub(crate) at_ms: u64,
 }
 
-/// Value of a limit for a user, and the section that it is from.
+/// Value of a limit for a user, and the sections that it is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resolved {
     pub(crate) value: LimitValue,
-    pub(crate) scope: Scope,
+    /// Lists of GPUs and quiet hours may be of several groups.
+    pub(crate) scopes: Vec<Scope>,
     /// Administrator who set it, and when, ms since 1970; `None`: it is from the file.
     pub(crate) set: Option<(String, u64)>,
+}
+
+impl Resolved {
+    /// `default`, `group lab`, `group lab and group students`.
+    pub(crate) fn from(&self) -> String {
+        self.scopes.iter().map(Scope::to_string).collect::<Vec<_>>().join(" and ")
+    }
 }
 
 /// All sections.
@@ -213,7 +223,8 @@ impl UserLimitTable {
 
     fn stated(&self, scope: Scope, key: LimitKey) -> Option<Resolved> {
         if let Some(LimitSetting { value, by, at_ms }) = self.set.get(&(scope.clone(), key)) {
-            return Some(Resolved { value: value.clone(), scope, set: Some((by.clone(), *at_ms)) });
+            let set = Some((by.clone(), *at_ms));
+            return Some(Resolved { value: value.clone(), scopes: vec![scope], set });
         }
         let section = match &scope {
             Scope::Default => Some(&self.file.default),
@@ -221,7 +232,7 @@ impl UserLimitTable {
             Scope::User(name) => self.file.users.get(name),
         };
         let value = section?.0.get(&key)?.clone();
-        Some(Resolved { value, scope, set: None })
+        Some(Resolved { value, scopes: vec![scope], set: None })
     }
 
     /// Value of a limit for a user of these groups; `None`: no section states one.
@@ -249,6 +260,7 @@ impl UserLimitTable {
 
 /// The stricter of two values of groups: of lists of GPUs those of both, of quiet hours all.
 fn stricter(a: Resolved, b: Resolved) -> Resolved {
+    let both = || [a.scopes.clone(), b.scopes.clone()].concat();
     match (&a.value, &b.value) {
         (_, LimitValue::None) => a,
         (LimitValue::None, _) => b,
@@ -260,14 +272,15 @@ fn stricter(a: Resolved, b: Resolved) -> Resolved {
             }
         }
         (LimitValue::Hours(first), LimitValue::Hours(second)) if first != second => {
-            Resolved { value: LimitValue::Hours(first.clone().and(second.clone())), ..a }
+            let value = LimitValue::Hours(first.clone().and(second.clone()));
+            Resolved { value, scopes: both(), set: None }
         }
         (LimitValue::Gpus(first), LimitValue::Gpus(second)) => {
             // A name of one list may be the model of a GPU that the other names by number: see `allowed` in the engine.
             let mut names = first.clone();
             names.push(AND.to_owned());
             names.extend(second.clone());
-            Resolved { value: LimitValue::Gpus(names), ..a }
+            Resolved { value: LimitValue::Gpus(names), scopes: both(), set: None }
         }
         _ => a,
     }
@@ -280,22 +293,27 @@ pub(crate) const AND: &str = "and";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Groups {
     pub(crate) names: Vec<String>,
-    /// Start time of their look-up; `None`: they were not looked up.
+    /// Start time of their look-up; `None`: they were not looked up, or could not be.
     pub(crate) since: Option<Instant>,
 }
 
 impl Groups {
     /// Looks them up. What names accounts may be slow.
     pub(crate) fn of(name: &str, gid: u32) -> Self {
-        let since = Some(Instant::now());
-        Self { names: groups_of(name, gid), since }
+        let begun = Instant::now();
+        let found = groups_of(name, gid).map(|names| Self { names, since: Some(begun) });
+        found.unwrap_or_default()
     }
 
-    /// Takes over what was looked up later: a connection may be older than the last look-up.
-    pub(crate) fn renew(&mut self, found: Self) {
-        if found.since >= self.since {
-            *self = found;
+    /// Takes over what was looked up later: a connection may be older than the last look-up. One that failed changes nothing: no
+    /// limit of a group is lifted while its server is down. Returns true if the groups are others than before.
+    pub(crate) fn renew(&mut self, found: Self) -> bool {
+        if found.since.is_none() || found.since < self.since {
+            return false;
         }
+        let differ = found.names != self.names;
+        *self = found;
+        differ
     }
 }
 
@@ -308,11 +326,55 @@ pub(crate) fn groups_of_all(accounts: Vec<(u32, String)>) -> Vec<(u32, Groups)> 
     accounts.into_iter().filter_map(groups).collect()
 }
 
-/// Names of the groups of an account. What names accounts may be slow.
-pub(crate) fn groups_of(name: &str, gid: u32) -> Vec<String> {
-    let Ok(text) = CString::new(name) else { return Vec::new() };
-    let groups = getgrouplist(&text, Gid::from_raw(gid)).unwrap_or_default();
-    groups.into_iter().filter_map(|gid| Group::from_gid(gid).ok().flatten()).map(|group| group.name).collect()
+/// Names of the groups of an account; `None`: they cannot be looked up now. What names accounts may be slow.
+pub(crate) fn groups_of(name: &str, gid: u32) -> Option<Vec<String>> {
+    let text = CString::new(name).ok()?;
+    let groups = getgrouplist(&text, Gid::from_raw(gid)).ok()?;
+    names_of(groups, |gid| Group::from_gid(gid).map(|group| group.map(|group| group.name)))
+}
+
+/// Names of groups. A group without a name is none; an error is not the absence of a name.
+fn names_of(groups: Vec<Gid>, look_up: impl Fn(Gid) -> Result<Option<String>, Errno>) -> Option<Vec<String>> {
+    let name = |gid| match look_up(gid) {
+        // No database of groups at all.
+        Err(Errno::ENOENT | Errno::ESRCH) => None,
+        found => found.transpose(),
+    };
+    groups.into_iter().filter_map(name).collect::<Result<_, _>>().ok()
+}
+
+/// User or group that a request of an administrator names, looked up before the engine has the request: what names accounts
+/// may be slow, and the engine waits for nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Named {
+    /// The user whose limits are to be shown: number, name and groups; `None`: this machine has no such user.
+    pub(crate) account: Option<(u32, String, Groups)>,
+    /// The section of a limit that is to be set is of no user or group that this machine knows.
+    pub(crate) is_unknown: bool,
+}
+
+impl Named {
+    /// Looks up what a request names; `None`: it names no user and no group.
+    pub(crate) fn of(request: &Request) -> Option<Self> {
+        match request {
+            Request::Limits { user: Some(name) } => Some(Self { account: account(name), is_unknown: false }),
+            // What was set for one who is gone can be taken back.
+            Request::SetLimit { scope, value: Some(_), .. } => {
+                let is_unknown = Scope::parse(scope).is_some_and(|scope| !scope.is_known());
+                Some(Self { account: None, is_unknown })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Account of this name. A server may take the name in other letters, and a number may have several names: that of the account is
+/// the one by which its jobs are limited.
+fn account(name: &str) -> Option<(u32, String, Groups)> {
+    let found = User::from_name(name).ok().flatten()?;
+    let user = User::from_uid(found.uid).ok().flatten().unwrap_or(found);
+    let groups = Groups::of(&user.name, user.gid.as_raw());
+    Some((user.uid.as_raw(), user.name, groups))
 }
 
 #[cfg(test)]
@@ -331,7 +393,7 @@ mod tests {
     fn found(table: &UserLimitTable, user: &str, groups: &[&str], name: &str) -> Option<(String, String)> {
         let groups: Vec<String> = groups.iter().map(|name| (*name).to_owned()).collect();
         let key = LimitKey::named(name).unwrap();
-        table.resolve(user, &groups, key).map(|of| (of.value.text(key), of.scope.to_string()))
+        table.resolve(user, &groups, key).map(|of| (of.value.text(key), of.from()))
     }
 
     #[test]
@@ -344,6 +406,9 @@ mod tests {
         let both = "22:00-07:00, Mon-Fri 08:00-18:00, Sat 10:00-12:00";
         assert_eq!(of(&["lab", "students"]).as_deref(), Some(both));
         assert_eq!(of(&["lab", "lab"]).as_deref(), Some("22:00-07:00"), "a section counts once");
+        let from = |groups: &[&str]| found(&table, "bob", groups, "quiet_hours").map(|(_, from)| from);
+        assert_eq!(from(&["lab", "students"]).as_deref(), Some("group lab and group students"));
+        assert_eq!(from(&["lab"]).as_deref(), Some("group lab"));
     }
 
     #[test]
@@ -370,6 +435,39 @@ mod tests {
         known.renew(of("students", Some(now + std::time::Duration::from_secs(1))));
         known.renew(of("lab", Some(now)));
         assert_eq!(known.names, ["students"]);
+    }
+
+    #[test]
+    fn a_look_up_of_groups_that_fails_lifts_no_limit_of_a_group() {
+        let names = |gid: Gid| match gid.as_raw() {
+            1 => Ok(Some("lab".to_owned())),
+            2 => Ok(None),
+            3 => Err(Errno::ENOENT),
+            _ => Err(Errno::ECONNREFUSED),
+        };
+        let of = |gids: &[u32]| names_of(gids.iter().map(|gid| Gid::from_raw(*gid)).collect(), names);
+        assert_eq!(of(&[1, 2, 3]), Some(vec!["lab".to_owned()]));
+        assert_eq!(of(&[1, 4]), None);
+        let mut known = Groups { names: vec!["lab".to_owned()], since: None };
+        assert!(!known.renew(Groups::default()));
+        assert_eq!(known.names, ["lab"], "those of before");
+        assert!(known.renew(Groups { names: Vec::new(), since: Some(Instant::now()) }));
+        assert!(known.names.is_empty(), "the user has left the group");
+    }
+
+    #[test]
+    fn a_request_that_names_a_user_is_looked_up_with_the_name_of_the_account() {
+        let of = |name: &str| Named::of(&Request::Limits { user: Some(name.to_owned()) }).unwrap().account;
+        assert_eq!(of("root").map(|(uid, name, _)| (uid, name)), Some((0, "root".to_owned())));
+        assert!(of("no-such-user").is_none());
+        let set = |scope: &str, value: Option<&str>| {
+            let (scope, name) = (scope.to_owned(), "gpus".to_owned());
+            let found = Named::of(&Request::SetLimit { scope, name, value: value.map(str::to_owned) });
+            found.map(|found| found.is_unknown)
+        };
+        assert_eq!(set("user:no-such-user", Some("1")), Some(true));
+        assert_eq!(set("user:no-such-user", None), None, "it can be taken back");
+        assert_eq!(set("user:root", Some("1")), Some(false));
     }
 
     #[test]

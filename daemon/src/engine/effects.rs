@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::time::Duration;
 
 use radrm_limits::cgroup_v2::Group;
 use radrm_os::ProcessIdentity;
 use radrm_protocol::wire::HostLimits;
-use radrm_scheduler_core::HostNeed;
+use radrm_scheduler_core::{HostNeed, Millis};
 use radrm_telemetry::Segment;
 
 use crate::attempt::Attempt;
@@ -23,6 +24,7 @@ use crate::status::{Report, Status};
 use crate::supervisor::Order;
 use crate::suspend;
 use crate::time::Now;
+use crate::user_limits::Groups;
 
 /// Attempts on this node: their processes, signals and files.
 pub(super) trait Attempts {
@@ -127,6 +129,11 @@ pub(super) trait Node {
         Now::read()
     }
 
+    /// The wall clock. Anybody may set it: nothing ends by it.
+    fn wall(&self) -> Millis {
+        Millis(radrm_os::time::epoch_ms())
+    }
+
     /// By how much the wall clock is ahead of the time that has passed, ms; `None`: nothing is to be removed by it yet.
     fn jump_ms(&self) -> Option<u64>;
 
@@ -167,8 +174,9 @@ pub(super) trait Node {
     /// disk.
     fn measure_disk(&self, job: u64, uid: u32);
 
-    /// Has the groups of these accounts looked up; [`Message::Groups`](crate::message::Message::Groups) brings them.
-    fn look_up_groups(&self, accounts: Vec<(u32, String)>);
+    /// Has the groups of these accounts looked up. Returns those that are found within `patience`; later,
+    /// [`Message::Groups`](crate::message::Message::Groups) brings them.
+    fn look_up_groups(&self, accounts: Vec<(u32, String)>, patience: Duration) -> Vec<(u32, Groups)>;
 
     /// Removes the folders of these jobs, and reports which are gone; false if that cannot begin. `age_ms`: only those that did not
     /// change for so long by a clock that is so much ahead.

@@ -120,6 +120,11 @@ impl Entries {
         }
     }
 
+    /// Users who have jobs.
+    pub(super) fn users(&self) -> impl Iterator<Item = u32> {
+        self.users.keys().copied()
+    }
+
     /// Disk use of a user's jobs, bytes.
     pub(super) fn bytes_of(&self, uid: u32) -> u64 {
         self.users.get(&uid).map_or(0, |(_, bytes)| *bytes)

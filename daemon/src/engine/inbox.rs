@@ -51,6 +51,7 @@ impl<'a> Inbox<'a> {
         match &message {
             Message::Asked(_, Request::Submit(_) | Request::SubmitTogether(_), _) => first.push(message),
             Message::Asked(peer, ..)
+            | Message::AskedOf(peer, ..)
             | Message::Listed(peer, ..)
             | Message::Rows(peer, ..)
             | Message::Read(peer, ..) => {

@@ -62,6 +62,8 @@ pub(super) enum Note {
     Drained(String, Option<DrainRow>),
     /// A limit that an administrator sets, or takes back.
     UserLimit(Scope, LimitKey, Option<LimitSetting>),
+    /// Groups of a user, or nothing more of them.
+    UserGroups(u32, Option<Vec<String>>),
     /// Outcome of a dry run in the background, the digest of the files that it is for, and its time, ms since 1970.
     DryRun(Box<(Key, String, Outcome, u64)>),
     /// Specification of a job, with what a dry run added.
@@ -103,6 +105,7 @@ impl Note {
             Self::UserLimit(scope, key, setting) => {
                 store::user_limits::put(tx, scope, *key, setting.as_ref())
             }
+            Self::UserGroups(uid, names) => store::user_groups::put(tx, *uid, names.as_deref()),
             // For the dataset.
             Self::Run(..) | Self::Sharing(_) => Ok(()),
             Self::ForgetRuns(before_ms) => {

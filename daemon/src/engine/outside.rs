@@ -6,7 +6,7 @@ use radrm_limits::scopes::user_name;
 use radrm_os::Process;
 use radrm_protocol::limits::DrainRow;
 use radrm_protocol::wire::OutsideProcess;
-use radrm_scheduler_core::Wait;
+use radrm_scheduler_core::{JobId, Wait};
 
 use super::Engine;
 use crate::gpus::Sample;
@@ -49,28 +49,53 @@ impl Engine {
 
     /// Reason that a job waits, with the processes outside of jobs that have memory of the GPUs, and GPUs that are drained for a
     /// reason.
-    pub(super) fn why_it_waits(&self, wait: &Wait) -> String {
+    pub(super) fn why_it_waits(&self, job: u64, wait: &Wait) -> String {
+        if !is_about_devices(wait) {
+            return wait.to_string();
+        }
+        let no_processes = BTreeMap::new();
         let outside = match wait {
             Wait::Memory { .. } | Wait::Reserved { .. } => self.node.outside(),
-            Wait::NoDevice | Wait::Gang { .. } => return format!("{wait}{}", self.drain_reasons()),
-            _ => return wait.to_string(),
+            _ => &no_processes,
         };
         let of_gpu = |(uuid, processes): (&String, &Vec<OutsideProcess>)| {
             let number = self.node.device(uuid).map_or_else(|| uuid.clone(), |device| device.to_string());
             processes.first().map(|process| format!("; outside of jobs, on GPU {number}: {process}"))
         };
         let words: Vec<String> = outside.iter().filter_map(of_gpu).collect();
-        format!("{wait}{}{}", words.concat(), self.drain_reasons())
+        format!("{wait}{}{}", words.concat(), self.drain_reasons(job))
     }
 
-    /// `; GPU 1 is drained: fan broken` for each that is drained for a reason.
-    fn drain_reasons(&self) -> String {
+    /// `; GPU 1 is drained: fan broken` for each that is drained for a reason, and could hold the job.
+    fn drain_reasons(&self, job: u64) -> String {
         let of_gpu = |(uuid, drain): (&String, &DrainRow)| {
             let reason = drain.reason.as_ref()?;
-            Some(format!("; GPU {} is drained: {reason}", self.node.device(uuid)?))
+            let device = self.node.device(uuid)?;
+            let could_hold = self.core.state.could_hold(JobId(job), device);
+            could_hold.then(|| format!("; GPU {device} is drained: {reason}"))
         };
         self.node.drained().iter().filter_map(of_gpu).collect()
     }
+}
+
+/// Returns true if a job waits because of what GPUs hold or are.
+fn is_about_devices(wait: &Wait) -> bool {
+    matches!(
+        wait,
+        Wait::NoDevice
+            | Wait::Gang { .. }
+            | Wait::Memory { .. }
+            | Wait::Reserved { .. }
+            | Wait::Slowdown { .. }
+            | Wait::Protected { .. }
+            | Wait::Busy { .. }
+            | Wait::Unmeasured
+            | Wait::Settling
+            | Wait::Share { .. }
+            | Wait::Partition
+            | Wait::Full { .. }
+            | Wait::Idle
+    )
 }
 
 /// `None`: it is gone. To look up a name may take a question to a server, so names are kept.

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SendError, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 use radrm_attempt::{HeldProcess, below, kill_below, kill_tree};
 use radrm_base::reason;
@@ -42,7 +44,7 @@ use crate::status::{self, Report, Status};
 use crate::supervisor::{self, Order, WORD};
 use crate::suspend::{self, answer};
 use crate::time;
-use crate::user_limits::groups_of_all;
+use crate::user_limits::{Groups, groups_of_all};
 use crate::watch::Watch;
 
 /// Real processes.
@@ -363,20 +365,25 @@ impl Node for Processes {
         self.measurer.ask(job, uid, self.paths.folder(job));
     }
 
-    fn look_up_groups(&self, accounts: Vec<(u32, String)>) {
+    fn look_up_groups(&self, accounts: Vec<(u32, String)>, patience: Duration) -> Vec<(u32, Groups)> {
         // One look-up at a time: what names accounts may not answer for long.
         if self.looking_up.swap(true, Ordering::AcqRel) {
-            return;
+            return Vec::new();
         }
         let (to, looking_up) = (self.watch.sender(), Arc::clone(&self.looking_up));
+        // A channel without room: what is sent was received.
+        let (soon, found_soon) = sync_channel(0);
         let look_up = move || {
             let found = groups_of_all(accounts);
             looking_up.store(false, Ordering::Release);
-            let _ = to.send(Message::Groups(found));
+            if let Err(SendError(found)) = soon.send(found) {
+                let _ = to.send(Message::Groups(found));
+            }
         };
         if thread::Builder::new().name("groups".into()).spawn(look_up).is_err() {
             self.looking_up.store(false, Ordering::Release);
         }
+        found_soon.recv_timeout(patience).unwrap_or_default()
     }
 
     fn clean(&mut self, jobs: Vec<u64>, age_ms: u64, jump_ms: u64) -> bool {

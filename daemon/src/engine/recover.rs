@@ -78,9 +78,8 @@ impl Engine {
         self.effects.sweep_dry_runs(&|job| store.job(job).ok().flatten().map(|entry| entry.uid));
         // All are read before anything changes: nothing happened where one cannot be read.
         let entries = self.outbox.store().open_jobs().map_err(failed)?;
-        let users: BTreeMap<u32, (u32, u32, String)> =
-            entries.iter().map(|entry| (entry.uid, (entry.uid, entry.gid, entry.user.clone()))).collect();
-        self.recover_limits(&users.into_values().collect::<Vec<_>>())?;
+        let users = entries.iter().map(|entry| (entry.uid, entry.user.clone()));
+        self.recover_limits(users.collect())?;
         let found = entries.into_iter().map(|entry| Ok((self.find(&entry)?, entry)));
         let found: Vec<(Found, Entry)> = found.collect::<Result<_, DaemonError>>()?;
         let (mut waiting, mut over) = (Vec::new(), Vec::new());
@@ -146,8 +145,11 @@ impl Engine {
                 self.cancel(id);
             }
         }
-        // Attempts that run count towards GPU-hours.
+        // Attempts that run count towards GPU-hours. All are counted before a job starts.
         self.review_limits();
+        while self.is_counting() {
+            self.count_some();
+        }
         // The order of the queue is known now.
         self.step(Event::Paused { paused: false });
         Ok(())

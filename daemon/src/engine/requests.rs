@@ -17,6 +17,7 @@ use crate::error::DaemonError;
 use crate::message::{Listed, Listing};
 use crate::peer::Peer;
 use crate::store::{self, Entry, Stage};
+use crate::user_limits::Named;
 
 /// The most jobs that one request names.
 const MAX_NAMED: usize = 10_000;
@@ -84,8 +85,13 @@ impl Engine {
         match self.core.state.admission(&job, before.saturating_add(jobs - 1)) {
             Ok(oversized) => {
                 let no_gpu = (entry.spec.gpus > 0).then(|| self.node.gpus().waiting_for_one()).flatten();
-                let remarks =
-                    oversized.iter().map(ToString::to_string).chain(no_gpu).chain(default_time).collect();
+                let bounded = self
+                    .core
+                    .state
+                    .below_need(&job)
+                    .map(|why| format!("{why}: the job gets that much, and may run out of memory"));
+                let remarks = oversized.iter().map(ToString::to_string).chain(no_gpu).chain(bounded);
+                let remarks = remarks.chain(default_time).collect();
                 Ok(Part { entries: arrays::split(entry), environment, remarks })
             }
             Err(reason) => Err(self.not_admitted(Box::new(reason), jobs)),
@@ -154,11 +160,17 @@ impl Engine {
     }
 
     /// Answers everything but a submission.
-    pub(super) fn answer(&mut self, peer: &Peer, request: &Request) -> Response {
-        self.try_answer(peer, request).unwrap_or_else(|why| refused(&why))
+    /// `named`: what it names, if that was looked up.
+    pub(super) fn answer(&mut self, peer: &Peer, request: &Request, named: Option<&Named>) -> Response {
+        self.try_answer(peer, request, named).unwrap_or_else(|why| refused(&why))
     }
 
-    fn try_answer(&mut self, peer: &Peer, request: &Request) -> Result<Response, DaemonError> {
+    fn try_answer(
+        &mut self,
+        peer: &Peer,
+        request: &Request,
+        named: Option<&Named>,
+    ) -> Result<Response, DaemonError> {
         Ok(match request {
             Request::Submit(_) | Request::SubmitTogether(_) => return Err(DaemonError::OutOfOrder),
             // Answered in parts: see `long_reads`.
@@ -187,11 +199,12 @@ impl Engine {
             Request::Drain { gpu, drained, reason } => self.drain(peer, gpu, *drained, reason.as_deref())?,
             Request::Limits { user } => {
                 self.know_account(peer);
-                self.show_limits(peer, user.as_deref())?
+                self.show_limits(peer, user.as_deref(), named)?
             }
             Request::SetLimits => self.set_limits(peer)?,
             Request::SetLimit { scope, name, value } => {
-                self.set_limit(peer, scope, name, value.as_deref())?
+                let is_known = named.is_none_or(|named| !named.is_unknown);
+                self.set_limit(peer, (scope, is_known), name, value.as_deref())?
             }
         })
     }

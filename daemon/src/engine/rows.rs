@@ -131,7 +131,7 @@ impl Engine {
         let suspended = entry.stage == Stage::Running && entry.suspension.step == Step::Suspended;
         let wait = view.as_ref().and_then(|view| view.wait.as_ref());
         let why = match wait {
-            Some(wait) if entry.stage == Stage::Waiting || suspended => self.why_it_waits(wait),
+            Some(wait) if entry.stage == Stage::Waiting || suspended => self.why_it_waits(entry.id, wait),
             _ => view.as_ref().and_then(held_or_standing).unwrap_or_else(|| entry.why.clone()),
         };
         let used = live.map_or(0, |live| live.observed.used.values().sum());

@@ -109,6 +109,7 @@ impl Engine {
         if !go_on || self.timers.is_due(Timer::Save, self.now.mono) {
             self.save();
         }
+        self.count_some();
         if go_on && self.timers.is_due(Timer::Excess, self.now.mono) {
             self.forget_excess();
         }
@@ -126,7 +127,11 @@ impl Engine {
     pub(super) fn question(&mut self, message: Message, replies: &mut Vec<(Sender<Response>, Response)>) {
         match message {
             Message::Asked(peer, request, reply) => {
-                let response = self.answer(&peer, &request);
+                let response = self.answer(&peer, &request, None);
+                replies.push((reply, response));
+            }
+            Message::AskedOf(peer, request, named, reply) => {
+                let response = self.answer(&peer, &request, Some(&named));
                 replies.push((reply, response));
             }
             Message::Listed(peer, listing, reply) => {
@@ -205,7 +210,7 @@ impl Engine {
 
     /// Time until the engine has something to do.
     fn patience(&self) -> Duration {
-        if !self.unlearned.is_empty() || !self.arrivals.is_empty() {
+        if !self.unlearned.is_empty() || !self.arrivals.is_empty() || self.is_counting() {
             return Duration::ZERO;
         }
         let now = self.effects.now();
@@ -229,6 +234,7 @@ impl Engine {
     fn save(&mut self) {
         self.timers.set(Timer::Save, self.now.mono, SAVE);
         self.discard_some();
+        self.forget_accounts();
         self.review_limits();
         self.look_up_groups();
         for (user, gpu_ms) in self.core.state.usage() {

@@ -230,7 +230,7 @@ fn an_estimate_is_what_a_submission_is_given_by_the_same_rules() {
     assert_eq!(row.model.as_deref(), Some("G"));
     let other =
         Peer { uid: u32::MAX - 1, gid: 0, name: String::new(), groups: Groups::default(), admin: false };
-    let response = engine.answer(&other, &estimate);
+    let response = engine.answer(&other, &estimate, None);
     assert!(matches!(response, Response::Refused(_)), "no account here: {response:?}");
 }
 

@@ -1,8 +1,8 @@
 //! Limits of users: from the file, the store and the accounts to the scheduler, and back to those who ask.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use nix::unistd::User;
 use radrm_os::nvml::Gpu;
 use radrm_protocol::limits::{LimitRow, LimitsRow, SetLimitRow};
 use radrm_protocol::spec::Spec;
@@ -16,15 +16,17 @@ use radrm_text::output::say;
 
 use super::Engine;
 use super::outbox::Note;
-use crate::accounting::{UsageSums, later_than};
+use crate::accounting::{AttemptEnd, UsageSums, later_than};
 use crate::error::DaemonError;
 use crate::peer::Peer;
-use crate::store::user_limits;
+use crate::store::{user_groups, user_limits};
 use crate::time::local_minute;
-use crate::user_limits::{AND, Groups, LimitSetting, Resolved, Scope, UserLimitTable};
+use crate::user_limits::{AND, Groups, LimitSetting, Named, Resolved, Scope, UserLimitTable};
 
 /// Time over which GPU-hours are counted, ms.
 const WEEK_MS: u64 = 7 * 86_400_000;
+/// Time for which the start of the daemon waits for the groups of users. Those of before hold until they come.
+const MAX_LOOK_UP: Duration = Duration::from_secs(5);
 
 /// Limits of users, and the users that the scheduler knows limits of.
 #[derive(Debug, Default)]
@@ -33,6 +35,8 @@ pub(super) struct UserLimits {
     users: BTreeMap<u32, Account>,
     /// GPU-hours of users in the last seven days; counted each minute, and only where a limit is on them.
     gpu_hours: BTreeMap<u32, f64>,
+    /// The count that is under way: sums of the attempts up to this one.
+    counting: Option<(UsageSums, AttemptEnd)>,
 }
 
 /// A user who has submitted jobs, or asked for limits.
@@ -52,18 +56,25 @@ impl UserLimits {
 
 impl Engine {
     /// Takes up settings of an earlier daemon's administrators, and the users whose jobs are there.
-    pub(super) fn recover_limits(&mut self, users: &[(u32, u32, String)]) -> Result<(), DaemonError> {
+    pub(super) fn recover_limits(&mut self, users: BTreeMap<u32, String>) -> Result<(), DaemonError> {
         let set = user_limits::all(&self.outbox.store().connection).map_err(DaemonError::QueueRead)?;
         for (scope, key, setting) in set {
             self.limits.table.set(scope, key, Some(setting));
         }
-        for (uid, gid, name) in users {
-            let account =
-                Account { name: name.clone(), groups: Groups::of(name, *gid), ..Account::default() };
-            self.limits.users.entry(*uid).or_insert(account);
+        let groups = user_groups::all(&self.outbox.store().connection).map_err(DaemonError::QueueRead)?;
+        // Their jobs ended under a daemon that was killed.
+        for uid in groups.keys().filter(|uid| !users.contains_key(uid)) {
+            self.outbox.note(Note::UserGroups(*uid, None));
         }
+        for (uid, name) in users {
+            let names = groups.get(&uid).cloned().unwrap_or_default();
+            let groups = Groups { names, since: None };
+            self.limits.users.insert(uid, Account { name, groups, ..Account::default() });
+        }
+        let found = self.ask_for_groups(MAX_LOOK_UP);
+        self.take_groups(found);
         self.name_missing_gpus();
-        self.review_limits();
+        self.report_all_limits();
         Ok(())
     }
 
@@ -84,8 +95,27 @@ impl Engine {
         }
         let account = self.limits.users.entry(peer.uid).or_default();
         account.name.clone_from(&peer.name);
-        account.groups.renew(peer.groups.clone());
+        self.take_groups(vec![(peer.uid, peer.groups.clone())]);
         self.report_limits(peer.uid);
+    }
+
+    /// Forgets users who have no job any more.
+    pub(super) fn forget_accounts(&mut self) {
+        // Jobs of a large submission are taken up one after another, and their users have none before.
+        if !self.arrivals.is_empty() {
+            return;
+        }
+        let open: BTreeSet<u32> = self.jobs.entries().users().collect();
+        let gone: Vec<u32> = self.limits.users.keys().filter(|uid| !open.contains(uid)).copied().collect();
+        for uid in gone {
+            let Some(account) = self.limits.users.remove(&uid) else { continue };
+            if !account.groups.names.is_empty() {
+                self.outbox.note(Note::UserGroups(uid, None));
+            }
+            if !account.reported.is_none() {
+                self.step(Event::AllowanceSet { user: UserId(uid), allowance: Box::default() });
+            }
+        }
     }
 
     /// The file was read again.
@@ -97,46 +127,72 @@ impl Engine {
     }
 
     /// Has the groups of all users looked up anew; [`Message::Groups`](crate::message::Message::Groups) brings them.
-    pub(super) fn look_up_groups(&self) {
+    pub(super) fn look_up_groups(&mut self) {
+        let found = self.ask_for_groups(Duration::ZERO);
+        self.take_groups(found);
+    }
+
+    fn ask_for_groups(&self, patience: Duration) -> Vec<(u32, Groups)> {
         let accounts = self.limits.users.iter().map(|(uid, account)| (*uid, account.name.clone()));
         let accounts: Vec<(u32, String)> = accounts.filter(|(_, name)| !name.is_empty()).collect();
-        if self.limits.table.has_groups() && !accounts.is_empty() {
-            self.effects.look_up_groups(accounts);
+        match self.limits.table.has_groups() && !accounts.is_empty() {
+            true => self.effects.look_up_groups(accounts, patience),
+            false => Vec::new(),
         }
     }
 
     /// The groups of users were looked up.
     pub(super) fn take_groups(&mut self, found: Vec<(u32, Groups)>) {
         for (uid, groups) in found {
-            if let Some(account) = self.limits.users.get_mut(&uid) {
-                account.groups.renew(groups);
+            let Some(account) = self.limits.users.get_mut(&uid) else { continue };
+            if account.groups.renew(groups) {
+                let names = account.groups.names.clone();
+                self.outbox.note(Note::UserGroups(uid, Some(names)));
                 self.report_limits(uid);
             }
         }
     }
 
-    /// Counts GPU-hours again, where a limit is on them, and gives the scheduler what changed, also by the hour.
+    /// Begins to count GPU-hours again, where a limit is on them, and gives the scheduler what changed, also by the hour.
     pub(super) fn review_limits(&mut self) {
-        // Where they cannot be read now, those of before count until the next time.
-        if self.limits.table.has(LimitKey::GpuHours)
-            && let Ok(hours) = self.gpu_hours()
-        {
-            self.limits.gpu_hours = hours;
-        }
+        self.begin_count();
+        self.report_all_limits();
+    }
+
+    fn report_all_limits(&mut self) {
         let users: Vec<u32> = self.limits.users.keys().copied().collect();
         users.into_iter().for_each(|uid| self.report_limits(uid));
     }
 
-    /// GPU-hours of each user in the last seven days, running attempts up to now.
-    fn gpu_hours(&self) -> Result<BTreeMap<u32, f64>, DaemonError> {
-        let now = self.now.at.0;
-        let span = (now.saturating_sub(WEEK_MS), now.saturating_add(1));
-        let mut sums = UsageSums::new(span.0, span.1);
-        let mut after = Some(later_than(span.0));
-        while let Some(last) = after {
-            after = self.gpu_times(&Peer::everybody(), span, last, |time| sums.add(&time))?;
+    fn begin_count(&mut self) {
+        if self.limits.table.has(LimitKey::GpuHours) && !self.is_counting() {
+            let now = self.now.at.0;
+            let from = now.saturating_sub(WEEK_MS);
+            let sums = UsageSums::new(from, now.saturating_add(1));
+            self.limits.counting = Some((sums, later_than(from)));
         }
-        Ok(sums.rows().into_iter().map(|row| (row.uid, row.gpu_hours)).collect())
+    }
+
+    /// Returns true if GPU-hours are being counted.
+    pub(super) fn is_counting(&self) -> bool {
+        self.limits.counting.is_some()
+    }
+
+    /// Counts the next attempts of the last seven days, running ones last and up to now. All of them may take long, so each round
+    /// of the engine counts a part.
+    pub(super) fn count_some(&mut self) {
+        let Some((mut sums, after)) = self.limits.counting.take() else { return };
+        let span = (sums.from_ms, sums.to_ms);
+        match self.gpu_times(&Peer::everybody(), span, after, |time| sums.add(&time)) {
+            Ok(Some(after)) => self.limits.counting = Some((sums, after)),
+            Ok(None) => {
+                let hours = sums.rows().into_iter().map(|row| (row.uid, row.gpu_hours));
+                self.limits.gpu_hours = hours.collect();
+                self.report_all_limits();
+            }
+            // Those of before count until the next time.
+            Err(_) => {}
+        }
     }
 
     fn resolved(&self, uid: u32, key: LimitKey) -> Option<Resolved> {
@@ -144,19 +200,26 @@ impl Engine {
         self.limits.table.resolve(&account.name, &account.groups.names, key)
     }
 
+    /// Value of a limit of a user that is a number.
+    fn number(&self, uid: u32, key: LimitKey) -> Option<Bound> {
+        let of = self.resolved(uid, key)?;
+        match of.value {
+            LimitValue::Number(most) => Some(Bound { most, from: of.from() }),
+            _ => None,
+        }
+    }
+
     fn allowance(&self, uid: u32) -> Allowance {
-        let number = |key| match self.resolved(uid, key)? {
-            Resolved { value: LimitValue::Number(most), scope, .. } => {
-                Some(Bound { most, from: scope.to_string() })
-            }
-            _ => None,
-        };
+        let number = |key| self.number(uid, key);
         let devices = match self.resolved(uid, LimitKey::AllowedGpus) {
-            Some(Resolved { value: LimitValue::Gpus(names), scope, .. }) => {
-                let devices = allowed(&self.node.gpus().list, &names);
-                Some(AllowedDevices { devices, from: scope.to_string() })
-            }
-            _ => None,
+            Some(of) => match &of.value {
+                LimitValue::Gpus(names) => {
+                    let devices = allowed(&self.node.gpus().list, names);
+                    Some(AllowedDevices { devices, from: of.from() })
+                }
+                _ => None,
+            },
+            None => None,
         };
         let used = self.limits.gpu_hours.get(&uid).copied().unwrap_or(0.0);
         let behind = number(LimitKey::GpuHours).is_some_and(|bound| used >= bound.most as f64);
@@ -173,13 +236,11 @@ impl Engine {
 
     /// Quiet hours of a user, if it is such an hour.
     fn quiet(&self, uid: u32) -> Option<Quiet> {
-        let Resolved { value: LimitValue::Hours(hours), scope, .. } =
-            self.resolved(uid, LimitKey::QuietHours)?
-        else {
-            return None;
-        };
-        let (day, minute) = local_minute(self.now.at)?;
-        let quiet = Quiet { hours: hours.to_string(), from: scope.to_string() };
+        let of = self.resolved(uid, LimitKey::QuietHours)?;
+        let LimitValue::Hours(hours) = &of.value else { return None };
+        // Not the scheduler's clock: that goes on as it was when the wall clock is set right.
+        let (day, minute) = local_minute(self.effects.wall())?;
+        let quiet = Quiet { hours: hours.to_string(), from: of.from() };
         hours.contains(day, minute).then_some(quiet)
     }
 
@@ -198,28 +259,38 @@ impl Engine {
         if spec.time_limit_ms.is_some() {
             return None;
         }
-        let key = LimitKey::DefaultTime;
-        let Resolved { value: LimitValue::Number(ms), scope, .. } = self.resolved(uid, key)? else {
-            return None;
+        let default = self.number(uid, LimitKey::DefaultTime)?;
+        let most = self.number(uid, LimitKey::MaxTime).filter(|most| most.most < default.most);
+        let (name, Bound { most: ms, from }) = match most {
+            Some(most) => ("max_time", most),
+            None => ("default_time", default),
         };
-        let most = self.allowance(uid).time.map_or(u64::MAX, |bound| bound.most);
-        let ms = ms.min(most);
         spec.time_limit_ms = Some(ms);
-        Some(format!("the job has no --time, so it ends after {} (default_time, {scope})", Millis(ms)))
+        Some(format!("the job has no --time, so it ends after {} ({name}, {from})", Millis(ms)))
     }
 
-    /// Limits of a user: one's own, or anyone's for an administrator.
-    pub(super) fn show_limits(&mut self, peer: &Peer, user: Option<&str>) -> Result<Response, DaemonError> {
+    /// Limits of a user: one's own, or anyone's for an administrator, as `named`.
+    pub(super) fn show_limits(
+        &mut self,
+        peer: &Peer,
+        user: Option<&str>,
+        named: Option<&Named>,
+    ) -> Result<Response, DaemonError> {
         let (uid, name) = match user.filter(|name| *name != peer.name) {
             None => (peer.uid, peer.name.clone()),
             Some(_) if !peer.admin => return Err(DaemonError::OthersLimits),
             Some(name) => {
-                let account = User::from_name(name).ok().flatten();
-                let account = account.ok_or_else(|| DaemonError::UnknownScope(format!("user {name}")))?;
-                let uid = account.uid.as_raw();
+                let account = named.and_then(|named| named.account.clone());
+                let unknown = || DaemonError::UnknownScope(format!("user {name}"));
+                let (uid, name, groups) = account.ok_or_else(unknown)?;
                 let of = self.limits.users.entry(uid).or_default();
-                (of.name, of.groups) = (name.to_owned(), Groups::of(name, account.gid.as_raw()));
-                (uid, name.to_owned())
+                // What is asked changes nothing of what holds: an account that has jobs keeps the name that it has for them.
+                if of.name.is_empty() {
+                    of.name = name;
+                }
+                let name = of.name.clone();
+                self.take_groups(vec![(uid, groups)]);
+                (uid, name)
             }
         };
         self.report_limits(uid);
@@ -249,7 +320,7 @@ impl Engine {
                     LimitUnit::Hours => "hours",
                 }
                 .to_owned(),
-                from: found.as_ref().map(|of| of.scope.to_string()),
+                from: found.as_ref().map(Resolved::from),
                 set_by: found.as_ref().and_then(|of| of.set.as_ref()).map(|(by, _)| by.clone()),
                 set_at_ms: found.and_then(|of| of.set).map(|(_, at_ms)| at_ms),
                 used,
@@ -281,7 +352,7 @@ impl Engine {
     pub(super) fn set_limit(
         &mut self,
         peer: &Peer,
-        scope: &str,
+        (scope, is_known): (&str, bool),
         name: &str,
         value: Option<&str>,
     ) -> Result<Response, DaemonError> {
@@ -294,8 +365,7 @@ impl Engine {
             DaemonError::UnknownLimit { name: name.to_owned(), hint: did_you_mean(name, names) }
         };
         let key = LimitKey::named(name).ok_or_else(unknown)?;
-        // What was set for one who is gone can be taken back.
-        if value.is_some() && !whose.is_known() {
+        if !is_known {
             return Err(DaemonError::UnknownScope(whose.to_string()));
         }
         let read =
@@ -315,7 +385,10 @@ impl Engine {
         let setting = value.map(|value| LimitSetting { value, by, at_ms });
         self.outbox.note(Note::UserLimit(whose.clone(), key, setting.clone()));
         self.limits.table.set(whose, key, setting);
-        self.review_limits();
+        match key {
+            LimitKey::GpuHours => self.review_limits(),
+            _ => self.report_all_limits(),
+        }
         Ok(Response::Done)
     }
 }
@@ -340,7 +413,8 @@ fn allowed(list: &[Gpu], names: &[String]) -> Vec<DeviceId> {
             |gpu: &Gpu| gpu.uuid == *name || gpu.index.is_some_and(|index| index.to_string() == *name);
         // Instances follow their GPU.
         let parent = list[..at].iter().rfind(|gpu| gpu.index.is_some());
-        let is_instance = gpu.uuid.starts_with("MIG-");
+        // A node may have instances without their GPUs: these have numbers of their own.
+        let is_instance = gpu.index.is_none();
         of_gpu(gpu) || is_model(&gpu.name, name) || (is_instance && parent.is_some_and(of_gpu))
     };
     let lists: Vec<&[String]> = names.split(|name| name == AND).collect();
@@ -380,5 +454,9 @@ mod tests {
         assert_eq!(of(&["A10", "100", "9"]), [] as [u32; 0], "neither a part of a word nor a number");
         assert_eq!(of(&["0", "H100", AND, "1", "GPU-a"]), [0, 1, 2]);
         assert_eq!(of(&["0", AND, "1"]), [] as [u32; 0]);
+        // A container that was given instances lists them with numbers.
+        let list = [0, 1].map(|index| gpu(Some(index), &format!("MIG-{index}"), "A100 MIG 1g.5gb"));
+        let of = |name: &str| allowed(&list, &[name.to_owned()]);
+        assert_eq!((of("0"), of("MIG-1")), (vec![DeviceId(0)], vec![DeviceId(1)]));
     }
 }

@@ -151,7 +151,9 @@ impl Watcher {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Asked(_, _, reply) => _ = reply.send(Response::Refused(NO_QUEUE.to_owned())),
+            Message::Asked(_, _, reply) | Message::AskedOf(_, _, _, reply) => {
+                _ = reply.send(Response::Refused(NO_QUEUE.to_owned()))
+            }
             Message::Listed(_, _, reply) => _ = reply.send(Err(Response::Refused(NO_QUEUE.to_owned()))),
             Message::Polled(poll) => self.monitor.polled(poll),
             Message::Audited(found) => self.monitor.audited(found).iter().for_each(|words| say(NAME, words)),

@@ -12,7 +12,7 @@ use super::*;
 use crate::attempt::Attempt;
 use crate::status::End;
 use crate::time::Now;
-use crate::user_limits::{Groups, groups_of};
+use crate::user_limits::Groups;
 
 const USERS: usize = 15;
 const GPUS: u32 = 8;
@@ -95,7 +95,7 @@ fn accounts() -> Vec<Peer> {
     let mut peers: Vec<Peer> = Vec::new();
     for user in users {
         let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
-        let groups = Groups { names: groups_of(&user.name, gid), ..Groups::default() };
+        let groups = Groups::of(&user.name, gid);
         if peers.len() < USERS && groups.names.len() == 1 && peers.iter().all(|peer| peer.uid != uid) {
             peers.push(Peer { uid, gid, name: user.name, groups, admin: false });
         }

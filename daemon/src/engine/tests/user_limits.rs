@@ -9,6 +9,8 @@ use super::lab_week::Timed;
 use super::world::World;
 use super::*;
 use crate::accounting::{self, GpuTime};
+use crate::long_read::PART;
+use crate::user_limits::Named;
 
 const DAY_MS: u64 = 86_400_000;
 const HOUR_MS: u64 = 3_600_000;
@@ -16,6 +18,13 @@ const HOUR_MS: u64 = 3_600_000;
 fn set(engine: &mut Engine, name: &str, value: Option<&str>) -> Response {
     let (scope, name, value) = ("default".to_owned(), name.to_owned(), value.map(str::to_owned));
     ask(engine, Request::SetLimit { scope, name, value })
+}
+
+/// The count of GPU-hours that is under way comes to its end.
+fn count(engine: &mut Engine) {
+    while engine.is_counting() {
+        engine.count_some();
+    }
 }
 
 fn rounds(engine: &mut Engine, world: &Recorder) {
@@ -73,6 +82,7 @@ fn gpu_hours_of_seven_days_count_and_older_ones_do_not() {
     add(&mut engine, attempt(1, 8 * DAY_MS));
     assert_eq!(set(&mut engine, "gpu_hours", Some("6")), Response::Done);
     let is_behind = |engine: &mut Engine| {
+        count(engine);
         let Response::Limits(row) = ask(engine, Request::Limits { user: None }) else { panic!("no limits") };
         assert_eq!(row.behind, engine.core.state.allowance(UserId(uid)).behind);
         row.behind
@@ -100,13 +110,13 @@ fn users_set_no_limits_and_see_none_of_others() {
         Request::SetLimits,
         Request::Limits { user: Some("u".to_owned()) },
     ] {
-        let response = engine.answer(&other, &request);
+        let response = engine.answer(&other, &request, None);
         assert!(
             matches!(&response, Response::Refused(why) if why.contains("administrators")),
             "{response:?}"
         );
     }
-    assert!(matches!(engine.answer(&other, &Request::Limits { user: None }), Response::Limits(_)));
+    assert!(matches!(engine.answer(&other, &Request::Limits { user: None }, None), Response::Limits(_)));
 }
 
 #[test]
@@ -137,6 +147,7 @@ fn gpu_hours_follow_a_clock_that_jumps_by_weeks() {
     engine.outbox.write_now(|tx| accounting::insert(tx, &of)).unwrap();
     assert_eq!(set(&mut engine, "gpu_hours", Some("6")), Response::Done);
     let is_behind = |engine: &mut Engine| {
+        count(engine);
         let Response::Limits(row) = ask(engine, Request::Limits { user: None }) else { panic!("no limits") };
         row.behind
     };
@@ -153,4 +164,148 @@ fn gpu_hours_follow_a_clock_that_jumps_by_weeks() {
     drop(engine);
     let (mut engine, _world) = begin(NOW);
     assert!(is_behind(&mut engine), "with the clock set right");
+}
+
+#[test]
+fn gpu_hours_are_counted_in_parts_between_which_requests_are_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = open(dir.path(), &Recorder::default());
+    let (uid, now) = (peer().uid, engine.now.at.0);
+    let of = |job: u64| GpuTime {
+        job,
+        attempt: 1,
+        uid,
+        user: "u".to_owned(),
+        start_ms: now - 2 * HOUR_MS,
+        end_ms: now - HOUR_MS,
+        ran_ms: HOUR_MS,
+        gpus: 1,
+        share: 1000,
+        ..GpuTime::default()
+    };
+    let insert = |tx: &rusqlite::Transaction<'_>| {
+        (1..=PART as u64 + 1).try_for_each(|job| accounting::insert(tx, &of(job)))
+    };
+    engine.outbox.write_now(insert).unwrap();
+    assert_eq!(set(&mut engine, "running_jobs", Some("1")), Response::Done);
+    assert!(!engine.is_counting(), "no limit is on them");
+    assert_eq!(set(&mut engine, "gpu_hours", Some(&format!("{}", PART + 1))), Response::Done);
+    let mut parts = 0;
+    while engine.is_counting() {
+        let Response::Limits(row) = ask(&mut engine, Request::Limits { user: None }) else { panic!() };
+        assert!(!row.behind, "after {parts} parts");
+        engine.count_some();
+        parts += 1;
+    }
+    let Response::Limits(row) = ask(&mut engine, Request::Limits { user: None }) else { panic!() };
+    assert!(row.behind && parts == 2, "{parts} parts");
+}
+
+/// The answer to an administrator who asks for the limits of this account.
+fn show(engine: &mut Engine, name: &str, named: Named) -> Response {
+    engine.answer(&peer(), &Request::Limits { user: Some(name.to_owned()) }, Some(&named))
+}
+
+fn groups(names: &[&str]) -> Groups {
+    Groups { names: names.iter().map(|name| (*name).to_owned()).collect(), since: Some(Instant::now()) }
+}
+
+#[test]
+fn a_question_of_an_administrator_changes_no_limit_that_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[limits.users.alice]\ngpus = 1\n";
+    let mut engine = open_by(dir.path(), &Recorder::default(), Config::parse(text).unwrap());
+    let alice = Peer { uid: 7001, gid: 7001, name: "alice".into(), groups: groups(&["lab"]), admin: false };
+    engine.know_account(&alice);
+    let most = |engine: &Engine| engine.core.state.allowance(UserId(7001)).gpus.map(|bound| bound.most);
+    assert_eq!(most(&engine), Some(1));
+    let account = Some((7001, "alias".to_owned(), Groups::default()));
+    let Response::Limits(row) = show(&mut engine, "ALICE", Named { account, ..Named::default() }) else {
+        panic!("no limits")
+    };
+    assert_eq!((row.user.as_str(), row.groups), ("alice", vec!["lab".to_owned()]), "as its jobs have it");
+    assert_eq!(most(&engine), Some(1));
+    assert!(matches!(show(&mut engine, "bob", Named::default()), Response::Refused(_)));
+    let scope = "user:bob".to_owned();
+    let set = Request::SetLimit { scope, name: "gpus".to_owned(), value: Some("1".to_owned()) };
+    let unknown = Named { is_unknown: true, ..Named::default() };
+    assert!(matches!(engine.answer(&peer(), &set, Some(&unknown)), Response::Refused(_)));
+    // Without a job of hers all of it is forgotten, and known again when she comes.
+    engine.forget_accounts();
+    assert_eq!(most(&engine), None);
+    engine.know_account(&alice);
+    assert_eq!(most(&engine), Some(1));
+}
+
+#[test]
+fn limits_of_a_group_hold_after_a_restart_while_no_group_can_be_looked_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Recorder::default();
+    // No account of this machine is named u, so a look-up finds none.
+    let config = || Config::parse("[limits.groups.lab]\nrunning_jobs = 1\n").unwrap();
+    let mut engine = open_by(dir.path(), &world, config());
+    engine.know_account(&Peer { groups: groups(&["lab"]), ..peer() });
+    let jobs = [5, 5].map(|gib| submit(&mut engine, gib));
+    rounds(&mut engine, &world);
+    assert_eq!(world.0.borrow().started, [(jobs[0], 1)], "one who asks without groups has those of before");
+    drop(engine);
+    let mut engine = open_by(dir.path(), &world, config());
+    rounds(&mut engine, &world);
+    assert_eq!(world.0.borrow().started, [(jobs[0], 1)]);
+    assert!(engine.core.state.allowance(UserId(peer().uid)).running.is_some());
+}
+
+#[test]
+fn a_remark_about_a_limit_names_the_section_that_decided() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[limits.default]\ndefault_time = \"4h\"\n[limits.groups.students]\nmax_time = \"1h\"\n";
+    let mut engine = open_by(dir.path(), &Recorder::default(), Config::parse(text).unwrap());
+    let remark = |engine: &mut Engine, names: &[&str]| {
+        engine.know_account(&Peer { groups: groups(names), ..peer() });
+        let mut spec = Spec::default();
+        (engine.limit_time(peer().uid, &mut spec).unwrap_or_default(), spec.time_limit_ms)
+    };
+    let (text, ms) = remark(&mut engine, &["students"]);
+    assert!(text.ends_with("(max_time, group students)") && ms == Some(HOUR_MS), "{text}");
+    let (text, ms) = remark(&mut engine, &[]);
+    assert!(text.ends_with("(default_time, default)") && ms == Some(4 * HOUR_MS), "{text}");
+}
+
+#[test]
+fn the_reason_of_a_drain_is_shown_for_a_job_that_the_gpu_could_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Recorder::default();
+    let gpu = |index: u32| Gpu {
+        index: Some(index),
+        uuid: format!("GPU-{index}"),
+        bytes: [0; 16],
+        name: "G".into(),
+        total: 40 * GIB,
+        divided: false,
+    };
+    let mut config = Config { state: dir.path().to_owned(), keep_days: 0, cpus: 8, ..Config::default() };
+    (config.scheduler.order.pace, config.scheduler.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
+    let mut engine = open_with(dir.path(), config, vec![gpu(0), gpu(1)], Box::new(world.clone()));
+    let reason = Some("fan broken".to_owned());
+    assert_eq!(ask(&mut engine, Request::Drain { gpu: "1".into(), drained: true, reason }), Response::Done);
+    let alone = |engine: &mut Engine| {
+        let command = vec!["program".to_owned()];
+        let spec = Spec { command, cwd: "/".into(), gpus: 1, exclusive: true, ..Spec::default() };
+        match ask(engine, Request::Submit(Box::new(spec))) {
+            Response::Submitted { job, .. } => job,
+            other => panic!("{other:?}"),
+        }
+    };
+    let jobs = [alone(&mut engine), alone(&mut engine)];
+    rounds(&mut engine, &world);
+    let why = |engine: &mut Engine| match ask(engine, Request::Show { job: jobs[1].into() }) {
+        Response::Job(row, _) => row.why,
+        other => panic!("{other:?}"),
+    };
+    let text = why(&mut engine);
+    assert!(text.ends_with("; GPU 1 is drained: fan broken"), "{text}");
+    assert_eq!(set(&mut engine, "allowed_gpus", Some("0")), Response::Done);
+    rounds(&mut engine, &world);
+    let text = why(&mut engine);
+    assert!(!text.contains("drained"), "the user's jobs do not use it: {text}");
 }

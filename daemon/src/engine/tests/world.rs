@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::rc::Rc;
+use std::time::Duration;
 
 use radrm_limits::cgroup_v2::Group;
 use radrm_os::ProcessIdentity;
 use radrm_protocol::wire::HostLimits;
-use radrm_scheduler_core::HostNeed;
+use radrm_scheduler_core::{HostNeed, Millis};
 use radrm_telemetry::Segment;
 
 use crate::attempt::Attempt;
@@ -24,6 +25,7 @@ use crate::status::{End, Report, Status};
 use crate::supervisor::Order;
 use crate::suspend;
 use crate::time::Now;
+use crate::user_limits::{Groups, groups_of_all};
 
 /// The daemon is killed here.
 pub(super) struct Crash;
@@ -346,7 +348,13 @@ impl<P: Programs> Node for Recorder<P> {
 
     fn measure_disk(&self, _: u64, _: u32) {}
 
-    fn look_up_groups(&self, _: Vec<(u32, String)>) {}
+    fn wall(&self) -> Millis {
+        self.now().at
+    }
+
+    fn look_up_groups(&self, accounts: Vec<(u32, String)>, patience: Duration) -> Vec<(u32, Groups)> {
+        if patience.is_zero() { Vec::new() } else { groups_of_all(accounts) }
+    }
 
     fn clean(&mut self, _: Vec<u64>, _: u64, _: u64) -> bool {
         false
