@@ -294,8 +294,12 @@ pub(super) fn node_text(node: &NodeRow) -> String {
         if let Some(drain) = &gpu.drain {
             let DrainRow { reason, by, at_ms } = drain;
             let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
-            let at = calendar::utc(at_ms.saturating_mul(1_000_000));
-            let sentence = format!("GPU {} is drained{reason} ({by}, {at})", gpu.index);
+            // A daemon that knew no reasons did not keep who drained it either.
+            let by = match by.is_empty() {
+                true => String::new(),
+                false => format!(" ({by}, {})", calendar::utc(at_ms.saturating_mul(1_000_000))),
+            };
+            let sentence = format!("GPU {} is drained{reason}{by}", gpu.index);
             let _ = writeln!(text, "{}", fit(&sentence, 300));
         }
         for process in &gpu.outside {
@@ -339,6 +343,19 @@ mod tests {
             assert!(text.contains(shown), "{text}");
         }
         assert!(!node_text(&NodeRow { gpus: vec![free], ..NodeRow::default() }).contains("idle"));
+    }
+
+    #[test]
+    fn a_drain_is_shown_with_no_more_than_is_known_of_it() {
+        let text = |drain: DrainRow| {
+            let gpu = GpuRow { drained: true, drain: Some(drain), ..GpuRow::default() };
+            node_text(&NodeRow { gpus: vec![gpu], ..NodeRow::default() })
+        };
+        let unknown = text(DrainRow::default());
+        assert!(unknown.contains("GPU 0 is drained\n"), "by a version that kept no reasons: {unknown}");
+        let (reason, by) = (Some("fan broken".to_owned()), "root".to_owned());
+        let known = text(DrainRow { reason, by, at_ms: 951_782_400_000 });
+        assert!(known.contains("GPU 0 is drained: fan broken (root, 2000-02-29"), "{known}");
     }
 
     #[test]
