@@ -136,6 +136,11 @@ impl Traffic {
 }
 
 impl Usage {
+    /// Returns true if the traffic of all processes was known at the last snapshot.
+    pub(crate) fn has_traffic(&self) -> bool {
+        self.moved.is_some()
+    }
+
     /// Takes note of a snapshot. `moved`: bytes to and from memory so far, if they are counted.
     pub(crate) fn take(&mut self, snapshot: &Snapshot, sum: &Sum, moved: Option<u64>) {
         let before = std::mem::replace(&mut self.moved, moved);

@@ -16,6 +16,9 @@ const EVENT: &str = "mbm_total_bytes";
 /// Bytes of a list of tasks that are read: a user has 32768 of them at most.
 const MAX_TASKS: usize = 1 << 20;
 
+/// Threads of a process that join: a user has 32768 of them at most.
+const MAX_THREADS: usize = 1 << 15;
+
 /// Memory traffic of groups of processes.
 #[derive(Clone, Debug)]
 pub struct MemoryTraffic {
@@ -77,7 +80,8 @@ impl MemoryTraffic {
     /// Bytes that a group has moved so far, over all domains. `None` if a domain does not say: its value is a word then.
     ///
     /// `members` are the processes that belong to it. Those that were started before it was there join it now, and `None`
-    /// says that what they moved before is not in the sum.
+    /// says that what they moved before is not in the sum. Once there is a sum all that they start is in the group, and
+    /// `members` is better empty.
     #[must_use]
     pub fn bytes(&self, name: &str, members: &[u32]) -> Option<u64> {
         if self.join(name, members)? > 0 {
@@ -99,6 +103,10 @@ impl MemoryTraffic {
     /// Adds the members that a group does not have, with all their threads; returns how many were added. `None` if that
     /// cannot be done.
     fn join(&self, name: &str, members: &[u32]) -> Option<usize> {
+        // The kernel walks all threads of the machine for such a list.
+        if members.is_empty() {
+            return Some(0);
+        }
         let tasks = self.group(name).join("tasks");
         let listed = untrusted::read(&tasks, MAX_TASKS).ok()?;
         let listed = std::str::from_utf8(&listed).ok()?;
@@ -106,12 +114,20 @@ impl MemoryTraffic {
         let mut joined = 0;
         for pid in members.iter().filter(|pid| !listed.contains(pid)) {
             let mut tasks = File::options().append(true).open(&tasks).ok()?;
-            // One that has ended since has none.
-            for thread in Process(*pid).threads() {
-                match tasks.write_all(format!("{thread}\n").as_bytes()) {
-                    Ok(()) => joined += 1,
-                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                    Err(_) => return None,
+            // One that has ended since has none, and one that is not there yet may start others beside it.
+            let mut known = HashSet::new();
+            loop {
+                let new: Vec<u32> =
+                    Process(*pid).threads().into_iter().filter(|id| known.insert(*id)).collect();
+                if new.is_empty() || known.len() > MAX_THREADS {
+                    break;
+                }
+                for thread in new {
+                    match tasks.write_all(format!("{thread}\n").as_bytes()) {
+                        Ok(()) => joined += 1,
+                        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                        Err(_) => return None,
+                    }
                 }
             }
         }
@@ -184,6 +200,9 @@ mod tests {
             "{listed}"
         );
         assert_eq!(bytes(), Some(7));
+        fs::write(&tasks, "").unwrap();
+        assert_eq!(traffic.bytes("radrm.5678.1", &[]), Some(7), "none is looked for");
+        assert_eq!(fs::read_to_string(&tasks).unwrap(), "");
     }
 
     #[test]

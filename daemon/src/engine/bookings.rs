@@ -28,7 +28,8 @@ impl Engine {
         for (entry, live) in self.jobs.lives_with_entries() {
             let Some(supervisor) = live.supervisor else { continue };
             let sum = snapshot.below(supervisor.pid);
-            let moved = effects.memory_traffic((entry.id, entry.attempt), sum.processes());
+            let members = if live.host.has_traffic() { &[] } else { sum.processes() };
+            let moved = effects.memory_traffic((entry.id, entry.attempt), members);
             live.host.take(&snapshot, &sum, moved);
             let (memory, cpu) = (entry.spec.host_memory, entry.spec.cpu_milli);
             // A suspended one has its device memory there, which no job reserves.

@@ -59,10 +59,12 @@ pub fn run(root: &Path) -> Result<()> {
     command.args(["--mount", "--pid", "--cgroup", "--net", "--uts", "--ipc", "--fork", "--kill-child"]);
     command.args(["sh", "-ec", BOOT, "sh"]).arg(root);
     let done = shell::run(&mut command);
-    let printed = fs::read_to_string(root.join("page.log")).context("page.log")?;
-    let problems = pages::problems(&steps, &printed);
-    ensure!(problems.is_empty(), "{page}: {}", problems.join("\n"));
-    if done.is_err() {
+    let printed = fs::read_to_string(root.join("page.log"));
+    if let Ok(printed) = &printed {
+        let problems = pages::problems(&steps, printed);
+        ensure!(problems.is_empty(), "{page}: {}", problems.join("\n"));
+    }
+    if done.is_err() || printed.is_err() {
         let log = fs::read_to_string(root.join("trial.log")).unwrap_or_else(|error| error.to_string());
         let lines: Vec<_> = log.lines().collect();
         bail!("{}", lines[lines.len().saturating_sub(30)..].join("\n"));
