@@ -13,7 +13,7 @@ use radrm_collector::work;
 use radrm_profile::Nanos;
 use radrm_profile::model::KernelActivity;
 use radrm_scheduler_core::{Activity, Permille};
-use radrm_telemetry::ProcessSnapshot;
+use radrm_telemetry::{KernelsMode, ProcessSnapshot};
 
 /// Time that has to be known before anything is said: programs begin with something else.
 pub(crate) const MIN_KNOWN: Duration = Duration::from_secs(10);
@@ -39,6 +39,8 @@ pub(crate) type Done = (KernelActivity, u64);
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     next: Option<Instant>,
+    /// The time before the first launch counts, too.
+    counts_start: bool,
     before: Option<(Instant, HashMap<Key, Done>)>,
     launched: KernelActivity,
     /// The time observed, by the host's clock, and how long the GPU was in use meanwhile by its own.
@@ -57,7 +59,9 @@ pub(crate) fn done(process: &ProcessSnapshot) -> Option<Done> {
     let all: f64 = process.kernels.iter().map(launches).sum();
     let untimed: f64 = process.kernels.iter().filter(|kernel| kernel.time.is_none()).map(launches).sum();
     if all == 0.0 {
-        return Some((KernelActivity::default(), 0));
+        // Where launches are not recorded none is seen.
+        let is_recorded = process.kernels_mode != Some(KernelsMode::Off);
+        return is_recorded.then(|| (KernelActivity::default(), 0));
     }
     let times = || process.kernels.iter().filter_map(|kernel| kernel.time);
     let total: f64 = times().map(|time| time.total_ns as f64).sum();
@@ -70,6 +74,16 @@ pub(crate) fn done(process: &ProcessSnapshot) -> Option<Done> {
 }
 
 impl Load {
+    /// Load of a job beside others, from its first reading on: one that launches nothing there does nothing.
+    pub(crate) fn beside() -> Self {
+        Self { counts_start: true, ..Self::default() }
+    }
+
+    /// Puts the next reading off, where little depends on it.
+    pub(crate) fn rest(&mut self, now: Instant) {
+        self.next = Some(now + IDLE_INTERVAL);
+    }
+
     /// Returns true if launches are to be read again.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.next.is_none_or(|next| now >= next)
@@ -93,7 +107,7 @@ impl Load {
                 used = used.max(used_ns.saturating_sub(was_used));
             }
             // What came before the first launch is not a part of its work.
-            if self.host > Duration::ZERO || work.kernels > Nanos::ZERO {
+            if self.counts_start || self.host > Duration::ZERO || work.kernels > Nanos::ZERO {
                 self.launched = self.launched.and(work);
                 self.host += passed;
                 self.gpu += Duration::from_nanos(used);
@@ -130,8 +144,10 @@ impl Load {
         }
         // Emulated GPUs take modelled time, of which more or less may pass than of the host's.
         let window = self.host.max(self.gpu);
-        let filling = self.launched.filling(Nanos(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX)))?;
-        (window >= MIN_KNOWN).then_some((filling.active, filling.resident, None))
+        let filling = self.launched.filling(Nanos(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX)));
+        let filling = filling.map(|filling| (filling.active, filling.resident));
+        let (active, resident) = filling.or(self.counts_start.then_some((0.0, 0.0)))?;
+        (window >= MIN_KNOWN).then_some((active, resident, None))
     }
 
     /// Activity that was reported last.
@@ -160,6 +176,7 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use radrm_telemetry::{Liveness, SlotInfo, Throttled};
 
     const ASSUMED: Activity = Activity { smact: Permille(600), smocc: Permille(300), drama: Permille(300) };
 
@@ -209,6 +226,62 @@ mod tests {
             more.windows(2).all(|two| two[1] - two[0] >= MIN_CHANGE) && *more.last().unwrap() > 450,
             "{more:?}"
         );
+    }
+
+    #[test]
+    fn a_job_that_launches_nothing_beside_others_does_nothing() {
+        let mut job = Job { load: Load::beside(), ..Job::new() };
+        job.run(9, 0, 0);
+        assert_eq!(job.load.measured(), None, "that is too short");
+        job.run(11, 0, 0);
+        assert_eq!(job.load.measured(), Some((0.0, 0.0, None)));
+        job.run(20, 500, 900);
+        let (smact, ..) = job.load.measured().unwrap();
+        assert!((0.25..0.3).contains(&smact), "{smact}");
+        let mut alone = Job::new();
+        alone.run(60, 0, 0);
+        assert_eq!(alone.load.measured(), None, "it may still load its data");
+    }
+
+    #[test]
+    fn a_process_whose_launches_are_not_recorded_is_unknown() {
+        let process = |kernels_mode| ProcessSnapshot {
+            slot: SlotInfo {
+                slot: 0,
+                generation: 1,
+                pid: Some(7),
+                own_pid: 7,
+                start: 1,
+                liveness: Liveness::Running,
+            },
+            ppid: 1,
+            uid: 0,
+            exe: String::new(),
+            cmdline: Vec::new(),
+            joined_ns: 0,
+            ended_ns: None,
+            driver_version: None,
+            frameworks: 0,
+            accounts: Vec::new(),
+            kernels: Vec::new(),
+            graph_launches: 0,
+            kernels_mode,
+            copies: Vec::new(),
+            timings_lost: 0,
+            timing_cost_ns: 0,
+            throttled: Throttled::default(),
+            failures: 0,
+            first_failures: Vec::new(),
+            last_failures: Vec::new(),
+            bypasses: Vec::new(),
+            calls: Vec::new(),
+            events: 0,
+            events_dropped: 0,
+        };
+        assert_eq!(done(&process(Some(KernelsMode::Off))), None);
+        for mode in [None, Some(KernelsMode::Count), Some(KernelsMode::All)] {
+            assert_eq!(done(&process(mode)), Some((KernelActivity::default(), 0)));
+        }
     }
 
     #[test]

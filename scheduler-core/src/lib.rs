@@ -133,7 +133,7 @@ pub use leaving::{After, Leaving};
 pub use limits::{Exceeded, UserLimits};
 pub use outcome::{Evidence, Outcome};
 pub use radrm_need::{Need, Needs};
-pub use reason::{Impossible, Reason, Score, Wait};
+pub use reason::{Basis, Impossible, Reason, Score, Wait};
 pub use settings::{
     Eviction, FairShare, Hot, Memory, NoSuchPolicy, NoSuchPreset, Objective, Order, Policy, Preconditions,
     Preset, Recovery, Settings, Throttle, Unknown,

@@ -10,7 +10,7 @@ use crate::interference::{Activity, Companies, Predictor, Program, Resident as N
 use crate::job::{HostNeed, JobId};
 use crate::partitions;
 use crate::policy::{Candidate, Company, DeviceUse, Fit, Progress};
-use crate::reason::Wait;
+use crate::reason::{Basis, Wait};
 use crate::settings::{Hot, Memory, Preconditions, Settings};
 use crate::sharing_mode::SharingMode;
 use crate::units::{Bytes, Millis, Permille};
@@ -28,8 +28,8 @@ pub(crate) struct Resident {
     pub(crate) priority: i32,
     pub(crate) program: Option<Program>,
     pub(crate) activity: Activity,
-    /// That activity is assumed, and was neither stated nor seen.
-    pub(crate) is_assumed: bool,
+    /// Knowledge of that activity on this device.
+    pub(crate) basis: Basis,
     pub(crate) launching: bool,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Ask {
     pub(crate) priority: i32,
     pub(crate) program: Option<Program>,
     pub(crate) activity: Activity,
-    pub(crate) is_assumed: bool,
+    pub(crate) basis: Basis,
     pub(crate) host: HostNeed,
     pub(crate) host_use: Option<HostUse>,
     /// Only this node: a suspended job's memory is in that host.
@@ -151,7 +151,7 @@ pub(crate) fn joins<'a>(
     if alone {
         return Err(Wait::Idle);
     }
-    let most = settings.preconditions.most_jobs;
+    let most = settings.most_jobs();
     if jobs >= u32::from(most) {
         return Err(Wait::Full { most });
     }
@@ -190,7 +190,7 @@ pub(crate) fn joins<'a>(
         claims.extend(residents.clone().map(|resident| resident.claim));
         claims.push(ask.claim.unwrap_or(dev.spec.capacity));
     }
-    let is_assumed = ask.is_assumed || residents.clone().any(|resident| resident.is_assumed);
+    let basis = residents.clone().map(|resident| resident.basis).fold(ask.basis, Basis::max);
     protected.extend(residents.map(|resident| resident.priority > ask.priority));
     let predictor = &dev.predictor;
     settings.policy.rules().judge(&mut Company {
@@ -203,7 +203,7 @@ pub(crate) fn joins<'a>(
         claims,
         capacity: dev.spec.capacity,
         device: dev.spec.id.0,
-        is_assumed,
+        basis,
         after,
         companies,
     })

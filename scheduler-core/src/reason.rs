@@ -277,6 +277,21 @@ pub enum Impossible {
     Host,
 }
 
+/// Basis of a prediction of what jobs do to each other: the weakest knowledge of the activity of one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Basis {
+    /// It was stated, or measured of the job by itself.
+    #[default]
+    Measured,
+    /// Other jobs of its program run and do so much.
+    Program,
+    /// It is the job's part of what all jobs of a device do together.
+    Together,
+    /// Nothing is known of it.
+    Assumed,
+}
+
 /// Reason that a waiting job waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "for", rename_all = "snake_case")]
@@ -371,9 +386,9 @@ pub enum Wait {
         /// Jobs share by slices of time.
         #[serde(default)]
         slices: bool,
-        /// Nothing measured says so: the activity of some of them is assumed.
+        /// Basis of that: the weakest knowledge of one of them.
         #[serde(default)]
-        assumed: bool,
+        basis: Basis,
     },
     /// A more important job could be slowed too much.
     Protected {

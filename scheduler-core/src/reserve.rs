@@ -323,7 +323,7 @@ impl State {
             priority: ask.priority,
             program: ask.program,
             activity: ask.activity,
-            is_assumed: ask.is_assumed,
+            basis: ask.basis,
             launching: true,
         };
         let stay = dev.residents.iter().filter(|resident| !kept.blockers.contains(&resident.job));

@@ -46,8 +46,8 @@ pub struct Preconditions {
     /// A device takes no other job for this long after a job's process showed up on it.
     #[serde(deserialize_with = "amount::millis")]
     pub settle: Millis,
-    /// At most so many jobs on one device.
-    pub most_jobs: u16,
+    /// At most so many jobs on one device. Where it is not set: 48 where the policy predicts what jobs do to each other, else 8.
+    pub most_jobs: Option<u16>,
 }
 
 /// Thresholds at which a busy device is also hot.
@@ -59,6 +59,11 @@ pub struct Hot {
     pub drama: Permille,
 }
 
+/// Jobs on one device where nothing is predicted of them, and where predictions bound them: there as many as a server of MPS takes
+/// clients.
+const MAX_JOBS: u16 = 8;
+const MAX_PREDICTED_JOBS: u16 = 48;
+
 impl Default for Preconditions {
     fn default() -> Self {
         Self {
@@ -68,7 +73,7 @@ impl Default for Preconditions {
             min_free: Bytes::from_gib(5),
             margin: Bytes::ZERO,
             settle: Millis::ZERO,
-            most_jobs: 48,
+            most_jobs: None,
         }
     }
 }
@@ -386,6 +391,12 @@ impl Settings {
         ]
     }
 
+    /// Largest number of jobs on one device.
+    pub(crate) fn most_jobs(&self) -> u16 {
+        let usual = if self.policy.predicts() { MAX_PREDICTED_JOBS } else { MAX_JOBS };
+        self.preconditions.most_jobs.unwrap_or(usual)
+    }
+
     /// Mode in which jobs share this device.
     pub(crate) fn sharing_of(&self, device: u32) -> SharingMode {
         match self.time_sliced.contains(&device) {
@@ -411,7 +422,7 @@ impl Settings {
                 min_free: Bytes::from_gib(5),
                 margin: Bytes::from_gib(2),
                 settle: Millis::ZERO,
-                most_jobs: u16::MAX,
+                most_jobs: Some(u16::MAX),
             },
             unknown: Unknown::MinFree,
             learn_after: None,

@@ -2,9 +2,9 @@
 
 use crate::common::{DONE, Node, estimated, gib, oom, preemptible, signals, started, verdict, with};
 use radrm_scheduler_core::{
-    Action, Activity, Bytes, Decision, Device, DeviceId, Event, Evidence, Job, JobId, JobObservation, Memory,
-    Millis, NodeId, Observation, Order, Outcome, Permille, Phase, Policy, Reason, Rung, Settings, Signal,
-    SuspendRefusal, UserId, Verdict, Wait,
+    Action, Activity, Basis, Bytes, Decision, Device, DeviceId, Event, Evidence, Job, JobId, JobObservation,
+    Memory, Millis, NodeId, Observation, Order, Outcome, Permille, Phase, Policy, Reason, Rung, Settings,
+    Signal, SuspendRefusal, UserId, Verdict, Wait,
 };
 
 fn placed(settings: Settings, jobs: &[(u64, u64)]) -> Vec<Option<u32>> {
@@ -72,7 +72,7 @@ fn aware_pairs_jobs_that_do_not_hurt_each_other() {
     // One more that fills a GPU by itself would not pay anywhere.
     assert!(started(&node.run(Job { activity: act(950, 700), ..gib(4, 5) }), 4).is_none());
     let wait = node.state.job(JobId(4)).unwrap().wait.unwrap();
-    assert!(matches!(wait, Wait::Slowdown { assumed: false, .. }), "{wait}");
+    assert!(matches!(wait, Wait::Slowdown { basis: Basis::Measured, .. }), "{wait}");
 }
 
 #[test]

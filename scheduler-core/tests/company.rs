@@ -1,9 +1,9 @@
 //! Jobs that were never alone on their device: what all of them do together shows what each may do.
 
-use crate::common::{Node, gib, started};
+use crate::common::{self, DONE, Node, gib, started, with};
 use radrm_scheduler_core::{
-    Activity, DeviceId, Event, Job, JobId, JobObservation, Permille, Phase, Program, Settings, SharingMode,
-    Wait,
+    Activity, Basis, Bytes, Device, DeviceId, Event, Job, JobId, JobObservation, Millis, NodeId, Permille,
+    Phase, Policy, Program, Settings, SharingMode, UserId, Wait,
 };
 
 fn activity(smact: u32) -> Activity {
@@ -40,42 +40,124 @@ fn light_jobs_that_start_beside_each_other_make_room_for_others_of_their_program
     (1..=12).for_each(|id| drop(node.run(Job { program, ..gib(id, 2) })));
     assert_eq!(running(&node, 12), [1, 2]);
     let wait = node.state.job(JobId(12)).unwrap().wait;
-    assert!(matches!(wait, Some(Wait::Slowdown { assumed: true, .. })), "{wait:?}");
-    assert_eq!(together(&mut node, &[1, 2], 16), 10);
+    assert!(matches!(wait, Some(Wait::Slowdown { basis: Basis::Assumed, .. })), "{wait:?}");
+    // As many again as were seen, as those that came first may still load their data, and one that is assumed to be busy.
+    assert_eq!(together(&mut node, &[1, 2], 16), 3);
+    assert_eq!(together(&mut node, &[1, 2, 3, 4, 5], 40), 5);
+    let all: Vec<u64> = (1..=10).collect();
+    assert_eq!(together(&mut node, &all, 80), 2);
     assert_eq!(running(&node, 12).len(), 12);
 }
 
 #[test]
-fn light_jobs_of_other_programs_follow_as_the_device_turns_out_to_be_idle() {
+fn a_program_counts_as_its_busiest_job() {
     let mut node = Node::new(1, Settings::default());
-    (1..=12).for_each(|id| drop(node.run(Job { program: Some(Program(id)), ..gib(id, 2) })));
-    assert_eq!(running(&node, 12), [1, 2]);
-    let wait = node.state.job(JobId(12)).unwrap().wait;
-    assert!(matches!(wait, Some(Wait::Slowdown { assumed: true, .. })), "{wait:?}");
-    for _ in 0..12 {
-        let jobs = running(&node, 12);
-        together(&mut node, &jobs, 8 * jobs.len() as u32);
+    (1..=3).for_each(|id| drop(node.run(Job { program: Some(Program(7)), ..gib(id, 2) })));
+    assert_eq!(running(&node, 3), [1, 2]);
+    for (id, smact) in [(1, 900), (2, 8), (1, 900), (2, 8)] {
+        let seen = JobObservation { activity: Some(activity(smact)), ..JobObservation::default() };
+        node.step(Event::JobObserved { job: JobId(id), device: DeviceId(0), seen });
     }
-    // Each that is to come is assumed to be busy, and ten light ones have something to lose.
-    assert_eq!(running(&node, 12).len(), 10);
-    let wait = node.state.job(JobId(12)).unwrap().wait;
-    assert!(matches!(wait, Some(Wait::Slowdown { assumed: true, .. })), "{wait:?}");
+    assert_eq!(node.phase(3), Phase::Waiting);
+    node.run(Job { program: Some(Program(7)), ..gib(4, 3) });
+    let wait = node.state.job(JobId(4)).unwrap().wait;
+    assert!(matches!(wait, Some(Wait::Slowdown { basis: Basis::Program, .. })), "{wait:?}");
+}
+
+/// The job runs on this device already.
+fn adopt(node: &mut Node, device: u32, job: Job) {
+    let (devices, reserved) = (vec![DeviceId(device)], Some(Bytes::from_gib(2)));
+    node.step(Event::Adopted { job: Box::new(job), devices, since: Millis(0), reserved, leaving: None });
+}
+
+/// A device with two jobs of program 7 of user 1 that were seen to be light, and one beside which only light ones pay.
+fn with_light_program() -> Node {
+    let mut node = Node::new(1, Settings::default());
+    for id in [1, 2] {
+        adopt(&mut node, 0, Job { program: Some(Program(7)), user: UserId(1), ..gib(id, 2) });
+    }
+    together(&mut node, &[1, 2], 16);
+    adopt(&mut node, 0, Job { activity: Some(activity(950)), ..gib(3, 2) });
+    node
 }
 
 #[test]
-fn equal_parts_of_two_programs_say_nothing_of_a_third_job_of_either() {
-    let starts = |each: Vec<Permille>| {
+fn a_light_job_that_ends_makes_room_for_another_of_its_program() {
+    let mut node = with_light_program();
+    for id in 4..=6 {
+        node.run(Job { program: Some(Program(7)), user: UserId(1), ..gib(id, 2) });
+    }
+    assert_eq!(running(&node, 6), [1, 2, 3, 4, 5], "as many again as were seen");
+    assert!(started(&node.finish(5, DONE), 6).is_some());
+}
+
+#[test]
+fn what_a_users_program_does_is_not_taken_of_another_users() {
+    let starts = |user| {
+        let mut node = with_light_program();
+        let job = Job { program: Some(Program(7)), user: UserId(user), ..gib(4, 2) };
+        started(&node.run(job), 4).is_some()
+    };
+    assert!(starts(1));
+    assert!(!starts(2));
+}
+
+#[test]
+fn what_a_program_does_on_one_gpu_model_is_not_taken_on_another() {
+    let starts = |model: Option<&str>| {
+        let mut node = with_light_program();
+        let device = Device {
+            id: DeviceId(9),
+            node: NodeId(0),
+            model: "B".into(),
+            capacity: Bytes::from_gib(40),
+            parent: None,
+            shared: true,
+        };
+        node.step(Event::DeviceAdded { device });
+        adopt(&mut node, 9, Job { activity: Some(activity(950)), ..gib(4, 2) });
+        let model = model.map(str::to_owned);
+        let job = Job { program: Some(Program(7)), user: UserId(1), model, ..gib(5, 2) };
+        started(&node.run(job), 5).is_some()
+    };
+    assert!(starts(Some(common::MODEL)));
+    assert!(!starts(Some("B")) && !starts(None));
+}
+
+#[test]
+fn no_users_launches_decide_what_another_users_program_does() {
+    let starts = |of_second: u32| {
         let mut node = Node::new(2, Settings::default());
         node.run(Job { activity: Some(activity(950)), ..gib(1, 2) });
-        [(2, 2), (3, 3)].into_iter().for_each(|(id, program)| {
-            drop(node.run(Job { program: Some(Program(program)), ..gib(id, 2) }));
-        });
+        for (id, user) in [(2, 1), (3, of_second)] {
+            node.run(Job { program: Some(Program(id)), user: UserId(user), ..gib(id, 2) });
+        }
         let jobs = vec![JobId(2), JobId(3)];
+        // The second claims to do nearly all of it.
+        let each = vec![Permille(8), Permille(892)];
         node.step(Event::CompanyObserved { device: DeviceId(1), jobs, together: activity(900), each });
-        started(&node.run(Job { program: Some(Program(2)), ..gib(4, 2) }), 4).is_some()
+        let job = Job { program: Some(Program(2)), user: UserId(1), ..gib(4, 2) };
+        started(&node.run(job), 4).is_some()
     };
-    assert!(!starts(Vec::new()), "it is assumed to be busy");
-    assert!(starts(vec![Permille(8), Permille(892)]), "its own launches show that it is light");
+    assert!(starts(1), "both are of one user");
+    assert!(!starts(2));
+}
+
+#[test]
+fn a_program_whose_job_was_measured_is_known_after_a_restart() {
+    let starts = |program| {
+        let mut node = Node::new(1, Settings::default());
+        for (id, smact) in [(7, 8), (8, 950)] {
+            adopt(
+                &mut node,
+                0,
+                Job { activity: Some(activity(smact)), program: Some(Program(id)), ..gib(id, 2) },
+            );
+        }
+        started(&node.run(Job { program: Some(Program(program)), ..gib(9, 2) }), 9).is_some()
+    };
+    assert!(starts(7), "as light as the other of its program");
+    assert!(!starts(9), "it is assumed to be busy");
 }
 
 #[test]
@@ -83,7 +165,7 @@ fn busy_jobs_that_start_beside_each_other_make_none() {
     let mut node = Node::new(1, Settings::default());
     (1..=3).for_each(|id| drop(node.run(gib(id, 2))));
     assert_eq!(together(&mut node, &[1, 2], 950), 0);
-    // By what was seen, and not by what is assumed, where the newcomer is known.
+    // By what was seen of both, and not by what is assumed, where the newcomer is known.
     node.step(Event::ProfileKnown {
         job: JobId(3),
         activity: Some(activity(600)),
@@ -91,7 +173,7 @@ fn busy_jobs_that_start_beside_each_other_make_none() {
         host_use: None,
     });
     let wait = node.state.job(JobId(3)).unwrap().wait;
-    assert!(matches!(wait, Some(Wait::Slowdown { assumed: false, .. })), "{wait:?}");
+    assert!(matches!(wait, Some(Wait::Slowdown { basis: Basis::Together, .. })), "{wait:?}");
 }
 
 #[test]
@@ -137,13 +219,38 @@ fn by_time_slices_a_third_light_job_adds_nothing_and_that_is_no_assumption() {
     (1..=3).for_each(|id| drop(node.run(Job { activity: Some(activity(8)), ..gib(id, 2) })));
     assert_eq!(running(&node, 3), [1, 2]);
     let wait = node.state.job(JobId(3)).unwrap().wait;
-    assert!(matches!(wait, Some(Wait::Slowdown { slices: true, assumed: false, .. })), "{wait:?}");
+    assert!(matches!(wait, Some(Wait::Slowdown { slices: true, basis: Basis::Measured, .. })), "{wait:?}");
+}
+
+#[test]
+fn eight_jobs_share_a_device_where_nothing_is_predicted_of_them_and_48_where_it_is() {
+    let jobs = |policy| {
+        let mut node = Node::new(1, with(policy));
+        let tiny = |id| Job { activity: Some(Activity::default()), ..gib(id, 0) };
+        (1..=50).for_each(|id| drop(node.run(tiny(id))));
+        running(&node, 50).len()
+    };
+    for policy in [Policy::BestFit, Policy::RoundRobin, Policy::Lug] {
+        assert_eq!(jobs(policy), 8, "{policy:?}");
+    }
+    assert_eq!(jobs(Policy::Aware), 48);
+}
+
+#[test]
+fn a_wait_says_on_what_it_is_based() {
+    let text = |basis| Wait::Slowdown { gain: Permille(0), slices: false, basis }.to_string();
+    assert!(!text(Basis::Measured).contains(", by"), "{}", text(Basis::Measured));
+    let bases =
+        [(Basis::Program, "same program"), (Basis::Together, "do together"), (Basis::Assumed, "is assumed")];
+    for (basis, words) in bases {
+        assert!(text(basis).contains(words), "{}", text(basis));
+    }
 }
 
 #[test]
 fn a_device_with_as_many_jobs_as_it_may_have_says_so() {
     let mut settings = Settings::default();
-    settings.preconditions.most_jobs = 2;
+    settings.preconditions.most_jobs = Some(2);
     let mut node = Node::new(1, settings);
     (1..=3).for_each(|id| drop(node.run(Job { activity: Some(activity(8)), ..gib(id, 2) })));
     assert_eq!(node.state.job(JobId(3)).unwrap().wait, Some(Wait::Full { most: 2 }));

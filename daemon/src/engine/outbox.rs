@@ -84,6 +84,7 @@ impl Note {
             Self::Run(row, features) => {
                 length(serde_json::to_vec(row)) + length(serde_json::to_vec(features))
             }
+            Self::Sharing(row) => row.jobs.iter().map(|job| size_of_val(job) + job.program.len()).sum(),
             _ => size_of::<Self>(),
         }
     }
@@ -302,31 +303,23 @@ impl Outbox {
     /// take is added later, and only what no later try can add is lost.
     fn record(&mut self) {
         let new = self.notes.extract_if(.., |note| matches!(note, Note::Run(..) | Note::Sharing(_)));
-        new.for_each(|note| self.unlearned.add(note));
+        let mut new: VecDeque<Note> = new.collect();
         let now = Instant::now();
-        if self.unlearned.notes.is_empty() || self.next_try.is_some_and(|at| now < at) {
-            return;
-        }
-        self.next_try = None;
-        while let Some(note) = self.unlearned.oldest() {
-            let failed = match note {
-                Note::Run(row, features) => {
-                    let failed = self.history.add(row, features.as_deref()).err();
-                    failed.map(|error| (error.is_passing(), format!("a run was not recorded: {error}")))
-                }
-                Note::Sharing(row) => self.history.add_sharing(row).err().map(|error| {
-                    (error.is_passing(), format!("how jobs slow each other was not recorded: {error}"))
-                }),
-                _ => None,
-            };
+        let is_due = self.next_try.is_none_or(|at| now >= at);
+        while let Some(note) = self.unlearned.oldest().or(new.front()).filter(|_| is_due) {
+            let failed = add_to(&mut self.history, note);
             let is_passing = failed.as_ref().is_some_and(|(is_passing, _)| *is_passing);
             self.unrecorded = failed.map(|(_, sentence)| sentence);
+            self.next_try = is_passing.then(|| now + RETRY);
             if is_passing {
-                self.next_try = Some(now + RETRY);
-                return;
+                break;
             }
-            self.unlearned.remove_oldest();
+            match self.unlearned.notes.is_empty() {
+                true => drop(new.pop_front()),
+                false => self.unlearned.remove_oldest(),
+            }
         }
+        new.into_iter().for_each(|note| self.unlearned.add(note));
     }
 
     /// Writes everything in one transaction, and what is for the dataset before. What cannot be written is kept.
@@ -407,6 +400,21 @@ impl Outbox {
             }
         }
         news
+    }
+}
+
+/// Adds a note to the dataset. Returns what failed, with true if that may pass.
+fn add_to(history: &mut History, note: &Note) -> Option<(bool, String)> {
+    match note {
+        Note::Run(row, features) => {
+            let failed = history.add(row, features.as_deref()).err();
+            failed.map(|error| (error.is_passing(), format!("a run was not recorded: {error}")))
+        }
+        Note::Sharing(row) => history
+            .add_sharing(row)
+            .err()
+            .map(|error| (error.is_passing(), format!("how jobs slow each other was not recorded: {error}"))),
+        _ => None,
     }
 }
 
@@ -564,6 +572,26 @@ mod tests {
         let newest = outbox.unlearned.newest_first().next();
         assert!(matches!(newest, Some(Note::Run(row, _)) if row.job_id == Some(40)), "the oldest are lost");
         assert!(outbox.unrecorded().is_some());
+    }
+
+    #[test]
+    fn jobs_that_shared_gpus_count_with_their_programs() {
+        let (dir, mut outbox) = outbox();
+        let other = rusqlite::Connection::open(dir.path().join("dataset.db")).unwrap();
+        other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        let program = "x".repeat(2 << 10);
+        let jobs = vec![radrm_collector::dataset::SharedJob { program, ..Default::default() }; 48];
+        for unix_ns in 0..400 {
+            outbox.note(Note::Sharing(Box::new(Sharing {
+                unix_ns,
+                jobs: jobs.clone(),
+                ..Sharing::default()
+            })));
+        }
+        let _ = outbox.commit(&Entries::default()).unwrap();
+        // 32 MiB over 48 times 2 KiB.
+        let kept = outbox.unlearned();
+        assert!((300..342).contains(&kept), "{kept}");
     }
 
     #[test]

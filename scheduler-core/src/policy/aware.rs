@@ -39,7 +39,7 @@ impl Rules for Aware {
         match progress.gain < settings.min_gain.0 || slowest < settings.min_speed.0 {
             true => {
                 let slices = settings.sharing_of(company.device) == SharingMode::TimeSlices;
-                Err(Wait::Slowdown { gain: Permille(progress.gain), slices, assumed: company.is_assumed })
+                Err(Wait::Slowdown { gain: Permille(progress.gain), slices, basis: company.basis })
             }
             false => Ok(progress),
         }

@@ -4,7 +4,7 @@ use super::Progress;
 use crate::host::HostEffect;
 use crate::interference::{Activity, Companies, Predictor, Resident};
 use crate::partitions;
-use crate::reason::Wait;
+use crate::reason::{Basis, Wait};
 use crate::settings::Settings;
 use crate::sharing_mode::SharingMode;
 use crate::units::{Bytes, Permille};
@@ -26,8 +26,8 @@ pub(crate) struct Company<'a> {
     pub(crate) capacity: Bytes,
     /// The device's number.
     pub(crate) device: u32,
-    /// The activity of some of the jobs is assumed.
-    pub(crate) is_assumed: bool,
+    /// Weakest knowledge of the activity of one of the jobs.
+    pub(crate) basis: Basis,
     pub(crate) after: &'a mut Vec<f64>,
     pub(crate) companies: &'a mut Companies,
 }

@@ -2,7 +2,7 @@
 
 use super::{Candidate, Company, Fit, Progress};
 use crate::host::HostEffect;
-use crate::reason::Wait;
+use crate::reason::{Basis, Wait};
 use crate::settings::{Memory, Settings, Unknown};
 use crate::units::{Bytes, Millis, Permille};
 
@@ -65,7 +65,7 @@ pub(crate) trait Rules: Sync {
 }
 
 /// A policy's own rule lets no job join.
-pub(super) const CROWDED: Wait = Wait::Slowdown { gain: Permille(0), slices: false, assumed: false };
+pub(super) const CROWDED: Wait = Wait::Slowdown { gain: Permille(0), slices: false, basis: Basis::Measured };
 
 /// A policy of another system than the thesis's: it decides at once, on needs that were measured, and reserves them.
 pub(super) fn at_once(settings: &mut Settings) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Impossible, Reason, Score, Wait};
+use super::{Basis, Impossible, Reason, Score, Wait};
 use crate::job::Condition;
 use crate::outcome::Evidence;
 
@@ -171,11 +171,13 @@ impl fmt::Display for Wait {
             Self::Full { most } => {
                 write!(f, "each device that it could share has {most} jobs, the most that preconditions.most_jobs allows")
             }
-            Self::Slowdown { gain, slices, assumed } => {
+            Self::Slowdown { gain, slices, basis } => {
                 let how = if *slices { " by time slices" } else { "" };
-                let basis = match assumed {
-                    true => ", by what is assumed of jobs whose SM activity is not known yet",
-                    false => "",
+                let basis = match basis {
+                    Basis::Measured => "",
+                    Basis::Program => ", by what other jobs of the same program do",
+                    Basis::Together => ", by what all jobs there were seen to do together",
+                    Basis::Assumed => ", by what is assumed of jobs whose SM activity is not known yet",
                 };
                 write!(f, "sharing{how} would not pay{basis}: it would add {gain} of a GPU's work at best")
             }

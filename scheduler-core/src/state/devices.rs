@@ -11,7 +11,7 @@ use crate::job::JobId;
 use crate::leaving::After;
 use crate::partitions;
 use crate::place::Dev;
-use crate::reason::Reason;
+use crate::reason::{Basis, Reason};
 use crate::settings::Memory;
 use crate::sharing_mode::SharingMode;
 use crate::state::record::{Phase, Record, Step, Stop};
@@ -236,8 +236,8 @@ impl State {
         if let Some(record) = self.jobs.get_mut(&job) {
             record.shown = Some(now);
         }
-        self.is_as_active(at, index, now);
-        self.learn_of_program(job, now);
+        self.is_as_active(at, index, now, Basis::Measured);
+        self.learn_of_program(job, at, now);
     }
 
     /// Speeds of jobs with these activities that would be the residents of a device.
@@ -263,12 +263,12 @@ impl State {
         }
     }
 
-    /// A resident has this activity, and it is not assumed any more.
-    pub(super) fn is_as_active(&mut self, at: usize, index: usize, now: Activity) {
+    /// A resident has this activity, on this basis.
+    pub(super) fn is_as_active(&mut self, at: usize, index: usize, now: Activity, basis: Basis) {
         // Small changes decide nothing; a scheduling pass for each would cost time.
         let moved = |a: Permille, b: Permille| a.0.abs_diff(b.0) >= 20;
         let resident = &mut self.devices[at].residents[index];
-        resident.is_assumed = false;
+        resident.basis = basis;
         let before = resident.activity;
         if moved(before.smact, now.smact) || moved(before.drama, now.drama) {
             resident.activity = now;

@@ -106,7 +106,8 @@ impl State {
     /// Puts the job on devices: their memory, shares and the host's part are taken.
     pub(super) fn occupy(&mut self, id: JobId, devices: &[usize], reserved: Option<Bytes>, launching: bool) {
         let Some(record) = self.jobs.get(&id) else { return };
-        let (activity, is_assumed) = self.activity_of(record);
+        let model = |at: &usize| Some(self.devices[*at].spec.model.as_str());
+        let known: Vec<_> = devices.iter().map(|at| self.activity_of(record, model(at))).collect();
         let Some(record) = self.jobs.get_mut(&id) else { return };
         record.devices = devices.to_vec();
         record.reserved = reserved;
@@ -121,7 +122,7 @@ impl State {
         let program = record.job.program;
         let (user, host, priority) = (record.job.user, record.job.host, record.job.priority);
         let host_use = record.host_use();
-        for &at in devices {
+        for (&at, (activity, basis)) in devices.iter().zip(known) {
             let dev = &mut self.devices[at];
             dev.residents.push(Resident {
                 job: id,
@@ -132,9 +133,10 @@ impl State {
                 priority,
                 program,
                 activity,
-                is_assumed,
+                basis,
                 launching,
             });
+            self.program_begins(id, at);
         }
         let node = devices.first().map(|at| self.devices[*at].node).or(self.host_jobs.get(&id).copied());
         if let Some(node) = node {
@@ -170,6 +172,7 @@ impl State {
             kept.blockers.remove(&id);
         }
         for &at in &devices {
+            self.program_ends(id, at);
             self.devices[at].residents.retain(|resident| resident.job != id);
             if self.devices[at].residents.is_empty() {
                 // What the monitor saw was this job; the next poll shows the rest.

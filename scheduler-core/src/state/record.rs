@@ -16,7 +16,7 @@ use crate::ladder::Rung;
 use crate::leaving::{After, Leaving};
 use crate::place::Ask;
 use crate::queue::{Place, key};
-use crate::reason::{Reason, Wait};
+use crate::reason::{Basis, Reason, Wait};
 use crate::settings::{Memory, Settings, Unknown};
 use crate::sharing_mode::SharingMode;
 use crate::target::TargetObservation;
@@ -379,9 +379,13 @@ impl Record {
         self.job.activity.or(self.shown)
     }
 
-    /// Returns true if its activity is assumed.
-    pub(crate) fn is_assumed(&self) -> bool {
-        self.measured().or(self.beside).is_none()
+    /// Knowledge of its activity.
+    pub(crate) fn basis(&self) -> Basis {
+        match (self.measured(), self.beside) {
+            (Some(_), _) => Basis::Measured,
+            (None, Some(_)) => Basis::Together,
+            (None, None) => Basis::Assumed,
+        }
     }
 
     /// Host use: what was known, else what was seen.
@@ -410,7 +414,7 @@ impl Record {
             priority: job.priority,
             program: job.program,
             activity: self.activity(settings),
-            is_assumed: self.is_assumed(),
+            basis: self.basis(),
             host: job.host,
             host_use: self.host_use(),
             node: None,

@@ -31,8 +31,9 @@ impl State {
     /// Request of a job for itself.
     pub(super) fn own_ask(&self, record: &Record) -> Ask {
         let ask = record.ask(&self.settings, self.largest(record.job.model.as_deref()));
-        let (activity, is_assumed) = self.activity_of(record);
-        Ask { activity, is_assumed, ..ask }
+        let model = record.job.model.as_deref().or_else(|| self.only_model());
+        let (activity, basis) = self.activity_of(record, model);
+        Ask { activity, basis, ..ask }
     }
 
     /// Joint request of jobs, the first of them for all. On each device: the request of the site that requests most.

@@ -89,7 +89,10 @@ impl Sim<'_> {
                 let (peak, activity) = (used, Some(activity.scaled(speed)));
                 let seen = JobObservation { used, peak, activity, ..JobObservation::default() };
                 self.step(Event::JobObserved { job: JobId(job.into()), device, seen });
-            } else if jobs.iter().all(|job| self.runs.get(job).is_some_and(|run| run.active)) {
+            } else if jobs
+                .iter()
+                .all(|job| self.runs.get(job).is_some_and(|run| run.active && run.cap >= 1.0))
+            {
                 let gpu = &self.gpus[at];
                 let [smact, smocc, drama] =
                     [gpu.smact, gpu.smocc, gpu.drama].map(|sum| Permille::from_fraction(sum.min(1.0)));
