@@ -103,7 +103,7 @@ fn a_frame_takes_no_more_memory_than_an_honest_one_may() {
 
 /// The beginning of a file: its head and its job.
 fn file_head() -> Vec<u8> {
-    common::file(&[]).0
+    file(&[]).0
 }
 
 /// A file of these frames, whose it is, and what was read of it.

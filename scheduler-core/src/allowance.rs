@@ -221,7 +221,7 @@ fn amount(bytes: u64) -> String {
         ("GB", 1_000_000_000),
         ("MB", 1_000_000),
     ];
-    let whole = units.into_iter().find(|(_, size)| bytes > 0 && bytes % size == 0);
+    let whole = units.into_iter().find(|(_, size)| bytes > 0 && bytes.is_multiple_of(*size));
     whole.map_or_else(|| format!("{bytes}B"), |(unit, size)| format!("{}{unit}", bytes / size))
 }
 

@@ -498,7 +498,7 @@ mod tests {
         let start = |program: &Path| {
             let child = std::process::Command::new(program).arg("600").spawn().unwrap();
             while Process(child.id()).state() != Some(b'S') {
-                thread::sleep(std::time::Duration::from_millis(1));
+                thread::sleep(Duration::from_millis(1));
             }
             child
         };

@@ -246,19 +246,21 @@ mod tests {
             eprintln!("skipped: needs root");
             return;
         }
-        let file = tempfile::NamedTempFile::new().unwrap();
+        // Below a folder of its own: in one that all may write, the kernel keeps root from writing a file of another user.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("table");
         for long in ["x".repeat(9 << 20), "5\n".repeat(60_000)] {
-            std::fs::write(file.path(), &long).unwrap();
-            std::os::unix::fs::chown(file.path(), Some(0), None).unwrap();
-            assert_eq!(text(file.path()).unwrap(), long);
-            std::os::unix::fs::chown(file.path(), Some(64_004), None).unwrap();
-            let why = text(file.path()).unwrap_err().to_string();
+            std::fs::write(&path, &long).unwrap();
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+            assert_eq!(text(&path).unwrap(), long);
+            std::os::unix::fs::chown(&path, Some(64_004), None).unwrap();
+            let why = text(&path).unwrap_err().to_string();
             let bound = ": more than 8.00 MiB or 50000 lines, the most that is read of another user's table: copy the \
                          file, or read it as its owner";
             assert!(why.ends_with(bound), "{why}");
         }
-        std::fs::write(file.path(), "runtime\n5\n").unwrap();
-        assert_eq!(text(file.path()).unwrap(), "runtime\n5\n");
+        std::fs::write(&path, "runtime\n5\n").unwrap();
+        assert_eq!(text(&path).unwrap(), "runtime\n5\n");
     }
 
     #[test]

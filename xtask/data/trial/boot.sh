@@ -3,6 +3,9 @@ mount --make-rprivate /
 mount --bind "$1" "$1"
 cd "$1"
 mount -t proc -o nosuid,nodev,noexec proc proc
+# The settings of the kernel are the machine's.
+mount --bind proc/sys proc/sys
+mount -o remount,bind,ro,nosuid,nodev,noexec proc/sys
 mount -t sysfs -o nosuid,nodev,noexec,ro sysfs sys
 mount -t cgroup2 -o nosuid,nodev,noexec cgroup2 sys/fs/cgroup
 mount -t tmpfs -o mode=755 dev dev
