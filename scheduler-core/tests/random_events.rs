@@ -574,18 +574,17 @@ impl World {
             },
             21 => {
                 let used = if self.faults { Bytes::from_gib(self.rng.below(41)) } else { Bytes::ZERO };
-                let smact = Permille(self.rng.below(1000) as u32);
-                let smact = Some(smact);
+                let part = Permille(self.rng.below(1000) as u32);
+                let smact = Some(part);
                 let seen = Observation { used, smact, smocc: smact, drama: smact, ..Observation::default() };
                 let device = DeviceId(self.rng.below(9) as u32);
                 let observed = self.step(Event::DeviceObserved { device, seen });
-                let part = smact.unwrap_or_default();
                 let together = Activity { smact: part, smocc: part, drama: part };
                 let there = self.state.devices().find(|of| of.device.id == device);
                 let jobs = there.map(|of| of.jobs).unwrap_or_default();
                 // Every other time the launches of each are known, too.
                 let own = |job: &JobId| Permille(part.0 / (1 + job.0 as u32 % 3));
-                let each = jobs.iter().filter(|_| part.0 % 2 == 0).map(own).collect();
+                let each = jobs.iter().filter(|_| part.0.is_multiple_of(2)).map(own).collect();
                 let company = match self.sums {
                     true => self.step(Event::CompanyObserved { device, jobs, together, each }),
                     false => Vec::new(),

@@ -31,7 +31,7 @@ fn twelve_light_jobs_run_on_one_gpu_soon_after_each_other() {
         let begun = Instant::now();
         let jobs: Vec<u64> = (0..JOBS).map(|_| submit(&daemon)).collect();
         let mut waits = vec![String::new(); JOBS];
-        let mut since = vec![None; JOBS];
+        let mut since = [None; JOBS];
         // As many again as were seen together.
         for most in [2, 4, 8, JOBS] {
             daemon.until(&format!("{most} of them run"), |daemon| {
