@@ -149,6 +149,8 @@ pub(crate) enum UsageError {
     NoServer(&'static str),
     #[error("{0} is not a list of headers: write NAME=VALUE,...")]
     Headers(&'static str),
+    #[error("radrmd decides how many runs go at once: leave out --jobs, or add --through self")]
+    JobsOfRadrmd,
     #[error("no sweep given: name its file")]
     NoSweep,
     #[error("`{0}` is not a figure: write run-time, peak-memory, sm-activity, steps or energy, or NAME:min or NAME:max of a figure that the program logs{hint}", hint = did_you_mean(.0, ["run-time", "peak-memory", "sm-activity", "steps", "energy"]))]

@@ -5,6 +5,8 @@ mod halt;
 mod here;
 mod jobs;
 mod open;
+mod room;
+mod several;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,6 +23,11 @@ use crate::read::Source;
 use crate::stop::Stop;
 use crate::store::{Outcome, Recorded, State, Store};
 
+pub use room::Gpu;
+
+/// Between two looks at what runs.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
 /// Time from SIGTERM to SIGKILL.
 pub const GRACE: Duration = Duration::from_secs(10);
 
@@ -33,6 +40,10 @@ pub struct Options {
     pub supervisor: (PathBuf, Vec<String>),
     /// The machine's MIG instances; `None`: radrmd has them.
     pub instances: Option<Vec<MigInstance>>,
+    /// Groups that the sweep itself runs at once, each on GPUs of its own; with 1 each sees all GPUs.
+    pub jobs: usize,
+    /// The machine's GPUs, for more than one.
+    pub gpus: Vec<Gpu>,
     /// Groups that failed are run again.
     pub rerun: bool,
     /// Time from SIGTERM to SIGKILL.
@@ -134,21 +145,15 @@ impl<'s> Sweep<'s> {
         let source = self.source;
         if radrmd.takes_runs {
             jobs::check(self, radrmd)?;
-            for group in &source.plan.groups {
-                if self.settle(group, report)?.is_none() {
-                    return Ok(End::Interrupted);
-                }
+            if self.settle_all(report)?.is_none() {
+                return Ok(End::Interrupted);
             }
         }
         if jobs::run(self, radrmd, report)?.is_none() {
             return Ok(End::Interrupted);
         }
-        if !radrmd.takes_runs {
-            for group in &source.plan.groups {
-                if self.stop.count() > 0 || self.group(group, report)?.is_none() {
-                    return Ok(End::Interrupted);
-                }
-            }
+        if !radrmd.takes_runs && (self.settle_all(report)?.is_none() || self.run_here(report)?.is_none()) {
+            return Ok(End::Interrupted);
         }
         self.write_table(report)?;
         let runs = self.store.runs_of(&source.plan)?;
@@ -156,36 +161,14 @@ impl<'s> Sweep<'s> {
         Ok(End::Over { failed: failed.count() + stated_failures(&source.plan, &runs) })
     }
 
-    /// Brings a group to its end by itself; `None` if that was interrupted.
-    fn group(&mut self, group: &Group, report: &mut dyn FnMut(&Event<'_>)) -> Result<Option<()>, SweepError> {
-        let keys = group.keys();
-        if self.skip(group, &keys, report)? {
-            return Ok(Some(()));
+    /// Waits for what an earlier call started by itself; `None` if that was interrupted.
+    fn settle_all(&mut self, report: &mut dyn FnMut(&Event<'_>)) -> Result<Option<()>, SweepError> {
+        for group in &self.source.plan.groups {
+            if self.settle(group, report)?.is_none() {
+                return Ok(None);
+            }
         }
-        match self.settle(group, report)? {
-            None => return Ok(None),
-            Some(true) => return Ok(Some(())),
-            Some(false) => {}
-        }
-        self.store.start(&keys)?;
-        let runs = self.recorded(&keys)?;
-        let Some(mut children) = self.start(group, &runs, report)? else { return self.give_up(&keys) };
-        report(&Event::Started { group, runs: &runs });
-        let Some(outcomes) = self.watch(&runs, &mut children, report) else { return self.give_up(&keys) };
-        let outcomes: Vec<_> = outcomes
-            .into_iter()
-            .zip(&runs)
-            .map(|(outcome, run)| {
-                outcome.unwrap_or_else(|| {
-                    attempt::kill_marked(&self.mark(run));
-                    let reason = Some(
-                        "its supervisor left no result: supervisor.log in its folder may say why".to_owned(),
-                    );
-                    Outcome { state: State::Failed, reason, ..Outcome::default() }
-                })
-            })
-            .collect();
-        self.end(group, &runs, &outcomes, report)
+        Ok(Some(()))
     }
 
     /// Returns true if nothing is left to do of a group, and reports the group unless it ended in this call.
@@ -232,10 +215,12 @@ impl<'s> Sweep<'s> {
         }
         report(&Event::Adopted { group, runs: &runs });
         let Some(outcomes) = self.watch(&runs, &mut Vec::new(), report) else {
-            return Ok(self.give_up(&keys)?.map(|()| false));
+            self.give_up(&keys)?;
+            return Ok(None);
         };
         if let Some(outcomes) = outcomes.into_iter().collect::<Option<Vec<_>>>() {
-            return Ok(self.end(group, &runs, &outcomes, report)?.map(|()| true));
+            self.end(group, &runs, &outcomes, report)?;
+            return Ok(Some(true));
         }
         // Some members have no result: the machine was restarted, or the group never passed its barrier.
         runs.iter().for_each(|run| attempt::kill_marked(&self.mark(run)));
@@ -251,9 +236,8 @@ impl<'s> Sweep<'s> {
     }
 
     /// The group is to be run again: the next call does.
-    fn give_up(&mut self, keys: &[String]) -> Result<Option<()>, SweepError> {
-        self.store.reset(keys)?;
-        Ok(None)
+    fn give_up(&mut self, keys: &[String]) -> Result<(), SweepError> {
+        self.store.reset(keys)
     }
 
     fn end(
@@ -262,7 +246,7 @@ impl<'s> Sweep<'s> {
         runs: &[Recorded],
         outcomes: &[Outcome],
         report: &mut dyn FnMut(&Event<'_>),
-    ) -> Result<Option<()>, SweepError> {
+    ) -> Result<(), SweepError> {
         let keys: Vec<_> = runs.iter().map(|run| run.key.clone()).collect();
         self.store.finish(&keys, outcomes)?;
         self.ended.extend(keys);
@@ -273,7 +257,7 @@ impl<'s> Sweep<'s> {
         self.note(group, runs, outcomes);
         self.write_table(report)?;
         report(&Event::Ended { group, outcomes });
-        Ok(Some(()))
+        Ok(())
     }
 
     /// Keeps what the column Status of a table is to say of a group.

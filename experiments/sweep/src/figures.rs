@@ -1,16 +1,16 @@
 //! Resources that a run took, from its profile: those of the job and not of the GPU.
 
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use radrm_analyzer::{GpuSummary, Summary};
+use radrm_analyzer::Summary;
+use radrm_os::untrusted;
 use radrm_profile::model::Profile;
+use radrm_text::clean;
 
-use crate::attempt::Ended;
+use crate::attempt::{Ended, OUTPUT};
 use crate::metrics;
 use crate::store::{Outcome, State};
-
-/// The features that state SM activity, the more trusted first: by a meter, and by the shape of timed launches.
-const SM_ACTIVITY: [&str; 2] = ["sm_active", "sm_active_by_geometry"];
 
 /// Outcome of a run, with what it logged beside its profile and the figures of the profile, if it wrote these.
 #[must_use]
@@ -20,6 +20,7 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         Ended { code: Some(0), .. } => State::Finished,
         _ => State::Failed,
     };
+    let failure = (state == State::Failed).then(|| last_words(&profile.with_file_name(OUTPUT))).flatten();
     let plain = Outcome {
         state,
         started_ms: ended.started_ms,
@@ -30,7 +31,9 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         metrics: metrics::read(&profile.with_file_name(metrics::FILE)),
         ..Outcome::default()
     };
-    let Ok(read) = Profile::open(profile) else { return plain };
+    let Ok(read) = Profile::open(profile) else {
+        return Outcome { reason: plain.reason.or(failure), ..plain };
+    };
     let summary = Summary::from_profile(&read);
     let mean = |name: &str| {
         let features = summary.processes.iter().flat_map(|process| &process.features);
@@ -41,55 +44,49 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         let sum: f64 = known.iter().map(|(value, _)| value).sum();
         known.first().map(|(_, origin)| (sum / known.len() as f64 / 100.0, (*origin).to_owned()))
     };
-    let activity = SM_ACTIVITY.into_iter().find_map(mean);
+    let metered = mean("sm_active");
+    let launched = mean("sm_active_by_geometry");
     let duration = summary.outcome.duration_ns.0 / 1_000_000;
     let steps = summary.ranges.iter().flat_map(|ranges| &ranges.steps).map(|steps| steps.per_second);
-    let energy: Vec<Energy> = summary.gpus.iter().filter_map(Energy::of).collect();
+    let energy = summary.gpus.iter().filter(|gpu| gpu.used()).filter_map(|gpu| gpu.load.as_ref()?.energy_mj);
+    let joules = energy.sum::<u64>() as f64 / 1000.0;
     Outcome {
         // The program's own time, without that of the recording.
         duration_ms: if duration > 0 { duration } else { plain.duration_ms },
         reason: plain
             .reason
-            .or_else(|| summary.outcome.out_of_memory.then(|| "out of GPU memory".to_owned())),
+            .or_else(|| summary.outcome.out_of_memory.then(|| "out of GPU memory".to_owned()))
+            .or(failure),
         // What calls took, which is exact: a context is in NVML's figure only where a sample met the run.
         peak_bytes: summary.gpus.iter().map(|gpu| gpu.peak_bytes.0).max().filter(|peak| *peak > 0),
-        sm_activity: activity.as_ref().map(|(share, _)| *share),
-        sm_origin: activity.map(|(_, origin)| origin),
+        gpu_sm_activity: metered.as_ref().map(|(share, _)| *share),
+        gpu_sm_origin: metered.map(|(_, origin)| origin),
+        launch_sm_activity: launched.map(|(share, _)| share),
         steps_per_s: steps.filter(|rate| rate.is_finite()).reduce(f64::max),
-        gpu_energy_j: total(&energy),
-        energy_part: part(&energy),
+        gpu_energy_j: Some(joules).filter(|joules| *joules > 0.0),
         emulated: summary.emulated.is_some(),
         profile: Some(profile.to_owned()),
         ..plain
     }
 }
 
-/// Energy of a GPU that a run used.
-struct Energy {
-    joules: f64,
-    /// The run's part of it, if both figures of SM activity are known.
-    part: Option<f64>,
-}
+/// Bytes at the end of an output in which its last line is looked for.
+const TAIL_BYTES: u64 = 16 << 10;
 
-impl Energy {
-    fn of(gpu: &GpuSummary) -> Option<Self> {
-        let load = gpu.load.as_ref().filter(|_| gpu.used())?;
-        let own = gpu.estimate.and_then(|estimate| estimate.sm_active_share);
-        let all = load.sm_active_share.filter(|share| *share > 0.0);
-        let part = own.zip(all).map(|(own, all)| (own / all).clamp(0.0, 1.0));
-        Some(Self { joules: load.energy_mj? as f64 / 1000.0, part })
-    }
-}
+/// Characters of that line.
+const MAX_WORDS: usize = 200;
 
-fn total(of: &[Energy]) -> Option<f64> {
-    let sum: f64 = of.iter().map(|one| one.joules).sum();
-    (sum > 0.0).then_some(sum)
-}
-
-/// The part of all; unknown if it is of one GPU.
-fn part(of: &[Energy]) -> Option<f64> {
-    let own = of.iter().map(|one| Some(one.joules * one.part?)).sum::<Option<f64>>()?;
-    total(of).map(|total| own / total)
+/// The last line that a program wrote, which often says why it failed.
+fn last_words(output: &Path) -> Option<String> {
+    let mut file = untrusted::open(output).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES))).ok()?;
+    let mut end = Vec::new();
+    file.take(TAIL_BYTES).read_to_end(&mut end).ok()?;
+    let text = String::from_utf8_lossy(&end);
+    let last = text.lines().rfind(|line| !line.trim().is_empty())?;
+    let words: String = clean(last).chars().take(MAX_WORDS).collect();
+    Some(format!("its last line is `{words}`"))
 }
 
 #[cfg(test)]
@@ -97,11 +94,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_energy_is_by_sm_activity_on_each_gpu() {
-        let one = |joules, part| Energy { joules, part };
-        assert_eq!((total(&[]), part(&[])), (None, None));
-        let both = [one(100.0, Some(0.5)), one(300.0, Some(0.1))];
-        assert_eq!((total(&both), part(&both)), (Some(400.0), Some(0.2)));
-        assert_eq!(part(&[one(100.0, Some(0.5)), one(300.0, None)]), None);
+    fn a_failed_run_says_its_last_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let profile = dir.path().join("profile.radrm");
+        let failed = Ended { code: Some(125), ..Ended::default() };
+        assert_eq!(outcome(&failed, &profile).reason, None);
+        let output = profile.with_file_name(OUTPUT);
+        std::fs::write(&output, "starts\nradrm-run: the limit cannot hold: no GPU 3\n\n").unwrap();
+        assert_eq!(
+            outcome(&failed, &profile).reason.as_deref(),
+            Some("its last line is `radrm-run: the limit cannot hold: no GPU 3`")
+        );
+        let finished = Ended { code: Some(0), ..Ended::default() };
+        assert_eq!(outcome(&finished, &profile).reason, None);
+        std::fs::remove_file(&output).unwrap();
+        std::os::unix::fs::symlink("/proc/self/status", &output).unwrap();
+        assert_eq!(outcome(&failed, &profile).reason, None, "the program may have put a link there");
     }
 }

@@ -6,6 +6,7 @@
 //! each run ended is in a [`store`].
 
 pub mod attempt;
+pub mod company;
 pub mod error;
 pub mod execute;
 pub mod expand;

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::company::{self, Groups, Own};
 use crate::error::SweepError;
 use crate::statistics::Mean;
 use crate::store::{Recorded, State};
@@ -25,7 +26,7 @@ pub struct Configuration {
     pub run_time_s: Option<Mean>,
     /// Highest GPU memory on one GPU, bytes: of those that finished.
     pub peak_bytes: Option<Mean>,
-    /// SM activity, 0 to 1.
+    /// SM activity of their own, 0 to 1.
     pub sm_activity: Option<Mean>,
     /// Steps per second.
     pub steps_per_s: Option<Mean>,
@@ -39,8 +40,10 @@ pub struct Configuration {
     pub emulated: bool,
     /// Other jobs of radrmd may have been on their GPUs.
     pub shares: bool,
-    /// Run time by that of runs alone.
-    pub slowdown: Option<f64>,
+    /// Time in which members of their group were on their GPUs, s; `None` for runs alone.
+    pub overlap_s: Option<Mean>,
+    /// Time in company by that of the same work alone.
+    pub slowdown: Option<Mean>,
     /// No other configuration has a shorter run time and less memory.
     pub on_front: bool,
     /// No other configuration has a shorter run time and takes less energy.
@@ -86,88 +89,77 @@ pub struct Slowdowns {
     pub rows: Vec<String>,
     /// The companies.
     pub columns: Vec<Company>,
-    /// Run time by that of runs alone, by row and column.
-    pub cells: Vec<Vec<Option<f64>>>,
+    /// Time in company by that of the same work alone, by row and column.
+    pub cells: Vec<Vec<Option<Mean>>>,
 }
 
 /// The configurations of all runs, those alone first, each in the order in which it first stands there.
 #[must_use]
 pub fn configurations(runs: &[Recorded]) -> Vec<Configuration> {
-    let mut groups: BTreeMap<(&str, u32), Vec<&Recorded>> = BTreeMap::new();
-    for run in runs {
-        groups.entry((&run.group, run.repetition)).or_default().push(run);
-    }
+    let (own, groups) = (company::own(runs), Groups::of(runs));
     let mut order: Vec<(&str, Option<Company>)> = Vec::new();
-    let mut members: BTreeMap<(&str, Option<Company>), Vec<&Recorded>> = BTreeMap::new();
-    for run in runs {
-        let group = groups.get(&(run.group.as_str(), run.repetition)).map_or(&[][..], Vec::as_slice);
-        let others: Vec<_> = group
-            .iter()
-            .filter(|other| other.key != run.key && share_a_gpu(run, other))
-            .map(|other| other.configuration.clone())
-            .collect();
-        let company = (!others.is_empty()).then(|| {
-            let mut others = others;
-            others.sort();
-            Company { collocation: run.collocation.clone(), others }
-        });
+    let mut members: BTreeMap<(&str, Option<Company>), Vec<(&Recorded, &Own)>> = BTreeMap::new();
+    for (run, own) in runs.iter().zip(&own) {
+        let mut others: Vec<_> = groups.others(run).iter().map(|other| other.configuration.clone()).collect();
+        others.sort();
+        let company = (!others.is_empty()).then(|| Company { collocation: run.collocation.clone(), others });
         let key = (run.configuration.as_str(), company);
         if !members.contains_key(&key) {
             order.push(key.clone());
         }
-        members.entry(key).or_default().push(run);
+        members.entry(key).or_default().push((run, own));
     }
     order.sort_by_key(|(_, company)| company.is_some());
     let mut found: Vec<Configuration> =
         order.into_iter().map(|key| configuration(key.0, key.1.clone(), &members[&key])).collect();
-    let alone: BTreeMap<String, f64> = found
-        .iter()
-        .filter(|one| one.company.is_none() && !one.profiled && !one.shares)
-        .filter_map(|one| Some((one.name.clone(), one.run_time_s?.mean)))
-        .collect();
+    let alone = alone(&found);
     for one in found.iter_mut().filter(|one| one.company.is_some() && !one.profiled) {
-        let time = one.run_time_s.map(|time| time.mean);
-        one.slowdown = time
-            .zip(alone.get(&one.name))
-            .filter(|(_, alone)| **alone > 0.0)
-            .map(|(time, alone)| time / alone);
+        let runs = &members[&(one.name.as_str(), one.company.clone())];
+        let finished = runs.iter().filter(|(run, _)| run.outcome.state == State::Finished);
+        let times = finished.filter_map(|(run, own)| Some((seconds(run), own.beside?.overlap_s)));
+        let times: Vec<_> = times.collect();
+        one.slowdown = alone.get(&one.name).and_then(|alone| company::slowdown(&times, *alone));
     }
     mark_fronts(&mut found);
     found
 }
 
-/// Returns true if two members of a group may have had a GPU in common.
-fn share_a_gpu(one: &Recorded, other: &Recorded) -> bool {
-    let is_anywhere = one.devices.is_empty() || other.devices.is_empty();
-    is_anywhere || one.devices.iter().any(|device| other.devices.contains(device))
+/// Run times alone by configuration.
+#[must_use]
+pub fn alone(all: &[Configuration]) -> BTreeMap<String, Mean> {
+    let alone = all.iter().filter(|one| one.company.is_none() && !one.profiled && !one.shares);
+    let known = alone.filter_map(|one| Some((one.name.clone(), one.run_time_s?)));
+    known.filter(|(_, time)| time.mean > 0.0).collect()
 }
 
-fn configuration(name: &str, company: Option<Company>, runs: &[&Recorded]) -> Configuration {
-    let of = |state: fn(State) -> bool| runs.iter().filter(|run| state(run.outcome.state)).count();
-    let mean = |value: fn(&Recorded) -> Option<f64>| {
-        let finished = runs.iter().filter(|run| run.outcome.state == State::Finished);
-        Mean::of(&finished.filter_map(|run| value(run)).collect::<Vec<_>>())
+fn seconds(run: &Recorded) -> f64 {
+    run.outcome.duration_ms as f64 / 1000.0
+}
+
+fn configuration(name: &str, company: Option<Company>, runs: &[(&Recorded, &Own)]) -> Configuration {
+    let of = |state: fn(State) -> bool| runs.iter().filter(|(run, _)| state(run.outcome.state)).count();
+    let finished: Vec<_> =
+        runs.iter().filter(|(run, _)| run.outcome.state == State::Finished).copied().collect();
+    let mean = |value: fn(&Recorded, &Own) -> Option<f64>| {
+        Mean::of(&finished.iter().filter_map(|(run, own)| value(run, own)).collect::<Vec<_>>())
     };
-    let shares = runs.iter().any(|run| run.submission.as_ref().is_some_and(|job| job.shares));
-    let is_alone = company.is_none() && !shares;
+    let recorded: Vec<&Recorded> = runs.iter().map(|(run, _)| *run).collect();
     Configuration {
         name: name.to_owned(),
         company,
-        finished: of(|state| state == State::Finished),
+        finished: finished.len(),
         failed: of(|state| matches!(state, State::Failed | State::TimedOut)),
         left: of(|state| !state.is_over()),
-        run_time_s: mean(|run| Some(run.outcome.duration_ms as f64 / 1000.0)),
-        peak_bytes: mean(|run| run.outcome.peak_bytes.map(|bytes| bytes as f64)),
-        sm_activity: mean(|run| run.outcome.sm_activity),
-        steps_per_s: mean(|run| run.outcome.steps_per_s),
-        energy_j: match is_alone {
-            true => mean(|run| run.outcome.gpu_energy_j),
-            false => mean(|run| Some(run.outcome.gpu_energy_j? * run.outcome.energy_part?)),
-        },
-        metrics: metrics(runs),
-        profiled: runs.iter().any(|run| run.profiled),
-        emulated: runs.iter().any(|run| run.outcome.emulated),
-        shares,
+        run_time_s: mean(|run, _| Some(seconds(run))),
+        peak_bytes: mean(|run, _| run.outcome.peak_bytes.map(|bytes| bytes as f64)),
+        sm_activity: mean(|_, own| own.sm_activity),
+        steps_per_s: mean(|run, _| run.outcome.steps_per_s),
+        energy_j: mean(|run, own| Some(run.outcome.gpu_energy_j? * own.energy_part?)),
+        metrics: metrics(&recorded),
+        profiled: recorded.iter().any(|run| run.profiled),
+        emulated: recorded.iter().any(|run| run.outcome.emulated),
+        shares: recorded.iter().any(|run| run.submission.as_ref().is_some_and(|job| job.shares)),
+        overlap_s: mean(|_, own| own.beside.map(|beside| beside.overlap_s)),
         slowdown: None,
         on_front: false,
         on_energy_front: false,
@@ -317,23 +309,27 @@ mod tests {
             run("6", "aa", "a", 22, 5),
         ];
         let all = configurations(&runs);
+        let mean = |of: Option<Mean>| of.map(|of| of.mean);
         let shapes: Vec<_> =
-            all.iter().map(|one| (one.name.as_str(), one.company.is_some(), one.slowdown)).collect();
+            all.iter().map(|one| (one.name.as_str(), mean(one.overlap_s), mean(one.slowdown))).collect();
+        // `b` was alone for its last 15 s, so its first 15 s did what takes 5 s alone. So were 2 s of an `a` beside the other.
         assert_eq!(
             shapes,
             [
-                ("a", false, None),
-                ("b", false, None),
-                ("a", true, Some(1.5)),
-                ("b", true, Some(1.5)),
-                ("a", true, Some(2.1))
+                ("a", None, None),
+                ("b", None, None),
+                ("a", Some(15.0), Some(1.5)),
+                ("b", Some(15.0), Some(3.0)),
+                ("a", Some(20.0), Some(2.25))
             ]
         );
         let matrix = slowdowns(&all);
         assert_eq!(matrix.rows, ["a", "b"]);
         let others: Vec<_> = matrix.columns.iter().map(|company| company.others.join("+")).collect();
         assert_eq!(others, ["a", "b"]);
-        assert_eq!(matrix.cells, [[Some(2.1), Some(1.5)], [Some(1.5), None]]);
+        let cells: Vec<Vec<_>> =
+            matrix.cells.iter().map(|row| row.iter().map(|cell| mean(*cell)).collect()).collect();
+        assert_eq!(cells, [[Some(2.25), Some(1.5)], [Some(3.0), None]]);
     }
 
     #[test]
@@ -373,7 +369,7 @@ mod tests {
     #[test]
     fn a_figure_that_is_no_number_is_never_best() {
         let with = |activity, of: Recorded| Recorded {
-            outcome: Outcome { sm_activity: Some(activity), ..of.outcome.clone() },
+            outcome: Outcome { gpu_sm_activity: Some(activity), ..of.outcome.clone() },
             ..of
         };
         let runs = [with(f64::NAN, run("1", "a", "a", 10, 5)), with(0.5, run("2", "b", "b", 10, 5))];
@@ -399,22 +395,34 @@ mod tests {
     }
 
     #[test]
-    fn energy_is_the_runs_part_where_they_shared_their_gpus() {
-        let with = |joules, part, of: Recorded| Recorded {
-            outcome: Outcome { gpu_energy_j: Some(joules), energy_part: part, ..of.outcome.clone() },
+    fn energy_and_activity_are_the_runs_part_where_they_shared_their_gpus() {
+        let with = |joules, launches, of: Recorded| Recorded {
+            outcome: Outcome {
+                gpu_energy_j: Some(joules),
+                gpu_sm_activity: Some(0.8),
+                launch_sm_activity: launches,
+                ..of.outcome.clone()
+            },
             ..of
         };
+        let shares = Some(crate::store::Submission { shares: true, ..Default::default() });
         let runs = [
             with(100.0, None, run("1", "a", "a", 10, 9)),
             with(80.0, Some(0.9), run("2", "b", "b", 20, 9)),
-            with(200.0, Some(0.25), run("3", "ab", "a", 30, 9)),
-            with(200.0, None, run("4", "ab", "b", 30, 9)),
+            with(200.0, Some(0.3), run("3", "ab", "a", 30, 9)),
+            with(200.0, Some(0.9), run("4", "ab", "b", 30, 9)),
+            with(200.0, Some(0.5), run("5", "ac", "a", 30, 9)),
+            with(200.0, None, run("6", "ac", "c", 30, 9)),
+            Recorded { submission: shares, ..with(60.0, Some(0.5), run("7", "d", "d", 10, 9)) },
         ];
         let all = configurations(&runs);
-        let energy: Vec<_> = all.iter().map(|one| one.energy_j.map(|mean| mean.mean)).collect();
-        assert_eq!(energy, [Some(100.0), Some(80.0), Some(50.0), None]);
+        let rounded = |of: Option<Mean>| of.map(|mean| (mean.mean * 100.0).round() / 100.0);
+        let energy: Vec<_> = all.iter().map(|one| rounded(one.energy_j)).collect();
+        assert_eq!(energy, [Some(100.0), Some(80.0), None, Some(50.0), Some(150.0), None, None]);
+        let activity: Vec<_> = all.iter().map(|one| rounded(one.sm_activity)).collect();
+        assert_eq!(activity, [Some(0.8), Some(0.8), None, Some(0.2), Some(0.6), None, None]);
         let front: Vec<_> = all.iter().map(|one| one.on_energy_front).collect();
-        assert_eq!(front, [true, true, true, false]);
+        assert_eq!(front, [true, true, false, true, false, false, false]);
         assert_eq!(best(&all, &Metric::Energy).map(|best| best.first.company.is_some()), Some(true));
     }
 

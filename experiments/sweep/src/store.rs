@@ -42,11 +42,11 @@ CREATE TABLE runs (
     signal INTEGER,
     reason TEXT,
     peak_bytes INTEGER,
-    sm_activity REAL,
-    sm_origin TEXT,
+    gpu_sm_activity REAL,
+    gpu_sm_origin TEXT,
+    launch_sm_activity REAL,
     steps_per_s REAL,
     gpu_energy_j REAL,
-    energy_part REAL,
     emulated INTEGER,
     profile TEXT,
     metrics TEXT,
@@ -115,16 +115,17 @@ pub struct Outcome {
     pub reason: Option<String>,
     /// Highest GPU memory on one GPU, bytes.
     pub peak_bytes: Option<u64>,
-    /// Mean SM activity, 0 to 1.
-    pub sm_activity: Option<f64>,
-    /// Origin of `sm_activity`.
-    pub sm_origin: Option<String>,
+    /// Mean SM activity of its GPUs while it ran, by any program on them, 0 to 1: of a meter.
+    pub gpu_sm_activity: Option<f64>,
+    /// The meter.
+    pub gpu_sm_origin: Option<String>,
+    /// SM activity by the shapes and times of the run's own launches, 0 to 1. Beside other programs launches take longer, so it is
+    /// too high there.
+    pub launch_sm_activity: Option<f64>,
     /// Steps per second of its fastest process.
     pub steps_per_s: Option<f64>,
     /// Energy of its GPUs while it ran, by any process on them, J.
     pub gpu_energy_j: Option<f64>,
-    /// The run's part of that energy, 0 to 1: SM activity by its launches, as a part of that of the GPU by a meter.
-    pub energy_part: Option<f64>,
     /// It ran on emulated GPUs.
     pub emulated: bool,
     /// Its profile.
@@ -355,8 +356,8 @@ impl Store {
             let Some(outcome) = outcomes.next() else { return Ok(()) };
             transaction.execute(
                 "UPDATE runs SET state = ?2, started_ms = ?3, duration_ms = ?4, exit_code = ?5, signal = ?6, reason = ?7,
-                                 peak_bytes = ?8, sm_activity = ?9, sm_origin = ?10, emulated = ?11, profile = ?12,
-                                 steps_per_s = ?13, gpu_energy_j = ?14, energy_part = ?15, metrics = ?16
+                                 peak_bytes = ?8, gpu_sm_activity = ?9, gpu_sm_origin = ?10, launch_sm_activity = ?11,
+                                 emulated = ?12, profile = ?13, steps_per_s = ?14, gpu_energy_j = ?15, metrics = ?16
                  WHERE key = ?1",
                 params![
                     key,
@@ -367,13 +368,13 @@ impl Store {
                     outcome.signal,
                     outcome.reason,
                     outcome.peak_bytes.map(signed),
-                    outcome.sm_activity,
-                    outcome.sm_origin,
+                    outcome.gpu_sm_activity,
+                    outcome.gpu_sm_origin,
+                    outcome.launch_sm_activity,
                     outcome.emulated,
                     outcome.profile.as_ref().map(|path| path.to_string_lossy().into_owned()),
                     outcome.steps_per_s,
                     outcome.gpu_energy_j,
-                    outcome.energy_part,
                     serde_json::to_string(&outcome.metrics).unwrap_or_default(),
                 ],
             )?;
@@ -426,11 +427,11 @@ fn recorded(row: &Row<'_>) -> rusqlite::Result<Recorded> {
             signal: row.get("signal")?,
             reason: row.get("reason")?,
             peak_bytes: number("peak_bytes")?,
-            sm_activity: row.get("sm_activity")?,
-            sm_origin: row.get("sm_origin")?,
+            gpu_sm_activity: row.get("gpu_sm_activity")?,
+            gpu_sm_origin: row.get("gpu_sm_origin")?,
+            launch_sm_activity: row.get("launch_sm_activity")?,
             steps_per_s: row.get("steps_per_s")?,
             gpu_energy_j: row.get("gpu_energy_j")?,
-            energy_part: row.get("energy_part")?,
             emulated: row.get::<_, Option<bool>>("emulated")?.unwrap_or(false),
             profile: row.get::<_, Option<String>>("profile")?.map(PathBuf::from),
             metrics: metrics.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),

@@ -20,7 +20,7 @@ const MAX_OBSERVED: u32 = 2000;
 /// Programs of a matrix.
 const MAX_PROGRAMS: usize = 24;
 
-/// A matrix: run time by that alone.
+/// A matrix: time beside others by that alone.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Matrix {
     title: String,
@@ -36,10 +36,14 @@ pub(super) fn of_sweep((name, runs): &(String, Vec<Recorded>)) -> Option<Matrix>
     let found = report::slowdowns(&report::configurations(runs));
     (!found.rows.is_empty()).then(|| Matrix {
         title: clean(name).into_owned(),
-        how: "Mean run time beside others by mean run time alone, of the sweep's repetitions.",
+        how: "Time beside others by that of the same work alone, mean of the sweep's repetitions.",
         rows: found.rows.iter().map(|row| clean(row).into_owned()).collect(),
         columns: found.columns.iter().map(|of| clean(&company(Some(of))).into_owned()).collect(),
-        cells: found.cells,
+        cells: found
+            .cells
+            .iter()
+            .map(|row| row.iter().map(|cell| cell.map(|of| of.mean)).collect())
+            .collect(),
     })
 }
 

@@ -46,6 +46,9 @@ pub(crate) struct Flags {
     /// Starter of the runs: by radrmd as its jobs, or by the sweep itself [default: radrmd where one answers]
     #[arg(long, value_name = "radrmd|self", value_enum, hide_possible_values = true)]
     through: Option<Through>,
+    /// Groups that run at once where the sweep itself starts them, each on GPUs of its own; runs that name no `devices` get one GPU
+    #[arg(long, short = 'j', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: u16,
     /// Start nothing: show what each run and each group needs, whether it fits, and how long all takes
     #[arg(long, conflicts_with = "rerun")]
     dry_run: bool,
@@ -63,7 +66,7 @@ enum Through {
 enum Command {
     /// Compare the configurations of a sweep, also while it runs
     ///
-    /// Means over repetitions have 95 % intervals (Student's t). A slowdown is the run time by that of runs alone. A
+    /// Means over repetitions have 95 % intervals (Student's t). A slowdown is the time in company by that of the same work alone. A
     /// star marks the configurations that no other beats in both run time and memory, a plus those that none beats in run
     /// time and energy.
     #[command(after_long_help = "\
@@ -93,6 +96,9 @@ pub(crate) fn run(flags: Flags, socket: Option<&Path>) -> Result<u8, Failure> {
         return forecast::run(&source, machine.as_ref()).map(|()| 0);
     }
     let takes_runs = jobs::takes_runs(flags.through, machine.is_some(), socket)?;
+    if takes_runs && flags.jobs > 1 {
+        return Err(UsageError::JobsOfRadrmd.into());
+    }
     let mut radrmd = jobs::radrmd(socket, takes_runs);
     let launcher = machine::launcher()?;
     let options = Options {
@@ -103,6 +109,8 @@ pub(crate) fn run(flags: Flags, socket: Option<&Path>) -> Result<u8, Failure> {
             true => None,
             false => Some(if machine.is_some() { Vec::new() } else { instances() }),
         },
+        jobs: usize::from(flags.jobs),
+        gpus: if flags.jobs > 1 && machine.is_none() { gpus() } else { Vec::new() },
         rerun: flags.rerun,
         grace: execute::GRACE,
     };
@@ -130,6 +138,17 @@ pub(crate) fn supervise(folder: PathBuf) -> Result<(), Failure> {
     supervisor::run(folder).map_err(|error| crate::error::FileProblem::Io(error).of(&path))
 }
 
+/// The GPUs of this machine that programs can use; without a driver there are none.
+fn gpus() -> Vec<execute::Gpu> {
+    let inventory = Nvml::open(&NvmlSource::System).and_then(|nvml| nvml.inventory()).unwrap_or_default();
+    let whole = inventory.usable().filter(|gpu| !gpu.uuid.starts_with("MIG-"));
+    let gpu = |gpu: &radrm_os::nvml::Gpu| execute::Gpu {
+        number: gpu.index.map(|index| index.to_string()).unwrap_or_default(),
+        uuid: gpu.uuid.clone(),
+    };
+    whole.map(gpu).collect()
+}
+
 /// The MIG instances of this machine; without a driver there are none.
 fn instances() -> Vec<MigInstance> {
     let inventory = Nvml::open(&NvmlSource::System).and_then(|nvml| nvml.inventory());
@@ -148,6 +167,7 @@ fn again(path: &Path, flags: &Flags, socket: Option<&Path>) -> String {
     option("--emulate", flags.emulate.clone());
     let through = flags.through.and_then(|through| through.to_possible_value());
     option("--through", through.map(|value| value.get_name().to_owned()));
+    words.extend((flags.jobs > 1).then(|| format!("--jobs={}", flags.jobs)));
     words.extend(flags.rerun.then(|| "--rerun".to_owned()));
     words.push(word(&path.display().to_string()));
     words.join(" ")
@@ -179,6 +199,7 @@ mod tests {
             emulate: emulate.map(str::to_owned),
             rerun,
             through,
+            jobs: 1,
             dry_run: false,
         };
         let path = Path::new("a b.toml");
@@ -187,6 +208,9 @@ mod tests {
         let emulated = flags(Some("2xT4"), true, Some(Through::Own));
         let expected = "radrm sweep --emulate 2xT4 --through self --rerun 'a b.toml'";
         assert_eq!(again(path, &emulated, None), expected);
+        let several = Flags { jobs: 4, ..flags(None, true, None) };
+        let expected = "radrm sweep --jobs=4 --rerun grid.toml";
+        assert_eq!(again(Path::new("grid.toml"), &several, None), expected);
         let jobs = flags(None, false, Some(Through::Radrmd));
         let expected = "radrm sweep --socket /s --through radrmd 'it'\\''s\\u{1b}'";
         assert_eq!(again(Path::new("it's\u{1b}"), &jobs, Some(Path::new("/s"))), expected);

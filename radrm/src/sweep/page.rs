@@ -1,13 +1,15 @@
 //! The report as a page: the same figures as the text, and pictures of the configurations that no other beats.
 
 use radrm_analyzer::sheet::{Cell, Part, Plot, Point, Sheet};
+use radrm_sweep::company::{Together, together};
 use radrm_sweep::report::{self, Configuration, Metric};
 use radrm_sweep::statistics::Mean;
 use radrm_sweep::store::Recorded;
 use radrm_text::clean;
 
 use super::report::{
-    bytes, company, joules, logged, mean, notes, number, rate, seconds, share, sharing, slowdown, winner,
+    GAIN, SLOWDOWN, bytes, company, factor, joules, logged, mean, members, notes, number, overlap, rate,
+    seconds, share, sharing, slowdown, winner,
 };
 
 const RUN_TIME: &str = "run time";
@@ -15,7 +17,8 @@ const RUN_TIME: &str = "run time";
 /// The page of a sweep.
 pub(super) fn sheet(name: &str, runs: &[Recorded], by: &Metric) -> Sheet {
     let all = report::configurations(runs);
-    let parts = [Some(configurations(&all)), metrics(&all, by), energy(&all), slowdowns(&all)];
+    let parts =
+        [Some(configurations(&all)), metrics(&all, by), energy(&all), groups(runs, &all), slowdowns(&all)];
     let parts = parts.into_iter().flatten().collect();
     let notes = winner(&all, by).into_iter().chain(notes(&all)).collect();
     Sheet { title: format!("Sweep {}", clean(name)), notes, parts }
@@ -34,8 +37,9 @@ fn figure(of: Option<Mean>, form: fn(f64) -> String) -> Cell {
     Cell { text: mean(of, form), value: Some(of.map_or(-1.0, |of| of.mean)) }
 }
 
-fn slower(by: Option<f64>) -> Cell {
-    Cell { text: slowdown(by), value: Some(by.unwrap_or(-1.0)) }
+/// A figure of which `text` says why it is not there.
+fn shown(text: String, of: Option<Mean>) -> Cell {
+    Cell { text, value: Some(of.map_or(-1.0, |of| of.mean)) }
 }
 
 /// A point for each configuration of which both figures are known.
@@ -69,6 +73,7 @@ fn configurations(all: &[Configuration]) -> Part {
         "peak memory",
         "SM activity",
         "steps/s",
+        "overlap",
         "slowdown",
         "not beaten",
     ];
@@ -82,7 +87,8 @@ fn configurations(all: &[Configuration]) -> Part {
             figure(one.peak_bytes, bytes),
             figure(one.sm_activity, share),
             figure(one.steps_per_s, rate),
-            slower(one.slowdown),
+            shown(overlap(one), one.overlap_s),
+            shown(slowdown(one), one.slowdown),
             text(if one.on_front { "yes" } else { "no" }),
         ]
     };
@@ -146,11 +152,39 @@ fn energy(all: &[Configuration]) -> Option<Part> {
     })
 }
 
+/// `None` where no group can be compared with its members alone.
+fn groups(runs: &[Recorded], all: &[Configuration]) -> Option<Part> {
+    let found = together(runs, &report::alone(all));
+    let row = |group: &Together| {
+        vec![
+            text(&group.group),
+            text(&members(group)),
+            figure(Some(group.time_s), seconds),
+            figure(Some(group.in_turn_s), seconds),
+            figure(Some(group.gain), factor),
+        ]
+    };
+    (!found.is_empty()).then(|| Part {
+        title: "Groups against their members one after another".to_owned(),
+        titles: ["group", "members", "together", "one after another", "gain"].map(str::to_owned).to_vec(),
+        names: 2,
+        rows: found.iter().map(row).collect(),
+        notes: vec![format!("{}.", sentence(GAIN))],
+        plot: None,
+    })
+}
+
+/// With a capital letter.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// The interference matrix; `None` where no configuration ran both alone and with others.
 fn slowdowns(all: &[Configuration]) -> Option<Part> {
     let found = report::slowdowns(all);
-    let row = |(name, cells): (&String, &Vec<Option<f64>>)| {
-        std::iter::once(text(name)).chain(cells.iter().map(|cell| slower(*cell))).collect()
+    let row = |(name, cells): (&String, &Vec<Option<Mean>>)| {
+        std::iter::once(text(name)).chain(cells.iter().map(|cell| figure(*cell, factor))).collect()
     };
     let columns = found.columns.iter().map(|column| clean(&company(Some(column))).into_owned());
     (!found.rows.is_empty()).then(|| Part {
@@ -158,7 +192,7 @@ fn slowdowns(all: &[Configuration]) -> Option<Part> {
         titles: std::iter::once("configuration".to_owned()).chain(columns).collect(),
         names: 1,
         rows: found.rows.iter().zip(&found.cells).map(row).collect(),
-        notes: vec!["Run time by that of runs alone.".to_owned()],
+        notes: vec![format!("{}.", sentence(SLOWDOWN))],
         plot: None,
     })
 }

@@ -8,6 +8,7 @@ use clap::Args;
 use radrm_analyzer::sheet::sheet_html;
 use radrm_launcher::report_file;
 use radrm_scheduler_core::{Bytes, Permille};
+use radrm_sweep::company::{Together, own, together};
 use radrm_sweep::folder::Folder;
 use radrm_sweep::report::{self, Company, Configuration, Metric};
 use radrm_sweep::statistics::Mean;
@@ -148,8 +149,17 @@ pub(super) fn share(value: f64) -> String {
     Permille::from_fraction(value).to_string()
 }
 
-pub(super) fn slowdown(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}x"))
+pub(super) fn factor(value: f64) -> String {
+    format!("{value:.2}x")
+}
+
+pub(super) fn slowdown(one: &Configuration) -> String {
+    if one.company.is_none() { "-".to_owned() } else { mean(one.slowdown, factor) }
+}
+
+/// Time in company.
+pub(super) fn overlap(one: &Configuration) -> String {
+    if one.company.is_none() { "-".to_owned() } else { mean(one.overlap_s, seconds) }
 }
 
 pub(crate) fn company(company: Option<&Company>) -> String {
@@ -166,6 +176,7 @@ fn text(runs: &[Recorded], by: &Metric) -> String {
     let all = report::configurations(runs);
     let has_steps = all.iter().any(|one| one.steps_per_s.is_some());
     let has_energy = all.iter().any(|one| one.energy_j.is_some());
+    let has_company = all.iter().any(|one| one.company.is_some());
     let logged = logged(&all, by);
     let mut titles = vec![
         left("CONFIGURATION"),
@@ -179,6 +190,7 @@ fn text(runs: &[Recorded], by: &Metric) -> String {
     titles.extend(has_steps.then(|| right("STEPS/S")));
     titles.extend(has_energy.then(|| right("ENERGY")));
     titles.extend(logged.iter().map(|name| right(clean(name).into_owned())));
+    titles.extend(has_company.then(|| right("OVERLAP")));
     titles.extend([right("SLOWDOWN"), left("")]);
     let mut table = Table::new(titles);
     for one in &all {
@@ -201,7 +213,8 @@ fn text(runs: &[Recorded], by: &Metric) -> String {
         cells.extend(has_steps.then(|| mean(one.steps_per_s, rate)));
         cells.extend(has_energy.then(|| mean(one.energy_j, joules)));
         cells.extend(logged.iter().map(|name| mean(one.metrics.get(*name).copied(), number)));
-        cells.push(slowdown(one.slowdown));
+        cells.extend(has_company.then(|| overlap(one)));
+        cells.push(slowdown(one));
         cells.push(marks.join(" "));
         table.row(cells);
     }
@@ -220,6 +233,7 @@ fn text(runs: &[Recorded], by: &Metric) -> String {
         );
     }
     lines.extend(winner(&all, by));
+    lines.extend(groups(runs, &all));
     lines.extend(matrix(&all));
     lines.extend(notes(&all));
     lines.join("\n") + "\n"
@@ -300,11 +314,20 @@ pub(super) fn number(value: f64) -> String {
 /// Notes for the reader of the figures.
 pub(super) fn notes(all: &[Configuration]) -> Vec<String> {
     let has = |is: fn(&Configuration) -> bool| all.iter().any(is);
-    let energy = has(|one| one.energy_j.is_some()) && has(|one| one.company.is_some() || one.shares);
+    let is_part = |one: &Configuration| one.company.is_some() || one.shares;
+    let parts = has(|one| one.energy_j.is_some() || one.sm_activity.is_some()) && all.iter().any(is_part);
+    let slower = has(|one| one.slowdown.is_some());
+    let single = has(|one| one.run_time_s.is_some_and(|time| time.half.is_none()));
     let notes = [
+        (slower, SLOWDOWN),
         (
-            energy,
-            "energy of runs that shared a GPU: by SM activity of their launches, as a part of the GPU's",
+            parts,
+            "SM activity and energy of runs that shared a GPU: their part of the GPU's, by the times and shapes of the launches of each; n/a \
+             where that is not known",
+        ),
+        (
+            single && all.len() > 1,
+            "figures of single runs have no interval: whether they differ by more than chance is not known (repetitions = 3)",
         ),
         (has(|one| one.profiled), "figures of runs under a profiler are not comparable with others"),
         (
@@ -313,6 +336,46 @@ pub(super) fn notes(all: &[Configuration]) -> Vec<String> {
         ),
     ];
     notes.iter().filter(|(is, _)| *is).map(|(_, note)| (*note).to_owned()).collect()
+}
+
+/// Meaning of a slowdown.
+pub(super) const SLOWDOWN: &str =
+    "slowdown: the time in which others were on the GPU, by that of the same work alone";
+
+/// Meaning of a gain.
+pub(super) const GAIN: &str =
+    "gain: the run times of the members alone, one after another, by the time of all together";
+
+/// The groups against their members one after another, if there are any.
+fn groups(runs: &[Recorded], all: &[Configuration]) -> Vec<String> {
+    let found = together(runs, &report::alone(all));
+    if found.is_empty() {
+        return Vec::new();
+    }
+    let mut table = Table::new([
+        left("GROUP"),
+        left("MEMBERS"),
+        right("TOGETHER"),
+        right("ONE AFTER ANOTHER"),
+        right("GAIN"),
+    ]);
+    for group in &found {
+        table.row([
+            group.group.clone(),
+            members(group),
+            mean(Some(group.time_s), seconds),
+            mean(Some(group.in_turn_s), seconds),
+            mean(Some(group.gain), factor),
+        ]);
+    }
+    let lines = std::iter::once(String::new()).chain(table.lines());
+    lines.chain([GAIN.to_owned()]).collect()
+}
+
+/// Members of a group and their way to share.
+pub(super) fn members(group: &Together) -> String {
+    let by = if group.collocation == "-" { String::new() } else { format!(" ({})", group.collocation) };
+    format!("{}{by}", group.members.join(" + "))
 }
 
 /// The matrix of slowdowns, if there are any.
@@ -324,7 +387,8 @@ fn matrix(all: &[Configuration]) -> Vec<String> {
     let titles = found.columns.iter().map(|column| right(clean(&company(Some(column))).into_owned()));
     let mut table = Table::new(std::iter::once(left("SLOWDOWN OF")).chain(titles));
     for (row, cells) in found.rows.iter().zip(&found.cells) {
-        let cells = cells.iter().map(|cell| slowdown(*cell));
+        let cells =
+            cells.iter().map(|cell| cell.map_or_else(|| "-".to_owned(), |cell| mean(Some(cell), factor)));
         table.row(std::iter::once(row.clone()).chain(cells));
     }
     std::iter::once(String::new()).chain(table.lines()).collect()
@@ -333,7 +397,7 @@ fn matrix(all: &[Configuration]) -> Vec<String> {
 /// Every run with its parameters, and its figures without units in their values.
 fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
     const FIRST: [&str; 6] = ["run", "group", "configuration", "repetition", "collocation", "profiled"];
-    const LAST: [&str; 15] = [
+    const LAST: [&str; 18] = [
         "state",
         "attempt",
         "start_unix_ms",
@@ -344,10 +408,13 @@ fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
         "peak_bytes",
         "sm_activity",
         "sm_activity_origin",
+        "gpu_sm_activity",
+        "launch_sm_activity",
         "emulated",
         "steps_per_s",
         "gpu_energy_j",
         "energy_part",
+        "overlap_s",
         "profile",
     ];
     let parameters: BTreeSet<&String> = runs.iter().flat_map(|run| run.parameters.keys()).collect();
@@ -358,7 +425,7 @@ fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
     let titles = titles.chain(parameters.iter().map(|name| format!("param.{name}")));
     let titles = titles.chain(LAST.iter().map(|title| (*title).to_owned()));
     rows.push(titles.chain(metrics.iter().map(|name| format!("metric.{name}"))).collect::<Vec<_>>());
-    for run in runs {
+    for (run, own) in runs.iter().zip(own(runs)) {
         let end = &run.outcome;
         let first = [
             run.number.to_string(),
@@ -378,12 +445,15 @@ fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
             some(end.signal.map(|signal| signal.to_string())),
             some(end.reason.clone()),
             some(end.peak_bytes.map(|bytes| bytes.to_string())),
-            some(end.sm_activity.map(|share| format!("{share}"))),
-            some(end.sm_origin.clone()),
+            some(own.sm_activity.map(|share| format!("{share}"))),
+            some(own.sm_origin),
+            some(end.gpu_sm_activity.map(|share| format!("{share}"))),
+            some(end.launch_sm_activity.map(|share| format!("{share}"))),
             some(is_over.then(|| end.emulated.to_string())),
             some(end.steps_per_s.map(|rate| format!("{rate}"))),
             some(end.gpu_energy_j.map(|energy| format!("{energy}"))),
-            some(end.energy_part.map(|part| format!("{part}"))),
+            some(own.energy_part.filter(|_| end.gpu_energy_j.is_some()).map(|part| format!("{part}"))),
+            some(own.beside.map(|beside| format!("{}", beside.overlap_s))),
             some(end.profile.as_ref().map(|path| path.display().to_string())),
         ];
         let values = parameters.iter().map(|name| run.parameters.get(*name).cloned().unwrap_or_default());
@@ -415,7 +485,8 @@ mod tests {
                 duration_ms: ms,
                 exit_code: Some(0),
                 peak_bytes: Some(3 << 30),
-                sm_activity: Some(0.5),
+                gpu_sm_activity: Some(0.5),
+                gpu_sm_origin: Some("gpm".into()),
                 ..Outcome::default()
             },
             ..Recorded::default()
@@ -467,7 +538,8 @@ mod tests {
                 .starts_with("run,group,configuration,repetition,collocation,profiled,param.batch,state,")
         );
         assert!(
-            lines[3].starts_with("3,b,\"b, x\",3,-,false,3,finished,1,0,20,0,,,3221225472,0.5,,false,"),
+            lines[3]
+                .starts_with("3,b,\"b, x\",3,-,false,3,finished,1,0,20,0,,,3221225472,0.5,gpm,0.5,,false,"),
             "{csv}"
         );
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use radrm_attempt::{Barrier, HeldProcess, barrier};
 
-use super::{Event, Sweep, members};
+use super::{Event, POLL_INTERVAL, Sweep, members};
 use crate::attempt::{Attempt, Order, PROFILE, Standing};
 use crate::error::SweepError;
 use crate::figures;
@@ -16,8 +16,15 @@ use crate::metrics;
 use crate::plan::{Collocation, Group, Run};
 use crate::store::{Outcome, Recorded};
 
-/// Between two looks at what runs.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// What one look at the members of a group finds.
+pub(super) enum Look {
+    /// An attempt is under way.
+    UnderWay,
+    /// None is, and the sweep was asked to end before all had a result.
+    Interrupted,
+    /// None is: the outcome of each that left one.
+    Ended(Vec<Option<Outcome>>),
+}
 
 /// Between two looks at members that come to the barrier: this long the first one waits for nothing.
 const BARRIER_INTERVAL: Duration = Duration::from_millis(2);
@@ -26,11 +33,12 @@ const BARRIER_INTERVAL: Duration = Duration::from_millis(2);
 const BARRIER_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Sweep<'_> {
-    /// Starts the members of a group at once; `None` if that was interrupted.
+    /// Starts the members of a group at once; `None` if that was interrupted. `gpu`: for members that name none.
     pub(super) fn start(
         &self,
         group: &Group,
         runs: &[Recorded],
+        gpu: Option<&str>,
         report: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Option<Vec<Child>>, SweepError> {
         let Some(first) = runs.first() else { return Ok(Some(Vec::new())) };
@@ -59,7 +67,12 @@ impl Sweep<'_> {
                 barrier: tied.as_ref().map(|(barrier, _)| barrier.clone()),
                 mark: self.mark(run),
             };
-            let devices = instance.unwrap_or_else(|| planned.devices.join(","));
+            let named = if planned.devices.is_empty() {
+                gpu.unwrap_or("").to_owned()
+            } else {
+                planned.devices.join(",")
+            };
+            let devices = instance.unwrap_or(named);
             let logged = attempt.file(metrics::FILE).to_string_lossy().into_owned();
             order.environment.insert(metrics::VARIABLE.to_owned(), logged);
             if !devices.is_empty() {
@@ -141,33 +154,45 @@ impl Sweep<'_> {
     ) -> Option<Vec<Option<Outcome>>> {
         let mut sent = vec![0; runs.len()];
         loop {
-            children.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
-            let standings: Vec<_> = runs.iter().map(|run| self.attempt(run).standing()).collect();
-            if !standings.contains(&Standing::UnderWay) {
-                for mut child in children.drain(..) {
-                    let _ = child.wait();
-                }
-                let ended = |(standing, run): (Standing, &Recorded)| match standing {
-                    Standing::Ended(ended) => {
-                        Some(figures::outcome(&ended, &self.attempt(run).file(PROFILE)))
-                    }
-                    Standing::UnderWay | Standing::Nothing => None,
-                };
-                let outcomes: Vec<_> = standings.into_iter().zip(runs).map(ended).collect();
-                // A group that ended just before the signal is recorded.
-                let is_whole = outcomes.iter().all(Option::is_some);
-                return (is_whole || self.stop.count() == 0).then_some(outcomes);
-            }
-            let asked = self.stop.count().min(2);
-            for (run, sent) in runs.iter().zip(&mut sent) {
-                // A supervisor that cannot be asked yet is asked the next time.
-                if *sent < asked && end(&self.attempt(run)) {
-                    *sent += 1;
-                }
+            match self.look(runs, children, &mut sent) {
+                Look::Ended(outcomes) => return Some(outcomes),
+                Look::Interrupted => return None,
+                Look::UnderWay => {}
             }
             report(&Event::Tick);
             thread::sleep(POLL_INTERVAL);
         }
+    }
+
+    /// Looks at the members of a group, and passes on what asks the sweep to end. `sent`: to each member so far.
+    pub(super) fn look(&self, runs: &[Recorded], children: &mut Vec<Child>, sent: &mut [usize]) -> Look {
+        children.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+        let standings: Vec<_> = runs.iter().map(|run| self.attempt(run).standing()).collect();
+        if !standings.contains(&Standing::UnderWay) {
+            for mut child in children.drain(..) {
+                let _ = child.wait();
+            }
+            let ended = |(standing, run): (Standing, &Recorded)| match standing {
+                Standing::Ended(ended) => Some(figures::outcome(&ended, &self.attempt(run).file(PROFILE))),
+                Standing::UnderWay | Standing::Nothing => None,
+            };
+            let outcomes: Vec<_> = standings.into_iter().zip(runs).map(ended).collect();
+            // A group that ended just before the signal is recorded.
+            let is_whole = outcomes.iter().all(Option::is_some);
+            return if is_whole || self.stop.count() == 0 {
+                Look::Ended(outcomes)
+            } else {
+                Look::Interrupted
+            };
+        }
+        let asked = self.stop.count().min(2);
+        for (run, sent) in runs.iter().zip(sent) {
+            // A supervisor that cannot be asked yet is asked the next time.
+            if *sent < asked && end(&self.attempt(run)) {
+                *sent += 1;
+            }
+        }
+        Look::UnderWay
     }
 }
 

@@ -13,7 +13,7 @@ use super::settings::{RawSettings, Settings};
 use super::values::{Values, group_name};
 use crate::error::Wrong;
 use crate::expand::Axis;
-use crate::plan::Group;
+use crate::plan::{Collocation, Group, Run};
 
 /// A group as written.
 #[derive(Debug, Deserialize)]
@@ -52,6 +52,17 @@ impl RawMember {
             collocation: None,
         }
     }
+}
+
+/// A run without the others of its group.
+pub(super) fn alone(run: &Run) -> Group {
+    let run = Run { collocation: Collocation::Streams, ..run.clone() };
+    let mut what = Values::from([("run".to_owned(), run.configuration.clone())]);
+    // Equal configurations on different GPUs are different groups, and each alone.
+    if !run.devices.is_empty() {
+        what.insert("devices".to_owned(), run.devices.join("+"));
+    }
+    Group { name: group_name("alone", &what), runs: vec![run], ..Group::default() }
 }
 
 /// The groups of one repetition, and with `solo` their members alone.
@@ -112,15 +123,7 @@ pub(super) fn groups(
                     runs.push(recipe.run(&values, &settings, repetition));
                 }
             }
-            alone.extend(runs.iter().filter(|_| raw.solo).map(|run| {
-                let run = crate::plan::Run { collocation: crate::plan::Collocation::Streams, ..run.clone() };
-                let mut what = Values::from([("run".to_owned(), run.configuration.clone())]);
-                // Equal configurations on different GPUs are different groups, and each alone.
-                if !run.devices.is_empty() {
-                    what.insert("devices".to_owned(), run.devices.join("+"));
-                }
-                Group { name: group_name("alone", &what), runs: vec![run], ..Group::default() }
-            }));
+            alone.extend(runs.iter().filter(|_| raw.solo).map(self::alone));
             groups.push(Group { name: group_name(&name, values), runs, ..Group::default() });
         }
     }

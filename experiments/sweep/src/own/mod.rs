@@ -66,19 +66,19 @@ fn plan(raw: Raw, name: &str, beside: &Path) -> Result<Plan, At> {
     check_placeholders(&raw, &recipe)?;
     let at = raw.command.span().start;
     if raw.group.is_empty() {
-        let members = u64::from(together).saturating_mul(u64::from(repetitions));
+        let alone = u64::from(raw.solo && together > 1);
+        let members = (u64::from(together) + alone).saturating_mul(u64::from(repetitions));
         check_count(members.saturating_mul(combinations.len() as u64), at)?;
     }
     let mut groups: Vec<Group> = Vec::new();
     for repetition in 1..=repetitions {
         if raw.group.is_empty() {
             for values in &combinations {
-                let members = (0..together).map(|_| recipe.run(values, &settings, repetition));
-                groups.push(Group {
-                    name: group_name("", values),
-                    runs: members.collect(),
-                    ..Group::default()
-                });
+                let run = recipe.run(values, &settings, repetition);
+                // A single run is alone already.
+                groups.extend((raw.solo && together > 1).then(|| groups::alone(&run)));
+                let runs = vec![run; together as usize];
+                groups.push(Group { name: group_name("", values), runs, ..Group::default() });
             }
         } else {
             groups.extend(groups::groups(&raw, &recipe, &settings, &axes, (repetition, repetitions))?);

@@ -88,6 +88,22 @@ fn members_of_a_group_state_their_values_and_run_alone_once() {
 }
 
 #[test]
+fn copies_that_start_together_run_alone_too_with_solo() {
+    let text = |together: u32| {
+        format!(
+            "command = \"t {{x}}\"\nsolo = true\ntogether = {together}\nrepetitions = 2\n[axes]\nx = [1, 2]\n"
+        )
+    };
+    let plan = read(&text(3)).unwrap();
+    let shapes: Vec<_> = plan.groups.iter().map(|group| (group.name.as_str(), group.runs.len())).collect();
+    let once = [("alone run=x=1", 1), ("x=1", 3), ("alone run=x=2", 1), ("x=2", 3)];
+    assert_eq!(shapes, [once, once].concat());
+    let keys: BTreeSet<String> = plan.groups.iter().flat_map(Group::keys).collect();
+    assert_eq!(keys.len(), 16, "each run is another");
+    assert_eq!(read(&text(1)).unwrap().groups.len(), 4, "each is alone already");
+}
+
+#[test]
 fn members_on_different_gpus_are_alone_each_on_its_own() {
     let text = "command = \"t {x}\"\nsolo = true\n[axes]\n[[group]]\nname = \"pair\"\n\
                 members = [{ x = 1, devices = [0] }, { x = 1, devices = [1] }]\n";

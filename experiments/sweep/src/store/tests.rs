@@ -27,10 +27,11 @@ fn a_plan_that_grew_keeps_what_was_recorded() {
         duration_ms: 7,
         exit_code: Some(0),
         peak_bytes: Some(1 << 40),
-        sm_activity: Some(0.5),
+        gpu_sm_activity: Some(0.5),
+        gpu_sm_origin: Some("gpm".into()),
+        launch_sm_activity: Some(0.25),
         steps_per_s: Some(2.5),
         gpu_energy_j: Some(1e4),
-        energy_part: Some(0.25),
         profile: Some("p".into()),
         metrics: [("loss".to_owned(), logged)].into(),
         ..Outcome::default()
