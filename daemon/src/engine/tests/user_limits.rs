@@ -275,14 +275,6 @@ fn a_remark_about_a_limit_names_the_section_that_decided() {
 fn the_reason_of_a_drain_is_shown_for_a_job_that_the_gpu_could_hold() {
     let dir = tempfile::tempdir().unwrap();
     let world = Recorder::default();
-    let gpu = |index: u32| Gpu {
-        index: Some(index),
-        uuid: format!("GPU-{index}"),
-        bytes: [0; 16],
-        name: "G".into(),
-        total: 40 * GIB,
-        divided: false,
-    };
     let mut config = Config { state: dir.path().to_owned(), keep_days: 0, cpus: 8, ..Config::default() };
     (config.scheduler.order.pace, config.scheduler.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
     let mut engine = open_with(dir.path(), config, vec![gpu(0), gpu(1)], Box::new(world.clone()));
