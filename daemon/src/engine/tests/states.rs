@@ -177,7 +177,7 @@ fn a_fence_that_could_not_be_set_is_shown_as_long_as_that_attempt_runs() {
         assert_eq!(fence(engine), holds);
         let issues = engine.node(&peer()).issues;
         assert_eq!(
-            issues.iter().any(|issue| issue.ends_with("Operation not permitted")),
+            issues.iter().any(|issue| issue.raw().ends_with("Operation not permitted")),
             !holds,
             "{issues:?}"
         );
@@ -191,7 +191,7 @@ fn a_fence_that_could_not_be_set_is_shown_as_long_as_that_attempt_runs() {
         let Response::Job(_, lines) = ask(engine, Request::Show { job: job.into() }) else { panic!() };
         let said = lines
             .iter()
-            .any(|line| line.text.contains("filter of device files: Operation not permitted"));
+            .any(|line| line.text.raw().contains("filter of device files: Operation not permitted"));
         (job, said)
     };
     let (first, said) = begin(&mut engine, refused);

@@ -49,7 +49,7 @@ fn a_limit_that_was_set_holds_for_the_next_daemon_until_it_is_taken_back() {
     let Response::Job(row, _) = ask(&mut engine, Request::Show { job: jobs[1].into() }) else {
         panic!("no job")
     };
-    assert!(row.why.contains("may run 1 job (running_jobs, default), and 1 run"), "{}", row.why);
+    assert!(row.why.raw().contains("may run 1 job (running_jobs, default), and 1 run"), "{}", row.why);
     let Response::SetLimits(rows) = ask(&mut engine, Request::SetLimits) else { panic!("no rows") };
     assert!(matches!(&rows[..], [one] if one.by == "u" && one.value == "1"), "{rows:?}");
     assert_eq!(set(&mut engine, "running_jobs", None), Response::Done);
@@ -291,7 +291,7 @@ fn the_reason_of_a_drain_is_shown_for_a_job_that_the_gpu_could_hold() {
     let jobs = [alone(&mut engine), alone(&mut engine)];
     rounds(&mut engine, &world);
     let why = |engine: &mut Engine| match ask(engine, Request::Show { job: jobs[1].into() }) {
-        Response::Job(row, _) => row.why,
+        Response::Job(row, _) => row.why.into_raw(),
         other => panic!("{other:?}"),
     };
     let text = why(&mut engine);
