@@ -10,6 +10,7 @@ use super::world::World;
 use super::*;
 use crate::accounting::{self, GpuTime};
 use crate::long_read::PART;
+use crate::time::local_minute;
 use crate::user_limits::Named;
 
 const DAY_MS: u64 = 86_400_000;
@@ -253,6 +254,25 @@ fn limits_of_a_group_hold_after_a_restart_while_no_group_can_be_looked_up() {
     rounds(&mut engine, &world);
     assert_eq!(world.0.borrow().started, [(jobs[0], 1)]);
     assert!(engine.core.state.allowance(UserId(peer().uid)).running.is_some());
+}
+
+#[test]
+fn quiet_hours_follow_the_wall_clock_and_not_the_schedulers() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Recorder::default();
+    // The clock was set right while the daemon ran.
+    world.0.borrow_mut().jump_ms = Some(12 * HOUR_MS);
+    let mut engine = open(dir.path(), &world);
+    engine.know_account(&peer());
+    let (_, minute) = local_minute(engine.now.at).unwrap();
+    let quiet = |engine: &mut Engine, later: u16| {
+        let hour = |after: u16| (minute / 60 + later + after) % 24;
+        let hours = format!("{:02}:00-{:02}:00", hour(0), hour(3));
+        assert_eq!(set(engine, "quiet_hours", Some(&hours)), Response::Done);
+        engine.core.state.allowance(UserId(peer().uid)).quiet.is_some()
+    };
+    assert!(!quiet(&mut engine, 0), "it is no such hour");
+    assert!(quiet(&mut engine, 11));
 }
 
 #[test]
