@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time, memory and output of root's commands for hostile files, as a table.
+"""Time by the clock and of the processor, memory and output of root's commands for hostile files, as a table.
 
 usage: bench/hostile.py FOLDER_OF_PROGRAMS     (needs root, 3 GiB below /tmp and a C compiler)
 
@@ -114,18 +114,18 @@ def program(name):
 
 
 def measure(place, command):
-    """Seconds, MB and the first line of a command."""
+    """Seconds by the clock and of the processor, MB, exit code and the first lines of a command."""
     began = time.monotonic()
     process = subprocess.Popen(
         command, env=place.env, cwd=place.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     timer = threading.Timer(PATIENCE, process.kill)
     timer.start()
-    peak = [0]
+    peak, ended = [0], threading.Event()
 
     def poll():
         """The highest resident memory since the program began: the kernel's own figure for a child has its parent's."""
-        while process.returncode is None:
+        while not ended.is_set():
             try:
                 with open(f"/proc/{process.pid}/status") as status, open(f"/proc/{process.pid}/comm") as name:
                     kb = next((int(line.split()[1]) for line in status if line.startswith("VmHWM")), 0)
@@ -141,11 +141,13 @@ def measure(place, command):
     while piece := process.stdout.read1(1 << 20):
         first = first if len(first) > 4000 else first + piece
     lines = first[:4000].split(b"\n")
-    process.wait()
+    _, status, usage = os.wait4(process.pid, 0)
     seconds = time.monotonic() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
     timer.cancel()
+    ended.set()
     poller.join()
-    return seconds, peak[0] / 1000, process.returncode, [line.decode(errors="replace").strip() for line in lines]
+    return seconds, usage.ru_utime + usage.ru_stime, peak[0] / 1000, process.returncode, [line.decode(errors="replace").strip() for line in lines]
 
 
 # Objects in the place of a file that a command is given.
@@ -246,21 +248,26 @@ def huge_profile(path, honest):
             file.write(frame)
 
 
-def points_profile(path, honest):
-    """A state whose timeline has twelve million points of one byte."""
-    copy(honest, path)
-    count = 12_000_000
-    payload = bytes([0, 1, 0, 0, 0]) + bytes(11) + bytes([0, 0, 1, 0, 252]) + struct.pack("<I", count) + bytes(count + 3)
-    head = struct.pack("<II", len(payload), 3)
-    with open(path, "ab") as file:
-        file.write(head + struct.pack("<I", zlib.crc32(head + payload)) + payload)
-
-
 def frames_profile(path, honest, kind, payload, count):
     copy(honest, path)
     head = struct.pack("<II", len(payload), kind)
     with open(path, "ab") as file:
         file.write((head + struct.pack("<I", zlib.crc32(head + payload)) + payload) * count)
+
+
+def points(count):
+    """A state whose timeline has so many points of one byte."""
+    return bytes([0, 1, 0, 0, 0]) + bytes(11) + bytes([0, 0, 1, 0, 252]) + struct.pack("<I", count) + bytes(count + 3)
+
+
+def points_profile(path, honest):
+    """Twelve million points: more than a frame of another user's profile may have."""
+    frames_profile(path, honest, 3, points(12_000_000), 1)
+
+
+def points_within_profile(path, honest):
+    """As many points as a frame may have, and as many frames as are read."""
+    frames_profile(path, honest, 3, points(4_000_000), 8)
 
 
 def damaged_profile(path, honest):
@@ -438,7 +445,8 @@ def all_rows(place):
         file.write('{"step":{"at":1,"event":{"event":"tick"},"decisions":[]}}\n')
     radrm = program("radrm")
     yield from rows_of_file(place, "profile (`report`)", "p.radrm", profile, {
-        "huge, 1 GiB": huge_profile, "small, 12 million points": points_profile, "2 million damaged frames": damaged_profile,
+        "huge, 1 GiB": huge_profile, "small, 12 million points": points_profile, "8 frames of 4 million points": points_within_profile,
+        "2 million damaged frames": damaged_profile,
         "2 million remarks": remarks_profile,
     }, lambda path: [radrm, "report", path])
     yield from rows_of_file(place, "dataset (`dataset list`)", "d.db", dataset, {"huge, a row of 0.9 GB": huge_dataset}, lambda path: [radrm, "dataset", "list", "--dataset", path])
@@ -452,11 +460,11 @@ def all_rows(place):
 
 def main():
     place = Place()
-    print("| object | state | s | MB | exit | first line |\n|---|---|--:|--:|--:|---|")
+    print("| object | state | s | processor, s | MB | exit | first line |\n|---|---|--:|--:|--:|--:|---|")
     try:
-        for what, state, (seconds, mb, code, lines) in all_rows(place):
+        for what, state, (seconds, processor, mb, code, lines) in all_rows(place):
             said = next((line for line in lines if line), "").replace("|", "\\|").replace(place.own, "…")
-            print(f"| {what} | {state} | {seconds:.2f} | {mb:.0f} | {code} | {said[:110]} |", flush=True)
+            print(f"| {what} | {state} | {seconds:.2f} | {processor:.2f} | {mb:.0f} | {code} | {said[:110]} |", flush=True)
     finally:
         place.close()
 

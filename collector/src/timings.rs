@@ -159,7 +159,7 @@ fn longest(timings: &Timings) -> Cow<'_, Timings> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_telemetry::{Liveness, SlotInfo, Throttled};
+    use radrm_telemetry::SlotInfo;
 
     fn timings(kernels: u32, samples: u64) -> Timings {
         let kernel = |id| KernelTime { id, total: Nanos(u64::from(id)), samples, ..KernelTime::default() };
@@ -168,39 +168,8 @@ mod tests {
 
     /// A process that runs, with these kernels.
     fn snapshot(kernels: Vec<radrm_telemetry::KernelSnapshot>) -> ProcessSnapshot {
-        ProcessSnapshot {
-            slot: SlotInfo {
-                slot: 0,
-                generation: 1,
-                pid: Some(7),
-                own_pid: 7,
-                start: 1,
-                liveness: Liveness::Running,
-            },
-            ppid: 1,
-            uid: 0,
-            exe: String::new(),
-            cmdline: Vec::new(),
-            joined_ns: 0,
-            ended_ns: None,
-            driver_version: None,
-            frameworks: 0,
-            accounts: Vec::new(),
-            kernels,
-            graph_launches: 0,
-            kernels_mode: None,
-            copies: Vec::new(),
-            timings_lost: 0,
-            timing_cost_ns: 0,
-            throttled: Throttled::default(),
-            failures: 0,
-            first_failures: Vec::new(),
-            last_failures: Vec::new(),
-            bypasses: Vec::new(),
-            calls: Vec::new(),
-            events: 0,
-            events_dropped: 0,
-        }
+        let slot = SlotInfo { pid: Some(7), ..SlotInfo::default() };
+        ProcessSnapshot { slot, kernels, ..ProcessSnapshot::default() }
     }
 
     /// A program that ended with launches in the queue: what is guessed of these is the last word.

@@ -176,7 +176,6 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_telemetry::{Liveness, SlotInfo, Throttled};
 
     const ASSUMED: Activity = Activity { smact: Permille(600), smocc: Permille(300), drama: Permille(300) };
 
@@ -245,39 +244,7 @@ mod tests {
 
     #[test]
     fn a_process_whose_launches_are_not_recorded_is_unknown() {
-        let process = |kernels_mode| ProcessSnapshot {
-            slot: SlotInfo {
-                slot: 0,
-                generation: 1,
-                pid: Some(7),
-                own_pid: 7,
-                start: 1,
-                liveness: Liveness::Running,
-            },
-            ppid: 1,
-            uid: 0,
-            exe: String::new(),
-            cmdline: Vec::new(),
-            joined_ns: 0,
-            ended_ns: None,
-            driver_version: None,
-            frameworks: 0,
-            accounts: Vec::new(),
-            kernels: Vec::new(),
-            graph_launches: 0,
-            kernels_mode,
-            copies: Vec::new(),
-            timings_lost: 0,
-            timing_cost_ns: 0,
-            throttled: Throttled::default(),
-            failures: 0,
-            first_failures: Vec::new(),
-            last_failures: Vec::new(),
-            bypasses: Vec::new(),
-            calls: Vec::new(),
-            events: 0,
-            events_dropped: 0,
-        };
+        let process = |kernels_mode| ProcessSnapshot { kernels_mode, ..ProcessSnapshot::default() };
         assert_eq!(done(&process(Some(KernelsMode::Off))), None);
         for mode in [None, Some(KernelsMode::Count), Some(KernelsMode::All)] {
             assert_eq!(done(&process(mode)), Some((KernelActivity::default(), 0)));

@@ -265,8 +265,10 @@ impl Store {
         let mut statement = self
             .connection
             .prepare_cached("SELECT at_ms, text FROM history WHERE job = ?1 ORDER BY rowid")?;
-        let line =
-            |row: &Row<'_>| Ok(Line { at_ms: row.get::<_, i64>(0)?.unsigned_abs(), text: row.get(1)? });
+        let line = |row: &Row<'_>| {
+            let text: String = row.get(1)?;
+            Ok(Line { at_ms: row.get::<_, i64>(0)?.unsigned_abs(), text: text.into() })
+        };
         statement.query_map([int(id)], line)?.collect()
     }
 
@@ -444,7 +446,7 @@ pub(crate) fn note(tx: &Transaction<'_>, job: u64, line: &Line) -> Result<()> {
     tx.prepare_cached("INSERT INTO history VALUES (?1, ?2, ?3)")?.execute(params![
         int(job),
         int(line.at_ms),
-        line.text
+        line.text.raw()
     ])?;
     tx.prepare_cached(
         "DELETE FROM history WHERE EXISTS (SELECT 1 FROM history WHERE job = ?1 LIMIT 1 OFFSET ?3)

@@ -5,14 +5,13 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use radrm_limits::carriers::Processes;
 use radrm_os::Process;
 
-use super::dry_run::files::make_removable;
+use super::dry_run::files::{make_removable, mounts};
 use super::signals::own_pid;
 
 /// Prefix of the name of an emulated machine's directory.
@@ -71,11 +70,12 @@ pub fn sweep(directory: &Path) {
 }
 
 /// Returns true if a process has a file system mounted at this path or below: the layers of a dry run are in a namespace of their
-/// own, whose processes need not name them. No other user's process has it in a namespace of its own.
+/// own, whose processes need not name them. What another user mounts in a user namespace of its own is no such layer.
 fn is_mounted(path: &Path, user: u32) -> bool {
-    let name = path.as_os_str().as_bytes();
-    let has = |text: &[u8]| text.windows(name.len()).any(|part| part == name);
-    let is_near = |process: &Process| process.uid().is_none_or(|uid| uid == user || uid == 0);
+    let has = |table: &[u8]| mounts::points(table).any(|point| point.starts_with(path));
+    let is_near = |process: &Process| {
+        process.users().is_some_and(|(real, _)| real == user) || process.shares_user_namespace() == Some(true)
+    };
     Process::all().filter(is_near).any(|process| match process.mounts() {
         Ok(table) => has(&table),
         // It may be there.
@@ -96,7 +96,8 @@ fn owner(name: &str, namespace: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufRead, BufReader, Write};
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
     use std::process::{Child, Command, Stdio};
 
     #[test]
@@ -132,44 +133,82 @@ mod tests {
         assert!(!in_use.exists(), "its last user is gone");
     }
 
-    /// A process of another user that has mounted a file system named after this path, in a namespace of its own; `None`
-    /// where that cannot be made.
-    fn mounts_of_another_user(path: &Path) -> Option<Child> {
-        if !rustix::process::geteuid().is_root() {
-            return None;
-        }
-        let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
-        let inside = ["unshare", "--user", "--map-root-user", "--mount", "/bin/sh", "-c"];
-        // The path is in no command line.
-        let script = "read path; mount -t tmpfs \"$path\" /mnt && echo mounted && exec sleep 600";
+    const USER: u32 = 65_534;
+
+    /// Ways in which another user's process names the folder `$path` that root left, and the user that the kernel shows it
+    /// as. `$ROOTS` is `sleep` with root's rights.
+    const NAMES: [(&str, u32); 4] = [
+        ("PLACE=\"$path\" exec sleep 600", USER),
+        ("PLACE=\"$path\" exec \"$ROOTS\" 600", 0),
+        (
+            "exec unshare --user --map-root-user --mount sh -c 'mount -t tmpfs \"$0\" /mnt && mount -t tmpfs none \"$0\" && \
+         exec sleep 600' \"$path\"",
+            USER,
+        ),
+        // The kernel gives its directory in /proc to root: it cannot be dumped, and its namespace has no root.
+        (
+            "exec unshare --user --map-current-user --keep-caps --mount sh -c 'mount -t tmpfs none \"$0\" && exec python3 -c \
+         \"import ctypes, time; ctypes.CDLL(None).prctl(4, 0); time.sleep(600)\"' \"$path\"",
+            0,
+        ),
+    ];
+
+    /// Returns true if a process shows a path in its environment or among its mounts.
+    fn shows(process: Process, path: &Path) -> bool {
+        process.variable("PLACE").is_some_and(|place| place == *path)
+            || process.mounts().is_ok_and(|table| mounts::points(&table).any(|point| point == path))
+    }
+
+    /// A process of another user that shows this path by a script of `NAMES`; `None` where that cannot be done.
+    fn another_user((script, shown): (&str, u32), roots: &Path, path: &Path) -> Option<Child> {
         let mut command = Command::new("setpriv");
-        command.args(user).args(inside).arg(script).env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
-        let mut other = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+        command.args([format!("--reuid={USER}"), format!("--regid={USER}")]);
+        command.args(["--clear-groups", "/bin/sh", "-c"]);
+        // The path is in no command line and no environment before it is read.
+        command.arg(format!("read path; {script}")).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        let mut other = command.env("ROOTS", roots).current_dir("/").stdin(Stdio::piped()).spawn().ok()?;
         writeln!(other.stdin.take()?, "{}", path.display()).ok()?;
-        let mut said = String::new();
-        BufReader::new(other.stdout.take()?).read_line(&mut said).ok()?;
-        if said != "mounted\n" {
-            let _ = other.wait();
-            return None;
+        let process = Process(other.id());
+        // A file system may give no rights.
+        for _ in 0..500 {
+            if shows(process, path) && process.uid() == Some(shown) {
+                return Some(other);
+            }
+            if other.try_wait().ok()?.is_some() {
+                return None;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        Some(other)
+        other.kill().ok()?;
+        other.wait().ok()?;
+        None
     }
 
     #[test]
-    fn no_other_user_keeps_a_directory_that_is_left() {
+    fn no_other_user_keeps_a_directory_that_root_left() {
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("skipped: needs root");
+        }
         let place = tempfile::tempdir().unwrap();
+        let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        mode(place.path(), 0o755);
+        let roots = place.path().join("roots");
+        fs::copy("/bin/sleep", &roots).unwrap();
+        mode(&roots, 0o4755);
         let mut gone = Command::new("true").spawn().unwrap();
         gone.wait().unwrap();
-        let left = place.path().join(format!("{LAYER}{}-{}-a", namespace(), gone.id()));
-        fs::create_dir(&left).unwrap();
-        let Some(mut other) = mounts_of_another_user(&left) else {
-            return eprintln!("skipped: needs root, and another user's namespaces");
-        };
-        let table = Process(other.id()).mounts().unwrap();
-        assert!(String::from_utf8_lossy(&table).contains(&*left.to_string_lossy()));
-        sweep(place.path());
-        other.kill().unwrap();
-        other.wait().unwrap();
-        assert!(!left.exists());
+        for (at, (script, shown)) in NAMES.into_iter().enumerate() {
+            let left = place.path().join(format!("{LAYER}{}-{}-{at}", namespace(), gone.id()));
+            fs::create_dir(&left).unwrap();
+            mode(&left, 0o700);
+            let Some(mut other) = another_user((script, shown), &roots, &left) else {
+                eprintln!("skipped: this cannot be done here: {script}");
+                continue;
+            };
+            sweep(place.path());
+            other.kill().unwrap();
+            other.wait().unwrap();
+            assert!(!left.exists(), "kept by {script}");
+        }
     }
 }

@@ -142,7 +142,8 @@ impl Entry {
         *self.stat.get_or_init(|| self.process.stat())
     }
 
-    /// Returns true if it is one of a user's, also if it may not be read: the system gives such a process to root.
+    /// Returns true if it is one of a user's, also if it may not be read: the system gives such a process to root. So those
+    /// that it gives to root are root's only if their real user is: a user starts programs with root's rights, too.
     fn is_of(&self, uid: u32) -> bool {
         let real = || {
             // Only those that this user may send signals to can be its own.
@@ -152,9 +153,8 @@ impl Entry {
             is_own.then(|| self.process.users()).flatten().map(|(real, _)| real)
         };
         match self.owner() {
-            Some(owner) if owner == uid => true,
             Some(0) => *self.real.get_or_init(real) == Some(uid),
-            _ => false,
+            owner => owner == Some(uid),
         }
     }
 
@@ -233,15 +233,19 @@ impl Processes {
         carriers
     }
 
-    /// Returns true if a process uses this folder of an emulated machine, which the process `owner` made (0: not known): its environment names
-    /// the folder, or it has a file there mapped. One whose environment was overwritten may use it if it may descend from
-    /// the owner.
+    /// Returns true if a process of this user uses this folder of an emulated machine, which the process `owner` made (0: not
+    /// known): its environment names the folder, or it has a file there mapped. One whose environment was overwritten may
+    /// use it if it may descend from the owner. Processes of other users cannot enter the folder: what they name, also to
+    /// root, keeps nothing.
     #[must_use]
     pub fn use_folder(&self, folder: &Path, owner: u32) -> bool {
         let name = folder.as_os_str().as_bytes();
         let own = rustix::process::geteuid().as_raw();
         let made = started_since(folder);
         let names = |entry: &Entry| {
+            if !entry.is_of(own) {
+                return false;
+            }
             entry.process.environment().is_some_and(|text| has(text.bytes(), name))
                 || entry.process.maps().is_some_and(|text| has(&text, name))
         };
@@ -249,7 +253,7 @@ impl Processes {
             let stat = entry.stat().filter(|stat| *entry.carried(stat, &self.time) == Carried::Unclear);
             stat.is_some_and(|stat| stat.start >= made && self.is_below(stat, owner, made, &names))
         };
-        let mut readable = self.all.iter().filter(|entry| own == 0 || entry.owner() == Some(own));
+        let mut readable = self.all.iter().filter(|entry| entry.is_of(own));
         readable.any(|entry| entry.process.0 != std::process::id() && (names(entry) || may_use(entry)))
     }
 
@@ -478,6 +482,7 @@ mod tests {
     use radrm_telemetry::SegmentFile;
     use std::fs::File;
     use std::io::{BufRead, BufReader, Read, Write};
+    use std::os::unix::fs::PermissionsExt;
     use std::process::{Child, Command, Stdio};
 
     struct Ended(Child);
@@ -600,6 +605,38 @@ mod tests {
         assert_eq!(carried(process, &stat), Carried::Nothing);
         child.wait().unwrap();
         assert_eq!(carried(process, &stat), Carried::Nothing);
+    }
+
+    #[test]
+    fn a_users_program_with_roots_rights_carries_no_segment_of_root() {
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("skipped: needs root");
+        }
+        const USER: u32 = 65_534;
+        let (folder, file) = segment();
+        let roots = folder.path().join("roots");
+        fs::copy("/bin/sleep", &roots).unwrap();
+        for (path, mode) in [(folder.path(), 0o755), (&roots, 0o4755)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let user = [format!("--reuid={USER}"), format!("--regid={USER}"), "--clear-groups".to_owned()];
+        // In a session of its own: all of one that root began are root's business.
+        let mut command = Command::new("setsid");
+        let child =
+            command.arg("setpriv").args(user).arg(&roots).arg("600").env(VARIABLE, file.path()).spawn();
+        let Ok(mut child) = child.map(Ended) else { return eprintln!("skipped: no setsid") };
+        let process = Process(child.0.id());
+        let mut looks = 0..500;
+        while process.users() != Some((USER, 0)) {
+            if child.0.try_wait().unwrap().is_some() || looks.next().is_none() {
+                return eprintln!("skipped: no program gains rights in the folder of this test");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(process.variable(VARIABLE).as_deref(), Some(file.path().as_os_str()));
+        assert_eq!(process.uid(), Some(0), "it is shown as root's");
+        // Others may be unclear.
+        assert!(!carriers(&file).contains(&child.0.id()));
     }
 
     #[test]

@@ -33,8 +33,8 @@ impl Spec {
         loader.map_or(Ok(()), Loader::check)?;
         self.check_lengths(&self.command)?;
         self.check_lengths(producer)?;
-        let mut words = self.command.iter().chain(&self.environment).chain(producer).chain([&self.name]);
-        if words.any(|word| words::decode(word).is_none()) {
+        let words = self.command.iter().chain(&self.environment).chain(producer).map(String::as_str);
+        if words.chain([self.name.raw()]).any(|word| words::decode(word).is_none()) {
             return Err(ProtocolError::ZeroByte);
         }
         if self.task.is_some()
@@ -130,7 +130,7 @@ impl Spec {
         let framework = self.dry_run.as_ref().and_then(|run| run.framework.as_deref());
         let names = self.file_estimates.keys().map(|name| ("estimator", name.as_str()));
         let names = names.chain([
-            ("name", self.name.as_str()),
+            ("name", self.name.raw()),
             ("GPU model", self.model.as_deref().unwrap_or_default()),
             ("dry run's GPU model", gpu),
             ("dry run's framework", framework.unwrap_or_default()),
@@ -272,7 +272,7 @@ mod tests {
         let at_most = Spec {
             command: vec![word((128 << 10) - 1); 8],
             environment: vec![word((128 << 10) - 1); 8],
-            name: word(256),
+            name: word(256).into(),
             ..good.clone()
         };
         at_most.check().unwrap();
@@ -284,7 +284,7 @@ mod tests {
             (Spec { environment: vec![format!("LONG={}", word(8 << 20))], ..good.clone() }, "LONG in the"),
             (Spec { environment: vec![word(1000); 2100], ..good.clone() }, "2 MiB is the most"),
             (Spec { command: vec![word(100_000); 22], ..good.clone() }, "2 MiB is the most"),
-            (Spec { name: word(257), ..good.clone() }, "name has 257"),
+            (Spec { name: word(257).into(), ..good.clone() }, "name has 257"),
             (Spec { model: Some(word(257)), ..good.clone() }, "GPU model"),
             (
                 Spec {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use radrm_need::{DryRun, ModelSummary, UserEstimate};
 use radrm_scheduler_core::{Need, Needs, Target};
+use radrm_text::Untrusted;
 use serde::{Deserialize, Serialize};
 
 use crate::after::After;
@@ -63,7 +64,7 @@ macro_rules! specification {
 
 specification! {
     /// Name in lists.
-    name: String;
+    name: Untrusted;
     /// Program and arguments, as [`words::encode`] writes them.
     command: Vec<String>;
     /// Working directory.

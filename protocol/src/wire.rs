@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 
 use radrm_scheduler_core::{Activity, JobState};
 pub use radrm_scheduler_core::{Outcome, Verdict};
+use radrm_text::Untrusted;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -185,7 +186,7 @@ pub struct Line {
     /// Time, ms since 1970.
     pub at_ms: u64,
     /// Event, one sentence.
-    pub text: String,
+    pub text: Untrusted,
 }
 
 /// A job as it is shown.
@@ -194,7 +195,7 @@ pub struct JobRow {
     /// The job's number.
     pub job: u64,
     /// Name in lists.
-    pub name: String,
+    pub name: Untrusted,
     /// Its user's name.
     pub user: String,
     /// Its user's number.
@@ -234,21 +235,21 @@ pub struct JobRow {
     /// The exit code of its last attempt.
     pub exit_code: Option<i32>,
     /// Result, in words.
-    pub end: Option<String>,
+    pub end: Option<Untrusted>,
     /// Result, for programs.
     pub verdict: Option<Verdict>,
     /// Reason for its present state.
-    pub why: String,
+    pub why: Untrusted,
     /// In a list only the beginning of a long one.
-    pub command: Vec<String>,
+    pub command: Vec<Untrusted>,
     /// Working directory.
-    pub cwd: String,
+    pub cwd: Untrusted,
     /// Its standard output.
-    pub output: String,
+    pub output: Untrusted,
     /// Its standard error, where that is a file of its own.
-    pub error: Option<String>,
+    pub error: Option<Untrusted>,
     /// The profile of its last attempt.
-    pub profile: Option<String>,
+    pub profile: Option<Untrusted>,
     /// The launcher's process.
     pub pid: Option<u32>,
     /// Activity alone on a GPU: SM activity, SM occupancy and DRAM activity, thousandths.
@@ -356,7 +357,7 @@ pub struct OutsideProcess {
     /// Name of its user, or the number.
     pub user: String,
     /// Name of its program.
-    pub program: String,
+    pub program: Untrusted,
     /// Memory, bytes.
     pub bytes: u64,
     /// It runs under a `radrm-run` that was started by hand, whose limits hold.
@@ -430,9 +431,9 @@ pub struct NodeRow {
     /// Why DCGM does not measure GPUs that have no GPM.
     pub unmetered: Option<String>,
     /// Processes that take GPU memory past the shim.
-    pub audit: Vec<String>,
+    pub audit: Vec<Untrusted>,
     /// Health issues: what the daemon cannot do at the moment.
-    pub issues: Vec<String>,
+    pub issues: Vec<Untrusted>,
 }
 
 /// So many jobs as lists show them fit into one frame, however long their paths are.
@@ -590,7 +591,7 @@ mod tests {
     #[test]
     fn a_full_queue_of_the_longest_jobs_is_answered_in_frames_that_are_read() {
         // What is escaped takes six times its room.
-        let long = |bytes: usize| "\u{1}".repeat(bytes);
+        let long = |bytes: usize| Untrusted::from("\u{1}".repeat(bytes));
         let row = JobRow {
             name: long(256),
             cwd: long(4095),

@@ -6,6 +6,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use radrm_text::Untrusted;
+
 /// A word as a string.
 #[must_use]
 pub fn encode(word: &OsStr) -> String {
@@ -35,10 +37,10 @@ pub fn decode(text: &str) -> Option<OsString> {
     Some(OsString::from_vec(bytes))
 }
 
-/// A string of [`encode`] for people: `\xff` for a byte that is not a text.
+/// Strings of [`encode`] for people, with spaces between them: `\xff` for a byte that is not a text.
 #[must_use]
-pub fn shown(text: &str) -> String {
-    text.replace('\0', "\\x")
+pub fn shown(words: &[Untrusted]) -> Untrusted {
+    Untrusted::join(words, " ").raw().replace('\0', "\\x").into()
 }
 
 /// Paths by the same rule, for serde's `with`.
@@ -103,7 +105,8 @@ mod tests {
             assert_eq!(text.contains('\0'), std::str::from_utf8(word).is_err());
         }
         assert_eq!(encode(OsStr::new("text")), "text");
-        assert_eq!(shown(&encode(OsStr::from_bytes(b"a\xffb"))), "a\\xffb");
+        let words = [encode(OsStr::from_bytes(b"a\xffb")), "c".to_owned()].map(Untrusted::from);
+        assert_eq!(shown(&words), "a\\xffb c");
         for wrong in ["\0", "a\0", "\0f", "\x0000", "\0zz", "\0\0ff", "\0+f"] {
             assert_eq!(decode(wrong), None, "{wrong:?}");
         }

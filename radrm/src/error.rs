@@ -23,8 +23,8 @@ use radrm_scheduler_core::Bytes;
 use radrm_scheduler_core::rad_file::RadError;
 use radrm_scheduler_core::replay::read;
 use radrm_sweep::SweepError;
-use radrm_text::did_you_mean;
 use radrm_text::usage::{self, Instead};
+use radrm_text::{Untrusted, did_you_mean};
 use thiserror::Error;
 
 /// Error of one command, which is a [`Failure`] by its sentence and its exit code.
@@ -67,7 +67,7 @@ pub(crate) enum Failure {
     #[error("--model-summary: {0}")]
     ModelSummary(Box<Self>),
     #[error("{0} is not a regular file: what the job writes there is not kept")]
-    OutputNotKept(String),
+    OutputNotKept(Untrusted),
     #[error("job {job} has {}", if *.has_started { "written nothing" } else { "not started" })]
     NoOutput { job: JobRef, has_started: bool },
     #[error("the dataset has no run {0}; `radrm dataset list` shows those that there are")]

@@ -53,7 +53,7 @@ impl Lab {
     fn new(seed: u64) -> Self {
         Self {
             node: Node::new(GPUS, with(Policy::FirstFit)),
-            rng: Rng(seed),
+            rng: Rng::seeded(seed),
             limits: BTreeMap::new(),
             waiting: BTreeMap::new(),
             lengths: BTreeMap::new(),

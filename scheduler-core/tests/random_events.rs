@@ -66,7 +66,7 @@ struct Watch {
 impl World {
     fn new(settings: Settings, seed: u64, faults: bool) -> Self {
         let mut world = Self {
-            rng: Rng(seed),
+            rng: Rng::seeded(seed),
             state: State::new(settings),
             now: Millis(0),
             next: 1,

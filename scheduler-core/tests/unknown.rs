@@ -95,7 +95,7 @@ fn it_shows_what_it_holds_after_a_restart_too() {
 fn no_job_lacks_what_was_reserved_for_it() {
     let (mut ooms, mut harmed) = (0, 0);
     for seed in 1..=20 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::seeded(seed);
         let job = |at: u64| {
             let duration = Millis::from_mins(10 + rng.below(60));
             let peak = Bytes::from_gib([3, 6, 12, 20, 38][rng.below(5) as usize]);

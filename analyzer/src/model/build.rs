@@ -8,6 +8,7 @@ use super::{
 };
 use super::{FailureSummary, JobSummary, OutcomeSummary, ProcessSummary, SCHEMA, Summary};
 use radrm_profile::model::{End, Exit, Job, Profile, Reason};
+use radrm_text::Untrusted;
 use std::collections::BTreeMap;
 
 impl Summary {
@@ -94,8 +95,8 @@ impl Summary {
     }
 
     /// The command as one line.
-    pub fn command_line(&self) -> String {
-        self.job.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    pub fn command_line(&self) -> Untrusted {
+        self.job.command.iter().map(|word| quoted(word.raw())).collect::<Vec<_>>().join(" ").into()
     }
 }
 
@@ -112,13 +113,13 @@ fn quoted(word: &str) -> String {
 fn job(job: &Job) -> JobSummary {
     JobSummary {
         radrm_version: job.radrm_version.clone(),
-        command: job.command.clone(),
-        program: job.program.clone(),
+        command: job.command.iter().map(|word| word.as_str().into()).collect(),
+        program: job.program.as_deref().map(Untrusted::from),
         program_sha256: job.program_sha256.map(|digest| digest.iter().map(|b| format!("{b:02x}")).collect()),
-        cwd: job.cwd.clone(),
+        cwd: job.cwd.as_str().into(),
         user: job.user.clone(),
         uid: job.uid,
-        host: job.host.clone(),
+        host: job.host.as_str().into(),
         pid: job.pid,
         start_unix_ns: job.start_unix_ns,
         environment: job.environment.iter().cloned().collect(),

@@ -5,6 +5,7 @@ use super::{Feature, HostSummary, KindSummary, WindowSummary};
 use super::{clamped, features, kind_key, window};
 use radrm_profile::model::{Account, End, KernelsMode, Kind, Process, Profile};
 use radrm_profile::{Bytes, Nanos};
+use radrm_text::Untrusted;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -16,9 +17,9 @@ pub struct ProcessSummary {
     /// Parent's process id.
     pub ppid: u32,
     /// The executable.
-    pub exe: String,
+    pub exe: Untrusted,
     /// Command line.
-    pub command: String,
+    pub command: Untrusted,
     /// Time at which the process joined the job.
     pub joined_ns: Nanos,
     /// Time at which its end was detected.
@@ -48,7 +49,7 @@ pub struct ProcessSummary {
 
 impl ProcessSummary {
     /// The command line; the executable where it is not known.
-    pub fn command_or_exe(&self) -> &str {
+    pub fn command_or_exe(&self) -> &Untrusted {
         if self.command.is_empty() { &self.exe } else { &self.command }
     }
 }
@@ -137,8 +138,8 @@ pub(super) fn summary(
     ProcessSummary {
         pid: process.identity.pid,
         ppid: process.identity.ppid,
-        exe: process.identity.exe.clone(),
-        command: process.identity.command.clone(),
+        exe: process.identity.exe.as_str().into(),
+        command: process.identity.command.as_str().into(),
         joined_ns: process.identity.joined,
         ended_ns: state.ended,
         end: end(state.end),

@@ -9,6 +9,7 @@ use super::{
 };
 use radrm_profile::model::{DryRunFigures, DryRunRanks, Expected, Fit, GpuClock, PredictedStep, Profile};
 use radrm_profile::{Bytes, Nanos};
+use radrm_text::Untrusted;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -205,19 +206,19 @@ pub struct JobSummary {
     /// Version of radrm that wrote the profile.
     pub radrm_version: String,
     /// Program and arguments.
-    pub command: Vec<String>,
+    pub command: Vec<Untrusted>,
     /// The file that was executed.
-    pub program: Option<String>,
+    pub program: Option<Untrusted>,
     /// Its SHA-256, hexadecimal.
     pub program_sha256: Option<String>,
     /// Working directory.
-    pub cwd: String,
+    pub cwd: Untrusted,
     /// User name.
     pub user: Option<String>,
     /// Numeric user id.
     pub uid: u32,
     /// Host name.
-    pub host: String,
+    pub host: Untrusted,
     /// Process id of the program.
     pub pid: u32,
     /// Start: nanoseconds since 1970.

@@ -2,6 +2,7 @@
 
 use crate::model::compare::Comparison;
 use crate::model::{OutcomeSummary, PostmortemSummary, SCHEMA, Summary};
+use radrm_text::Untrusted;
 use serde::Serialize;
 
 /// The summary as JSON: pretty-printed, with a line end. The keys are the
@@ -31,7 +32,7 @@ struct OomReport<'s> {
     /// Specification of the emulated machine; null on real GPUs.
     emulated: Option<&'s str>,
     /// Program and arguments.
-    command: &'s [String],
+    command: &'s [Untrusted],
     /// Outcome of the job.
     outcome: &'s OutcomeSummary,
     /// Number of refused memory requests.

@@ -122,7 +122,7 @@ impl Trace {
             "limits": summary.limits.sentence,
             "launches": summary.has_all_kernels().then_some(summary.launches),
         });
-        self.slice((HOST, HOST), &summary.command_line(), Nanos::ZERO, profile.duration(), args);
+        self.slice((HOST, HOST), summary.command_line().raw(), Nanos::ZERO, profile.duration(), args);
     }
 
     /// Adds a GPU's counters: memory of all processes, and its load.

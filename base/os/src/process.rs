@@ -389,13 +389,19 @@ impl Process {
     /// `None` if this user may not read it.
     #[must_use]
     pub fn shares_namespaces(self) -> Option<bool> {
-        let of = |process: Self, name| fs::read_link(process.path(name)).ok();
-        let own = Self(std::process::id());
-        let mut same = true;
-        for name in ["ns/pid", "ns/mnt"] {
-            same &= of(self, name)? == of(own, name)?;
-        }
-        Some(same)
+        Some(self.shares("ns/pid")? & self.shares("ns/mnt")?)
+    }
+
+    /// Returns true if this process and it are in the same user namespace.
+    /// `None` if this user may not read it.
+    #[must_use]
+    pub fn shares_user_namespace(self) -> Option<bool> {
+        self.shares("ns/user")
+    }
+
+    fn shares(self, namespace: &str) -> Option<bool> {
+        let of = |process: Self| fs::read_link(process.path(namespace)).ok();
+        Some(of(self)? == of(Self(std::process::id()))?)
     }
 
     /// Path at which a file that the process names by `path` can be opened here.
@@ -554,7 +560,10 @@ mod tests {
         drop(open);
         let value = 0x1234_5678_9abc_def0_u64;
         assert_eq!(word_in(&own.memory().unwrap(), (&raw const value).addr() as u64), Some(value));
-        assert_eq!((own.gained_rights(), own.shares_namespaces()), (Some(false), Some(true)));
+        assert_eq!(
+            (own.gained_rights(), own.shares_namespaces(), own.shares_user_namespace()),
+            (Some(false), Some(true), Some(true))
+        );
         assert!(own.environment().is_some() && own.variable("RADRM_NO_SUCH_VARIABLE").is_none());
         assert!(own.command().contains("radrm"), "{}", own.command());
         assert!(own.proportional_memory().is_some_and(|bytes| bytes > 1 << 16));
@@ -562,7 +571,10 @@ mod tests {
         let gone = Process(4_194_305);
         assert!(!gone.exists() && gone.maps().is_none() && gone.environment().is_none());
         assert!(gone.mappings().is_err());
-        assert_eq!((gone.gained_rights(), gone.shares_namespaces()), (None, None));
+        assert_eq!(
+            (gone.gained_rights(), gone.shares_namespaces(), gone.shares_user_namespace()),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -38,6 +38,22 @@ impl Rng {
         low + (high - low) * self.unit()
     }
 
+    /// One of the numbers below `n`; the first ones are likelier by at most `n` in 2^64.
+    ///
+    /// # Panics
+    /// If `n` is 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.bits() % n
+    }
+
+    /// True once in `n` times.
+    ///
+    /// # Panics
+    /// If `n` is 0.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
     /// Near a normal distribution with mean 0 and deviation 1: the sum of twelve uniform numbers,
     /// which needs no function that differs between machines.
     pub fn normal(&mut self) -> f64 {

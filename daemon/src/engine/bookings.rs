@@ -78,7 +78,7 @@ impl Engine {
     fn note_booking(&mut self, job: u64, text: String) {
         let subject = text.split(':').next().unwrap_or_default();
         let lines = self.outbox.store().history(job).unwrap_or_default();
-        if !lines.iter().any(|line| line.text.starts_with(subject)) {
+        if !lines.iter().any(|line| line.text.raw().starts_with(subject)) {
             self.remark(job, text);
         }
     }

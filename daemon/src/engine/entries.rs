@@ -7,6 +7,7 @@ use std::ops::Deref;
 
 use radrm_collector::dataset::ProgramKey;
 use radrm_protocol::spec::Spec;
+use radrm_text::Untrusted;
 
 use super::entry_index::EntryIndex;
 use super::programs::program;
@@ -34,7 +35,7 @@ pub(super) struct Entries {
 fn place(entry: &Entry) -> ((u32, String), u64) {
     let key = program(&entry.spec).as_str().to_owned();
     // Jobs of an array differ in their place only.
-    let spec = Spec { task: None, array: None, name: String::new(), ..entry.spec.clone() };
+    let spec = Spec { task: None, array: None, name: Untrusted::default(), ..entry.spec.clone() };
     let mut hasher = DefaultHasher::new();
     let texts = [serde_json::to_string(&spec), serde_json::to_string(&entry.needs)];
     texts.into_iter().for_each(|text| text.unwrap_or_default().hash(&mut hasher));

@@ -133,7 +133,7 @@ impl Engine {
         let of = self.jobs.entry(first).ok_or(DaemonError::JobGone)?;
         let command = of.spec.loader.as_ref().map(|loader| loader.command.clone()).unwrap_or_default();
         let spec = Spec {
-            name: format!("loader {name}"),
+            name: format!("loader {name}").into(),
             command,
             cwd: of.spec.cwd.clone(),
             umask: of.spec.umask,

@@ -241,7 +241,7 @@ impl Outbox {
 
     /// Adds a line to a job's history.
     pub(super) fn line(&mut self, job: u64, at_ms: u64, text: String) {
-        self.note(Note::Line(job, Line { at_ms, text }));
+        self.note(Note::Line(job, Line { at_ms, text: text.into() }));
     }
 
     pub(super) fn effect(&mut self, effect: Effect) {

@@ -105,5 +105,5 @@ fn describe(pid: u32, bytes: u64, names: &mut BTreeMap<u32, String>) -> Option<O
     let ancestors = std::iter::successors(process.parent(), |process| process.parent());
     let is_limited = ancestors.take(MAX_DEPTH).any(|process| process.name() == "radrm-run");
     let user = names.entry(uid).or_insert_with(|| user_name(uid).unwrap_or_else(|| uid.to_string())).clone();
-    Some(OutsideProcess { pid, user, program: process.name(), bytes, is_limited })
+    Some(OutsideProcess { pid, user, program: process.name().into(), bytes, is_limited })
 }

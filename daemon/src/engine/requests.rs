@@ -258,13 +258,13 @@ impl Engine {
         if let Some((at, reason)) = self.core.state.history(JobId(job)).pop()
             && matches!(reason, Reason::Waiting { .. })
         {
-            lines.push(Line { at_ms: at.0, text: reason.to_string() });
+            lines.push(Line { at_ms: at.0, text: reason.to_string().into() });
         }
         if self.jobs.is_live(job)
             && let Ok(Some(report)) = self.effects.status((job, entry.attempt))
             && let Some(why) = report.status.output_end
         {
-            lines.push(Line { at_ms: self.now.at.0, text: why.sentence() });
+            lines.push(Line { at_ms: self.now.at.0, text: why.sentence().into() });
         }
         Ok(Response::Job(Box::new(self.row(&entry)), lines))
     }

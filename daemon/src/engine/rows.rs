@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use radrm_base::signal;
 use radrm_protocol::wire::{Asked, GpuFence, GpuRow, JobRow, NodeRow};
 use radrm_scheduler_core::{Evidence, JobId, JobState, JobView, Outcome, Permille, Phase, Reason, Verdict};
+use radrm_text::Untrusted;
 
 use super::Engine;
 use crate::gpus::row;
@@ -16,6 +17,10 @@ use crate::suspend::Step;
 /// Path of a job's output.
 pub(super) fn output(entry: &Entry, folder: &Path) -> PathBuf {
     entry.spec.output.clone().unwrap_or_else(|| folder.join("output"))
+}
+
+fn text_of(path: &Path) -> Untrusted {
+    path.display().to_string().into()
 }
 
 /// End of a job, in words.
@@ -75,19 +80,23 @@ pub(super) fn host_memory() -> u64 {
 const SHOWN: usize = 200;
 
 /// The words of a command, the last one cut if they are long.
-fn beginning(command: &[String]) -> Vec<String> {
+fn beginning(command: &[String]) -> Vec<Untrusted> {
     let mut left = SHOWN;
     let mut words = Vec::new();
     for word in command {
         if word.len() < left {
             left -= word.len() + 1;
-            words.push(word.clone());
+            words.push(Untrusted::from(word.as_str()));
             continue;
         }
         let at = word.floor_char_boundary(left);
-        words.push(if at == word.len() { word.clone() } else { format!("{}…", &word[..at]) });
+        words.push(if at == word.len() {
+            word.as_str().into()
+        } else {
+            format!("{}…", &word[..at]).into()
+        });
         if words.len() < command.len() && at == word.len() {
-            words.push("…".to_owned());
+            words.push("…".into());
         }
         break;
     }
@@ -108,7 +117,7 @@ impl Engine {
     /// A job with its whole command.
     pub(super) fn row(&self, entry: &Entry) -> JobRow {
         JobRow {
-            command: entry.spec.command.clone(),
+            command: entry.spec.command.iter().map(|word| word.as_str().into()).collect(),
             need_from: Self::need_from(entry),
             ..self.row_of_list(entry)
         }
@@ -141,7 +150,7 @@ impl Engine {
         let name = match &entry.spec.name {
             name if name.is_empty() => {
                 let word = entry.spec.command.first().map(Path::new);
-                word.and_then(Path::file_name).map(|word| word.to_string_lossy().into_owned())
+                word.and_then(Path::file_name).map(|word| word.to_string_lossy().into_owned().into())
             }
             name => Some(name.clone()),
         };
@@ -172,14 +181,13 @@ impl Engine {
             time_limit_ms: entry.spec.time_limit_ms,
             exit_code: entry.verdict.as_ref().and_then(exit_code),
             verdict: entry.verdict,
-            end: (entry.stage == Stage::Ended).then(|| entry.why.clone()),
-            why,
+            end: (entry.stage == Stage::Ended).then(|| entry.why.as_str().into()),
+            why: why.into(),
             command: beginning(&entry.spec.command),
-            cwd: entry.spec.cwd.display().to_string(),
-            output: output(entry, &folder).display().to_string(),
-            error: entry.spec.error.as_ref().map(|path| path.display().to_string()),
-            profile: (entry.attempt > 0)
-                .then(|| folder.join(format!("{}.radrm", entry.attempt)).display().to_string()),
+            cwd: text_of(&entry.spec.cwd),
+            output: text_of(&output(entry, &folder)),
+            error: entry.spec.error.as_deref().map(text_of),
+            profile: (entry.attempt > 0).then(|| text_of(&folder.join(format!("{}.radrm", entry.attempt)))),
             pid: live.and_then(|live| live.program).map(|who| who.pid),
             activity: entry.activity,
             task: super::arrays::row(entry),
@@ -260,8 +268,11 @@ impl Engine {
             host_limits: self.effects.host_limits(),
             memory_bandwidth: Some(self.config.memory_bandwidth).filter(|bytes| *bytes > 0),
             traffic_problem: self.effects.traffic_problem(),
-            audit: audit.map(|found| found.words.clone()).collect(),
-            issues: self.health.issues().chain(&self.node.gpus().trouble).cloned().collect(),
+            audit: audit.map(|found| found.words.as_str().into()).collect(),
+            issues: {
+                let issues = self.health.issues().chain(&self.node.gpus().trouble);
+                issues.map(|issue| issue.as_str().into()).collect()
+            },
         }
     }
 

@@ -54,15 +54,20 @@ fn open_in_order(dir: &Path, world: &Recorder) -> Engine {
 fn open_by(dir: &Path, world: &Recorder, config: Config) -> Engine {
     let mut config = Config { state: dir.to_owned(), keep_days: 0, cpus: 8, ..config };
     (config.scheduler.order.pace, config.scheduler.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
-    let gpu = Gpu {
-        index: Some(0),
-        uuid: "GPU-0".into(),
-        bytes: [0; 16],
+    open_with(dir, config, vec![gpu(0)], Box::new(world.clone()))
+}
+
+/// A GPU of 40 GiB.
+fn gpu(index: u32) -> Gpu {
+    let uuid = format!("GPU-{index}");
+    Gpu {
+        index: Some(index),
+        uuid,
+        bytes: [index as u8; 16],
         name: "G".into(),
         total: 40 * GIB,
         divided: false,
-    };
-    open_with(dir, config, vec![gpu], Box::new(world.clone()))
+    }
 }
 
 fn open_with(dir: &Path, config: Config, list: Vec<Gpu>, effects: Box<dyn Effects>) -> Engine {

@@ -105,7 +105,8 @@ impl Run {
     pub fn of(profile: &Profile, summary: &Summary) -> Self {
         let job = &summary.job;
         let started_ms = job.start_unix_ns / 1_000_000;
-        let program = job.command.first().map_or("job", |word| word.rsplit('/').next().unwrap_or(word));
+        let program =
+            job.command.first().map_or("job", |word| word.raw().rsplit('/').next().unwrap_or(word.raw()));
         let mut curves = Curves { started_ms, list: Vec::new() };
         figures(&mut curves, summary);
         for gpu in &summary.gpus {
@@ -145,7 +146,7 @@ fn end(summary: &Summary) -> End {
 }
 
 fn params(summary: &Summary) -> BTreeMap<String, String> {
-    let mut params = BTreeMap::from([("command".to_owned(), summary.command_line())]);
+    let mut params = BTreeMap::from([("command".to_owned(), summary.command_line().into_raw())]);
     let mut models: BTreeMap<&str, usize> = BTreeMap::new();
     for gpu in &summary.gpus {
         *models.entry(&gpu.name).or_default() += 1;
@@ -167,7 +168,7 @@ fn tags(summary: &Summary) -> BTreeMap<String, String> {
     let (job, outcome) = (&summary.job, &summary.outcome);
     let mut tags = BTreeMap::from([
         ("radrm.version".to_owned(), job.radrm_version.clone()),
-        ("radrm.host".to_owned(), job.host.clone()),
+        ("radrm.host".to_owned(), job.host.raw().to_owned()),
         ("radrm.outcome".to_owned(), outcome.word()),
     ]);
     if let Some(machine) = &summary.emulated {

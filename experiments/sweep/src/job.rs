@@ -95,7 +95,7 @@ pub(crate) fn name(run: &str, tag: &str) -> String {
 
 /// Returns true if a job is that of an attempt.
 pub(crate) fn is_of(row: &JobRow, tag: &str) -> bool {
-    row.name.strip_suffix(tag).is_some_and(|name| name.ends_with(" #"))
+    row.name.raw().strip_suffix(tag).is_some_and(|name| name.ends_with(" #"))
 }
 
 /// Returns true if a job is out of the queue.
@@ -110,7 +110,7 @@ pub(crate) fn ended(row: &JobRow) -> Ended {
         duration_ms: row.ran_ms,
         ..Ended::default()
     };
-    let why = || Some(row.end.clone().unwrap_or_default());
+    let why = || Some(row.end.clone().unwrap_or_default().into_raw());
     match row.verdict {
         Some(Verdict::Ended(Outcome::Exited { code })) => Ended { code: Some(code), ..plain },
         Some(Verdict::Ended(Outcome::Signalled { signal })) => Ended { signal: Some(signal), ..plain },
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_job_is_known_by_its_tag_however_long_the_name_of_its_run_is() {
-        let row = |name: String| JobRow { name, ..JobRow::default() };
+        let row = |name: String| JobRow { name: name.into(), ..JobRow::default() };
         for run in ["batch=8", "", &"\u{e9}".repeat(300)] {
             let name = name(run, "0123456789abcdef");
             assert!(name.len() <= 256, "{name}");

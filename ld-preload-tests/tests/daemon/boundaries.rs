@@ -1,6 +1,6 @@
 //! Bounds of a user at radrmd by way of a user namespace, of the own job's supervisor, and of the system's limits for users.
 
-use std::{fs, process::Command};
+use std::{fs, os::unix::fs::chown, process::Command};
 
 use radrm_preload_tests::{
     artifacts,
@@ -84,10 +84,19 @@ fn a_start_that_fails_by_the_nodes_fault_is_tried_again() {
     // The supervisor is the one process that the user may have: it cannot make the launcher's.
     daemon.behind("set -- prlimit --nproc=1 \"$@\"");
     daemon.start();
-    let done = daemon.client_of(USER, &["submit", "-q", "--", "true"]).output().expect("radrm");
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.success(), "{said}{}", daemon.log());
-    let row = daemon.end(String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number"));
-    assert!(row["attempts"].as_u64() > Some(1), "{row}");
-    assert!(row["end"].as_str().is_some_and(|end| end.starts_with("could not be started")), "{row}");
+    let own = daemon.path("own");
+    fs::create_dir(&own).expect("folder");
+    chown(&own, Some(USER), Some(USER)).expect("owner");
+    let file = own.join("output").display().to_string();
+    // An output that is the daemon's is copied by a thread, which the supervisor cannot start either. An own one is the
+    // program's alone.
+    for output in [&[][..], &["--output", &file]] {
+        let words = [&["submit", "-q"], output, &["--", "true"]].concat();
+        let done = daemon.client_of(USER, &words).output().expect("radrm");
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success(), "{said}{}", daemon.log());
+        let row = daemon.end(String::from_utf8_lossy(&done.stdout).trim().parse().expect("a number"));
+        assert!(row["attempts"].as_u64() > Some(1), "{row}");
+        assert!(row["end"].as_str().is_some_and(|end| end.starts_with("could not be started")), "{row}");
+    }
 }

@@ -364,25 +364,29 @@ print(torch.load('ckpt.pt', map_location='cpu')['weight'].shape)
     run.leaves_nothing();
 }
 
-/// Loads a library that has the name of PyTorch's, beside the package whose version is asked for.
-const LOADS: &str = "import ctypes, sys
-ctypes.CDLL('libcuda.so.1').cuInit(0)
+/// Loads a library that has the name of PyTorch's, beside the package whose version is asked for. Libraries are listed from the
+/// first call of the driver on, and at no time after the end.
+const LOADS: &str = "import ctypes, sys, time
 ctypes.CDLL(sys.argv[1])
+ctypes.CDLL('libcuda.so.1').cuInit(0)
+time.sleep(2)
 ";
 
-#[test]
-fn versions_are_found_below_a_mount_that_is_not_the_root() {
+/// A dry run of `LOADS` finds the version beside a library below a bind mount, after a script of root's in the same
+/// namespace, whose first word is an empty folder.
+#[track_caller]
+fn version_is_found_after(script: &str) {
     let place = TempDir::new().unwrap();
-    let [own, mounted] = ["own", "mounted"].map(|name| place.path().join(name));
+    let [own, mounted, empty] = ["own", "mounted", "empty"].map(|name| place.path().join(name));
     let packages = own.join("venv/site-packages");
     fs::create_dir_all(packages.join("torch-2.9.1.dist-info")).unwrap();
     fs::create_dir_all(packages.join("torch/lib")).unwrap();
-    fs::create_dir(&mounted).unwrap();
+    [&mounted, &empty].map(|folder| fs::create_dir(folder).unwrap());
     let library = packages.join("torch/lib/libtorch_cpu.so");
     fs::copy(artifacts::file("libradrm_instant_cuda.so"), &library).unwrap();
-    let mount = "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"";
+    let mount = format!("mount --bind \"$1\" \"$2\" && shift 2 && {script} && shift && exec \"$@\"");
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", mount, "sh"]).arg(&own).arg(&mounted);
+    command.args(["--mount", "sh", "-c", &mount, "sh"]).arg(&own).arg(&mounted).arg(&empty);
     command.arg(artifacts::file("radrm-run"));
     command.args(["--dry-run", "--no-profile", "--no-dataset", "--quiet", "--json=-", "--"]);
     command.args(["python3", "-c", LOADS]).arg(mounted.join(library.strip_prefix(&own).unwrap()));
@@ -392,6 +396,18 @@ fn versions_are_found_below_a_mount_that_is_not_the_root() {
         return;
     }
     assert!(ended.stdout.contains("2.9.1"), "{} {}", ended.stdout, ended.stderr);
+}
+
+#[test]
+fn versions_are_found_below_a_mount_that_is_not_the_root() {
+    version_is_found_after("true");
+}
+
+#[test]
+fn versions_are_found_where_namespaces_are_mounted() {
+    // As `ip netns` and Docker keep namespaces; the second one cannot be bound in the copy of all mounts.
+    version_is_found_after("touch \"$1/net\" && mount --bind /proc/self/ns/net \"$1/net\"");
+    version_is_found_after("touch \"$1/mnt\" && unshare --mount=\"$1/mnt\" true");
 }
 
 /// Prints what three usual questions to `nvidia-smi` are answered.

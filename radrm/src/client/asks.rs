@@ -13,6 +13,7 @@ use radrm_protocol::loader::Loader;
 use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::rad_file::{RadError, RadOption};
 use radrm_scheduler_core::{Bytes, LatencyTarget, Permille};
+use radrm_text::Untrusted;
 use radrm_text::usage::{Instead, explain};
 
 use super::rad;
@@ -162,7 +163,7 @@ impl Asks {
     /// Puts what is said in place of what was said before. `here` is where paths begin.
     pub(super) fn apply(self, spec: &mut Spec, here: &Path) {
         let set = |place: &mut Option<u64>, value: Option<u64>| *place = value.or(*place);
-        spec.name = self.name.unwrap_or_else(|| std::mem::take(&mut spec.name));
+        spec.name = self.name.map_or_else(|| std::mem::take(&mut spec.name), Untrusted::from);
         spec.gpus = self.gpus.unwrap_or(spec.gpus);
         set(&mut spec.mem, self.gpu_mem);
         if let Some(bytes) = self.gpu_mem_estimate {

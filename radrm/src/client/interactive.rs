@@ -11,6 +11,7 @@ use radrm_protocol::ProtocolError;
 use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::wire::{JobRow, Request, Response};
+use radrm_text::Untrusted;
 use rustix::process::geteuid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -74,7 +75,7 @@ fn wait(
     connect: &dyn Fn() -> Result<Connection, ProtocolError>,
     leaves: &AtomicBool,
 ) -> Result<Option<Box<JobRow>>, Failure> {
-    let mut said = String::new();
+    let mut said = Untrusted::default();
     loop {
         if leaves.load(Ordering::Relaxed) {
             connection.done(&Request::Cancel { jobs: vec![job.into()] })?;
@@ -106,7 +107,7 @@ fn wait(
 /// Says how a job ended; gives its exit code.
 fn ended(row: &JobRow, quiet: bool) -> u8 {
     if !quiet {
-        let end = row.end.as_deref().unwrap_or_default();
+        let end = row.end.clone().unwrap_or_default();
         radrm_text::output::say(NAME, &format!("job {} has ended: {end}", row.job));
     }
     row.exit_code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)

@@ -51,7 +51,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
         // Asked before the last reading: what was written before the end is read after it.
         let over = row.end.is_some();
         if file.is_none() {
-            match open(&path, row.uid) {
+            match open(path.raw(), row.uid) {
                 Ok(opened) if opened.metadata().is_ok_and(|found| found.is_file()) => file = Some(opened),
                 Ok(_) => return Err(Failure::OutputNotKept(path)),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -59,11 +59,11 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
                         return Err(Failure::NoOutput { job: flags.job, has_started: row.attempts > 0 });
                     }
                 }
-                Err(error) => return Err(FileProblem::Io(error).of(Path::new(&path))),
+                Err(error) => return Err(FileProblem::Io(error).of(Path::new(path.raw()))),
             }
         }
         if let Some(file) = &mut file
-            && !copy(file, Path::new(&path), &mut shown)?
+            && !copy(file, Path::new(path.raw()), &mut shown)?
         {
             return Ok(());
         }
@@ -217,7 +217,8 @@ mod tests {
         for output in [fifo.display().to_string(), "/dev/full".to_owned(), "/dev/zero".to_owned()] {
             let socket = dir.path().join("socket");
             let listener = UnixListener::bind(&socket).unwrap();
-            let row = JobRow { output: output.clone(), end: Some("succeeded".into()), ..JobRow::default() };
+            let row =
+                JobRow { output: output.as_str().into(), end: Some("succeeded".into()), ..JobRow::default() };
             let daemon = thread::spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();
                 wire::greet(&mut stream).unwrap();

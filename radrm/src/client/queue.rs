@@ -80,7 +80,7 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
         let mut line = vec![name];
         line.extend(all.then(|| fit(&row.user, 12)));
         line.extend([
-            fit(&row.name, 24),
+            row.name.fit(24),
             state(row),
             row.gpus.to_string(),
             memory,
@@ -88,7 +88,7 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
             if waits { "-".to_owned() } else { time(row.ran_ms) },
             row.attempts.to_string(),
         ]);
-        line.extend(why.then(|| fit(row.end.as_ref().unwrap_or(&row.why), 200)));
+        line.extend(why.then(|| row.end.as_ref().unwrap_or(&row.why).fit(200)));
         table.row(line);
     }
     table.to_string()
@@ -122,8 +122,8 @@ pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Resu
         "state",
         row.end.as_ref().map_or_else(|| row.state.to_string(), |end| format!("{}: {end}", row.state)),
     );
-    put("command", words::shown(&row.command.join(" ")));
-    put("directory", row.cwd.clone());
+    put("command", words::shown(&row.command).to_string());
+    put("directory", row.cwd.to_string());
     put("GPUs", if row.devices.is_empty() { row.gpus.to_string() } else { row.devices.join(", ") });
     let emulated = row.emulated.as_ref().map(|spec| format!("{spec}: the figures are not of a real GPU"));
     put("emulated", emulated.unwrap_or_default());
@@ -146,13 +146,13 @@ pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Resu
     put("time limit", row.time_limit_ms.map(time).unwrap_or_default());
     put("exit code", row.exit_code.map(|code| code.to_string()).unwrap_or_default());
     put("process", row.pid.map(|pid| pid.to_string()).unwrap_or_default());
-    put("output", row.output.clone());
-    put("error", row.error.clone().unwrap_or_default());
-    put("profile", row.profile.clone().unwrap_or_default());
+    put("output", row.output.to_string());
+    put("error", row.error.as_ref().map(ToString::to_string).unwrap_or_default());
+    put("profile", row.profile.as_ref().map(ToString::to_string).unwrap_or_default());
     text.push('\n');
     for line in &lines {
         let after = line.at_ms.saturating_sub(row.submitted_ms);
-        let _ = writeln!(text, "{:>14}  {}", format!("+{}", time(after)), fit(&line.text, 2000));
+        let _ = writeln!(text, "{:>14}  {}", format!("+{}", time(after)), line.text.fit(2000));
     }
     print(&text)
 }
@@ -308,7 +308,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
         }
     }
     for sentence in node.issues.iter().chain(&node.audit) {
-        text.push_str(&format!("! {}\n", fit(sentence, 400)));
+        text.push_str(&format!("! {}\n", sentence.fit(400)));
     }
     text
 }

@@ -14,6 +14,7 @@ use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{Request, Response};
 use radrm_protocol::words;
+use radrm_text::Untrusted;
 
 use super::asks::Asks;
 use super::own_runs::OwnRuns;
@@ -114,7 +115,7 @@ fn on_terminal(spec: &mut Spec) -> Result<PathBuf, Failure> {
     }
     if spec.name.is_empty() {
         let program = spec.command.first().and_then(|word| words::decode(word)).unwrap_or_default();
-        spec.name = Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        spec.name = Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned().into();
     }
     // Its user has seen why it ended.
     spec.attempts = spec.attempts.or(Some(1));
@@ -155,7 +156,7 @@ fn end_of(
 }
 
 /// Failure of a job, and the command that shows its cause: a job that was never started has no output.
-fn failed(job: u64, end: &str, attempts: u32) -> String {
+fn failed(job: u64, end: &Untrusted, attempts: u32) -> String {
     let logs = if attempts > 0 { format!("; `radrm logs {job}` prints its output") } else { String::new() };
     format!("job {job}: {end}{logs}")
 }
@@ -246,7 +247,8 @@ fn from_file(file: &Path, here: &Path) -> Result<rad::Rad, Failure> {
     let mut rad = rad::parse(&text).map_err(|error| FileProblem::Rad(error).of(file))?;
     let spec = &mut rad.spec;
     if spec.name.is_empty() {
-        spec.name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        spec.name =
+            file.file_stem().map(|stem| stem.to_string_lossy().into_owned().into()).unwrap_or_default();
     }
     here.clone_into(&mut spec.cwd);
     std::mem::take(&mut rad.asks).apply(spec, here);
@@ -322,8 +324,11 @@ mod tests {
 
     #[test]
     fn a_failed_job_names_the_command_that_prints_its_output() {
-        assert_eq!(failed(3, "exit code 2", 1), "job 3: exit code 2; `radrm logs 3` prints its output");
-        assert_eq!(failed(4, "cancelled", 0), "job 4: cancelled", "it never ran");
+        assert_eq!(
+            failed(3, &"exit code 2".into(), 1),
+            "job 3: exit code 2; `radrm logs 3` prints its output"
+        );
+        assert_eq!(failed(4, &"cancelled".into(), 0), "job 4: cancelled", "it never ran");
     }
 
     #[test]
@@ -339,7 +344,7 @@ mod tests {
         let text = "#RADRM --gpu-mem=10GiB\n#RADRM --priority=-2\npython3 train.py\n";
         fs::write(dir.path().join("a.rad"), text).unwrap();
         let (got, remarks) = submit("--gpu-mem 3GiB @/a.rad", dir.path()).unwrap();
-        assert_eq!((got.mem, got.priority, got.name.as_str()), (Some(3 << 30), -2, "a"));
+        assert_eq!((got.mem, got.priority, got.name.raw()), (Some(3 << 30), -2, "a"));
         assert!(got.cwd.is_absolute() && !got.environment.is_empty() && remarks.is_empty());
     }
 

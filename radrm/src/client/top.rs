@@ -133,7 +133,7 @@ fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String 
     }
     let _ = writeln!(text, "{table}     █ in use  ▒ reserved for jobs");
     for sentence in node.issues.iter().chain(&node.audit) {
-        let _ = writeln!(text, "! {}", fit(sentence, wide.saturating_sub(2)));
+        let _ = writeln!(text, "! {}", sentence.fit(wide.saturating_sub(2)));
     }
     text.push('\n');
     let table = queue::list(jobs, true, true);
@@ -222,8 +222,9 @@ mod tests {
         assert_eq!((seen.line("", 8), seen.line("", 2)), ("▁█▅".into(), "█▅".into()));
         let shared = GpuRow { jobs: vec![3], job_count: 2, ..GpuRow::default() };
         assert_eq!((who(&shared), who(&GpuRow::default())), ("job 3 +1 of others".into(), String::new()));
-        let node = NodeRow { gpus: vec![gpu], issues: vec!["x".repeat(500)], ..NodeRow::default() };
-        let job = JobRow { job: 1, name: "n".repeat(300), why: "w".repeat(300), ..JobRow::default() };
+        let node = NodeRow { gpus: vec![gpu], issues: vec!["x".repeat(500).into()], ..NodeRow::default() };
+        let job =
+            JobRow { job: 1, name: "n".repeat(300).into(), why: "w".repeat(300).into(), ..JobRow::default() };
         let mut past = Past::default();
         (0..100).for_each(|_| past.add(&node));
         for wide in [60, 80, 200] {

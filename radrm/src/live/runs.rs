@@ -269,7 +269,7 @@ fn of_process(process: &ProcessSnapshot) -> ProcessReading {
 mod tests {
     use super::*;
     use radrm_os::nvml::Gpu;
-    use radrm_telemetry::{GpuIndex, Kind, KindFigures, Liveness, Peak, SlotInfo};
+    use radrm_telemetry::{GpuIndex, Kind, KindFigures, Peak, SlotInfo};
 
     #[test]
     fn a_gpu_has_its_number_on_the_node_and_not_that_within_its_job() {
@@ -304,37 +304,12 @@ mod tests {
             timed_span_ns: 0,
         };
         ProcessSnapshot {
-            slot: SlotInfo {
-                slot,
-                generation,
-                pid: Some(7),
-                own_pid: 7,
-                start: 1,
-                liveness: Liveness::Running,
-            },
-            ppid: 1,
-            uid: 0,
+            slot: SlotInfo { slot, generation, pid: Some(7), ..SlotInfo::default() },
             exe: "/bin/x".into(),
-            cmdline: Vec::new(),
-            joined_ns: 0,
-            ended_ns: None,
-            driver_version: None,
-            frameworks: 0,
             accounts: vec![account],
-            kernels: Vec::new(),
             graph_launches: launches,
-            kernels_mode: None,
-            copies: Vec::new(),
-            timings_lost: 0,
-            timing_cost_ns: 0,
-            throttled: Default::default(),
             failures: 2,
-            first_failures: Vec::new(),
-            last_failures: Vec::new(),
-            bypasses: Vec::new(),
-            calls: Vec::new(),
-            events: 0,
-            events_dropped: 0,
+            ..ProcessSnapshot::default()
         }
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use radrm_protocol::ProtocolError;
 use radrm_scheduler_core::{NoSuchPolicy, Policy};
-use radrm_text::did_you_mean;
+use radrm_text::{Untrusted, did_you_mean};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -26,11 +26,11 @@ pub(crate) enum ReplayError {
     #[error("{} has no {what}; --estimates FILE adds recorded ones", trace.display())]
     NothingRecorded { trace: PathBuf, what: &'static str },
     #[error("{name} has no program: there is no {}; name the folder of the .rad files by --rad-files, or a program behind --", file.display())]
-    NoProgram { name: String, file: PathBuf },
+    NoProgram { name: Untrusted, file: PathBuf },
     #[error("{name} has no {figure}")]
     NoFigure { name: String, figure: &'static str },
     #[error("radrmd was lost while {name} was submitted, the rest of the trace is not submitted: {why}")]
-    LostAt { name: String, why: ProtocolError },
+    LostAt { name: Untrusted, why: ProtocolError },
     #[error("{}: line {line} is no event of radrmd: {why}", log.display())]
     NoEvent { log: PathBuf, line: u64, why: String },
     #[error("{}: no start of radrmd is in it", .0.display())]

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use clap::Args;
 use radrm_base::reason;
 use radrm_protocol::words;
+use radrm_text::Untrusted;
 use thiserror::Error;
 
 use crate::error::CommandError;
@@ -75,9 +76,9 @@ pub(crate) fn command(command: &[String]) -> Result<(Vec<String>, PathBuf), Term
 }
 
 /// The socket of a job's terminal, if its command opens one.
-pub(crate) fn socket(command: &[String]) -> Option<PathBuf> {
+pub(crate) fn socket(command: &[Untrusted]) -> Option<PathBuf> {
     let [_, word, socket, dashes, ..] = command else { return None };
-    (word == WORD && dashes == "--").then(|| words::decode(socket).map(PathBuf::from)).flatten()
+    (*word == WORD && *dashes == "--").then(|| words::decode(socket.raw()).map(PathBuf::from)).flatten()
 }
 
 #[cfg(test)]
@@ -88,9 +89,10 @@ mod tests {
     fn the_socket_of_a_job_is_found_in_its_command() {
         let (all, made) = command(&["bash".to_owned(), "-l".to_owned()]).unwrap();
         assert_eq!(all[4..], ["bash", "-l"]);
+        let all: Vec<Untrusted> = all.into_iter().map(Untrusted::from).collect();
         assert_eq!(socket(&all), Some(made.clone()));
         assert_ne!(command(&[]).unwrap().1, made, "each has its own");
-        for other in [&all[1..], &all[..3], &["bash".to_owned()]] {
+        for other in [&all[1..], &all[..3], &["bash".into()]] {
             assert_eq!(socket(other), None);
         }
     }

@@ -2,32 +2,12 @@
 
 use proptest::prelude::*;
 use radrm_base::HostUse;
+pub use radrm_base::random::Rng;
 use radrm_scheduler_core::early::{FirstSteps, FixedBy};
 use radrm_scheduler_core::{
     Activity, Bytes, Device, DeviceId, Event, Evidence, FairShare, JobId, JobObservation, Millis, NodeId,
     Outcome, Permille, Policy, Settings, SuspendRefusal,
 };
-
-/// SplitMix64.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// A device of two nodes of three GPUs, the last of them divided in two.
 pub fn device(id: u32) -> Device {

@@ -83,9 +83,10 @@ pub struct GpuInfo {
 }
 
 /// Liveness of a process, as far as it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Liveness {
     /// Running.
+    #[default]
     Running,
     /// Gone without saying so: killed, crashed, or left by `_exit`.
     Dead,
@@ -96,7 +97,7 @@ pub enum Liveness {
 }
 
 /// A slot in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotInfo {
     /// Number of the slot.
     pub slot: usize,

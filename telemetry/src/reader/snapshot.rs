@@ -115,8 +115,8 @@ pub struct LiveBlock {
     pub block: Block,
 }
 
-/// A process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A process. The default is one that runs and has done nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessSnapshot {
     /// Slot, pid, liveness.
     pub slot: SlotInfo,

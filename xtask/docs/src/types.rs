@@ -159,7 +159,7 @@ fn shown(ty: &Type, types: &BTreeMap<String, Named>, names: &mut Vec<String>) ->
                 ("Box", [value]) => inner(value),
                 ("Vec", [value]) => format!("list of {}", inner(value)),
                 ("BTreeMap", [key, value]) => format!("{} by {}", inner(value), inner(key)),
-                ("String" | "str", _) => "text".to_owned(),
+                ("String" | "str" | "Untrusted", _) => "text".to_owned(),
                 ("bool", _) => "true or false".to_owned(),
                 ("Bytes", _) => "bytes".to_owned(),
                 ("Nanos", _) => "ns".to_owned(),

@@ -59,10 +59,13 @@ const PRINTS: Door = Door {
         "analyzer",
         "attempt/src",
         "base",
+        "clock/src",
         "cluster",
         "collector/src",
         "daemon/src",
+        "estimator/src",
         "experiments",
+        "lab/src",
         "launcher/src",
         "limits/src",
         "need/src",
@@ -281,6 +284,24 @@ mod tests {
             assert!(missed.is_empty(), "{missed:?} of {findings:?}");
         }
         assert!(!findings.iter().any(|text| text.contains("tests.rs")), "{findings:?}");
+    }
+
+    /// Crates that print nothing of other users: they are in the user's own process, or for developers.
+    const APART: [&str; 7] =
+        ["cuda-abi", "emulator", "kernels", "ld-preload-tests", "shim", "telemetry", "xtask"];
+
+    #[test]
+    fn no_crate_of_the_workspace_is_forgotten_by_the_door_for_printing() {
+        let manifest = include_str!("../../../Cargo.toml");
+        let (_, list) = manifest.split_once("members = [").unwrap();
+        let (list, _) = list.split_once(']').unwrap();
+        let members: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
+        let holds =
+            |folder: &str, member: &str| Path::new(member).starts_with(folder.trim_end_matches("/src"));
+        let is_known =
+            |member: &&str| PRINTS.folders.iter().chain(&APART).any(|folder| holds(folder, member));
+        let forgotten: Vec<_> = members.iter().copied().filter(|member| !is_known(member)).collect();
+        assert!(members.len() > 40 && forgotten.is_empty(), "{forgotten:?} of {members:?}");
     }
 
     #[test]

@@ -165,7 +165,7 @@ fn notes(before: &[Summary], after: &[Summary]) -> Vec<String> {
             notes.push(format!("{what}: {} -> {}", list(old), list(new)));
         }
     };
-    differ("the command differs", &Summary::command_line);
+    differ("the command differs", &|s| s.command_line().to_string());
     differ("the program's file differs (SHA-256)", &|s| {
         s.job.program_sha256.as_ref().map_or("unknown".into(), |digest| digest.chars().take(12).collect())
     });
@@ -174,7 +174,7 @@ fn notes(before: &[Summary], after: &[Summary]) -> Vec<String> {
         let versions: BTreeSet<_> = s.gpus.iter().filter_map(|gpu| gpu.driver_version.clone()).collect();
         versions.into_iter().collect::<Vec<_>>().join(", ")
     });
-    differ("the host differs", &|s| s.job.host.clone());
+    differ("the host differs", &|s| s.job.host.to_string());
     differ("the emulated machine differs", &|s| s.emulated.clone().unwrap_or_else(|| "none".into()));
     differ("the end differs", &|s| s.outcome.word());
     let all_dry_runs = before.iter().chain(after).all(|run| run.dry_run.is_some());

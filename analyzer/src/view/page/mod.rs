@@ -181,8 +181,8 @@ pub fn html(profile: &Profile, summary: &Summary) -> String {
 impl<'a> Page<'a> {
     fn new(profile: &Profile, s: &'a Summary) -> Page<'a> {
         let o = &s.outcome;
-        let command = clean(&s.command_line()).into_owned();
-        let program = s.job.command.first().map_or("job", |c| c.rsplit('/').next().unwrap_or(c));
+        let command = s.command_line().to_string();
+        let program = s.job.command.first().map_or("job", |word| file_name(word.raw()));
         let who = s.job.user.clone().unwrap_or_else(|| format!("uid {}", s.job.uid));
         let failures: Vec<String> =
             s.failed_requests.iter().map(|f| failure_text(f, s.processes.len() > 1)).collect();
@@ -396,11 +396,15 @@ fn gpu_facts(s: &GpuSummary) -> Vec<(&'static str, String)> {
     facts
 }
 
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
 fn job_facts(s: &Summary) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
-    facts.extend(s.job.program.clone().map(|program| ("program", program)));
+    facts.extend(s.job.program.as_ref().map(|program| ("program", program.to_string())));
     facts.extend(s.job.program_sha256.clone().map(|digest| ("SHA-256", digest)));
-    facts.push(("directory", s.job.cwd.clone()));
+    facts.push(("directory", s.job.cwd.to_string()));
     for (name, value) in &s.job.environment {
         facts.push(("environment", format!("{name}={value}")));
     }
@@ -428,7 +432,7 @@ fn processes(s: &Summary) -> Vec<Process> {
         let first = process.gpus.iter().max_by_key(|gpu| gpu.peak_bytes);
         Process {
             pid: process.pid,
-            command: clean(process.command_or_exe()).into_owned(),
+            command: process.command_or_exe().to_string(),
             gpu: process.gpus.iter().map(|gpu| gpu.gpu.to_string()).collect::<Vec<_>>().join(", "),
             peak: first.map_or(Bytes::ZERO, |gpu| gpu.peak_bytes),
             launches: launches_text(process),
@@ -454,7 +458,7 @@ impl<'a> Features<'a> {
             process.features.iter().partition(|feature| feature.value.is_some());
         Features {
             pid: process.pid,
-            command: clean(process.command_or_exe()).into_owned(),
+            command: process.command_or_exe().to_string(),
             rows: known.into_iter().map(row).collect(),
             missing: missing.into_iter().map(row).collect(),
         }

@@ -25,7 +25,7 @@ pub fn oom_text(summary: &Summary, options: &TextOptions) -> String {
     let paint = Paint { color: options.color };
     let width = options.columns();
     let mut out = String::new();
-    let command = fit(&summary.command_line(), width - 7);
+    let command = summary.command_line().fit(width - 7);
     out.push_str(&format!("{} {}\n", paint.bold("radrm:"), paint.bold(&command)));
     out.push_str(&format!("  {}\n", clean(&outcome_text(&summary.outcome))));
     if let Some(machine) = &summary.emulated {

@@ -25,13 +25,13 @@ pub(super) struct Report<'a> {
 impl Report<'_> {
     pub(super) fn headline(&self, out: &mut String) {
         let s = self.summary;
-        let command = fit(&s.command_line(), self.width - 7);
+        let command = s.command_line().fit(self.width - 7);
         out.push_str(&format!("{} {}\n", self.paint.bold("radrm:"), self.paint.bold(&command)));
         let who = s.job.user.clone().unwrap_or_else(|| format!("uid {}", s.job.uid));
         out.push_str(&format!(
             "  {} · {}\n",
             self.outcome(),
-            self.paint.dim(&format!("{}@{}", clean(&who), clean(&s.job.host)))
+            self.paint.dim(&format!("{}@{}", clean(&who), s.job.host))
         ));
         if let Some(machine) = &s.emulated {
             let line = format!("EMULATED on {}: no figure below was measured on a GPU", clean(machine));
@@ -266,7 +266,7 @@ impl Report<'_> {
             left("end"),
         ]);
         for process in order.iter().take(SHOWN) {
-            let command = fit(&program_of(process.command_or_exe()), (self.width / 3).max(20));
+            let command = fit(&program_of(process.command_or_exe().raw()), (self.width / 3).max(20));
             let mut first = true;
             let none = [(String::from("-"), String::from("-"), String::from("-"))];
             let gpus: Vec<_> = process

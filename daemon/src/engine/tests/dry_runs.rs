@@ -50,14 +50,7 @@ impl Node {
         let mut config =
             Config { state: dir.to_owned(), keep_days: 0, cpus: 8, dry_run: settings, ..Config::default() };
         (config.scheduler.order.pace, config.scheduler.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
-        let gpu = Gpu {
-            index: Some(0),
-            uuid: "GPU-0".into(),
-            bytes: [0; 16],
-            name: "NVIDIA H200".into(),
-            total: 40 * GIB,
-            divided: false,
-        };
+        let gpu = Gpu { name: "NVIDIA H200".into(), ..gpu(0) };
         open_with(dir, config, vec![gpu], Box::new(world.clone()))
     }
 

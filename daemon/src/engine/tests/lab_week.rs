@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nix::unistd::{Gid, Group, User};
+use radrm_base::random::Rng;
 use radrm_protocol::limits::{LimitsRow, SetLimitRow};
 
 use super::world::{Programs, World};
@@ -41,19 +42,6 @@ impl Programs for Timed {
 
     fn signal(&mut self, _: Attempt, _: i32) -> bool {
         true
-    }
-}
-
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % n
     }
 }
 
@@ -124,7 +112,7 @@ impl Lab {
                 .unwrap(),
             world: Recorder(Rc::new(RefCell::new(World::of(programs)))),
             engine: None,
-            rng: Rng(seed),
+            rng: Rng::seeded(seed),
             starts: vec![0; users.len()],
             users,
             model: Model::new(),
@@ -141,14 +129,6 @@ impl Lab {
     }
 
     fn open(&mut self) {
-        let gpu = |at: u32| Gpu {
-            index: Some(at),
-            uuid: format!("GPU-{at}"),
-            bytes: [at as u8; 16],
-            name: "G".into(),
-            total: 40 * GIB,
-            divided: false,
-        };
         let (dir, effects) = (self.dir.path(), Box::new(self.world.clone()));
         self.engine = Some(open_with(dir, config(dir), (0..GPUS).map(gpu).collect(), effects));
     }

@@ -254,14 +254,6 @@ fn by_daemon(trace: &[TraceJob]) -> (Vec<Logged>, BTreeMap<u64, u64>, BTreeMap<u
         scheduler: settings(),
         ..Config::default()
     };
-    let gpu = |at: u32| Gpu {
-        index: Some(at),
-        uuid: format!("GPU-{at}"),
-        bytes: [at as u8; 16],
-        name: "G".into(),
-        total: 40 * GIB,
-        divided: false,
-    };
     let mut engine = open_with(dir.path(), config, (0..GPUS).map(gpu).collect(), Box::new(world.clone()));
     let (mut numbers, mut rejected) = (BTreeMap::new(), BTreeMap::new());
     let mut next = 0;

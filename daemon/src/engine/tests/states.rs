@@ -25,14 +25,6 @@ fn cancel(engine: &mut Engine, job: u64) {
 fn rows_metrics_node_and_store_agree_on_each_state() {
     let dir = tempfile::tempdir().unwrap();
     let world = Recorder::default();
-    let gpu = |index: u32| Gpu {
-        index: Some(index),
-        uuid: format!("GPU-{index}"),
-        bytes: [0; 16],
-        name: "G".into(),
-        total: 40 * GIB,
-        divided: false,
-    };
     let mut config = Config { state: dir.path().to_owned(), keep_days: 0, cpus: 64, ..Config::default() };
     (config.scheduler.order.pace, config.scheduler.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
     let gpus = (0..7).map(gpu).collect();
@@ -185,7 +177,7 @@ fn a_fence_that_could_not_be_set_is_shown_as_long_as_that_attempt_runs() {
         assert_eq!(fence(engine), holds);
         let issues = engine.node(&peer()).issues;
         assert_eq!(
-            issues.iter().any(|issue| issue.ends_with("Operation not permitted")),
+            issues.iter().any(|issue| issue.raw().ends_with("Operation not permitted")),
             !holds,
             "{issues:?}"
         );
@@ -197,8 +189,9 @@ fn a_fence_that_could_not_be_set_is_shown_as_long_as_that_attempt_runs() {
         world.0.borrow_mut().begin((job, 1), 0);
         round(engine, &world);
         let Response::Job(_, lines) = ask(engine, Request::Show { job: job.into() }) else { panic!() };
-        let said =
-            lines.iter().any(|line| line.text.contains("filter of device files: Operation not permitted"));
+        let said = lines
+            .iter()
+            .any(|line| line.text.raw().contains("filter of device files: Operation not permitted"));
         (job, said)
     };
     let (first, said) = begin(&mut engine, refused);

@@ -10,6 +10,7 @@ use super::world::World;
 use super::*;
 use crate::accounting::{self, GpuTime};
 use crate::long_read::PART;
+use crate::time::local_minute;
 use crate::user_limits::Named;
 
 const DAY_MS: u64 = 86_400_000;
@@ -49,7 +50,7 @@ fn a_limit_that_was_set_holds_for_the_next_daemon_until_it_is_taken_back() {
     let Response::Job(row, _) = ask(&mut engine, Request::Show { job: jobs[1].into() }) else {
         panic!("no job")
     };
-    assert!(row.why.contains("may run 1 job (running_jobs, default), and 1 run"), "{}", row.why);
+    assert!(row.why.raw().contains("may run 1 job (running_jobs, default), and 1 run"), "{}", row.why);
     let Response::SetLimits(rows) = ask(&mut engine, Request::SetLimits) else { panic!("no rows") };
     assert!(matches!(&rows[..], [one] if one.by == "u" && one.value == "1"), "{rows:?}");
     assert_eq!(set(&mut engine, "running_jobs", None), Response::Done);
@@ -256,6 +257,25 @@ fn limits_of_a_group_hold_after_a_restart_while_no_group_can_be_looked_up() {
 }
 
 #[test]
+fn quiet_hours_follow_the_wall_clock_and_not_the_schedulers() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Recorder::default();
+    // The clock was set right while the daemon ran.
+    world.0.borrow_mut().jump_ms = Some(12 * HOUR_MS);
+    let mut engine = open(dir.path(), &world);
+    engine.know_account(&peer());
+    let (_, minute) = local_minute(engine.now.at).unwrap();
+    let quiet = |engine: &mut Engine, later: u16| {
+        let hour = |after: u16| (minute / 60 + later + after) % 24;
+        let hours = format!("{:02}:00-{:02}:00", hour(0), hour(3));
+        assert_eq!(set(engine, "quiet_hours", Some(&hours)), Response::Done);
+        engine.core.state.allowance(UserId(peer().uid)).quiet.is_some()
+    };
+    assert!(!quiet(&mut engine, 0), "it is no such hour");
+    assert!(quiet(&mut engine, 11));
+}
+
+#[test]
 fn a_remark_about_a_limit_names_the_section_that_decided() {
     let dir = tempfile::tempdir().unwrap();
     let text = "[limits.default]\ndefault_time = \"4h\"\n[limits.groups.students]\nmax_time = \"1h\"\n";
@@ -275,14 +295,6 @@ fn a_remark_about_a_limit_names_the_section_that_decided() {
 fn the_reason_of_a_drain_is_shown_for_a_job_that_the_gpu_could_hold() {
     let dir = tempfile::tempdir().unwrap();
     let world = Recorder::default();
-    let gpu = |index: u32| Gpu {
-        index: Some(index),
-        uuid: format!("GPU-{index}"),
-        bytes: [0; 16],
-        name: "G".into(),
-        total: 40 * GIB,
-        divided: false,
-    };
     let mut config = Config { state: dir.path().to_owned(), keep_days: 0, cpus: 8, ..Config::default() };
     (config.scheduler.order.pace, config.scheduler.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
     let mut engine = open_with(dir.path(), config, vec![gpu(0), gpu(1)], Box::new(world.clone()));
@@ -299,7 +311,7 @@ fn the_reason_of_a_drain_is_shown_for_a_job_that_the_gpu_could_hold() {
     let jobs = [alone(&mut engine), alone(&mut engine)];
     rounds(&mut engine, &world);
     let why = |engine: &mut Engine| match ask(engine, Request::Show { job: jobs[1].into() }) {
-        Response::Job(row, _) => row.why,
+        Response::Job(row, _) => row.why.into_raw(),
         other => panic!("{other:?}"),
     };
     let text = why(&mut engine);

@@ -349,7 +349,7 @@ impl<P: Programs> Node for Recorder<P> {
     fn measure_disk(&self, _: u64, _: u32) {}
 
     fn wall(&self) -> Millis {
-        self.now().at
+        self.now().at.plus(Millis(self.0.borrow().jump_ms.unwrap_or(0)))
     }
 
     fn look_up_groups(&self, accounts: Vec<(u32, String)>, patience: Duration) -> Vec<(u32, Groups)> {

@@ -303,7 +303,7 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
             let logged = words::encode(attempt.file(metrics::FILE).as_os_str());
             spec.environment.push(variable + &logged);
             specs.push(Spec {
-                name: job::name(&member.run.name, &member.submission.tag),
+                name: job::name(&member.run.name, &member.submission.tag).into(),
                 output: Some(attempt.file(OUTPUT)),
                 held: true,
                 ..spec
@@ -441,8 +441,8 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
         match row.filter(|row| job::is_of(row, &tag)) {
             Some(row) if row.end.is_some() => {
                 if let Some(profile) = &row.profile {
-                    let failed = |source| SweepError::Io { path: profile.into(), source };
-                    attempt.take_profile(profile.as_ref()).map_err(failed)?;
+                    let failed = |source| SweepError::Io { path: profile.raw().into(), source };
+                    attempt.take_profile(profile.raw().as_ref()).map_err(failed)?;
                 }
                 let outcome = figures::outcome(&job::ended(&row), &attempt.file(PROFILE));
                 let ended = (outcome, row.verdict == Some(Verdict::Cancelled));

@@ -92,7 +92,7 @@ mod tests {
             Recorded { submission, ..Recorded::default() }
         };
         let mut open = Open::of(&group, vec![recorded("a"), recorded("b")]).unwrap();
-        let row = |job, tag| JobRow { job, name: job::name("run", tag), ..JobRow::default() };
+        let row = |job, tag| JobRow { job, name: job::name("run", tag).into(), ..JobRow::default() };
         assert_eq!(open.first_among(&[row(6, "other"), row(7, "a")]), Some(7));
         // The first is over already, and in no list.
         assert_eq!(open.first_among(&[row(8, "b")]), Some(7));

@@ -19,7 +19,7 @@ mod inherited;
 mod landlock;
 mod layer;
 mod metadata;
-mod mounts;
+pub(crate) mod mounts;
 mod skeleton;
 mod written;
 

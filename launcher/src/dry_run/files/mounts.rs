@@ -79,6 +79,11 @@ pub(super) fn visible() -> io::Result<Vec<Mount>> {
     Ok(all)
 }
 
+/// Mount points of a process's table of mounts.
+pub(crate) fn points(table: &[u8]) -> impl Iterator<Item = PathBuf> + '_ {
+    table.split(|byte| *byte == b'\n').filter_map(parse).map(|mount| mount.at)
+}
+
 /// Returns true if one is mounted strictly below a path.
 pub(super) fn any_below(mounts: &[Mount], path: &Path) -> bool {
     mounts.iter().any(|mount| mount.at != path && mount.at.starts_with(path))

@@ -12,6 +12,7 @@ use radrm_protocol::after::After;
 use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::wire::{JobRow, NodeRow, Request, Response};
+use radrm_text::Untrusted;
 use radrm_text::output::say;
 
 use super::Flags;
@@ -113,7 +114,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn refuse(&mut self, name: &str, why: &str) {
+    fn refuse(&mut self, name: &Untrusted, why: &str) {
         say(NAME, &format!("{name} is not submitted: {why}"));
         *self.refused.entry(why.to_owned()).or_default() += 1;
     }

@@ -99,8 +99,13 @@ fn of_files(
     let planned = |(at, file): (Millis, PathBuf)| -> Result<Planned, Failure> {
         let mut spec = submit::of_file(&file)?;
         if !order.program.is_empty() {
-            let figures =
-                Figures { name: &spec.name, gpus: spec.gpus, mem: spec.mem, batch: spec.batch, ran: None };
+            let figures = Figures {
+                name: spec.name.raw(),
+                gpus: spec.gpus,
+                mem: spec.mem,
+                batch: spec.batch,
+                ran: None,
+            };
             spec.command = figures.words(&order.program, order.speed)?;
         }
         Ok(Planned { at, spec, after: Vec::new() })
@@ -122,9 +127,9 @@ fn of_job(job: &TraceJob, folder: &Path, order: &Flags) -> Result<Spec, Failure>
     } else if !job.name.contains('/') && file.is_file() {
         submit::of_file(&file)?
     } else {
-        return Err(ReplayError::NoProgram { name: job.name.clone(), file }.into());
+        return Err(ReplayError::NoProgram { name: job.name.as_str().into(), file }.into());
     };
-    job.name.clone_into(&mut spec.name);
+    spec.name = job.name.as_str().into();
     (spec.gpus, spec.priority) = (job.gpus, job.priority);
     spec.batch = job.batch.or(spec.batch);
     let scaled = |time: Millis| (time.0 as f64 / order.speed).ceil() as u64;
@@ -251,8 +256,9 @@ mod tests {
         )
         .unwrap();
         let folder = dir.path().to_str().unwrap();
-        let names =
-            |plan: &Plan| plan.jobs.iter().map(|job| (job.at.0, job.spec.name.clone())).collect::<Vec<_>>();
+        let names = |plan: &Plan| {
+            plan.jobs.iter().map(|job| (job.at.0, job.spec.name.raw().to_owned())).collect::<Vec<_>>()
+        };
         let all = of(dir.path(), &flags(&[folder])).unwrap();
         assert_eq!(names(&all), [(0, "a".to_owned()), (0, "b".to_owned())]);
         let script = dir.path().join("trace.sh");

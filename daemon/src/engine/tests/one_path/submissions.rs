@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use radrm_base::random::Rng;
 use radrm_need::DryRun;
 use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::replay::TraceJob;
@@ -13,28 +14,11 @@ use super::{BEGIN, GIB, GPUS, HOST};
 
 const JOBS: u64 = 1000;
 
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
-
 /// Runs of 40 programs of three users: declared, estimated, learned and unknown needs, dry runs, gangs, shares,
 /// priorities, preemption with and without checkpoints, dependencies, time limits, GPU models that are not there, more
 /// GPUs and more host memory than there is.
 pub(super) fn submissions(first_user: u32, users: u32) -> Vec<TraceJob> {
-    let mut rng = Rng(12);
+    let mut rng = Rng::seeded(12);
     let mut arrival = BEGIN;
     // Earlier jobs of each user that can run: those that can not have no number.
     let mut earlier: BTreeMap<UserId, Vec<JobId>> = BTreeMap::new();
