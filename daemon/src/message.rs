@@ -8,11 +8,12 @@ use super::attempt::Attempt;
 use super::dry_run;
 use super::error::DaemonError;
 use super::gpus::{Poll, Unmanaged};
+use super::limited_groups::Groups;
 use super::long_read::{LongRead, Progress};
 use super::metrics::Figures;
 use super::peer::Peer;
 use super::suspend::Answer;
-use super::user_limits::{Groups, Named};
+use super::user_limits::Named;
 
 /// Selection of the jobs of a list.
 #[derive(Clone, Copy, Debug)]

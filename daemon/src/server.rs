@@ -17,6 +17,7 @@ use radrm_protocol::wire::{self, Request, Response};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::error::DaemonError;
+use super::limited_groups::LimitedGroups;
 use super::long_read::{LongRead, Progress};
 use super::message::{Listing, Message};
 use super::peer::{self, Peer};
@@ -132,6 +133,7 @@ struct Shared {
     connections: Arc<Room>,
     long_bytes: Arc<Room>,
     admin_group: Arc<str>,
+    limited: Arc<LimitedGroups>,
     to: Sender<Message>,
 }
 
@@ -152,6 +154,7 @@ pub(crate) fn serve(
     listener: UnixListener,
     path: PathBuf,
     admin_group: String,
+    limited: Arc<LimitedGroups>,
     to: Sender<Message>,
 ) -> Result<(), DaemonError> {
     return_long_blocks();
@@ -160,6 +163,7 @@ pub(crate) fn serve(
         connections: Room::new(CONNECTIONS),
         long_bytes: Room::new(LONG_BYTES),
         admin_group: admin_group.into(),
+        limited,
         to,
     };
     let accept = move || {
@@ -244,9 +248,9 @@ impl Shared {
                         Ok(read) => self.read(&peer, read)?,
                         Err(request) => {
                             if may_limit(&request) {
-                                peer.look_up_groups();
+                                peer.look_up_groups(&self.limited);
                             }
-                            let named = if peer.admin { Named::of(&request) } else { None };
+                            let named = if peer.admin { Named::of(&request, &self.limited) } else { None };
                             match named {
                                 Some(named) => {
                                     self.ask(|reply| Message::AskedOf(peer.clone(), request, named, reply))?

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use radrm_limits::cgroup_v2::Group;
@@ -20,12 +21,12 @@ use crate::fence::Missing;
 use crate::hooks::Call;
 use crate::host;
 use crate::job_output::Disk;
+use crate::limited_groups::{Groups, LimitedGroups};
 use crate::mps;
 use crate::status::{End, Report, Status};
 use crate::supervisor::Order;
 use crate::suspend;
 use crate::time::Now;
-use crate::user_limits::{Groups, groups_of_all};
 
 /// The daemon is killed here.
 pub(super) struct Crash;
@@ -352,8 +353,13 @@ impl<P: Programs> Node for Recorder<P> {
         self.now().at
     }
 
-    fn look_up_groups(&self, accounts: Vec<(u32, String)>, patience: Duration) -> Vec<(u32, Groups)> {
-        if patience.is_zero() { Vec::new() } else { groups_of_all(accounts) }
+    fn look_up_groups(
+        &self,
+        limited: &Arc<LimitedGroups>,
+        accounts: Vec<(u32, String)>,
+        _: Duration,
+    ) -> Vec<(u32, Groups)> {
+        limited.of_all(accounts)
     }
 
     fn clean(&mut self, _: Vec<u64>, _: u64, _: u64) -> bool {
