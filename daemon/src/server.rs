@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use radrm_http::clients::{Bounds, Full, Room, Share, Until, User};
 use radrm_os::PeerCredentials;
-use radrm_protocol::wire::{self, Request, Response};
+use radrm_protocol::wire::{self, JobRow, Request, Response};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::error::DaemonError;
 use super::limited_groups::LimitedGroups;
 use super::long_read::{LongRead, Progress};
-use super::message::{Listing, Message};
+use super::message::{Listing, Message, PAGE};
 use super::peer::{self, Peer};
 use super::user_limits::Named;
 
@@ -27,8 +27,6 @@ use super::user_limits::Named;
 const CONNECTIONS: Bounds = Bounds { all: 1280, of_user: 96, reserved: 128 };
 /// Bytes of long requests that are read or wait for their answer.
 const LONG_BYTES: Bounds = Bounds { all: 192 << 20, of_user: 32 << 20, reserved: 32 << 20 };
-/// Jobs of a list that are answered at a time: a client that reads slowly holds no more.
-const PAGE: usize = 2 * wire::ROWS;
 /// A client that says nothing for so long has gone.
 const SILENCE: Duration = Duration::from_secs(600);
 /// Time for both sides' first bytes.
@@ -287,13 +285,17 @@ impl Shared {
             Err(response) => return respond(stream, response),
         };
         let mut until = Until::new(stream, LIST)?;
-        for page in list.jobs.chunks(PAGE) {
-            let mut rows = self.ask(|reply| Message::Rows(peer.clone(), page.to_vec(), reply))?;
+        let mut write = |mut rows: Vec<JobRow>| {
             while !rows.is_empty() {
                 let rest = rows.split_off(rows.len().min(wire::ROWS));
                 wire::write(&mut until, &Response::Part(rows))?;
                 rows = rest;
             }
+            io::Result::Ok(())
+        };
+        write(list.first)?;
+        for page in list.jobs.chunks(PAGE) {
+            write(self.ask(|reply| Message::Rows(peer.clone(), page.to_vec(), reply))?)?;
         }
         if list.left_out > 0 {
             wire::write(&mut until, &Response::LeftOut(list.left_out))?;

@@ -130,6 +130,11 @@ pub(super) trait Node {
         Now::read()
     }
 
+    /// Time for which effects are carried out before clients are answered again.
+    fn stint(&self) -> Duration {
+        Duration::from_millis(10)
+    }
+
     /// The wall clock. Anybody may set it: nothing ends by it.
     fn wall(&self) -> Millis {
         Millis(radrm_os::time::epoch_ms())

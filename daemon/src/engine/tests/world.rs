@@ -88,6 +88,8 @@ pub(super) struct World<P = Idle> {
     pub(super) load: NodeLoad,
     /// By how much the wall clock is ahead, ms.
     pub(super) jump_ms: Option<u64>,
+    /// Time for which effects are carried out at once; `None`: all are.
+    pub(super) stint: Option<Duration>,
     pub(super) programs: P,
 }
 
@@ -114,6 +116,7 @@ impl<P: Programs> World<P> {
             cleared,
             load,
             jump_ms: Some(0),
+            stint: None,
             programs,
         }
     }
@@ -348,6 +351,10 @@ impl<P: Programs> Node for Recorder<P> {
     }
 
     fn measure_disk(&self, _: u64, _: u32) {}
+
+    fn stint(&self) -> Duration {
+        self.0.borrow().stint.unwrap_or(Duration::MAX)
+    }
 
     fn wall(&self) -> Millis {
         self.now().at
