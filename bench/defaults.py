@@ -3,8 +3,9 @@
 
 usage: bench/defaults.py RADRM [DATA] [SEEDS]     (../shared/data and 60 by default)
 
-Prints two tables for each sharing mode: nothing learned, and learned over the trace. A cell has hours, attempts that ran out of
-memory, and those of them in which another job held memory that was reserved for theirs, means over the seeds.
+Prints two tables for each sharing mode: nothing learned, and learned over the trace; and one of jobs whose load is known late. A cell
+has hours, attempts that ran out of memory, and those of them in which another job held memory that was reserved for theirs, means over
+the seeds. "-": there are no dry runs of the trace's jobs.
 
 Two traces are made here, as what was published has no memory needs:
 - openb: the pods of one GPU with 1 min to 10 h, in their order. A pod needs the part of the GPU that it requested, of its memory and of
@@ -28,9 +29,19 @@ SEEDS = sys.argv[3] if len(sys.argv) > 3 else "60"
 GPUS, MEMORY_MIB, LOAD, JOBS = 4, 40 << 10, 1.3, 300
 COLUMNS = ["arrival_s", "task", "rad", "model", "batch", "dataset", "epochs", "n_gpus", "mem_mib", "duration_min"]
 WORKLOADS = os.path.join(DATA, "workloads_a100/workloads.csv")
+# Recorded dry runs of the programs of the thesis's and CARMA's traces.
+DRY_RUNS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../scheduler-core/tests/data/thesis_dry_runs.csv")
 ASSUMED = "[assumed]\nsmact = 400\nsmocc = 185\ndrama = 246\n"
 MIN_FREE = 'unknown = "min-free"\n{}[preconditions]\nmin_free = "{}GiB"\n'
 EXCLUSIVE = 'unknown = "exclusive"\n'
+# The replay has the wait for a dry run in no job's time.
+DRY_RUN = {False: ["--estimator", "dry", "--known", "none", "--estimates", DRY_RUNS],
+           True: ["--estimator", "combined", "--known", "learned", "--estimates", DRY_RUNS]}
+# No activity is read, so none is learned; the replay then learns no run times either.
+NO_KERNELS = {False: ["--estimator", "none", "--known", "none", "--model", "read = 0"],
+              True: ["--estimator", "history", "--known", "none", "--model", "read = 0"]}
+KNOWN = {False: ["--estimator", "none", "--known", "none"], True: ["--estimator", "history", "--known", "learned"]}
+# Each setting with what the replay knows, where nothing and where programs are learned.
 SETTINGS = {
     "mps": {
         '`unknown = "exclusive"`': EXCLUSIVE,
@@ -40,13 +51,27 @@ SETTINGS = {
         "8 GiB, the same": MIN_FREE.format(ASSUMED, 8),
         "defaults: 14 GiB, the same": MIN_FREE.format(ASSUMED, 14),
         "defaults with `most_jobs = 8`": MIN_FREE.format(ASSUMED, 14) + "most_jobs = 8\n",
+        "defaults with `[dry_run] on`": (MIN_FREE.format(ASSUMED, 14), DRY_RUN),
+        '`kernels = "off"`, no counters': (MIN_FREE.format(ASSUMED, 14), NO_KERNELS),
     },
     "streams": {
         "defaults": EXCLUSIVE,
         "`min_gain = 1000` (no job shares)": EXCLUSIVE + "min_gain = 1000\n",
         "first come, first served": EXCLUSIVE + "[order]\nshortest = 0\n",
         '`unknown = "min-free"`, 5 GiB': MIN_FREE.format("", 5),
+        "defaults with `[dry_run] on`": (EXCLUSIVE, DRY_RUN),
+        '`kernels = "off"`, no counters': (EXCLUSIVE, NO_KERNELS),
     },
+}
+
+
+# Jobs whose needs are known, and of which the load is known at once, after 10 s, or never: the last are taken for light ones all the time.
+LIGHT = "[assumed]\nsmact = 10\nsmocc = 5\ndrama = 6\n"
+NEEDS = ["--estimator", "measured", "--known"]
+LATE = {
+    "known at once": (MIN_FREE.format(ASSUMED, 14), [*NEEDS, "all"]),
+    "read after 10 s": (MIN_FREE.format(ASSUMED, 14), [*NEEDS, "none", "--model", "read = 10000"]),
+    "never: taken for 1 % SM": (MIN_FREE.format(LIGHT, 14), [*NEEDS, "none", "--model", "read = 0"]),
 }
 
 
@@ -100,13 +125,27 @@ def philly(folder):
     return os.path.join(folder, "philly.csv"), WORKLOADS
 
 
-def replay(trace, profiles, mode, settings, learned, folder):
-    path = os.path.join(folder, "settings.toml")
+def plain(name, folder):
+    """A trace without the estimates of other systems, which radrmd does not have."""
+    path = os.path.join(folder, f"{name}.csv")
     with open(path, "w") as file:
-        file.write(settings)
-    known = ["--estimator", "history", "--known", "learned"] if learned else ["--estimator", "none", "--known", "none"]
+        table = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+        table.writeheader()
+        table.writerows(rows(f"traces/{name}.csv"))
+    return path, WORKLOADS
+
+
+def replay(trace, profiles, mode, text, known, folder):
+    path, model = os.path.join(folder, "settings.toml"), os.path.join(folder, "model.toml")
+    with open(path, "w") as file:
+        file.write(text)
+    with open(model, "w") as file:
+        file.writelines(f"{word}\n" for word in [f'mode = "{mode}"', *known] if " = " in word)
+    known = [model if " = " in word else word for word in known]
     words = [RADRM, "replay", trace, "--policy", "aware", "--mode", mode, "--settings", path, "--seeds", SEEDS, "--profiles", profiles, *known]
     done = subprocess.run(words, capture_output=True, text=True)
+    if "no estimates of the trace's jobs" in done.stderr:
+        return None
     line = next((line for line in done.stdout.splitlines() if line.split()[:1] == ["aware"]), None)
     if done.returncode != 0 or line is None:
         sys.exit(f"{' '.join(words)}: {done.stderr or done.stdout}")
@@ -115,14 +154,21 @@ def replay(trace, profiles, mode, settings, learned, folder):
     return float(numbers[0]), float(numbers[1]), float(numbers[5]), float(numbers[6])
 
 
+def print_table(title, mode, traces, settings, folder):
+    print(f"\n{title}: makespan h / mean completion h, retries, harmed\n")
+    print("| setting | " + " | ".join(traces) + " |")
+    print("|---|" + "---|" * len(traces))
+    for name, (text, known) in settings.items():
+        cells = [replay(*trace, mode, text, known, folder) for trace in traces.values()]
+        print(f"| {name} | " + " | ".join("{:.2f} / {:.2f}, {:g}, {:g}".format(*cell) if cell else "-" for cell in cells) + " |", flush=True)
+
+
 with tempfile.TemporaryDirectory() as folder:
-    traces = {name: (os.path.join(DATA, f"traces/{name}.csv"), WORKLOADS) for name in ["thesis_60", "thesis_90", "carma_t1_60"]}
+    traces = {name: plain(name, folder) for name in ["thesis_60", "thesis_90", "carma_t1_60"]}
     traces |= {"openb": openb(folder), "Philly": philly(folder)}
     for mode, settings in SETTINGS.items():
         for learned in (False, True):
-            print(f"\n{mode}, {'learned over the trace' if learned else 'nothing learned'}: makespan h / mean completion h, retries, harmed\n")
-            print("| setting | " + " | ".join(traces) + " |")
-            print("|---|" + "---|" * len(traces))
-            for name, text in settings.items():
-                cells = [replay(*trace, mode, text, learned, folder) for trace in traces.values()]
-                print(f"| {name} | " + " | ".join(f"{h:.2f} / {jct:.2f}, {ooms:g}, {harmed:g}" for h, jct, ooms, harmed in cells) + " |", flush=True)
+            all_known = {name: of if isinstance(of, tuple) else (of, KNOWN) for name, of in settings.items()}
+            print_table(f"{mode}, {'learned over the trace' if learned else 'nothing learned'}", mode, traces,
+                        {name: (text, known[learned]) for name, (text, known) in all_known.items()}, folder)
+    print_table("mps, load of a job", "mps", traces, LATE, folder)

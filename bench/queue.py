@@ -4,7 +4,8 @@
 usage: bench/queue.py FOLDER_OF_PROGRAMS [JOBS...]     (100 1000 10000 100000 by default)
 
 Arrays of equal jobs, 10,000 each at most, wait for 8 emulated GPUs. For 30 s a client asks for the queue, shows the last job and submits a
-job without a GPU, in turns; at the end it asks once for all jobs (--json). Prints a row for each size: times of the requests
+job without a GPU, in turns, each turn in another order; at the end it asks once for all jobs (--json). Between them it starts `radrm
+--version`, which asks nothing: what that takes is no time of radrmd. Prints a row for each size: times of the requests
 (median, 99th percentile and longest), jobs that ended, and the part of a core that radrmd took.
 """
 
@@ -59,12 +60,15 @@ def measure(folder, jobs):
             more, done = radrm("submit", "-q", "--gpu-mem", "4GiB", "--time", "1m", "--array", f"0-{size - 1}", "--", *JOB)
             took += more
             arrays.append(int(done.stdout))
-        times = {"queue": [], "all": [], "show": [], "submit": []}
+        times = {"queue": [], "all": [], "show": [], "submit": [], "start": []}
+        requests = [("queue", ["queue"]), ("show", ["show", str(arrays[0] + jobs - 1)]), ("submit", ["submit", "-q", "--gpus", "0", "--", "true"]),
+                    ("start", ["--version"])]
         begun, used = time.monotonic(), cpu()
         while time.monotonic() - begun < SECONDS:
-            times["queue"].append(radrm("queue")[0])
-            times["show"].append(radrm("show", str(arrays[0] + jobs - 1))[0])
-            times["submit"].append(radrm("submit", "-q", "--gpus", "0", "--", "true")[0])
+            for name, words in requests:
+                times[name].append(radrm(*words)[0])
+            # What comes first finds the jobs that were submitted last at their ends.
+            requests.append(requests.pop(0))
             time.sleep(0.1)
         used, passed = cpu() - used, time.monotonic() - begun
         times["all"].append(radrm("queue", "--json")[0])
@@ -78,7 +82,7 @@ def measure(folder, jobs):
         shutil.rmtree(place, ignore_errors=True)
 
 
-print("| jobs | submission, ms | queue, ms | queue --json, ms | show, ms | submit, ms | ended in 30 s | radrmd, of a core |")
-print("|--:|--:|--:|--:|--:|--:|--:|--:|")
+print("| jobs | submission, ms | queue, ms | queue --json, ms | show, ms | submit, ms | start of radrm, ms | ended in 30 s | radrmd, of a core |")
+print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
 for number in map(int, sys.argv[2:] or [100, 1000, 10000, 100000]):
     measure(sys.argv[1], number)

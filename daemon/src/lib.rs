@@ -46,6 +46,7 @@ mod http;
 mod job_output;
 mod latency;
 mod launch_slots;
+mod limited_groups;
 mod load;
 mod long_read;
 mod message;
@@ -258,7 +259,7 @@ fn serve(flags: Flags) -> Result<Stopped, DaemonError> {
         output::say(NAME, &format!("/metrics is not served: {}", radrm_base::reason(&error)));
     }
     let socket = config.socket.clone();
-    server::serve(listener, socket.clone(), config.admin_group, to)?;
+    server::serve(listener, socket.clone(), config.admin_group, engine.limited_groups(), to)?;
     let text = format!("ready at {} with {}", socket.display(), gpus.describe());
     output::log(Priority::Info, NAME, &text);
     tell_systemd();

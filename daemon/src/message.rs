@@ -2,17 +2,18 @@
 
 use std::sync::mpsc::Sender;
 
-use radrm_protocol::wire::{JobRow, Request, Response};
+use radrm_protocol::wire::{self, JobRow, Request, Response};
 
 use super::attempt::Attempt;
 use super::dry_run;
 use super::error::DaemonError;
 use super::gpus::{Poll, Unmanaged};
+use super::limited_groups::Groups;
 use super::long_read::{LongRead, Progress};
 use super::metrics::Figures;
 use super::peer::Peer;
 use super::suspend::Answer;
-use super::user_limits::{Groups, Named};
+use super::user_limits::Named;
 
 /// Selection of the jobs of a list.
 #[derive(Clone, Copy, Debug)]
@@ -27,9 +28,15 @@ pub(crate) struct Listing {
     pub(crate) first: u32,
 }
 
+/// Jobs of a list that are answered at a time: a client that reads slowly holds no more.
+pub(crate) const PAGE: usize = 2 * wire::ROWS;
+
 /// Jobs of a list, in its order.
 #[derive(Debug, Default)]
 pub(crate) struct JobList {
+    /// Rows of the first page.
+    pub(crate) first: Vec<JobRow>,
+    /// The jobs behind it.
     pub(crate) jobs: Vec<Listed>,
     /// Number of waiting jobs beyond these.
     pub(crate) left_out: u64,

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use radrm_os::PeerCredentials;
 
-use crate::user_limits::Groups;
+use crate::limited_groups::{Groups, LimitedGroups};
 
 /// A client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) struct Peer {
     pub(crate) gid: u32,
     /// Empty without an account.
     pub(crate) name: String,
-    /// Groups that the account is a member of, whatever groups the client has, once they were looked up.
+    /// Groups with limits that the account is a member of, whatever groups the client has, once they were looked up.
     pub(crate) groups: Groups,
     /// It may see and end everybody's jobs.
     pub(crate) admin: bool,
@@ -39,9 +39,9 @@ impl Peer {
     }
 
     /// Looks up the groups of the account, for a request whose answer depends on them. What names groups may be slow.
-    pub(crate) fn look_up_groups(&mut self) {
+    pub(crate) fn look_up_groups(&mut self, limited: &LimitedGroups) {
         if !self.name.is_empty() {
-            self.groups = Groups::of(&self.name, self.gid);
+            self.groups = limited.of(&self.name, self.gid);
         }
     }
 

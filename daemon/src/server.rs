@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 
 use radrm_http::clients::{Bounds, Full, Room, Share, Until, User};
 use radrm_os::PeerCredentials;
-use radrm_protocol::wire::{self, Request, Response};
+use radrm_protocol::wire::{self, JobRow, Request, Response};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::error::DaemonError;
+use super::limited_groups::LimitedGroups;
 use super::long_read::{LongRead, Progress};
-use super::message::{Listing, Message};
+use super::message::{Listing, Message, PAGE};
 use super::peer::{self, Peer};
 use super::user_limits::Named;
 
@@ -26,8 +27,6 @@ use super::user_limits::Named;
 const CONNECTIONS: Bounds = Bounds { all: 1280, of_user: 96, reserved: 128 };
 /// Bytes of long requests that are read or wait for their answer.
 const LONG_BYTES: Bounds = Bounds { all: 192 << 20, of_user: 32 << 20, reserved: 32 << 20 };
-/// Jobs of a list that are answered at a time: a client that reads slowly holds no more.
-const PAGE: usize = 2 * wire::ROWS;
 /// A client that says nothing for so long has gone.
 const SILENCE: Duration = Duration::from_secs(600);
 /// Time for both sides' first bytes.
@@ -132,6 +131,7 @@ struct Shared {
     connections: Arc<Room>,
     long_bytes: Arc<Room>,
     admin_group: Arc<str>,
+    limited: Arc<LimitedGroups>,
     to: Sender<Message>,
 }
 
@@ -152,6 +152,7 @@ pub(crate) fn serve(
     listener: UnixListener,
     path: PathBuf,
     admin_group: String,
+    limited: Arc<LimitedGroups>,
     to: Sender<Message>,
 ) -> Result<(), DaemonError> {
     return_long_blocks();
@@ -160,6 +161,7 @@ pub(crate) fn serve(
         connections: Room::new(CONNECTIONS),
         long_bytes: Room::new(LONG_BYTES),
         admin_group: admin_group.into(),
+        limited,
         to,
     };
     let accept = move || {
@@ -244,9 +246,9 @@ impl Shared {
                         Ok(read) => self.read(&peer, read)?,
                         Err(request) => {
                             if may_limit(&request) {
-                                peer.look_up_groups();
+                                peer.look_up_groups(&self.limited);
                             }
-                            let named = if peer.admin { Named::of(&request) } else { None };
+                            let named = if peer.admin { Named::of(&request, &self.limited) } else { None };
                             match named {
                                 Some(named) => {
                                     self.ask(|reply| Message::AskedOf(peer.clone(), request, named, reply))?
@@ -283,13 +285,17 @@ impl Shared {
             Err(response) => return respond(stream, response),
         };
         let mut until = Until::new(stream, LIST)?;
-        for page in list.jobs.chunks(PAGE) {
-            let mut rows = self.ask(|reply| Message::Rows(peer.clone(), page.to_vec(), reply))?;
+        let mut write = |mut rows: Vec<JobRow>| {
             while !rows.is_empty() {
                 let rest = rows.split_off(rows.len().min(wire::ROWS));
                 wire::write(&mut until, &Response::Part(rows))?;
                 rows = rest;
             }
+            io::Result::Ok(())
+        };
+        write(list.first)?;
+        for page in list.jobs.chunks(PAGE) {
+            write(self.ask(|reply| Message::Rows(peer.clone(), page.to_vec(), reply))?)?;
         }
         if list.left_out > 0 {
             wire::write(&mut until, &Response::LeftOut(list.left_out))?;

@@ -4,16 +4,15 @@
 //! several groups the strictest value holds, as for `mem-limit-each`: a group may be there to restrict its members, and another
 //! group must not lift that. What `radrm admin set` states replaces the same limit of the same section in the file.
 
-use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Instant;
 
-use nix::errno::Errno;
-use nix::unistd::{Gid, Group, User, getgrouplist};
+use nix::unistd::{Group, User};
 use radrm_protocol::wire::Request;
 use radrm_scheduler_core::{LIMITS, LimitKey, LimitValue};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+
+use crate::limited_groups::{Groups, LimitedGroups};
 
 /// Limits of one section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -215,10 +214,13 @@ impl UserLimitTable {
         })
     }
 
-    /// Returns true if any section is for a group.
-    pub(crate) fn has_groups(&self) -> bool {
-        let is_group = |(scope, _): &(Scope, LimitKey)| matches!(scope, Scope::Group(_));
-        !self.file.groups.is_empty() || self.set.keys().any(is_group)
+    /// Groups for which there are sections.
+    pub(crate) fn groups(&self) -> BTreeSet<String> {
+        let set = self.set.keys().filter_map(|(scope, _)| match scope {
+            Scope::Group(name) => Some(name),
+            _ => None,
+        });
+        self.file.groups.keys().chain(set).cloned().collect()
     }
 
     fn stated(&self, scope: Scope, key: LimitKey) -> Option<Resolved> {
@@ -289,60 +291,6 @@ fn stricter(a: Resolved, b: Resolved) -> Resolved {
 /// Between two lists of GPUs of which only those count that are in both.
 pub(crate) const AND: &str = "and";
 
-/// Groups of an account.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Groups {
-    pub(crate) names: Vec<String>,
-    /// Start time of their look-up; `None`: they were not looked up, or could not be.
-    pub(crate) since: Option<Instant>,
-}
-
-impl Groups {
-    /// Looks them up. What names accounts may be slow.
-    pub(crate) fn of(name: &str, gid: u32) -> Self {
-        let begun = Instant::now();
-        let found = groups_of(name, gid).map(|names| Self { names, since: Some(begun) });
-        found.unwrap_or_default()
-    }
-
-    /// Takes over what was looked up later: a connection may be older than the last look-up. One that failed changes nothing: no
-    /// limit of a group is lifted while its server is down. Returns true if the groups are others than before.
-    pub(crate) fn renew(&mut self, found: Self) -> bool {
-        if found.since.is_none() || found.since < self.since {
-            return false;
-        }
-        let differ = found.names != self.names;
-        *self = found;
-        differ
-    }
-}
-
-/// Groups of accounts, by user. What names accounts may be slow. An account that is not there now keeps the groups that were known.
-pub(crate) fn groups_of_all(accounts: Vec<(u32, String)>) -> Vec<(u32, Groups)> {
-    let groups = |(uid, name): (u32, String)| {
-        let account = User::from_name(&name).ok().flatten()?;
-        Some((uid, Groups::of(&name, account.gid.as_raw())))
-    };
-    accounts.into_iter().filter_map(groups).collect()
-}
-
-/// Names of the groups of an account; `None`: they cannot be looked up now. What names accounts may be slow.
-pub(crate) fn groups_of(name: &str, gid: u32) -> Option<Vec<String>> {
-    let text = CString::new(name).ok()?;
-    let groups = getgrouplist(&text, Gid::from_raw(gid)).ok()?;
-    names_of(groups, |gid| Group::from_gid(gid).map(|group| group.map(|group| group.name)))
-}
-
-/// Names of groups. A group without a name is none; an error is not the absence of a name.
-fn names_of(groups: Vec<Gid>, look_up: impl Fn(Gid) -> Result<Option<String>, Errno>) -> Option<Vec<String>> {
-    let name = |gid| match look_up(gid) {
-        // No database of groups at all.
-        Err(Errno::ENOENT | Errno::ESRCH) => None,
-        found => found.transpose(),
-    };
-    groups.into_iter().filter_map(name).collect::<Result<_, _>>().ok()
-}
-
 /// User or group that a request of an administrator names, looked up before the engine has the request: what names accounts
 /// may be slow, and the engine waits for nothing.
 #[derive(Clone, Debug, Default)]
@@ -355,9 +303,11 @@ pub(crate) struct Named {
 
 impl Named {
     /// Looks up what a request names; `None`: it names no user and no group.
-    pub(crate) fn of(request: &Request) -> Option<Self> {
+    pub(crate) fn of(request: &Request, limited: &LimitedGroups) -> Option<Self> {
         match request {
-            Request::Limits { user: Some(name) } => Some(Self { account: account(name), is_unknown: false }),
+            Request::Limits { user: Some(name) } => {
+                Some(Self { account: account(name, limited), is_unknown: false })
+            }
             // What was set for one who is gone can be taken back.
             Request::SetLimit { scope, value: Some(_), .. } => {
                 let is_unknown = Scope::parse(scope).is_some_and(|scope| !scope.is_known());
@@ -370,10 +320,10 @@ impl Named {
 
 /// Account of this name. A server may take the name in other letters, and a number may have several names: that of the account is
 /// the one by which its jobs are limited.
-fn account(name: &str) -> Option<(u32, String, Groups)> {
+fn account(name: &str, limited: &LimitedGroups) -> Option<(u32, String, Groups)> {
     let found = User::from_name(name).ok().flatten()?;
     let user = User::from_uid(found.uid).ok().flatten().unwrap_or(found);
-    let groups = Groups::of(&user.name, user.gid.as_raw());
+    let groups = limited.of(&user.name, user.gid.as_raw());
     Some((user.uid.as_raw(), user.name, groups))
 }
 
@@ -427,42 +377,18 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_an_older_connection_do_not_replace_newer_ones() {
-        let now = Instant::now();
-        let of = |name: &str, since| Groups { names: vec![name.to_owned()], since };
-        let mut known = Groups::default();
-        known.renew(of("lab", Some(now)));
-        known.renew(of("students", Some(now + std::time::Duration::from_secs(1))));
-        known.renew(of("lab", Some(now)));
-        assert_eq!(known.names, ["students"]);
-    }
-
-    #[test]
-    fn a_look_up_of_groups_that_fails_lifts_no_limit_of_a_group() {
-        let names = |gid: Gid| match gid.as_raw() {
-            1 => Ok(Some("lab".to_owned())),
-            2 => Ok(None),
-            3 => Err(Errno::ENOENT),
-            _ => Err(Errno::ECONNREFUSED),
-        };
-        let of = |gids: &[u32]| names_of(gids.iter().map(|gid| Gid::from_raw(*gid)).collect(), names);
-        assert_eq!(of(&[1, 2, 3]), Some(vec!["lab".to_owned()]));
-        assert_eq!(of(&[1, 4]), None);
-        let mut known = Groups { names: vec!["lab".to_owned()], since: None };
-        assert!(!known.renew(Groups::default()));
-        assert_eq!(known.names, ["lab"], "those of before");
-        assert!(known.renew(Groups { names: Vec::new(), since: Some(Instant::now()) }));
-        assert!(known.names.is_empty(), "the user has left the group");
-    }
-
-    #[test]
     fn a_request_that_names_a_user_is_looked_up_with_the_name_of_the_account() {
-        let of = |name: &str| Named::of(&Request::Limits { user: Some(name.to_owned()) }).unwrap().account;
+        let limited = LimitedGroups::default();
+        let of = |name: &str| {
+            let request = Request::Limits { user: Some(name.to_owned()) };
+            Named::of(&request, &limited).unwrap().account
+        };
         assert_eq!(of("root").map(|(uid, name, _)| (uid, name)), Some((0, "root".to_owned())));
         assert!(of("no-such-user").is_none());
         let set = |scope: &str, value: Option<&str>| {
             let (scope, name) = (scope.to_owned(), "gpus".to_owned());
-            let found = Named::of(&Request::SetLimit { scope, name, value: value.map(str::to_owned) });
+            let request = Request::SetLimit { scope, name, value: value.map(str::to_owned) };
+            let found = Named::of(&request, &limited);
             found.map(|found| found.is_unknown)
         };
         assert_eq!(set("user:no-such-user", Some("1")), Some(true));

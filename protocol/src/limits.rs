@@ -30,7 +30,7 @@ pub struct LimitRow {
 pub struct LimitsRow {
     /// The user's name.
     pub user: String,
-    /// Names of the user's groups.
+    /// Names of the user's groups that have limits.
     pub groups: Vec<String>,
     /// All limits, in the order of their table.
     pub limits: Vec<LimitRow>,

@@ -1,6 +1,6 @@
 //! Carrying out what was decided.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use radrm_scheduler_core::{
     Action, Bytes, Event, JobId, Millis, Observation, Outcome, Reason, Signal, Verdict,
@@ -122,9 +122,15 @@ impl Engine {
         self.touch(job);
     }
 
-    /// Carries out the effects that were decided and are on disk.
+    /// Carries out the effects that were decided and are on disk, in so much time that clients are answered soon: jobs that end
+    /// together let as many others start, and each start takes some ms. The rest follows in the next round.
     pub(super) fn carry_out(&mut self, _: &Committed) {
-        for _ in 0..self.outbox.waiting() {
+        let begun = Instant::now();
+        for done in 0..self.outbox.waiting() {
+            if done > 0 && begun.elapsed() >= self.effects.stint() {
+                self.has_more_effects = true;
+                break;
+            }
             let Some(effect) = self.outbox.next_effect() else { break };
             match effect {
                 Effect::Start(attempt) => {

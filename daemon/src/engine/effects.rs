@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use radrm_limits::cgroup_v2::Group;
@@ -19,12 +20,12 @@ use crate::error::DaemonError;
 use crate::hooks::Call;
 use crate::host;
 use crate::job_output::Disk;
+use crate::limited_groups::{Groups, LimitedGroups};
 use crate::mps;
 use crate::status::{Report, Status};
 use crate::supervisor::Order;
 use crate::suspend;
 use crate::time::Now;
-use crate::user_limits::Groups;
 
 /// Attempts on this node: their processes, signals and files.
 pub(super) trait Attempts {
@@ -129,6 +130,11 @@ pub(super) trait Node {
         Now::read()
     }
 
+    /// Time for which effects are carried out before clients are answered again.
+    fn stint(&self) -> Duration {
+        Duration::from_millis(10)
+    }
+
     /// The wall clock. Anybody may set it: nothing ends by it.
     fn wall(&self) -> Millis {
         Millis(radrm_os::time::epoch_ms())
@@ -174,9 +180,14 @@ pub(super) trait Node {
     /// disk.
     fn measure_disk(&self, job: u64, uid: u32);
 
-    /// Has the groups of these accounts looked up. Returns those that are found within `patience`; later,
+    /// Has the groups with limits of these accounts looked up. Returns those that are found within `patience`; later,
     /// [`Message::Groups`](crate::message::Message::Groups) brings them.
-    fn look_up_groups(&self, accounts: Vec<(u32, String)>, patience: Duration) -> Vec<(u32, Groups)>;
+    fn look_up_groups(
+        &self,
+        limited: &Arc<LimitedGroups>,
+        accounts: Vec<(u32, String)>,
+        patience: Duration,
+    ) -> Vec<(u32, Groups)>;
 
     /// Removes the folders of these jobs, and reports which are gone; false if that cannot begin. `age_ms`: only those that did not
     /// change for so long by a clock that is so much ahead.

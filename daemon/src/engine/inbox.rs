@@ -93,7 +93,7 @@ mod tests {
     use crate::peer::Peer;
     use std::sync::mpsc::channel;
 
-    use crate::user_limits::Groups;
+    use crate::limited_groups::Groups;
 
     fn asks(uid: u32, request: Request) -> Message {
         let peer = Peer { uid, gid: uid, name: "u".into(), groups: Groups::default(), admin: false };

@@ -26,8 +26,8 @@ impl Engine {
         jobs.reverse();
         let begun = self.jobs.entries().begun().filter(|entry| whose.is_none_or(|uid| uid == entry.uid));
         jobs.extend(begun.map(|entry| entry.id));
-        let mut list =
-            JobList { jobs: jobs.into_iter().map(|job| (job, String::new())).collect(), left_out: 0 };
+        let jobs = jobs.into_iter().map(|job| (job, String::new())).collect();
+        let mut list = JobList { jobs, ..JobList::default() };
         let most = if listing.first == 0 { usize::MAX } else { listing.first as usize };
         if listing.merge {
             self.list_lines(whose, most, &mut list);

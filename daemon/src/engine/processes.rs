@@ -38,13 +38,13 @@ use crate::error::DaemonError;
 use crate::hooks::{self, Call};
 use crate::host;
 use crate::job_output::Disk;
+use crate::limited_groups::{Groups, LimitedGroups};
 use crate::message::Message;
 use crate::mps;
 use crate::status::{self, Report, Status};
 use crate::supervisor::{self, Order, WORD};
 use crate::suspend::{self, answer};
 use crate::time;
-use crate::user_limits::{Groups, groups_of_all};
 use crate::watch::Watch;
 
 /// Real processes.
@@ -365,16 +365,22 @@ impl Node for Processes {
         self.measurer.ask(job, uid, self.paths.folder(job));
     }
 
-    fn look_up_groups(&self, accounts: Vec<(u32, String)>, patience: Duration) -> Vec<(u32, Groups)> {
+    fn look_up_groups(
+        &self,
+        limited: &Arc<LimitedGroups>,
+        accounts: Vec<(u32, String)>,
+        patience: Duration,
+    ) -> Vec<(u32, Groups)> {
         // One look-up at a time: what names accounts may not answer for long.
         if self.looking_up.swap(true, Ordering::AcqRel) {
             return Vec::new();
         }
         let (to, looking_up) = (self.watch.sender(), Arc::clone(&self.looking_up));
+        let limited = Arc::clone(limited);
         // A channel without room: what is sent was received.
         let (soon, found_soon) = sync_channel(0);
         let look_up = move || {
-            let found = groups_of_all(accounts);
+            let found = limited.of_all(accounts);
             looking_up.store(false, Ordering::Release);
             if let Err(SendError(found)) = soon.send(found) {
                 let _ = to.send(Message::Groups(found));

@@ -99,6 +99,8 @@ pub(crate) struct Engine {
     pub(super) epilogs: BTreeMap<Attempt, Over>,
     /// True while what an earlier daemon left is being recovered.
     pub(super) recovering: bool,
+    /// Effects that are on disk are left for the next round, which begins at once.
+    pub(super) has_more_effects: bool,
     /// Folders of old jobs are being removed.
     pub(super) cleaning: bool,
     /// Submissions whose jobs are being taken up.
@@ -192,6 +194,7 @@ impl Engine {
             boot,
             epilogs: BTreeMap::new(),
             recovering: true,
+            has_more_effects: false,
             cleaning: false,
             arrivals: Arrivals::default(),
             read_times: ReadTimes::default(),

@@ -16,7 +16,7 @@ use super::together;
 use crate::accounting;
 use crate::config::Config;
 use crate::error::DaemonError;
-use crate::message::Message;
+use crate::message::{Message, PAGE};
 use crate::process::{NAME, Stopped};
 use crate::store::{MAX_FORGOTTEN, Stage};
 
@@ -120,6 +120,9 @@ impl Engine {
             self.outbox.end();
         }
         self.finish_batch(replies);
+        while !go_on && self.has_more_effects {
+            self.finish_batch(Vec::new());
+        }
         go_on
     }
 
@@ -135,7 +138,12 @@ impl Engine {
                 replies.push((reply, response));
             }
             Message::Listed(peer, listing, reply) => {
-                let _ = reply.send(Ok(self.listed(&peer, listing)));
+                let mut list = self.listed(&peer, listing);
+                // Most lists are no longer: their clients need not wait for another round.
+                let rest = list.jobs.split_off(list.jobs.len().min(PAGE));
+                list.first = self.rows(&peer, &list.jobs);
+                list.jobs = rest;
+                let _ = reply.send(Ok(list));
             }
             Message::Rows(peer, jobs, reply) => {
                 let _ = reply.send(self.rows(&peer, &jobs));
@@ -154,6 +162,7 @@ impl Engine {
     pub(super) fn finish_batch(&mut self, replies: Vec<(Sender<Response>, Response)>) {
         self.tend_loaders();
         self.tend_mps();
+        self.has_more_effects = false;
         let committed = self.commit();
         for (reply, response) in replies {
             let response = match response {
@@ -209,8 +218,9 @@ impl Engine {
     }
 
     /// Time until the engine has something to do.
-    fn patience(&self) -> Duration {
-        if !self.unlearned.is_empty() || !self.arrivals.is_empty() || self.is_counting() {
+    pub(super) fn patience(&self) -> Duration {
+        let has_work = !self.unlearned.is_empty() || !self.arrivals.is_empty() || self.has_more_effects;
+        if has_work || self.is_counting() {
             return Duration::ZERO;
         }
         let now = self.effects.now();

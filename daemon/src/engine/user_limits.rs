@@ -1,6 +1,7 @@
 //! Limits of users: from the file, the store and the accounts to the scheduler, and back to those who ask.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use radrm_os::nvml::Gpu;
@@ -18,10 +19,11 @@ use super::Engine;
 use super::outbox::Note;
 use crate::accounting::{AttemptEnd, UsageSums, later_than};
 use crate::error::DaemonError;
+use crate::limited_groups::{Groups, LimitedGroups};
 use crate::peer::Peer;
 use crate::store::{user_groups, user_limits};
 use crate::time::local_minute;
-use crate::user_limits::{AND, Groups, LimitSetting, Named, Resolved, Scope, UserLimitTable};
+use crate::user_limits::{AND, LimitSetting, Named, Resolved, Scope, UserLimitTable};
 
 /// Time over which GPU-hours are counted, ms.
 const WEEK_MS: u64 = 7 * 86_400_000;
@@ -32,6 +34,8 @@ const MAX_LOOK_UP: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct UserLimits {
     table: UserLimitTable,
+    /// Groups for which it has sections.
+    limited: Arc<LimitedGroups>,
     users: BTreeMap<u32, Account>,
     /// GPU-hours of users in the last seven days; counted each minute, and only where a limit is on them.
     gpu_hours: BTreeMap<u32, f64>,
@@ -71,6 +75,7 @@ impl Engine {
             let groups = Groups { names, since: None };
             self.limits.users.insert(uid, Account { name, groups, ..Account::default() });
         }
+        self.name_groups();
         let found = self.ask_for_groups(MAX_LOOK_UP);
         self.take_groups(found);
         self.name_missing_gpus();
@@ -86,6 +91,16 @@ impl Engine {
                 say(crate::process::NAME, &format!("allowed_gpus of {scope}: this node has no GPU {name}"));
             }
         }
+    }
+
+    /// Groups that have limits, for the threads that look up those of users.
+    pub(crate) fn limited_groups(&self) -> Arc<LimitedGroups> {
+        Arc::clone(&self.limits.limited)
+    }
+
+    /// The table may have sections for other groups than before.
+    fn name_groups(&self) {
+        self.limits.limited.set_names(self.limits.table.groups());
     }
 
     /// A user asks or submits: the groups may be others than before. A user without an account is none.
@@ -121,6 +136,7 @@ impl Engine {
     /// The file was read again.
     pub(super) fn reload_limits(&mut self) {
         self.limits.table.replace_file(self.config.limits.clone());
+        self.name_groups();
         self.name_missing_gpus();
         self.review_limits();
         self.look_up_groups();
@@ -135,9 +151,9 @@ impl Engine {
     fn ask_for_groups(&self, patience: Duration) -> Vec<(u32, Groups)> {
         let accounts = self.limits.users.iter().map(|(uid, account)| (*uid, account.name.clone()));
         let accounts: Vec<(u32, String)> = accounts.filter(|(_, name)| !name.is_empty()).collect();
-        match self.limits.table.has_groups() && !accounts.is_empty() {
-            true => self.effects.look_up_groups(accounts, patience),
-            false => Vec::new(),
+        match self.limits.limited.is_empty() || accounts.is_empty() {
+            true => Vec::new(),
+            false => self.effects.look_up_groups(&self.limits.limited, accounts, patience),
         }
     }
 
@@ -384,7 +400,13 @@ impl Engine {
         say(crate::process::NAME, &format!("{key} of {whose} is set by {by}: {text}"));
         let setting = value.map(|value| LimitSetting { value, by, at_ms });
         self.outbox.note(Note::UserLimit(whose.clone(), key, setting.clone()));
+        let is_of_group = matches!(whose, Scope::Group(_));
         self.limits.table.set(whose, key, setting);
+        if is_of_group {
+            self.name_groups();
+            // Nothing is known of members of a group that had no limits.
+            self.look_up_groups();
+        }
         match key {
             LimitKey::GpuHours => self.review_limits(),
             _ => self.report_all_limits(),

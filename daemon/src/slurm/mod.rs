@@ -13,6 +13,7 @@ mod table;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -57,7 +58,8 @@ pub(crate) fn serve(
     {
         say(NAME, &format!("/metrics is not served: {}", radrm_base::reason(&error)));
     }
-    server::serve(listener, config.socket.clone(), config.admin_group.clone(), to)?;
+    // Limits of users in the queue are for the daemon that has one.
+    server::serve(listener, config.socket.clone(), config.admin_group.clone(), Arc::default(), to)?;
     let text = format!("ready: Slurm places the jobs on {}, radrmd watches them", gpus.describe());
     output::log(Priority::Info, NAME, &text);
     super::tell_systemd();

@@ -11,9 +11,9 @@ use radrm_protocol::limits::{LimitsRow, SetLimitRow};
 use super::world::{Programs, World};
 use super::*;
 use crate::attempt::Attempt;
+use crate::limited_groups::LimitedGroups;
 use crate::status::End;
 use crate::time::Now;
-use crate::user_limits::Groups;
 
 const USERS: usize = 15;
 const GPUS: u32 = 8;
@@ -80,10 +80,13 @@ fn accounts() -> Vec<Peer> {
     let names = text.lines().filter_map(|line| line.split(':').next());
     let users =
         names.filter_map(|name| User::from_name(name).ok().flatten()).filter(|user| !user.uid.is_root());
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let limited = LimitedGroups::default();
+    limited.set_names(groups.lines().filter_map(|line| line.split(':').next()).map(str::to_owned).collect());
     let mut peers: Vec<Peer> = Vec::new();
     for user in users {
         let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
-        let groups = Groups::of(&user.name, gid);
+        let groups = limited.of(&user.name, gid);
         if peers.len() < USERS && groups.names.len() == 1 && peers.iter().all(|peer| peer.uid != uid) {
             peers.push(Peer { uid, gid, name: user.name, groups, admin: false });
         }

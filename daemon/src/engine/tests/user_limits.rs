@@ -276,6 +276,25 @@ fn quiet_hours_follow_the_wall_clock_and_not_the_schedulers() {
 }
 
 #[test]
+fn a_group_that_gets_limits_has_them_for_members_with_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = open_by(dir.path(), &Recorder::default(), Config::default());
+    // Groups were not looked up: none had limits.
+    let member = Peer { uid: 0, gid: 0, name: "root".into(), groups: Groups::default(), admin: false };
+    engine.know_account(&member);
+    let group = nix::unistd::Group::from_gid(nix::unistd::Gid::from_raw(0)).unwrap().unwrap().name;
+    let most = |engine: &Engine| engine.core.state.allowance(UserId(0)).gpus.map(|bound| bound.most);
+    let set = |engine: &mut Engine, value: Option<&str>| {
+        let (scope, name) = (format!("group:{group}"), "gpus".to_owned());
+        let request = Request::SetLimit { scope, name, value: value.map(str::to_owned) };
+        assert_eq!(engine.answer(&peer(), &request, Some(&Named::default())), Response::Done);
+        most(engine)
+    };
+    assert_eq!(set(&mut engine, Some("1")), Some(1));
+    assert_eq!(set(&mut engine, None), None);
+}
+
+#[test]
 fn a_remark_about_a_limit_names_the_section_that_decided() {
     let dir = tempfile::tempdir().unwrap();
     let text = "[limits.default]\ndefault_time = \"4h\"\n[limits.groups.students]\nmax_time = \"1h\"\n";

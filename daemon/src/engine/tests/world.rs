@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use radrm_limits::cgroup_v2::Group;
@@ -20,12 +21,12 @@ use crate::fence::Missing;
 use crate::hooks::Call;
 use crate::host;
 use crate::job_output::Disk;
+use crate::limited_groups::{Groups, LimitedGroups};
 use crate::mps;
 use crate::status::{End, Report, Status};
 use crate::supervisor::Order;
 use crate::suspend;
 use crate::time::Now;
-use crate::user_limits::{Groups, groups_of_all};
 
 /// The daemon is killed here.
 pub(super) struct Crash;
@@ -87,6 +88,8 @@ pub(super) struct World<P = Idle> {
     pub(super) load: NodeLoad,
     /// By how much the wall clock is ahead, ms.
     pub(super) jump_ms: Option<u64>,
+    /// Time for which effects are carried out at once; `None`: all are.
+    pub(super) stint: Option<Duration>,
     pub(super) programs: P,
 }
 
@@ -113,6 +116,7 @@ impl<P: Programs> World<P> {
             cleared,
             load,
             jump_ms: Some(0),
+            stint: None,
             programs,
         }
     }
@@ -348,12 +352,21 @@ impl<P: Programs> Node for Recorder<P> {
 
     fn measure_disk(&self, _: u64, _: u32) {}
 
+    fn stint(&self) -> Duration {
+        self.0.borrow().stint.unwrap_or(Duration::MAX)
+    }
+
     fn wall(&self) -> Millis {
         self.now().at.plus(Millis(self.0.borrow().jump_ms.unwrap_or(0)))
     }
 
-    fn look_up_groups(&self, accounts: Vec<(u32, String)>, patience: Duration) -> Vec<(u32, Groups)> {
-        if patience.is_zero() { Vec::new() } else { groups_of_all(accounts) }
+    fn look_up_groups(
+        &self,
+        limited: &Arc<LimitedGroups>,
+        accounts: Vec<(u32, String)>,
+        _: Duration,
+    ) -> Vec<(u32, Groups)> {
+        limited.of_all(accounts)
     }
 
     fn clean(&mut self, _: Vec<u64>, _: u64, _: u64) -> bool {

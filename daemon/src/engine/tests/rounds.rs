@@ -1,0 +1,55 @@
+//! Rounds of the engine: what is done in one, and what is left for the next.
+
+use std::time::Duration;
+
+use super::*;
+
+fn spec(gpus: u16) -> Spec {
+    Spec {
+        command: vec!["program".to_owned()],
+        cwd: "/".into(),
+        gpus,
+        mem: Some(30 * GIB),
+        ..Spec::default()
+    }
+}
+
+/// A node of three GPUs on which a job that had all of them has just ended, while one job waits for each. A round has time for one
+/// effect.
+fn three_jobs_start(dir: &Path, world: &Recorder) -> (Engine, Vec<Message>) {
+    let gpu = |index: u32| Gpu {
+        index: Some(index),
+        uuid: format!("GPU-{index}"),
+        bytes: [0; 16],
+        name: "G".into(),
+        total: 40 * GIB,
+        divided: false,
+    };
+    let mut config = Config { state: dir.to_owned(), keep_days: 0, cpus: 64, ..Config::default() };
+    (config.scheduler.order.pace, config.scheduler.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
+    let mut engine = open_with(dir, config, (0..3).map(gpu).collect(), Box::new(world.clone()));
+    for gpus in [3, 1, 1, 1] {
+        let submitted = ask(&mut engine, Request::Submit(Box::new(spec(gpus))));
+        assert!(matches!(submitted, Response::Submitted { .. }), "{submitted:?}");
+    }
+    round(&mut engine, world);
+    world.0.borrow_mut().advance(|_| None);
+    round(&mut engine, world);
+    assert_eq!(world.0.borrow().started.len(), 1, "the others wait");
+    let mut all = world.0.borrow_mut();
+    all.stint = Some(Duration::ZERO);
+    all.advance(|_| Some(0));
+    let ended = std::mem::take(&mut all.ended).into_iter().map(Message::SupervisorEnded).collect();
+    drop(all);
+    (engine, ended)
+}
+
+#[test]
+fn a_daemon_that_ends_has_started_all_jobs_that_were_to_start() {
+    let (dir, world) = (tempfile::tempdir().unwrap(), Recorder::default());
+    let (mut engine, mut messages) = three_jobs_start(dir.path(), &world);
+    messages.push(Message::Stop);
+    let (_to, from) = channel();
+    assert!(!engine.batch(messages, &mut Inbox::new(&from)));
+    assert_eq!(world.0.borrow().started.len(), 4);
+}
