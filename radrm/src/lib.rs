@@ -22,6 +22,7 @@ mod output;
 pub mod overview;
 mod quota;
 mod replay;
+mod reproduce;
 mod share;
 mod show;
 mod slurm;
@@ -105,6 +106,7 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         Command::Explore(flags) => explore::run(&flags),
         Command::Export { command } => export::run(&command),
         Command::Replay(flags) => replay::run(&flags, socket.as_deref(), None),
+        Command::Reproduce(flags) => reproduce::run(&flags),
         Command::Quota { command } => quota::run(&command),
         Command::Fence { command } => fence::run(&command),
         Command::Sbatch(flags) => return slurm::submit::run(*flags),

@@ -48,6 +48,43 @@ pub(crate) fn run(order: &Flags, socket: Option<&Path>, own: Option<OwnPolicy<'_
     if let Some(log) = &order.events {
         return events::run(log, order.json);
     }
+    let Done { traces, outcomes, model, devices, gpus } = replays(order, own)?;
+    if let Some(path) = &order.html {
+        let page = html::page(&traces, &outcomes, order, gpus);
+        report_file::write(path, page)?;
+    }
+    let mut text = if order.json {
+        show::json(&traces, &outcomes, order, &model)
+    } else if order.interference.0.len() > 1 {
+        factors::table(&traces, &outcomes, order, devices, gpus)
+    } else {
+        show::table(&traces, &outcomes, order, devices, gpus)
+    };
+    if !order.json {
+        text.push_str(&why::text(&traces, &outcomes));
+    }
+    print(&text)
+}
+
+/// Metrics of each seed under the first policy that is named.
+pub(crate) fn metrics(order: &Flags) -> Result<Vec<Metrics>, Failure> {
+    order.check(None)?;
+    let done = replays(order, None)?;
+    Ok(done.outcomes.into_iter().next().map(|outcome| outcome.metrics).unwrap_or_default())
+}
+
+/// Replays of traces under policies.
+struct Done {
+    traces: Vec<Traced>,
+    outcomes: Vec<Outcome>,
+    model: Model,
+    /// Number of devices, MIG instances included.
+    devices: usize,
+    /// Number of GPUs.
+    gpus: usize,
+}
+
+fn replays(order: &Flags, own: Option<OwnPolicy<'_>>) -> Result<Done, Failure> {
     let cluster = input::cluster(&order.gpus, order.mode)?;
     let profiles = input::profiles(order.profiles.as_deref())?;
     let model = model(order)?;
@@ -89,21 +126,7 @@ pub(crate) fn run(order: &Flags, socket: Option<&Path>, own: Option<OwnPolicy<'_
         }
     }
     bar.finish_and_clear();
-    if let Some(path) = &order.html {
-        let page = html::page(&traces, &outcomes, order, gpus);
-        report_file::write(path, page)?;
-    }
-    let mut text = if order.json {
-        show::json(&traces, &outcomes, order, &model)
-    } else if order.interference.0.len() > 1 {
-        factors::table(&traces, &outcomes, order, cluster.devices.len(), gpus)
-    } else {
-        show::table(&traces, &outcomes, order, cluster.devices.len(), gpus)
-    };
-    if !order.json {
-        text.push_str(&why::text(&traces, &outcomes));
-    }
-    print(&text)
+    Ok(Done { traces, outcomes, model, devices: cluster.devices.len(), gpus })
 }
 
 /// A trace under a policy.
