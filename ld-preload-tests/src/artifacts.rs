@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Files and the packages that they come from.
-const FILES: [(&str, &str); 12] = [
+const FILES: [(&str, &str); 13] = [
     ("libradrm.so", "radrm-shim"),
     ("libradrm_emulated_cuda.so", "radrm-emulator-driver"),
     ("libradrm_emulated_nvml.so", "radrm-emulator-nvml"),
@@ -23,6 +23,7 @@ const FILES: [(&str, &str); 12] = [
     ("libradrm_spank.so", "radrm-spank"),
     ("radrm-kernels", "radrm-kernels"),
     ("radrm-kubelet-plugin", "radrm-kubelet"),
+    ("radrm-policy-template", "radrm-policy-template"),
     ("radrm-run", "radrm"),
     ("radrm", "radrm"),
 ];

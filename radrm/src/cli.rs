@@ -11,7 +11,7 @@ use crate::overview::grouped;
 use crate::show::{compare, dataset, report};
 use crate::{
     advise, audit, calibrate, cdi, client, demo, evaluate, explore, export, fence, import_ncu, quota, replay,
-    share, slurm, sweep, terminal, train,
+    reproduce, share, slurm, sweep, terminal, train,
 };
 
 /// Columns of help texts, as of a narrow terminal.
@@ -304,6 +304,15 @@ Examples:
   radrm replay thesis_60.csv --live --speed 10 -- ./stand_in {mem_mib} {seconds}
   radrm replay synthetic:1000000 --gpus 64xA100-40GB --seeds 0")]
     Replay(Box<replay::Flags>),
+    /// Print a published table with the figures of a replay beside it
+    ///
+    /// Without a name the tables are listed. Figures of the replay are means over the seeds with their 95 % interval; the
+    /// published ones are of one run each. docs/replay-results.md explains the differences.
+    #[command(after_long_help = "\
+Examples:
+  radrm reproduce
+  radrm reproduce thesis-crashes --data ../data")]
+    Reproduce(reproduce::Flags),
     /// Find processes that take GPU memory past their limits
     ///
     /// Compares what the driver reports for each process (NVML) with what its shim has counted, on every GPU, for all

@@ -109,6 +109,12 @@ pub(crate) enum UsageError {
     Backwards,
     #[error("--html shows one factor: give --interference one number")]
     OnePicture,
+    #[error("{0}")]
+    Policy(String),
+    #[error(
+        "--predictor: aware alone decides by predictions that can be exchanged, and --policy does not name it"
+    )]
+    PredictorAlone,
     #[error("--live plays one trace at a time")]
     OneTrace,
     #[error("`{0}` cannot be a device: name one amount for every GPU")]

@@ -22,6 +22,7 @@ mod output;
 pub mod overview;
 mod quota;
 mod replay;
+mod reproduce;
 mod share;
 mod show;
 mod slurm;
@@ -32,16 +33,40 @@ mod train;
 use std::process::ExitCode;
 
 use radrm_text::output::say;
+use radrm_text::usage;
 
 pub use client::node_need::need_by_node;
 pub(crate) use error::Failure;
 pub use output::NAME;
 pub(crate) use output::{deliver, print, print_json};
+pub use replay::OwnPolicy;
 
 /// Does what the command line asks for, and gives the exit code. `help` names the command that explains the line.
 #[must_use]
 pub fn run(flags: cli::Flags, help: impl Fn() -> String) -> ExitCode {
-    match dispatch(flags) {
+    report(dispatch(flags), help)
+}
+
+/// Runs `radrm replay` with one policy more, `--policy own`: for a program whose command line is that of this command.
+#[must_use]
+pub fn replay_own(own: OwnPolicy<'_>) -> ExitCode {
+    let words = ["radrm".into(), "replay".into()].into_iter().chain(std::env::args_os().skip(1));
+    let help = || "--help".to_owned();
+    let flags = match cli::parse(words) {
+        Ok(flags) => flags,
+        Err(instead) => return usage::end(instead, NAME, &help()),
+    };
+    let done = match flags.command {
+        cli::Command::Replay(order) => replay::run(&order, flags.socket.as_deref(), Some(own)).map(|()| 0),
+        // The second word is that of the command.
+        _ => Ok(0),
+    };
+    report(done, help)
+}
+
+/// Prints what failed, and gives the exit code.
+fn report(done: Result<u8, Failure>, help: impl Fn() -> String) -> ExitCode {
+    match done {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             let more = if matches!(failure, Failure::Usage(_) | Failure::Line(_)) {
@@ -80,7 +105,8 @@ fn dispatch(flags: cli::Flags) -> Result<u8, Failure> {
         Command::Evaluate(flags) => evaluate::run(flags),
         Command::Explore(flags) => explore::run(&flags),
         Command::Export { command } => export::run(&command),
-        Command::Replay(flags) => replay::run(&flags, socket.as_deref()),
+        Command::Replay(flags) => replay::run(&flags, socket.as_deref(), None),
+        Command::Reproduce(flags) => reproduce::run(&flags),
         Command::Quota { command } => quota::run(&command),
         Command::Fence { command } => fence::run(&command),
         Command::Sbatch(flags) => return slurm::submit::run(*flags),

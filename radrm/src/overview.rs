@@ -10,7 +10,10 @@ use radrm_text::wrapped;
 const GROUPS: [(&str, &[&str]); 8] = [
     ("To begin", &["doctor", "demo", "machines"]),
     ("What was recorded", &["report", "compare", "top", "dataset", "explore", "export", "import-ncu"]),
-    ("Estimates and advice", &["estimate", "advise", "calibrate", "train", "evaluate", "replay"]),
+    (
+        "Estimates and advice",
+        &["estimate", "advise", "calibrate", "train", "evaluate", "replay", "reproduce"],
+    ),
     ("Limits and containers", &["quota", "audit", "fence", "cdi"]),
     (
         "Jobs of radrmd",

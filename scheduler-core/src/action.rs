@@ -99,6 +99,25 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// The job that it is about.
+    #[must_use]
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Self::Start { job, .. }
+            | Self::SetAside { job, .. }
+            | Self::SetBudget { job, .. }
+            | Self::Signal { job, .. }
+            | Self::Suspend { job }
+            | Self::Resume { job, .. }
+            | Self::Requeue { job, .. }
+            | Self::Ready { job }
+            | Self::End { job, .. } => Some(*job),
+            Self::WakeAt { .. } => None,
+        }
+    }
+}
+
 /// Limit on how fast a job launches kernels.
 /// The shim applies it inline: launches beyond `in_flight` wait, and on a device with several budgets each job gets SM
 /// time by its weight. A job that has nothing to launch gives its part to the others. A graph launch is priced by its

@@ -8,6 +8,7 @@ use crate::device::{Device, DeviceId, Observation};
 use crate::host::HostEffect;
 use crate::interference::{Activity, Companies, Predictor, Program, Resident as Neighbour};
 use crate::job::{HostNeed, JobId};
+use crate::outside::Outside;
 use crate::partitions;
 use crate::policy::{Candidate, Company, DeviceUse, Fit, Progress};
 use crate::reason::{Basis, Wait};
@@ -57,6 +58,8 @@ pub(crate) struct Dev {
     pub(crate) settled: Millis,
     /// Interference predictor of its GPU model.
     pub(crate) predictor: Arc<Predictor>,
+    /// Predictor of the caller's, in place of that.
+    pub(crate) outside: Option<Outside>,
 }
 
 impl Dev {
@@ -196,6 +199,7 @@ pub(crate) fn joins<'a>(
     settings.policy.rules().judge(&mut Company {
         settings,
         predictor,
+        outside: dev.outside.as_ref(),
         jobs,
         shares,
         protected,

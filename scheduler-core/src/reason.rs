@@ -45,6 +45,11 @@ pub enum Reason {
         /// Its time limit: it delays the blocked job by this at most.
         limit: Millis,
     },
+    /// A planner chose these devices.
+    Chosen {
+        /// Its reason, for people; empty: none.
+        why: String,
+    },
     /// It needs no GPU and the host has room.
     HostOnly,
     /// It is tried again after an out-of-memory.
@@ -408,6 +413,11 @@ pub enum Wait {
     },
     /// The host lacks CPUs or memory.
     Host,
+    /// A planner lets it wait.
+    Chosen {
+        /// Its reason, for people; empty: none.
+        why: String,
+    },
     /// Devices are kept for a job that waits longer.
     Reserved {
         /// For whom.

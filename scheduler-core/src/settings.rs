@@ -456,6 +456,23 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Settings under a [`crate::Planner`]: needs are reserved, and nothing else decides. No budgets, no eviction; an
+    /// unknown need may join other jobs; a job that ran out of memory is tried again as by default.
+    #[must_use]
+    pub fn planned() -> Self {
+        let own = Self::default();
+        let mut settings = Self::published(Policy::FirstFit);
+        settings.memory = Memory::Reserved;
+        settings.preconditions.smact = None;
+        (settings.preconditions.min_free, settings.preconditions.margin) = (Bytes::ZERO, Bytes::ZERO);
+        (settings.order.pace, settings.order.pace_shared) = (Millis::ZERO, Millis::ZERO);
+        settings.order.backfill = true;
+        (settings.learn_after, settings.recovery) = (own.learn_after, own.recovery);
+        settings
+    }
+}
+
 /// Settings of another system, under one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -15,6 +15,7 @@ mod lab_week;
 mod leaving;
 mod limited;
 mod other_systems;
+mod planned;
 mod published;
 mod random_events;
 mod sharing;

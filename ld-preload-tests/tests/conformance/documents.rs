@@ -64,6 +64,7 @@ fn commands_of_readme_and_book_print_what_they_show() {
         "libradrm_share.so",
         "radrm",
         "radrm-run",
+        "radrm-policy-template",
     ] {
         artifacts::file(file);
     }
@@ -81,6 +82,18 @@ fn commands_of_readme_and_book_print_what_they_show() {
         running.into_iter().map(|page| page.join().expect("page")).collect()
     });
     assert!(problems.iter().all(String::is_empty), "{}", problems.concat());
+}
+
+#[test]
+fn the_policy_in_rust_of_the_book_is_the_template_that_is_compiled() {
+    let workspace = artifacts::workspace();
+    let page = fs::read_to_string(workspace.join("docs/how-to/write-a-policy.md")).expect("page");
+    let blocks = blocks(&page).expect("blocks");
+    let shown = blocks.iter().find(|block| block.file() == Some("main.rs")).expect("main.rs").content();
+    let template =
+        fs::read_to_string(workspace.join("contrib/templates/policy/src/main.rs")).expect("template");
+    assert_eq!(shown, template);
+    assert!(template.lines().count() <= 30, "{} lines", template.lines().count());
 }
 
 /// Variables that the sources of a folder name in string literals, tests left out.

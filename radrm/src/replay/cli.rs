@@ -10,6 +10,7 @@ use radrm_limits::{LimitError, amount};
 use radrm_scheduler_core::replay::{Knowledge, Mode, Source};
 use radrm_scheduler_core::{Bytes, Permille, Policy, Preset};
 
+use super::chosen::{Chosen, OwnPolicy, Policies, no_own};
 use super::{ReplayError, input};
 use crate::Failure;
 use crate::error::UsageError;
@@ -30,7 +31,11 @@ pub(crate) struct Flags {
     // Names of policies: the list has them.
     #[arg(
         long,
-        help = format!("{}, or all; all but aware as published", Policy::ALL.map(Policy::name).join(", ")),
+        help = format!(
+            "{}, or all, or a file such as my_policy.py: a policy in Python, slower than these; all but aware and files as \
+             published",
+            Policy::ALL.map(Policy::name).join(", ")
+        ),
         value_name = "LIST",
         default_value = "exclusive,magm,aware",
         default_value_if("preset", "rad-rm", "magm")
@@ -39,6 +44,15 @@ pub(crate) struct Flags {
     /// Settings of another system in radrmd: rad-rm; its policy where --policy is not given
     #[arg(long, value_name = "NAME", conflicts_with = "settings")]
     pub(super) preset: Option<Preset>,
+    /// Predict slowdowns by a function speeds(jobs) in a Python file, for aware
+    #[arg(long, value_name = "FILE")]
+    pub(super) predictor: Option<PathBuf>,
+    /// Most seconds that one call of a function in Python takes
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    pub(super) call_limit: f64,
+    /// Show what was decided for a job, and why: its number in the trace, from 0, or its name
+    #[arg(long, value_name = "JOB")]
+    pub(super) why: Option<String>,
     /// Source of needs: measured or oracle (peaks of equal runs), none, history (runs that ended in the trace
     /// before), dry (recorded dry runs), learned (the learned model on recorded FakeTensor figures), combined (all that
     /// radrmd has: dry runs, history, estimates), or the name of an estimator in the trace, such as horus
@@ -99,7 +113,7 @@ pub(crate) struct Flags {
     /// Submit the jobs to radrmd at their times, wait until they have ended, and print what came out. TRACE may be a folder of
     /// .rad files, or a script of `sleep` and .rad files, too
     #[arg(long, requires = "traces", conflicts_with_all = ["events", "html", "policy", "preset", "settings", "model", "mode",
-        "interference", "scatter", "known", "gpus", "seeds", "profiles"])]
+        "interference", "scatter", "known", "gpus", "seeds", "profiles", "predictor", "why"])]
     pub(super) live: bool,
     /// Divide the time between two submissions, and {seconds} and {ms}, by X
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive, requires = "live")]
@@ -115,33 +129,24 @@ pub(crate) struct Flags {
 
 impl Flags {
     /// Checks what the parsers of single options do not: whether traces can be made, and whether there are such GPUs.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self, own: Option<OwnPolicy<'_>>) -> Result<(), Failure> {
         self.traces.iter().try_for_each(|trace| countable(trace))?;
         if !Path::new(&self.gpus).is_file() {
             input::named(&self.gpus)?;
+        }
+        if self.policy.0.contains(&Chosen::Own)
+            && own.is_none()
+            && let Some(error) = no_own()
+        {
+            return Err(UsageError::Policy(error.to_string()).into());
+        }
+        if self.predictor.is_some() && !self.policy.0.contains(&Chosen::Named(Policy::Aware)) {
+            return Err(UsageError::PredictorAlone.into());
         }
         if self.html.is_some() && self.interference.0.len() > 1 {
             return Err(UsageError::OnePicture.into());
         }
         Ok(())
-    }
-}
-
-/// Policies in the order asked for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Policies(pub(super) Vec<Policy>);
-
-impl FromStr for Policies {
-    type Err = ReplayError;
-    fn from_str(text: &str) -> Result<Self, ReplayError> {
-        if text == "all" {
-            return Ok(Self(Policy::ALL.to_vec()));
-        }
-        let read = |name: &str| match name.trim() {
-            "all" => Err(ReplayError::AllAlone(text.to_owned())),
-            name => name.parse().map_err(|why| ReplayError::NoPolicy { name: name.to_owned(), why }),
-        };
-        text.split(',').map(read).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -178,6 +183,11 @@ fn size(text: &str) -> Result<Bytes, LimitError> {
 fn positive(text: &str) -> Result<f64, ReplayError> {
     let value = text.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0);
     value.ok_or_else(|| ReplayError::NotPositive(text.to_owned()))
+}
+
+fn seconds(text: &str) -> Result<f64, ReplayError> {
+    const MAX_LIMIT: f64 = 1e6;
+    positive(text).map(|seconds| seconds.clamp(0.001, MAX_LIMIT))
 }
 
 fn scatter(text: &str) -> Result<f64, ReplayError> {
@@ -255,7 +265,7 @@ mod tests {
         }
         let check = |words: &[&str]| {
             let line = <Line as clap::Parser>::try_parse_from([&["replay"], words].concat());
-            line.unwrap().flags.check()
+            line.unwrap().flags.check(None)
         };
         check(&["synthetic:5000000", "none.csv"]).unwrap();
         for (words, part) in [
@@ -267,6 +277,8 @@ mod tests {
             (&["synthetic:99999999999999999999999999"], "no more than 5000000"),
             (&["synthetic:3", "--gpus", "4xB9000"], "--gpus: there is no model"),
             (&["synthetic:3", "--gpus", "0xT4"], "--gpus: "),
+            (&["synthetic:3", "--policy", "own"], "there is no policy own"),
+            (&["synthetic:3", "--policy", "magm", "--predictor", "p.py"], "aware alone"),
             (&["synthetic:3", "--gpus", "600000xT4+600000xT4"], "--gpus: "),
         ] {
             let why = check(words).unwrap_err().to_string();
@@ -276,14 +288,6 @@ mod tests {
 
     #[test]
     fn names_and_amounts_are_read() {
-        let policies = |text: &str| text.parse().map(|Policies(all)| all).map_err(|error| error.to_string());
-        assert_eq!(policies("all"), Ok(Policy::ALL.to_vec()));
-        assert_eq!(policies("rr, aware"), Ok(vec![Policy::RoundRobin, Policy::Aware]));
-        assert!(
-            policies("fastest")
-                .is_err_and(|why| why.contains("no policy fastest") && why.ends_with(", or all"))
-        );
-        assert!(policies("aware,all").is_err_and(|why| why.contains("all stands alone")));
         assert_eq!(source("horus"), Ok(Source::Column("horus".into())));
         let smact = |text: &str| text.parse().map(|Smact(value)| value);
         assert!(matches!((smact("80%"), smact("none")), (Ok(Some(Permille(800))), Ok(None))));

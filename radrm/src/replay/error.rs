@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use radrm_protocol::ProtocolError;
-use radrm_scheduler_core::{NoSuchPolicy, Policy};
+use radrm_scheduler_core::{NoSuchPolicy, PlanError, Policy};
 use radrm_text::{Untrusted, did_you_mean};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
 pub(crate) enum ReplayError {
-    #[error("{why}, or all{}", did_you_mean(name, Policy::ALL.map(Policy::name)))]
+    #[error("{why}, or all{}, or a file such as my_policy.py", did_you_mean(name, Policy::ALL.map(Policy::name)))]
     NoPolicy { name: String, why: NoSuchPolicy },
     #[error("`{0}`: all stands alone")]
     AllAlone(String),
@@ -25,6 +25,10 @@ pub(crate) enum ReplayError {
     NoEstimates { trace: PathBuf, name: String, known: String },
     #[error("{} has no {what}; --estimates FILE adds recorded ones", trace.display())]
     NothingRecorded { trace: PathBuf, what: &'static str },
+    #[error("{name}: {why}")]
+    Custom { name: String, why: PlanError },
+    #[error("{} has no job {job}: name one of its {jobs} jobs, or its number from 0", trace.display())]
+    NoJob { trace: PathBuf, job: String, jobs: usize },
     #[error("{name} has no program: there is no {}; name the folder of the .rad files by --rad-files, or a program behind --", file.display())]
     NoProgram { name: Untrusted, file: PathBuf },
     #[error("{name} has no {figure}")]

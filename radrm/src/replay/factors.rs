@@ -6,8 +6,13 @@ use radrm_scheduler_core::Policy;
 use radrm_scheduler_core::replay::Metrics;
 use radrm_text::{Table, left, right};
 
+use super::chosen::Chosen;
 use super::outcome::{Outcome, Traced};
 use super::{Flags, show};
+
+fn is_thesis(policy: &Chosen) -> bool {
+    policy.named().is_some_and(Policy::is_thesis)
+}
 
 /// Makespan and mean completion of one outcome, means over seeds.
 fn figures(outcome: &Outcome) -> [f64; 2] {
@@ -18,7 +23,7 @@ fn figures(outcome: &Outcome) -> [f64; 2] {
 /// The least of each figure among the thesis's policies, each on its own.
 fn best<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Option<[f64; 2]> {
     outcomes
-        .filter(|outcome| outcome.policy.is_thesis())
+        .filter(|outcome| is_thesis(&outcome.policy))
         .map(figures)
         .reduce(|[a, b], [c, d]| [a.min(c), b.min(d)])
 }
@@ -31,9 +36,9 @@ pub(super) fn table(
     gpus: usize,
 ) -> String {
     let mut text = String::new();
-    let thesis = order.policy.0.iter().any(|policy| policy.is_thesis());
-    let columns: Vec<Policy> =
-        order.policy.0.iter().copied().filter(|policy| !thesis || !policy.is_thesis()).collect();
+    let thesis = order.policy.0.iter().any(is_thesis);
+    let columns: Vec<&Chosen> =
+        order.policy.0.iter().filter(|policy| !thesis || !is_thesis(policy)).collect();
     for (number, trace) in traces.iter().enumerate() {
         text.push_str(&show::heading(trace, order, devices, gpus));
         let against = match thesis {
@@ -46,7 +51,7 @@ pub(super) fn table(
         let own = thesis.then(|| right("best"));
         let heads = std::iter::once(left("factor"))
             .chain(own)
-            .chain(columns.iter().map(|policy| right(policy.name())));
+            .chain(columns.iter().map(|policy| right(&policy.to_string())));
         let mut table = Table::new(heads).indented(2);
         for factor in &order.interference.0 {
             let here =
@@ -56,7 +61,7 @@ pub(super) fn table(
             let hours = |of: [f64; 2]| format!("{:.2}, {:.2}", of[0] / 3600.0, of[1] / 3600.0);
             row.extend(best.map(hours));
             for policy in &columns {
-                let found = here().find(|outcome| outcome.policy == *policy).map(figures);
+                let found = here().find(|outcome| outcome.policy == **policy).map(figures);
                 let less = |of: f64, best: f64| (of / best - 1.0) * 100.0;
                 row.push(match (found, best) {
                     (Some(of), Some(best)) => {

@@ -40,7 +40,7 @@ pub(super) fn page(traces: &[Traced], outcomes: &[Outcome], order: &Flags, gpus:
             let _ = write!(
                 html,
                 "<tr><td>{}<td>{}<td>{}<td>{}<td>{}",
-                outcome.policy,
+                escaped(&outcome.policy.to_string()),
                 cell(interval(outcome, |m| m.makespan_s / 3600.0), 2),
                 cell(interval(outcome, |m| m.jct_mean_s / 3600.0), 2),
                 cell(interval(outcome, |m| m.ooms), 1),
@@ -56,7 +56,7 @@ pub(super) fn page(traces: &[Traced], outcomes: &[Outcome], order: &Flags, gpus:
         let longest = own.iter().map(|outcome| outcome.first.makespan.0).max().unwrap_or(1).max(1);
         curves(&mut html, &own, longest as f64, gpus.max(1) as f64);
         for outcome in own {
-            let _ = write!(html, "<h3>{}</h3>", outcome.policy);
+            let _ = write!(html, "<h3>{}</h3>", escaped(&outcome.policy.to_string()));
             picture(&mut html, outcome, &trace.jobs, longest as f64);
         }
     }
@@ -82,7 +82,7 @@ fn curves(html: &mut String, outcomes: &[&Outcome], span: f64, gpus: f64) {
                 (from, to, value(piece, &mut sum))
             };
             let pieces = outcome.first.curve.pieces().iter().map(of).collect();
-            Line { name: outcome.policy.name().to_owned(), pieces }
+            Line { name: outcome.policy.to_string(), pieces }
         };
         let lines = outcomes.iter().map(line).collect();
         charts::draw(html, &Chart { title, most: None, marks: &marks, lines });

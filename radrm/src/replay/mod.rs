@@ -1,5 +1,6 @@
 //! `radrm replay`: what policies would have done with the jobs of a trace.
 
+mod chosen;
 mod cli;
 mod error;
 mod events;
@@ -8,29 +9,36 @@ mod html;
 pub(crate) mod input;
 mod live;
 mod outcome;
+mod python;
 mod show;
+mod why;
 
 use std::io::IsTerminal;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use radrm_launcher::report_file;
 use radrm_scheduler_core::replay::{
-    Cluster, Metrics, Mode, Model, Options, Report, Source, Trace, TraceJob, Watch, bounds, replay,
+    Cluster, Custom, Metrics, Mode, Model, Options, Report, Source, Trace, TraceJob, Watch, bounds, replay,
+    replay_custom,
 };
-use radrm_scheduler_core::{Memory, Policy, Settings, SharingMode};
+use radrm_scheduler_core::{Memory, PlanError, Planner, Policy, Settings, SharingMode, SpeedModel};
 
 use crate::error::UsageError;
 use crate::{Failure, print};
 
+use chosen::Chosen;
+pub use chosen::OwnPolicy;
 pub(crate) use cli::Flags;
 pub(crate) use error::ReplayError;
 use outcome::{Outcome, Traced};
+use python::{PythonPolicy, PythonPredictor};
 
 /// Replays, and prints the metrics. `socket`: that of a live radrmd, if it is named.
-pub(crate) fn run(order: &Flags, socket: Option<&Path>) -> Result<(), Failure> {
-    order.check()?;
+pub(crate) fn run(order: &Flags, socket: Option<&Path>, own: Option<OwnPolicy<'_>>) -> Result<(), Failure> {
+    order.check(own)?;
     if order.live {
         return live::run(order, socket);
     }
@@ -40,6 +48,43 @@ pub(crate) fn run(order: &Flags, socket: Option<&Path>) -> Result<(), Failure> {
     if let Some(log) = &order.events {
         return events::run(log, order.json);
     }
+    let Done { traces, outcomes, model, devices, gpus } = replays(order, own)?;
+    if let Some(path) = &order.html {
+        let page = html::page(&traces, &outcomes, order, gpus);
+        report_file::write(path, page)?;
+    }
+    let mut text = if order.json {
+        show::json(&traces, &outcomes, order, &model)
+    } else if order.interference.0.len() > 1 {
+        factors::table(&traces, &outcomes, order, devices, gpus)
+    } else {
+        show::table(&traces, &outcomes, order, devices, gpus)
+    };
+    if !order.json {
+        text.push_str(&why::text(&traces, &outcomes));
+    }
+    print(&text)
+}
+
+/// Metrics of each seed under the first policy that is named.
+pub(crate) fn metrics(order: &Flags) -> Result<Vec<Metrics>, Failure> {
+    order.check(None)?;
+    let done = replays(order, None)?;
+    Ok(done.outcomes.into_iter().next().map(|outcome| outcome.metrics).unwrap_or_default())
+}
+
+/// Replays of traces under policies.
+struct Done {
+    traces: Vec<Traced>,
+    outcomes: Vec<Outcome>,
+    model: Model,
+    /// Number of devices, MIG instances included.
+    devices: usize,
+    /// Number of GPUs.
+    gpus: usize,
+}
+
+fn replays(order: &Flags, own: Option<OwnPolicy<'_>>) -> Result<Done, Failure> {
     let cluster = input::cluster(&order.gpus, order.mode)?;
     let profiles = input::profiles(order.profiles.as_deref())?;
     let model = model(order)?;
@@ -53,7 +98,8 @@ pub(crate) fn run(order: &Flags, socket: Option<&Path>) -> Result<(), Failure> {
         let can_run: Vec<TraceJob> = jobs.iter().filter(|job| cluster.holds(job)).cloned().collect();
         let bounds = bounds(&can_run, gpus, capacity, Settings::default().assumed);
         let never = jobs.len() - can_run.len();
-        traces.push(Traced { name: path.display().to_string(), jobs, left_out, bounds, never });
+        let followed = order.why.as_ref().map(|job| why::place(job, &jobs, path)).transpose()?;
+        traces.push(Traced { name: path.display().to_string(), jobs, left_out, bounds, never, followed });
     }
     let mut outcomes = Vec::new();
     let each = order.seeds.max(1);
@@ -62,64 +108,111 @@ pub(crate) fn run(order: &Flags, socket: Option<&Path>) -> Result<(), Failure> {
     let bar = bar(all as u64 * each * cases as u64);
     for (number, trace) in traces.iter().enumerate() {
         for &factor in &order.interference.0 {
-            for &policy in &order.policy.0 {
+            for policy in &order.policy.0 {
                 let settings = settings(policy, order)?;
-                bar.set_message(policy.name());
+                bar.set_message(policy.to_string());
                 let model = Model { mps: model.mps.scaled(factor), ..model };
-                let (metrics, first) = one(trace, &settings, &cluster, model, order, &bar);
-                outcomes.push(Outcome { trace: number, factor, policy, metrics, first });
+                let case = Case { trace, settings: &settings, cluster: &cluster, model, order, policy, own };
+                let Replayed { metrics, first, calls } = case.replay(&bar)?;
+                outcomes.push(Outcome {
+                    trace: number,
+                    factor,
+                    policy: policy.clone(),
+                    metrics,
+                    first,
+                    calls,
+                });
             }
         }
     }
     bar.finish_and_clear();
-    if let Some(path) = &order.html {
-        let page = html::page(&traces, &outcomes, order, gpus);
-        report_file::write(path, page)?;
-    }
-    let text = if order.json {
-        show::json(&traces, &outcomes, order, &model)
-    } else if order.interference.0.len() > 1 {
-        factors::table(&traces, &outcomes, order, cluster.devices.len(), gpus)
-    } else {
-        show::table(&traces, &outcomes, order, cluster.devices.len(), gpus)
-    };
-    print(&text)
+    Ok(Done { traces, outcomes, model, devices: cluster.devices.len(), gpus })
 }
 
-/// Metrics of each seed, and the report of the first replay.
-fn one(
-    trace: &Traced,
-    settings: &Settings,
-    cluster: &Cluster,
+/// A trace under a policy.
+struct Case<'a> {
+    trace: &'a Traced,
+    settings: &'a Settings,
+    cluster: &'a Cluster,
     model: Model,
-    order: &Flags,
-    bar: &ProgressBar,
-) -> (Vec<Metrics>, Report) {
-    let mut metrics = Vec::new();
-    let mut first = None;
-    for seed in 0..order.seeds.max(1) {
-        let options = Options {
-            settings: settings.clone(),
-            model,
-            source: order.estimator.clone(),
-            knowledge: order.known,
-            seed: (order.seeds > 0).then_some(seed + 1),
-            bars: order.html.is_some() && seed == 0,
-            ..Options::default()
-        };
-        let mut watch = Shown { bar, before: bar.position() };
-        let report = replay(&trace.jobs, cluster, &options, &mut watch);
-        metrics.push(report.metrics());
-        if first.is_none() {
-            first = Some(report);
+    order: &'a Flags,
+    policy: &'a Chosen,
+    own: Option<OwnPolicy<'a>>,
+}
+
+/// Metrics of each seed, the report of the first replay, and the number of calls of functions in Python.
+struct Replayed {
+    metrics: Vec<Metrics>,
+    first: Report,
+    calls: u64,
+}
+
+impl Case<'_> {
+    fn replay(&self, bar: &ProgressBar) -> Result<Replayed, Failure> {
+        let order = self.order;
+        let (mut metrics, mut first, mut calls) = (Vec::new(), None, 0);
+        for seed in 0..order.seeds.max(1) {
+            let options = Options {
+                settings: self.settings.clone(),
+                model: self.model,
+                source: order.estimator.clone(),
+                knowledge: order.known,
+                seed: (order.seeds > 0).then_some(seed + 1),
+                bars: order.html.is_some() && seed == 0,
+                follow: self.trace.followed.filter(|_| seed == 0),
+                ..Options::default()
+            };
+            let mut watch = Shown { bar, before: bar.position() };
+            let (report, more) = self.once(&options, &mut watch)?;
+            calls += more;
+            metrics.push(report.metrics());
+            first.get_or_insert(report);
         }
+        let first = first.unwrap_or_else(|| replay(&[], self.cluster, &Options::default(), &mut ()));
+        Ok(Replayed { metrics, first, calls })
     }
-    let first = first.unwrap_or_else(|| replay(&[], cluster, &Options::default(), &mut ()));
-    (metrics, first)
+
+    /// One replay, with a policy and a predictor that know nothing of another one.
+    fn once(&self, options: &Options, watch: &mut Shown<'_>) -> Result<(Report, u64), ReplayError> {
+        let (jobs, order) = (&self.trace.jobs, self.order);
+        let limit = Duration::from_secs_f64(order.call_limit);
+        let failed = |name: &dyn std::fmt::Display| {
+            let name = name.to_string();
+            move |why: PlanError| ReplayError::Custom { name, why }
+        };
+        let mut python = match self.policy {
+            Chosen::Python(file) => {
+                let started = PythonPolicy::start(file, jobs, limit);
+                Some(started.map_err(|why| failed(&file.display())(why.into()))?)
+            }
+            Chosen::Named(_) | Chosen::Own => None,
+        };
+        let mut own = self.own.filter(|_| *self.policy == Chosen::Own).map(|own| own());
+        let planner: Option<&mut dyn Planner> = match (&mut python, &mut own) {
+            (Some(python), _) => Some(python),
+            (None, Some(own)) => Some(&mut **own),
+            (None, None) => None,
+        };
+        let file = order.predictor.as_ref().filter(|_| *self.policy == Chosen::Named(Policy::Aware));
+        let predictor = file.map(|file| {
+            let started = PythonPredictor::start(file, jobs, limit);
+            started.map(Arc::new).map_err(|why| failed(&file.display())(why.into()))
+        });
+        let predictor = predictor.transpose()?;
+        let speeds = predictor.clone().map(|predictor| predictor as Arc<dyn SpeedModel>);
+        let report = replay_custom(jobs, self.cluster, options, Custom { planner, speeds }, watch);
+        let report = report.map_err(|why| match file {
+            Some(file) => failed(&file.display())(why),
+            None => failed(self.policy)(why),
+        })?;
+        let calls = python.map_or(0, |python| python.calls()) + predictor.map_or(0, |own| own.calls());
+        Ok((report, calls))
+    }
 }
 
 /// A policy's settings: as published, or this project's own, with what the command line changes.
-fn settings(policy: Policy, order: &Flags) -> Result<Settings, Failure> {
+fn settings(policy: &Chosen, order: &Flags) -> Result<Settings, Failure> {
+    let Some(policy) = policy.named() else { return Ok(Settings::planned()) };
     let mut settings = match (order.preset, policy, &order.settings) {
         (Some(preset), policy, _) if policy != Policy::Aware => preset.settings(policy),
         (_, Policy::Aware, Some(path)) => input::toml(path)?,

@@ -1,8 +1,8 @@
 //! Result of a trace under a policy, with its conditions.
 
-use radrm_scheduler_core::Policy;
 use radrm_scheduler_core::replay::{Bounds, LeftOut, Metrics, Mode, Report, Source, TraceJob};
 
+use super::chosen::Chosen;
 use super::cli::Flags;
 
 /// One trace under one policy.
@@ -11,11 +11,13 @@ pub(super) struct Outcome {
     pub(super) trace: usize,
     /// On the slowdowns of the truth.
     pub(super) factor: f64,
-    pub(super) policy: Policy,
+    pub(super) policy: Chosen,
     /// One for each seed.
     pub(super) metrics: Vec<Metrics>,
     /// The first replay, for the picture.
     pub(super) first: Report,
+    /// Calls of functions in Python.
+    pub(super) calls: u64,
 }
 
 /// One trace.
@@ -27,6 +29,8 @@ pub(super) struct Traced {
     pub(super) bounds: Bounds,
     /// Jobs that never can.
     pub(super) never: usize,
+    /// Place of the job of which decisions are shown.
+    pub(super) followed: Option<u32>,
 }
 
 impl Traced {

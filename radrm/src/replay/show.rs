@@ -78,13 +78,21 @@ pub(super) fn table(
         let titles = COLUMNS.iter().map(|column| right(column.0));
         let mut table = Table::new(std::iter::once(left("policy")).chain(titles)).indented(2);
         for outcome in outcomes.iter().filter(|outcome| outcome.trace == number) {
-            let mut row = vec![outcome.policy.name().to_owned()];
+            let mut row = vec![outcome.policy.to_string()];
             row.extend(COLUMNS.iter().map(|column| cell(interval(outcome, column.1), column.2)));
             table.row(row);
         }
         let hours = |seconds: f64| format!("{:.2}", seconds / 3600.0);
         table.row(["(bound)", &hours(trace.bounds.makespan_s), &hours(trace.bounds.jct_mean_s)]);
         text.push_str(&table.to_string());
+        let own = outcomes.iter().filter(|outcome| outcome.trace == number && outcome.calls > 0);
+        own.for_each(|outcome| {
+            let _ = writeln!(
+                text,
+                "  {}: {} calls of Python, slower than a policy in Rust",
+                outcome.policy, outcome.calls
+            );
+        });
         text.push('\n');
     }
     text.truncate(text.trim_end().len());
@@ -98,7 +106,13 @@ pub(super) fn json(traces: &[Traced], outcomes: &[Outcome], order: &Flags, model
             .iter()
             .filter(|outcome| outcome.trace == number)
             .map(|outcome| {
-                json!({"policy": outcome.policy.name(), "interference": outcome.factor, "seeds": outcome.metrics})
+                json!({
+                    "policy": outcome.policy.to_string(),
+                    "interference": outcome.factor,
+                    "python_calls": outcome.calls,
+                    "seeds": outcome.metrics,
+                    "why": outcome.first.followed,
+                })
             })
             .collect();
         json!({

@@ -11,6 +11,7 @@ mod import_ncu;
 mod limits;
 mod load;
 mod musl;
+mod python;
 mod records;
 mod replay;
 mod signals;

@@ -3,6 +3,7 @@
 use super::Progress;
 use crate::host::HostEffect;
 use crate::interference::{Activity, Companies, Predictor, Resident};
+use crate::outside::Outside;
 use crate::partitions;
 use crate::reason::{Basis, Wait};
 use crate::settings::Settings;
@@ -13,6 +14,7 @@ use crate::units::{Bytes, Permille};
 pub(crate) struct Company<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) predictor: &'a Predictor,
+    pub(crate) outside: Option<&'a Outside>,
     pub(crate) jobs: &'a [Resident],
     /// Shares that they stated, in thousandths; 0: none.
     pub(crate) shares: &'a [u32],
@@ -40,14 +42,32 @@ impl Company<'_> {
     /// Estimates the progress of the jobs with the newcomer against that without it.
     /// A more important job keeps the speed that the settings protect: the lower end of the interval decides.
     pub(super) fn estimated(&mut self) -> Result<Progress, Wait> {
-        let Self { settings, predictor, jobs, shares, protected, host, device, after, companies, .. } = self;
+        let Self {
+            settings,
+            predictor,
+            outside,
+            jobs,
+            shares,
+            protected,
+            host,
+            device,
+            after,
+            companies,
+            ..
+        } = self;
         let mode = match settings.sharing_of(*device) {
             // No job has a partition where none states a share.
             SharingMode::Partitions if shares.iter().all(|share| *share == 0) => SharingMode::Mps,
             mode => mode,
         };
-        let before = match mode {
-            SharingMode::Partitions => {
+        let before = match (outside, mode) {
+            (Some(outside), _) => {
+                outside.speeds_into(&jobs[..jobs.len().saturating_sub(1)], after);
+                let before: f64 = after.iter().sum();
+                outside.speeds_into(jobs, after);
+                before
+            }
+            (None, SharingMode::Partitions) => {
                 let (here, constants) = (jobs.len().saturating_sub(1), &settings.partitions);
                 let all: Vec<Activity> = jobs.iter().map(|job| job.activity).collect();
                 partitions::speeds(&all[..here], &shares[..here], constants, after);
@@ -55,8 +75,8 @@ impl Company<'_> {
                 partitions::speeds(&all, shares, constants, after);
                 before
             }
-            SharingMode::Mps => companies.with_newcomer(*device, predictor, jobs, after),
-            SharingMode::TimeSlices => {
+            (None, SharingMode::Mps) => companies.with_newcomer(*device, predictor, jobs, after),
+            (None, SharingMode::TimeSlices) => {
                 let activities = jobs.iter().map(|job| job.activity);
                 let (here, all) = (jobs.len().saturating_sub(1), jobs.len());
                 after.clear();

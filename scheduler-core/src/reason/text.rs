@@ -19,6 +19,8 @@ impl fmt::Display for Reason {
                     "{policy}: {score}; passes job {ahead}, whose start is not known, for at most {limit}"
                 )
             }
+            Self::Chosen { why } if why.is_empty() => f.write_str("chosen, without a reason"),
+            Self::Chosen { why } => f.write_str(why),
             Self::HostOnly => f.write_str("needs no GPU, and the host has room"),
             Self::Retried { rung, floor } => {
                 write!(f, "tried again after out-of-memory with more than {floor}, on {rung}")
@@ -189,6 +191,8 @@ impl fmt::Display for Wait {
                 write!(f, "needs {gpus} devices at once, and at most {fit} on one machine would do")
             }
             Self::Host => f.write_str("the host lacks CPUs or memory"),
+            Self::Chosen { why } if why.is_empty() => f.write_str("not chosen, without a reason"),
+            Self::Chosen { why } => f.write_str(why),
             Self::Reserved { job } => write!(f, "devices that would do are kept for job {job}"),
         }
     }

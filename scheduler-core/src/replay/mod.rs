@@ -20,6 +20,6 @@ pub use model::{Mode, Model};
 pub use profiles::{Profiles, Program};
 pub use read::{Filling, LeftOut, ReadError, Trace, read};
 pub use recorded::Recorded;
-pub use report::{Bar, Interval, JobResult, Metrics, Report};
-pub use sim::{Knowledge, Options, Source, Watch, replay};
+pub use report::{Bar, Followed, Interval, JobResult, Metrics, Report};
+pub use sim::{Custom, Knowledge, Options, Source, Watch, replay, replay_custom};
 pub use trace::{Cluster, TraceJob};

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use super::curve::Curve;
 use super::events::Entry;
 use super::trace::TraceJob;
+use crate::action::Action;
 use crate::device::DeviceId;
+use crate::reason::Reason;
 use crate::units::Millis;
 
 /// Result of a job.
@@ -74,6 +76,17 @@ pub struct Bar {
     pub failed: bool,
 }
 
+/// A decision on the job that is followed, or a new reason that it waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Followed {
+    /// Time of the decision.
+    pub at: Millis,
+    /// The decision; `None`: it waits.
+    pub action: Option<Action>,
+    /// Reason for that.
+    pub reason: Reason,
+}
+
 /// A whole replay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -99,6 +112,9 @@ pub struct Report {
     /// All events and decisions, if that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Entry>,
+    /// Decisions on the job that was followed, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub followed: Vec<Followed>,
 }
 
 /// The figures that are compared. Times in s.

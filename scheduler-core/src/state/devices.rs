@@ -80,6 +80,7 @@ impl State {
             foreign: Bytes::ZERO,
             settled: Millis::ZERO,
             predictor,
+            outside: self.outside.clone(),
             spec: device,
         });
         if instances == 0 {
@@ -243,6 +244,11 @@ impl State {
     /// Speeds of jobs with these activities that would be the residents of a device.
     pub(super) fn speeds_on(&self, at: usize, all: &[Neighbour]) -> Vec<f64> {
         let dev = &self.devices[at];
+        if let Some(outside) = &dev.outside {
+            let mut speeds = Vec::new();
+            outside.speeds_into(all, &mut speeds);
+            return speeds;
+        }
         let predicted = || dev.predictor.speeds(all).iter().map(|speed| speed.value).collect();
         match self.settings.sharing_of(dev.spec.id.0) {
             SharingMode::Mps => predicted(),

@@ -12,6 +12,7 @@ mod evict;
 mod fill;
 mod gate;
 mod jobs;
+mod planned;
 mod programs;
 mod record;
 mod schedule;
@@ -38,6 +39,7 @@ use crate::host::HostJobs;
 use crate::interference::Sharing;
 use crate::job::{HostNeed, JobId};
 use crate::limits::UserLimits;
+use crate::outside::Outside;
 use crate::place::{Dev, Scratch};
 use crate::queue::Queue;
 use crate::reason::Reason;
@@ -96,6 +98,8 @@ enum Stage {
 pub struct State {
     pub(crate) settings: Settings,
     sharing: Sharing,
+    /// Predictor of the caller's, in place of those.
+    outside: Option<Outside>,
     /// Activity of programs by their running jobs.
     programs: Programs,
     pub(crate) now: Millis,
@@ -159,6 +163,7 @@ impl State {
     pub fn new(settings: Settings) -> Self {
         Self {
             sharing: Sharing::new(settings.interference),
+            outside: None,
             programs: Programs::default(),
             settings,
             now: Millis::ZERO,
@@ -202,6 +207,16 @@ impl State {
 
     /// Takes in what happened and gives back what is to be done.
     pub fn step(&mut self, at: Millis, event: Event) -> Vec<Decision> {
+        self.step_by(at, event, &mut Self::schedule)
+    }
+
+    /// The same with another pass over the queue.
+    fn step_by(
+        &mut self,
+        at: Millis,
+        event: Event,
+        schedule: &mut dyn FnMut(&mut Self, &mut Vec<Decision>),
+    ) -> Vec<Decision> {
         let mut out = Vec::new();
         self.answers.forget();
         self.ended.clear();
@@ -211,7 +226,7 @@ impl State {
             // An end that was reported meanwhile comes before the end of a time limit.
             self.run_timers(&mut out);
             if std::mem::take(&mut self.pass_due) {
-                self.schedule(&mut out);
+                schedule(self, &mut out);
             }
         }
         self.set_wake(&mut out);

@@ -20,6 +20,8 @@ pub(super) struct Place {
     /// The machine of a job without GPUs.
     pub(super) host: usize,
     pub(super) score: Score,
+    /// Reason of a planner that chose it.
+    pub(super) why: Option<String>,
 }
 
 impl State {
@@ -328,12 +330,12 @@ impl State {
         place.ok_or_else(|| wait.unwrap_or(Wait::NoDevice))
     }
 
-    fn find_host(&self, ask: &Ask, kept: Option<&Reservation>) -> Result<Place, Wait> {
+    pub(super) fn find_host(&self, ask: &Ask, kept: Option<&Reservation>) -> Result<Place, Wait> {
         let fits = |node: usize| self.nodes[node].has(ask.host) && self.leaves_host_room(kept, node, ask);
         let only = ask.node;
         (0..self.nodes.len())
             .find(|node| only.is_none_or(|only| only == *node) && fits(*node))
-            .map(|host| Place { devices: Vec::new(), host, score: Score::First })
+            .map(|host| Place { devices: Vec::new(), host, score: Score::First, why: None })
             .ok_or(if self.nodes.is_empty() { Wait::NoDevice } else { Wait::Host })
     }
 
@@ -427,6 +429,7 @@ impl State {
         let devices: Vec<_> = place.devices.iter().map(|at| self.devices[*at].spec.id).collect();
         let Some(record) = self.jobs.get_mut(&id) else { return };
         let reason = match (rung, head) {
+            _ if place.why.is_some() => Reason::Chosen { why: place.why.unwrap_or_default() },
             _ if place.devices.is_empty() => Reason::HostOnly,
             (Some(rung), _) => Reason::Retried { rung, floor: record.floor },
             (None, Some(ahead)) if borrows => {
@@ -552,7 +555,7 @@ impl<'a> Search<'a> {
 
     fn best_single(&self) -> Option<Place> {
         let best = self.fits.iter().min_by_key(|(at, fit)| (fit.rank, *at))?;
-        Some(Place { devices: vec![best.0], host: 0, score: best.1.score })
+        Some(Place { devices: vec![best.0], host: 0, score: best.1.score, why: None })
     }
 
     /// The best place on all nodes, or among these devices, in order, of these nodes.
@@ -606,7 +609,7 @@ impl<'a> Search<'a> {
             if best.as_ref().is_none_or(|(rank, _)| total < *rank) {
                 let mut devices: Vec<usize> = self.fits.iter().map(|(at, _)| *at).collect();
                 devices.sort_unstable();
-                best = Some((total, Place { devices, host: 0, score: self.fits[0].1.score }));
+                best = Some((total, Place { devices, host: 0, score: self.fits[0].1.score, why: None }));
             }
         }
         if gpus == 1 {

@@ -85,7 +85,7 @@ impl State {
         let host = place.devices.first().map_or(place.host, |at| self.devices[*at].node);
         starts.sort_by_key(|(id, _)| *id);
         for (id, devices) in starts {
-            self.start(id, Place { devices, host, score: place.score }, head, out);
+            self.start(id, Place { devices, host, score: place.score, why: None }, head, out);
         }
     }
 

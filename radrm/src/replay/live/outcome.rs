@@ -98,6 +98,7 @@ impl Played<'_> {
             curve: Curve::default(),
             devices: Vec::new(),
             steps: Vec::new(),
+            followed: Vec::new(),
         };
         report.metrics()
     }

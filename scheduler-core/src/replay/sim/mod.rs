@@ -10,18 +10,22 @@ mod truth;
 use radrm_base::random::Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
 
-use crate::action::{Action, Signal, Verdict};
+use crate::action::{Action, Decision, Signal, Verdict};
 use crate::device::{DeviceId, Observation};
 use crate::event::Event;
 use crate::interference::Activity;
 use crate::job::JobId;
 use crate::outcome::Outcome;
+use crate::outside::{PlanError, SpeedModel};
+use crate::planner::Planner;
 use crate::policy::DecidedBy;
+use crate::reason::Reason;
 use crate::replay::curve::Curve;
 use crate::replay::events::Entry;
 use crate::replay::model::Model;
-use crate::replay::report::{Bar, JobResult, Report};
+use crate::replay::report::{Bar, Followed, JobResult, Report};
 use crate::replay::trace::{Cluster, TraceJob};
 use crate::settings::{Memory, Settings};
 use crate::state::State;
@@ -46,6 +50,8 @@ pub struct Options {
     pub bars: bool,
     /// Keep all events and decisions.
     pub steps: bool,
+    /// Keep the decisions on this job, by its place in the trace, and the reasons that it waits.
+    pub follow: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -155,14 +161,46 @@ impl Watch for () {
     fn ended(&mut self, _: usize) {}
 }
 
+/// Policy and predictor in place of those of this crate.
+#[derive(Default)]
+pub struct Custom<'a> {
+    /// Decides where jobs start. Settings are to be [`Settings::planned`] then.
+    pub planner: Option<&'a mut dyn Planner>,
+    /// Predicts slowdowns.
+    pub speeds: Option<Arc<dyn SpeedModel>>,
+}
+
 /// Replays a trace. Jobs must be in order of arrival.
 pub fn replay(trace: &[TraceJob], cluster: &Cluster, options: &Options, watch: &mut dyn Watch) -> Report {
-    let mut sim = Sim::new(trace, cluster, options);
+    let mut sim = Sim::new(trace, cluster, options, Custom::default());
     sim.run(watch);
     sim.report()
 }
 
+/// Replays a trace under a policy or predictions of the caller's. The job of number N is the Nth of the trace, from 0.
+///
+/// # Errors
+/// The planner or the predictor failed, or left jobs waiting when nothing else was to happen.
+pub fn replay_custom<'a>(
+    trace: &'a [TraceJob],
+    cluster: &Cluster,
+    options: &'a Options,
+    custom: Custom<'a>,
+    watch: &mut dyn Watch,
+) -> Result<Report, PlanError> {
+    let mut sim = Sim::new(trace, cluster, options, custom);
+    sim.run(watch);
+    match sim.failure.take().or_else(|| sim.stuck()) {
+        Some(error) => Err(error),
+        None => Ok(sim.report()),
+    }
+}
+
 struct Sim<'a> {
+    planner: Option<&'a mut dyn Planner>,
+    /// Of the planner or of the caller's predictor.
+    failure: Option<PlanError>,
+    followed: Vec<Followed>,
     trace: &'a [TraceJob],
     options: &'a Options,
     model: Model,
@@ -193,7 +231,7 @@ struct Sim<'a> {
 }
 
 impl<'a> Sim<'a> {
-    fn new(trace: &'a [TraceJob], cluster: &Cluster, options: &'a Options) -> Self {
+    fn new(trace: &'a [TraceJob], cluster: &Cluster, options: &'a Options, custom: Custom<'a>) -> Self {
         let mut model = options.model;
         if let Some(seed) = options.seed {
             let factor = Rng::new(seed, 1).between(1.0 - model.spread, 1.0 + model.spread);
@@ -204,6 +242,9 @@ impl<'a> Sim<'a> {
             || settings.preconditions.smact.is_some()
             || settings.policy.rules().decided_by() == DecidedBy::Load;
         let mut sim = Self {
+            planner: custom.planner,
+            failure: None,
+            followed: Vec::new(),
             trace,
             options,
             model,
@@ -232,6 +273,9 @@ impl<'a> Sim<'a> {
             caps: Vec::new(),
             speeds: Vec::new(),
         };
+        if let Some(speeds) = custom.speeds {
+            sim.state.predict_by(speeds);
+        }
         for node in &cluster.nodes {
             sim.state.step(Millis::ZERO, Event::NodeAdded { node: *node });
         }
@@ -271,6 +315,7 @@ impl<'a> Sim<'a> {
     fn run(&mut self, watch: &mut dyn Watch) {
         let mut shown = 0;
         while self.done < self.trace.len()
+            && self.failure.is_none()
             && let Some(Reverse((at, _, what))) = self.heap.pop()
         {
             self.now = self.now.max(at);
@@ -325,14 +370,57 @@ impl<'a> Sim<'a> {
     }
 
     fn step(&mut self, event: Event) {
+        if self.failure.is_some() {
+            return;
+        }
         let kept = self.options.steps.then(|| event.clone());
-        let decisions = self.state.step(self.now, event);
+        let decisions = match &mut self.planner {
+            None => Ok(self.state.step(self.now, event)),
+            Some(planner) => self.state.step_planned(self.now, event, &mut **planner),
+        };
+        let decisions = decisions.unwrap_or_else(|error| {
+            self.failure = Some(error);
+            Vec::new()
+        });
+        if let Some(error) = self.state.prediction_failure() {
+            self.failure.get_or_insert(error);
+        }
+        self.follow(&decisions);
         if let Some(event) = kept {
             self.steps.push(Entry::Step { at: self.now, event, decisions: decisions.clone() });
         }
         for decision in decisions {
             self.carry_out(decision.action);
         }
+    }
+
+    /// Keeps what was decided on the job that is followed.
+    fn follow(&mut self, decisions: &[Decision]) {
+        let Some(job) = self.options.follow.map(|job| JobId(job.into())) else { return };
+        let at = self.now;
+        let own = decisions.iter().filter(|decision| decision.action.job() == Some(job));
+        self.followed.extend(own.map(|Decision { action, reason }| Followed {
+            at,
+            action: Some(action.clone()),
+            reason: reason.clone(),
+        }));
+        let wait = self.state.job(job).filter(|view| view.devices.is_empty()).and_then(|view| view.wait);
+        let Some(reason) = wait.map(|cause| Reason::Waiting { cause }) else { return };
+        if self.followed.last().is_none_or(|last| last.reason != reason) {
+            self.followed.push(Followed { at, action: None, reason });
+        }
+    }
+
+    /// The planner left jobs waiting when nothing else was to happen.
+    fn stuck(&self) -> Option<PlanError> {
+        self.planner.as_ref()?;
+        let left: Vec<JobId> = self.state.requests().map(|(job, _)| job).collect();
+        let first = left.first()?;
+        let jobs =
+            if left.len() == 1 { "1 job waits".to_owned() } else { format!("{} jobs wait", left.len()) };
+        Some(PlanError(format!(
+            "{jobs} for ever, the first is job {first}: no job runs or comes any more, and none was started"
+        )))
     }
 
     fn carry_out(&mut self, action: Action) {
@@ -449,7 +537,8 @@ impl<'a> Sim<'a> {
         self.show_suspend(job);
         self.population_changed(job);
         let unknown = self.state.job(JobId(job.into())).is_some_and(|view| view.job.activity.is_none());
-        if self.model.read > Millis::ZERO && unknown && self.options.settings.policy.predicts() {
+        let is_read = self.planner.is_some() || self.options.settings.policy.predicts();
+        if self.model.read > Millis::ZERO && unknown && is_read {
             self.push(self.now.plus(self.model.read), What::Read { job, attempt });
         }
     }
@@ -607,6 +696,7 @@ impl<'a> Sim<'a> {
             bars: self.bars,
             curve: self.curve,
             steps: self.steps,
+            followed: self.followed,
             devices: self.ids,
         }
     }
