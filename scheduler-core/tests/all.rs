@@ -17,6 +17,7 @@ mod limited;
 mod other_systems;
 mod published;
 mod random_events;
+mod reserved;
 mod sharing;
 mod targets;
 mod together;
