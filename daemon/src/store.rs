@@ -6,6 +6,7 @@ pub(crate) mod disk;
 pub(crate) mod drains;
 mod integer;
 pub(crate) mod job_sums;
+pub(crate) mod reservations;
 mod spec;
 pub(crate) mod user_groups;
 pub(crate) mod user_limits;
@@ -171,6 +172,7 @@ impl Store {
         connection.execute_batch(user_limits::TABLE).map_err(failed)?;
         connection.execute_batch(user_groups::TABLE).map_err(failed)?;
         connection.execute_batch(drains::TABLE).map_err(failed)?;
+        connection.execute_batch(reservations::TABLE).map_err(failed)?;
         arriving::discard_all(&mut connection).map_err(failed)?;
         super::dry_run::stored::create(&connection).map_err(failed)?;
         Ok(Self { connection, has_failed: false })

@@ -15,6 +15,8 @@ use radrm_protocol::wire::Request;
 use radrm_scheduler_core::{LIMITS, LimitKey, LimitValue};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
+use crate::reservations::{self, Reservation};
+
 /// Limits of one section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LimitSection(BTreeMap<LimitKey, LimitValue>);
@@ -46,14 +48,15 @@ const NAMES: [&str; LIMITS.len()] = {
 /// Text of a number, a text or a list of both.
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "a whole number, text such as \"4h\" or a list of GPUs is expected")]
-enum Written {
+pub(crate) enum Written {
     Number(u64),
     Text(String),
     List(Vec<Written>),
 }
 
 impl Written {
-    fn text(self) -> String {
+    /// The text, lists with commas.
+    pub(crate) fn text(self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
             Self::Text(text) => text,
@@ -349,19 +352,24 @@ fn names_of(groups: Vec<Gid>, look_up: impl Fn(Gid) -> Result<Option<String>, Er
 pub(crate) struct Named {
     /// The user whose limits are to be shown: number, name and groups; `None`: this machine has no such user.
     pub(crate) account: Option<(u32, String, Groups)>,
-    /// The section of a limit that is to be set is of no user or group that this machine knows.
-    pub(crate) is_unknown: bool,
+    /// User or group that this machine does not know, of a limit that is to be set or a reservation, with the nearest name.
+    pub(crate) unknown: Option<String>,
 }
 
 impl Named {
     /// Looks up what a request names; `None`: it names no user and no group.
     pub(crate) fn of(request: &Request) -> Option<Self> {
         match request {
-            Request::Limits { user: Some(name) } => Some(Self { account: account(name), is_unknown: false }),
+            Request::Limits { user: Some(name) } => Some(Self { account: account(name), unknown: None }),
             // What was set for one who is gone can be taken back.
             Request::SetLimit { scope, value: Some(_), .. } => {
-                let is_unknown = Scope::parse(scope).is_some_and(|scope| !scope.is_known());
-                Some(Self { account: None, is_unknown })
+                let unknown = Scope::parse(scope).filter(|scope| !scope.is_known());
+                Some(Self { account: None, unknown: unknown.map(|scope| reservations::with_nearest(&scope)) })
+            }
+            Request::Reserve(row) => {
+                // What else is wrong with it is told by the engine.
+                let asked = Reservation::asked(row, 0).ok();
+                Some(Self { account: None, unknown: asked.and_then(|of| of.unknown()) })
             }
             _ => None,
         }
@@ -463,7 +471,7 @@ mod tests {
         let set = |scope: &str, value: Option<&str>| {
             let (scope, name) = (scope.to_owned(), "gpus".to_owned());
             let found = Named::of(&Request::SetLimit { scope, name, value: value.map(str::to_owned) });
-            found.map(|found| found.is_unknown)
+            found.map(|found| found.unknown.is_some())
         };
         assert_eq!(set("user:no-such-user", Some("1")), Some(true));
         assert_eq!(set("user:no-such-user", None), None, "it can be taken back");

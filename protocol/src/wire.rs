@@ -15,7 +15,7 @@ use radrm_base::reason;
 use crate::ProtocolError;
 pub use crate::asked::Asked;
 use crate::job_ref::JobRef;
-use crate::limits::{DrainRow, LimitsRow, SetLimitRow};
+use crate::limits::{DrainRow, LimitsRow, ReservationRow, ReserveRow, SetLimitRow};
 use crate::spec::Spec;
 pub use crate::stats::{
     CurvePoint, CurvesRow, EstimateRow, GpuCurve, GpuStats, PastJob, PastRow, StatsRow, UsageRow,
@@ -133,6 +133,15 @@ pub enum Request {
         /// Its value; `None` takes back what was set.
         value: Option<String>,
     },
+    /// An administrator reserves GPUs for people.
+    Reserve(Box<ReserveRow>),
+    /// Reservations that are not over.
+    Reservations,
+    /// An administrator takes a reservation back.
+    Unreserve {
+        /// Its number.
+        number: u64,
+    },
 }
 
 /// Answer of the daemon.
@@ -171,6 +180,15 @@ pub enum Response {
     Limits(Box<LimitsRow>),
     /// Limits that administrators have set.
     SetLimits(Vec<SetLimitRow>),
+    /// The new reservation.
+    Reserved {
+        /// Its number.
+        number: u64,
+        /// The reservation as one sentence.
+        text: String,
+    },
+    /// Reservations that are not over.
+    Reservations(Vec<ReservationRow>),
     /// It is done.
     Done,
     /// One sentence.
@@ -429,6 +447,9 @@ pub struct NodeRow {
     pub mps: Option<String>,
     /// Why DCGM does not measure GPUs that have no GPM.
     pub unmetered: Option<String>,
+    /// Reservations of GPUs that are not over, the earliest first.
+    #[serde(default)]
+    pub reservations: Vec<ReservationRow>,
     /// Processes that take GPU memory past the shim.
     pub audit: Vec<String>,
     /// Health issues: what the daemon cannot do at the moment.

@@ -16,6 +16,7 @@ use super::{Engine, arrays, needs};
 use crate::error::DaemonError;
 use crate::message::{Listed, Listing};
 use crate::peer::Peer;
+use crate::reservations::check_reason;
 use crate::store::{self, Entry, Stage};
 use crate::user_limits::Named;
 
@@ -203,9 +204,14 @@ impl Engine {
             }
             Request::SetLimits => self.set_limits(peer)?,
             Request::SetLimit { scope, name, value } => {
-                let is_known = named.is_none_or(|named| !named.is_unknown);
-                self.set_limit(peer, (scope, is_known), name, value.as_deref())?
+                let unknown = named.and_then(|named| named.unknown.as_ref());
+                self.set_limit(peer, (scope, unknown), name, value.as_deref())?
             }
+            Request::Reserve(row) => {
+                self.reserve(peer, row, named.and_then(|named| named.unknown.as_ref()))?
+            }
+            Request::Reservations => Response::Reservations(self.reservation_rows(peer)),
+            Request::Unreserve { number } => self.unreserve(peer, *number)?,
         })
     }
 
@@ -280,9 +286,7 @@ impl Engine {
             return Err(DaemonError::DrainedByAdmins);
         }
         let reason = reason.map(str::trim).filter(|reason| !reason.is_empty());
-        if reason.is_some_and(|reason| reason.len() > MAX_REASON || reason.contains(char::is_control)) {
-            return Err(DaemonError::LongReason(MAX_REASON));
-        }
+        check_reason(reason)?;
         let found =
             self.node.gpus().list.iter().position(|known| {
                 known.uuid == gpu || known.index.is_some_and(|index| index.to_string() == gpu)
@@ -299,9 +303,6 @@ impl Engine {
         Ok(Response::Done)
     }
 }
-
-/// Longest reason of a drain, bytes.
-const MAX_REASON: usize = 200;
 
 pub(super) fn refused(why: &DaemonError) -> Response {
     let sentence = why.to_string();

@@ -260,6 +260,7 @@ impl Engine {
             host_limits: self.effects.host_limits(),
             memory_bandwidth: Some(self.config.memory_bandwidth).filter(|bytes| *bytes > 0),
             traffic_problem: self.effects.traffic_problem(),
+            reservations: self.reservation_rows(peer),
             audit: audit.map(|found| found.words.clone()).collect(),
             issues: self.health.issues().chain(&self.node.gpus().trouble).cloned().collect(),
         }

@@ -31,6 +31,7 @@ mod dry_runs;
 mod lab_week;
 mod loaders;
 mod one_path;
+mod reservations;
 mod sharing;
 mod statements;
 mod states;

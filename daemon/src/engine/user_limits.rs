@@ -71,6 +71,7 @@ impl Engine {
             let groups = Groups { names, since: None };
             self.limits.users.insert(uid, Account { name, groups, ..Account::default() });
         }
+        self.recover_reservations()?;
         let found = self.ask_for_groups(MAX_LOOK_UP);
         self.take_groups(found);
         self.name_missing_gpus();
@@ -97,6 +98,16 @@ impl Engine {
         account.name.clone_from(&peer.name);
         self.take_groups(vec![(peer.uid, peer.groups.clone())]);
         self.report_limits(peer.uid);
+        self.report_reservations();
+    }
+
+    /// Users that are known now of these names, or in these groups.
+    pub(super) fn people(&self, users: &[String], groups: &[String]) -> Vec<UserId> {
+        let is_one = |account: &Account| {
+            users.contains(&account.name) || account.groups.names.iter().any(|name| groups.contains(name))
+        };
+        let found = self.limits.users.iter().filter(|(_, account)| is_one(account));
+        found.map(|(uid, _)| UserId(*uid)).collect()
     }
 
     /// Forgets users who have no job any more.
@@ -123,6 +134,7 @@ impl Engine {
         self.limits.table.replace_file(self.config.limits.clone());
         self.name_missing_gpus();
         self.review_limits();
+        self.reload_reservations();
         self.look_up_groups();
     }
 
@@ -135,7 +147,8 @@ impl Engine {
     fn ask_for_groups(&self, patience: Duration) -> Vec<(u32, Groups)> {
         let accounts = self.limits.users.iter().map(|(uid, account)| (*uid, account.name.clone()));
         let accounts: Vec<(u32, String)> = accounts.filter(|(_, name)| !name.is_empty()).collect();
-        match self.limits.table.has_groups() && !accounts.is_empty() {
+        let has_groups = self.limits.table.has_groups() || self.reservations.has_groups();
+        match has_groups && !accounts.is_empty() {
             true => self.effects.look_up_groups(accounts, patience),
             false => Vec::new(),
         }
@@ -149,6 +162,7 @@ impl Engine {
                 let names = account.groups.names.clone();
                 self.outbox.note(Note::UserGroups(uid, Some(names)));
                 self.report_limits(uid);
+                self.report_reservations();
             }
         }
     }
@@ -157,6 +171,7 @@ impl Engine {
     pub(super) fn review_limits(&mut self) {
         self.begin_count();
         self.report_all_limits();
+        self.review_reservations();
     }
 
     fn report_all_limits(&mut self) {
@@ -330,7 +345,13 @@ impl Engine {
         let groups = groups.unwrap_or_default();
         let limits = LIMITS.iter().map(row).collect();
         let behind = self.allowance(uid).behind;
-        Ok(Response::Limits(Box::new(LimitsRow { user: name, groups, limits, behind })))
+        let reservations = self.reservation_rows(&Peer {
+            uid,
+            name: name.clone(),
+            groups: Groups::default(),
+            ..peer.clone()
+        });
+        Ok(Response::Limits(Box::new(LimitsRow { user: name, groups, limits, behind, reservations })))
     }
 
     /// Limits that administrators have set.
@@ -352,7 +373,7 @@ impl Engine {
     pub(super) fn set_limit(
         &mut self,
         peer: &Peer,
-        (scope, is_known): (&str, bool),
+        (scope, unknown): (&str, Option<&String>),
         name: &str,
         value: Option<&str>,
     ) -> Result<Response, DaemonError> {
@@ -360,13 +381,13 @@ impl Engine {
             return Err(DaemonError::LimitsByAdmins);
         }
         let whose = Scope::parse(scope).ok_or_else(|| DaemonError::NoScope(scope.to_owned()))?;
-        let unknown = || {
+        let no_limit = || {
             let names = LIMITS.iter().map(|row| row.name);
             DaemonError::UnknownLimit { name: name.to_owned(), hint: did_you_mean(name, names) }
         };
-        let key = LimitKey::named(name).ok_or_else(unknown)?;
-        if !is_known {
-            return Err(DaemonError::UnknownScope(whose.to_string()));
+        let key = LimitKey::named(name).ok_or_else(no_limit)?;
+        if let Some(unknown) = unknown {
+            return Err(DaemonError::UnknownScope(unknown.clone()));
         }
         let read =
             |text: &str| LimitValue::read(key, text).map_err(|why| DaemonError::LimitValue(why.to_string()));
@@ -406,7 +427,7 @@ fn is_model(model: &str, name: &str) -> bool {
 }
 
 /// The devices of these names: numbers, UUIDs or models. An instance is named by its GPU too.
-fn allowed(list: &[Gpu], names: &[String]) -> Vec<DeviceId> {
+pub(super) fn allowed(list: &[Gpu], names: &[String]) -> Vec<DeviceId> {
     let is_named = |at: usize, name: &String| {
         let gpu = &list[at];
         let of_gpu =

@@ -29,6 +29,7 @@ mod one_need;
 mod outputs;
 mod own_gpus;
 mod player;
+mod reservations;
 mod restart;
 mod rights;
 mod room;

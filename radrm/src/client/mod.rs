@@ -14,6 +14,7 @@ pub(crate) mod own_runs;
 mod past;
 mod queue;
 pub(crate) mod rad;
+mod reservations;
 mod stats;
 mod stats_page;
 pub(crate) mod submit;
@@ -104,7 +105,7 @@ Examples:
     /// These are the limits of radrmd.toml and of `radrm admin set`. Those of GPU memory of all programs are shown by
     /// `radrm quota show`.
     Limits(limits::Flags),
-    /// Change limits of users while jobs run (administrators)
+    /// Change limits of users and reserve GPUs while jobs run (administrators)
     #[command(subcommand_required = true, arg_required_else_help = false)]
     Admin {
         #[command(subcommand)]

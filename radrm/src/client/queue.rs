@@ -13,7 +13,7 @@ use radrm_protocol::words;
 use radrm_text::{Table, clean, fit, left, right};
 
 use super::text::{bytes, time};
-use super::{arrays, asked};
+use super::{arrays, asked, reservations};
 use crate::{Failure, print, print_json};
 
 /// Lines of waiting jobs that a terminal shows unless more are requested.
@@ -259,6 +259,10 @@ pub(super) fn node_text(node: &NodeRow) -> String {
         let state = match gpu {
             gpu if gpu.lost => "gone".to_owned(),
             gpu if gpu.drained => "drained".to_owned(),
+            gpu if reservations::of_gpu(&node.reservations, gpu.index).is_some() => {
+                let row = reservations::of_gpu(&node.reservations, gpu.index);
+                row.map(|row| format!("reserved for {}", fit(&row.whose, 24))).unwrap_or_default()
+            }
             gpu if gpu.kept_for.is_some() => format!("kept for {}", gpu.kept_for.unwrap_or(0)),
             gpu if gpu.whole => "given as a whole".to_owned(),
             _ => String::new(),
@@ -307,6 +311,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
                 writeln!(text, "outside of jobs, on GPU {}: {}", gpu.index, fit(&process.to_string(), 200));
         }
     }
+    node.reservations.iter().for_each(|row| text.push_str(&reservations::line(row)));
     for sentence in node.issues.iter().chain(&node.audit) {
         text.push_str(&format!("! {}\n", fit(sentence, 400)));
     }

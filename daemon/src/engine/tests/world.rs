@@ -87,6 +87,8 @@ pub(super) struct World<P = Idle> {
     pub(super) load: NodeLoad,
     /// By how much the wall clock is ahead, ms.
     pub(super) jump_ms: Option<u64>,
+    /// The same for what is asked of the wall clock, also backward.
+    pub(super) wall_ahead_ms: i64,
     pub(super) programs: P,
 }
 
@@ -113,6 +115,7 @@ impl<P: Programs> World<P> {
             cleared,
             load,
             jump_ms: Some(0),
+            wall_ahead_ms: 0,
             programs,
         }
     }
@@ -349,7 +352,7 @@ impl<P: Programs> Node for Recorder<P> {
     fn measure_disk(&self, _: u64, _: u32) {}
 
     fn wall(&self) -> Millis {
-        self.now().at
+        Millis(self.now().at.0.saturating_add_signed(self.0.borrow().wall_ahead_ms))
     }
 
     fn look_up_groups(&self, accounts: Vec<(u32, String)>, patience: Duration) -> Vec<(u32, Groups)> {
