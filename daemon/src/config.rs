@@ -38,7 +38,8 @@ pub(crate) struct Config {
     pub(crate) metrics: String,
     /// True if `/metrics` has figures of single jobs, with their users' names.
     pub(crate) metrics_per_job: bool,
-    /// True if `/metrics` shows figures of single jobs only to root, system accounts and the daemon's own user.
+    /// True if `/metrics` shows figures of single jobs only to root, system accounts and the daemon's own user, and `radrm nodes` those
+    /// of other users only to administrators.
     pub(crate) privacy: bool,
     /// Further names under which `/metrics` shows figures of GPUs.
     pub(crate) metrics_names: Vec<Names>,

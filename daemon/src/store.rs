@@ -71,6 +71,8 @@ pub(crate) struct Entry {
     pub(crate) held: bool,
     /// The user does not want it any more.
     pub(crate) cancelled: bool,
+    /// Name of the user who cancelled it, as far as this daemon knows: its history has it too.
+    pub(crate) cancelled_by: Option<String>,
     pub(crate) attempt: u32,
     pub(crate) ooms: u32,
     pub(crate) floor: u64,
@@ -335,6 +337,7 @@ fn entry(row: &Row<'_>) -> Result<Entry> {
         stage: Stage::of(&text(5)?),
         held: row.get(6)?,
         cancelled: row.get(7)?,
+        cancelled_by: None,
         attempt: row.get(8)?,
         ooms: row.get(9)?,
         floor: number(10)?,

@@ -249,6 +249,12 @@ pub struct JobRow {
     pub ran_ms: u64,
     /// It is stopped after this time, ms.
     pub time_limit_ms: Option<u64>,
+    /// Time until that of a running job, ms.
+    #[serde(default)]
+    pub left_ms: Option<u64>,
+    /// Time until the expected start of a waiting job, ms, where that is known: of the one that GPUs are kept for.
+    #[serde(default)]
+    pub starts_in_ms: Option<u64>,
     /// The exit code of its last attempt.
     pub exit_code: Option<i32>,
     /// Result, in words.
@@ -354,8 +360,11 @@ pub struct GpuRow {
     pub drain: Option<DrainRow>,
     /// One job has all of it.
     pub whole: bool,
-    /// Numbers of the jobs on it; those of other users only for administrators.
+    /// Numbers of the jobs on it; those of other users for administrators, and for all with `privacy = false`.
     pub jobs: Vec<u64>,
+    /// The same jobs with their users and times.
+    #[serde(default)]
+    pub who: Vec<GpuJobRow>,
     /// Jobs on it, those of other users included.
     pub job_count: u32,
     /// Time for which it has done nothing, ms; `None`: it works, or that is not known.
@@ -364,6 +373,19 @@ pub struct GpuRow {
     pub kept_for: Option<u64>,
     /// Processes outside of jobs that hold its memory, those with most first.
     pub outside: Vec<OutsideProcess>,
+}
+
+/// A job on a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuJobRow {
+    /// Its number.
+    pub job: u64,
+    /// Its user's name.
+    pub user: String,
+    /// Start of its attempt, ms since 1970.
+    pub started_ms: Option<u64>,
+    /// Time until its time limit, ms, if it has one.
+    pub left_ms: Option<u64>,
 }
 
 /// A process outside of jobs that holds memory of a GPU.

@@ -176,6 +176,16 @@ fn no_device_is_kept_for_a_job_that_would_be_too_late_there() {
 }
 
 #[test]
+fn the_start_of_the_first_blocked_job_is_expected_when_its_blockers_have_left() {
+    let mut node = node(1);
+    node.run(of(1, 8, 1, Some(3)));
+    node.run(of(2, 9, 1, None));
+    node.run(of(3, 9, 1, None));
+    let expected = [1, 2, 3].map(|id| node.state.expected_start(JobId(id)));
+    assert_eq!(expected, [None, Some(Millis::from_secs(3 * HOUR)), None]);
+}
+
+#[test]
 fn a_reservation_that_comes_later_takes_devices_from_the_job_that_they_are_kept_for() {
     let mut node = node(2);
     node.run(of(1, 8, 1, Some(3)));

@@ -20,6 +20,8 @@ use crate::reservations::check_reason;
 use crate::store::{self, Entry, Stage};
 use crate::user_limits::Named;
 
+/// Beginning of the line of a job's history with the user who cancelled it.
+const CANCELLED_BY: &str = "cancel requested by ";
 /// The most jobs that one request names.
 const MAX_NAMED: usize = 10_000;
 
@@ -112,12 +114,25 @@ impl Engine {
     fn cancel_by(&mut self, job: u64, by: &str) {
         if let Some(entry) = self.jobs.entry(job).filter(|entry| !entry.cancelled) {
             let owner = entry.user.clone();
-            self.remark(job, format!("cancel requested by {by}"));
+            self.remark(job, format!("{CANCELLED_BY}{by}"));
             if owner != by {
                 say(crate::process::NAME, &format!("job {job} of {owner} is cancelled by {by}"));
             }
         }
+        if let Some(entry) = self.jobs.entry_mut(job) {
+            entry.cancelled_by.get_or_insert_with(|| by.to_owned());
+        }
         self.cancel(job);
+    }
+
+    /// Name of the user who cancelled a job.
+    pub(super) fn canceller(&self, job: u64) -> Option<String> {
+        let entry = self.jobs.entry(job).filter(|entry| entry.cancelled)?;
+        let written = || {
+            let lines = self.outbox.store().history(job).unwrap_or_default();
+            lines.iter().find_map(|line| line.text.strip_prefix(CANCELLED_BY).map(str::to_owned))
+        };
+        entry.cancelled_by.clone().or_else(written)
     }
 
     pub(super) fn cancel(&mut self, job: u64) {
