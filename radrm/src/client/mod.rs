@@ -115,7 +115,7 @@ Examples:
     ///
     /// With a daemon: its GPUs and jobs. Without one, and with --runs: the programs that this user runs under radrm-run
     /// (those of all users for root), with memory, growth, quota, launches, SM activity and refused requests. Reading
-    /// them costs the programs nothing; the keys of that list are those of htop, and h lists them.
+    /// them costs the programs nothing. Keys are those of htop, and h lists them: sort, search, details, cancel.
     #[command(after_long_help = "\
 Examples:
   radrm top
