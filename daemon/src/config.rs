@@ -19,6 +19,7 @@ use super::error::DaemonError;
 use super::hooks::Hooks;
 use super::metrics::Names;
 use super::mps::settings::MpsSettings;
+use crate::reservations::{self, ReservationSection};
 use crate::slurm::settings::SlurmSettings;
 use crate::user_limits::{LimitSections, Scope, UserLimitTable};
 
@@ -37,7 +38,8 @@ pub(crate) struct Config {
     pub(crate) metrics: String,
     /// True if `/metrics` has figures of single jobs, with their users' names.
     pub(crate) metrics_per_job: bool,
-    /// True if `/metrics` shows figures of single jobs only to root, system accounts and the daemon's own user.
+    /// True if `/metrics` shows figures of single jobs only to root, system accounts and the daemon's own user, and `radrm nodes` those
+    /// of other users only to administrators.
     pub(crate) privacy: bool,
     /// Further names under which `/metrics` shows figures of GPUs.
     pub(crate) metrics_names: Vec<Names>,
@@ -106,6 +108,9 @@ pub(crate) struct Config {
     pub(crate) mps: MpsSettings,
     /// Limits of users in the queue. They hold beside those of GPU memory in radrm.toml.
     pub(crate) limits: LimitSections,
+    /// GPUs that are kept for people from one time to another: [reservations](how-to/limit-a-lab.md#reservations). `radrm admin reserve`
+    /// makes others.
+    pub(crate) reservations: Vec<ReservationSection>,
     /// Another system whose settings are those of `scheduler` that the file does not state.
     #[serde(deserialize_with = "preset::named")]
     pub(crate) preset: Option<Preset>,
@@ -212,6 +217,7 @@ impl Default for Config {
             share_instances: false,
             mps: MpsSettings::default(),
             limits: LimitSections::default(),
+            reservations: Vec::new(),
             preset: None,
         }
     }
@@ -253,6 +259,10 @@ impl Config {
         if let Some(key) = config.dry_run.fault() {
             return Err(DaemonError::DryRunSetting(key));
         }
+        let wrong = config.reservations.iter().find_map(|section| section.stated().err());
+        if let Some(wrong) = wrong {
+            return Err(DaemonError::Reservation(Box::new(wrong)));
+        }
         if config.poll_ms < 50 {
             return Err(DaemonError::ShortPoll);
         }
@@ -277,6 +287,7 @@ impl Config {
         })
         .chain(self.mps.unknown_users(is_user))
         .chain(UserLimitTable::unknown(&self.limits, Scope::is_known))
+        .chain(reservations::unknown(&self.reservations, Scope::is_known))
         .collect()
     }
 
@@ -291,6 +302,7 @@ impl Config {
         self.disk_reserve = new.disk_reserve;
         self.keep_days = new.keep_days;
         self.limits = new.limits;
+        self.reservations = new.reservations;
         self.kernels = new.kernels;
         self.visible_devices = new.visible_devices;
         self.suspend = new.suspend;

@@ -158,6 +158,26 @@ pub(crate) enum DaemonError {
     DrainedByAdmins,
     #[error("a reason has one line of at most {0} bytes")]
     LongReason(usize),
+    #[error("GPUs are reserved by administrators")]
+    ReservedByAdmins,
+    #[error("`{0}` is not a time such as \"2026-12-24 08:00\"")]
+    NoTime(String),
+    #[error("{0}: there is no such date, or the node's time zone leaves that hour out")]
+    NoDate(String),
+    #[error("a reservation is for users or groups: this one is for no user and no group")]
+    ReservationOfNone,
+    #[error("the reservation from {from} until {until} ends before it begins")]
+    ReservationOrder { from: String, until: String },
+    #[error("the reservation would be over: it ends at {0}")]
+    ReservationOver(String),
+    #[error("{0} reservations are the most; take some back with `radrm admin unreserve`")]
+    ManyReservations(usize),
+    #[error(
+        "there is no reservation {0} that was made by `radrm admin reserve`; those of radrmd.toml end there"
+    )]
+    NoReservation(u64),
+    #[error("[[reservations]]: {0}")]
+    Reservation(Box<Self>),
     #[error("there is no GPU {0}")]
     NoGpu(String),
     #[error("only administrators see the GPU time of other users")]

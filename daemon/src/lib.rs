@@ -57,6 +57,7 @@ mod outcome;
 mod pace;
 mod peer;
 mod process;
+mod reservations;
 mod server;
 mod signals;
 mod slurm;

@@ -6,6 +6,7 @@ pub(crate) mod disk;
 pub(crate) mod drains;
 mod integer;
 pub(crate) mod job_sums;
+pub(crate) mod reservations;
 mod spec;
 pub(crate) mod user_groups;
 pub(crate) mod user_limits;
@@ -70,6 +71,8 @@ pub(crate) struct Entry {
     pub(crate) held: bool,
     /// The user does not want it any more.
     pub(crate) cancelled: bool,
+    /// Name of the user who cancelled it, as far as this daemon knows: its history has it too.
+    pub(crate) cancelled_by: Option<String>,
     pub(crate) attempt: u32,
     pub(crate) ooms: u32,
     pub(crate) floor: u64,
@@ -171,6 +174,7 @@ impl Store {
         connection.execute_batch(user_limits::TABLE).map_err(failed)?;
         connection.execute_batch(user_groups::TABLE).map_err(failed)?;
         connection.execute_batch(drains::TABLE).map_err(failed)?;
+        connection.execute_batch(reservations::TABLE).map_err(failed)?;
         arriving::discard_all(&mut connection).map_err(failed)?;
         super::dry_run::stored::create(&connection).map_err(failed)?;
         Ok(Self { connection, has_failed: false })
@@ -335,6 +339,7 @@ fn entry(row: &Row<'_>) -> Result<Entry> {
         stage: Stage::of(&text(5)?),
         held: row.get(6)?,
         cancelled: row.get(7)?,
+        cancelled_by: None,
         attempt: row.get(8)?,
         ooms: row.get(9)?,
         floor: number(10)?,

@@ -5,13 +5,18 @@
 //! (`CLOCK_BOOTTIME`, which counts a suspended machine's sleep too). It reads as a time of the day.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use radrm_base::calendar;
 use radrm_scheduler_core::Millis;
 use rustix::time::{ClockId, clock_gettime};
+use serde::de::{Deserialize, Deserializer, Error as _};
+
+use crate::error::DaemonError;
 
 /// The clocks that a machine has, ms.
 trait Clocks {
@@ -83,18 +88,109 @@ unsafe extern "C" {
     safe fn tzset();
 }
 
-/// Day of the week, 0 for Monday, and minute of the day, in the node's time zone.
-pub(crate) fn local_minute(at: Millis) -> Option<(u8, u16)> {
+/// A time in the node's time zone.
+fn local(at: Millis) -> Option<libc::tm> {
     let seconds = libc::time_t::try_from(at.0 / 1000).ok()?;
     tzset();
     // SAFETY: a structure of numbers and a pointer that is not used; all bits zero are valid.
     let mut local: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both point to values that live as long as the call.
-    if unsafe { libc::localtime_r(&raw const seconds, &raw mut local) }.is_null() {
-        return None;
-    }
+    let is_known = !unsafe { libc::localtime_r(&raw const seconds, &raw mut local) }.is_null();
+    is_known.then_some(local)
+}
+
+/// Day of the week, 0 for Monday, and minute of the day, in the node's time zone.
+pub(crate) fn local_minute(at: Millis) -> Option<(u8, u16)> {
+    let local = local(at)?;
     let day = u8::try_from((local.tm_wday + 6) % 7).ok()?;
     Some((day, u16::try_from(local.tm_hour * 60 + local.tm_min).ok()?))
+}
+
+/// A date and a minute, in the node's time zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LocalTime {
+    year: u64,
+    month: u64,
+    day: u64,
+    hour: u64,
+    minute: u64,
+}
+
+impl LocalTime {
+    /// Reads `2026-12-24 08:00`, `2026-12-24T08:00` or `2026-12-24`, which is its first minute.
+    ///
+    /// # Errors
+    /// It is none, or the calendar does not have it.
+    pub(crate) fn read(text: &str) -> Result<Self, DaemonError> {
+        let none = || DaemonError::NoTime(text.to_owned());
+        let number = |part: &str| {
+            let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+            part.parse::<u64>().ok().filter(|_| is_number && part.len() <= 4)
+        };
+        let text = text.trim();
+        let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00"));
+        let mut parts = date.split('-').map(number);
+        let mut part = || parts.next().flatten().ok_or_else(none);
+        let (year, month, day) = (part()?, part()?, part()?);
+        let (hour, minute) = time.trim().split_once(':').ok_or_else(none)?;
+        let (hour, minute) = (number(hour).ok_or_else(none)?, number(minute).ok_or_else(none)?);
+        if parts.next().is_some() || hour > 23 || minute > 59 {
+            return Err(none());
+        }
+        calendar::days(year, month, day).ok_or_else(|| DaemonError::NoDate(text.to_owned()))?;
+        Ok(Self { year, month, day, hour, minute })
+    }
+
+    /// The local time of ms since 1970.
+    pub(crate) fn of(ms: u64) -> Self {
+        let local = local(Millis(ms));
+        let number = |of: fn(&libc::tm) -> libc::c_int, more: i64| {
+            local.as_ref().map_or(0, |local| (i64::from(of(local)) + more).unsigned_abs())
+        };
+        Self {
+            year: number(|local| local.tm_year, 1900),
+            month: number(|local| local.tm_mon, 1),
+            day: number(|local| local.tm_mday, 0),
+            hour: number(|local| local.tm_hour, 0),
+            minute: number(|local| local.tm_min, 0),
+        }
+    }
+
+    /// Milliseconds since 1970 at which it begins.
+    ///
+    /// # Errors
+    /// The node's time zone leaves it out, as it does one hour in spring.
+    pub(crate) fn epoch_ms(&self) -> Result<u64, DaemonError> {
+        let none = || DaemonError::NoDate(self.to_string());
+        let number = |value: u64| libc::c_int::try_from(value).map_err(|_| none());
+        tzset();
+        // SAFETY: a structure of numbers and a pointer that is not used; all bits zero are valid.
+        let mut local: libc::tm = unsafe { std::mem::zeroed() };
+        local.tm_year = number(self.year)? - 1900;
+        local.tm_mon = number(self.month)? - 1;
+        local.tm_mday = number(self.day)?;
+        local.tm_hour = number(self.hour)?;
+        local.tm_min = number(self.minute)?;
+        // Daylight saving as the zone has it then.
+        local.tm_isdst = -1;
+        // SAFETY: it points to a value that lives as long as the call.
+        let seconds = unsafe { libc::mktime(&raw mut local) };
+        let ms = u64::try_from(seconds).map_err(|_| none())?.saturating_mul(1000);
+        if Self::of(ms) == *self { Ok(ms) } else { Err(none()) }
+    }
+}
+
+impl fmt::Display for LocalTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { year, month, day, hour, minute } = self;
+        write!(f, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
+    }
+}
+
+impl<'de> Deserialize<'de> for LocalTime {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::read(&String::deserialize(from)?).map_err(D::Error::custom)
+    }
 }
 
 /// Goes on with the clock of the daemon before, if that ran in this boot and jobs of its are there, of which
@@ -184,6 +280,17 @@ mod tests {
             }
             return;
         }
+        for text in ["2026-12-24 08:00", "2026-07-01 00:30", "2026-03-08"] {
+            let time = LocalTime::read(text).unwrap();
+            let date = std::process::Command::new("date").args(["-d", text, "+%s"]).output().unwrap();
+            let expected: u64 = String::from_utf8(date.stdout).unwrap().trim().parse().unwrap();
+            assert_eq!(time.epoch_ms().unwrap(), expected * 1000, "{text}");
+            assert_eq!(LocalTime::of(expected * 1000), time);
+        }
+        if std::env::var("TZ").unwrap().starts_with("EST") {
+            // The clock goes from 2:00 to 3:00.
+            assert!(LocalTime::read("2026-03-08 02:30").unwrap().epoch_ms().is_err());
+        }
         // 1970 began on a Thursday.
         let begin = match std::env::var("TZ").unwrap().as_str() {
             "XYZ-5:45" => (3, 5 * 60 + 45),
@@ -198,6 +305,22 @@ mod tests {
             let words: Vec<u16> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
             let (day, minute) = local_minute(Millis(seconds * 1000)).unwrap();
             assert_eq!((u16::from(day) + 1, minute), (words[0], words[1] * 60 + words[2]), "{seconds}");
+        }
+    }
+
+    #[test]
+    fn only_dates_of_the_calendar_are_times() {
+        assert_eq!(LocalTime::read("2026-12-24").unwrap().to_string(), "2026-12-24 00:00");
+        assert_eq!(LocalTime::read(" 2028-02-29 9:05").unwrap().to_string(), "2028-02-29 09:05");
+        for text in
+            ["", "2026", "2026-12", "2026-12-24 8", "2026-12-24 24:00", "2026-12-24 08:60", "24.12.2026"]
+        {
+            let error = LocalTime::read(text).unwrap_err().to_string();
+            assert!(error.contains("such as \"2026-12-24 08:00\""), "{error}");
+        }
+        for text in ["2026-11-31", "2027-02-29 08:00", "2026-13-01"] {
+            let error = LocalTime::read(text).unwrap_err().to_string();
+            assert!(error.contains("no such date"), "{error}");
         }
     }
 

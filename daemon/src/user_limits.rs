@@ -13,6 +13,7 @@ use radrm_scheduler_core::{LIMITS, LimitKey, LimitValue};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
 use crate::limited_groups::{Groups, LimitedGroups};
+use crate::reservations::{self, Reservation};
 
 /// Limits of one section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,14 +46,15 @@ const NAMES: [&str; LIMITS.len()] = {
 /// Text of a number, a text or a list of both.
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "a whole number, text such as \"4h\" or a list of GPUs is expected")]
-enum Written {
+pub(crate) enum Written {
     Number(u64),
     Text(String),
     List(Vec<Written>),
 }
 
 impl Written {
-    fn text(self) -> String {
+    /// The text, lists with commas.
+    pub(crate) fn text(self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
             Self::Text(text) => text,
@@ -297,8 +299,8 @@ pub(crate) const AND: &str = "and";
 pub(crate) struct Named {
     /// The user whose limits are to be shown: number, name and groups; `None`: this machine has no such user.
     pub(crate) account: Option<(u32, String, Groups)>,
-    /// The section of a limit that is to be set is of no user or group that this machine knows.
-    pub(crate) is_unknown: bool,
+    /// User or group that this machine does not know, of a limit that is to be set or a reservation, with the nearest name.
+    pub(crate) unknown: Option<String>,
 }
 
 impl Named {
@@ -306,12 +308,17 @@ impl Named {
     pub(crate) fn of(request: &Request, limited: &LimitedGroups) -> Option<Self> {
         match request {
             Request::Limits { user: Some(name) } => {
-                Some(Self { account: account(name, limited), is_unknown: false })
+                Some(Self { account: account(name, limited), unknown: None })
             }
             // What was set for one who is gone can be taken back.
             Request::SetLimit { scope, value: Some(_), .. } => {
-                let is_unknown = Scope::parse(scope).is_some_and(|scope| !scope.is_known());
-                Some(Self { account: None, is_unknown })
+                let unknown = Scope::parse(scope).filter(|scope| !scope.is_known());
+                Some(Self { account: None, unknown: unknown.map(|scope| reservations::with_nearest(&scope)) })
+            }
+            Request::Reserve(row) => {
+                // What else is wrong with it is told by the engine.
+                let asked = Reservation::asked(row, 0).ok();
+                Some(Self { account: None, unknown: asked.and_then(|of| of.unknown()) })
             }
             _ => None,
         }
@@ -389,7 +396,7 @@ mod tests {
             let (scope, name) = (scope.to_owned(), "gpus".to_owned());
             let request = Request::SetLimit { scope, name, value: value.map(str::to_owned) };
             let found = Named::of(&request, &limited);
-            found.map(|found| found.is_unknown)
+            found.map(|found| found.unknown.is_some())
         };
         assert_eq!(set("user:no-such-user", Some("1")), Some(true));
         assert_eq!(set("user:no-such-user", None), None, "it can be taken back");

@@ -16,7 +16,7 @@ use radrm_base::reason;
 use crate::ProtocolError;
 pub use crate::asked::Asked;
 use crate::job_ref::JobRef;
-use crate::limits::{DrainRow, LimitsRow, SetLimitRow};
+use crate::limits::{DrainRow, LimitsRow, ReservationRow, ReserveRow, SetLimitRow};
 use crate::spec::Spec;
 pub use crate::stats::{
     CurvePoint, CurvesRow, EstimateRow, GpuCurve, GpuStats, PastJob, PastRow, StatsRow, UsageRow,
@@ -134,6 +134,15 @@ pub enum Request {
         /// Its value; `None` takes back what was set.
         value: Option<String>,
     },
+    /// An administrator reserves GPUs for people.
+    Reserve(Box<ReserveRow>),
+    /// Reservations that are not over.
+    Reservations,
+    /// An administrator takes a reservation back.
+    Unreserve {
+        /// Its number.
+        number: u64,
+    },
 }
 
 /// Answer of the daemon.
@@ -172,6 +181,15 @@ pub enum Response {
     Limits(Box<LimitsRow>),
     /// Limits that administrators have set.
     SetLimits(Vec<SetLimitRow>),
+    /// The new reservation.
+    Reserved {
+        /// Its number.
+        number: u64,
+        /// The reservation as one sentence.
+        text: String,
+    },
+    /// Reservations that are not over.
+    Reservations(Vec<ReservationRow>),
     /// It is done.
     Done,
     /// One sentence.
@@ -232,6 +250,12 @@ pub struct JobRow {
     pub ran_ms: u64,
     /// It is stopped after this time, ms.
     pub time_limit_ms: Option<u64>,
+    /// Time until that of a running job, ms.
+    #[serde(default)]
+    pub left_ms: Option<u64>,
+    /// Time until the expected start of a waiting job, ms, where that is known: of the one that GPUs are kept for.
+    #[serde(default)]
+    pub starts_in_ms: Option<u64>,
     /// The exit code of its last attempt.
     pub exit_code: Option<i32>,
     /// Result, in words.
@@ -337,8 +361,11 @@ pub struct GpuRow {
     pub drain: Option<DrainRow>,
     /// One job has all of it.
     pub whole: bool,
-    /// Numbers of the jobs on it; those of other users only for administrators.
+    /// Numbers of the jobs on it; those of other users for administrators, and for all with `privacy = false`.
     pub jobs: Vec<u64>,
+    /// The same jobs with their users and times.
+    #[serde(default)]
+    pub who: Vec<GpuJobRow>,
     /// Jobs on it, those of other users included.
     pub job_count: u32,
     /// Time for which it has done nothing, ms; `None`: it works, or that is not known.
@@ -347,6 +374,19 @@ pub struct GpuRow {
     pub kept_for: Option<u64>,
     /// Processes outside of jobs that hold its memory, those with most first.
     pub outside: Vec<OutsideProcess>,
+}
+
+/// A job on a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuJobRow {
+    /// Its number.
+    pub job: u64,
+    /// Its user's name.
+    pub user: String,
+    /// Start of its attempt, ms since 1970.
+    pub started_ms: Option<u64>,
+    /// Time until its time limit, ms, if it has one.
+    pub left_ms: Option<u64>,
 }
 
 /// A process outside of jobs that holds memory of a GPU.
@@ -430,6 +470,9 @@ pub struct NodeRow {
     pub mps: Option<String>,
     /// Why DCGM does not measure GPUs that have no GPM.
     pub unmetered: Option<String>,
+    /// Reservations of GPUs that are not over, the earliest first.
+    #[serde(default)]
+    pub reservations: Vec<ReservationRow>,
     /// Processes that take GPU memory past the shim.
     pub audit: Vec<Untrusted>,
     /// Health issues: what the daemon cannot do at the moment.

@@ -55,7 +55,10 @@ pub(crate) fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Erro
 }
 
 /// Reads a time: milliseconds, or text such as `"90s"`, `"10min"`, `"4h"`.
-pub(crate) fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Millis, D::Error> {
+///
+/// # Errors
+/// The deserializer's; a text without a known unit.
+pub fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Millis, D::Error> {
     let unit = Unit {
         read: written::span,
         expected: "milliseconds such as 90000, or text such as \"90s\", \"4h30m\" or \"30d\"",

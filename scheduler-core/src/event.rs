@@ -3,6 +3,7 @@
 use radrm_base::HostUse;
 use serde::{Deserialize, Serialize};
 
+use crate::advance::AdvanceReservation;
 use crate::allowance::Allowance;
 use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
 use crate::early::FirstSteps;
@@ -150,6 +151,11 @@ pub enum Event {
         user: UserId,
         /// From now on.
         allowance: Box<Allowance>,
+    },
+    /// The advance reservations changed, or the clock by which they begin and end was set.
+    AdvanceReservationsSet {
+        /// From now on, in place of all before.
+        reservations: Vec<AdvanceReservation>,
     },
     /// GPU time a user has used before, to carry fair shares over a restart.
     UsageRestored {

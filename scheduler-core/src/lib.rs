@@ -73,9 +73,13 @@
 //!   [`Order`]) is lower, and those that are gone in time. All set-backs are bounded, so only finitely
 //!   many jobs submitted after it can have a lower key: it starts at the latest when those have left.
 //!   (If they never end and have neither a time limit nor a slot, nothing but eviction can help.)
+//! - **Advance reservations are kept free.** While one holds, only jobs of its users start on its devices; before it begins, only
+//!   jobs besides that are gone by then ([`AdvanceReservation`]). A job that they keep from all devices holds none of its own
+//!   until one of them ends.
 //! - **Determinism**: equal settings and equal events give equal actions.
 
 mod action;
+mod advance;
 mod allowance;
 pub mod amount;
 mod device;
@@ -117,6 +121,7 @@ pub use radrm_base::UserId;
 pub use radrm_estimator::across;
 
 pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
+pub use advance::{AdvanceReservation, Clash, Kept, ReservedFor};
 pub use allowance::{
     Allowance, AllowedDevices, Bound, Breach, Holding, LIMITS, LimitInfo, LimitKey, LimitUnit, LimitValue,
     NoLimitValue, Quiet, Reached,

@@ -4,6 +4,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+use crate::advance::{Kept, ReservedFor};
 use crate::allowance::{Breach, Quiet, Reached};
 use crate::device::DeviceId;
 use crate::early::FixedBy;
@@ -120,6 +121,11 @@ pub enum Reason {
     MoreImportant {
         /// The job.
         job: JobId,
+    },
+    /// Its device is kept for others now.
+    KeptForOthers {
+        /// The advance reservation.
+        kept: Box<ReservedFor>,
     },
     /// It cannot be suspended, so it is asked to write a checkpoint and stop.
     CannotSuspend {
@@ -324,6 +330,11 @@ pub enum Wait {
     QuietHours {
         /// Hours, and the section that states them.
         quiet: Quiet,
+    },
+    /// Devices that it could use are kept for others by an advance reservation.
+    Kept {
+        /// Reservation that is in the way.
+        kept: Box<Kept>,
     },
     /// A dry run is to show its need first.
     DryRun,

@@ -65,6 +65,9 @@ impl State {
         let predictable = predictable(&self.settings);
         let mut best: Option<Candidate> = None;
         let mut scratch = std::mem::take(&mut self.scratch);
+        let who = self.claimant(job);
+        let is_closed =
+            |at: usize, from: Millis| who.as_ref().is_some_and(|who| self.closed_by(at, who, from).is_some());
         for (index, node) in self.nodes.iter().enumerate() {
             if ask.node.is_some_and(|only| only != index) {
                 continue;
@@ -73,7 +76,7 @@ impl State {
             let mut places: Vec<(Prospect, usize, Vec<JobId>)> = Vec::new();
             for &at in &node.devices {
                 let dev = &self.devices[at];
-                if dev.drained || !eligible(dev, &ask) {
+                if dev.drained || !eligible(dev, &ask) || is_closed(at, self.now) {
                     continue;
                 }
                 let mut residents: Vec<(Millis, Resident)> =
@@ -89,6 +92,10 @@ impl State {
                 }
                 let gone = &residents[..leave];
                 let when = gone.iter().map(|(end, _)| *end).max().unwrap_or(Millis::ZERO);
+                // By then it may be too late for the job.
+                if when < Millis::MAX && is_closed(at, self.now.max(when)) {
+                    continue;
+                }
                 // When unmanaged processes leave is unknown: rather wait for any job.
                 let free = dev.spec.capacity.minus(dev.foreign);
                 let unmanaged = self.settings.memory == Memory::Reserved

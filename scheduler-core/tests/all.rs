@@ -18,6 +18,7 @@ mod other_systems;
 mod planned;
 mod published;
 mod random_events;
+mod reserved;
 mod sharing;
 mod targets;
 mod together;

@@ -1,12 +1,12 @@
-//! A week of fifteen users on eight GPUs, while each of their limits changes and the scheduler is begun anew.
+//! A week of fifteen users on eight GPUs, while each of their limits changes, GPUs are reserved and the scheduler is begun anew.
 
 use std::collections::BTreeMap;
 
 use crate::common::random::Rng;
 use crate::common::{DONE, Node, with};
 use radrm_scheduler_core::{
-    Action, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, Event, Job, JobId, Millis, Need,
-    Phase, Policy, Quiet, UserId,
+    Action, AdvanceReservation, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, Event, Job,
+    JobId, Millis, Need, Phase, Policy, Preemption, Quiet, ReservedFor, UserId,
 };
 
 const USERS: u32 = 15;
@@ -14,6 +14,8 @@ const GPUS: u32 = 8;
 const STEP_MS: u64 = 300_000;
 const HOUR_MS: u64 = 3_600_000;
 const WEEK_MS: u64 = 7 * 24 * HOUR_MS;
+/// Time that a job has to end after its limit: `eviction.kill_after` as it is by default.
+const KILL_AFTER_MS: u64 = 30_000;
 
 /// An attempt that runs.
 struct Run {
@@ -28,6 +30,9 @@ struct Lab {
     node: Node,
     rng: Rng,
     limits: BTreeMap<u32, Allowance>,
+    reservations: Vec<AdvanceReservation>,
+    /// Jobs that were asked to leave for a reservation's people.
+    evicted: u64,
     /// Jobs that wait, and how long each will run, ms.
     waiting: BTreeMap<u64, Job>,
     lengths: BTreeMap<u64, u64>,
@@ -55,6 +60,8 @@ impl Lab {
             node: Node::new(GPUS, with(Policy::FirstFit)),
             rng: Rng::seeded(seed),
             limits: BTreeMap::new(),
+            reservations: Vec::new(),
+            evicted: 0,
             waiting: BTreeMap::new(),
             lengths: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -82,7 +89,16 @@ impl Lab {
 
     /// Carries out decisions, and checks each start against the limits of its user.
     fn follow(&mut self, decisions: Vec<Decision>) {
-        for Decision { action, .. } in decisions {
+        for Decision { action, reason } in decisions {
+            if let Action::Signal { job, .. } = action {
+                let (run, why) = (self.running.remove(&job.0).expect("a job that runs"), reason.to_string());
+                assert!(why.contains("kept for") && run.job.preemption.allowed, "{why}");
+                self.evicted += 1;
+                self.waiting.insert(job.0, Job { attempts: run.attempt, ..run.job });
+                let more = self.node.finish(job.0, DONE);
+                self.follow(more);
+                continue;
+            }
             let Action::Start { job: id, attempt, devices, limit, reserved } = action else { continue };
             let job = self.waiting.remove(&id.0).expect("a job that waits");
             let (user, gpus) = (job.user.0, devices.len() as u64);
@@ -90,6 +106,7 @@ impl Lab {
             let of = self.limits_of(user);
             let who = format!("user {user}'s job {id} at {:?}: {of:?}", self.node.now);
             assert!(!self.is_never(&job) && of.quiet.is_none(), "{who}");
+            self.assert_reservations_allow(&job, &devices);
             if let Some(allowed) = &of.devices {
                 assert!(devices.iter().all(|device| allowed.devices.contains(device)), "{who}: {devices:?}");
             }
@@ -120,6 +137,51 @@ impl Lab {
         }
     }
 
+    /// On GPUs that are kept for others only what is gone before starts, and nothing while they are kept.
+    fn assert_reservations_allow(&self, job: &Job, devices: &[DeviceId]) {
+        let now = self.node.now.0;
+        let others = self.reservations.iter().filter(|of| {
+            of.ends.0 > now
+                && !of.users.contains(&job.user)
+                && of.devices.iter().any(|at| devices.contains(at))
+        });
+        for of in others {
+            let gone = match job.time_limit {
+                Some(limit) => now + limit.0 + KILL_AFTER_MS <= of.begins.0,
+                None => now + of.lead.0 <= of.begins.0,
+            };
+            assert!(gone, "job {} of {:?} on {devices:?} at {now}: {of:?}", job.id, job.user);
+        }
+    }
+
+    /// Up to three reservations of some GPUs for some users, which begin within a day and end within two.
+    fn change_reservations(&mut self) {
+        let now = self.node.now.0;
+        let count = self.rng.below(4);
+        let mut list: Vec<AdvanceReservation> = self.reservations.clone();
+        list.retain(|of| of.ends.0 > now);
+        list.truncate(count as usize);
+        let begins = now + HOUR_MS * self.rng.below(24);
+        let devices: Vec<u32> = (0..GPUS).filter(|_| self.rng.one_in(2)).collect();
+        list.push(AdvanceReservation {
+            devices: devices.iter().copied().map(DeviceId).collect(),
+            users: (0..USERS).filter(|_| self.rng.one_in(5)).map(UserId).collect(),
+            begins: Millis(begins),
+            ends: Millis(begins + HOUR_MS * (1 + self.rng.below(24))),
+            lead: Millis(HOUR_MS * self.rng.below(8)),
+            evicts: self.rng.one_in(2),
+            text: ReservedFor {
+                gpus: devices.iter().map(u32::to_string).collect(),
+                whose: "some".to_owned(),
+                from: begins.to_string(),
+                ..ReservedFor::default()
+            },
+        });
+        self.reservations = list;
+        let reservations = self.reservations.clone();
+        self.step(Event::AdvanceReservationsSet { reservations });
+    }
+
     fn step(&mut self, event: Event) {
         let decisions = self.node.step(event);
         self.follow(decisions);
@@ -137,6 +199,7 @@ impl Lab {
             need: (gpus > 0).then_some(need),
             exclusive: gpus > 0 && self.rng.one_in(2),
             time_limit: limit,
+            preemption: Preemption { allowed: self.rng.one_in(2), ..Preemption::default() },
             submitted: self.node.now,
             ..Job::new(JobId(id))
         };
@@ -205,6 +268,8 @@ impl Lab {
         for (user, of) in self.limits.clone() {
             self.node.step(Event::AllowanceSet { user: UserId(user), allowance: Box::new(of) });
         }
+        let reservations = self.reservations.clone();
+        self.node.step(Event::AdvanceReservationsSet { reservations });
         for run in self.running.values() {
             let job = Box::new(Job { attempts: run.attempt, admitted: true, ..run.job.clone() });
             let (devices, reserved) = (run.devices.clone(), run.reserved);
@@ -242,8 +307,15 @@ impl Lab {
         assert!(order[first_behind..].iter().all(is_behind), "a job comes behind one that is set back");
         let never = self.waiting.values().filter(|job| self.is_never(job)).count();
         assert_eq!(order.len() + never, self.waiting.len(), "jobs out of the queue without a reason");
-        let texts =
-            ["at once (gpus", "(running_jobs", "(max_time", "(memory", "(allowed_gpus", "(quiet_hours"];
+        let texts = [
+            "at once (gpus",
+            "(running_jobs",
+            "(max_time",
+            "(memory",
+            "(allowed_gpus",
+            "(quiet_hours",
+            "kept for some",
+        ];
         for id in self.waiting.keys() {
             let why = self.node.state.history(JobId(*id)).pop().map(|line| line.1.to_string());
             let why = why.unwrap_or_default();
@@ -256,6 +328,7 @@ impl Lab {
 #[test]
 fn in_a_week_of_changing_limits_no_user_exceeds_one_and_no_job_starves() {
     let mut seen = BTreeMap::<&str, u64>::new();
+    let mut evicted = 0;
     for seed in 1..=6 {
         let mut lab = Lab::new(seed);
         let mut next = 0;
@@ -271,6 +344,9 @@ fn in_a_week_of_changing_limits_no_user_exceeds_one_and_no_job_starves() {
             if lab.rng.one_in(2) {
                 lab.change_a_limit();
             }
+            if lab.rng.one_in(20) {
+                lab.change_reservations();
+            }
             if lab.rng.one_in(150) {
                 lab.begin_anew();
             }
@@ -279,6 +355,7 @@ fn in_a_week_of_changing_limits_no_user_exceeds_one_and_no_job_starves() {
         }
         assert_eq!(lab.starts.len(), USERS as usize, "each user had a job that ran: {:?}", lab.starts);
         assert!(lab.refused > 20, "{}", lab.refused);
+        evicted += lab.evicted;
         for (text, count) in &lab.seen {
             *seen.entry(text).or_default() += count;
         }
@@ -298,5 +375,6 @@ fn in_a_week_of_changing_limits_no_user_exceeds_one_and_no_job_starves() {
         }
         assert!(lab.waiting.is_empty(), "they wait though their limits let them start: {:?}", lab.waiting);
     }
-    assert!(seen.len() == 6 && seen.values().all(|count| *count > 20), "each limit was in the way: {seen:?}");
+    assert!(evicted > 10, "{evicted} jobs made room for a reservation's people");
+    assert!(seen.len() == 7 && seen.values().all(|count| *count > 20), "each limit was in the way: {seen:?}");
 }

@@ -56,6 +56,12 @@ impl Engine {
             (Verdict::Ended(Outcome::Lost | Outcome::NotStarted), Some(why)) => {
                 format!("could not be started: {why}")
             }
+            // Its user reads who else it was.
+            (Verdict::Cancelled, _) if words == "cancelled" => {
+                let owner = self.jobs.entry(job).map(|entry| entry.user.as_str());
+                let by = self.canceller(job).filter(|by| Some(by.as_str()) != owner);
+                by.map_or(words, |by| format!("cancelled by {by}"))
+            }
             _ => words,
         }
     }

@@ -48,6 +48,7 @@ mod programs;
 mod read_times;
 mod recover;
 mod requests;
+mod reservations;
 mod room;
 mod router;
 mod rows;

@@ -21,6 +21,7 @@ use crate::attempt::Attempt;
 use crate::dry_run::Outcome;
 use crate::dry_run::stored::{self, Key};
 use crate::history::History;
+use crate::reservations::SetReservation;
 use crate::store::{self, Store, Watched, curves};
 use crate::user_limits::{LimitSetting, Scope};
 
@@ -62,6 +63,8 @@ pub(super) enum Note {
     Drained(String, Option<DrainRow>),
     /// A limit that an administrator sets, or takes back.
     UserLimit(Scope, LimitKey, Option<LimitSetting>),
+    /// A reservation that an administrator makes, or takes back.
+    Reservation(u64, Option<SetReservation>),
     /// Groups of a user, or nothing more of them.
     UserGroups(u32, Option<Vec<String>>),
     /// Outcome of a dry run in the background, the digest of the files that it is for, and its time, ms since 1970.
@@ -106,6 +109,7 @@ impl Note {
             Self::UserLimit(scope, key, setting) => {
                 store::user_limits::put(tx, scope, *key, setting.as_ref())
             }
+            Self::Reservation(number, set) => store::reservations::put(tx, *number, set.as_ref()),
             Self::UserGroups(uid, names) => store::user_groups::put(tx, *uid, names.as_deref()),
             // For the dataset.
             Self::Run(..) | Self::Sharing(_) => Ok(()),

@@ -16,9 +16,12 @@ use super::{Engine, arrays, needs};
 use crate::error::DaemonError;
 use crate::message::{Listed, Listing};
 use crate::peer::Peer;
+use crate::reservations::check_reason;
 use crate::store::{self, Entry, Stage};
 use crate::user_limits::Named;
 
+/// Beginning of the line of a job's history with the user who cancelled it.
+const CANCELLED_BY: &str = "cancel requested by ";
 /// The most jobs that one request names.
 const MAX_NAMED: usize = 10_000;
 
@@ -111,12 +114,25 @@ impl Engine {
     fn cancel_by(&mut self, job: u64, by: &str) {
         if let Some(entry) = self.jobs.entry(job).filter(|entry| !entry.cancelled) {
             let owner = entry.user.clone();
-            self.remark(job, format!("cancel requested by {by}"));
+            self.remark(job, format!("{CANCELLED_BY}{by}"));
             if owner != by {
                 say(crate::process::NAME, &format!("job {job} of {owner} is cancelled by {by}"));
             }
         }
+        if let Some(entry) = self.jobs.entry_mut(job) {
+            entry.cancelled_by.get_or_insert_with(|| by.to_owned());
+        }
         self.cancel(job);
+    }
+
+    /// Name of the user who cancelled a job.
+    pub(super) fn canceller(&self, job: u64) -> Option<String> {
+        let entry = self.jobs.entry(job).filter(|entry| entry.cancelled)?;
+        let written = || {
+            let lines = self.outbox.store().history(job).unwrap_or_default();
+            lines.iter().find_map(|line| line.text.strip_prefix(CANCELLED_BY).map(str::to_owned))
+        };
+        entry.cancelled_by.clone().or_else(written)
     }
 
     pub(super) fn cancel(&mut self, job: u64) {
@@ -203,9 +219,14 @@ impl Engine {
             }
             Request::SetLimits => self.set_limits(peer)?,
             Request::SetLimit { scope, name, value } => {
-                let is_known = named.is_none_or(|named| !named.is_unknown);
-                self.set_limit(peer, (scope, is_known), name, value.as_deref())?
+                let unknown = named.and_then(|named| named.unknown.as_ref());
+                self.set_limit(peer, (scope, unknown), name, value.as_deref())?
             }
+            Request::Reserve(row) => {
+                self.reserve(peer, row, named.and_then(|named| named.unknown.as_ref()))?
+            }
+            Request::Reservations => Response::Reservations(self.reservation_rows(peer)),
+            Request::Unreserve { number } => self.unreserve(peer, *number)?,
         })
     }
 
@@ -280,9 +301,7 @@ impl Engine {
             return Err(DaemonError::DrainedByAdmins);
         }
         let reason = reason.map(str::trim).filter(|reason| !reason.is_empty());
-        if reason.is_some_and(|reason| reason.len() > MAX_REASON || reason.contains(char::is_control)) {
-            return Err(DaemonError::LongReason(MAX_REASON));
-        }
+        check_reason(reason)?;
         let found =
             self.node.gpus().list.iter().position(|known| {
                 known.uuid == gpu || known.index.is_some_and(|index| index.to_string() == gpu)
@@ -299,9 +318,6 @@ impl Engine {
         Ok(Response::Done)
     }
 }
-
-/// Longest reason of a drain, bytes.
-const MAX_REASON: usize = 200;
 
 pub(super) fn refused(why: &DaemonError) -> Response {
     let sentence = why.to_string();

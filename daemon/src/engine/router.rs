@@ -23,6 +23,7 @@ use super::outbox::Outbox;
 use super::paths::Paths;
 use super::processes::Processes;
 use super::read_times::ReadTimes;
+use super::reservations::Reservations;
 use super::suspend_manager::SuspendManager;
 use super::target_watches::Targets;
 use super::timers::{Timer, Timers};
@@ -68,6 +69,7 @@ pub(crate) struct Disk {
 /// | [`DryRuns`] | which jobs are dry-run in the background |
 /// | [`Targets`] | what jobs with targets were observed to make of them |
 /// | [`Health`] | issues and counters |
+/// | [`Reservations`] | GPUs kept for people, from the file and from administrators |
 /// | [`UserLimits`] | limits of users, from the file and from administrators |
 /// | [`Effects`] | processes and files |
 pub(crate) struct Engine {
@@ -115,6 +117,7 @@ pub(crate) struct Engine {
     pub(super) disk_asked: HashMap<u32, Instant>,
     /// Limits of users.
     pub(super) limits: UserLimits,
+    pub(super) reservations: Reservations,
     /// Waiting jobs with needs that they have not learned yet.
     pub(super) unlearned: VecDeque<(u64, Needs)>,
 }
@@ -201,6 +204,7 @@ impl Engine {
             disk_asked: HashMap::new(),
             unlearned: VecDeque::new(),
             limits: UserLimits::new(UserLimitTable::new(config.limits.clone())),
+            reservations: Reservations::new(&config.reservations),
             config,
         };
         engine.recall_sharing();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use radrm_base::signal;
-use radrm_protocol::wire::{Asked, GpuFence, GpuRow, JobRow, NodeRow};
+use radrm_protocol::wire::{Asked, GpuFence, GpuJobRow, GpuRow, JobRow, NodeRow};
 use radrm_scheduler_core::{Evidence, JobId, JobState, JobView, Outcome, Permille, Phase, Reason, Verdict};
 use radrm_text::Untrusted;
 
@@ -113,7 +113,19 @@ fn held_or_standing(view: &JobView) -> Option<String> {
     Some(format!("launches in {share} of the time: job {target} is to keep its target"))
 }
 
+/// Time until a running job's limit ends it, ms.
+fn time_left(view: &JobView) -> Option<u64> {
+    let runs = matches!(view.phase, Phase::Running | Phase::Stopping | Phase::Suspending);
+    view.job.time_limit.filter(|_| runs).map(|limit| limit.minus(view.ran).0)
+}
+
 impl Engine {
+    /// Time until the expected start of a job that waits, ms, if that is known.
+    fn starts_in(&self, entry: &Entry) -> Option<u64> {
+        let at = self.core.state.expected_start(JobId(entry.id)).filter(|_| entry.stage == Stage::Waiting)?;
+        Some(at.minus(self.now.at).0)
+    }
+
     /// A job with its whole command.
     pub(super) fn row(&self, entry: &Entry) -> JobRow {
         JobRow {
@@ -179,6 +191,8 @@ impl Engine {
             ended_ms: entry.ended_ms,
             ran_ms: entry.ran_ms + running.map_or(0, |since| self.now.at.0.saturating_sub(since)),
             time_limit_ms: entry.spec.time_limit_ms,
+            left_ms: view.as_ref().and_then(time_left),
+            starts_in_ms: self.starts_in(entry),
             exit_code: entry.verdict.as_ref().and_then(exit_code),
             verdict: entry.verdict,
             end: (entry.stage == Stage::Ended).then(|| entry.why.as_str().into()),
@@ -213,7 +227,14 @@ impl Engine {
         let gpus = self.core.state.devices().filter_map(|view| {
             let gpu = self.node.gpus().list.get(view.device.id.0 as usize)?;
             let sample = self.node.samples().iter().find(|sample| sample.uuid == gpu.uuid);
-            let shown = |job: &u64| self.jobs.entry(*job).is_some_and(|entry| peer.may(entry.uid));
+            let may = |uid: u32| peer.may(uid) || !self.config.privacy;
+            let shown = |job: &u64| self.jobs.entry(*job).is_some_and(|entry| may(entry.uid));
+            let who = |job: &JobId| {
+                let entry = self.jobs.entry(job.0).filter(|entry| may(entry.uid))?;
+                let view = self.core.state.job(*job);
+                let (job, user, started_ms) = (job.0, entry.user.clone(), entry.started_ms);
+                Some(GpuJobRow { job, user, started_ms, left_ms: view.as_ref().and_then(time_left) })
+            };
             Some(GpuRow {
                 reserved: view.reserved.0,
                 foreign: view.foreign.0,
@@ -221,6 +242,7 @@ impl Engine {
                 drain: self.node.drained().get(&gpu.uuid).cloned(),
                 whole: view.whole,
                 jobs: view.jobs.iter().map(|job| job.0).filter(shown).collect(),
+                who: view.jobs.iter().filter_map(who).collect(),
                 job_count: u32::try_from(view.jobs.len()).unwrap_or(u32::MAX),
                 idle_ms: self.gpu_idle_ms(&gpu.uuid),
                 kept_for: view.kept_for.map(|job| job.0).filter(shown),
@@ -268,6 +290,7 @@ impl Engine {
             host_limits: self.effects.host_limits(),
             memory_bandwidth: Some(self.config.memory_bandwidth).filter(|bytes| *bytes > 0),
             traffic_problem: self.effects.traffic_problem(),
+            reservations: self.reservation_rows(peer),
             audit: audit.map(|found| found.words.as_str().into()).collect(),
             issues: {
                 let issues = self.health.issues().chain(&self.node.gpus().trouble);

@@ -31,6 +31,7 @@ mod dry_runs;
 mod lab_week;
 mod loaders;
 mod one_path;
+mod reservations;
 mod rounds;
 mod sharing;
 mod statements;

@@ -75,6 +75,7 @@ impl Engine {
             let groups = Groups { names, since: None };
             self.limits.users.insert(uid, Account { name, groups, ..Account::default() });
         }
+        self.recover_reservations()?;
         self.name_groups();
         let found = self.ask_for_groups(MAX_LOOK_UP);
         self.take_groups(found);
@@ -99,8 +100,10 @@ impl Engine {
     }
 
     /// The table may have sections for other groups than before.
-    fn name_groups(&self) {
-        self.limits.limited.set_names(self.limits.table.groups());
+    pub(super) fn name_groups(&self) {
+        let mut names = self.limits.table.groups();
+        names.extend(self.reservations.groups());
+        self.limits.limited.set_names(names);
     }
 
     /// A user asks or submits: the groups may be others than before. A user without an account is none.
@@ -112,6 +115,16 @@ impl Engine {
         account.name.clone_from(&peer.name);
         self.take_groups(vec![(peer.uid, peer.groups.clone())]);
         self.report_limits(peer.uid);
+        self.report_reservations();
+    }
+
+    /// Users that are known now of these names, or in these groups.
+    pub(super) fn people(&self, users: &[String], groups: &[String]) -> Vec<UserId> {
+        let is_one = |account: &Account| {
+            users.contains(&account.name) || account.groups.names.iter().any(|name| groups.contains(name))
+        };
+        let found = self.limits.users.iter().filter(|(_, account)| is_one(account));
+        found.map(|(uid, _)| UserId(*uid)).collect()
     }
 
     /// Forgets users who have no job any more.
@@ -136,9 +149,10 @@ impl Engine {
     /// The file was read again.
     pub(super) fn reload_limits(&mut self) {
         self.limits.table.replace_file(self.config.limits.clone());
-        self.name_groups();
         self.name_missing_gpus();
         self.review_limits();
+        self.reload_reservations();
+        self.name_groups();
         self.look_up_groups();
     }
 
@@ -165,6 +179,7 @@ impl Engine {
                 let names = account.groups.names.clone();
                 self.outbox.note(Note::UserGroups(uid, Some(names)));
                 self.report_limits(uid);
+                self.report_reservations();
             }
         }
     }
@@ -173,6 +188,7 @@ impl Engine {
     pub(super) fn review_limits(&mut self) {
         self.begin_count();
         self.report_all_limits();
+        self.review_reservations();
     }
 
     fn report_all_limits(&mut self) {
@@ -346,7 +362,13 @@ impl Engine {
         let groups = groups.unwrap_or_default();
         let limits = LIMITS.iter().map(row).collect();
         let behind = self.allowance(uid).behind;
-        Ok(Response::Limits(Box::new(LimitsRow { user: name, groups, limits, behind })))
+        let reservations = self.reservation_rows(&Peer {
+            uid,
+            name: name.clone(),
+            groups: Groups::default(),
+            ..peer.clone()
+        });
+        Ok(Response::Limits(Box::new(LimitsRow { user: name, groups, limits, behind, reservations })))
     }
 
     /// Limits that administrators have set.
@@ -368,7 +390,7 @@ impl Engine {
     pub(super) fn set_limit(
         &mut self,
         peer: &Peer,
-        (scope, is_known): (&str, bool),
+        (scope, unknown): (&str, Option<&String>),
         name: &str,
         value: Option<&str>,
     ) -> Result<Response, DaemonError> {
@@ -376,13 +398,13 @@ impl Engine {
             return Err(DaemonError::LimitsByAdmins);
         }
         let whose = Scope::parse(scope).ok_or_else(|| DaemonError::NoScope(scope.to_owned()))?;
-        let unknown = || {
+        let no_limit = || {
             let names = LIMITS.iter().map(|row| row.name);
             DaemonError::UnknownLimit { name: name.to_owned(), hint: did_you_mean(name, names) }
         };
-        let key = LimitKey::named(name).ok_or_else(unknown)?;
-        if !is_known {
-            return Err(DaemonError::UnknownScope(whose.to_string()));
+        let key = LimitKey::named(name).ok_or_else(no_limit)?;
+        if let Some(unknown) = unknown {
+            return Err(DaemonError::UnknownScope(unknown.clone()));
         }
         let read =
             |text: &str| LimitValue::read(key, text).map_err(|why| DaemonError::LimitValue(why.to_string()));
@@ -428,7 +450,7 @@ fn is_model(model: &str, name: &str) -> bool {
 }
 
 /// The devices of these names: numbers, UUIDs or models. An instance is named by its GPU too.
-fn allowed(list: &[Gpu], names: &[String]) -> Vec<DeviceId> {
+pub(super) fn allowed(list: &[Gpu], names: &[String]) -> Vec<DeviceId> {
     let is_named = |at: usize, name: &String| {
         let gpu = &list[at];
         let of_gpu =

@@ -434,6 +434,16 @@ fn a_second_user_sees_and_touches_nothing_of_the_first_ones() {
     let cancelled = as_user(USER, &["cancel", &job]);
     assert!(cancelled.status.success());
     assert_eq!(daemon.end(job.parse().expect("number"))["end"], "cancelled");
+    // One that an administrator cancels is shown to its user with that name.
+    let first = as_user(USER, &["submit", "-q", "--", "/bin/sh", "-c", script]);
+    let job: u64 = text(&first.stdout).trim().parse().expect("number");
+    daemon.until("it runs", |daemon| daemon.state(job) == "running");
+    daemon.ok(&["cancel", &job.to_string()]);
+    let name = Command::new("id").arg("-un").output().expect("id");
+    let by = format!("cancelled by {}", text(&name.stdout).trim());
+    assert_eq!(daemon.end(job)["end"].as_str(), Some(by.as_str()));
+    let shown = text(&as_user(USER, &["show", &job.to_string()]).stdout);
+    assert!(shown.contains(&by), "{shown}");
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! `radrm limits` and `radrm admin`: limits of users in the queue.
+//! `radrm limits` and `radrm admin`: limits of users in the queue, and reservations.
 
 use clap::{Args, Subcommand};
 use radrm_base::calendar;
 use radrm_protocol::connection::{Connection, odd};
-use radrm_protocol::limits::{LimitRow, LimitsRow, SetLimitRow};
+use radrm_protocol::limits::{LimitRow, LimitsRow, ReserveRow, SetLimitRow};
 use radrm_protocol::wire::{Request, Response};
 use radrm_text::{Table, left, right};
 
+use super::reservations;
 use super::text::{bytes, time};
 use crate::{Failure, print, print_json};
 
@@ -58,6 +59,58 @@ Examples:
         #[arg(long)]
         json: bool,
     },
+    /// Keep GPUs for people from one time to another
+    ///
+    /// While the reservation holds, only jobs of these users and of members of these groups start on the GPUs. Before it
+    /// begins, another job starts there only if its time limit ends by then; one without a time limit does not start there
+    /// in the lead time. A job that still runs there stays, unless --evict is stated. It ends by itself, is kept over
+    /// restarts, and its times are those of the node's clock and time zone.
+    #[command(after_long_help = "\
+Examples:
+  radrm admin reserve --users alice --gpus 0 --until '2026-12-26 20:00'
+  radrm admin reserve --groups course --from 2026-12-24 --until 2026-12-27")]
+    Reserve(Reserve),
+    /// Show reservations of GPUs that are not over
+    Reservations {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take a reservation back
+    Unreserve {
+        /// Its number
+        #[arg(value_name = "NUMBER")]
+        number: u64,
+    },
+}
+
+/// A reservation.
+#[derive(Args, Debug)]
+pub struct Reserve {
+    /// Users whose jobs may start there
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', required_unless_present = "groups")]
+    users: Vec<String>,
+    /// Unix groups whose members' jobs may start there
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    groups: Vec<String>,
+    /// GPUs, by number, UUID or model [default: all]
+    #[arg(long, value_name = "GPUS", value_delimiter = ',')]
+    gpus: Vec<String>,
+    /// Begin, such as "2026-12-24 08:00" [default: now]
+    #[arg(long, value_name = "TIME")]
+    from: Option<String>,
+    /// End; a date alone is its first minute
+    #[arg(long, value_name = "TIME")]
+    until: String,
+    /// Time before the begin in which no other job without a time limit starts there [default: 24h]
+    #[arg(long, value_name = "TIME", value_parser = super::text::span)]
+    lead: Option<u64>,
+    /// Ask other jobs that still run there at the begin to leave, if they may be preempted
+    #[arg(long)]
+    evict: bool,
+    /// Show this text with it, such as "CUDA course"
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
 pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
@@ -83,6 +136,19 @@ pub(super) fn admin(command: Admin, connection: &mut Connection) -> Result<(), F
             };
             if json { print_json(&rows) } else { print(&settings(&rows)) }
         }
+        Admin::Reserve(Reserve { users, groups, gpus, from, until, lead, evict, reason }) => {
+            let row = ReserveRow { users, groups, gpus, from, until, lead_ms: lead, evict, reason };
+            match connection.ask(&Request::Reserve(Box::new(row)))? {
+                Response::Reserved { number, text } => print(&format!("reservation {number}: {text}\n")),
+                other => Err(odd(&other).into()),
+            }
+        }
+        Admin::Reservations { json } => match connection.ask(&Request::Reservations)? {
+            Response::Reservations(rows) if json => print_json(&rows),
+            Response::Reservations(rows) => print(&reservations::table(&rows)),
+            other => Err(odd(&other).into()),
+        },
+        Admin::Unreserve { number } => Ok(connection.done(&Request::Unreserve { number })?),
     }
 }
 
@@ -100,7 +166,8 @@ fn table(row: &LimitsRow) -> String {
         true => "the budget of gpu_hours is spent: jobs go behind those of other users\n",
         false => "",
     };
-    format!("limits of {}\n{table}{behind}", row.user)
+    let kept: String = row.reservations.iter().map(reservations::line).collect();
+    format!("limits of {}\n{table}{behind}{kept}", row.user)
 }
 
 fn value(limit: &LimitRow) -> String {

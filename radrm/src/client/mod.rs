@@ -14,6 +14,7 @@ pub(crate) mod own_runs;
 mod past;
 mod queue;
 pub(crate) mod rad;
+mod reservations;
 mod stats;
 mod stats_page;
 pub(crate) mod submit;
@@ -104,7 +105,7 @@ Examples:
     /// These are the limits of radrmd.toml and of `radrm admin set`. Those of GPU memory of all programs are shown by
     /// `radrm quota show`.
     Limits(limits::Flags),
-    /// Change limits of users while jobs run (administrators)
+    /// Change limits of users and reserve GPUs while jobs run (administrators)
     #[command(subcommand_required = true, arg_required_else_help = false)]
     Admin {
         #[command(subcommand)]
@@ -114,7 +115,7 @@ Examples:
     ///
     /// With a daemon: its GPUs and jobs. Without one, and with --runs: the programs that this user runs under radrm-run
     /// (those of all users for root), with memory, growth, quota, launches, SM activity and refused requests. Reading
-    /// them costs the programs nothing; the keys of that list are those of htop, and h lists them.
+    /// them costs the programs nothing. Keys are those of htop, and h lists them: sort, search, details, cancel.
     #[command(after_long_help = "\
 Examples:
   radrm top

@@ -8,12 +8,12 @@ use radrm_base::calendar;
 use radrm_protocol::connection::{Connection, JobList, odd};
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::limits::DrainRow;
-use radrm_protocol::wire::{HostLimits, JobRow, NodeRow, Request, Response};
+use radrm_protocol::wire::{GpuRow, HostLimits, JobRow, Line, NodeRow, Request, Response};
 use radrm_protocol::words;
 use radrm_text::{Table, clean, fit, left, right};
 
 use super::text::{bytes, time};
-use super::{arrays, asked};
+use super::{arrays, asked, reservations};
 use crate::{Failure, print, print_json};
 
 /// Lines of waiting jobs that a terminal shows unless more are requested.
@@ -24,9 +24,12 @@ pub struct Flags {
     /// With the reason for each job's place
     #[arg(long)]
     why: bool,
-    /// Jobs of all users (administrators; root sees them anyhow)
+    /// With the column of users, also where all jobs are of one
     #[arg(long)]
     all: bool,
+    /// Only your own jobs (administrators see those of all users)
+    #[arg(long, conflicts_with = "all")]
+    mine: bool,
     /// With the newest N ended jobs
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     ended: u32,
@@ -39,7 +42,8 @@ pub struct Flags {
 }
 
 pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
-    let all = flags.all || rustix::process::geteuid().is_root();
+    // Of others only administrators get any.
+    let all = !flags.mine;
     if flags.json {
         return print_json(&connection.jobs(all, flags.ended)?);
     }
@@ -70,7 +74,7 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
     let mut columns = vec![right("JOB")];
     columns.extend(all.then(|| left("USER")));
     columns.extend([left("NAME"), left("STATE")]);
-    columns.extend(["GPUS", "MEMORY", "PEAK", "TIME", "TRIES"].map(right));
+    columns.extend(["GPUS", "MEMORY", "PEAK", "TIME", "LEFT", "TRIES"].map(right));
     columns.extend(why.then(|| left("WHY")));
     let mut table = Table::new(columns);
     for (name, row) in arrays::lines(rows) {
@@ -86,12 +90,19 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
             memory,
             bytes(row.peak.unwrap_or(0)),
             if waits { "-".to_owned() } else { time(row.ran_ms) },
+            time_left(row),
             row.attempts.to_string(),
         ]);
         line.extend(why.then(|| row.end.as_ref().unwrap_or(&row.why).fit(200)));
         table.row(line);
     }
     table.to_string()
+}
+
+/// Time until a running job's limit ends it, or until a waiting one is expected to start.
+pub(super) fn time_left(row: &JobRow) -> String {
+    let starts = row.starts_in_ms.map(|ms| format!("in {}", time(ms)));
+    starts.or_else(|| row.left_ms.map(time)).unwrap_or_else(|| "-".to_owned())
 }
 
 /// State of a job in a list, with the time for which its GPUs have done nothing.
@@ -108,6 +119,11 @@ pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Resu
     if json {
         return print_json(&serde_json::json!({ "job": row, "history": lines }));
     }
+    print(&show_text(&row, &lines))
+}
+
+/// Everything about a job, and its history.
+pub(super) fn show_text(row: &JobRow, lines: &[Line]) -> String {
     let mut text = String::new();
     let mut put = |name: &str, value: String| {
         if !value.is_empty() {
@@ -131,12 +147,12 @@ pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Resu
     put("target", row.standing.clone().unwrap_or_default());
     put("need", row.need_from.clone().unwrap_or_default());
     put("reserved", row.reserved.map(bytes).unwrap_or_default());
-    put("suspended", suspended(&row));
+    put("suspended", suspended(row));
     put("peak", row.peak.map(bytes).unwrap_or_default());
-    put("activity", activity(&row));
+    put("activity", activity(row));
     let idle = row.idle_ms.map(|ms| format!("its GPUs have done nothing for {}", time(ms)));
     put("idle", idle.unwrap_or_default());
-    put("host", host(&row));
+    put("host", host(row));
     put("priority", row.priority.to_string());
     put("attempts", format!("{}, {} of them out of GPU memory", row.attempts, row.ooms));
     let refused =
@@ -144,17 +160,19 @@ pub(super) fn show(job: JobRef, json: bool, connection: &mut Connection) -> Resu
     put("refused", refused.unwrap_or_default());
     put("time", time(row.ran_ms));
     put("time limit", row.time_limit_ms.map(time).unwrap_or_default());
+    put("time left", row.left_ms.map(time).unwrap_or_default());
+    put("starts", row.starts_in_ms.map(|ms| format!("in about {}", time(ms))).unwrap_or_default());
     put("exit code", row.exit_code.map(|code| code.to_string()).unwrap_or_default());
     put("process", row.pid.map(|pid| pid.to_string()).unwrap_or_default());
     put("output", row.output.to_string());
     put("error", row.error.as_ref().map(ToString::to_string).unwrap_or_default());
     put("profile", row.profile.as_ref().map(ToString::to_string).unwrap_or_default());
     text.push('\n');
-    for line in &lines {
+    for line in lines {
         let after = line.at_ms.saturating_sub(row.submitted_ms);
         let _ = writeln!(text, "{:>14}  {}", format!("+{}", time(after)), line.text.fit(2000));
     }
-    print(&text)
+    text
 }
 
 /// Activity of a job on a GPU that it has to itself.
@@ -195,6 +213,20 @@ pub(super) fn nodes(json: bool, connection: &mut Connection) -> Result<(), Failu
         return print_json(&node);
     }
     print(&node_text(&node))
+}
+
+/// Jobs on a GPU with their users, as far as they may be seen, and with the time until their limits end them.
+pub(super) fn who(gpu: &GpuRow, with_time: bool) -> String {
+    let one = |job: &u64| {
+        let row = gpu.who.iter().find(|row| row.job == *job);
+        let left = row.and_then(|row| row.left_ms).filter(|_| with_time);
+        let left = left.map(|ms| format!(", {} left", time(ms))).unwrap_or_default();
+        row.map_or_else(|| job.to_string(), |row| format!("{job} ({}{left})", fit(&row.user, 24)))
+    };
+    let shown: Vec<String> = gpu.jobs.iter().map(one).collect();
+    let others = (gpu.job_count as usize).saturating_sub(shown.len());
+    let others = (others > 0).then(|| format!("+{others} of others"));
+    shown.into_iter().chain(others).collect::<Vec<_>>().join(" ")
 }
 
 /// Suspended jobs, if there are any.
@@ -259,6 +291,10 @@ pub(super) fn node_text(node: &NodeRow) -> String {
         let state = match gpu {
             gpu if gpu.lost => "gone".to_owned(),
             gpu if gpu.drained => "drained".to_owned(),
+            gpu if reservations::of_gpu(&node.reservations, gpu.index).is_some() => {
+                let row = reservations::of_gpu(&node.reservations, gpu.index);
+                row.map(|row| format!("reserved for {}", fit(&row.whose, 24))).unwrap_or_default()
+            }
             gpu if gpu.kept_for.is_some() => format!("kept for {}", gpu.kept_for.unwrap_or(0)),
             gpu if gpu.whole => "given as a whole".to_owned(),
             _ => String::new(),
@@ -266,9 +302,6 @@ pub(super) fn node_text(node: &NodeRow) -> String {
         let idle = gpu.idle_ms.filter(|_| gpu.job_count > 0).map(|ms| format!("idle {}", time(ms)));
         let state: Vec<String> =
             [Some(state), idle].into_iter().flatten().filter(|part| !part.is_empty()).collect();
-        let jobs: Vec<String> = gpu.jobs.iter().map(u64::to_string).collect();
-        let others = gpu.job_count as usize - gpu.jobs.len().min(gpu.job_count as usize);
-        let others = if others > 0 { format!(" +{others} of others") } else { String::new() };
         table.row([
             gpu.index.to_string(),
             fit(&gpu.model, 28),
@@ -279,7 +312,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
             smact,
             percent(gpu.utilization.map(f64::from)),
             state.join(", "),
-            format!("{}{others}", jobs.join(" ")),
+            who(gpu, true),
         ]);
     }
     text.push_str(&table.to_string());
@@ -307,6 +340,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
                 writeln!(text, "outside of jobs, on GPU {}: {}", gpu.index, fit(&process.to_string(), 200));
         }
     }
+    node.reservations.iter().for_each(|row| text.push_str(&reservations::line(row)));
     for sentence in node.issues.iter().chain(&node.audit) {
         text.push_str(&format!("! {}\n", sentence.fit(400)));
     }
@@ -315,7 +349,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
 
 #[cfg(test)]
 mod tests {
-    use radrm_protocol::wire::GpuRow;
+    use radrm_protocol::wire::GpuJobRow;
     use radrm_scheduler_core::JobState;
 
     use super::*;
@@ -328,6 +362,20 @@ mod tests {
             let row: JobRow = serde_json::from_value(sent).unwrap();
             assert!(list(&[row], false, false).contains(&format!("  {state} ")), "{state}");
         }
+    }
+
+    #[test]
+    fn jobs_are_shown_with_their_users_and_the_time_that_is_left() {
+        let of =
+            |job, user: &str, left_ms| GpuJobRow { job, user: user.into(), left_ms, ..GpuJobRow::default() };
+        let who_is = vec![of(7, "alice", Some(7_200_000)), of(9, "bob", None)];
+        let gpu = GpuRow { jobs: vec![7, 9], who: who_is, job_count: 3, ..GpuRow::default() };
+        assert_eq!(who(&gpu, true), "7 (alice, 2 h 00 min left) 9 (bob) +1 of others");
+        assert_eq!(who(&GpuRow { job_count: 1, ..GpuRow::default() }, true), "+1 of others");
+        let running = JobRow { left_ms: Some(7_200_000), state: JobState::Running, ..JobRow::default() };
+        assert!(list(&[running], false, false).contains("  2 h 00 min  "));
+        let waiting = JobRow { starts_in_ms: Some(60_000), ..JobRow::default() };
+        assert_eq!(time_left(&waiting), "in 1 min 00 s");
     }
 
     #[test]

@@ -16,9 +16,12 @@ use crate::{Failure, print, print_json};
 
 #[derive(Args, Debug)]
 pub struct Flags {
-    /// Jobs of all users (administrators)
-    #[arg(long)]
+    /// Jobs of all users (administrators; it is what they see anyhow)
+    #[arg(long, hide = true)]
     all: bool,
+    /// Only your own jobs (administrators see those of all users)
+    #[arg(long, conflicts_with = "all")]
+    mine: bool,
     /// Only jobs that ended in this time until now: 30m, 2h, 7d
     #[arg(long, value_name = "TIME", value_parser = span)]
     since: Option<u64>,
@@ -36,7 +39,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
     }
     let now_ms = radrm_os::time::epoch_ms();
     let since_ms = flags.since.map_or(0, |span| now_ms.saturating_sub(span));
-    let stats = match connection.ask(&Request::Stats { all: flags.all, since_ms })? {
+    let stats = match connection.ask(&Request::Stats { all: flags.all || !flags.mine, since_ms })? {
         Response::Stats(stats) => *stats,
         other => return Err(odd(&other).into()),
     };

@@ -1,24 +1,32 @@
 //! `radrm top`: GPUs and jobs in the terminal, again and again.
 
+mod keys;
+mod view;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use radrm_protocol::ProtocolError;
-use radrm_protocol::connection::Connection;
+use radrm_protocol::connection::{Connection, JobList, odd};
+use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::socket::SOCKET_VARIABLE;
-use radrm_protocol::wire::{GpuRow, JobRow, NodeRow};
-use radrm_text::output::width;
-use radrm_text::output::{self, Delivery};
+use radrm_protocol::wire::{GpuRow, JobRow, NodeRow, Request, Response};
+use radrm_text::output::{self, Delivery, width};
 use radrm_text::{Table, fit, left, right};
 
 use super::text::{ValueError, bytes};
 use super::{past, queue};
+use crate::live::Screen;
 use crate::{Failure, live, print};
+use keys::{Interface, Page, Pressed};
+use view::Seen;
+
+/// Waiting jobs that a view has; it says how many more there are.
+const MAX_WAITING: u32 = 1000;
 
 #[derive(Args, Debug)]
 pub struct Flags {
@@ -70,27 +78,63 @@ pub(super) fn run(
 /// Shows the daemon's node.
 fn node(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
     let out = std::io::stdout();
-    let once = flags.once || !out.is_terminal();
-    let mut past = Past::default();
-    loop {
+    if flags.once || !out.is_terminal() || !std::io::stdin().is_terminal() {
         let node = queue::node(connection)?;
-        let tall = rustix::termios::tcgetwinsize(&out).map_or(24, |size| usize::from(size.ws_row).max(4));
-        // A picture has room for no more.
-        let first = if once { 0 } else { u32::try_from(tall).unwrap_or(0) };
-        let jobs = connection.merged_jobs(true, 0, first)?.rows;
-        let wide = width(out.as_fd());
+        let jobs = connection.merged_jobs(true, 0, 0)?.rows;
+        let mut past = Past::default();
         past.add(&node);
-        let picture = picture(&node, &jobs, &past, wide);
-        if once {
-            return print(&picture);
-        }
-        match output::redraw(&picture, tall - 1) {
-            Ok(Delivery::Complete) => {}
-            Ok(Delivery::Closed) => return Ok(()),
-            Err(error) => return Err(Failure::Output(error)),
-        }
-        thread::sleep(Duration::from_secs_f64(flags.every));
+        return print(&picture(&node, &jobs, &past, width(out.as_fd())));
     }
+    let every = Duration::from_secs_f64(flags.every);
+    let (mut interface, mut past) = (Interface::default(), Past::default());
+    let mut seen = look(connection, &interface)?;
+    past.add(&seen.node);
+    let screen = Screen::enter().map_err(Failure::Output)?;
+    let mut next = Instant::now() + every;
+    loop {
+        let (columns, lines) = screen.size();
+        let picture = view::screen(&seen, &past, &mut interface, columns, lines);
+        if matches!(output::screen_to_stdout(&picture), Ok(Delivery::Closed) | Err(_)) {
+            return Ok(());
+        }
+        let mut is_due = false;
+        for key in screen.keys(next.saturating_duration_since(Instant::now())).map_err(Failure::Output)? {
+            match interface.press(key, &seen.jobs) {
+                Pressed::Nothing => {}
+                Pressed::Quit => return Ok(()),
+                Pressed::Look => is_due = true,
+                Pressed::Cancel(job) => {
+                    let jobs = vec![JobRef { job, index: None }];
+                    interface.said = match connection.done(&Request::Cancel { jobs }) {
+                        Ok(()) => format!("job {job} is asked to end"),
+                        Err(why) => why.to_string(),
+                    };
+                    is_due = true;
+                }
+            }
+        }
+        if is_due || (Instant::now() >= next && !interface.paused) {
+            seen = look(connection, &interface)?;
+            past.add(&seen.node);
+        }
+        if Instant::now() >= next {
+            next = Instant::now() + every;
+        }
+    }
+}
+
+/// Node and jobs at this moment, and the job that is shown in detail.
+fn look(connection: &mut Connection, interface: &Interface) -> Result<Seen, Failure> {
+    let node = queue::node(connection)?;
+    let JobList { rows: jobs, left_out } = connection.merged_jobs(true, 0, MAX_WAITING)?;
+    let job = interface.chosen.filter(|_| interface.page == Page::Job);
+    let details = match job.map(|job| connection.ask(&Request::Show { job: job.into() })) {
+        None => "no job is chosen".to_owned(),
+        Some(Ok(Response::Job(row, lines))) => queue::show_text(&row, &lines),
+        Some(Ok(other)) => odd(&other).to_string(),
+        Some(Err(why)) => why.to_string(),
+    };
+    Ok(Seen { node, jobs, left_out, details })
 }
 
 /// Seconds between two pictures.
@@ -99,20 +143,25 @@ fn every(text: &str) -> Result<f64, ValueError> {
     seconds.ok_or_else(|| ValueError::Interval(text.to_owned()))
 }
 
-/// Everything at one moment.
-fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String {
-    let mut text = format!(
-        "{}  {} running, {}{} waiting, policy {}{}\n\n",
+/// The node in a line.
+fn summary(node: &NodeRow) -> String {
+    format!(
+        "{}  {} running, {}{} waiting, policy {}{}",
         fit(&node.host, 40),
         node.running,
         queue::off_gpu(node),
         node.waiting,
         node.policy,
         node.emulated.as_ref().map(|spec| format!("  (emulated: {spec})")).unwrap_or_default()
-    );
+    )
+}
+
+/// The GPUs, titles first.
+fn gpus(node: &NodeRow, past: &Past, wide: usize) -> Vec<String> {
     let bar = wide.saturating_sub(72).clamp(10, 60) * 2 / 3;
     let columns = [right("GPU"), left("MEMORY"), right("USED"), right("OF"), left("SM"), right("")];
-    let mut table = Table::new(columns.into_iter().chain([left("BEFORE"), left("JOBS")]));
+    let columns = columns.into_iter().chain([left("BEFORE"), left("JOBS")]);
+    let mut table = Table::new(columns).within(wide, 12);
     for gpu in &node.gpus {
         let index = gpu.index.to_string();
         if gpu.lost {
@@ -128,10 +177,19 @@ fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String 
             plain_bar(busy.unwrap_or(0.0), bar / 2),
             busy.map_or("-".to_owned(), |part| format!("{:.0}%", part * 100.0)),
             past.line(&gpu.uuid, 8),
-            who(gpu),
+            queue::who(gpu, false),
         ]);
     }
-    let _ = writeln!(text, "{table}     █ in use  ▒ reserved for jobs");
+    table.lines().iter().map(|line| fit(line, wide)).collect()
+}
+
+/// Everything at one moment.
+fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String {
+    let mut text = format!("{}\n\n", summary(node));
+    for line in gpus(node, past, wide) {
+        let _ = writeln!(text, "{line}");
+    }
+    text.push_str("     █ in use  ▒ reserved for jobs\n");
     for sentence in node.issues.iter().chain(&node.audit) {
         let _ = writeln!(text, "! {}", sentence.fit(wide.saturating_sub(2)));
     }
@@ -144,18 +202,6 @@ fn picture(node: &NodeRow, jobs: &[JobRow], past: &Past, wide: usize) -> String 
 /// SM activity. A utilisation is none.
 fn busy(gpu: &GpuRow) -> Option<f64> {
     gpu.smact.map(|parts| f64::from(parts) / 1000.0)
-}
-
-/// Jobs on a GPU, by number where they may be seen.
-fn who(gpu: &GpuRow) -> String {
-    let numbers: Vec<String> = gpu.jobs.iter().map(u64::to_string).collect();
-    let others = (gpu.job_count as usize).saturating_sub(numbers.len());
-    match (numbers.is_empty(), others) {
-        (true, 0) => String::new(),
-        (true, others) => format!("{others} of others"),
-        (false, 0) => format!("job {}", numbers.join(" ")),
-        (false, others) => format!("job {} +{others} of others", numbers.join(" ")),
-    }
 }
 
 /// SM activity of the pictures before.
@@ -220,8 +266,6 @@ mod tests {
             seen.add(&NodeRow { gpus: vec![gpu], ..NodeRow::default() });
         }
         assert_eq!((seen.line("", 8), seen.line("", 2)), ("▁█▅".into(), "█▅".into()));
-        let shared = GpuRow { jobs: vec![3], job_count: 2, ..GpuRow::default() };
-        assert_eq!((who(&shared), who(&GpuRow::default())), ("job 3 +1 of others".into(), String::new()));
         let node = NodeRow { gpus: vec![gpu], issues: vec!["x".repeat(500).into()], ..NodeRow::default() };
         let job =
             JobRow { job: 1, name: "n".repeat(300).into(), why: "w".repeat(300).into(), ..JobRow::default() };
@@ -236,7 +280,7 @@ mod tests {
             let gpu = GpuRow { jobs: vec![12_345], job_count: 1, total: 40 << 30, ..GpuRow::default() };
             let node = NodeRow { gpus: vec![gpu], ..NodeRow::default() };
             let text = picture(&node, &[], &past, wide);
-            assert!(text.contains("job 12345\n"), "who is on a GPU is cut off: {text}");
+            assert!(text.contains(" 12345\n"), "who is on a GPU is cut off: {text}");
         }
     }
 }

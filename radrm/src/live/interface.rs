@@ -5,7 +5,7 @@ use super::reading::Reading;
 
 /// A key that means something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(crate) enum Key {
     Up,
     Down,
     First,
@@ -19,7 +19,7 @@ pub(super) enum Key {
 
 impl Key {
     /// The keys in what a terminal sent.
-    pub(super) fn of(bytes: &[u8]) -> Vec<Key> {
+    pub(crate) fn of(bytes: &[u8]) -> Vec<Key> {
         const SEQUENCES: [(&[u8], Key); 8] = [
             (b"\x1b[A", Key::Up),
             (b"\x1bOA", Key::Up),
@@ -111,6 +111,13 @@ pub(super) struct Interface {
     /// One run in detail, instead of the list.
     pub(super) details: bool,
     pub(super) help: bool,
+    /// First line of a page that is longer than the screen.
+    pub(super) scroll: usize,
+    /// The run of which is asked whether to end it, and the one that is to be ended.
+    pub(super) asks: Option<u32>,
+    pub(super) to_end: Option<u32>,
+    /// Outcome of that.
+    pub(super) said: String,
     /// Text that is searched for, and true while it is being typed.
     pub(super) filter: String,
     pub(super) typing: bool,
@@ -159,12 +166,22 @@ impl Interface {
             self.edit(key);
             return true;
         }
+        if let Some(run) = self.asks.take() {
+            self.to_end = matches!(key, Key::Letter('y' | 'Y')).then_some(run);
+            return key != Key::Quit;
+        }
+        self.said.clear();
+        let page = (self.help, self.details);
         match key {
             Key::Quit | Key::Letter('q') => return false,
             Key::Escape if self.help => self.help = false,
             Key::Escape if self.details && !self.only => self.details = false,
             Key::Escape => self.filter.clear(),
-            Key::Enter => self.details = self.only || !self.details,
+            Key::Enter => {
+                self.chosen = self.current(readings).map(|reading| reading.run);
+                self.details = self.only || !self.details;
+            }
+            Key::Letter('K') => self.asks = self.current(readings).map(|reading| reading.run),
             Key::Up | Key::Letter('k') => self.move_by(-1, readings),
             Key::Down | Key::Letter('j') => self.move_by(1, readings),
             Key::First => self.move_by(isize::MIN, readings),
@@ -177,6 +194,9 @@ impl Interface {
             Key::Letter('/' | '\\') => self.typing = true,
             Key::Letter('h' | '?') => self.help = !self.help,
             _ => {}
+        }
+        if page != (self.help, self.details) {
+            self.scroll = 0;
         }
         true
     }
@@ -195,6 +215,10 @@ impl Interface {
     }
 
     fn move_by(&mut self, way: isize, readings: &[Reading]) {
+        if self.help || self.details {
+            self.scroll = self.scroll.saturating_add_signed(way);
+            return;
+        }
         let listed = self.listed(readings);
         let now = listed.iter().position(|reading| Some(reading.run) == self.chosen).unwrap_or(0);
         let last = listed.len().saturating_sub(1);
@@ -255,6 +279,30 @@ mod tests {
         press(&mut interface, b"\x1b");
         assert!(!interface.details && interface.filter.is_empty());
         assert!(!press(&mut interface, b"q"));
+    }
+
+    #[test]
+    fn a_run_is_ended_only_after_a_yes() {
+        let mut interface = Interface::default();
+        for no in [&b"Kn"[..], b"K\x1b", b"K\r"] {
+            press(&mut interface, no);
+            assert_eq!((interface.asks, interface.to_end), (None, None));
+        }
+        press(&mut interface, b"jK");
+        assert_eq!(interface.asks, Some(10), "the chosen one");
+        press(&mut interface, b"y");
+        assert_eq!(interface.to_end.take(), Some(10));
+        press(&mut interface, b"y");
+        assert_eq!(interface.to_end, None);
+    }
+
+    #[test]
+    fn details_are_scrolled_and_the_choice_stays() {
+        let mut interface = Interface::default();
+        press(&mut interface, b"j\rjjk");
+        assert_eq!((interface.scroll, interface.chosen), (1, Some(10)));
+        press(&mut interface, b"\x1b");
+        assert_eq!(interface.scroll, 0);
     }
 
     #[test]

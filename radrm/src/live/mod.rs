@@ -1,6 +1,8 @@
-//! `radrm top` without a daemon: the runs of this user, as their segments show them at each moment.
+//! `radrm top` without a daemon: the runs of this user, as their segments show them at each moment. The terminal, its keys and
+//! lists are those of `radrm top` with one, too.
 
 mod activity;
+pub(crate) mod columns;
 mod history;
 mod interface;
 mod reading;
@@ -17,9 +19,11 @@ use radrm_text::output::{self, Delivery, width};
 use thiserror::Error;
 
 use crate::{Failure, print, print_json};
-use interface::{Interface, Key};
+use interface::Interface;
+pub(crate) use interface::Key;
+use reading::Reading;
 use runs::Runs;
-use terminal::Screen;
+pub(crate) use terminal::Screen;
 
 /// Between the two polls of a view that is printed once: rates need two.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -56,7 +60,7 @@ pub(crate) fn run(asked: &Asked<'_>) -> Result<(), Failure> {
     let out = std::io::stdout();
     let mut runs = Runs::default();
     let began = Instant::now();
-    let mut poll = || -> Result<Vec<reading::Reading>, Failure> {
+    let mut poll = || -> Result<Vec<Reading>, Failure> {
         runs.poll(began.elapsed());
         Ok(runs.readings(asked.only)?)
     };
@@ -77,13 +81,17 @@ pub(crate) fn run(asked: &Asked<'_>) -> Result<(), Failure> {
     let mut next = Instant::now() + asked.every;
     loop {
         let (columns, lines) = screen.size();
-        let picture = view::screen(&readings, &interface, host, columns, lines);
+        let picture = view::screen(&readings, &mut interface, host, columns, lines);
         if matches!(output::screen_to_stdout(&picture), Ok(Delivery::Closed) | Err(_)) {
             return Ok(());
         }
         for key in screen.keys(next.saturating_duration_since(Instant::now())).map_err(Failure::Output)? {
             if key == Key::Quit || !interface.press(key, &readings) {
                 return Ok(());
+            }
+            if let Some(run) = interface.to_end.take() {
+                let reading = readings.iter().find(|reading| reading.run == run);
+                interface.said = reading.map(end).unwrap_or_default();
             }
         }
         if Instant::now() >= next {
@@ -97,6 +105,25 @@ pub(crate) fn run(asked: &Asked<'_>) -> Result<(), Failure> {
                 }
             }
         }
+    }
+}
+
+/// Asks a run to end, as `kill` does; returns what was done, in words.
+fn end(reading: &Reading) -> String {
+    let run = reading.run;
+    if let Some(job) = reading.job {
+        return format!("run {run} is job {job} of radrmd: `radrm cancel {job}` ends it");
+    }
+    let left: Vec<u32> = match reading.launcher_running {
+        true => vec![run],
+        false => reading.processes.iter().map(|process| process.pid).collect(),
+    };
+    let pids = left.into_iter().filter_map(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?));
+    let sent = pids.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
+    match sent.collect::<Result<Vec<()>, _>>() {
+        Ok(sent) if sent.is_empty() => format!("run {run} has no process any more"),
+        Ok(_) => format!("run {run} is asked to end (SIGTERM)"),
+        Err(error) => format!("run {run} is not ended: {}", radrm_base::reason(&std::io::Error::from(error))),
     }
 }
 

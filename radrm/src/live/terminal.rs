@@ -18,7 +18,7 @@ static ENDED: AtomicBool = AtomicBool::new(false);
 const SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 /// The terminal while it shows a view.
-pub(super) struct Screen {
+pub(crate) struct Screen {
     before: Termios,
 }
 
@@ -28,7 +28,7 @@ extern "C" fn end(_: libc::c_int) {
 
 impl Screen {
     /// Takes the terminal of standard input and output.
-    pub(super) fn enter() -> io::Result<Self> {
+    pub(crate) fn enter() -> io::Result<Self> {
         let input = io::stdin();
         let before = tcgetattr(&input)?;
         let mut raw = before.clone();
@@ -45,14 +45,14 @@ impl Screen {
     }
 
     /// Columns and lines.
-    pub(super) fn size(&self) -> (usize, usize) {
+    pub(crate) fn size(&self) -> (usize, usize) {
         let size = tcgetwinsize(io::stdout()).ok();
         let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
         size.map_or((80, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row)))
     }
 
     /// The keys that are pressed within a time; at once when there is one.
-    pub(super) fn keys(&self, within: Duration) -> io::Result<Vec<Key>> {
+    pub(crate) fn keys(&self, within: Duration) -> io::Result<Vec<Key>> {
         let input = io::stdin();
         let wait = Timespec {
             tv_sec: i64::try_from(within.as_secs()).unwrap_or(1),

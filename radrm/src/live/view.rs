@@ -4,8 +4,9 @@ use radrm_profile::model::Kind;
 use radrm_profile::{Bytes, Nanos};
 use radrm_text::number::grouped;
 
-use radrm_text::{Column, Table, fit, left, right};
+use radrm_text::{Table, fit, left, right};
 
+use super::columns::{self, Listed, scrolled, with_choice, wrapped};
 use super::interface::Interface;
 use super::reading::{GpuReading, Reading};
 
@@ -16,10 +17,11 @@ const PAST: usize = 12;
 const AROUND: usize = 5;
 
 const HELP: &str = "\
-up, down, j, k   choose a run          Home, End   first and last
+up, down, j, k   choose, scroll        Home, End   first and last
 Enter            details of the run    Esc         back
 s, >             sort by the next      M, T, N     sort by memory, time, number
 /, \\             search                p, Space    pause
+K                end the run, after a question (SIGTERM)
 h, ?             this help             q           quit
 
 GROWTH      change of the device memory held, per second, over ten seconds
@@ -44,7 +46,7 @@ const NONE: &str = "no program is running under radrm-run; start one with `radrm
 /// A whole screen, drawn over the one before: nothing flickers.
 pub(super) fn screen(
     readings: &[Reading],
-    interface: &Interface,
+    interface: &mut Interface,
     host: &str,
     columns: usize,
     lines: usize,
@@ -60,43 +62,44 @@ pub(super) fn screen(
         String::new(),
     ];
     let room = lines.saturating_sub(AROUND).max(1);
-    match interface.current(readings) {
-        _ if interface.help => out.extend(HELP.lines().map(|line| fit(line, columns))),
-        None if readings.is_empty() => out.push(fit(NONE, columns)),
-        None => out.push(fit("no run matches the search", columns)),
-        Some(run) if interface.details => out.extend(details(run, columns).into_iter().take(room)),
-        Some(run) => {
+    let page: Option<Vec<String>> = match interface.current(readings) {
+        _ if interface.help => Some(HELP.lines().flat_map(|line| wrapped(line, columns)).collect()),
+        Some(run) if interface.details => Some(details(run, columns)),
+        _ => None,
+    };
+    match (page, interface.current(readings)) {
+        (Some(page), _) => {
+            let (first, part) = scrolled(&page, interface.scroll, room);
+            interface.scroll = first;
+            out.extend_from_slice(part);
+        }
+        (None, None) if readings.is_empty() => out.push(fit(NONE, columns)),
+        (None, None) => out.push(fit("no run matches the search", columns)),
+        (None, Some(run)) => {
             let listed = interface.listed(readings);
             let table = list(&listed, interface.sort.title(), columns);
             let at = listed.iter().position(|reading| reading.run == run.run).unwrap_or(0);
-            let first = (at + 1).saturating_sub(room.saturating_sub(1).max(1));
-            let rows = table.iter().skip(1).enumerate().skip(first).take(room.saturating_sub(1).max(1));
-            out.extend(table.first().map(|head| format!("\x1b[1m{head}\x1b[0m")));
-            // Padded, so that the whole line is marked.
-            out.extend(rows.map(|(row, line)| {
-                if row == at { format!("\x1b[7m{line:<columns$}\x1b[0m") } else { line.clone() }
-            }));
+            out.extend(with_choice(&table, at, columns, room));
         }
     }
-    out.truncate(lines.saturating_sub(2).max(1));
-    out.resize(lines.saturating_sub(1).max(1), String::new());
-    let foot = match (interface.typing, interface.filter.is_empty()) {
-        (true, _) => format!("search: {}_", interface.filter),
-        (false, false) => format!("search: {}   Esc clears it   h help   q quit", interface.filter),
-        (false, true) => "Enter details   s sort   / search   p pause   h help   q quit".to_owned(),
+    let foot = match (interface.asks, interface.typing, interface.filter.is_empty()) {
+        (Some(run), ..) => {
+            let command = readings.iter().find(|reading| reading.run == run).map(|reading| &reading.command);
+            let command = command.map(|command| format!(" ({})", fit(command, 40))).unwrap_or_default();
+            format!("end run {run}{command}? y/n")
+        }
+        (None, true, _) => format!("search: {}_", interface.filter),
+        _ if !interface.said.is_empty() => interface.said.clone(),
+        (None, false, false) => format!("search: {}   Esc clears it   h help   q quit", interface.filter),
+        (None, false, true) => {
+            "Enter details   s sort   / search   p pause   K end   h help   q quit".to_owned()
+        }
     };
-    out.push(format!("\x1b[2m{}\x1b[0m", fit(&foot, columns)));
-    format!("\x1b[H{}\x1b[K\x1b[J", out.join("\x1b[K\n"))
+    columns::screen(out, &foot, columns, lines)
 }
 
-/// A column of the list of runs.
-struct Listed {
-    title: &'static str,
-    column: fn(String) -> Column,
-    cell: fn(&Reading) -> String,
-}
-
-const LISTED: [Listed; 14] = [
+/// Columns of the list of runs.
+const LISTED: [Listed<Reading>; 14] = [
     Listed { title: "RUN", column: right, cell: |run| run.run.to_string() },
     Listed { title: "USER", column: left, cell: |run| fit(&run.user, 10) },
     Listed { title: "GPU", column: left, cell: |run| fit(&gpus(run), 8) },
@@ -116,25 +119,8 @@ const LISTED: [Listed; 14] = [
 /// Columns that a narrow terminal does without, the first of these first. All is in the details of a run.
 const SPARED: [&str; 9] = ["PAST", "USER", "GROWTH", "QUOTA", "GPU", "LAUNCHES/S", "STEPS/S", "TIME", "SM"];
 
-/// Titles, then a line for each run. The column by which is sorted stays.
 fn list(readings: &[&Reading], sorted: &str, columns: usize) -> Vec<String> {
-    let mut listed: Vec<&Listed> = LISTED.iter().collect();
-    let mut spared = SPARED.iter().filter(|title| **title != sorted);
-    loop {
-        let title = |of: &Listed| {
-            (of.column)(if of.title == sorted { format!("{}v", of.title) } else { of.title.to_owned() })
-        };
-        let mut table = Table::new(listed.iter().map(|of| title(of))).within(columns, 12);
-        for reading in readings {
-            table.row(listed.iter().map(|of| (of.cell)(reading)));
-        }
-        let lines = table.lines();
-        let is_too_wide = lines.iter().any(|line| line.chars().count() > columns);
-        match spared.next() {
-            Some(title) if is_too_wide => listed.retain(|of| of.title != *title),
-            _ => return lines.iter().map(|line| fit(line, columns)).collect(),
-        }
-    }
+    columns::list(&LISTED, &SPARED, readings, sorted, columns)
 }
 
 fn gpus(reading: &Reading) -> String {
@@ -157,11 +143,11 @@ fn time(reading: &Reading) -> Nanos {
 
 /// Everything about one run.
 fn details(reading: &Reading, columns: usize) -> Vec<String> {
-    let mut out = vec![fit(&format!("run {}  {}  {}", reading.run, reading.user, reading.command), columns)];
+    let mut out = wrapped(&format!("run {}  {}  {}", reading.run, reading.user, reading.command), columns);
     let job = reading.job.map_or(String::new(), |job| format!("job {job}  "));
     let left_over = if reading.launcher_running { "" } else { "  (radrm-run has ended; processes are left)" };
     let time = time(reading);
-    out.push(fit(
+    out.extend(wrapped(
         &format!(
             "{job}running for {time}  growth {}  {} launches, {}/s  {}SM {}  {} refused{left_over}",
             growth(reading.growth_bytes_per_second),
@@ -182,22 +168,23 @@ fn details(reading: &Reading, columns: usize) -> Vec<String> {
     out.push(fit(&format!("{:<22}{}", "memory held", past(&reading.held_before, wide)), columns));
     out.push(fit(&format!("{:<22}{}", "launches per second", past(&reading.launched_before, wide)), columns));
     out.push(String::new());
-    let titles =
-        [right("PID"), right("HELD"), right("PEAK"), right("LAUNCHES"), right("REFUSED"), left("COMMAND")];
-    let mut table = Table::new(titles).within(columns, 12);
+    let titles = [right("PID"), right("HELD"), right("PEAK"), right("LAUNCHES"), right("REFUSED")];
+    let mut table = Table::new(titles);
     let mut processes: Vec<_> = reading.processes.iter().collect();
     processes.sort_by_key(|process| std::cmp::Reverse(process.held_bytes));
-    for process in processes {
+    for process in &processes {
         table.row([
             process.pid.to_string(),
             Bytes(process.held_bytes).to_string(),
             Bytes(process.peak_bytes).to_string(),
             grouped(process.launches),
             grouped(process.refused),
-            process.command.clone(),
         ]);
     }
     out.extend(table.lines().iter().map(|line| fit(line, columns)));
+    out.push(String::new());
+    let commands = processes.iter().map(|process| format!("{}  {}", process.pid, process.command));
+    out.extend(commands.flat_map(|line| wrapped(&line, columns)));
     out
 }
 
@@ -352,12 +339,12 @@ mod tests {
     fn no_screen_is_larger_than_its_terminal() {
         let readings: Vec<Reading> = (0..100).map(reading).collect();
         for (columns, lines) in [(200, 50), (80, 24), (60, 10), (20, 4)] {
-            for keys in [&b""[..], b"\x1b[F", b"\r", b"h", b"/zzz\r", b"/t"] {
+            for keys in [&b""[..], b"\x1b[F", b"\r", b"\r\x1b[F", b"h", b"/zzz\r", b"/t", b"K"] {
                 let mut interface = Interface::default();
                 for key in super::super::interface::Key::of(keys) {
                     interface.press(key, &readings);
                 }
-                let text = screen(&readings, &interface, "node", columns, lines);
+                let text = screen(&readings, &mut interface, "node", columns, lines);
                 assert!(widest(&text) <= columns, "{} at {columns}: {text}", widest(&text));
                 assert!(text.lines().count() <= lines, "{} at {lines}", text.lines().count());
             }
@@ -390,13 +377,21 @@ mod tests {
     }
 
     #[test]
+    fn a_long_command_is_shown_whole_in_the_details() {
+        let lines = details(&reading(7), 80);
+        let command: String = lines.iter().take(6).map(|line| line.trim()).collect();
+        assert!(command.matches('x').count() >= 300, "{lines:?}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:?}");
+    }
+
+    #[test]
     fn the_chosen_run_is_on_the_screen() {
         let readings: Vec<Reading> = (0..100).map(reading).collect();
         let mut interface = Interface::default();
         for key in super::super::interface::Key::of(b"N\x1b[F") {
             interface.press(key, &readings);
         }
-        let text = screen(&readings, &interface, "node", 100, 24);
+        let text = screen(&readings, &mut interface, "node", 100, 24);
         assert!(text.lines().any(|line| line.starts_with("\x1b[7m") && line.contains(" 99 ")), "{text}");
     }
 

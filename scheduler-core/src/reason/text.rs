@@ -54,6 +54,7 @@ impl fmt::Display for Reason {
                 write!(f, "it had its GPU time in the first queue, and job {job} of that queue waits")
             }
             Self::MoreImportant { job } => write!(f, "job {job} is more important and needs the place"),
+            Self::KeptForOthers { kept } => kept.fmt(f),
             Self::CannotSuspend { refusal } => write!(f, "cannot be suspended ({refusal}): asked to stop"),
             Self::RoomAgain => f.write_str("there is room for it again"),
             Self::SlowsNeighbour { job, speed } => write!(f, "it slows job {job} to {speed} of its speed"),
@@ -146,6 +147,7 @@ impl fmt::Display for Wait {
             Self::NotAllowed { why } => write!(f, "under the limits of its user it cannot start: {why}"),
             Self::UserLimit { limit } => limit.fmt(f),
             Self::QuietHours { quiet } => quiet.fmt(f),
+            Self::Kept { kept } => kept.fmt(f),
             Self::NoDevice => f.write_str("no device that it could use takes jobs"),
             Self::Lost => f.write_str("a GPU that it needs is lost for now"),
             Self::Missing { why: Impossible::NoGpu } => {

@@ -129,8 +129,9 @@ mod tests {
     fn of_each_kind() -> Vec<Event> {
         use crate::outcome::{Evidence, Outcome};
         use crate::{
-            Activity, After, Allowance, AllowedDevices, Bound, HostNeed, JobObservation, Leaving, Node,
-            NodeId, Observation, Permille, Preemption, Signal, SuspendRefusal, UserId, UserLimits,
+            Activity, AdvanceReservation, After, Allowance, AllowedDevices, Bound, HostNeed, JobObservation,
+            Leaving, Node, NodeId, Observation, Permille, Preemption, ReservedFor, Signal, SuspendRefusal,
+            UserId, UserLimits,
         };
         let devices = Cluster::uniform(3, "A", Bytes::from_gib(40)).devices;
         let preemption = Preemption {
@@ -202,6 +203,17 @@ mod tests {
                         behind: true,
                         ..Allowance::default()
                     }),
+                },
+                Event::AdvanceReservationsSet {
+                    reservations: vec![AdvanceReservation {
+                        devices: vec![device],
+                        users: vec![UserId(7)],
+                        begins: Millis(5_000_000),
+                        ends: Millis(6_000_000),
+                        lead: Millis(1000),
+                        evicts: true,
+                        text: ReservedFor { whose: "alice".into(), ..ReservedFor::default() },
+                    }],
                 },
                 Event::UsageRestored { user: UserId(0), gpu_ms: 5000 },
                 Event::Adopted {
@@ -329,11 +341,12 @@ mod tests {
             Event::DryRunOver { .. } => 28,
             Event::AllowanceSet { .. } => 29,
             Event::CompanyObserved { .. } => 30,
+            Event::AdvanceReservationsSet { .. } => 31,
             Event::Tick => KINDS - 1,
         }
     }
 
-    const KINDS: usize = 32;
+    const KINDS: usize = 33;
 
     #[test]
     fn events_of_every_kind_are_read_back_and_decided_alike() {

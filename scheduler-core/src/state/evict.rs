@@ -103,7 +103,7 @@ impl State {
     }
 
     /// Takes a job off its devices without losing more work than must be, and back to the queue.
-    fn evict(&mut self, id: JobId, reason: Reason, out: &mut Vec<Decision>) {
+    pub(super) fn evict(&mut self, id: JobId, reason: Reason, out: &mut Vec<Decision>) {
         let Some(record) = self.jobs.get_mut(&id) else { return };
         if record.phase != Phase::Running {
             return;
@@ -372,14 +372,17 @@ impl State {
             return;
         }
         let ask = self.ask_of(head);
+        let who = self.claimant(id);
         let mut scratch = std::mem::take(&mut self.scratch);
+        let is_closed =
+            |at: usize| who.as_ref().is_some_and(|who| self.closed_by(at, who, self.now).is_some());
         let mut best: Option<(usize, Vec<ClearedDevice>)> = None;
         for (index, node) in self.nodes.iter().enumerate() {
             let host = node.host.effect(ask.host_use, ask.priority);
             let mut places: Vec<ClearedDevice> = Vec::new();
             for &at in &node.devices {
                 let dev = &self.devices[at];
-                if dev.drained || !eligible(dev, &ask) {
+                if dev.drained || !eligible(dev, &ask) || is_closed(at) {
                     continue;
                 }
                 // The least important first, those whose slot is over before all.

@@ -15,6 +15,7 @@ mod jobs;
 mod planned;
 mod programs;
 mod record;
+mod reserved;
 mod schedule;
 #[cfg(test)]
 mod searches;
@@ -32,6 +33,7 @@ pub(crate) use record::Record;
 pub use views::{DeviceView, JobView};
 
 use crate::action::{Action, Decision};
+use crate::advance::AdvanceReservation;
 use crate::device::{DeviceId, Node, NodeId};
 use crate::event::Event;
 use crate::fair::Ledger;
@@ -76,6 +78,8 @@ impl NodeState {
 enum Timer {
     /// The next start is due.
     Pace,
+    /// An advance reservation begins or ends, or its lead time begins.
+    Reserved,
     Job(JobId),
     Device(usize),
 }
@@ -113,6 +117,8 @@ pub struct State {
     lost: u32,
     limits: UserLimits,
     allowances: allowances::Allowances,
+    /// Advance reservations that have not ended.
+    advance: Vec<AdvanceReservation>,
     answers: answers::Answers,
     pub(crate) jobs: BTreeMap<JobId, Record>,
     /// True if any job has had a target: without one no job is ever throttled for one.
@@ -175,6 +181,7 @@ impl State {
             lost: 0,
             limits: UserLimits::default(),
             allowances: allowances::Allowances::default(),
+            advance: Vec::new(),
             answers: answers::Answers::default(),
             jobs: BTreeMap::new(),
             targets: false,
@@ -225,6 +232,7 @@ impl State {
         if !self.paused {
             // An end that was reported meanwhile comes before the end of a time limit.
             self.run_timers(&mut out);
+            self.clear_reserved(&mut out);
             if std::mem::take(&mut self.pass_due) {
                 schedule(self, &mut out);
             }
@@ -272,6 +280,7 @@ impl State {
             Event::Started { job, attempt } => self.started(job, attempt),
             Event::Finished { job, attempt, outcome } => self.finished(job, attempt, outcome, out),
             Event::UserLimitsSet { limits } => self.limits = limits,
+            Event::AdvanceReservationsSet { reservations } => self.set_advance_reservations(reservations),
             Event::AllowanceSet { user, allowance } => self.set_allowance(user, *allowance),
             Event::Suspended { job, attempt, bytes } => self.suspended(job, attempt, bytes),
             Event::SuspendFailed { job, attempt, refusal } => self.suspend_failed(job, attempt, refusal, out),
@@ -293,6 +302,7 @@ impl State {
             self.timers.pop_first();
             match timer {
                 Timer::Pace => self.pass_due = true,
+                Timer::Reserved => self.reservations_turn(),
                 Timer::Device(index) => self.changed(index),
                 Timer::Job(job) => {
                     if let Some(record) = self.jobs.get_mut(&job) {

@@ -1,5 +1,6 @@
 //! One scheduling pass: which jobs start, where, and for which job devices are kept.
 
+use super::reserved::{self, Claimant};
 use super::{Stage, State};
 use crate::action::{Action, Decision};
 use crate::allowance::Room;
@@ -167,7 +168,9 @@ impl State {
     /// Keeps the devices for the first blocked job: those it had, while it stays first and waits for
     /// a job there to leave.
     fn keep_for(&mut self, id: JobId, out: &mut Vec<Decision>) {
-        let waits = |kept: &Reservation| kept.ask.job == id && !kept.blockers.is_empty();
+        let waits = |kept: &Reservation| {
+            kept.ask.job == id && !kept.blockers.is_empty() && self.are_open(&kept.devices, id)
+        };
         if !self.reservation.as_ref().is_some_and(waits) {
             self.reservation = self.reserve(id);
         } else {
@@ -459,6 +462,9 @@ impl State {
     }
 }
 
+/// Advantage in rank of an idle device that is kept for the job's user: more than any device has by itself (KiB at most).
+const OWN_RESERVED: i64 = 1 << 44;
+
 /// One job's search over devices.
 struct Search<'a> {
     state: &'a State,
@@ -474,6 +480,10 @@ struct Search<'a> {
     host: Option<(usize, HostEffect)>,
     /// The node whose idle devices were counted last, and how many it has.
     idle: Option<(usize, usize)>,
+    /// The job, if there are advance reservations.
+    who: Option<Claimant>,
+    /// Devices of the node that would do but for advance reservations.
+    closed: usize,
 }
 
 impl<'a> Search<'a> {
@@ -481,8 +491,9 @@ impl<'a> Search<'a> {
         let scratch = std::mem::take(&mut state.scratch);
         let alone = state.jobs.get(&ask.job).filter(|record| record.gathers().is_none());
         let limit = alone.and_then(|record| record.job.time_limit);
-        let (wait, fits) = (None, Vec::new());
-        Self { state, kept, ask, limit, scratch, wait, fits, all_fits: Vec::new(), host: None, idle: None }
+        let (wait, fits, who) = (None, Vec::new(), state.claimant(ask.job));
+        let (all_fits, host, idle, closed) = (Vec::new(), None, None, 0);
+        Self { state, kept, ask, limit, scratch, wait, fits, all_fits, host, idle, who, closed }
     }
 
     fn blocked(&mut self, wait: Wait) {
@@ -509,9 +520,17 @@ impl<'a> Search<'a> {
             _ => state.nodes[dev.node].host.effect(self.ask.host_use, self.ask.priority),
         };
         self.host = Some((dev.node, host));
-        match admits(&state.settings, dev, &self.ask, &host, state.now, &mut self.scratch) {
-            Err(wait) => self.blocked(wait),
-            Ok(progress) => self.unless_kept(at, progress),
+        let admitted = admits(&state.settings, dev, &self.ask, &host, state.now, &mut self.scratch);
+        let closed = self.who.as_ref().and_then(|who| state.closed_by(at, who, state.now));
+        match (admitted, closed) {
+            // Not for this job at all, whatever becomes of it.
+            (Err(Wait::NoDevice), _) => self.blocked(Wait::NoDevice),
+            (admitted, Some(closed)) => {
+                self.closed += usize::from(admitted.is_ok());
+                self.blocked(reserved::wait(closed, admitted.is_ok()));
+            }
+            (Err(wait), None) => self.blocked(wait),
+            (Ok(progress), None) => self.unless_kept(at, progress),
         }
     }
 
@@ -532,11 +551,15 @@ impl<'a> Search<'a> {
         } else {
             0
         };
-        let fit = if state.idle_only {
+        let mut fit = if state.idle_only {
             Fit { rank: (0, 0, i64::from(dev.spec.id.0)), score: Score::Idle }
         } else {
             rank(&state.settings, dev, &self.ask, progress, distance, idle_beside)
         };
+        // What is kept for its user is of no use to others.
+        if dev.residents.is_empty() && self.who.as_ref().is_some_and(|who| state.is_kept_for(at, who)) {
+            fit.rank.0 = fit.rank.0.saturating_sub(OWN_RESERVED);
+        }
         self.fits.push((at, fit));
     }
 
@@ -577,7 +600,7 @@ impl<'a> Search<'a> {
     ) -> Option<Place> {
         let state = self.state;
         let gpus = self.ask.gpus;
-        let mut most = 0;
+        let (mut most, mut most_with_closed) = (0, 0);
         let mut best: Option<((i64, i64, i64), Place)> = None;
         let mut singles = Vec::new();
         self.all_fits.clear();
@@ -585,6 +608,7 @@ impl<'a> Search<'a> {
         for at in 0..count {
             let index = among.map_or(at, |(nodes, _)| nodes[at]);
             self.fits.clear();
+            self.closed = 0;
             let devices = among.map_or(&state.nodes[index].devices[..], |(_, devices)| devices);
             for &at in devices {
                 let dev = &state.devices[at];
@@ -593,6 +617,7 @@ impl<'a> Search<'a> {
                 }
             }
             most = most.max(self.fits.len());
+            most_with_closed = most_with_closed.max(self.fits.len() + self.closed);
             if gpus == 1 {
                 singles.extend(self.fits.iter().min_by_key(|(at, fit)| (fit.rank, *at)).copied());
                 continue;
@@ -616,7 +641,8 @@ impl<'a> Search<'a> {
             self.fits = singles;
             return self.best_single();
         }
-        if best.is_none() && most > 0 {
+        // Where reservations alone are in the way, one of them is the reason.
+        if best.is_none() && most > 0 && most_with_closed < gpus {
             let cut = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
             self.wait = Some(Wait::Gang { gpus: cut(gpus), fit: cut(most) });
         }
@@ -627,6 +653,7 @@ impl<'a> Search<'a> {
 /// Of two reasons why devices would not do, the one that says more: the device that came closer.
 fn closer(a: Wait, b: Wait) -> Wait {
     let closeness = |wait: &Wait| match wait {
+        Wait::Kept { kept } => (if kept.would_do { 9 } else { 1 }, 0),
         Wait::Reserved { .. } => (8, 0),
         Wait::Slowdown { gain, .. } => (7, i128::from(gain.0)),
         Wait::Protected { low, .. } => (7, i128::from(low.0)),

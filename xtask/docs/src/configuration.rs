@@ -21,6 +21,7 @@ const FILES: [(&str, &[&str], &str); 2] = [
             "daemon/src/hooks.rs",
             "daemon/src/metrics.rs",
             "daemon/src/mps/settings.rs",
+            "daemon/src/reservations.rs",
             "daemon/src/slurm/settings.rs",
             "daemon/src/user_limits.rs",
             "scheduler-core/src/settings.rs",
@@ -52,7 +53,9 @@ const VALUES: [(&str, &str); 13] = [
 ];
 
 /// The same for text with a form of its own.
-const TEXTS: [(&str, &str); 4] = [
+const TEXTS: [(&str, &str); 6] = [
+    ("NameList", "list of names, or text with commas"),
+    ("LocalTime", "text: `\"2026-12-24 08:00\"`, or a date alone"),
     ("Text", "text: `\"10GiB\"`, `\"50%\"` of each GPU, by GPU `\"0=60GiB,1=20GiB\"`"),
     ("Context", "text: `\"auto\"`, or an amount such as `\"300MiB\"`"),
     ("Mode", "text: an octal mode such as `\"0640\"`"),
@@ -98,8 +101,16 @@ fn section(
         let path = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
         let default = defaults.get(&ident.to_string());
         match below(field, sources) {
-            Some((item, many)) => {
-                let path = if many { format!("{path}.NAME") } else { path };
+            Some((item, form)) => {
+                let path = match form {
+                    Below::One => path,
+                    Below::Named => format!("{path}.NAME"),
+                    Below::List => {
+                        let text = plain(&doc(&field.attrs)).replace('|', "\\|");
+                        let _ = writeln!(rows, "| `{key}` | list of tables, below | `[]` | {text} |");
+                        format!("[{path}]")
+                    }
+                };
                 tables.push((path, item, doc(&field.attrs), default));
             }
             None => {
@@ -145,14 +156,28 @@ fn inner(segment: &PathSegment) -> Option<&PathSegment> {
     }
 }
 
-/// The type of the table that a field is, if it is one, and whether there is one for each name.
-fn below<'t>(field: &Field, sources: &'t Sources) -> Option<(&'t ItemStruct, bool)> {
+/// How often a table is in a file.
+enum Below {
+    One,
+    /// Once for each name.
+    Named,
+    /// Any number of times.
+    List,
+}
+
+/// The type of the table that a field is, if it is one.
+fn below<'t>(field: &Field, sources: &'t Sources) -> Option<(&'t ItemStruct, Below)> {
     let segment = last(&field.ty)?;
     if let Some(item) = sources.structs.get(&segment.ident.to_string()) {
-        return Some((item, false));
+        return Some((item, Below::One));
     }
     let item = sources.structs.get(&inner(segment)?.ident.to_string())?;
-    Some((item, segment.ident == "BTreeMap"))
+    let form = match segment.ident.to_string().as_str() {
+        "BTreeMap" => Below::Named,
+        "Vec" => Below::List,
+        _ => Below::One,
+    };
+    Some((item, form))
 }
 
 /// A type in words. What an enum may be goes to `lists`, below the table.

@@ -1,19 +1,21 @@
-//! A week of fifteen users, while administrators change every limit and the daemon is killed: the store and what runs agree.
+//! A week of fifteen users, while administrators change every limit, reserve GPUs and the daemon is killed: the store and what runs
+//! agree.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
 use nix::unistd::{Gid, Group, User};
 use radrm_base::random::Rng;
-use radrm_protocol::limits::{LimitsRow, SetLimitRow};
+use radrm_protocol::limits::{LimitsRow, ReserveRow, SetLimitRow};
 
 use super::world::{Programs, World};
 use super::*;
 use crate::attempt::Attempt;
 use crate::limited_groups::LimitedGroups;
 use crate::status::End;
-use crate::time::Now;
+use crate::time::{LocalTime, Now};
 
 const USERS: usize = 15;
 const GPUS: u32 = 8;
@@ -21,6 +23,7 @@ const BEGIN: u64 = 1_700_000_000_000;
 const STEP_MS: u64 = 1_200_000;
 const HOUR_MS: u64 = 3_600_000;
 const WEEK_MS: u64 = 7 * 24 * HOUR_MS;
+const KILL_AFTER_MS: u64 = 400;
 
 /// A node on which time passes when the test says so. Programs end by any signal.
 pub(super) struct Timed {
@@ -48,6 +51,15 @@ impl Programs for Timed {
 /// Limits that were set, by section and name, as they were written.
 type Model = BTreeMap<(String, &'static str), String>;
 
+/// A reservation that was made.
+struct Kept {
+    users: BTreeSet<usize>,
+    gpus: BTreeSet<u64>,
+    from: u64,
+    until: u64,
+    lead: u64,
+}
+
 /// An attempt that was started.
 struct Run {
     user: usize,
@@ -63,6 +75,12 @@ struct Lab {
     rng: Rng,
     users: Vec<Peer>,
     model: Model,
+    reservations: BTreeMap<u64, Kept>,
+    last_reservation: u64,
+    /// Of reservations alone: with them or without, users submit the same jobs.
+    reserving: Rng,
+    /// Starts on GPUs that are to be kept for others later.
+    before: u64,
     /// User, GPUs, and the run time of jobs that were taken.
     jobs: BTreeMap<u64, (usize, u64, u64)>,
     running: BTreeMap<Attempt, Run>,
@@ -103,7 +121,7 @@ fn config(dir: &Path) -> Config {
         poll_ms: 1 << 40,
         ..Config::default()
     };
-    config.scheduler.eviction.kill_after = Millis(400);
+    config.scheduler.eviction.kill_after = Millis(KILL_AFTER_MS);
     config
 }
 
@@ -119,6 +137,10 @@ impl Lab {
             starts: vec![0; users.len()],
             users,
             model: Model::new(),
+            reservations: BTreeMap::new(),
+            last_reservation: 0,
+            reserving: Rng(seed + 1000),
+            before: 0,
             jobs: BTreeMap::new(),
             running: BTreeMap::new(),
             checked: 0,
@@ -195,6 +217,70 @@ impl Lab {
             assert!(gpus == 0 || gib == u64::MAX || entry.limit.is_some_and(|of| of <= gib * GIB), "{who}");
             let only = self.stated(user, "allowed_gpus").map(|at| format!("GPU-{at}"));
             assert!(only.is_none_or(|only| entry.devices.iter().all(|uuid| *uuid == only)), "{who}");
+            self.check_reservations(user, time, &entry.devices);
+        }
+    }
+
+    /// On GPUs that are kept for others only what is gone before starts, and nothing while they are kept.
+    fn check_reservations(&mut self, user: usize, time: Option<u64>, devices: &[String]) {
+        let now = self.now();
+        for of in self.reservations.values() {
+            let has = |gpu: &u64| devices.contains(&format!("GPU-{gpu}"));
+            if of.until <= now || of.users.contains(&user) || !of.gpus.iter().any(has) {
+                continue;
+            }
+            let gone = match time {
+                Some(limit) => now + limit + KILL_AFTER_MS <= of.from,
+                None => now + of.lead <= of.from,
+            };
+            assert!(gone, "{time:?} on {devices:?} at {now}, from {} until {}", of.from, of.until);
+            self.before += 1;
+        }
+    }
+
+    /// An administrator reserves some GPUs for some users for a part of the next two days, or takes a reservation back.
+    fn change_reservations(&mut self) {
+        let now = self.now();
+        if let Some(number) = self.reservations.keys().copied().find(|number| number % 3 == 0) {
+            self.reservations.remove(&number);
+            assert_eq!(self.ask(&peer(), &Request::Unreserve { number }), Response::Done);
+            return;
+        }
+        let some = |rng: &mut Rng, of: u64, one_in: u64| {
+            (0..of).filter(|_| rng.below(one_in) == 0).collect::<Vec<_>>()
+        };
+        let (count, first) = (self.users.len() as u64, self.reserving.below(self.users.len() as u64));
+        let mut users = some(&mut self.reserving, count, 6);
+        users.push(first);
+        let mut gpus = some(&mut self.reserving, u64::from(GPUS), 3);
+        gpus.push(self.reserving.below(u64::from(GPUS)));
+        let minute = |ms: u64| LocalTime::of(ms);
+        let from = minute(now + HOUR_MS * self.reserving.below(24));
+        let until = minute(now + HOUR_MS * (24 + self.reserving.below(24)));
+        let lead = HOUR_MS * self.reserving.below(8);
+        let row = ReserveRow {
+            users: users.iter().map(|user| self.users[*user as usize].name.clone()).collect(),
+            gpus: gpus.iter().map(u64::to_string).collect(),
+            from: Some(from.to_string()),
+            until: until.to_string(),
+            lead_ms: Some(lead),
+            evict: self.reserving.below(2) == 0,
+            ..ReserveRow::default()
+        };
+        let kept = Kept {
+            users: users.into_iter().map(|user| user as usize).collect(),
+            gpus: gpus.into_iter().collect(),
+            from: from.epoch_ms().unwrap(),
+            until: until.epoch_ms().unwrap(),
+            lead,
+        };
+        // The engine starts jobs by it before it answers.
+        let next = self.last_reservation + 1;
+        self.last_reservation = next;
+        self.reservations.insert(next, kept);
+        match self.ask(&peer(), &Request::Reserve(Box::new(row))) {
+            Response::Reserved { number, .. } => assert_eq!(number, next),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -356,6 +442,17 @@ impl Lab {
             })
             .collect();
         assert_eq!(rows, self.model, "what was set");
+        let now = self.now();
+        let kept = match self.ask(&peer(), &Request::Reservations) {
+            Response::Reservations(rows) => rows,
+            other => panic!("{other:?}"),
+        };
+        let kept: BTreeMap<u64, (u64, u64)> =
+            kept.into_iter().filter_map(|row| Some((row.number?, (row.from_ms, row.until_ms)))).collect();
+        let model = self.reservations.iter().filter(|(_, of)| of.until > now);
+        let model: BTreeMap<u64, (u64, u64)> =
+            model.map(|(number, of)| (*number, (of.from, of.until))).collect();
+        assert_eq!(kept, model, "what was reserved");
         for user in 0..self.users.len() {
             let (jobs, gpus) = self.held(user);
             let row = self.limits(user);
@@ -416,6 +513,9 @@ fn in_a_week_of_changes_and_kills_no_limit_is_exceeded_and_the_store_agrees() {
             if lab.rng.below(2) == 0 {
                 lab.change_a_limit();
             }
+            if lab.reserving.below(20) == 0 {
+                lab.change_reservations();
+            }
             match lab.rng.below(60) {
                 0 => lab.begin_anew(),
                 1 => {
@@ -434,6 +534,7 @@ fn in_a_week_of_changes_and_kills_no_limit_is_exceeded_and_the_store_agrees() {
             lab.starts
         );
         assert!(lab.refused > 10, "{}", lab.refused);
+        assert!(lab.before > 10, "{} jobs ran before a reservation", lab.before);
         for (scope, name) in lab.model.keys().cloned().collect::<Vec<_>>() {
             lab.set(scope, name, None);
         }

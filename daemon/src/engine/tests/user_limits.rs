@@ -229,7 +229,7 @@ fn a_question_of_an_administrator_changes_no_limit_that_holds() {
     assert!(matches!(show(&mut engine, "bob", Named::default()), Response::Refused(_)));
     let scope = "user:bob".to_owned();
     let set = Request::SetLimit { scope, name: "gpus".to_owned(), value: Some("1".to_owned()) };
-    let unknown = Named { is_unknown: true, ..Named::default() };
+    let unknown = Named { unknown: Some("user bob".to_owned()), ..Named::default() };
     assert!(matches!(engine.answer(&peer(), &set, Some(&unknown)), Response::Refused(_)));
     // Without a job of hers all of it is forgotten, and known again when she comes.
     engine.forget_accounts();

@@ -90,6 +90,8 @@ pub(super) struct World<P = Idle> {
     pub(super) jump_ms: Option<u64>,
     /// Time for which effects are carried out at once; `None`: all are.
     pub(super) stint: Option<Duration>,
+    /// By how much the wall clock is ahead besides, or behind.
+    pub(super) wall_ahead_ms: i64,
     pub(super) programs: P,
 }
 
@@ -117,6 +119,7 @@ impl<P: Programs> World<P> {
             load,
             jump_ms: Some(0),
             stint: None,
+            wall_ahead_ms: 0,
             programs,
         }
     }
@@ -357,7 +360,9 @@ impl<P: Programs> Node for Recorder<P> {
     }
 
     fn wall(&self) -> Millis {
-        self.now().at.plus(Millis(self.0.borrow().jump_ms.unwrap_or(0)))
+        let world = self.0.borrow();
+        let ahead = i64::try_from(world.jump_ms.unwrap_or(0)).unwrap_or(i64::MAX);
+        Millis(self.now().at.0.saturating_add_signed(ahead.saturating_add(world.wall_ahead_ms)))
     }
 
     fn look_up_groups(

@@ -5,6 +5,7 @@ use std::io::{Cursor, Read, Write};
 use bolero::check;
 use radrm_fuzz::{input, text};
 use radrm_protocol::job_ref::JobRef;
+use radrm_protocol::limits::ReserveRow;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{self, Request, Response};
 
@@ -28,6 +29,11 @@ fn frames() -> Vec<Vec<u8>> {
         Request::Drain { gpu: "0".into(), drained: true, reason: Some("fan".into()) },
         Request::Limits { user: Some("ann".into()) },
         Request::SetLimit { scope: "user:ann".into(), name: "gpus".into(), value: Some("4".into()) },
+        Request::Reserve(Box::new(ReserveRow {
+            users: vec!["ann".into()],
+            until: "2026-12-24 08:00".into(),
+            ..ReserveRow::default()
+        })),
     ];
     let answers = [
         Response::Jobs(vec![wire::JobRow::default()]),
