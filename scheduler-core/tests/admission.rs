@@ -2,6 +2,7 @@
 //! The tests cover jobs that a node can never start, jobs that wait for a lost device, and jobs that
 //! a user may not submit.
 
+use crate::common::random::cases;
 use crate::common::{DONE, Node, gib, started, verdict, with};
 use proptest::prelude::*;
 use radrm_need::Source;
@@ -89,7 +90,7 @@ fn is_started(decisions: &[radrm_scheduler_core::Decision]) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(cases(2000))]
 
     #[test]
     fn an_empty_node_starts_exactly_what_is_admitted(settings in settings(), devices in devices(), job in job()) {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::common::random::cases;
 use proptest::prelude::*;
 use radrm_base::random::Rng;
 use radrm_scheduler_core::interference::speeds;
@@ -280,7 +281,7 @@ fn heads_start_as_promised(settings: Settings, law: Constants, seed: u64) -> (u3
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 0, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 0, ..cases(64) })]
 
     /// Also where jobs slow each other more, or less, than is predicted, and where nothing is.
     #[test]

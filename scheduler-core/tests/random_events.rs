@@ -11,7 +11,7 @@ use radrm_scheduler_core::{
 };
 
 use crate::common::random::{
-    self, Kind, Rng, device, first_steps, kinds, late_answer, observation, outcome, policies, settings,
+    self, Kind, Rng, cases, device, first_steps, kinds, late_answer, observation, outcome, policies, settings,
 };
 
 const STEPS: u32 = 10_000;
@@ -694,7 +694,7 @@ fn the_gang_that_an_earlier_search_lost_is_served() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 0, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 0, ..cases(12) })]
 
     #[test]
     fn random_events_lose_double_over_commit_and_starve_no_job(

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::common::random::cases;
 use crate::common::{self, DONE, Node, gib, started, verdict, with};
 use proptest::prelude::*;
 use radrm_scheduler_core::{
@@ -441,7 +442,7 @@ fn nth(jobs: &BTreeMap<u64, u32>, at: usize) -> Option<(u64, u32)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+    #![proptest_config(cases(256))]
 
     #[test]
     fn groups_start_as_a_whole_within_memory_and_none_waits_for_ever(

@@ -9,6 +9,13 @@ use radrm_scheduler_core::{
     Outcome, Permille, Policy, Settings, SuspendRefusal,
 };
 
+/// Number of cases of a property: `cases`, times `RADRM_TEST_CASES` where that is set, for a run that takes longer.
+pub fn cases(cases: u32) -> ProptestConfig {
+    let times: u32 = std::env::var("RADRM_TEST_CASES")
+        .map_or(1, |text| text.parse().expect("RADRM_TEST_CASES is a number"));
+    ProptestConfig { cases: cases * times, ..ProptestConfig::default() }
+}
+
 /// A device of two nodes of three GPUs, the last of them divided in two.
 pub fn device(id: u32) -> Device {
     let parent = (id > 5).then_some(DeviceId(5));

@@ -45,6 +45,23 @@ fn three_jobs_start(dir: &Path, world: &Recorder) -> (Engine, Vec<Message>) {
 }
 
 #[test]
+fn clients_are_answered_between_starts_of_jobs_that_start_together() {
+    let (dir, world) = (tempfile::tempdir().unwrap(), Recorder::default());
+    let (mut engine, ended) = three_jobs_start(dir.path(), &world);
+    let (_to, from) = channel();
+    let started = || world.0.borrow().started.len();
+    let mut messages = ended;
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        engine.batch(std::mem::take(&mut messages), &mut Inbox::new(&from));
+        seen.push((started(), engine.has_more_effects));
+        assert!(!engine.has_more_effects || engine.patience().is_zero(), "the next round begins at once");
+    }
+    // The files of the job that ended come first; each of the others is started once.
+    assert_eq!(seen, [(1, true), (2, true), (3, true), (4, false), (4, false)]);
+}
+
+#[test]
 fn a_daemon_that_ends_has_started_all_jobs_that_were_to_start() {
     let (dir, world) = (tempfile::tempdir().unwrap(), Recorder::default());
     let (mut engine, mut messages) = three_jobs_start(dir.path(), &world);
