@@ -51,7 +51,7 @@ pub(super) fn table(
         let own = thesis.then(|| right("best"));
         let heads = std::iter::once(left("factor"))
             .chain(own)
-            .chain(columns.iter().map(|policy| right(&policy.to_string())));
+            .chain(columns.iter().map(|policy| right(policy.to_string())));
         let mut table = Table::new(heads).indented(2);
         for factor in &order.interference.0 {
             let here =
