@@ -130,7 +130,7 @@ impl Engine {
         let entry = self.jobs.entry(job).filter(|entry| entry.cancelled)?;
         let written = || {
             let lines = self.outbox.store().history(job).unwrap_or_default();
-            lines.iter().find_map(|line| line.text.strip_prefix(CANCELLED_BY).map(str::to_owned))
+            lines.iter().find_map(|line| line.text.raw().strip_prefix(CANCELLED_BY).map(str::to_owned))
         };
         entry.cancelled_by.clone().or_else(written)
     }

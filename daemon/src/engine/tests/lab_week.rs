@@ -139,7 +139,7 @@ impl Lab {
             model: Model::new(),
             reservations: BTreeMap::new(),
             last_reservation: 0,
-            reserving: Rng(seed + 1000),
+            reserving: Rng::seeded(seed + 1000),
             before: 0,
             jobs: BTreeMap::new(),
             running: BTreeMap::new(),

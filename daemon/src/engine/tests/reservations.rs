@@ -64,7 +64,7 @@ fn rows(engine: &mut Engine) -> Vec<ReservationRow> {
 
 fn why(engine: &mut Engine, job: u64) -> String {
     match ask(engine, Request::Show { job: job.into() }) {
-        Response::Job(row, _) => row.why,
+        Response::Job(row, _) => row.why.to_string(),
         other => panic!("{other:?}"),
     }
 }

@@ -197,7 +197,7 @@ mod tests {
         let row = |job, user: &str, used, ran_ms| JobRow {
             job,
             user: user.into(),
-            name: format!("train{job}"),
+            name: format!("train{job}").into(),
             used,
             ran_ms,
             ..JobRow::default()

@@ -34,7 +34,7 @@ fn columns_of_jobs<'r>() -> [Listed<Shown<'r>>; 9] {
     [
         Listed { title: "JOB", column: right, cell: |job| job.name.clone() },
         Listed { title: "USER", column: left, cell: |job| fit(&job.row.user, 12) },
-        Listed { title: "NAME", column: left, cell: |job| fit(&job.row.name, 20) },
+        Listed { title: "NAME", column: left, cell: |job| job.row.name.fit(20) },
         Listed { title: "STATE", column: left, cell: |job| job.row.state.to_string() },
         Listed { title: "GPU", column: left, cell: |job| fit(&job.gpus, 8) },
         Listed { title: "MEMORY", column: right, cell: |job| bytes(memory(job.row)) },
@@ -43,7 +43,7 @@ fn columns_of_jobs<'r>() -> [Listed<Shown<'r>>; 9] {
         Listed {
             title: "WHY",
             column: left,
-            cell: |job| job.row.end.as_ref().unwrap_or(&job.row.why).clone(),
+            cell: |job| job.row.end.as_ref().unwrap_or(&job.row.why).to_string(),
         },
     ]
 }
@@ -168,7 +168,7 @@ fn notes(node: &NodeRow) -> Vec<String> {
 /// `cancel job 12 (train) of alice? y/n`.
 fn question(jobs: &[JobRow], job: u64) -> String {
     let row = jobs.iter().find(|row| row.job == job);
-    let of = row.map(|row| format!(" ({}) of {}", fit(&row.name, 24), fit(&row.user, 24)));
+    let of = row.map(|row| format!(" ({}) of {}", row.name.fit(24), fit(&row.user, 24)));
     format!("cancel job {job}{}? y/n", of.unwrap_or_default())
 }
 
@@ -196,20 +196,20 @@ mod tests {
         let node = NodeRow {
             host: "node".into(),
             gpus: (0..8).map(gpu).collect(),
-            issues: vec!["x".repeat(300)],
+            issues: vec!["x".repeat(300).into()],
             reservations: vec![reservation],
             ..NodeRow::default()
         };
         let job = |job: u64| JobRow {
             job,
             user: "alice".into(),
-            name: format!("train-{}", "n".repeat(100)),
+            name: format!("train-{}", "n".repeat(100)).into(),
             state: if job == 7 { JobState::Running } else { JobState::Waiting },
             gpus: 2,
             devices: vec!["GPU-3".into()],
             left_ms: (job == 7).then_some(7_200_000),
             starts_in_ms: (job != 7).then_some(60_000),
-            why: format!("needs 30.0 GiB {}", "w".repeat(300)),
+            why: format!("needs 30.0 GiB {}", "w".repeat(300)).into(),
             ..JobRow::default()
         };
         let details = format!("job {}\nwhy {}\n", 7, "w".repeat(500));
