@@ -1,6 +1,6 @@
 //! Interactive jobs: a program on a terminal of its own, and who is connected to it.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;

@@ -381,7 +381,7 @@ fn version_is_found_after(script: &str) {
     let packages = own.join("venv/site-packages");
     fs::create_dir_all(packages.join("torch-2.9.1.dist-info")).unwrap();
     fs::create_dir_all(packages.join("torch/lib")).unwrap();
-    [&mounted, &empty].map(|folder| fs::create_dir(folder).unwrap());
+    [&mounted, &empty].iter().for_each(|folder| fs::create_dir(folder).unwrap());
     let library = packages.join("torch/lib/libtorch_cpu.so");
     fs::copy(artifacts::file("libradrm_instant_cuda.so"), &library).unwrap();
     let mount = format!("mount --bind \"$1\" \"$2\" && shift 2 && {script} && shift && exec \"$@\"");
