@@ -45,6 +45,9 @@ impl Known {
     /// A sample of a moment at which the account was one of `held` or between them. What is beyond the account hardly
     /// changes: what most of such samples agree on counts, and of equal ones the newest.
     fn take_busy(&mut self, t: Nanos, nvml: Bytes, held: impl Iterator<Item = Bytes>) {
+        // The last counts where nothing else tells: the smaller difference, as a block that was just released is no context.
+        let mut held: Vec<Bytes> = held.collect();
+        held.sort_by_key(|accounted| (*accounted <= nvml, *accounted));
         for accounted in held {
             let step = nvml.minus(accounted).0 / STEP;
             if self.busy.len() == BUSY && !self.busy.contains_key(&step) {
@@ -210,6 +213,17 @@ mod tests {
         assert_eq!(at(676, &low, &high), 420);
         assert_eq!(at(676, &high, &low), 420, "the newest would be 676");
         assert_eq!(at(420, &changed, &high), 420, "two changes");
+    }
+
+    #[test]
+    fn a_released_block_is_no_context() {
+        let (low, high) = ([brief(0, 1, true, 0)], [brief(0, 1, true, 2816)]);
+        for (nvml, beyond) in [(2816 + 420, 420), (420, 420)] {
+            let mut remainders = Remainders::default();
+            let around = Around { before: &high, before_t: Nanos(1), after: &low };
+            remainders.compare(&mut sample(5, &[(1, nvml)]), &around);
+            assert_eq!(remainders.of(low[0].key)[0].bytes(), beyond, "{nvml}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::config::Config;
 use super::error::DaemonError;
-use super::gpus::Gpus;
+use super::gpus::{Gpus, reserved_whole};
 
 /// Checks the configuration against this machine, and the queue: a sentence each. GPUs that the machine lacks are no error: they may
 /// come.
@@ -21,7 +21,9 @@ pub(crate) fn all(config: &Config) -> Result<Vec<String>, DaemonError> {
     if !config.emulate.is_empty() {
         MachineSpec::parse(&config.emulate).map_err(|why| DaemonError::Emulation(why.to_string()))?;
     }
-    let mut found = config.mps.unknown_gpus(&Gpus::expected(config));
+    let gpus = Gpus::expected(config);
+    let mut found = config.mps.unknown_gpus(&gpus);
+    found.extend(reserved_whole(&gpus, config.gpu_reserve_mib)?);
     if config.mps.on {
         found.push(config.mps.describe(Protocol::offered().map_err(|silence| silence.to_string())));
     }
@@ -70,6 +72,18 @@ mod tests {
         assert!(all(&usual).is_ok());
         let gpus = Config { emulate: "2xH2000".to_owned(), ..usual.clone() };
         assert!(all(&gpus).unwrap_err().to_string().contains("H2000"));
+        let reserve = |mib| all(&Config { gpu_reserve_mib: mib, ..usual.clone() });
+        assert!(reserve(5000).is_ok());
+        assert_eq!(
+            reserve(200_000).unwrap_err().to_string(),
+            "gpu_reserve_mib = 200000 leaves jobs nothing of any GPU: the largest has 143771 MiB"
+        );
+        let mixed = Config { emulate: "1xH200+1xT4".to_owned(), gpu_reserve_mib: 50_000, ..usual.clone() };
+        let found = all(&mixed).unwrap();
+        assert!(
+            found.iter().any(|sentence| sentence.contains("leaves jobs nothing of GPU 1 (")),
+            "{found:?}"
+        );
         let mut order = usual;
         order.estimator.order = vec!["historie".to_owned()];
         assert!(all(&order).unwrap_err().to_string().contains("historie"));

@@ -150,6 +150,10 @@ pub(crate) enum DaemonError {
     NoScope(String),
     #[error("this machine has no {0}")]
     UnknownScope(String),
+    #[error("no administrator has set {name} of {scope}, so there is nothing to unset")]
+    LimitNotSet { name: String, scope: String },
+    #[error("gpu_reserve_mib = {reserve} leaves jobs nothing of any GPU: the largest has {largest} MiB")]
+    GpuReserve { reserve: u64, largest: u64 },
     #[error("there is no limit {name}{hint}")]
     UnknownLimit { name: String, hint: String },
     #[error("{0}")]

@@ -87,8 +87,12 @@ impl Gpus {
             return inventory(&NvmlSource::System).map(|found| found.gpus).unwrap_or_default();
         }
         let Ok(spec) = MachineSpec::parse(&config.emulate) else { return Vec::new() };
-        let gpu =
-            |at: usize| Gpu { index: u32::try_from(at).ok(), uuid: spec.uuid_text(at), ..Gpu::default() };
+        let gpu = |at: usize| Gpu {
+            index: u32::try_from(at).ok(),
+            uuid: spec.uuid_text(at),
+            total: spec.gpu[at].memory_bytes(),
+            ..Gpu::default()
+        };
         (0..spec.gpu.len()).map(gpu).collect()
     }
 
@@ -179,6 +183,30 @@ fn hideable() -> Vec<(String, u32)> {
 
 fn inventory(source: &NvmlSource) -> Result<Inventory, NvmlError> {
     Nvml::open(source)?.inventory()
+}
+
+/// GPUs that `gpu_reserve_mib` leaves nothing of, as a sentence; `None` if there are none.
+///
+/// # Errors
+/// It leaves nothing of any GPU.
+pub(crate) fn reserved_whole(list: &[Gpu], reserve_mib: u64) -> Result<Option<String>, DaemonError> {
+    let whole = || list.iter().enumerate().filter(|(_, gpu)| gpu.total >> 20 <= reserve_mib);
+    if reserve_mib == 0 || whole().next().is_none() {
+        return Ok(None);
+    }
+    let largest = list.iter().map(|gpu| gpu.total >> 20).max().unwrap_or(0);
+    if whole().count() == list.len() {
+        return Err(DaemonError::GpuReserve { reserve: reserve_mib, largest });
+    }
+    let names = whole().map(|(at, gpu)| {
+        let number = gpu.index.map_or_else(|| at.to_string(), |index| index.to_string());
+        format!("{number} ({} MiB)", gpu.total >> 20)
+    });
+    let names: Vec<String> = names.collect();
+    Ok(Some(format!(
+        "gpu_reserve_mib = {reserve_mib} leaves jobs nothing of GPU {}: no job gets it",
+        names.join(", ")
+    )))
 }
 
 /// The part of a GPU's row that is known of every GPU, also of one that is lost and has no sample. `at`: its place in the

@@ -224,6 +224,7 @@ fn serve(flags: Flags) -> Result<Stopped, DaemonError> {
     let boot_file = config.state.join("boot");
     let boot_is_new = fs::read_to_string(&boot_file).unwrap_or_default().trim() != boot;
     let gpus = Gpus::find(&config, boot_is_new)?;
+    gpus::reserved_whole(&gpus.list, config.gpu_reserve_mib)?;
     config.mps.unknown_gpus(&gpus.list).iter().for_each(|sentence| output::say(NAME, sentence));
     if boot_is_new {
         // The next daemon would take what runs for processes of another boot.

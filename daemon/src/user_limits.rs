@@ -190,6 +190,11 @@ impl UserLimitTable {
         };
     }
 
+    /// Returns true if an administrator has set a limit.
+    pub(crate) fn is_set(&self, scope: &Scope, key: LimitKey) -> bool {
+        self.set.contains_key(&(scope.clone(), key))
+    }
+
     /// Settings of administrators.
     pub(crate) fn settings(&self) -> impl Iterator<Item = (&Scope, LimitKey, &LimitSetting)> {
         self.set.iter().map(|((scope, key), setting)| (scope, *key, setting))

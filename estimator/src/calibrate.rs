@@ -35,11 +35,16 @@ pub fn ratio(tempered: f64) -> f64 {
     (edge.exp() * (1.0 + tempered - edge)).max(0.0)
 }
 
+/// Place of the margin for a level among so many scores, from 1; beyond them if they are too few to promise the level.
+pub(crate) fn rank(scores: usize, level: f64) -> usize {
+    ((scores + 1) as f64 * level).ceil() as usize
+}
+
 /// The margin for a level (0 to 1): the `ceil((n + 1) * level)`-th smallest of n scores, under which the next one lies
 /// with that probability. `None` if there are too few scores to promise the level.
 #[must_use]
 pub fn margin(scores: &[f64], level: f64) -> Option<f64> {
-    let rank = ((scores.len() + 1) as f64 * level).ceil() as usize;
+    let rank = rank(scores.len(), level);
     if rank == 0 || rank > scores.len() {
         return None;
     }

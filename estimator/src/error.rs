@@ -31,6 +31,18 @@ pub enum Error {
         /// Number that was given.
         found: usize,
     },
+    /// Too few rows to learn from some and to estimate the others.
+    #[error("{found} {what} are too few: at least {needed} are needed, as one in {folds} is held out")]
+    TooFewToHoldOut {
+        /// Kind of rows of which there are too few.
+        what: &'static str,
+        /// The least that may be enough.
+        needed: usize,
+        /// Number that was given.
+        found: usize,
+        /// Parts, of which each is held out once.
+        folds: usize,
+    },
     /// A value that arithmetic cannot go on with.
     #[error("{what} of row {row} is not a finite number")]
     NotFinite {

@@ -177,6 +177,11 @@ pub fn label_of(file: &Path) -> Option<String> {
     Machine::open(file).ok().map(|machine| describe(machine.spec()))
 }
 
+/// Specification of a machine that is there.
+pub(crate) fn spec_of(file: &Path) -> Option<MachineSpec> {
+    Machine::open(file).ok().map(|machine| machine.spec().clone())
+}
+
 /// A machine in words that distinguish it from others of the same models.
 fn described(spec: &MachineSpec) -> String {
     let memory: Vec<_> = spec.gpu.iter().map(|gpu| format!("{} MiB", gpu.memory_mib)).collect();

@@ -13,6 +13,7 @@ mod attend;
 mod child;
 mod child_stack;
 pub mod cli;
+mod contexts;
 pub mod dry_run;
 mod emulated;
 pub mod ending;

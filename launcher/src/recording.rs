@@ -1,5 +1,6 @@
 //! The recording of one job: the segment that the shim writes, and what becomes of its figures.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -216,6 +217,8 @@ pub struct Start<'a> {
     pub dry: bool,
     /// The ledgers of the job's limits, with whom they apply to.
     pub ledgers: Vec<(Scope, LedgerView)>,
+    /// Known context overheads, bytes, by the GPU's name.
+    pub contexts: BTreeMap<String, u64>,
     /// The mode of the profile, if one was asked for.
     pub profile_mode: Option<u32>,
     /// Sentences for the report.
@@ -289,6 +292,7 @@ impl Recording {
             notes: start.notes,
             gpu_clock,
             ledgers: start.ledgers,
+            contexts: start.contexts,
             board: channel.board.clone(),
             init_words: |code| {
                 let words = init_failure(code);

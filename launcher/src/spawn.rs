@@ -1,5 +1,6 @@
 //! The third phase of a launch: the program runs, and is recorded.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
@@ -8,17 +9,20 @@ use std::time::Duration;
 use radrm_collector::dataset;
 use radrm_limits::cgroup::Fence;
 use radrm_limits::charge::Charge;
+use radrm_limits::contexts::Contexts;
 use radrm_limits::group_figures::GroupFigures;
 use radrm_limits::mps::clients::Check;
 
 use crate::arm::{Armed, JobLedgers, Joined};
 use crate::child;
 use crate::cli::{ProfileTo, ReportTo, RowTo};
+use crate::contexts;
 use crate::dry_run::Setup;
+use crate::emulated::{Emulated, spec_of};
 use crate::error::LaunchError;
 use crate::inherited::Inherited;
 use crate::prepare::Prepared;
-use crate::recording::{Channel, Recording, Start};
+use crate::recording::{Channel, Recording, Start, outer_machine};
 use crate::signals::{self, Held};
 use crate::supervise::{self, Supervisor};
 use crate::tensors::TensorRecording;
@@ -58,12 +62,24 @@ fn by_content(command: &[OsString]) -> Option<Vec<OsString>> {
 }
 
 impl Prepared<'_> {
+    /// Known context overheads. A dry run reckons with those of its cards itself.
+    fn known_contexts(&self) -> BTreeMap<String, u64> {
+        if self.plan.dry_run.is_some() {
+            return BTreeMap::new();
+        }
+        let outer = outer_machine();
+        let measured = Contexts::load(self.emulated.is_some() || outer.is_some());
+        let outer = outer.and_then(|file| spec_of(&file));
+        contexts::known(&measured, self.emulated.as_ref().map(Emulated::spec).or(outer.as_ref()))
+    }
+
     /// Begins to record; without a recording the processes run unwatched.
     pub(crate) fn recording(&self, started: Started, mps: &Joined) -> Option<Recording> {
         let (plan, remarks) = (self.plan, self.remarks);
         let emulated = self.emulated.as_ref();
         let by_content = plan.batch_script.then(|| by_content(&plan.command)).flatten();
         let start = Start {
+            contexts: self.known_contexts(),
             command: by_content.as_deref().unwrap_or(&plan.command),
             program: self.program.as_deref(),
             pid: started.pid,

@@ -57,6 +57,15 @@ impl Contexts {
         self.context.get(model)?.get(driver).copied()
     }
 
+    /// Largest known figure of each GPU model, bytes.
+    #[must_use]
+    pub fn by_model(&self) -> BTreeMap<String, u64> {
+        let largest = |(model, drivers): (&String, &BTreeMap<String, u64>)| {
+            Some((model.clone(), drivers.values().copied().max()?))
+        };
+        self.context.iter().filter_map(largest).collect()
+    }
+
     /// Takes down a measurement. The smallest stands: what a process needs beyond a bare context
     /// (its code, its libraries' buffers) is its own, and is measured again for each.
     pub fn learn(&mut self, model: &str, driver: &str, bytes: u64) {

@@ -48,13 +48,22 @@ pub fn all() -> Result<Vec<Read>, LimitError> {
         .filter(|path| path.is_absolute())
         .or_else(|| set("HOME").map(|home| home.join(".config")));
     let own = home.map(|home| home.join("radrm/radrm.toml"));
-    let mut found = Vec::new();
-    found.extend(read(Path::new(SYSTEM), false, false)?);
-    if let Some(path) = set(FURTHER) {
-        found.extend(read(&path, false, true)?);
-    }
+    let mut found = of_administrators()?;
     if let Some(path) = own {
         found.extend(read(&path, true, false)?);
+    }
+    Ok(found)
+}
+
+/// Reads the files that are about all users: the administrator's, and the one that `RADRM_CONFIG` names.
+///
+/// # Errors
+/// As [`all`].
+pub fn of_administrators() -> Result<Vec<Read>, LimitError> {
+    let further = env::var_os(FURTHER).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let mut found: Vec<Read> = read(Path::new(SYSTEM), false, false)?.into_iter().collect();
+    if let Some(path) = further {
+        found.extend(read(&path, false, true)?);
     }
     Ok(found)
 }

@@ -243,6 +243,15 @@ pub struct AllowedDevices {
     pub from: String,
 }
 
+/// Memory on a device that all jobs of a user may have together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceQuota {
+    /// The device.
+    pub device: DeviceId,
+    /// Amount.
+    pub bytes: Bytes,
+}
+
 /// Hours at which a user's jobs do not start: it is such an hour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quiet {
@@ -278,6 +287,9 @@ pub struct Allowance {
     /// Devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<AllowedDevices>,
+    /// Memory of all jobs together, on the devices where it is limited.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quotas: Vec<DeviceQuota>,
     /// The hour is one at which no job starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet: Option<Quiet>,
@@ -423,6 +435,12 @@ impl fmt::Display for Reached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { of_gpus, held, needs, bound: Bound { most, from }, ahead } = self;
         let missing = (held + needs).saturating_sub(*most);
+        if let Some(ahead) = ahead.filter(|_| missing == 0) {
+            let limit = if *of_gpus { gpus(*most) } else { jobs(*most) };
+            let name = if *of_gpus { LimitKey::Gpus } else { LimitKey::RunningJobs };
+            let does = if *needs == 0 { "waits for more" } else { "leaves too little" };
+            return write!(f, "job {ahead} of its user is before it and {does} of {name} ({limit}, {from})");
+        }
         match of_gpus {
             true => {
                 let most = gpus(*most);
@@ -546,10 +564,12 @@ mod tests {
             |job, gpus| room.take(&allowance, held, UserId(7), JobId(job), Holding { jobs: 1, gpus });
         assert_eq!(take(1, 1), Ok(()));
         let text = take(2, 2).unwrap_err().to_string();
-        assert!(text.ends_with("has 2, and it needs 2; job 1 of that user is before it"), "{text}");
+        assert_eq!(text, "job 1 of its user is before it and leaves too little of gpus (4 GPUs, default)");
         assert_eq!(take(3, 0), Ok(()));
         let text = take(4, 0).unwrap_err().to_string();
-        assert!(text.starts_with("its user may run 3 jobs (running_jobs, default), and 1 run"), "{text}");
+        let of_jobs =
+            "job 3 of its user is before it and leaves too little of running_jobs (3 jobs, default)";
+        assert_eq!(text, of_jobs, "only 1 runs: the limit itself is not reached");
         let text = Room::default()
             .take(&allowance, Holding { jobs: 1, gpus: 4 }, UserId(7), JobId(9), Holding { jobs: 1, gpus: 2 })
             .unwrap_err()

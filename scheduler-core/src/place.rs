@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use radrm_base::HostUse;
+use radrm_base::{HostUse, UserId};
 
+use crate::allowance::DeviceQuota;
 use crate::device::{Device, DeviceId, Observation};
 use crate::host::HostEffect;
 use crate::interference::{Activity, Companies, Predictor, Program, Resident as Neighbour};
@@ -20,6 +21,7 @@ use crate::units::{Bytes, Millis, Permille};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resident {
     pub(crate) job: JobId,
+    pub(crate) user: UserId,
     /// Memory set aside; the device's capacity if it has the device as a whole.
     pub(crate) claim: Bytes,
     /// Seen to be in use.
@@ -77,6 +79,9 @@ impl Dev {
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) job: JobId,
+    pub(crate) user: UserId,
+    /// Memory that jobs of its user may have together, where it is limited.
+    pub(crate) quotas: Vec<DeviceQuota>,
     pub(crate) gpus: usize,
     /// Memory to find; `None`: unknown.
     pub(crate) claim: Option<Bytes>,
@@ -121,7 +126,9 @@ pub(crate) fn eligible(dev: &Dev, ask: &Ask) -> bool {
 
 /// Returns true if the device could ever hold the job. The result never changes while the job waits.
 pub(crate) fn could_hold(dev: &Dev, ask: &Ask) -> bool {
+    // All of a device may be reserved for others than jobs.
     dev.instances == 0
+        && dev.spec.capacity > Bytes::ZERO
         && (ask.sharers <= 1 || dev.spec.shared)
         && ask.model.as_ref().is_none_or(|model| *model == dev.spec.model)
         && ask.node.is_none_or(|node| node == dev.node)
@@ -160,6 +167,15 @@ pub(crate) fn joins<'a>(
     }
     if share + ask.share > 1000 {
         return Err(Wait::Share { need: Permille(ask.share), left: Permille(1000u32.saturating_sub(share)) });
+    }
+    if let Some(quota) = ask.quotas.iter().find(|quota| quota.device == dev.spec.id) {
+        let of_user = residents.clone().filter(|resident| resident.user == ask.user);
+        let held: Bytes = of_user.map(|resident| resident.claim.max(resident.used)).sum();
+        let need = ask.claim.unwrap_or(settings.preconditions.min_free);
+        // Alone it gets what the quota leaves it: an estimate may be too high.
+        if held > Bytes::ZERO && held.plus(need) > quota.bytes {
+            return Err(Wait::UserMemory { need, left: quota.bytes.minus(held), most: quota.bytes });
+        }
     }
     if settings.sharing_of(dev.spec.id.0) == SharingMode::Partitions {
         let shares = residents.clone().map(|resident| resident.share);

@@ -370,6 +370,15 @@ pub enum Wait {
         /// The most that is free.
         free: Bytes,
     },
+    /// Other jobs of its user leave too little of the memory that they may have together on a device.
+    UserMemory {
+        /// Needed.
+        need: Bytes,
+        /// The most that is left.
+        left: Bytes,
+        /// The limit there.
+        most: Bytes,
+    },
     /// Devices are busier than the precondition allows.
     Busy {
         /// The least busy one.

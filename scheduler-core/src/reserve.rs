@@ -323,6 +323,7 @@ impl State {
         let dev = &self.devices[at];
         let newcomer = Resident {
             job: ask.job,
+            user: ask.user,
             claim: ask.claim.unwrap_or(Bytes::ZERO),
             used: Bytes::ZERO,
             whole,

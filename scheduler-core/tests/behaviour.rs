@@ -1,6 +1,6 @@
 //! Behaviour that a user or an administrator relies on, one property at a time.
 
-use crate::common::{DONE, Node, estimated, gib, oom, preemptible, signals, started, verdict, with};
+use crate::common::{DONE, MODEL, Node, estimated, gib, oom, preemptible, signals, started, verdict, with};
 use radrm_scheduler_core::{
     Action, Activity, Basis, Bytes, Decision, Device, DeviceId, Event, Evidence, Job, JobId, JobObservation,
     Memory, Millis, NodeId, Observation, Order, Outcome, Permille, Phase, Policy, Reason, Rung, Settings,
@@ -595,6 +595,25 @@ fn who_slows_a_more_important_job_gets_less_and_gets_it_back() {
     node.at(50).finish(1, DONE);
     let alone = Event::DeviceObserved { device: DeviceId(0), seen: Observation::default() };
     assert_eq!(budget(&node.at(60).step(alone)), Some(None), "alone it is not held back");
+}
+
+#[test]
+fn a_device_of_which_nothing_is_left_for_jobs_takes_none() {
+    let mut node = Node::new(0, with(Policy::FirstFit));
+    let device = |id: u32, capacity: Bytes| Device {
+        id: DeviceId(id),
+        node: NodeId(0),
+        model: MODEL.into(),
+        capacity,
+        parent: None,
+        shared: true,
+    };
+    node.step(Event::DeviceAdded { device: device(0, Bytes::ZERO) });
+    node.step(Event::DeviceAdded { device: device(1, Bytes::from_gib(40)) });
+    let unknown = |id| Job { need: None, ..gib(id, 1) };
+    let decisions = node.run(unknown(1));
+    assert_eq!(started(&decisions, 1).map(|(_, devices)| devices), Some(vec![1]));
+    assert!(started(&node.run(unknown(2)), 2).is_none());
 }
 
 #[test]

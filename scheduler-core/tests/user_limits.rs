@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::common::{DONE, MODEL, Node, estimated, gib, oom, preemptible, started, verdict, with};
 use radrm_scheduler_core::{
-    Action, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, Event, Job, JobId, Millis, Need,
-    Phase, Policy, Quiet, Reason, Together, UserId, Verdict, Wait,
+    Action, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, DeviceQuota, Event, Job, JobId,
+    Memory, Millis, Need, Phase, Policy, Quiet, Reason, Settings, Together, UserId, Verdict, Wait,
 };
 
 fn bound(most: u64) -> Option<Bound> {
@@ -43,12 +43,34 @@ fn a_user_at_a_limit_waits_and_others_do_not() {
     let text = why(&node, 2);
     assert!(text.contains("may have 2 GPUs at once (gpus, default), has 1, and it needs 2"), "{text}");
     assert!(text.ends_with("it can start when jobs of that user give 1 GPU back"), "{text}");
-    assert!(why(&node, 3).ends_with("job 2 of that user is before it"), "{}", why(&node, 3));
+    let behind = "job 2 of its user is before it and leaves too little of gpus (2 GPUs, default)";
+    assert_eq!(why(&node, 3), behind, "with one GPU of two the limit itself is not reached");
     node.finish(4, DONE);
     assert_eq!(node.phase(2), Phase::Waiting);
     assert!(started(&node.finish(1, DONE), 2).is_some());
     assert_eq!(node.phase(3), Phase::Waiting);
     assert_eq!(limit(&mut node, 7, Allowance::default()), [3], "a limit that is lifted holds no more");
+}
+
+#[test]
+fn a_job_waits_for_memory_that_its_user_has_on_a_device() {
+    let quotas = |gib: u64| vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(gib) }];
+    let mut node = Node::new(1, Settings { memory: Memory::Reserved, ..with(Policy::FirstFit) });
+    limit(&mut node, 7, Allowance { quotas: quotas(20), ..Allowance::default() });
+    let of = |id: u64, user: u32, size: u64| Job { user: UserId(user), ..gib(id, size) };
+    assert!(started(&node.run(of(1, 7, 15)), 1).is_some());
+    node.run(of(2, 7, 15));
+    assert_eq!(node.phase(2), Phase::Waiting, "15 GiB and 15 GiB are more than the user's 20 GiB");
+    let text = why(&node, 2);
+    assert!(text.contains("its user may have 20.0 GiB on a GPU"), "{text}");
+    assert!(started(&node.run(of(3, 8, 15)), 3).is_some(), "the limit of a user holds for that user");
+    node.finish(3, DONE);
+    assert!(started(&node.finish(1, DONE), 2).is_some());
+    node.finish(2, DONE);
+    assert!(started(&node.run(of(4, 7, 30)), 4).is_some(), "alone it gets what the limit leaves it");
+    node.run(of(5, 7, 2));
+    assert_eq!(node.phase(5), Phase::Waiting);
+    assert_eq!(limit(&mut node, 7, Allowance { quotas: quotas(39), ..Allowance::default() }), [5]);
 }
 
 #[test]
@@ -62,9 +84,11 @@ fn equal_jobs_start_up_to_the_limit_and_no_later_job_passes_them() {
     let phases = [1, 2, 3, 4, 5, 6].map(|id| node.phase(id));
     let (runs, waits) = (Phase::Running, Phase::Waiting);
     assert_eq!(phases, [runs, runs, waits, waits, waits, waits]);
-    for id in 4..=6 {
+    for id in 4..=5 {
         assert!(why(&node, id).ends_with("job 3 of that user is before it"), "{}", why(&node, id));
     }
+    let of_none = "job 3 of its user is before it and waits for more of gpus (2 GPUs, default)";
+    assert_eq!(why(&node, 6), of_none);
     assert!(started(&node.run(of(7, 8, 2)), 7).is_some(), "another user's job passes all of them");
     let decisions = node.finish(1, DONE);
     assert!(started(&decisions, 3).is_some());

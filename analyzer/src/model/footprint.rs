@@ -43,10 +43,14 @@ fn is_elsewhere(quota: Option<&QuotaSummary>) -> bool {
 /// The footprint of the run that a summary is of.
 #[must_use]
 pub fn footprint(summary: &Summary) -> Footprint {
-    // Contexts count under a limit, so they are part of what has to be reserved.
+    // Contexts count under a limit, so they are part of what has to be reserved. A short peak lies between two samples of
+    // NVML, and any sample shows the contexts.
     let contexts = |gpu: u8| -> u64 {
         let on_gpu = summary.processes.iter().flat_map(|process| &process.gpus).filter(|on| on.gpu == gpu);
-        on_gpu.filter_map(|on| on.context_overhead_bytes).map(|bytes| bytes.0).max().unwrap_or(0)
+        let known = on_gpu.filter_map(|on| on.context_overhead_bytes).map(|bytes| bytes.0).max();
+        let nvml = summary.gpus.iter().filter(|on| on.index == gpu).filter_map(|on| on.nvml.as_ref());
+        let seen = nvml.filter_map(|nvml| u64::try_from(nvml.remainder_bytes?).ok()).max();
+        known.max(seen).unwrap_or(0)
     };
     let held: Vec<(u8, u64)> = summary
         .gpus
@@ -132,8 +136,42 @@ fn limit(refusals: &[&PostmortemSummary], own: impl Fn(&PostmortemSummary) -> u6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::QuotaSummary;
+    use crate::model::{GpuSummary, NvmlSummary, ProcessGpuSummary, ProcessSummary, QuotaSummary};
     use radrm_profile::Bytes;
+    use radrm_profile::model::{Job, Profile};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_peak_between_two_samples_needs_its_context_too() {
+        let of = |known: Option<u64>, nvml: Option<(u64, i64)>| {
+            let gpu = GpuSummary {
+                peak_bytes: Bytes(2816 * MIB),
+                nvml: nvml.map(|(seen, beyond)| NvmlSummary {
+                    job_peak_bytes: Some(Bytes(seen * MIB)),
+                    remainder_bytes: Some(beyond << 20),
+                    ..NvmlSummary::default()
+                }),
+                ..GpuSummary::default()
+            };
+            let on = ProcessGpuSummary {
+                context_overhead_bytes: known.map(|mib| Bytes(mib * MIB)),
+                ..ProcessGpuSummary::default()
+            };
+            let process = ProcessSummary { gpus: vec![on], ..ProcessSummary::default() };
+            let summary = Summary::from_profile(&Profile::new(Job::default()));
+            let summary = Summary { gpus: vec![gpu], processes: vec![process], ..summary };
+            footprint(&summary).peak.map(|bytes| bytes / MIB)
+        };
+        // NVML saw the process at 1 GiB, 420 MiB of it beyond what its calls account for.
+        assert_eq!(of(None, Some((1024, 420))), Some(3236));
+        // NVML saw more than that: memory of libraries.
+        assert_eq!(of(None, Some((4000, 420))), Some(4000));
+        assert_eq!(of(Some(500), Some((1024, 420))), Some(3316), "charged under a limit");
+        assert_eq!(of(Some(420), None), Some(3236), "too short for any sample");
+        assert_eq!(of(None, Some((1024, -64))), Some(2816), "memory that NVML does not charge");
+        assert_eq!(of(None, None), Some(2816));
+    }
 
     #[test]
     fn a_limit_of_the_user_is_told_from_a_full_device() {

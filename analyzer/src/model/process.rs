@@ -96,7 +96,7 @@ pub struct ProcessGpuSummary {
     /// Refused memory requests.
     pub failed_requests: u64,
     /// Memory that the driver itself takes for the process (its contexts, code), as charged under a quota.
-    /// Null without a quota.
+    /// Without a quota: as known of the GPU's model, where it was not measured; else null.
     pub context_overhead_bytes: Option<Bytes>,
     /// NVML's highest figure for the process.
     pub nvml_peak_bytes: Option<Bytes>,

@@ -21,8 +21,8 @@ use crate::stacks;
 use crate::timings;
 use radrm_profile::model::postmortem as postmortem_model;
 use radrm_profile::model::{
-    End, EventKind, Exit, Framework, Gpu, GpuClock, GpuIndex, Job, Note, NvmlSample, Outcome, Process,
-    ProcessKey, Profile, Recording, Timings,
+    Account, End, EventKind, Exit, Framework, Gpu, GpuClock, GpuIndex, Job, Note, NvmlSample, Outcome,
+    Process, ProcessKey, Profile, Recording, Timings,
 };
 use radrm_profile::{Bytes, Nanos, Record, State};
 use radrm_telemetry::ledger::LedgerView;
@@ -82,6 +82,8 @@ pub struct WatchOptions {
     pub gpu_clock: GpuClock,
     /// The ledgers of limits on memory, with whom they apply to.
     pub ledgers: Vec<(Scope, LedgerView)>,
+    /// Context overhead of a process on a GPU, bytes, by the GPU's name: for processes that end before it is measured.
+    pub contexts: BTreeMap<String, u64>,
     /// Board for reports of processes that cannot reach the segment.
     pub board: Option<Arc<NoticeBoard>>,
     /// Words for the codes of a failed `cuInit`.
@@ -100,6 +102,7 @@ impl Default for WatchOptions {
             notes: Vec::new(),
             gpu_clock: GpuClock::Real,
             ledgers: Vec::new(),
+            contexts: BTreeMap::new(),
             board: None,
             init_words: |_| ("", "unknown", "see the driver's documentation"),
         }
@@ -140,6 +143,8 @@ pub(crate) struct Watch<S> {
     meters: load::Meters,
     host: HostWatch,
     remainders: Remainders,
+    /// Context overheads, by the GPU's name.
+    contexts: BTreeMap<String, u64>,
     postmortems: Postmortems,
     /// As they were last seen.
     limits: BTreeMap<(GpuIndex, postmortem_model::Scope), Option<Bytes>>,
@@ -218,6 +223,7 @@ impl<S: Source> Watch<S> {
             meters: load::Meters::new(&options.dcgm, &options.nvml),
             host,
             remainders: Remainders::default(),
+            contexts: options.contexts.clone(),
             postmortems: Postmortems::default(),
             limits: BTreeMap::new(),
             notices: notices::Notices::new(options),
@@ -619,10 +625,29 @@ impl<S: Source> Watch<S> {
             process.state.frameworks.extend(by_shim.into_iter().filter(|framework| !known(framework)));
         }
         process.state.remainders = self.remainders.of(brief.key);
+        self.fill_contexts(&mut process);
         if !brief.alive && process.state.ended.is_none() {
             process.state.ended = Some(now);
         }
         Some(process)
+    }
+
+    /// Gives a process the known context overhead of each GPU on which it was neither charged nor measured.
+    fn fill_contexts(&mut self, process: &mut Process) {
+        let state = &mut process.state;
+        let measured = |gpu: GpuIndex| state.remainders.iter().any(|remainder| remainder.gpu == gpu);
+        let lacking = |account: &&mut Account| {
+            account.context_overhead.is_none() && !account.peak.is_zero() && !measured(account.gpu)
+        };
+        let mut lacking = state.accounts.iter_mut().filter(lacking).peekable();
+        if self.contexts.is_empty() || lacking.peek().is_none() {
+            return;
+        }
+        let gpus = self.source.gpus();
+        for account in lacking {
+            let gpu = gpus.iter().find(|gpu| gpu.index == account.gpu);
+            account.context_overhead = gpu.and_then(|gpu| self.contexts.get(&gpu.name)).copied().map(Bytes);
+        }
     }
 }
 

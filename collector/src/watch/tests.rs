@@ -122,6 +122,26 @@ fn watch(fake: &Fake, file: &Path) -> Watch<Fake> {
 }
 
 #[test]
+fn a_process_too_short_to_be_measured_has_the_known_context() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::default();
+    fake.0.borrow_mut().gpus = vec![Gpu { name: "H100".into(), ..Gpu::default() }];
+    let context = |contexts: &[(&str, u64)]| {
+        let file = dir.path().join("p.radrm");
+        let contexts = contexts.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)).collect();
+        let options = WatchOptions { contexts, ..options(ProfileFile::At(file)) };
+        let job = Job { pid: 7, command: vec!["train".into()], ..Job::default() };
+        fake.add(0, 1, 7, 2816);
+        let mut watch = Watch::start(fake.clone(), job, &options);
+        watch.poll();
+        let profile = watch.finish(Exit::Code(0)).profile;
+        profile.processes[0].state.accounts[0].context_overhead
+    };
+    assert_eq!(context(&[("H100", 420), ("T4", 300)]), Some(Bytes(420)));
+    assert_eq!(context(&[("T4", 300)]), None);
+}
+
+#[test]
 fn limits_are_written_when_they_change() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.radrm");

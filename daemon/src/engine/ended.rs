@@ -1,5 +1,6 @@
 //! The end of an attempt: what its supervisor reported, what is kept of it, and what the scheduler learns.
 
+use radrm_analyzer::RefusedRequests;
 use radrm_scheduler_core::{Bytes, Event, Evidence, JobId, Outcome};
 
 use super::actions::gpu_time;
@@ -76,7 +77,7 @@ impl Engine {
         let mut end = self.end_of(job, status);
         let bounds_need = self.keep_run(over, &mut end);
         self.forget_signal((job, attempt));
-        self.say_end(job, &end);
+        self.say_end(job, status.end.as_ref().and_then(|end| end.code), &end);
         self.touch(job);
         self.outbox.effect(Effect::Clear((job, attempt)));
         self.finish((job, attempt), end.outcome(), bounds_need);
@@ -153,22 +154,13 @@ impl Engine {
     }
 
     /// Adds to the job's history what its end does not say by itself.
-    fn say_end(&mut self, job: u64, end: &End) {
+    /// `program`: exit code of the program itself.
+    fn say_end(&mut self, job: u64, program: Option<i32>, end: &End) {
         if let Some(sentence) = &end.elsewhere {
             self.say(job, sentence.clone());
         }
-        if let Some(refused) = &end.refused
-            && (end.code == Some(0) || end.code == Some(REFUSED))
-        {
-            let (count, last) = (refused.count, &refused.last);
-            let requests = if count == 1 { "a request".to_owned() } else { format!("{count} requests") };
-            let then = if end.code == Some(0) { "" } else { ", which counts as out of memory (--oom-fails)" };
-            self.say(
-                job,
-                format!(
-                    "ended with 0 after {requests} for GPU memory had been refused: the last was {last}{then}"
-                ),
-            );
+        if let (Some(refused), Some(program)) = (&end.refused, program) {
+            self.say(job, refused_sentence(refused, program, program != end.code.unwrap_or(program)));
         }
         if let Some(limit) = &end.limited {
             self.say(job, format!("a request for GPU memory was stopped by {limit}"));
@@ -200,5 +192,35 @@ impl Engine {
         if pause {
             self.step(Event::Paused { paused: false });
         }
+    }
+}
+
+/// Sentence on refused requests for GPU memory. `fails`: they turned the exit code of the program into a failure.
+fn refused_sentence(refused: &RefusedRequests, program: i32, fails: bool) -> String {
+    let (count, last) = (refused.count, &refused.last);
+    let requests = if count == 1 { "a request".to_owned() } else { format!("{count} requests") };
+    let then = if fails { ", which counts as out of memory (--oom-fails)" } else { "" };
+    format!(
+        "ended with {program} after {requests} for GPU memory had been refused: the last was {last}{then}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_requests_count_as_out_of_memory_only_with_oom_fails() {
+        let refused =
+            RefusedRequests { count: 1, last: "15.0 GiB on GPU 0, by the GPU".into(), ..Default::default() };
+        let of = |program, fails| refused_sentence(&refused, program, fails);
+        assert_eq!(
+            of(1, false),
+            "ended with 1 after a request for GPU memory had been refused: the last was 15.0 GiB on GPU 0, by the GPU"
+        );
+        assert!(
+            of(0, false).starts_with("ended with 0 after a request") && of(0, false).ends_with("by the GPU")
+        );
+        assert!(of(0, true).ends_with("by the GPU, which counts as out of memory (--oom-fails)"));
     }
 }

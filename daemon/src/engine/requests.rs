@@ -7,7 +7,7 @@ use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::limits::DrainRow;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{JobRow, Line, Request, Response};
-use radrm_scheduler_core::{Bytes, Event, Job, JobId, Reason};
+use radrm_scheduler_core::{Bytes, Event, Job, JobId, Reason, UserId};
 use radrm_text::output::say;
 
 use super::outbox::Note;
@@ -93,6 +93,9 @@ impl Engine {
                     .state
                     .below_need(&job)
                     .map(|why| format!("{why}: the job gets that much, and may run out of memory"));
+                // Where its user may never have so much, `radrm submit` states that limit: no GPU of its own helps.
+                let quotas = self.core.state.allowance(UserId(peer.uid)).quotas.len();
+                let oversized = oversized.filter(|_| quotas == 0 || quotas < self.node.gpus().list.len());
                 let remarks = oversized.iter().map(ToString::to_string).chain(no_gpu).chain(bounded);
                 let remarks = remarks.chain(default_time).collect();
                 Ok(Part { entries: arrays::split(entry), environment, remarks })

@@ -33,7 +33,7 @@ use crate::config::Config;
 use crate::error::DaemonError;
 use crate::events::Log;
 use crate::gates::Gates;
-use crate::gpus::Gpus;
+use crate::gpus::{Gpus, reserved_whole};
 use crate::history::History;
 use crate::launch_slots::LaunchSlots;
 use crate::numbers::Numbers;
@@ -207,6 +207,9 @@ impl Engine {
             reservations: Reservations::new(&config.reservations),
             config,
         };
+        if let Some(sentence) = reserved_whole(&engine.node.gpus().list, engine.config.gpu_reserve_mib)? {
+            engine.health.report("gpu_reserve", sentence);
+        }
         engine.recall_sharing();
         engine.recover()?;
         engine.recovering = false;

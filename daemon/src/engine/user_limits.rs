@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use radrm_os::nvml::Gpu;
+use radrm_limits::files::{self, Read};
+use radrm_limits::resolve::amount_for;
+use radrm_limits::scopes::{self, Person};
+use radrm_os::nvml::{Gpu, Inventory};
 use radrm_protocol::limits::{LimitRow, LimitsRow, SetLimitRow};
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::Response;
 use radrm_scheduler_core::{
-    Allowance, AllowedDevices, Bound, DeviceId, Event, LIMITS, LimitKey, LimitUnit, LimitValue, Millis,
-    Quiet, UserId,
+    Allowance, AllowedDevices, Bound, Bytes, DeviceId, DeviceQuota, Event, LIMITS, LimitKey, LimitUnit,
+    LimitValue, Millis, Quiet, UserId,
 };
 use radrm_text::did_you_mean;
 use radrm_text::output::say;
@@ -41,6 +44,8 @@ pub(super) struct UserLimits {
     gpu_hours: BTreeMap<u32, f64>,
     /// The count that is under way: sums of the attempts up to this one.
     counting: Option<(UsageSums, AttemptEnd)>,
+    /// Memory limits of `radrm.toml`, as administrators state them.
+    pub(super) memory_files: Vec<Read>,
 }
 
 /// A user who has submitted jobs, or asked for limits.
@@ -56,6 +61,13 @@ impl UserLimits {
     pub(super) fn new(table: UserLimitTable) -> Self {
         Self { table, ..Self::default() }
     }
+
+    /// Reads the memory limits anew; those of before hold while a file is wrong, which the next job reports.
+    fn read_memory_files(&mut self) {
+        if let Ok(files) = files::of_administrators() {
+            self.memory_files = files;
+        }
+    }
 }
 
 impl Engine {
@@ -65,6 +77,7 @@ impl Engine {
         for (scope, key, setting) in set {
             self.limits.table.set(scope, key, Some(setting));
         }
+        self.limits.read_memory_files();
         let groups = user_groups::all(&self.outbox.store().connection).map_err(DaemonError::QueueRead)?;
         // Their jobs ended under a daemon that was killed.
         for uid in groups.keys().filter(|uid| !users.contains_key(uid)) {
@@ -103,6 +116,7 @@ impl Engine {
     pub(super) fn name_groups(&self) {
         let mut names = self.limits.table.groups();
         names.extend(self.reservations.groups());
+        names.extend(self.limits.memory_files.iter().flat_map(|file| file.config.group.keys().cloned()));
         self.limits.limited.set_names(names);
     }
 
@@ -187,6 +201,8 @@ impl Engine {
     /// Begins to count GPU-hours again, where a limit is on them, and gives the scheduler what changed, also by the hour.
     pub(super) fn review_limits(&mut self) {
         self.begin_count();
+        self.limits.read_memory_files();
+        self.name_groups();
         self.report_all_limits();
         self.review_reservations();
     }
@@ -261,9 +277,33 @@ impl Engine {
             time: number(LimitKey::MaxTime),
             memory: number(LimitKey::Memory),
             devices,
+            quotas: self.quotas(uid),
             quiet: self.quiet(uid),
             behind,
         }
+    }
+
+    /// Memory that a user's jobs may have together, on the GPUs where `radrm.toml` limits it. The shim holds jobs to it: a job
+    /// that is placed beside others of its user must find room under it.
+    fn quotas(&self, uid: u32) -> Vec<DeviceQuota> {
+        let Some(account) = self.limits.users.get(&uid).filter(|_| !self.limits.memory_files.is_empty())
+        else {
+            return Vec::new();
+        };
+        // Names alone: which numbers they have is not known here, and no section has this one.
+        let groups = account.groups.names.iter().map(|name| (u32::MAX, Some(name.clone()))).collect();
+        let person = Person { uid, user: Some(account.name.clone()), groups };
+        let list = &self.node.gpus().list;
+        let inventory = || Ok(Inventory { gpus: list.clone(), driver: String::new() });
+        let scopes = scopes::gather(None, &self.limits.memory_files, &person, &inventory);
+        // A job reports what is wrong in the file, with the line.
+        let Ok(limits) = scopes.map(|scopes| scopes.user) else { return Vec::new() };
+        let quota = |(at, gpu): (usize, &Gpu)| {
+            let bytes = amount_for(&limits, &gpu.bytes)?.bytes(gpu.total);
+            let device = DeviceId(u32::try_from(at).unwrap_or(u32::MAX));
+            (bytes < gpu.total).then_some(DeviceQuota { device, bytes: Bytes(bytes) })
+        };
+        list.iter().enumerate().filter_map(quota).collect()
     }
 
     /// Quiet hours of a user, if it is such an hour.
@@ -417,9 +457,15 @@ impl Engine {
                 return Err(DaemonError::NoGpu(missing.clone()));
             }
         }
+        if value.is_none() && !self.limits.table.is_set(&whose, key) {
+            return Err(DaemonError::LimitNotSet { name: name.to_owned(), scope: whose.to_string() });
+        }
         let (by, at_ms) = (peer.name.clone(), self.now.at.0);
-        let text = value.as_ref().map_or_else(|| "unset".to_owned(), |value| value.text(key));
-        say(crate::process::NAME, &format!("{key} of {whose} is set by {by}: {text}"));
+        let sentence = match &value {
+            Some(value) => format!("{key} of {whose} is set by {by}: {}", value.text(key)),
+            None => format!("{key} of {whose} is unset by {by}"),
+        };
+        say(crate::process::NAME, &sentence);
         let setting = value.map(|value| LimitSetting { value, by, at_ms });
         self.outbox.note(Note::UserLimit(whose.clone(), key, setting.clone()));
         let is_of_group = matches!(whose, Scope::Group(_));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::own::Point;
 use crate::Error;
-use crate::calibrate::{MIN_SCORES, margin};
+use crate::calibrate::{MIN_SCORES, margin, rank};
 
 /// Source of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -120,7 +120,7 @@ pub struct Rule {
 const VERSION: u64 = 1;
 
 /// Data from which the margin of a cell is learned.
-const ONE_CELL: &str = "runs with as many others of their program, all at smaller or all at larger batch sizes or around theirs,";
+const PROGRAMS: &str = "programs with as many batch sizes each as these";
 
 /// A bound is at least this times the peak of a smaller batch size, and at most this times that of a larger one.
 const GUARD: f64 = 1.01;
@@ -142,9 +142,13 @@ impl Rule {
             }
         }
         if cells.is_empty() {
-            let count = |cell: &Cell| samples.iter().filter(|sample| sample.cell == *cell).count();
-            let found = kinds.iter().map(count).max().unwrap_or(0);
-            return Err(Error::TooFew { what: ONE_CELL, needed: MIN_SCORES, found });
+            let count = |cell: &Cell| {
+                let of_cell = || samples.iter().filter(|sample| sample.cell == *cell);
+                (of_cell().count(), of_cell().map(|sample| sample.program).collect::<BTreeSet<_>>().len())
+            };
+            let (count, found) = kinds.iter().map(count).max().unwrap_or((0, 0));
+            let needed = enough_programs(count as f64 / found.max(1) as f64, level).max(found + 1);
+            return Err(Error::TooFew { what: PROGRAMS, needed, found });
         }
         Ok(Self { version: VERSION, origin: origin.to_owned(), level, cells })
     }
@@ -227,6 +231,22 @@ impl Rule {
     }
 }
 
+/// Level of a margin from samples of so many programs. Samples of one program err alike: with them the next program is one
+/// of n + 1.
+fn level_of_samples(level: f64, programs: usize) -> f64 {
+    level * (1.0 + 1.0 / programs as f64)
+}
+
+/// Fewest programs, each with so many samples, from which a margin of this level can be learned.
+fn enough_programs(each: f64, level: f64) -> usize {
+    const MAX: usize = 100_000;
+    let suffice = |programs: &usize| {
+        let samples = (each * *programs as f64) as usize;
+        samples >= MIN_SCORES && rank(samples, level_of_samples(level, *programs)) <= samples
+    };
+    (1..MAX).find(suffice).unwrap_or(MAX)
+}
+
 fn learn_cell(samples: &[Sample], cell: Cell, asked: &[usize], level: f64) -> Option<CellRule> {
     let mut programs = BTreeSet::new();
     let errors: Vec<Vec<f64>> = samples
@@ -242,8 +262,7 @@ fn learn_cell(samples: &[Sample], cell: Cell, asked: &[usize], level: f64) -> Op
     if errors.len() < MIN_SCORES {
         return None;
     }
-    // Samples of one program err alike: with them the next program is one of n + 1.
-    let level = level * (1.0 + 1.0 / programs.len() as f64);
+    let level = level_of_samples(level, programs.len());
     let mut best: Option<(f64, f64, Vec<f64>)> = None;
     for weights in shares(asked.len()) {
         let scores: Vec<f64> = errors

@@ -86,7 +86,7 @@ fn dry_runs(programs: &[Program]) -> Vec<(Case, Outcome)> {
 pub fn held_out(programs: &[Program], folds: usize, level: f64) -> Result<Vec<(Case, Outcome)>, Error> {
     let mut found = dry_runs(programs);
     match own_runs(programs, folds, level) {
-        Err(Error::TooFew { .. }) if !found.is_empty() => {}
+        Err(Error::TooFewToHoldOut { .. }) if !found.is_empty() => {}
         of_models => found.extend(of_models?),
     }
     Ok(found)
@@ -100,10 +100,21 @@ fn own_runs(programs: &[Program], folds: usize, level: f64) -> Result<Vec<(Case,
         let (inside, outside): (Vec<usize>, Vec<usize>) =
             (0..programs.len()).partition(|at| fold_of[*at] == fold);
         let learn: Vec<Program> = outside.iter().map(|at| programs[*at].clone()).collect();
-        let model = MemoryModel::for_any_site(&learn, &[], level, "")?;
+        let model = MemoryModel::for_any_site(&learn, &[], level, "");
+        let model = model.map_err(|error| of_all(error, programs, folds))?;
         found.extend(outcomes(&model, &inside.iter().map(|at| &programs[*at]).collect::<Vec<_>>()));
     }
     Ok(found)
+}
+
+/// Error of a part as one of all programs, of which a part is held out.
+fn of_all(error: Error, programs: &[Program], folds: usize) -> Error {
+    let Error::TooFew { what, needed, .. } = error else { return error };
+    let found = programs.iter().filter(|program| program.runs.len() > 1).count();
+    // The largest part is held out too.
+    let suffice = |all: &usize| all - all.div_ceil(folds) >= needed;
+    let needed = (needed..).find(suffice).unwrap_or(needed).max(found + 1);
+    Error::TooFewToHoldOut { what, needed, found, folds }
 }
 
 #[cfg(test)]
@@ -133,6 +144,44 @@ mod tests {
             "{corrected}"
         );
         assert!(corrected.under <= 0.05 && corrected.over < shipped.over, "{corrected} {shipped}");
+    }
+
+    /// Programs with runs at three batch sizes.
+    fn with_sizes(count: u32) -> Vec<Program> {
+        let program = |n: u32| {
+            let run = |batch: f64| {
+                let peak = 5e8 + 1e7 * (f64::from(n % 7) + 5.0) * batch;
+                Run { batch, peak, tensors: None, dry_run: None }
+            };
+            Program { name: n.to_string(), family: n.to_string(), runs: [8.0, 16.0, 32.0].map(run).into() }
+        };
+        (0..count).map(program).collect()
+    }
+
+    #[test]
+    fn the_number_of_programs_that_is_named_suffices_and_one_less_does_not() {
+        let train = |count| MemoryModel::for_this_site(&with_sizes(count), 0.95, "");
+        for few in [12, 25] {
+            let why = train(few).unwrap_err().to_string();
+            let says = format!(
+                "{few} programs with as many batch sizes each as these are too few: at least 26 are needed"
+            );
+            assert_eq!(why, says);
+        }
+        assert!(train(26).is_ok());
+    }
+
+    #[test]
+    fn programs_that_are_held_out_count_in_what_is_named() {
+        let why = |count| held_out(&with_sizes(count), 5, 0.95).map_err(|error| error.to_string());
+        let of = |count, what, needed| {
+            Err(format!(
+                "{count} programs with {what} are too few: at least {needed} are needed, as one in 5 is held out"
+            ))
+        };
+        assert_eq!(why(12).map(drop), of(12, "runs at two batch sizes or more", 13));
+        assert_eq!(why(32).map(drop), of(32, "as many batch sizes each as these", 33));
+        assert!(why(33).is_ok());
     }
 
     #[test]

@@ -186,7 +186,7 @@ fn a_job_at_a_limit_keeps_its_place_and_only_jobs_of_others_pass_it() {
         "{text}"
     );
     let text = why(&daemon, third);
-    assert!(text.contains(&format!("job {second} of that user is before it")), "{text}");
+    assert!(text.contains(&format!("job {second} of its user is before it")), "{text}");
     daemon.ok(&["cancel", &first.to_string()]);
     daemon.until_state(second, "running");
     assert_eq!(daemon.state(third), "waiting");

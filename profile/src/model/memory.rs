@@ -50,7 +50,7 @@ pub struct Account {
     /// Contexts on this GPU now.
     pub contexts: u32,
     /// Context overhead: memory that the driver itself takes for the process (its contexts, code), as it is charged
-    /// under a quota.
+    /// under a quota, or else as known of the GPU's model where the process ended before it was measured.
     pub context_overhead: Option<Bytes>,
 }
 

@@ -136,7 +136,7 @@ pub(super) fn show_text(row: &JobRow, lines: &[Line]) -> String {
     put("user", row.user.clone());
     put(
         "state",
-        row.end.as_ref().map_or_else(|| row.state.to_string(), |end| format!("{}: {end}", row.state)),
+        row.end.as_ref().map_or_else(|| row.state.to_string(), |end| ended(&row.state.to_string(), end)),
     );
     put("command", words::shown(&row.command).to_string());
     put("directory", row.cwd.to_string());
@@ -156,7 +156,7 @@ pub(super) fn show_text(row: &JobRow, lines: &[Line]) -> String {
     put("priority", row.priority.to_string());
     put("attempts", format!("{}, {} of them out of GPU memory", row.attempts, row.ooms));
     let refused =
-        (row.refused > 0).then(|| format!("{} requests for GPU memory in the last attempt", row.refused));
+        (row.refused > 0).then(|| format!("{} for GPU memory in the last attempt", requests(row.refused)));
     put("refused", refused.unwrap_or_default());
     put("time", time(row.ran_ms));
     put("time limit", row.time_limit_ms.map(time).unwrap_or_default());
@@ -347,12 +347,29 @@ pub(super) fn node_text(node: &NodeRow) -> String {
     text
 }
 
+/// State and end of a job that has ended, in words.
+fn ended(state: &str, end: &str) -> String {
+    if end.starts_with(state) { end.to_owned() } else { format!("{state}: {end}") }
+}
+
+/// `1 request`, `2 requests`.
+fn requests(count: u64) -> String {
+    if count == 1 { "1 request".to_owned() } else { format!("{count} requests") }
+}
+
 #[cfg(test)]
 mod tests {
     use radrm_protocol::wire::GpuJobRow;
     use radrm_scheduler_core::JobState;
 
     use super::*;
+
+    #[test]
+    fn one_is_singular_and_an_end_says_ended_once() {
+        assert_eq!(ended("ended", "ended by its time limit"), "ended by its time limit");
+        assert_eq!(ended("ended", "exit code 3"), "ended: exit code 3");
+        assert_eq!([1, 2].map(requests), ["1 request", "2 requests"]);
+    }
 
     #[test]
     fn each_state_is_listed_by_its_text_form() {

@@ -15,7 +15,7 @@ use super::{ReplayError, input};
 use crate::Failure;
 use crate::error::UsageError;
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {
     /// A CSV file of the thesis's traces, of openb's pods or of run times, Philly's JSON, what sacct --parsable2 prints, a
     /// file in the Standard Workload Format (any of them may be gzipped), or synthetic:N
@@ -67,7 +67,8 @@ pub(crate) struct Flags {
     /// Sharing mode of a GPU: mps, streams, mig
     #[arg(long, value_name = "MODE", default_value = "mps", value_parser = mode)]
     pub(super) mode: Mode,
-    /// Replays with chance, for intervals; 0: one without
+    /// Replays with chance, for intervals; 0: one without. There is no chance, and so one replay, for traces of which only
+    /// run times are known
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(super) seeds: u64,
     /// Activity of programs that run alone: CSV with workload, smact_mean, smocc_mean, drama_mean

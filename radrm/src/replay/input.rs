@@ -323,6 +323,14 @@ mod tests {
         assert!(read("none.csv").unwrap_err().to_string().contains("none.csv: No such file"));
         let words = super::super::outcome::conditions(&order("synthetic:3"), 4, 4);
         assert!(words.ends_with("needs measured, without chance"), "{words}");
+        // The default of five seeds: a trace with nothing but run times is replayed once, and the head says so.
+        let five = Flags { seeds: 5, ..order("synthetic:3") };
+        let plain = super::super::with_chance_of(&super::super::model(&five).unwrap(), &five);
+        let words = super::super::outcome::conditions(&plain, 4, 4);
+        assert!(words.ends_with("needs measured, without chance"), "{words}");
+        let scattered = Flags { scatter: Some(2.0), ..five };
+        let chance = super::super::with_chance_of(&super::super::model(&scattered).unwrap(), &scattered);
+        assert!(super::super::outcome::conditions(&chance, 4, 4).ends_with("5 seeds"));
     }
 
     #[test]

@@ -88,6 +88,7 @@ fn replays(order: &Flags, own: Option<OwnPolicy<'_>>) -> Result<Done, Failure> {
     let cluster = input::cluster(&order.gpus, order.mode)?;
     let profiles = input::profiles(order.profiles.as_deref())?;
     let model = model(order)?;
+    let order = &with_chance_of(&model, order);
     let gpus = cluster.devices.iter().filter(|device| device.parent.is_none()).count();
     let mut traces = Vec::new();
     for path in &order.traces {
@@ -246,6 +247,12 @@ fn model(order: &Flags) -> Result<Model, Failure> {
     model.mode = order.mode;
     model.scatter = order.scatter.unwrap_or(model.scatter);
     Ok(model)
+}
+
+/// The order with as many replays as can differ: one where the model has no chance.
+fn with_chance_of(model: &Model, order: &Flags) -> Flags {
+    let seeds = if model.has_chance() { order.seeds } else { 0 };
+    Flags { seeds, ..order.clone() }
 }
 
 fn is_thesis(path: &Path) -> bool {

@@ -49,7 +49,7 @@ pub(super) fn conditions(order: &Flags, devices: usize, gpus: usize) -> String {
         Source::Learned => "needs from the learned model",
         Source::DryRun => "needs from dry runs",
         Source::Combined => "needs as radrmd resolves them",
-        Source::Column(name) => return format!("{gpus} GPUs ({}), needs from {name}", order.gpus),
+        Source::Column(name) => return format!("{} ({}), needs from {name}", gpu_count(gpus), order.gpus),
     };
     let mode = match order.mode {
         Mode::Mps => "MPS",
@@ -62,5 +62,10 @@ pub(super) fn conditions(order: &Flags, devices: usize, gpus: usize) -> String {
         1 => "1 seed".to_owned(),
         seeds => format!("{seeds} seeds"),
     };
-    format!("{gpus} GPUs ({}{instances}), {mode}, {needs}, {chance}", order.gpus)
+    format!("{} ({}{instances}), {mode}, {needs}, {chance}", gpu_count(gpus), order.gpus)
+}
+
+/// `1 GPU`, `2 GPUs`.
+pub(super) fn gpu_count(gpus: usize) -> String {
+    if gpus == 1 { "1 GPU".to_owned() } else { format!("{gpus} GPUs") }
 }

@@ -58,7 +58,7 @@ pub(super) fn heading(trace: &Traced, order: &Flags, devices: usize, gpus: usize
     if trace.never > 0 {
         let _ = writeln!(
             text,
-            "  never run: {}, too large for these GPUs; (bound) is without them",
+            "  never run: {}, too large for these GPUs; means and (bound) are without them",
             jobs(trace.never)
         );
     }
@@ -85,19 +85,32 @@ pub(super) fn table(
         let hours = |seconds: f64| format!("{:.2}", seconds / 3600.0);
         table.row(["(bound)", &hours(trace.bounds.makespan_s), &hours(trace.bounds.jct_mean_s)]);
         text.push_str(&table.to_string());
-        let own = outcomes.iter().filter(|outcome| outcome.trace == number && outcome.calls > 0);
-        own.for_each(|outcome| {
-            let _ = writeln!(
-                text,
-                "  {}: {} calls of Python, slower than a policy in Rust",
-                outcome.policy, outcome.calls
-            );
-        });
+        for outcome in outcomes.iter().filter(|outcome| outcome.trace == number) {
+            text.push_str(&never_ran(outcome, trace.never));
+            if outcome.calls > 0 {
+                let _ = writeln!(
+                    text,
+                    "  {}: {} calls of Python, slower than a policy in Rust",
+                    outcome.policy, outcome.calls
+                );
+            }
+        }
         text.push('\n');
     }
     text.truncate(text.trim_end().len());
     text.push('\n');
     text
+}
+
+/// Line on the jobs that a policy never ran although these GPUs could hold them.
+fn never_ran(outcome: &Outcome, too_large: usize) -> String {
+    let count = interval(outcome, |metrics| metrics.never_ran).mean - too_large as f64;
+    match count >= 0.05 {
+        true => {
+            format!("  {} never ran {count:.0} more; its means are without them\n", outcome.policy.name())
+        }
+        false => String::new(),
+    }
 }
 
 pub(super) fn json(traces: &[Traced], outcomes: &[Outcome], order: &Flags, model: &Model) -> String {

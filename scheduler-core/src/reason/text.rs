@@ -158,6 +158,10 @@ impl fmt::Display for Wait {
             }
             Self::Behind { job } => write!(f, "job {job} is before it"),
             Self::Memory { need, free } => write!(f, "needs {need}; the emptiest device has {free} free"),
+            Self::UserMemory { need, left, most } => write!(
+                f,
+                "needs {need}; its user may have {most} on a GPU (radrm.toml), and other jobs of the user leave {left} of that"
+            ),
             Self::Busy { smact, limit } => {
                 write!(f, "the least busy device has {smact} SM activity, and {limit} are allowed")
             }

@@ -111,6 +111,16 @@ impl Model {
         self
     }
 
+    /// Returns true if anything differs from one seed to the next.
+    #[must_use]
+    pub fn has_chance(&self) -> bool {
+        self.jitter > 0.0
+            || (self.ramp > Millis::ZERO && self.ramp_jitter > 0.0)
+            || self.window > Millis::ZERO
+            || self.spread > 0.0
+            || self.scatter > 1.0
+    }
+
     /// Speeds of jobs on one device, against running alone on a whole GPU. `caps` are the parts of
     /// SM time they are limited to (1: not limited).
     pub(crate) fn speeds(&self, jobs: &[Activity], caps: &[f64], part: f64, out: &mut Vec<f64>) {

@@ -48,6 +48,12 @@ impl JobResult {
         }
     }
 
+    /// Returns true if it got devices, or ran on the host.
+    #[must_use]
+    pub fn has_run(&self) -> bool {
+        self.start.is_some()
+    }
+
     /// From submission to end.
     #[must_use]
     pub fn completion(&self) -> Millis {
@@ -117,7 +123,7 @@ pub struct Report {
     pub followed: Vec<Followed>,
 }
 
-/// The figures that are compared. Times in s.
+/// The figures that are compared. Times in s; means and percentile are of the jobs that ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
     /// From the first arrival to the last end.
@@ -137,6 +143,9 @@ pub struct Metrics {
     pub harmed: f64,
     /// Jobs that did not end well.
     pub failed: f64,
+    /// Jobs among these that never ran.
+    #[serde(default)]
+    pub never_ran: f64,
     /// Mean SM activity.
     pub smact: f64,
     /// Mean memory in use on a GPU, in GiB.
@@ -151,10 +160,11 @@ impl Report {
     /// The figures that are compared.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        let n = self.jobs.len().max(1) as f64;
-        let mean =
-            |of: fn(&JobResult) -> Millis| self.jobs.iter().map(|job| of(job).as_secs_f64()).sum::<f64>() / n;
-        let mut all: Vec<Millis> = self.jobs.iter().map(JobResult::completion).collect();
+        // A job that no device could hold has no times: as 0 s it would make every mean look better.
+        let ran = || self.jobs.iter().filter(|job| job.has_run());
+        let n = ran().count().max(1) as f64;
+        let mean = |of: fn(&JobResult) -> Millis| ran().map(|job| of(job).as_secs_f64()).sum::<f64>() / n;
+        let mut all: Vec<Millis> = ran().map(JobResult::completion).collect();
         all.sort_unstable();
         // The nearest rank.
         let p95 = (all.len() * 95).div_ceil(100).checked_sub(1).and_then(|at| all.get(at)).copied();
@@ -167,6 +177,7 @@ impl Report {
             ooms: self.jobs.iter().map(|job| f64::from(job.ooms)).sum(),
             harmed: self.jobs.iter().map(|job| f64::from(job.harmed)).sum(),
             failed: self.jobs.iter().filter(|job| !job.success).count() as f64,
+            never_ran: self.jobs.iter().filter(|job| !job.has_run()).count() as f64,
             smact: self.smact,
             memory_gib: self.memory / f64::from(1 << 30),
             watts: self.watts,
@@ -205,6 +216,40 @@ impl Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn means_are_of_the_jobs_that_ran() {
+        let hour = Millis::from_mins(60);
+        let job = |start: Option<Millis>, success| JobResult {
+            arrival: Millis::ZERO,
+            start,
+            end: Some(start.map_or(Millis::ZERO, |start| start.plus(hour))),
+            ran: start.map_or(Millis::ZERO, |_| hour),
+            attempts: u32::from(start.is_some()),
+            ooms: 0,
+            harmed: 0,
+            success,
+        };
+        let jobs = vec![job(None, false), job(Some(Millis::ZERO), true), job(Some(Millis::ZERO), true)];
+        let report = Report {
+            makespan: hour,
+            jobs,
+            smact: 0.0,
+            memory: 0.0,
+            energy: 0.0,
+            watts: 0.0,
+            bars: Vec::new(),
+            curve: Curve::default(),
+            devices: Vec::new(),
+            steps: Vec::new(),
+        };
+        let of = report.metrics();
+        assert_eq!(
+            (of.jct_mean_s, of.exec_mean_s, of.wait_mean_s, of.jct_p95_s),
+            (3600.0, 3600.0, 0.0, 3600.0)
+        );
+        assert_eq!((of.failed, of.never_ran), (1.0, 1.0));
+    }
 
     #[test]
     fn an_interval_is_students() {

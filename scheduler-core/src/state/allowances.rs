@@ -59,5 +59,6 @@ impl Allowances {
         let allowance = self.of(record.job.user);
         record.allowed = allowance.and_then(|of| of.devices.as_ref()).map(|of| of.devices.clone());
         record.memory_most = allowance.and_then(|of| of.memory.as_ref()).map(|bound| Bytes(bound.most));
+        record.quotas = allowance.map(|of| of.quotas.clone()).unwrap_or_default();
     }
 }

@@ -126,6 +126,7 @@ impl State {
             let dev = &mut self.devices[at];
             dev.residents.push(Resident {
                 job: id,
+                user,
                 claim: reserved.unwrap_or(dev.spec.capacity),
                 used: Bytes::ZERO,
                 whole,

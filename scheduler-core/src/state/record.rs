@@ -6,6 +6,7 @@ use radrm_base::HostUse;
 use serde::{Deserialize, Serialize};
 
 use crate::action::{LaunchBudget, Signal};
+use crate::allowance::DeviceQuota;
 use crate::device::DeviceId;
 use crate::early::EarlyBound;
 use crate::event::ANY_ATTEMPT;
@@ -198,6 +199,8 @@ pub(crate) struct Record {
     pub(crate) allowed: Option<Vec<DeviceId>>,
     /// Memory on each device that its user's jobs may have.
     pub(crate) memory_most: Option<Bytes>,
+    /// Memory that its user's jobs may have together, on the devices where it is limited.
+    pub(crate) quotas: Vec<DeviceQuota>,
     /// GPUs that it counts with towards its user's limits, while it is on devices.
     pub(crate) holds: Option<u64>,
     pub(crate) history: VecDeque<(Millis, Reason)>,
@@ -249,6 +252,7 @@ impl Record {
             slot_over: false,
             allowed: None,
             memory_most: None,
+            quotas: Vec::new(),
             holds: None,
             history: VecDeque::new(),
             job,
@@ -404,6 +408,8 @@ impl Record {
         let rung = self.rung(settings);
         let mut ask = Ask {
             job: job.id,
+            user: job.user,
+            quotas: self.quotas.clone(),
             gpus: usize::from(job.gpus),
             claim: None,
             whole: job.exclusive || rung == Some(Rung::Exclusive),

@@ -661,6 +661,7 @@ fn closer(a: Wait, b: Wait) -> Wait {
         Wait::Unmeasured => (6, i128::MIN),
         Wait::Settling => (5, 0),
         Wait::Memory { free, .. } => (4, i128::from(free.0)),
+        Wait::UserMemory { left, .. } => (4, i128::from(left.0)),
         Wait::Share { left, .. } => (3, i128::from(left.0)),
         Wait::Partition => (3, -1),
         Wait::Host => (2, 0),

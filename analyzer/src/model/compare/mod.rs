@@ -177,6 +177,9 @@ fn notes(before: &[Summary], after: &[Summary]) -> Vec<String> {
     differ("the host differs", &|s| s.job.host.to_string());
     differ("the emulated machine differs", &|s| s.emulated.clone().unwrap_or_else(|| "none".into()));
     differ("the end differs", &|s| s.outcome.word());
+    differ("the kind of run differs", &|s| {
+        if s.dry_run.is_some() { "a dry run, in which nothing was computed".into() } else { "a run".into() }
+    });
     let all_dry_runs = before.iter().chain(after).all(|run| run.dry_run.is_some());
     if all_dry_runs {
         differ("the bound differs", &|s| {
@@ -299,4 +302,22 @@ fn differs(old: &Times, new: &Times) -> Option<bool> {
     let half = |times: &Times| times.squares.sqrt() / times.times.len() as f64;
     let by_samples = change.abs() > (half(old).powi(2) + half(new).powi(2)).sqrt();
     Some(by_samples && !matches!(noise::verdict(&old.times, &new.times), Verdict::Noise(_) | Verdict::Same))
+}
+
+#[cfg(test)]
+mod tests {
+    use radrm_profile::model::dry_run::DryRunFigures;
+    use radrm_profile::model::{Job, Profile};
+
+    use super::*;
+
+    #[test]
+    fn a_run_beside_a_dry_run_is_noted() {
+        let run = Profile::new(Job::default());
+        let dry = Profile { dry_run: Some(DryRunFigures::default()), ..run.clone() };
+        let [run, dry] = [run, dry].map(|profile| [Summary::from_profile(&profile)]);
+        let note = "the kind of run differs: a run -> a dry run, in which nothing was computed".to_owned();
+        assert!(notes(&run, &dry).contains(&note), "{:?}", notes(&run, &dry));
+        assert!(notes(&dry, &dry).iter().all(|note| !note.contains("kind of run")));
+    }
 }

@@ -3,6 +3,7 @@
 use radrm_scheduler_core::UserId;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::lab_week::Timed;
@@ -57,6 +58,45 @@ fn a_limit_that_was_set_holds_for_the_next_daemon_until_it_is_taken_back() {
     rounds(&mut engine, &world);
     assert_eq!(world.0.borrow().started, [(jobs[0], 1), (jobs[1], 1)]);
     assert_eq!(ask(&mut engine, Request::SetLimits), Response::SetLimits(Vec::new()));
+}
+
+#[test]
+fn what_is_not_set_cannot_be_unset() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = open(dir.path(), &Recorder::default());
+    let why = "no administrator has set gpus of default, so there is nothing to unset";
+    assert_eq!(set(&mut engine, "gpus", None), Response::Refused(why.to_owned()));
+    assert_eq!(set(&mut engine, "gpus", Some("2")), Response::Done);
+    assert_eq!(set(&mut engine, "gpus", None), Response::Done);
+    assert_eq!(set(&mut engine, "gpus", None), Response::Refused(why.to_owned()));
+}
+
+#[test]
+fn the_memory_that_radrm_toml_leaves_a_user_is_what_jobs_are_placed_by() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Recorder::default();
+    let mut engine = open(dir.path(), &world);
+    let file = |text: &str| {
+        let config = radrm_limits::config::parse(dir.path(), text).unwrap();
+        vec![radrm_limits::files::Read { path: dir.path().to_owned(), own: false, config }]
+    };
+    engine.limits.memory_files = file("[user.u]\nmem-limit = '20GiB'\n");
+    let first = submit(&mut engine, 15);
+    let of_user = |engine: &Engine| {
+        let quotas = engine.core.state.allowance(UserId(peer().uid)).quotas;
+        quotas.iter().map(|quota| quota.bytes.0 >> 30).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(of_user(&engine), [20].into());
+    let second = submit(&mut engine, 15);
+    for _ in 0..3 {
+        round(&mut engine, &world);
+        world.0.borrow_mut().advance(|_| None);
+    }
+    let on = |job: u64| engine.jobs.entry(job).unwrap().devices.clone();
+    assert!(on(second).is_empty() || on(second) != on(first), "{:?} {:?}", on(first), on(second));
+    engine.limits.memory_files = file("[user.v]\nmem-limit = '20GiB'\n");
+    submit(&mut engine, 1);
+    assert_eq!(of_user(&engine), BTreeSet::new());
 }
 
 #[test]

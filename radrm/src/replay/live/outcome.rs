@@ -10,6 +10,7 @@ use radrm_text::{Table, clean, left, right};
 use serde_json::{Value, json};
 
 use super::super::Flags;
+use super::super::outcome::gpu_count;
 use super::super::show::{COLUMNS, Column};
 use super::plan::Plan;
 
@@ -128,11 +129,11 @@ impl Played<'_> {
         };
         let emulated = node.emulated.as_ref().map(|spec| format!(" (emulated: {})", clean(spec)));
         let mut text = format!(
-            "{}: {} jobs on {}, {} GPUs{}, live{speed}\n",
+            "{}: {} jobs on {}, {}{}, live{speed}\n",
             clean(&self.name()),
             self.rows.len(),
             clean(&node.host),
-            node.gpus.len(),
+            gpu_count(node.gpus.len()),
             emulated.unwrap_or_default()
         );
         if !self.plan.left_out.is_empty() {
