@@ -21,6 +21,8 @@ use crate::suspend::Suspension;
 
 /// After a kill, what has not gone is killed again, and then the launcher too.
 const KILL_INTERVAL: Duration = Duration::from_secs(2);
+/// Starts that are carried out in one round.
+const MAX_STARTS: u32 = 20;
 /// After so many kills a supervisor that hangs is killed itself.
 const MAX_KILL_RETRIES: u32 = 5;
 
@@ -122,8 +124,10 @@ impl Engine {
         self.touch(job);
     }
 
-    /// Carries out the effects that were decided and are on disk.
+    /// Carries out the effects that were decided and are on disk. Starts take time, so that those beyond
+    /// [`MAX_STARTS`] are left to the next rounds, and requests are answered in between.
     pub(super) fn carry_out(&mut self, _: &Committed) {
+        let (mut tried, mut left, before) = (0, false, self.health.counters.started);
         for _ in 0..self.outbox.waiting() {
             let Some(effect) = self.outbox.next_effect() else { break };
             match effect {
@@ -144,6 +148,12 @@ impl Engine {
                         self.step(Event::Finished { job, attempt, outcome: Outcome::Lost });
                         continue;
                     }
+                    if tried == MAX_STARTS {
+                        left = true;
+                        self.outbox.effect(effect);
+                        continue;
+                    }
+                    tried += 1;
                     match self.launch(attempt) {
                         Ok(()) => {
                             self.health.resolve("start");
@@ -161,6 +171,8 @@ impl Engine {
                 Effect::Clear(attempt) => self.effects.clear(attempt),
             }
         }
+        // Where none could be started the next try has time.
+        self.has_more_starts = left && self.health.counters.started > before;
     }
 
     fn launch(&mut self, attempt: Attempt) -> Result<(), DaemonError> {
@@ -181,7 +193,7 @@ impl Engine {
         if let Some(part) = part {
             self.remark(attempt.0, part.sentence());
         }
-        self.jobs.begin(attempt.0, Live { supervisor, ..Live::default() });
+        self.jobs.begin(attempt.0, Live { supervisor, launched_ms: self.now.at.0, ..Live::default() });
         if let Some(entry) = self.jobs.entry_mut(attempt.0) {
             entry.stage = Stage::Running;
         }

@@ -53,6 +53,7 @@ mod router;
 mod rows;
 mod run;
 mod sharing;
+mod starting;
 mod steps;
 mod submit;
 mod suspend;

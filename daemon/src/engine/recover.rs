@@ -237,6 +237,7 @@ impl Engine {
         self.jobs.insert(id, entry);
         if alive {
             let live = Live {
+                launched_ms: self.now.at.0,
                 supervisor: status.supervisor,
                 program: status.program,
                 reported,

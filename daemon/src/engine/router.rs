@@ -101,6 +101,8 @@ pub(crate) struct Engine {
     pub(super) recovering: bool,
     /// Folders of old jobs are being removed.
     pub(super) cleaning: bool,
+    /// More starts wait than one round carries out.
+    pub(super) has_more_starts: bool,
     /// Submissions whose jobs are being taken up.
     pub(super) arrivals: Arrivals,
     /// Processor time that users' segments take.
@@ -193,6 +195,7 @@ impl Engine {
             epilogs: BTreeMap::new(),
             recovering: true,
             cleaning: false,
+            has_more_starts: false,
             arrivals: Arrivals::default(),
             read_times: ReadTimes::default(),
             disk_asked: HashMap::new(),

@@ -103,6 +103,7 @@ impl Engine {
         self.poll();
         self.observe_targets();
         self.tend_dry_runs();
+        self.end_overdue_starts();
         if self.core.is_due(self.now.at) {
             self.step(Event::Tick);
         }
@@ -169,6 +170,7 @@ impl Engine {
                 self.commit();
             }
             None => {
+                self.has_more_starts = false;
                 self.send_for_good();
                 self.hold_signals();
             }
@@ -210,7 +212,8 @@ impl Engine {
 
     /// Time until the engine has something to do.
     fn patience(&self) -> Duration {
-        if !self.unlearned.is_empty() || !self.arrivals.is_empty() || self.is_counting() {
+        let has_more = !self.unlearned.is_empty() || !self.arrivals.is_empty() || self.has_more_starts;
+        if has_more || self.is_counting() {
             return Duration::ZERO;
         }
         let now = self.effects.now();

@@ -32,6 +32,7 @@ mod lab_week;
 mod loaders;
 mod one_path;
 mod sharing;
+mod starting;
 mod statements;
 mod states;
 mod user_limits;

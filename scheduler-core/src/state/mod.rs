@@ -255,6 +255,7 @@ impl State {
             Event::Held { job } => self.hold(job),
             Event::Released { job } => self.release_held(job),
             Event::Started { job, attempt } => self.started(job, attempt),
+            Event::StartOverdue { job, attempt, limit } => self.start_overdue(job, attempt, limit, out),
             Event::Finished { job, attempt, outcome } => self.finished(job, attempt, outcome, out),
             Event::UserLimitsSet { limits } => self.limits = limits,
             Event::AllowanceSet { user, allowance } => self.set_allowance(user, *allowance),
