@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use radrm_base::reason;
+use radrm_base::{Millis, reason};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,14 @@ impl Hooks {
     /// Returns true if an attempt may leave something behind even before its program begins.
     pub(crate) fn is_any(&self) -> bool {
         self.prolog.as_os_str().len() + self.epilog.as_os_str().len() > 0
+    }
+
+    /// The longest time that a prolog takes.
+    pub(crate) fn prolog_timeout(&self) -> Millis {
+        match self.prolog.as_os_str().is_empty() {
+            true => Millis::ZERO,
+            false => Millis::from_secs(self.timeout_s.into()),
+        }
     }
 
     /// The call of a prolog, if there is one.

@@ -65,7 +65,7 @@ pub(crate) struct Entry {
     pub(crate) user: String,
     /// Without its environment.
     pub(crate) spec: Spec,
-    /// Of `spec` and the environment, as they are on disk.
+    /// Of `spec`, the environment and the needs, as they are on disk.
     pub(crate) bytes: u64,
     pub(crate) stage: Stage,
     pub(crate) held: bool,
@@ -321,7 +321,7 @@ impl Store {
 const COLUMNS: &str = "id, uid, gid, user, spec, stage, held, cancelled, attempt, ooms, floor, devices, \
     reserved, mem_limit, submitted_ms, first_start_ms, started_ms, ended_ms, ran_ms, peak, boot, verdict, why, \
     suspension, lined_up_ms, activity, leaving, needs, emulated, refused, idle_ms, \
-    octet_length(spec) + octet_length(environment)";
+    octet_length(spec) + octet_length(environment) + coalesce(octet_length(needs), 0)";
 
 fn entry(row: &Row<'_>) -> Result<Entry> {
     let number = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
@@ -376,9 +376,10 @@ pub(crate) fn json(value: &(impl serde::Serialize + ?Sized)) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Disk use of a job's specification and environment, bytes.
-pub(crate) fn bytes(spec: &Spec, environment: &[String]) -> u64 {
-    (json(spec).len() + json(&environment).len()) as u64
+/// Disk use of a job's specification, environment and needs, bytes.
+pub(crate) fn bytes(spec: &Spec, environment: &[String], needs: Option<&Needs>) -> u64 {
+    let needs = needs.map_or(0, |needs| json(needs).len());
+    (json(spec).len() + json(&environment).len() + needs) as u64
 }
 
 /// Adds a new job with its environment, as [`json`], and gives its number: a new one where it has none.
@@ -501,7 +502,8 @@ pub(crate) fn forget(tx: &Transaction<'_>, job: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_scheduler_core::{After, Millis, Outcome, Permille, Reason, Signal};
+    use radrm_protocol::loader::Loader;
+    use radrm_scheduler_core::{After, Bytes, Millis, Need, Outcome, Permille, Reason, Signal};
 
     #[test]
     fn a_job_comes_back_as_it_was() {
@@ -512,7 +514,8 @@ mod tests {
         let mut entry =
             Entry { uid: 7, user: "u".into(), spec, submitted_ms: 9, held: true, ..Entry::default() };
         let environment = ["A=1 \"\u{e9}\"".to_owned()];
-        entry.bytes = bytes(&entry.spec, &environment);
+        entry.needs = Some(Needs { memory: Some(Need::declared(Bytes(7))), ..Needs::default() });
+        entry.bytes = bytes(&entry.spec, &environment, entry.needs.as_ref());
         entry.id = store.transaction(|tx| insert(tx, &entry, &json(&environment))).unwrap();
         assert_eq!(store.open_jobs().unwrap(), [entry.clone()]);
         entry.stage = Stage::Running;
@@ -585,7 +588,8 @@ mod tests {
         let mut store = Store::open(&dir.path().join("q.db")).unwrap();
         let environment = vec!["E=1".to_owned()];
         let mut ended = |command: Vec<String>| {
-            let spec = Spec { command, ..Spec::default() };
+            let loader = Some(Loader { command: command.clone(), ..Loader::default() });
+            let spec = Spec { command, loader, ..Spec::default() };
             let mut entry = Entry { spec, ..Entry::default() };
             store
                 .transaction(|tx| {

@@ -91,7 +91,7 @@ impl FromStr for Array {
             // One more than allowed is enough to see that there are too many.
             indices.extend((first..=last).step_by(step).take(MAX_TASKS + 1));
             if indices.len() > 2 * MAX_TASKS {
-                break;
+                return Err(ProtocolError::LargeArray);
             }
         }
         indices.sort_unstable();

@@ -7,6 +7,7 @@ mod bounds;
 pub mod connection;
 mod error;
 pub mod job_ref;
+mod lengths;
 pub mod limits;
 pub mod loader;
 pub mod socket;

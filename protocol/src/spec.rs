@@ -8,9 +8,7 @@ use radrm_scheduler_core::{
 
 use crate::ProtocolError;
 use crate::after::After;
-use crate::bounds::{
-    MAX_BYTES, MAX_DEPENDENCIES, MAX_ESTIMATES, MAX_NAME, MAX_PATH, MAX_SOURCE, MAX_WORD, MAX_WORDS,
-};
+use crate::bounds::{MAX_DEPENDENCIES, MAX_WORDS};
 use crate::loader::Loader;
 use crate::words;
 
@@ -103,55 +101,6 @@ impl Spec {
         Ok(())
     }
 
-    /// Checks that all that its user wrote is of bounded length: the daemon keeps it, and lists it.
-    fn check_lengths(&self, command: &[String]) -> Result<(), ProtocolError> {
-        let long = |word: &&String| word.len() >= MAX_WORD;
-        let too_long = |what, word: &String| ProtocolError::LongWord { what, bytes: word.len() };
-        if let Some(word) = command.iter().find(long) {
-            return Err(too_long("a word of the job's command".to_owned(), word));
-        }
-        if let Some(variable) = self.environment.iter().find(long) {
-            let name: String = variable.split('=').next().unwrap_or_default().chars().take(64).collect();
-            return Err(too_long(format!("{name} in the environment"), variable));
-        }
-        let sum: usize = command.iter().chain(&self.environment).map(|word| word.len() + 1).sum();
-        if sum > MAX_BYTES {
-            return Err(ProtocolError::LongCommand(sum >> 10));
-        }
-        if self.file_estimates.len() > MAX_ESTIMATES {
-            return Err(ProtocolError::ManyEstimates);
-        }
-        let source = self.estimate.as_ref().and_then(|estimate| estimate.source.as_ref());
-        let bytes = source.map_or(0, |source| source.to_text().len());
-        if bytes > MAX_SOURCE {
-            return Err(ProtocolError::LongName { what: "estimate's source", bytes });
-        }
-        let gpu = self.dry_run.as_ref().map_or("", |run| &run.gpu);
-        let framework = self.dry_run.as_ref().and_then(|run| run.framework.as_deref());
-        let names = self.file_estimates.keys().map(|name| ("estimator", name.as_str()));
-        let names = names.chain([
-            ("name", self.name.raw()),
-            ("GPU model", self.model.as_deref().unwrap_or_default()),
-            ("dry run's GPU model", gpu),
-            ("dry run's framework", framework.unwrap_or_default()),
-        ]);
-        for (what, text) in names {
-            if text.len() > MAX_NAME {
-                return Err(ProtocolError::LongName { what, bytes: text.len() });
-            }
-        }
-        for path in [Some(&self.cwd), self.output.as_ref(), self.error.as_ref()].into_iter().flatten() {
-            let bytes = path.as_os_str().len();
-            if bytes >= MAX_PATH {
-                return Err(ProtocolError::LongPath(bytes));
-            }
-        }
-        if self.summary.as_ref().is_some_and(|summary| !summary.layers.is_empty()) {
-            return Err(ProtocolError::Layers);
-        }
-        Ok(())
-    }
-
     /// The batch size: as the user states it, or as the command line names it.
     #[must_use]
     pub fn batch_size(&self) -> Option<u32> {
@@ -226,9 +175,7 @@ impl Spec {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
-    use radrm_need::{DryRun, Source, UserEstimate};
+    use radrm_need::Source;
     use radrm_scheduler_core::Target;
 
     use super::*;
@@ -262,49 +209,6 @@ mod tests {
         ] {
             let text = bad.check().unwrap_err().to_string();
             assert!(text.contains(part) && text.lines().count() == 1, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_submission_is_no_larger_than_what_a_program_can_be_given() {
-        let good = Spec { command: vec!["a".into()], cwd: "/".into(), gpus: 1, ..Spec::default() };
-        let word = |bytes: usize| "x".repeat(bytes);
-        let at_most = Spec {
-            command: vec![word((128 << 10) - 1); 8],
-            environment: vec![word((128 << 10) - 1); 8],
-            name: word(256).into(),
-            ..good.clone()
-        };
-        at_most.check().unwrap();
-        let path = PathBuf::from(format!("/{}", word(4095)));
-        let long = Source::File { estimator: word(4096) };
-        let estimate = UserEstimate { bytes: Bytes(1), upper: Bytes(1), ..UserEstimate::default() };
-        for (bad, part) in [
-            (Spec { command: vec![word(128 << 10)], ..good.clone() }, "128 KiB"),
-            (Spec { environment: vec![format!("LONG={}", word(8 << 20))], ..good.clone() }, "LONG in the"),
-            (Spec { environment: vec![word(1000); 2100], ..good.clone() }, "2 MiB is the most"),
-            (Spec { command: vec![word(100_000); 22], ..good.clone() }, "2 MiB is the most"),
-            (Spec { name: word(257).into(), ..good.clone() }, "name has 257"),
-            (Spec { model: Some(word(257)), ..good.clone() }, "GPU model"),
-            (
-                Spec {
-                    estimate: Some(UserEstimate { source: Some(long), ..estimate.clone() }),
-                    ..good.clone()
-                },
-                "estimate's source has 41",
-            ),
-            (
-                Spec {
-                    dry_run: Some(DryRun { framework: Some(word(257)), ..DryRun::default() }),
-                    ..good.clone()
-                },
-                "framework",
-            ),
-            (Spec { output: Some(path.clone()), ..good.clone() }, "a path of the job"),
-            (Spec { cwd: path, ..good.clone() }, "a path of the job"),
-        ] {
-            let text = bad.check().unwrap_err().to_string();
-            assert!(text.contains(part) && text.lines().count() == 1 && text.len() < 200, "{text}");
         }
     }
 

@@ -6,6 +6,8 @@ use radrm_scheduler_core::Bytes;
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::bounds::MAX_NAME;
+
 /// A report of `radrm-run`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Report {
@@ -128,8 +130,13 @@ pub fn figure(report: Option<Report>, code: Option<i32>) -> Result<Figure, NoFig
         gpu: largest.name.clone(),
         card: of_card.filter(|total| *total > Bytes::ZERO),
         framework: framework_list(&processes),
-        no_bound: report.remarks.iter().find_map(|remark| remark.strip_prefix(NO_BOUND)).map(str::to_owned),
+        no_bound: report.remarks.iter().find_map(|remark| remark.strip_prefix(NO_BOUND)).map(shortened),
     })
+}
+
+/// A reason, as long as a specification may have it.
+fn shortened(why: &str) -> String {
+    why[..why.floor_char_boundary(MAX_NAME)].to_owned()
 }
 
 /// Beginning of a remark that names why there is no upper bound.
@@ -187,6 +194,12 @@ mod tests {
             ..DryRun::default()
         };
         assert_eq!(found, expected);
+        let long = shown.replace("shapes vary", &"\u{e9}".repeat(300));
+        assert_eq!(
+            of(&long, Some(0)).unwrap().no_bound,
+            Some("\u{e9}".repeat(128)),
+            "as much as a job may have"
+        );
         let text = &report("")[..];
         for (text, code, part) in [
             (text, Some(3), "exit code 3"),

@@ -210,6 +210,15 @@ pub enum Event {
         /// The attempt that `Start` named.
         attempt: u32,
     },
+    /// A start was carried out, and its program was not there in time.
+    StartOverdue {
+        /// The job.
+        job: JobId,
+        /// The attempt.
+        attempt: u32,
+        /// The time that it had.
+        limit: Millis,
+    },
     /// A job's processes are all gone.
     Finished {
         /// The job.

@@ -98,6 +98,11 @@ pub enum Reason {
         /// Its limit.
         limit: Millis,
     },
+    /// Its program was not there in time.
+    StartTimeout {
+        /// The time that it had.
+        limit: Millis,
+    },
     /// Its time slot is over and others wait.
     SlotEnds {
         /// The slot.

@@ -187,7 +187,7 @@ impl Engine {
         if let Some(part) = part {
             self.remark(attempt.0, part.sentence());
         }
-        self.jobs.begin(attempt.0, Live { supervisor, ..Live::default() });
+        self.jobs.begin(attempt.0, Live { supervisor, launched_ms: self.now.at.0, ..Live::default() });
         if let Some(entry) = self.jobs.entry_mut(attempt.0) {
             entry.stage = Stage::Running;
         }

@@ -1,5 +1,7 @@
 //! Arrays, and jobs that wait for other jobs: from what users name to numbers of jobs.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use radrm_protocol::array::ArrayTask;
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::spec::Spec;
@@ -41,13 +43,25 @@ pub(super) fn split(mut entry: Entry) -> Vec<Entry> {
     array.tasks().map(with).collect()
 }
 
+/// Ended jobs in a range of numbers.
+const ENDED_IN_RANGE: &str =
+    "SELECT id, verdict FROM jobs WHERE id BETWEEN ?1 AND ?2 AND stage = 'ended' ORDER BY id";
+
+/// Known failures among jobs of consecutive numbers. Holds while no job of a range ends that was asked for.
+pub(super) type KnownFailures = BTreeMap<[u64; 2], Option<u64>>;
+
 impl Store {
+    /// How often ended jobs of a range were searched.
+    #[cfg(test)]
+    pub(super) fn searches(&self) -> i32 {
+        let statement = self.connection.prepare_cached(ENDED_IN_RANGE).unwrap();
+        statement.get_status(rusqlite::StatementStatus::Run)
+    }
+
     /// The first job of these numbers that has ended and did not succeed.
     fn failed(&self, [first, last]: [u64; 2]) -> rusqlite::Result<Option<u64>> {
         let [first, last] = [first, last].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
-        let mut statement = self.connection.prepare_cached(
-            "SELECT id, verdict FROM jobs WHERE id BETWEEN ?1 AND ?2 AND stage = 'ended' ORDER BY id",
-        )?;
+        let mut statement = self.connection.prepare_cached(ENDED_IN_RANGE)?;
         let ended = statement.query_map(params![first, last], |row| {
             let verdict: Option<String> = row.get(1)?;
             let verdict = verdict.and_then(|text| serde_json::from_str::<Verdict>(&text).ok());
@@ -125,27 +139,33 @@ impl Engine {
         Ok(jobs)
     }
 
-    /// Finds the jobs that a new job waits for.
+    /// Finds the jobs that a new job waits for. What is named twice is kept once.
     ///
     /// # Errors
     /// One is not the user's, or the new job could never start.
     pub(super) fn find_dependencies(&self, peer: &Peer, spec: &mut Spec) -> Result<(), DaemonError> {
-        for after in &mut spec.after {
+        let mut found = BTreeSet::new();
+        for mut after in std::mem::take(&mut spec.after) {
             let jobs = self.named(peer, after.job)?;
+            if !found.insert((after.condition, jobs)) {
+                continue;
+            }
             if after.condition == Condition::Ok
                 && let Some(failed) = self.failed_among(jobs)
             {
-                return Err(DaemonError::AfterFailed { failed, after: Box::new(*after) });
+                return Err(DaemonError::AfterFailed { failed, after: Box::new(after) });
             }
             after.jobs = Some(jobs);
+            spec.after.push(after);
         }
         Ok(())
     }
 
-    /// Names the failures, of those that the job waits for, that the scheduler cannot know of.
-    pub(super) fn name_failures(&self, job: &mut Job) {
+    /// Names the failures, of those that the job waits for, that the scheduler cannot know of. Each range is searched once.
+    pub(super) fn name_failures(&self, job: &mut Job, known: &mut KnownFailures) {
         for after in job.after.iter_mut().filter(|after| after.condition == Condition::Ok) {
-            after.failed = self.failed_among([after.first.0, after.last.0]).map(JobId);
+            let range = [after.first.0, after.last.0];
+            after.failed = known.entry(range).or_insert_with(|| self.failed_among(range)).map(JobId);
         }
     }
 

@@ -39,7 +39,11 @@ impl Engine {
         self.health.resolve("status");
         self.suspensions.forget(job);
         let status = Status { supervisor: status.supervisor.or(live.supervisor), ..status };
-        let seen = Seen { first_steps: live.observed.steps.first, host_use: live.host.alone() };
+        let seen = Seen {
+            launched_ms: Some(live.launched_ms),
+            first_steps: live.observed.steps.first,
+            host_use: live.host.alone(),
+        };
         self.attempt_over(attempt, status, live.reported, seen);
     }
 
@@ -144,9 +148,14 @@ impl Engine {
             let features = end.record.take().map(|record| Box::new(record.features));
             self.outbox.note(Note::Run(Box::new(row), features));
         }
-        if !entry.devices.is_empty() && ran_ms > 0 {
-            let span = (at.saturating_sub(ran_ms).min(begin_ms), at);
-            let time = gpu_time(entry, *attempt, span, ran_ms, &self.node.totals(&entry.devices));
+        // An attempt without a program had its GPUs none the less.
+        let held_ms = match (status.program, over.seen.launched_ms) {
+            (None, Some(since)) => at.saturating_sub(since),
+            _ => ran_ms,
+        };
+        if !entry.devices.is_empty() && held_ms > 0 {
+            let span = (at.saturating_sub(held_ms).min(begin_ms), at);
+            let time = gpu_time(entry, *attempt, span, held_ms, &self.node.totals(&entry.devices));
             let out_of_memory = end.oom.is_some();
             self.outbox.note(Note::Attempt(Box::new(GpuTime { out_of_memory, ..time })));
         }

@@ -23,6 +23,9 @@ pub(super) struct Live {
     pub(super) supervisor: Option<ProcessIdentity>,
     /// The launcher.
     pub(super) program: Option<ProcessIdentity>,
+    /// Time from which it has its devices before its program is there, ms since 1970; for one that was adopted, the time
+    /// of that.
+    pub(super) launched_ms: u64,
     /// The scheduler knows that it runs.
     pub(super) reported: bool,
     pub(super) observed: Observed,
@@ -53,6 +56,8 @@ pub(super) struct Over {
 /// Observations of an attempt while it ran; a daemon that was started since then has none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
+    /// Time from which it had its devices before its program was there, ms since 1970.
+    pub(super) launched_ms: Option<u64>,
     /// Memory that it held after its first optimizer steps.
     pub(super) first_steps: Option<FirstSteps>,
     /// Host use of it where nothing slowed it there.

@@ -142,7 +142,6 @@ impl Engine {
         };
         let environment = self.outbox.store().environment(first).map_err(DaemonError::QueueRead)?;
         let mut entry = Entry {
-            bytes: store::bytes(&spec, &environment),
             uid: of.uid,
             gid: of.gid,
             user: of.user.clone(),
@@ -151,6 +150,7 @@ impl Engine {
             ..Entry::default()
         };
         self.resolve_needs(&mut entry);
+        entry.bytes = store::bytes(&entry.spec, &environment, entry.needs.as_ref());
         self.reserve_numbers(1)?;
         let insert = |tx: &rusqlite::Transaction<'_>| store::insert(tx, &entry, &store::json(&environment));
         entry.id = self.outbox.write_now(insert).map_err(DaemonError::QueueWrite)?;

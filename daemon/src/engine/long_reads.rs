@@ -124,7 +124,10 @@ impl Engine {
         }
         let now = self.now.at.0;
         for entry in self.jobs.entries().begun() {
-            let Some(since) = entry.started_ms.filter(|_| !entry.devices.is_empty()) else { continue };
+            // One that is starting has its GPUs too.
+            let starting = self.jobs.live(entry.id).filter(|live| !live.reported);
+            let since = entry.started_ms.or(starting.map(|live| live.launched_ms));
+            let Some(since) = since.filter(|_| !entry.devices.is_empty()) else { continue };
             let totals = self.node.totals(&entry.devices);
             let ran_ms = now.saturating_sub(since);
             one(actions::gpu_time(entry, entry.attempt, (since, now), ran_ms, &totals));

@@ -54,6 +54,7 @@ mod router;
 mod rows;
 mod run;
 mod sharing;
+mod starting;
 mod steps;
 mod submit;
 mod suspend;

@@ -20,6 +20,7 @@ use radrm_scheduler_core::{
     Bytes, Event, Job, JobId, Millis, Node, NodeId, Observation, Outcome, UserId, UserLimits,
 };
 
+use super::arrays::KnownFailures;
 use super::jobs::{Live, Seen};
 use super::{Engine, needs};
 use crate::error::DaemonError;
@@ -130,6 +131,9 @@ impl Engine {
         for (attempt, status) in over {
             self.attempt_over(attempt, status, true, Seen::default());
         }
+        // Jobs come in the order of their numbers and wait for lower ones only, so that what ends meanwhile is in no range that
+        // was searched before.
+        let mut failures = KnownFailures::new();
         for (id, cancelled) in submitted {
             let Some(entry) = self.jobs.entry(id) else { continue };
             let awaits_dry_run = self.is_for_dry_run(entry);
@@ -137,7 +141,7 @@ impl Engine {
             if awaits_dry_run {
                 self.expect_dry_run(id);
             }
-            self.name_failures(&mut job);
+            self.name_failures(&mut job, &mut failures);
             self.mark_begun(&mut job);
             self.touch(id);
             self.step(Event::Submitted { job });
@@ -233,6 +237,7 @@ impl Engine {
         self.jobs.insert(id, entry);
         if alive {
             let live = Live {
+                launched_ms: self.now.at.0,
                 supervisor: status.supervisor,
                 program: status.program,
                 reported,

@@ -67,14 +67,11 @@ impl Engine {
         self.find_dependencies(peer, &mut spec)?;
         let default_time = self.limit_time(peer.uid, &mut spec);
         let environment = std::mem::take(&mut spec.environment);
-        let bytes = store::bytes(&spec, &environment);
         let others = others.filter(|entry| entry.uid == peer.uid);
         let (before, others) =
             others.fold((0_u32, 0), |(jobs, bytes), entry| (jobs + 1, bytes + entry.bytes));
         let jobs = spec.array.as_ref().map_or(1, |array| u32::try_from(array.len()).unwrap_or(u32::MAX));
-        self.has_room(self.jobs.entries().bytes_of(peer.uid) + others, bytes * u64::from(jobs))?;
         let mut entry = Entry {
-            bytes,
             uid: peer.uid,
             gid: peer.gid,
             user: peer.name.clone(),
@@ -84,6 +81,8 @@ impl Engine {
             ..Entry::default()
         };
         self.resolve_needs(&mut entry);
+        entry.bytes = store::bytes(&entry.spec, &environment, entry.needs.as_ref());
+        self.has_room(self.jobs.entries().bytes_of(peer.uid) + others, entry.bytes * u64::from(jobs))?;
         let job = Job { by_admin: peer.admin, ..needs::job(&entry) };
         match self.core.state.admission(&job, before.saturating_add(jobs - 1)) {
             Ok(oversized) => {

@@ -37,6 +37,7 @@ pub(super) fn end_words(verdict: &Verdict, reason: &Reason) -> String {
             format!("cancelled: {reason}")
         }
         Verdict::Cancelled => "cancelled".to_owned(),
+        Verdict::TimedOut if matches!(reason, Reason::StartTimeout { .. }) => format!("ended: {reason}"),
         Verdict::TimedOut => "ended by its time limit".to_owned(),
         Verdict::Impossible | Verdict::Rejected => reason.to_string(),
     }

@@ -103,6 +103,7 @@ impl Engine {
         self.poll();
         self.observe_targets();
         self.tend_dry_runs();
+        self.end_overdue_starts();
         if self.core.is_due(self.now.at) {
             self.step(Event::Tick);
         }

@@ -34,6 +34,7 @@ mod one_path;
 mod reservations;
 mod rounds;
 mod sharing;
+mod starting;
 mod statements;
 mod states;
 mod user_limits;

@@ -34,9 +34,18 @@ fn beginning(command: &[String]) -> Option<Vec<String>> {
 /// A job that has ended is not started again: of what its user wrote a bounded part is kept.
 pub(super) fn shorten(tx: &Transaction<'_>, entry: &Entry) -> Result<()> {
     tx.prepare_cached("UPDATE jobs SET environment = '[]' WHERE id = ?1")?.execute([int(entry.id)])?;
-    if let Some(command) = beginning(&entry.spec.command) {
-        let spec = Spec { command, ..entry.spec.clone() };
-        put(tx, entry.id, &spec)?;
+    let own = beginning(&entry.spec.command);
+    let loader = entry.spec.loader.as_ref();
+    let producer = loader.and_then(|loader| beginning(&loader.command));
+    if own.is_none() && producer.is_none() {
+        return Ok(());
     }
-    Ok(())
+    let mut spec = entry.spec.clone();
+    if let Some(command) = own {
+        spec.command = command;
+    }
+    if let (Some(command), Some(loader)) = (producer, &mut spec.loader) {
+        loader.command = command;
+    }
+    put(tx, entry.id, &spec)
 }

@@ -45,6 +45,7 @@ impl fmt::Display for Reason {
             Self::NotAllowed { why } => why.fmt(f),
             Self::ByUser => f.write_str("its cancel was requested"),
             Self::TimeLimit { limit } => write!(f, "its time limit of {limit} is over"),
+            Self::StartTimeout { limit } => write!(f, "its program did not begin within {limit}"),
             Self::SlotEnds { slot } => write!(f, "its time slot of {slot} is over and others wait"),
             Self::GraceOver => f.write_str("it did not end in the time given"),
             Self::MemoryPressure { device, free } => {

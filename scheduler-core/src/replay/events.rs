@@ -240,6 +240,7 @@ mod tests {
                 Event::ProfileKnown { job: id(4), activity, expected: Some(Millis(900)), host_use },
                 Event::Paused { paused: false },
                 Event::Started { job: id(3), attempt: 1 },
+                Event::StartOverdue { job: id(3), attempt: 9, limit: Millis(1) },
                 Event::ResumeFailed { job: id(2), attempt: 1 },
                 Event::Resumed { job: id(2), attempt: 1 },
                 Event::SignalHeld { job: id(1), held: true },
@@ -342,11 +343,12 @@ mod tests {
             Event::AllowanceSet { .. } => 29,
             Event::CompanyObserved { .. } => 30,
             Event::AdvanceReservationsSet { .. } => 31,
+            Event::StartOverdue { .. } => 32,
             Event::Tick => KINDS - 1,
         }
     }
 
-    const KINDS: usize = 33;
+    const KINDS: usize = 34;
 
     #[test]
     fn events_of_every_kind_are_read_back_and_decided_alike() {

@@ -90,6 +90,16 @@ impl State {
         self.set_timer(id);
     }
 
+    /// Ends a job whose program does not begin: it holds its devices no longer than one that runs. Its user may have stopped
+    /// what starts it. One that was adopted counts as running.
+    pub(super) fn start_overdue(&mut self, id: JobId, attempt: u32, limit: Millis, out: &mut Vec<Decision>) {
+        let record = self.jobs.get(&id).filter(|record| record.attempt == attempt);
+        if record.is_some_and(|record| matches!(record.phase, Phase::Launching | Phase::Running)) {
+            let end = After::End(Verdict::TimedOut);
+            self.stop(id, end, Step::Kill, Reason::StartTimeout { limit }, out);
+        }
+    }
+
     /// The time that a job has to follow its last signal begins when that is sent.
     pub(super) fn signal_held(&mut self, id: JobId, held: bool) {
         let Some(record) = self.jobs.get_mut(&id) else { return };

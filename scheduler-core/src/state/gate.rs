@@ -10,11 +10,32 @@ use crate::action::{Action, Decision, Verdict};
 use crate::job::{Condition, Dependency, Job, JobId};
 use crate::reason::{Reason, Wait};
 
+/// Numbers that a dependency names, with its condition. Those of one job come before those of several, so that the
+/// ones that name a job are found without all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Awaited {
+    is_range: bool,
+    first: JobId,
+    last: JobId,
+    condition: Condition,
+}
+
+impl Awaited {
+    fn of(after: &Dependency) -> Self {
+        // A range that ends before it begins has no jobs, and no iterator.
+        let (first, last) = (after.first, after.last.max(after.first));
+        Self { is_range: last > first, first, last, condition: after.condition }
+    }
+}
+
 /// Jobs that wait outside the queue, and what they wait for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gate {
-    /// Jobs with an open dependency, by the first and last number that it names.
-    dependents: BTreeMap<(JobId, JobId), BTreeSet<JobId>>,
+    /// Jobs with an open dependency, by what it names. A range that is over is not here.
+    dependents: BTreeMap<Awaited, BTreeSet<JobId>>,
+    /// Dependents that were looked at when another job ended.
+    #[cfg(test)]
+    looked_at: usize,
     /// Arrays with a bound, by the number of their first job.
     arrays: BTreeMap<JobId, Slots>,
     /// Jobs that have ended, and whether each succeeded: their dependents are not informed yet.
@@ -65,14 +86,29 @@ impl Gate {
 
     fn forget(&mut self, job: &Job) {
         for after in &job.after {
-            let range = (after.first, after.last);
-            if let Some(jobs) = self.dependents.get_mut(&range) {
+            let awaited = Awaited::of(after);
+            if let Some(jobs) = self.dependents.get_mut(&awaited) {
                 jobs.remove(&job.id);
                 if jobs.is_empty() {
-                    self.dependents.remove(&range);
+                    self.dependents.remove(&awaited);
                 }
             }
         }
+    }
+
+    /// Returns all that names this job and has dependents.
+    fn naming(&self, job: JobId) -> Vec<Awaited> {
+        let [first, last] = [Condition::Any, Condition::Ok].map(|condition| Awaited {
+            is_range: false,
+            first: job,
+            last: job,
+            condition,
+        });
+        let alone = self.dependents.range(first..=last);
+        let begin = Awaited { is_range: true, first: JobId(0), last: JobId(0), ..first };
+        let end = Awaited { is_range: true, last: JobId(u64::MAX), ..last };
+        let ranges = self.dependents.range(begin..=end).filter(|(awaited, _)| awaited.last >= job);
+        alone.chain(ranges).map(|(awaited, _)| *awaited).collect()
     }
 }
 
@@ -97,7 +133,7 @@ impl State {
             if self.first_open(&after, id).is_none() {
                 continue;
             }
-            self.gate.dependents.entry((after.first, after.last)).or_default().insert(id);
+            self.gate.dependents.entry(Awaited::of(&after)).or_default().insert(id);
         }
         true
     }
@@ -194,19 +230,24 @@ impl State {
         }
     }
 
+    /// Ends the dependents of a job that failed, and releases those of a range that is over. Dependents of other ranges are
+    /// not looked at: with many jobs in a range they would be as often as it has jobs.
     fn inform_dependents(&mut self, ended: JobId, success: bool, out: &mut Vec<Decision>) {
-        let named = self.gate.dependents.range(..=(ended, JobId(u64::MAX)));
-        let named = named.filter(|((_, last), _)| *last >= ended);
-        let named: Vec<_> = named.map(|(range, jobs)| (*range, jobs.clone())).collect();
-        for ((first, last), jobs) in named {
-            let is_over = self.jobs.range(first..=last).next().is_none();
-            for id in jobs {
+        for awaited in self.gate.naming(ended) {
+            let fails = !success && awaited.condition == Condition::Ok;
+            let is_over = || self.jobs.range(awaited.first..=awaited.last).next().is_none();
+            if !fails && !is_over() {
+                continue;
+            }
+            for id in self.gate.dependents.remove(&awaited).unwrap_or_default() {
+                #[cfg(test)]
+                {
+                    self.gate.looked_at += 1;
+                }
                 let Some(record) = self.jobs.get(&id) else { continue };
-                let mut same =
-                    record.job.after.iter().filter(|after| (after.first, after.last) == (first, last));
-                if !success && same.any(|after| after.condition == Condition::Ok) {
+                if fails {
                     self.end_one(id, Verdict::Cancelled, Reason::DependencyFailed { job: ended }, out);
-                } else if is_over && self.open_dependency(&record.job).is_none() {
+                } else if self.open_dependency(&record.job).is_none() {
                     self.ready(id, out);
                 }
             }
@@ -224,9 +265,8 @@ impl State {
     }
 
     fn first_open(&self, after: &Dependency, of: JobId) -> Option<JobId> {
-        // A range that ends before it begins has no jobs, and no iterator.
-        let last = after.last.max(after.first);
-        self.jobs.range(after.first..=last).map(|(job, _)| *job).find(|job| *job != of)
+        let Awaited { first, last, .. } = Awaited::of(after);
+        self.jobs.range(first..=last).map(|(job, _)| *job).find(|job| *job != of)
     }
 
     fn open_dependency(&self, job: &Job) -> Option<Wait> {
@@ -251,5 +291,43 @@ impl State {
             false => of_group().unwrap_or_else(of_array),
         };
         self.open_dependency(job).unwrap_or_else(of_itself)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use crate::settings::Settings;
+    use crate::units::Millis;
+
+    /// An array of which each job ends by itself, and one of which each job waits for it many times over.
+    fn looked_at(jobs: u64, dependents: u64, names: usize) -> usize {
+        let mut state = State::new(Settings::default());
+        let mut step = |event| state.step(Millis::ZERO, event);
+        for id in 1..=jobs {
+            let job = Job { held: true, gpus: 0, admitted: true, ..Job::new(JobId(id)) };
+            step(Event::Submitted { job: Box::new(job) });
+        }
+        let (first, last) = (JobId(1), JobId(jobs));
+        let after = Dependency { condition: Condition::Any, first, last, failed: None };
+        for id in jobs + 1..=jobs + dependents {
+            let after = vec![after; names];
+            let job = Job { held: true, gpus: 0, admitted: true, after, ..Job::new(JobId(id)) };
+            step(Event::Submitted { job: Box::new(job) });
+        }
+        let ready = |decisions: &[Decision]| {
+            decisions.iter().filter(|one| matches!(one.action, Action::Ready { .. })).count() as u64
+        };
+        for id in 1..jobs {
+            assert_eq!(ready(&step(Event::Cancelled { job: JobId(id) })), 0, "job {jobs} is open");
+        }
+        assert_eq!(ready(&step(Event::Cancelled { job: JobId(jobs) })), dependents);
+        state.gate.looked_at
+    }
+
+    #[test]
+    fn dependents_are_looked_at_once_when_all_they_wait_for_is_over() {
+        assert_eq!(looked_at(300, 200, 99), 200);
     }
 }

@@ -278,6 +278,7 @@ impl State {
             Event::Held { job } => self.hold(job),
             Event::Released { job } => self.release_held(job),
             Event::Started { job, attempt } => self.started(job, attempt),
+            Event::StartOverdue { job, attempt, limit } => self.start_overdue(job, attempt, limit, out),
             Event::Finished { job, attempt, outcome } => self.finished(job, attempt, outcome, out),
             Event::UserLimitsSet { limits } => self.limits = limits,
             Event::AdvanceReservationsSet { reservations } => self.set_advance_reservations(reservations),

@@ -2,6 +2,8 @@
 
 use std::sync::mpsc::Receiver;
 
+use radrm_protocol::after::{After, AfterList};
+
 use super::*;
 use crate::job_output::Disk;
 
@@ -236,4 +238,46 @@ fn jobs_of_a_large_environment_are_written_in_pieces_by_their_bytes() {
     engine.batch(vec![submit], &mut Inbox::new(&from));
     let written = rows(&engine);
     assert!(written > 0 && written <= 40, "{written} rows of 100 KiB in one round");
+}
+
+/// Jobs that wait, and jobs that wait for all of them by this word, several times over.
+fn dependents(engine: &mut Engine, jobs: usize, word: &str) -> u64 {
+    let mut submit = |after: Vec<After>| {
+        let spec = Spec {
+            command: vec!["p".into()],
+            cwd: "/".into(),
+            held: true,
+            array: Some(format!("0-{}", jobs - 1).parse().unwrap()),
+            after,
+            ..Spec::default()
+        };
+        match ask(engine, Request::Submit(Box::new(spec))) {
+            Response::Submitted { job, .. } => job,
+            other => panic!("{other:?}"),
+        }
+    };
+    let first = submit(Vec::new());
+    let AfterList(after) = format!("{word}:{}", vec![first.to_string(); 99].join(",")).parse().unwrap();
+    submit(after)
+}
+
+#[test]
+fn a_dependency_that_is_named_many_times_is_kept_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = open(dir.path(), &Recorder::default());
+    let dependent = dependents(&mut engine, 3, "any");
+    let after = &engine.jobs.entry(dependent).unwrap().spec.after;
+    assert_eq!(after.iter().map(|after| after.jobs).collect::<Vec<_>>(), [Some([1, 3])]);
+}
+
+#[test]
+fn a_restart_searches_each_range_of_jobs_once() {
+    const JOBS: usize = 200;
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = open(dir.path(), &Recorder::default());
+    dependents(&mut engine, JOBS, "ok");
+    drop(engine);
+    let engine = open(dir.path(), &Recorder::default());
+    assert_eq!(engine.jobs.entries().len(), 2 * JOBS);
+    assert_eq!(engine.outbox.store().searches(), 1);
 }
