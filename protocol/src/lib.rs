@@ -1,5 +1,8 @@
 //! Protocol between `radrm` and `radrmd`, and the sockets that carry it.
 
+// A test writes a whole specification as one value.
+#![cfg_attr(test, recursion_limit = "256")]
+
 pub mod after;
 pub mod array;
 pub mod asked;

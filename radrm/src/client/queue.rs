@@ -136,7 +136,9 @@ pub(super) fn show_text(row: &JobRow, lines: &[Line]) -> String {
     put("user", row.user.clone());
     put(
         "state",
-        row.end.as_ref().map_or_else(|| row.state.to_string(), |end| ended(&row.state.to_string(), end)),
+        row.end
+            .as_ref()
+            .map_or_else(|| row.state.to_string(), |end| ended(&row.state.to_string(), &end.to_string())),
     );
     put("command", words::shown(&row.command).to_string());
     put("directory", row.cwd.to_string());

@@ -107,7 +107,7 @@ fn never_ran(outcome: &Outcome, too_large: usize) -> String {
     let count = interval(outcome, |metrics| metrics.never_ran).mean - too_large as f64;
     match count >= 0.05 {
         true => {
-            format!("  {} never ran {count:.0} more; its means are without them\n", outcome.policy.name())
+            format!("  {} never ran {count:.0} more; its means are without them\n", outcome.policy)
         }
         false => String::new(),
     }
