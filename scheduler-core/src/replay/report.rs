@@ -242,6 +242,7 @@ mod tests {
             curve: Curve::default(),
             devices: Vec::new(),
             steps: Vec::new(),
+            followed: Vec::new(),
         };
         let of = report.metrics();
         assert_eq!(
