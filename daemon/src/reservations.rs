@@ -1,8 +1,9 @@
 //! Reservations of GPUs for people, from the file and by administrators: what they state, and what is wrong with them.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::path::Path;
 
+use radrm_os::untrusted;
 use radrm_protocol::limits::ReserveRow;
 use radrm_scheduler_core::{Millis, amount};
 use radrm_text::did_you_mean;
@@ -61,7 +62,7 @@ fn lead() -> Millis {
 }
 
 impl ReservationSection {
-    /// What it states.
+    /// The reservation that it states.
     ///
     /// # Errors
     /// What is wrong with it, but for names that this node does not know.
@@ -183,6 +184,9 @@ pub(crate) fn unknown(sections: &[ReservationSection], is_known: impl Fn(&Scope)
         .collect()
 }
 
+/// Most bytes of a list of accounts.
+const MAX_ACCOUNTS: usize = 4 << 20;
+
 /// `user alcie; did you mean alice?`. Only the machine's own files are asked: a server may have any number of names.
 pub(crate) fn with_nearest(scope: &Scope) -> String {
     let (file, name) = match scope {
@@ -190,7 +194,8 @@ pub(crate) fn with_nearest(scope: &Scope) -> String {
         Scope::Group(name) => ("/etc/group", name),
         Scope::User(name) => ("/etc/passwd", name),
     };
-    let text = fs::read_to_string(file).unwrap_or_default();
+    let bytes = untrusted::read(Path::new(file), MAX_ACCOUNTS).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
     let names = text.lines().filter_map(|line| line.split(':').next());
     format!("{scope}{}", did_you_mean(name, names))
 }

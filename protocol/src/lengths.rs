@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// What a client may send of it: the daemon writes the other fields.
+    /// The part that a client may send: the daemon writes the other fields.
     fn by_client(spec: Spec) -> Spec {
         let mut spec = Spec { task: None, together: None, ..spec };
         spec.after.iter_mut().for_each(|after| after.jobs = None);

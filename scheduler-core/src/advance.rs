@@ -96,7 +96,7 @@ pub enum Clash {
 pub struct Kept {
     /// The reservation.
     pub reservation: ReservedFor,
-    /// What is in the way.
+    /// The part of the job that is in the way.
     pub clash: Clash,
     /// True if nothing else keeps the job from one of its GPUs.
     pub would_do: bool,

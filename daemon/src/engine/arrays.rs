@@ -51,7 +51,7 @@ const ENDED_IN_RANGE: &str =
 pub(super) type KnownFailures = BTreeMap<[u64; 2], Option<u64>>;
 
 impl Store {
-    /// How often ended jobs of a range were searched.
+    /// Number of searches for ended jobs of a range.
     #[cfg(test)]
     pub(super) fn searches(&self) -> i32 {
         let statement = self.connection.prepare_cached(ENDED_IN_RANGE).unwrap();

@@ -48,6 +48,7 @@ mod programs;
 mod read_times;
 mod recover;
 mod requests;
+mod reservation_list;
 mod reservations;
 mod room;
 mod router;

@@ -3,8 +3,6 @@
 //! They begin and end by the wall clock, which is asked each minute as for quiet hours: the scheduler gets them by its own clock,
 //! and gets them again when the wall clock was set.
 
-use std::collections::BTreeMap;
-
 use radrm_os::nvml::Gpu;
 use radrm_protocol::limits::{ReservationRow, ReserveRow};
 use radrm_protocol::wire::Response;
@@ -14,10 +12,11 @@ use radrm_text::output::say;
 
 use super::Engine;
 use super::outbox::Note;
+use super::reservation_list::stated;
 use super::user_limits::allowed;
 use crate::error::DaemonError;
 use crate::peer::Peer;
-use crate::reservations::{Reservation, ReservationSection, SetReservation};
+use crate::reservations::{Reservation, SetReservation};
 use crate::store::reservations;
 use crate::time::LocalTime;
 
@@ -27,37 +26,6 @@ const KEPT_MS: u64 = 86_400_000;
 const TOLERANCE: Millis = Millis::from_secs(2);
 /// Reservations that administrators may have at a time.
 const MAX_SET: usize = 1000;
-
-/// Reservations of the file and of administrators.
-#[derive(Debug, Default)]
-pub(super) struct Reservations {
-    file: Vec<Reservation>,
-    set: BTreeMap<u64, SetReservation>,
-    /// Highest number that was given.
-    last: u64,
-    /// Those that the scheduler has.
-    reported: Vec<AdvanceReservation>,
-}
-
-impl Reservations {
-    /// Those of the file, which was checked.
-    pub(super) fn new(file: &[ReservationSection]) -> Self {
-        Self { file: stated(file), ..Self::default() }
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Reservation> {
-        self.file.iter().chain(self.set.values().map(|set| &set.of))
-    }
-
-    /// Groups for which there are some.
-    pub(super) fn groups(&self) -> impl Iterator<Item = String> {
-        self.all().flat_map(|of| of.groups.iter().cloned())
-    }
-}
-
-fn stated(file: &[ReservationSection]) -> Vec<Reservation> {
-    file.iter().filter_map(|section| section.stated().ok()).collect()
-}
 
 impl Engine {
     /// Takes up reservations of an earlier daemon's administrators.

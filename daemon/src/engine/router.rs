@@ -23,7 +23,7 @@ use super::outbox::Outbox;
 use super::paths::Paths;
 use super::processes::Processes;
 use super::read_times::ReadTimes;
-use super::reservations::Reservations;
+use super::reservation_list::Reservations;
 use super::suspend_manager::SuspendManager;
 use super::target_watches::Targets;
 use super::timers::{Timer, Timers};

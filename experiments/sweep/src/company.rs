@@ -119,7 +119,7 @@ fn part(run: &Recorded, others: &[&Recorded]) -> Option<f64> {
     (all > 0.0).then(|| own / all)
 }
 
-/// What a run's launches ask of the GPU: an instance of several slices counts as so many.
+/// Activity of a run's own launches: an instance of several slices counts as so many.
 fn weight(run: &Recorded) -> Option<f64> {
     let slices = run.collocation.split_once('g').and_then(|(slices, _)| slices.parse().ok());
     Some(run.outcome.launch_sm_activity? * slices.unwrap_or(1.0))

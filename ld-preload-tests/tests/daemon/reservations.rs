@@ -18,12 +18,12 @@ fn a_reservation_keeps_gpus_for_its_people_over_a_kill_of_the_daemon() {
     let sleeps = |daemon: &Daemon| daemon.submit(&["--exclusive"], &["/bin/sleep", "300"]);
     let first = sleeps(&daemon);
     daemon.until("it runs", |daemon| daemon.state(first) == "running");
-    let made = daemon.ok(&["admin", "reserve", "--users", "nobody", "--until", &until, "--reason", "course"]);
-    assert!(made.starts_with("reservation 1: GPUs 0, 1 are kept for nobody from "), "{made}");
+    let made = daemon.ok(&["admin", "reserve", "--users", "games", "--until", &until, "--reason", "course"]);
+    assert!(made.starts_with("reservation 1: GPUs 0, 1 are kept for games from "), "{made}");
     let job = sleeps(&daemon);
     daemon.kill();
     daemon.start();
-    let kept = "GPUs 0, 1 are kept for nobody from ";
+    let kept = "GPUs 0, 1 are kept for games from ";
     daemon.until("it waits for the reservation's end", |daemon| {
         let why = daemon.ok(&["queue", "--why"]);
         why.contains(kept) && why.contains(&format!(" until {until} (course)"))
@@ -31,7 +31,7 @@ fn a_reservation_keeps_gpus_for_its_people_over_a_kill_of_the_daemon() {
     assert_eq!(daemon.state(job), "waiting");
     for words in [&["nodes"][..], &["limits"], &["admin", "reservations"]] {
         let text = daemon.ok(words);
-        assert!(text.contains("nobody") && text.contains(&until), "{words:?}: {text}");
+        assert!(text.contains("games") && text.contains(&until), "{words:?}: {text}");
         let still = format!("job {first} of other people still runs there");
         assert!(text.contains(&still), "{words:?}: {text}");
     }

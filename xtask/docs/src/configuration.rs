@@ -156,7 +156,7 @@ fn inner(segment: &PathSegment) -> Option<&PathSegment> {
     }
 }
 
-/// How often a table is in a file.
+/// Number of times that a table is in a file.
 enum Below {
     One,
     /// Once for each name.

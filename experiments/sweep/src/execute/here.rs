@@ -16,7 +16,7 @@ use crate::metrics;
 use crate::plan::{Collocation, Group, Run};
 use crate::store::{Outcome, Recorded};
 
-/// What one look at the members of a group finds.
+/// Finding of one look at the members of a group.
 pub(super) enum Look {
     /// An attempt is under way.
     UnderWay,

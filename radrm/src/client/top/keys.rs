@@ -65,7 +65,7 @@ pub(super) enum Page {
     Help,
 }
 
-/// What a key asks for beside another picture.
+/// Request of a key, beside another picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pressed {
     Nothing,
