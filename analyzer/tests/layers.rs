@@ -20,7 +20,10 @@ fn the_model_does_not_use_the_view() {
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/model"), &mut model);
     assert!(model.len() > 10);
     let code = model.iter().flat_map(|text| text.lines()).filter(|line| !line.trim_start().starts_with("//"));
-    let uses: Vec<&str> =
-        code.filter(|line| line.contains("view::") || line.contains("radrm_text")).collect();
+    // The type of a text that a program chose, which cannot be printed as it is, is no view.
+    let is_view = |line: &&str| {
+        line.contains("view::") || line.replace("radrm_text::Untrusted", "").contains("radrm_text")
+    };
+    let uses: Vec<&str> = code.filter(is_view).collect();
     assert_eq!(uses, Vec::<&str>::new());
 }

@@ -3,7 +3,7 @@
 //! Names are looked up once for all accounts: an account may be in hundreds of groups, and what names them answers for each by
 //! itself. All of it happens outside of the engine's thread, and none of it where no section of limits is for a group.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -41,6 +41,8 @@ struct Named {
     names: BTreeSet<String>,
     /// Their numbers, as far as this machine has such groups; `None`: they were not looked up, or could not be.
     numbers: Option<Vec<(u32, String)>>,
+    /// Numbers that were found of these names at any time.
+    known: BTreeMap<String, u32>,
 }
 
 impl Named {
@@ -50,9 +52,10 @@ impl Named {
             // Others have limits since then.
             return;
         }
-        let before = self.numbers.as_deref().unwrap_or_default();
+        let numbered = found.iter().filter_map(|(name, found)| Some((name.clone(), found.ok().flatten()?)));
+        self.known.extend(numbered);
         // Groups rarely get other numbers. One that is gone has no members, and a server that is down may answer that it is gone.
-        let known = |name: &String| before.iter().find(|(_, of)| of == name).map(|(number, _)| *number);
+        let known = |name: &String| self.known.get(name).copied();
         let number = |(name, found): &(String, Result<Option<u32>, Errno>)| {
             let number = match found {
                 Ok(found) => found.or_else(|| known(name)),
@@ -81,12 +84,16 @@ impl LimitedGroups {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says which groups have limits. Their numbers are looked up later.
-    pub(crate) fn set_names(&self, names: BTreeSet<String>) {
+    /// Says which groups have limits. Their numbers are looked up later; what is known of those that had limits before holds while
+    /// a server is down. Returns true if they are others than before.
+    pub(crate) fn set_names(&self, names: BTreeSet<String>) -> bool {
         let mut named = self.lock();
-        if named.names != names {
-            *named = Named { names, numbers: None };
+        if named.names == names {
+            return false;
         }
+        named.known.retain(|name, _| names.contains(name));
+        (named.names, named.numbers) = (names, None);
+        true
     }
 
     /// Returns true if no group has limits.
@@ -97,8 +104,11 @@ impl LimitedGroups {
     /// Looks up the numbers of all groups anew. What names groups may be slow.
     pub(crate) fn look_up(&self) {
         let names = self.lock().names.clone();
-        let number =
-            |name: &String| Group::from_name(name).map(|group| group.map(|group| group.gid.as_raw()));
+        // Sections of `radrm.toml` may have the number in place of a name.
+        let number = |name: &String| match name.parse::<u32>() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Group::from_name(name).map(|group| group.map(|group| group.gid.as_raw())),
+        };
         let found: Vec<_> = names.iter().map(|name| (name.clone(), number(name))).collect();
         self.lock().take(&names, &found);
     }
@@ -163,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_look_up_of_groups_that_fails_lifts_no_limit_of_a_group() {
-        let mut named = Named { names: names(&["lab", "none"]), numbers: None };
+        let mut named = Named { names: names(&["lab", "none"]), ..Named::default() };
         let down = Err(Errno::ECONNREFUSED);
         assert_eq!(
             after(&mut named, &[("lab", Ok(Some(7))), ("none", down)], &[7]),
@@ -193,8 +203,28 @@ mod tests {
 
     #[test]
     fn numbers_of_groups_that_had_limits_are_not_those_of_others() {
-        let mut named = Named { names: names(&["lab", "new"]), numbers: None };
+        let mut named = Named { names: names(&["lab", "new"]), ..Named::default() };
         assert_eq!(after(&mut named, &[("lab", Ok(Some(7)))], &[7]), None, "another has limits since then");
+    }
+
+    #[test]
+    fn the_number_of_a_group_stays_known_when_another_gets_limits() {
+        let limited = LimitedGroups::default();
+        assert!(limited.set_names(names(&["lab"])) && !limited.set_names(names(&["lab"])));
+        let of = |found: &[(&str, Result<Option<u32>, Errno>)]| after(&mut limited.lock(), found, &[7]);
+        assert_eq!(of(&[("lab", Ok(Some(7)))]), Some(vec!["lab".to_owned()]));
+        assert!(limited.set_names(names(&["lab", "new"])));
+        let still = of(&[("lab", Ok(None)), ("new", Ok(None))]);
+        assert_eq!(still, Some(vec!["lab".to_owned()]), "its server is down");
+        assert!(limited.set_names(names(&["new"])) && limited.set_names(names(&["lab"])));
+        assert_eq!(of(&[("lab", Ok(None))]), Some(Vec::new()), "it had no limits meanwhile");
+    }
+
+    #[test]
+    fn a_section_may_have_the_number_of_a_group() {
+        let limited = LimitedGroups::default();
+        limited.set_names(names(&["0", "4294967294"]));
+        assert_eq!(limited.of("root", 0).names, ["0"]);
     }
 
     #[test]

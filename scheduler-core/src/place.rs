@@ -134,6 +134,42 @@ pub(crate) fn could_hold(dev: &Dev, ask: &Ask) -> bool {
         && ask.node.is_none_or(|node| node == dev.node)
         && ask.only.as_ref().is_none_or(|only| only.contains(&dev.spec.id))
         && ask.claim.unwrap_or(Bytes::ZERO) <= dev.spec.capacity
+        && quota(dev, ask).is_none_or(|most| most > Bytes::ZERO)
+}
+
+/// Memory that jobs of the asking user may have together on the device, where it is limited.
+fn quota(dev: &Dev, ask: &Ask) -> Option<Bytes> {
+    ask.quotas.iter().find(|quota| quota.device == dev.spec.id).map(|quota| quota.bytes)
+}
+
+/// Returns true if the job could never have what it is to find there: its user may have less on the device.
+pub(crate) fn is_short(dev: &Dev, ask: &Ask) -> bool {
+    quota(dev, ask).is_some_and(|most| ask.claim.is_some_and(|claim| most < claim))
+}
+
+/// What keeps the job from the device because its user has too much memory there beside it.
+fn own_memory<'a>(
+    settings: &Settings,
+    dev: &Dev,
+    residents: impl Iterator<Item = &'a Resident>,
+    ask: &Ask,
+) -> Option<Wait> {
+    let most = quota(dev, ask)?;
+    let of_user = residents.filter(|resident| resident.user == ask.user);
+    let held: Bytes = of_user.map(|resident| resident.claim.max(resident.used)).sum();
+    let need = ask.claim.unwrap_or(settings.preconditions.min_free);
+    // Alone it gets what the quota leaves it: an estimate may be too high.
+    let is_over = held > Bytes::ZERO && held.plus(need) > most;
+    is_over.then(|| Wait::UserMemory { need, left: most.minus(held), most })
+}
+
+/// Returns true if the job waits for memory that jobs of its own user have there: nothing that others give back helps.
+pub(crate) fn waits_for_own(settings: &Settings, dev: &Dev, ask: &Ask) -> bool {
+    // A job that waits for a device of its own waits for all that are there.
+    let is_alone = ask.whole || !dev.spec.shared || !settings.policy.shares();
+    !is_alone
+        && !dev.residents.iter().any(|resident| resident.whole)
+        && own_memory(settings, dev, dev.residents.iter(), ask).is_some()
 }
 
 /// Checks that the job fits beside these residents, by what was requested and reserved alone.
@@ -161,21 +197,15 @@ pub(crate) fn joins<'a>(
     if alone {
         return Err(Wait::Idle);
     }
+    if let Some(wait) = own_memory(settings, dev, residents.clone(), ask) {
+        return Err(wait);
+    }
     let most = settings.most_jobs();
     if jobs >= u32::from(most) {
         return Err(Wait::Full { most });
     }
     if share + ask.share > 1000 {
         return Err(Wait::Share { need: Permille(ask.share), left: Permille(1000u32.saturating_sub(share)) });
-    }
-    if let Some(quota) = ask.quotas.iter().find(|quota| quota.device == dev.spec.id) {
-        let of_user = residents.clone().filter(|resident| resident.user == ask.user);
-        let held: Bytes = of_user.map(|resident| resident.claim.max(resident.used)).sum();
-        let need = ask.claim.unwrap_or(settings.preconditions.min_free);
-        // Alone it gets what the quota leaves it: an estimate may be too high.
-        if held > Bytes::ZERO && held.plus(need) > quota.bytes {
-            return Err(Wait::UserMemory { need, left: quota.bytes.minus(held), most: quota.bytes });
-        }
     }
     if settings.sharing_of(dev.spec.id.0) == SharingMode::Partitions {
         let shares = residents.clone().map(|resident| resident.share);

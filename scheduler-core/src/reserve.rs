@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::job::{HostNeed, JobId};
-use crate::place::{Ask, Resident, Scratch, eligible, joins};
+use crate::place::{Ask, Resident, Scratch, eligible, joins, waits_for_own};
 use crate::settings::{Memory, Settings};
 use crate::state::{Phase, Record, State};
 use crate::units::{Bytes, Millis};
@@ -77,6 +77,10 @@ impl State {
             for &at in &node.devices {
                 let dev = &self.devices[at];
                 if dev.drained || !eligible(dev, &ask) || is_closed(at, self.now) {
+                    continue;
+                }
+                // Others would wait for what its own user has.
+                if waits_for_own(&self.settings, dev, &ask) {
                     continue;
                 }
                 let mut residents: Vec<(Millis, Resident)> =

@@ -164,6 +164,35 @@ fn a_job_that_waits_for_a_reservations_end_keeps_no_device_from_others() {
 }
 
 #[test]
+fn behind_a_job_that_a_reservation_keeps_out_the_next_one_that_waits_is_the_first() {
+    let mut node = node(3);
+    node.at(HOUR + 1);
+    reserve(&mut node, vec![kept(&[0], 1, 9)]);
+    assert_eq!(devices(&node.run(of(9, 8, 1, None)), 9), Some(vec![1]));
+    node.run(of(1, 8, 3, None));
+    assert!(node.state.reserved_for().is_none(), "GPU 0 is not for it");
+    node.run(of(2, 8, 2, None));
+    let first = Some((JobId(2), vec![DeviceId(1), DeviceId(2)]));
+    assert_eq!(node.state.reserved_for(), first);
+    node.run(of(3, 9, 1, None));
+    assert_eq!(node.phase(3), Phase::Waiting, "it does not pass the first that waits");
+    assert_eq!(node.state.reserved_for(), first);
+    assert!(devices(&node.finish(9, DONE), 2).is_some());
+}
+
+#[test]
+fn its_people_start_behind_a_job_that_a_reservation_keeps_out_also_without_backfill() {
+    let mut settings = with(Policy::FirstFit);
+    settings.order.backfill = false;
+    let mut node = Node::new(3, settings);
+    node.at(HOUR + 1);
+    reserve(&mut node, vec![kept(&[0], 1, 9)]);
+    node.run(of(1, 8, 3, None));
+    assert_eq!(node.phase(1), Phase::Waiting);
+    assert_eq!(devices(&node.run(of(2, 7, 1, None)), 2), Some(vec![0]));
+}
+
+#[test]
 fn no_device_is_kept_for_a_job_that_would_be_too_late_there() {
     let mut node = node(2);
     reserve(&mut node, vec![kept(&[0], 5, 6)]);

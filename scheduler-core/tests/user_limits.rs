@@ -74,6 +74,43 @@ fn a_job_waits_for_memory_that_its_user_has_on_a_device() {
 }
 
 #[test]
+fn a_job_that_waits_for_its_own_users_memory_is_in_no_way_but_that_users() {
+    let quotas = vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(20) }];
+    let mut node = Node::new(1, Settings { memory: Memory::Reserved, ..with(Policy::FirstFit) });
+    limit(&mut node, 7, Allowance { quotas, ..Allowance::default() });
+    let of = |id: u64, user: u32, size: u64| Job { user: UserId(user), ..gib(id, size) };
+    node.run(of(1, 7, 15));
+    node.run(of(2, 7, 15));
+    assert!(node.state.reserved_for().is_none(), "what others give back does not help it");
+    node.run(of(3, 7, 2));
+    assert_eq!(node.phase(3), Phase::Waiting, "a later job of that user does not pass it");
+    let least = Job { preemption: preemptible(Ok(())), priority: -1, ..of(4, 8, 5) };
+    assert!(started(&node.run(least), 4).is_some());
+    node.at(1).step(Event::Tick);
+    assert_eq!(node.phase(4), Phase::Running, "a job that is not in the way stays");
+    let made = node.finish(1, DONE);
+    assert!(started(&made, 2).is_some() && started(&made, 3).is_some(), "{made:?}");
+}
+
+#[test]
+fn a_gpu_on_which_the_user_may_have_too_little_is_the_last_choice() {
+    let quotas = |gib: u64| vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(gib) }];
+    for policy in [Policy::FirstFit, Policy::Magm, Policy::Aware] {
+        let mut node = Node::new(2, Settings { memory: Memory::Reserved, ..with(policy) });
+        limit(&mut node, 7, Allowance { quotas: quotas(10), ..Allowance::default() });
+        let job = |id: u64| Job { user: UserId(7), ..gib(id, 30) };
+        let devices = |made: &[Decision], id| started(made, id).map(|(_, devices)| devices);
+        assert_eq!(devices(&node.run(job(1)), 1), Some(vec![1]), "{policy}");
+        assert_eq!(devices(&node.run(job(2)), 2), Some(vec![0]), "{policy}: it is better than none");
+        node.finish(2, DONE);
+        limit(&mut node, 7, Allowance { quotas: quotas(0), ..Allowance::default() });
+        node.run(job(3));
+        assert_eq!(node.phase(3), Phase::Waiting, "{policy}: nothing of that GPU is its user's");
+        assert_eq!(devices(&node.finish(1, DONE), 3), Some(vec![1]), "{policy}");
+    }
+}
+
+#[test]
 fn equal_jobs_start_up_to_the_limit_and_no_later_job_passes_them() {
     let mut node = node(4);
     limit(&mut node, 7, Allowance { gpus: bound(2), ..Allowance::default() });

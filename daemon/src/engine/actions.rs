@@ -142,7 +142,7 @@ impl Engine {
                     if self.dry_runs.is_active(attempt.0) {
                         // Its program runs without a GPU, and must not run twice at once. It is about to end.
                         self.effects.end_dry_run(attempt.0);
-                        self.outbox.effect(effect);
+                        self.outbox.later(effect);
                         continue;
                     }
                     if !self.may_start_together(attempt.0) {
@@ -158,7 +158,7 @@ impl Engine {
                         Err(sentence) => {
                             // The node's fault, not the job's: it is tried again.
                             self.health.report("start", format!("jobs cannot be started: {sentence}"));
-                            self.outbox.effect(effect);
+                            self.outbox.later(effect);
                         }
                     }
                 }

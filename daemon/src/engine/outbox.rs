@@ -173,6 +173,8 @@ pub(super) struct Outbox {
     dirty: BTreeSet<u64>,
     notes: Vec<Note>,
     effects: VecDeque<Effect>,
+    /// Effects that could not be carried out and are tried again.
+    later: VecDeque<Effect>,
 }
 
 impl Outbox {
@@ -186,6 +188,7 @@ impl Outbox {
             dirty: BTreeSet::new(),
             notes: Vec::new(),
             effects: VecDeque::new(),
+            later: VecDeque::new(),
         }
     }
 
@@ -250,6 +253,16 @@ impl Outbox {
 
     pub(super) fn effect(&mut self, effect: Effect) {
         self.effects.push_back(effect);
+    }
+
+    /// An effect that could not be carried out is tried again, after [`Self::take_up_later`].
+    pub(super) fn later(&mut self, effect: Effect) {
+        self.later.push_back(effect);
+    }
+
+    /// What could not be carried out waits to be carried out again.
+    pub(super) fn take_up_later(&mut self) {
+        self.effects.append(&mut self.later);
     }
 
     /// Jobs whose rows have to be written.
@@ -367,17 +380,19 @@ impl Outbox {
 
     /// Takes back a start that was not carried out.
     pub(super) fn take_back_start(&mut self, job: u64) -> Option<Attempt> {
-        let at =
-            self.effects.iter().position(|effect| matches!(effect, Effect::Start((id, _)) if *id == job))?;
-        match self.effects.remove(at) {
-            Some(Effect::Start(attempt)) => Some(attempt),
-            _ => None,
+        for effects in [&mut self.effects, &mut self.later] {
+            let at = effects.iter().position(|effect| matches!(effect, Effect::Start((id, _)) if *id == job));
+            if let Some(Effect::Start(attempt)) = at.and_then(|at| effects.remove(at)) {
+                return Some(attempt);
+            }
         }
+        None
     }
 
     /// Returns true if a start of the job waits to be carried out.
     pub(super) fn starts(&self, job: u64) -> bool {
-        self.effects.iter().any(|effect| matches!(effect, Effect::Start((id, _)) if *id == job))
+        let mut effects = self.effects.iter().chain(&self.later);
+        effects.any(|effect| matches!(effect, Effect::Start((id, _)) if *id == job))
     }
 
     /// Takes the signals for which this holds, although nothing can be written.
@@ -608,5 +623,8 @@ mod tests {
         assert_eq!(outbox.take_back_signal((1, 1)), Some((Signal::Terminate, true)));
         assert!(outbox.starts(2));
         assert_eq!((outbox.take_back_start(2), outbox.take_back_start(2)), (Some((2, 1)), None));
+        outbox.later(Effect::Start((3, 1)));
+        assert!(outbox.starts(3) && outbox.waiting() == 0, "it is tried again later");
+        assert_eq!((outbox.take_back_start(3), outbox.take_back_start(3)), (Some((3, 1)), None));
     }
 }

@@ -38,11 +38,10 @@ impl Engine {
         Ok(())
     }
 
-    /// The file was read again.
+    /// The file was read again. The scheduler gets its reservations by [`Self::review_reservations`].
     pub(super) fn reload_reservations(&mut self) {
         self.reservations.file = stated(&self.config.reservations);
         self.name_missing_of_reservations();
-        self.report_reservations();
     }
 
     /// Logs names that no GPU of this node has: other GPUs are not kept for them.
@@ -90,7 +89,8 @@ impl Engine {
             begins: by_scheduler(of.from_ms),
             ends: by_scheduler(of.until_ms),
             lead: Millis(of.lead_ms),
-            evicts: of.evict,
+            // No job of a member ends because it is not known yet that its user is one.
+            evicts: of.evict && (of.groups.is_empty() || self.knows_members()),
             text: ReservedFor {
                 gpus: self.gpus_of(of).into_iter().map(|index| index.to_string()).collect(),
                 whose: of.whose(),

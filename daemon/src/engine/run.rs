@@ -163,17 +163,23 @@ impl Engine {
     pub(super) fn finish_batch(&mut self, replies: Vec<(Sender<Response>, Response)>) {
         self.tend_loaders();
         self.tend_mps();
-        self.has_more_effects = false;
+        let goes_on = std::mem::take(&mut self.has_more_effects);
         let committed = self.commit();
         for (reply, response) in replies {
             let response = match response {
-                Response::Done if committed.is_none() => Response::Later(self.unwritten()),
+                Response::Done | Response::Reserved { .. } if committed.is_none() => {
+                    Response::Later(self.unwritten())
+                }
                 response => response,
             };
             let _ = reply.send(response);
         }
         match committed {
             Some(committed) => {
+                if !goes_on {
+                    // Once in all rounds of the same effects: starts that fail each time have no end.
+                    self.outbox.take_up_later();
+                }
                 self.carry_out(&committed);
                 // What a start changed is written at once: where the supervisor is, is known to its own file too.
                 self.commit();

@@ -18,12 +18,13 @@ impl Engine {
             let own = START_TIMEOUT.plus(self.config.hooks.prolog_timeout());
             let limit = entry.spec.time_limit_ms.map_or(own, |limit| own.max(Millis(limit)));
             let phase = self.core.state.job(JobId(*job))?.phase;
-            let is_overdue = Millis(live.launched_ms).plus(limit) <= now;
-            (is_overdue && matches!(phase, Phase::Launching | Phase::Running)).then_some((
-                JobId(*job),
-                entry.attempt,
-                limit,
-            ))
+            let is_overdue = |launched_ms: u64| Millis(launched_ms).plus(limit) <= now;
+            let is_starting = matches!(phase, Phase::Launching | Phase::Running);
+            // Those that start together wait for the last of them.
+            let is_late = is_starting
+                && is_overdue(live.launched_ms)
+                && self.last_launch(entry).is_some_and(is_overdue);
+            is_late.then_some((JobId(*job), entry.attempt, limit))
         });
         for (job, attempt, limit) in overdue.collect::<Vec<_>>() {
             self.step(Event::StartOverdue { job, attempt, limit });

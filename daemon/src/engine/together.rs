@@ -76,6 +76,23 @@ impl Engine {
         (first..first + u64::from(place.members)).all(is_there)
     }
 
+    /// Time of the last start of a job's group, ms since 1970; `None`: one of its starts still waits to be carried out, and the
+    /// others wait for that one.
+    pub(super) fn last_launch(&self, entry: &Entry) -> Option<u64> {
+        let jobs = match gathering(entry) {
+            Some(place) => place.first(entry.id)..place.first(entry.id) + u64::from(place.members),
+            None => entry.id..entry.id + 1,
+        };
+        let mut last = 0;
+        for job in jobs {
+            if self.outbox.starts(job) {
+                return None;
+            }
+            last = last.max(self.jobs.lives().get(&job).map_or(0, |live| live.launched_ms));
+        }
+        Some(last)
+    }
+
     /// An attempt ends, or is to end, before its program was there: those that wait for it do not start either.
     pub(super) fn give_up_together(&self, job: u64) {
         let entry = self.jobs.entry(job);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use radrm_limits::files::{self, Read};
 use radrm_limits::resolve::amount_for;
@@ -39,6 +39,8 @@ pub(super) struct UserLimits {
     table: UserLimitTable,
     /// Groups for which it has sections.
     limited: Arc<LimitedGroups>,
+    /// Time since when these are the groups; `None`: there were none yet.
+    named_at: Option<Instant>,
     users: BTreeMap<u32, Account>,
     /// GPU-hours of users in the last seven days; counted each minute, and only where a limit is on them.
     gpu_hours: BTreeMap<u32, f64>,
@@ -113,11 +115,22 @@ impl Engine {
     }
 
     /// The table may have sections for other groups than before.
-    pub(super) fn name_groups(&self) {
+    pub(super) fn name_groups(&mut self) {
         let mut names = self.limits.table.groups();
         names.extend(self.reservations.groups());
         names.extend(self.limits.memory_files.iter().flat_map(|file| file.config.group.keys().cloned()));
-        self.limits.limited.set_names(names);
+        if self.limits.limited.set_names(names) {
+            self.limits.named_at = Some(Instant::now());
+        }
+    }
+
+    /// Returns true if it is known of each user in which of the groups that are named now this user is.
+    pub(super) fn knows_members(&self) -> bool {
+        let named_at = self.limits.named_at;
+        let is_known = |account: &Account| {
+            account.name.is_empty() || account.groups.since.is_some_and(|since| Some(since) >= named_at)
+        };
+        self.limits.users.values().all(is_known)
     }
 
     /// A user asks or submits: the groups may be others than before. A user without an account is none.
@@ -164,9 +177,9 @@ impl Engine {
     pub(super) fn reload_limits(&mut self) {
         self.limits.table.replace_file(self.config.limits.clone());
         self.name_missing_gpus();
-        self.review_limits();
+        // Groups are named before reservations for them are reported: see `knows_members`.
         self.reload_reservations();
-        self.name_groups();
+        self.review_limits();
         self.look_up_groups();
     }
 
@@ -187,14 +200,20 @@ impl Engine {
 
     /// The groups of users were looked up.
     pub(super) fn take_groups(&mut self, found: Vec<(u32, Groups)>) {
+        let mut is_renewed = false;
         for (uid, groups) in found {
             let Some(account) = self.limits.users.get_mut(&uid) else { continue };
-            if account.groups.renew(groups) {
+            let since = account.groups.since;
+            let differ = account.groups.renew(groups);
+            is_renewed |= account.groups.since != since;
+            if differ {
                 let names = account.groups.names.clone();
                 self.outbox.note(Note::UserGroups(uid, Some(names)));
                 self.report_limits(uid);
-                self.report_reservations();
             }
+        }
+        if is_renewed {
+            self.report_reservations();
         }
     }
 
@@ -290,7 +309,7 @@ impl Engine {
         else {
             return Vec::new();
         };
-        // Names alone: which numbers they have is not known here, and no section has this one.
+        // Names alone, as sections have them: a section that names a group by its number has that as a name.
         let groups = account.groups.names.iter().map(|name| (u32::MAX, Some(name.clone()))).collect();
         let person = Person { uid, user: Some(account.name.clone()), groups };
         let list = &self.node.gpus().list;

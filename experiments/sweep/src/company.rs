@@ -158,13 +158,19 @@ pub struct Together {
     pub gain: Mean,
 }
 
+/// Members of a group on common GPUs: its name and their configurations.
+type Members<'r> = (&'r str, Vec<String>);
+
+/// Their way to share, and the time of each repetition, s.
+type Times = (String, Vec<f64>);
+
 /// All groups whose members shared GPUs and finished, and whose configurations ran alone too, in the order of the runs. `alone`:
 /// run times alone by configuration.
 #[must_use]
 pub fn together(runs: &[Recorded], alone: &BTreeMap<String, Mean>) -> Vec<Together> {
     let first = |group: &str| runs.iter().position(|run| run.group == group);
     // Members on other GPUs of the same group are another comparison.
-    let mut found: BTreeMap<(&str, Vec<String>), (String, Vec<f64>)> = BTreeMap::new();
+    let mut found: BTreeMap<Members<'_>, Times> = BTreeMap::new();
     for ((group, _), runs) in &Groups::of(runs).0 {
         for members in connected(runs) {
             let is_whole = members.iter().all(|run| run.outcome.state == State::Finished && !run.profiled);
@@ -181,7 +187,7 @@ pub fn together(runs: &[Recorded], alone: &BTreeMap<String, Mean>) -> Vec<Togeth
             times.push((end - begin) as f64 / 1000.0);
         }
     }
-    let row = |((group, members), (collocation, times)): ((&str, Vec<String>), (String, Vec<f64>))| {
+    let row = |((group, members), (collocation, times)): (Members<'_>, Times)| {
         let times: Vec<f64> = times.into_iter().filter(|time| *time > 0.0).collect();
         let each = members.iter().map(|name| alone.get(name).copied()).collect::<Option<Vec<Mean>>>()?;
         let in_turn_s = Mean::sum(&each)?;

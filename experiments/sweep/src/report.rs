@@ -93,12 +93,15 @@ pub struct Slowdowns {
     pub cells: Vec<Vec<Option<Mean>>>,
 }
 
+/// A configuration under one kind of company.
+type Key<'r> = (&'r str, Option<Company>);
+
 /// The configurations of all runs, those alone first, each in the order in which it first stands there.
 #[must_use]
 pub fn configurations(runs: &[Recorded]) -> Vec<Configuration> {
     let (own, groups) = (company::own(runs), Groups::of(runs));
-    let mut order: Vec<(&str, Option<Company>)> = Vec::new();
-    let mut members: BTreeMap<(&str, Option<Company>), Vec<(&Recorded, &Own)>> = BTreeMap::new();
+    let mut order: Vec<Key<'_>> = Vec::new();
+    let mut members: BTreeMap<Key<'_>, Vec<(&Recorded, &Own)>> = BTreeMap::new();
     for (run, own) in runs.iter().zip(&own) {
         let mut others: Vec<_> = groups.others(run).iter().map(|other| other.configuration.clone()).collect();
         others.sort();

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use radrm_protocol::ProtocolError;
 use radrm_protocol::connection::{Connection, JobList, odd};
-use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::socket::SOCKET_VARIABLE;
 use radrm_protocol::wire::{GpuRow, JobRow, NodeRow, Request, Response};
 use radrm_text::output::{self, Delivery, width};
@@ -104,7 +103,7 @@ fn node(flags: &Flags, connection: &mut Connection) -> Result<(), Failure> {
                 Pressed::Quit => return Ok(()),
                 Pressed::Look => is_due = true,
                 Pressed::Cancel(job) => {
-                    let jobs = vec![JobRef { job, index: None }];
+                    let jobs = vec![job];
                     interface.said = match connection.done(&Request::Cancel { jobs }) {
                         Ok(()) => format!("job {job} is asked to end"),
                         Err(why) => why.to_string(),

@@ -90,8 +90,10 @@ pub(crate) fn run(asked: &Asked<'_>) -> Result<(), Failure> {
                 return Ok(());
             }
             if let Some(run) = interface.to_end.take() {
-                let reading = readings.iter().find(|reading| reading.run == run);
-                interface.said = reading.map(end).unwrap_or_default();
+                // A paused picture is old, and the kernel gives numbers of processes again.
+                let now = poll().unwrap_or_default();
+                let reading = now.iter().find(|reading| reading.run == run);
+                interface.said = reading.map_or_else(|| format!("run {run} has ended"), end);
             }
         }
         if Instant::now() >= next {

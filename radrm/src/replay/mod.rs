@@ -49,6 +49,7 @@ pub(crate) fn run(order: &Flags, socket: Option<&Path>, own: Option<OwnPolicy<'_
         return events::run(log, order.json);
     }
     let Done { traces, outcomes, model, devices, gpus } = replays(order, own)?;
+    let order = &with_chance_of(&model, order);
     if let Some(path) = &order.html {
         let page = html::page(&traces, &outcomes, order, gpus);
         report_file::write(path, page)?;

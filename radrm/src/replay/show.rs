@@ -105,9 +105,10 @@ pub(super) fn table(
 /// Line on the jobs that a policy never ran although these GPUs could hold them.
 fn never_ran(outcome: &Outcome, too_large: usize) -> String {
     let count = interval(outcome, |metrics| metrics.never_ran).mean - too_large as f64;
+    let decimals = usize::from((count - count.round()).abs() >= 0.05);
     match count >= 0.05 {
         true => {
-            format!("  {} never ran {count:.0} more; its means are without them\n", outcome.policy)
+            format!("  {} never ran {count:.decimals$} more; its means are without them\n", outcome.policy)
         }
         false => String::new(),
     }

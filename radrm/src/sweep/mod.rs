@@ -146,7 +146,18 @@ fn gpus() -> Vec<execute::Gpu> {
         number: gpu.index.map(|index| index.to_string()).unwrap_or_default(),
         uuid: gpu.uuid.clone(),
     };
-    whole.map(gpu).collect()
+    let all: Vec<execute::Gpu> = whole.map(gpu).collect();
+    match env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(list) => visible(all, &list),
+        Err(_) => all,
+    }
+}
+
+/// Those of the GPUs that a list of `CUDA_VISIBLE_DEVICES` names; none where it names others, or is not understood.
+fn visible(all: Vec<execute::Gpu>, list: &str) -> Vec<execute::Gpu> {
+    let place = |name: &str| all.iter().position(|gpu| gpu.is_named(name.trim()));
+    let places: Option<Vec<usize>> = list.split(',').map(place).collect();
+    places.unwrap_or_default().into_iter().map(|at| all[at].clone()).collect()
 }
 
 /// The MIG instances of this machine; without a driver there are none.
@@ -190,6 +201,16 @@ fn count(source: &Source) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_groups_keep_to_the_gpus_that_their_user_may_see() {
+        let gpu = |at: usize| execute::Gpu { number: at.to_string(), uuid: format!("GPU-{at}ab") };
+        let of = |list: &str| visible((0..4).map(gpu).collect(), list);
+        assert_eq!(of("2, GPU-3"), [gpu(2), gpu(3)]);
+        for list in ["", "7", "0,x", "GPU-9"] {
+            assert!(of(list).is_empty(), "{list:?}: each group runs with nothing beside it");
+        }
+    }
 
     #[test]
     fn an_interrupted_sweep_names_the_line_that_goes_on_in_the_same_way() {

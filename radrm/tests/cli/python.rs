@@ -34,7 +34,7 @@ fn folder(program: &str) -> tempfile::TempDir {
 #[test]
 fn a_policy_in_python_gives_a_row_that_is_the_same_again() {
     let dir = folder(POLICY);
-    let line = "replay synthetic:60 --gpus 2xA100-40GB --policy p.py,exclusive --seeds 2";
+    let line = "replay synthetic:60 --gpus 2xA100-40GB --policy p.py,exclusive --seeds 2 --scatter 1.5";
     let out = radrm(dir.path(), line);
     let table = text(&out.stdout);
     assert!(out.status.success() && out.stderr.is_empty(), "{}", text(&out.stderr));

@@ -15,6 +15,7 @@ use crate::place::{Ask, could_hold};
 use crate::queue::Place;
 use crate::reason::Wait;
 use crate::state::record::Record;
+use crate::units::Bytes;
 
 impl State {
     /// GPUs and jobs of a user that run.
@@ -34,7 +35,8 @@ impl State {
         self.queue.set_behind(user, allowance.behind);
         let before = self.allowances.of(user);
         let moves_jobs = before.and_then(|of| of.devices.as_ref()) != allowance.devices.as_ref()
-            || before.and_then(|of| of.memory.as_ref()) != allowance.memory.as_ref();
+            || before.and_then(|of| of.memory.as_ref()) != allowance.memory.as_ref()
+            || before.map(without_memory).unwrap_or_default() != without_memory(&allowance);
         self.allowances.set(user, allowance);
         self.pass_due = true;
         let own: Vec<JobId> = self.users.get(&user).into_iter().flatten().copied().collect();
@@ -265,6 +267,12 @@ impl State {
         }
         self.scatter(id);
     }
+}
+
+/// Devices of which a user may have no memory.
+fn without_memory(allowance: &Allowance) -> Vec<DeviceId> {
+    let none = allowance.quotas.iter().filter(|quota| quota.bytes == Bytes::ZERO);
+    none.map(|quota| quota.device).collect()
 }
 
 /// GPUs and jobs of a job by itself.

@@ -5,7 +5,7 @@ use crate::action::{Action, Decision, Verdict};
 use crate::job::{JobId, SuspendRefusal};
 use crate::ladder::Rung;
 use crate::leaving::After;
-use crate::place::{Resident, eligible, joins};
+use crate::place::{Resident, eligible, joins, waits_for_own};
 use crate::queue::Queue;
 use crate::reason::Reason;
 use crate::reserve::predictable;
@@ -402,6 +402,10 @@ impl State {
                     .filter_map(|resident| self.jobs.get(&resident.job))
                     .filter(|record| may_go(record))
                     .collect();
+                // Jobs of others are not in the way of one that waits for its own user's memory.
+                if waits_for_own(&self.settings, dev, &ask) {
+                    going.retain(|record| record.job.user == ask.user);
+                }
                 going.sort_by_key(|record| (!record.slot_over, record.importance()));
                 for count in 0..=going.len() {
                     let gone = &going[..count];

@@ -6,7 +6,7 @@ use crate::action::{Action, Decision};
 use crate::allowance::Room;
 use crate::host::HostEffect;
 use crate::job::JobId;
-use crate::place::{Ask, Dev, admits, rank};
+use crate::place::{Ask, Dev, admits, is_short, rank, waits_for_own};
 use crate::policy::{DecidedBy, Fit, Progress};
 use crate::reason::{Reason, Score, Wait};
 use crate::reserve::Reservation;
@@ -102,12 +102,17 @@ impl State {
                     }
                     continue;
                 };
+                let is_own = matches!(wait, Wait::UserMemory { .. });
                 self.waits(id, wait);
                 if head.is_none() && self.retry_at(id).is_none() {
-                    head = Some(id);
-                    self.keep_for(id, out);
-                    if !self.settings.order.backfill {
-                        break;
+                    if self.keeps_for(id, out) {
+                        head = Some(id);
+                        if !self.settings.order.backfill {
+                            break;
+                        }
+                    } else if is_own {
+                        // Its user gives it room by what ends, and not by what starts.
+                        heads.skip_user();
                     }
                 }
             }
@@ -165,11 +170,40 @@ impl State {
         }
     }
 
+    /// Keeps devices for a blocked job. Returns false if that one does not count as the first: there are none to be kept for it,
+    /// because of an advance reservation or of memory that its own user has. So the next that waits is the first.
+    fn keeps_for(&mut self, id: JobId, out: &mut Vec<Decision>) -> bool {
+        let has_quotas = self.jobs.get(&id).is_some_and(|record| !record.quotas.is_empty());
+        if self.advance.is_empty() && !has_quotas {
+            self.keep_for(id, out);
+            return true;
+        }
+        let before = self.reservation.clone().filter(|kept| kept.ask.job != id);
+        self.keep_for(id, out);
+        let is_first = self.reservation.is_some();
+        if !is_first {
+            // The job behind it for which they are kept has them still.
+            self.reservation = before;
+        }
+        is_first
+    }
+
     /// Keeps the devices for the first blocked job: those it had, while it stays first and waits for
     /// a job there to leave.
     fn keep_for(&mut self, id: JobId, out: &mut Vec<Decision>) {
+        let leaves = |job: &JobId| {
+            self.jobs.get(job).is_some_and(|r| matches!(r.phase, Phase::Stopping | Phase::Suspending))
+        };
+        // Jobs that were asked to leave for it leave.
+        let is_own = |kept: &Reservation| {
+            let own = |at: &usize| waits_for_own(&self.settings, &self.devices[*at], &kept.ask);
+            kept.devices.iter().any(own) && !kept.blockers.iter().any(leaves)
+        };
         let waits = |kept: &Reservation| {
-            kept.ask.job == id && !kept.blockers.is_empty() && self.are_open(&kept.devices, id)
+            kept.ask.job == id
+                && !kept.blockers.is_empty()
+                && self.are_open(&kept.devices, id)
+                && !is_own(kept)
         };
         if !self.reservation.as_ref().is_some_and(waits) {
             self.reservation = self.reserve(id);
@@ -465,6 +499,9 @@ impl State {
 /// Advantage in rank of an idle device that is kept for the job's user: more than any device has by itself (KiB at most).
 const OWN_RESERVED: i64 = 1 << 44;
 
+/// Disadvantage in rank of a device on which the job's user may have less memory than the job is to find: more than that advantage.
+const SHORT_QUOTA: i64 = 1 << 46;
+
 /// One job's search over devices.
 struct Search<'a> {
     state: &'a State,
@@ -560,6 +597,9 @@ impl<'a> Search<'a> {
         if dev.residents.is_empty() && self.who.as_ref().is_some_and(|who| state.is_kept_for(at, who)) {
             fit.rank.0 = fit.rank.0.saturating_sub(OWN_RESERVED);
         }
+        if is_short(dev, &self.ask) {
+            fit.rank.0 = fit.rank.0.saturating_add(SHORT_QUOTA);
+        }
         self.fits.push((at, fit));
     }
 
@@ -585,10 +625,15 @@ impl<'a> Search<'a> {
     fn all(&mut self, among: Option<(&[usize], &[usize])>) -> Option<Place> {
         // Nothing beats an idle device under `aware`, and a large cluster has many: they are
         // considered first, and the others only if there are not enough.
-        if self.state.settings.policy.predicts()
-            && let Some(place) = self.nodes(among, |dev| dev.residents.is_empty())
-        {
-            return Some(place);
+        if self.state.settings.policy.predicts() {
+            // On a device where its user may have too little it is worse off than beside others.
+            let limited = (!self.ask.quotas.is_empty()).then(|| self.ask.clone());
+            let is_wanted = |dev: &Dev| {
+                dev.residents.is_empty() && limited.as_ref().is_none_or(|ask| !is_short(dev, ask))
+            };
+            if let Some(place) = self.nodes(among, is_wanted) {
+                return Some(place);
+            }
         }
         self.nodes(among, |_| true)
     }

@@ -62,6 +62,7 @@ const PRINTS: Door = Door {
         "clock/src",
         "cluster",
         "collector/src",
+        "contrib/templates",
         "daemon/src",
         "estimator/src",
         "experiments",

@@ -347,12 +347,18 @@ impl Lab {
     }
 
     fn set(&mut self, scope: String, name: &'static str, value: Option<String>) {
+        let was = self.model.contains_key(&(scope.clone(), name));
+        let is_refused = value.is_none() && !was;
         match &value {
             Some(value) => self.model.insert((scope.clone(), name), value.clone()),
             None => self.model.remove(&(scope.clone(), name)),
         };
         let request = Request::SetLimit { scope, name: name.to_owned(), value };
-        assert_eq!(self.ask(&peer(), &request), Response::Done);
+        let response = self.ask(&peer(), &request);
+        match is_refused {
+            true => assert!(matches!(response, Response::Refused(_)), "nothing is set there: {response:?}"),
+            false => assert_eq!(response, Response::Done),
+        }
     }
 
     fn change_a_limit(&mut self) {

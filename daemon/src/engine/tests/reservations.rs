@@ -173,6 +173,34 @@ fn a_reservation_of_the_file_is_for_members_of_its_groups() {
 }
 
 #[test]
+fn nothing_is_evicted_before_the_members_of_a_reservations_groups_are_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = timed();
+    let mut engine = open_timed(dir.path(), &world, "");
+    submit(&mut engine, 5);
+    let before = Groups { names: Vec::new(), since: Some(Instant::now()) };
+    engine.know_account(&Peer { groups: before, ..peer() });
+    let users = Vec::new();
+    let groups = vec!["no-such-group".to_owned()];
+    reserve(&mut engine, ReserveRow { users, groups, evict: true, ..row("v", 0, 5) });
+    let evicts = |engine: &Engine| engine.reservations.reported[0].evicts;
+    assert!(!evicts(&engine), "its user may be a member");
+    let after = Groups { names: Vec::new(), since: Some(Instant::now()) };
+    engine.know_account(&Peer { groups: after, ..peer() });
+    assert!(evicts(&engine), "its user is none");
+}
+
+#[test]
+fn a_reservation_is_not_acknowledged_while_it_cannot_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = timed();
+    let mut engine = open_timed(dir.path(), &world, "");
+    engine.outbox.store().fail_writes(true);
+    let response = ask(&mut engine, Request::Reserve(Box::new(row("v", 0, 5))));
+    assert!(matches!(response, Response::Later(_)), "{response:?}");
+}
+
+#[test]
 fn only_administrators_reserve_and_what_is_wrong_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let world = timed();

@@ -62,6 +62,24 @@ fn clients_are_answered_between_starts_of_jobs_that_start_together() {
 }
 
 #[test]
+fn starts_that_fail_are_tried_again_and_keep_no_daemon_from_its_end() {
+    let (dir, world) = (tempfile::tempdir().unwrap(), Recorder::default());
+    let (mut engine, mut messages) = three_jobs_start(dir.path(), &world);
+    world.0.borrow_mut().refuses_starts = true;
+    let (_to, from) = channel();
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        engine.batch(std::mem::take(&mut messages), &mut Inbox::new(&from));
+        seen.push(engine.has_more_effects);
+    }
+    assert_eq!(seen, [true, true, true, false], "the files, and each start once");
+    engine.batch(Vec::new(), &mut Inbox::new(&from));
+    assert!(engine.has_more_effects, "they are tried again");
+    assert!(!engine.batch(vec![Message::Stop], &mut Inbox::new(&from)));
+    assert_eq!(world.0.borrow().started.len(), 1);
+}
+
+#[test]
 fn a_daemon_that_ends_has_started_all_jobs_that_were_to_start() {
     let (dir, world) = (tempfile::tempdir().unwrap(), Recorder::default());
     let (mut engine, mut messages) = three_jobs_start(dir.path(), &world);

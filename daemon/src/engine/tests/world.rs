@@ -88,6 +88,8 @@ pub(super) struct World<P = Idle> {
     pub(super) load: NodeLoad,
     /// By how much the wall clock is ahead, ms.
     pub(super) jump_ms: Option<u64>,
+    /// No attempt can be started.
+    pub(super) refuses_starts: bool,
     /// Time for which effects are carried out at once; `None`: all are.
     pub(super) stint: Option<Duration>,
     /// By how much the wall clock is ahead besides, or behind.
@@ -118,6 +120,7 @@ impl<P: Programs> World<P> {
             cleared,
             load,
             jump_ms: Some(0),
+            refuses_starts: false,
             stint: None,
             wall_ahead_ms: 0,
             programs,
@@ -207,6 +210,9 @@ impl<P: Programs> Attempts for Recorder<P> {
         _: Owner,
         order: &Order,
     ) -> Result<Option<ProcessIdentity>, DaemonError> {
+        if self.0.borrow().refuses_starts {
+            return Err(DaemonError::JobGone);
+        }
         self.act(|world| {
             assert!(!world.started.contains(&attempt), "{attempt:?} is started twice");
             world.started.push(attempt);

@@ -76,6 +76,10 @@ impl Sweep<'_> {
             let logged = attempt.file(metrics::FILE).to_string_lossy().into_owned();
             order.environment.insert(metrics::VARIABLE.to_owned(), logged);
             if !devices.is_empty() {
+                if self.options.jobs > 1 {
+                    // The numbers by which the groups were kept apart.
+                    order.environment.insert("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".to_owned());
+                }
                 order.environment.insert("CUDA_VISIBLE_DEVICES".to_owned(), devices);
             }
             let status = attempt.prepare(&order).map_err(io(attempt.folder().to_owned()))?;

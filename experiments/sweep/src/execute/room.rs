@@ -4,17 +4,19 @@ use std::collections::VecDeque;
 
 use crate::plan::{Collocation, Group, Run};
 
-/// A GPU of this machine, as runs may name it.
+/// A GPU of this machine, as runs may name it: numbers are in the order of the PCI bus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gpu {
-    /// Its number among those that a program sees.
+    /// Its number.
     pub number: String,
     /// `GPU-...`.
     pub uuid: String,
 }
 
 impl Gpu {
-    fn is_named(&self, name: &str) -> bool {
+    /// Returns true if a list of GPUs names it so.
+    #[must_use]
+    pub fn is_named(&self, name: &str) -> bool {
         self.number == name || (name.starts_with("GPU-") && self.uuid.starts_with(name))
     }
 }

@@ -1,5 +1,6 @@
 //! Keys of the node's view, and what they change. They are those of the list of runs.
 
+use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::wire::JobRow;
 
 use crate::live::Key;
@@ -71,7 +72,7 @@ pub(super) enum Pressed {
     Nothing,
     /// News of the job that is shown.
     Look,
-    Cancel(u64),
+    Cancel(JobRef),
     Quit,
 }
 
@@ -89,9 +90,17 @@ pub(super) struct Interface {
     pub(super) typing: bool,
     pub(super) paused: bool,
     /// The job of which is asked whether to cancel it.
-    pub(super) asks: Option<u64>,
+    pub(super) asks: Option<JobRef>,
     /// Outcome of the last cancel.
     pub(super) said: String,
+}
+
+/// A job as the question and the request name it: a task of an array by its index, as the array has the number of its first job.
+fn named(row: &JobRow) -> JobRef {
+    match &row.task {
+        Some(task) => JobRef { job: task.array, index: Some(task.index) },
+        None => row.job.into(),
+    }
 }
 
 impl Interface {
@@ -150,7 +159,7 @@ impl Interface {
             Key::Letter('/' | '\\') => self.typing = true,
             Key::Letter('g') => self.toggle(Page::Gpus),
             Key::Letter('h' | '?') => self.toggle(Page::Help),
-            Key::Letter('C' | 'K') => self.asks = self.current(rows).map(|row| row.job),
+            Key::Letter('C' | 'K') => self.asks = self.current(rows).map(named),
             _ => {}
         }
         Pressed::Nothing
@@ -248,9 +257,17 @@ mod tests {
             assert_eq!(interface.asks, None);
         }
         assert_eq!(press(&mut interface, b"jC"), []);
-        assert_eq!(interface.asks, Some(3), "the chosen one");
-        assert_eq!(press(&mut interface, b"y"), [Pressed::Cancel(3)]);
+        assert_eq!(interface.asks, Some(3.into()), "the chosen one");
+        assert_eq!(press(&mut interface, b"y"), [Pressed::Cancel(3.into())]);
         assert_eq!(press(&mut interface, b"y"), [], "once");
         assert_eq!(press(&mut interface, b"/Cy"), [], "letters of a search are no keys");
+    }
+
+    #[test]
+    fn of_an_array_one_task_is_cancelled_and_not_all() {
+        let task = Some(radrm_protocol::wire::TaskRow { array: 12, index: 0, at_once: None });
+        let row = JobRow { job: 12, task, ..JobRow::default() };
+        assert_eq!(named(&row), JobRef { job: 12, index: Some(0) });
+        assert_eq!(named(&JobRow { job: 12, ..JobRow::default() }), JobRef::from(12));
     }
 }

@@ -1,5 +1,6 @@
 //! Layout of the node's view in a terminal: GPUs and jobs, one job in detail, all GPUs.
 
+use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::wire::{JobRow, NodeRow};
 use radrm_text::{fit, left, right};
 
@@ -166,8 +167,12 @@ fn notes(node: &NodeRow) -> Vec<String> {
 }
 
 /// `cancel job 12 (train) of alice? y/n`.
-fn question(jobs: &[JobRow], job: u64) -> String {
-    let row = jobs.iter().find(|row| row.job == job);
+fn question(jobs: &[JobRow], job: JobRef) -> String {
+    let is_it = |row: &&JobRow| match &row.task {
+        Some(task) => (task.array, Some(task.index)) == (job.job, job.index),
+        None => row.job == job.job,
+    };
+    let row = jobs.iter().find(is_it);
     let of = row.map(|row| format!(" ({}) of {}", row.name.fit(24), fit(&row.user, 24)));
     format!("cancel job {job}{}? y/n", of.unwrap_or_default())
 }
