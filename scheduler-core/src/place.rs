@@ -147,7 +147,7 @@ pub(crate) fn is_short(dev: &Dev, ask: &Ask) -> bool {
     quota(dev, ask).is_some_and(|most| ask.claim.is_some_and(|claim| most < claim))
 }
 
-/// What keeps the job from the device because its user has too much memory there beside it.
+/// Reason that keeps the job from the device because its user has too much memory there beside it.
 fn own_memory<'a>(
     settings: &Settings,
     dev: &Dev,

@@ -260,7 +260,7 @@ impl Outbox {
         self.later.push_back(effect);
     }
 
-    /// What could not be carried out waits to be carried out again.
+    /// Effects that could not be carried out wait to be carried out again.
     pub(super) fn take_up_later(&mut self) {
         self.effects.append(&mut self.later);
     }
