@@ -321,7 +321,7 @@ impl Named {
                 Some(Self { account: None, unknown: unknown.map(|scope| reservations::with_nearest(&scope)) })
             }
             Request::Reserve(row) => {
-                // What else is wrong with it is told by the engine.
+                // The engine says what else is wrong with it.
                 let asked = Reservation::asked(row, 0).ok();
                 Some(Self { account: None, unknown: asked.and_then(|of| of.unknown()) })
             }
