@@ -9,7 +9,7 @@ fn a_job_is_chosen_shown_and_cancelled_by_keys_after_a_question() {
     let daemon = Daemon::new("emulate = \"2xA100-40GB\"\n");
     let long = "name-of-a-job-".repeat(12);
     let job = daemon.submit(&["--name", "train", "--time", "2h"], &["/bin/sleep", "300"]);
-    let other = daemon.submit(&["--name", "other"], &["/bin/sleep", "300", &long]);
+    let other = daemon.submit(&["--name", "other"], &["/bin/sh", "-c", "sleep 300", &long]);
     daemon.until("both run", |daemon| [job, other].iter().all(|job| daemon.state(*job) == "running"));
     let mut screen = Screen::new(daemon.client(&["top", "--every", "0.2"]), 24, 80);
     screen.until("2 running");
