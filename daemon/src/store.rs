@@ -129,7 +129,18 @@ const TABLES: &str = include_str!("store/tables.sql");
 
 /// Jobs that are over by their ends: figures of a time read those of that time only.
 const ENDED: &str = "CREATE INDEX IF NOT EXISTS jobs_ended ON jobs(ended_ms) WHERE stage = 'ended';
+CREATE INDEX IF NOT EXISTS jobs_ended_id ON jobs(id) WHERE stage = 'ended';
 CREATE INDEX IF NOT EXISTS jobs_ended_user ON jobs(uid, id) WHERE stage = 'ended'";
+
+/// The newest jobs that are over, of one user or of all. Each form reads its index from the end and as many rows as it gives:
+/// with one form for both SQLite reads every job of the table, each with its environment.
+const fn newest_ended(of_one: bool) -> &'static str {
+    if of_one {
+        "WHERE stage = 'ended' AND uid = ?1 ORDER BY id DESC LIMIT ?2"
+    } else {
+        "WHERE stage = 'ended' AND ?1 IS NULL ORDER BY id DESC LIMIT ?2"
+    }
+}
 
 /// Ended jobs that are forgotten at once.
 pub(crate) const MAX_FORGOTTEN: u64 = 1000;
@@ -221,15 +232,13 @@ impl Store {
 
     /// Results of `of` for the newest jobs that are over, one by one: all of them may be large.
     pub(crate) fn ended<T>(&self, uid: Option<u32>, most: u32, of: impl Fn(Entry) -> T) -> Result<Vec<T>> {
-        let end = "WHERE stage = 'ended' AND (?1 IS NULL OR uid = ?1) ORDER BY id DESC LIMIT ?2";
-        self.select_of(end, params![uid.map(i64::from), most], of)
+        self.select_of(newest_ended(uid.is_some()), params![uid.map(i64::from), most], of)
     }
 
     /// Numbers of the newest jobs that are over.
     pub(crate) fn numbers_of_ended(&self, uid: Option<u32>, most: u32) -> Result<Vec<u64>> {
-        let text = "SELECT id FROM jobs WHERE stage = 'ended' AND (?1 IS NULL OR uid = ?1) \
-                    ORDER BY id DESC LIMIT ?2";
-        let mut statement = self.connection.prepare_cached(text)?;
+        let text = format!("SELECT id FROM jobs {}", newest_ended(uid.is_some()));
+        let mut statement = self.connection.prepare_cached(&text)?;
         let id = |row: &Row<'_>| row.get::<_, i64>(0).map(i64::unsigned_abs);
         statement.query_map(params![uid.map(i64::from), most], id)?.collect()
     }
@@ -619,5 +628,42 @@ mod tests {
             Err(rusqlite::Error::QueryReturnedNoRows)
         });
         assert!(failed.is_err() && store.open_jobs().unwrap().is_empty());
+    }
+
+    /// Jobs that wait are read by none of these questions: a user may have 100,000 of them, each with its environment.
+    #[test]
+    fn newest_ended_jobs_are_found_without_the_others() {
+        use rusqlite::StatementStatus::VmStep;
+
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&dir.path().join("q.db")).unwrap();
+        let mut number = |stage: Stage, uid: u32| {
+            let mut entry = Entry { uid, ..Entry::default() };
+            store
+                .transaction(|tx| {
+                    entry.id = insert(tx, &entry, "[]")?;
+                    entry.stage = stage;
+                    update(tx, &entry)
+                })
+                .unwrap();
+            entry.id
+        };
+        let ended = [number(Stage::Ended, 1), number(Stage::Ended, 2), number(Stage::Ended, 1)];
+        let steps = |store: &Store, uid: Option<u32>| {
+            let text = format!("SELECT id FROM jobs {}", newest_ended(uid.is_some()));
+            let mut statement = store.connection.prepare(&text).unwrap();
+            let rows =
+                statement.query_map(params![uid.map(i64::from), 2], |row| row.get::<_, i64>(0)).unwrap();
+            assert_eq!(rows.count(), 2);
+            statement.get_status(VmStep)
+        };
+        let before = (steps(&store, None), steps(&store, Some(1)));
+        for _ in 0..200 {
+            let mut entry = Entry { uid: 1, ..Entry::default() };
+            store.transaction(|tx| insert(tx, &entry, "[]").map(|id| entry.id = id)).unwrap();
+        }
+        assert_eq!((steps(&store, None), steps(&store, Some(1))), before);
+        assert_eq!(store.numbers_of_ended(None, 2).unwrap(), [ended[2], ended[1]]);
+        assert_eq!(store.numbers_of_ended(Some(1), 9).unwrap(), [ended[2], ended[0]]);
     }
 }
