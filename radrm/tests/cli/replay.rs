@@ -240,3 +240,60 @@ fn jobs_that_fit_no_device_are_counted_as_failed() {
     let value: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(value["traces"][0]["policies"][0]["seeds"][0]["failed"].as_f64(), Some(2.0));
 }
+
+#[test]
+fn a_published_table_is_made_from_the_researchers_own_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &str| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    };
+    let list = radrm(dir.path(), "reproduce");
+    assert!(text(&list.stdout).contains("carma-table-6.3"), "{}", text(&list.stdout));
+    for (line, part) in [
+        ("reproduce kace-partners", "kace-partners needs output/dataset/MPS100/"),
+        ("reproduce carma-table-6.33", "did you mean carma-table-6.3?"),
+        ("reproduce carma-table-6.4", "it comes from github.com/ehsanyousefzadehasl/CARMA"),
+    ] {
+        let out = radrm(dir.path(), line);
+        assert_eq!(out.status.code(), Some(1), "{line}");
+        assert!(
+            text(&out.stderr).contains(part) && text(&out.stderr).lines().count() == 1,
+            "{}",
+            text(&out.stderr)
+        );
+    }
+    write(
+        "Results_plotter_for_paper/data.csv",
+        ",batch_size,Actual GPU memory,GPUMemNet ,FakeTensor,Horus\nvgg16,128,24408,24000,9894.4,82119.9\n",
+    );
+    let out = radrm(dir.path(), "reproduce gpumemnet-real-models --json");
+    let rows: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(rows[0]["ours"].as_f64().zip(rows[0]["published"].as_f64()), Some((1.0, 2.0)), "{rows}");
+    write(
+        "assets/philly-based-evaluation-traces/philly_mix-90-tasks.sh",
+        "python src/submit.py --task workloads/a.rad\nsleep 60\npython src/submit.py --task workloads/a.rad\n",
+    );
+    write(
+        "workloads/a.rad",
+        "# a\nconda activate t\npython3 a.py\nvgg16.txt\nimagenet\n32\ncollocation\n1\n8222\n21525.8\n3121\n16000.0\n",
+    );
+    write(
+        "workloads_a100/workloads.csv",
+        "workload,smact_mean,smocc_mean,drama_mean\nvgg16_imagenet_bs32_1e_1gpu,0.8,0.4,0.3\n",
+    );
+    let line = "reproduce CARMA-Table-6.4 --seeds 1";
+    let why = text(&radrm(dir.path(), line).stderr);
+    assert!(why.contains("philly_mix-90-tasks.sh states no run times: add them by --times"), "{why}");
+    write("times.csv", "rad,duration_min\na,30\n");
+    let out = radrm(dir.path(), &format!("{line} --times times.csv"));
+    let table = text(&out.stdout);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(table.contains("OURS") && table.contains("90: MAGM + GPUMemNet, 80 %"), "{table}");
+    let all = text(&radrm(dir.path(), "reproduce all --seeds 1 --times times.csv").stdout);
+    assert!(
+        all.contains("kace-partners needs ") && all.contains("gpumemnet-real-models: GPUMemNet"),
+        "{all}"
+    );
+}
