@@ -88,7 +88,6 @@ impl Recorded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Millis;
 
     #[test]
     fn recorded_estimates_go_to_the_jobs_of_their_name() {
