@@ -87,7 +87,7 @@ fn read<'m>(
 
 impl Pairs {
     fn known(&self, options: &str) -> Option<&TrainedOn> {
-        let pairs = options.strip_prefix(KNOWN)?.parse().ok()?;
+        let pairs = options.strip_prefix(KNOWN)?.parse::<usize>().ok()?;
         self.known.iter().find(|of| of.pairs == pairs)
     }
 
