@@ -6,6 +6,7 @@ use csv::{ReaderBuilder, StringRecord};
 
 use radrm_estimator::memory::{Network, Program, Run, Shape, Tensors};
 
+use crate::estimated::{Estimated, read_estimated};
 use crate::kace::{KacePair, PartitionedSet, read_pairs, read_partitions};
 
 /// Measurements in a text.
@@ -19,6 +20,8 @@ pub enum Data {
     Pairs(Vec<KacePair>),
     /// Pairs or triples of workloads that shared a GPU, by the parts of it that they had.
     Partitions(Vec<PartitionedSet>),
+    /// Real models with published estimates.
+    Estimated(Vec<Estimated>),
 }
 
 /// Reason that a text has no measurements.
@@ -103,6 +106,9 @@ pub fn read(text: &str) -> Result<Data, DataError> {
     }
     if let Some(pairs) = read_pairs(&table.head, table.rows.iter()) {
         return if pairs.is_empty() { Err(DataError::Empty) } else { Ok(Data::Pairs(pairs)) };
+    }
+    if let Some(models) = read_estimated(&table.head, table.rows.iter()) {
+        return if models.is_empty() { Err(DataError::Empty) } else { Ok(Data::Estimated(models)) };
     }
     if let Some(sets) = read_partitions(&table.head, table.rows.iter()) {
         return if sets.is_empty() { Err(DataError::Empty) } else { Ok(Data::Partitions(sets)) };

@@ -5,12 +5,14 @@
 //! | module | has |
 //! |---|---|
 //! | [`data`] | measurements as text: published ones, and those of a site |
+//! | [`estimated`] | published estimates beside measured peaks of real models |
 //! | [`forest`] | random forests of regression trees |
 //! | [`gpumemnet`] | GPUMemNet's classifier of a network's memory |
 //! | [`kace`] | KACE's pairs of workloads, and its predictors of their throughput |
 //! | [`perceptron`] | ensembles of perceptrons that classify |
 
 pub mod data;
+pub mod estimated;
 pub mod forest;
 pub mod gpumemnet;
 pub mod kace;

@@ -304,14 +304,16 @@ Examples:
   radrm replay thesis_60.csv --live --speed 10 -- ./stand_in {mem_mib} {seconds}
   radrm replay synthetic:1000000 --gpus 64xA100-40GB --seeds 0")]
     Replay(Box<replay::Flags>),
-    /// Print a published table with the figures of a replay beside it
+    /// Print a published table with our figures beside it
     ///
-    /// Without a name the tables are listed. Figures of the replay are means over the seeds with their 95 % interval; the
-    /// published ones are of one run each. docs/replay-results.md explains the differences.
+    /// Without a name the tables are listed. Figures of replays are means over the seeds with their 95 % interval, of published
+    /// ones of one run each; estimators and predictors are trained on the measurements that were published with them.
+    /// docs/published-tables.md explains the differences.
     #[command(after_long_help = "\
 Examples:
   radrm reproduce
-  radrm reproduce thesis-crashes --data ../data")]
+  radrm reproduce carma-table-6.3 --data ../data
+  radrm reproduce kace-partners --data KACE-artifact")]
     Reproduce(reproduce::Flags),
     /// Find processes that take GPU memory past their limits
     ///

@@ -9,7 +9,7 @@ use clap::Args;
 use radrm_collector::dataset;
 use radrm_estimator::evaluate::Scores;
 use radrm_estimator::memory::{MemoryModel, Program, compare, network};
-use radrm_lab::gpumemnet;
+use radrm_lab::{estimated, gpumemnet};
 use radrm_text::{Table, left, right};
 use serde_json::json;
 
@@ -27,8 +27,8 @@ pub struct Flags {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Measured runs, a dataset or CSV as for `radrm train`, or KACE's tables: pairs with features
-    /// and labels, pairs and triples by partition
+    /// Measured runs, a dataset or CSV as for `radrm train`, GPUMemNet's table of real models, or KACE's tables: pairs with
+    /// features and labels, pairs and triples by partition
     /// [default: the user's dataset]
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -141,7 +141,11 @@ pub(crate) fn report(file: &Path, model: Option<&MemoryModel>) -> Result<Vec<Lin
 
 fn memory(file: &Path, measured: Measurements, model: Option<&MemoryModel>) -> Result<Vec<Line>, Failure> {
     const LEVEL: f64 = 0.95;
-    let Measurements { programs, networks, .. } = measured;
+    let Measurements { programs, networks, estimated, .. } = measured;
+    if !estimated.is_empty() {
+        let line = |(name, scores): (&str, Scores)| Line { known: name.to_owned(), scores, bucket: None };
+        return Ok(estimated::scores_by_estimator(&estimated).into_iter().map(line).collect());
+    }
     let wrong = |error: radrm_estimator::Error| FileProblem::from(error).of(file);
     if !networks.is_empty() {
         let bucket = network::bucket(&networks);

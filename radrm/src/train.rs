@@ -7,6 +7,7 @@ use clap::Args;
 use radrm_collector::dataset::{self, Dataset, Filter, Origin, Row};
 use radrm_estimator::memory::{MemoryModel, Network, Program, Run};
 use radrm_lab::data::{self, Data};
+use radrm_lab::estimated::Estimated;
 use radrm_lab::kace::{KacePair, PartitionedSet};
 
 use crate::error::{FileProblem, UsageError};
@@ -46,6 +47,8 @@ pub(crate) struct Measurements {
     pub(crate) pairs: Vec<KacePair>,
     /// The same.
     pub(crate) partitions: Vec<PartitionedSet>,
+    /// Only evaluated: other estimators' figures teach nothing.
+    pub(crate) estimated: Vec<Estimated>,
 }
 
 /// First bytes of an SQLite database.
@@ -63,6 +66,7 @@ impl Measurements {
             Data::Networks(networks) => Self { networks, ..Self::default() },
             Data::Pairs(pairs) => Self { pairs, ..Self::default() },
             Data::Partitions(partitions) => Self { partitions, ..Self::default() },
+            Data::Estimated(estimated) => Self { estimated, ..Self::default() },
         })
     }
 

@@ -11,14 +11,16 @@ use radrm_scheduler_core::replay::{Knowledge, Mode, Source};
 use radrm_scheduler_core::{Bytes, Permille, Policy, Preset};
 
 use super::chosen::{Chosen, OwnPolicy, Policies, no_own};
+use super::jobs_out::JobsOut;
 use super::{ReplayError, input};
 use crate::Failure;
 use crate::error::UsageError;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {
-    /// A CSV file of the thesis's traces, of openb's pods or of run times, Philly's JSON, what sacct --parsable2 prints, a
-    /// file in the Standard Workload Format (any of them may be gzipped), or synthetic:N
+    /// A CSV file of the thesis's traces, of openb's pods, of PAI's tasks, of Helios's jobs or of run times, Philly's JSON, what
+    /// sacct --parsable2 prints, a script of CARMA's, a file in the Standard Workload Format (any of them may be gzipped), or
+    /// synthetic:N
     #[arg(value_name = "TRACE", required_unless_present = "events")]
     pub(super) traces: Vec<PathBuf>,
     /// Feed a daemon's own log of events (its setting `events`) to the scheduler again, without a model; exit code 1
@@ -58,7 +60,7 @@ pub(crate) struct Flags {
     /// radrmd has: dry runs, history, estimates), or the name of an estimator in the trace, such as horus
     #[arg(long, value_name = "E", default_value = "measured", value_parser = source)]
     pub(super) estimator: Source,
-    /// Recorded estimates: CSV with rad (a job's name in the trace), dry_run_mib, est_NAME_mib
+    /// Recorded estimates and run times: CSV with rad (a job's name in the trace), dry_run_mib, est_NAME_mib, duration_min
     #[arg(long, value_name = "FILE", conflicts_with = "events")]
     pub(super) estimates: Option<PathBuf>,
     /// Known run times and activities: all, learned (of programs that ended before), none
@@ -108,19 +110,23 @@ pub(crate) struct Flags {
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Write one page with a picture of the GPUs, and curves of memory, SM activity, power and energy, over time
+    /// Write one page with a picture of the GPUs, curves of memory, SM activity, power and energy over time, the distribution
+    /// of completion times, and a row for each job
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
+    /// Write a row for each job and policy, of the first replay: a .csv or .json file
+    #[arg(long, value_name = "FILE", conflicts_with = "events")]
+    pub(super) jobs_out: Option<JobsOut>,
     /// Submit the jobs to radrmd at their times, wait until they have ended, and print what came out. TRACE may be a folder of
     /// .rad files, or a script of `sleep` and .rad files, too
-    #[arg(long, requires = "traces", conflicts_with_all = ["events", "html", "policy", "preset", "settings", "model", "mode",
+    #[arg(long, requires = "traces", conflicts_with_all = ["events", "html", "jobs_out", "policy", "preset", "settings", "model", "mode",
         "interference", "scatter", "known", "gpus", "seeds", "profiles", "predictor", "why"])]
     pub(super) live: bool,
     /// Divide the time between two submissions, and {seconds} and {ms}, by X
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive, requires = "live")]
     pub(super) speed: f64,
     /// Folder of the jobs' .rad files [default: that of the trace]
-    #[arg(long, value_name = "DIR", requires = "live")]
+    #[arg(long, value_name = "DIR")]
     pub(super) rad_files: Option<PathBuf>,
     /// The program of each job, in place of .rad files: {name}, {seconds}, {ms}, {gpus}, {mem_mib} and {batch} in its words are
     /// those of the job
@@ -196,7 +202,8 @@ fn scatter(text: &str) -> Result<f64, ReplayError> {
     value.ok_or_else(|| ReplayError::NoScatter(text.to_owned()))
 }
 
-/// Sources of needs that every trace has, by name; any other name is that of an estimator in the trace.
+/// Sources of needs that every trace has, by name; any other name is that of an estimator in the trace. Papers write them with
+/// capitals.
 pub(super) const SOURCES: [(&str, Source); 7] = [
     ("measured", Source::Measured),
     ("oracle", Source::Measured),
@@ -208,8 +215,9 @@ pub(super) const SOURCES: [(&str, Source); 7] = [
 ];
 
 fn source(text: &str) -> Result<Source, Infallible> {
+    let text = text.to_ascii_lowercase();
     let found = SOURCES.into_iter().find(|(name, _)| *name == text);
-    Ok(found.map_or_else(|| Source::Column(text.to_owned()), |(_, source)| source))
+    Ok(found.map_or(Source::Column(text), |(_, source)| source))
 }
 
 fn knowledge(text: &str) -> Result<Knowledge, ReplayError> {
@@ -289,7 +297,13 @@ mod tests {
 
     #[test]
     fn names_and_amounts_are_read() {
-        assert_eq!(source("horus"), Ok(Source::Column("horus".into())));
+        for name in ["horus", "Horus"] {
+            assert_eq!(source(name), Ok(Source::Column("horus".into())));
+        }
+        assert_eq!(
+            (source("Oracle"), source("GPUMemNet")),
+            (Ok(Source::Measured), Ok(Source::Column("gpumemnet".into())))
+        );
         let smact = |text: &str| text.parse().map(|Smact(value)| value);
         assert!(matches!((smact("80%"), smact("none")), (Ok(Some(Permille(800))), Ok(None))));
         assert_eq!("0.25, 1,4".parse::<Factors>().unwrap(), Factors(vec![0.25, 1.0, 4.0]));

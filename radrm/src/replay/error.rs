@@ -19,9 +19,11 @@ pub(crate) enum ReplayError {
     NoSmact(String),
     #[error("{0} is not a number above 0")]
     NotPositive(String),
+    #[error("{} ends with neither .csv nor .json", .0.display())]
+    NoFormOfJobs(PathBuf),
     #[error("{0} is not a number from 1 to 1000")]
     NoScatter(String),
-    #[error("{} has no estimates of {name}; there are {known}", trace.display())]
+    #[error("{} has no estimates of {name}; there are {known}{}", trace.display(), did_you_mean(name, known.split(", ")))]
     NoEstimates { trace: PathBuf, name: String, known: String },
     #[error("{} has no {what}; --estimates FILE adds recorded ones", trace.display())]
     NothingRecorded { trace: PathBuf, what: &'static str },

@@ -10,7 +10,7 @@ use radrm_scheduler_core::rad_file::RadError;
 use radrm_scheduler_core::replay::{Cluster, Mode, Profiles, Recorded, Trace, read as traces};
 use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId};
 
-use super::{Flags, cli};
+use super::{Flags, cli, scripts};
 use crate::Failure;
 use crate::client::text::open_named;
 use crate::error::{FileProblem, UsageError};
@@ -30,6 +30,11 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// A table's text, unpacked where its first bytes are those of gzip.
 pub(crate) fn text(path: &Path) -> Result<String, Failure> {
     text_of(path, MAX_BYTES)
+}
+
+/// Text of a file that people write.
+pub(super) fn written(path: &Path) -> Result<String, Failure> {
+    text_of(path, MAX_WRITTEN)
 }
 
 fn text_of(path: &Path, most: usize) -> Result<String, Failure> {
@@ -103,6 +108,13 @@ pub(super) fn profiles(path: Option<&Path>) -> Result<Profiles, Failure> {
     Ok(read)
 }
 
+/// Returns true if a file is a script of `.rad` files.
+pub(super) fn is_script(path: &Path, order: &Flags) -> bool {
+    // Traces in other forms may be large, and begin with a head or with numbers.
+    let may_be = traces::form(&beginning(path)).is_none() && path.is_file();
+    may_be && written(path).is_ok_and(|text| scripts::of(path, &text, order.rad_files.as_deref()).is_some())
+}
+
 /// A trace, or jobs by chance.
 pub(super) fn trace(
     path: &Path,
@@ -119,21 +131,32 @@ pub(super) fn trace(
         profiles: profiles.clone(),
         ..traces::Filling::default()
     };
+    let recorded = order.estimates.as_deref().map(recorded).transpose()?;
     let Trace { mut jobs, left_out } = match cli::synthetic(path) {
         Some(count) => traces::synthetic(count.min(most), &filling).into(),
-        None => traces::read(&text(path)?, &filling).map_err(|error| FileProblem::Trace(error).of(path))?,
+        None => {
+            let text = text(path)?;
+            match scripts::of(path, &text, order.rad_files.as_deref()) {
+                Some(script) => scripts::jobs(&script, recorded.as_ref(), &filling)?.into(),
+                None => traces::read(&text, &filling).map_err(|error| FileProblem::Trace(error).of(path))?,
+            }
+        }
     };
     jobs.truncate(most);
     if jobs.is_empty() {
         return Err(FileProblem::Nothing("jobs").of(path));
     }
-    if let Some(path) = &order.estimates {
-        let recorded = Recorded::read(&text(path)?).map_err(|error| FileProblem::Trace(error).of(path))?;
-        if recorded.give(&mut jobs) == 0 {
-            return Err(FileProblem::Nothing("estimates of the trace's jobs").of(path));
-        }
+    if let Some((recorded, path)) = recorded.zip(order.estimates.as_ref())
+        && recorded.give(&mut jobs) == 0
+    {
+        return Err(FileProblem::Nothing("estimates of the trace's jobs").of(path));
     }
     Ok(Trace { jobs, left_out })
+}
+
+/// Recorded estimates and run times.
+fn recorded(path: &Path) -> Result<Recorded, Failure> {
+    Recorded::read(&text(path)?).map_err(|error| FileProblem::Trace(error).of(path))
 }
 
 /// Parts of a TOML file on top of what is the default.
@@ -304,20 +327,26 @@ mod tests {
         {
             let path = dir.path().join(name);
             std::fs::write(&path, content).unwrap();
-            assert_eq!(super::super::is_thesis(&path), name != "gz", "{name}");
+            let flags = order(path.to_str().unwrap());
+            assert_eq!(super::super::is_of_trainings(&path, &flags), name != "gz", "{name}");
         }
+        let script = dir.path().join("t.sh");
+        std::fs::write(&script, "submit a.rad\nsleep 5\nsubmit b.rad\n").unwrap();
+        assert!(super::super::is_of_trainings(&script, &order(script.to_str().unwrap())));
         assert_eq!(beginning(&dir.path().join("none")), "");
     }
 
-    #[test]
-    fn jobs_by_chance_need_a_number() {
+    fn order(name: &str) -> Flags {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
             flags: Flags,
         }
-        let line = |name: &str| <Line as clap::Parser>::try_parse_from(["replay", name, "--seeds", "0"]);
-        let order = |name: &str| line(name).unwrap().flags;
+        <Line as clap::Parser>::try_parse_from(["replay", name, "--seeds", "0"]).unwrap().flags
+    }
+
+    #[test]
+    fn jobs_by_chance_need_a_number() {
         let read = |name: &str| trace(Path::new(name), &order(name), &Profiles::default(), 4);
         assert_eq!(read("synthetic:3").unwrap().jobs.len(), 3);
         assert!(read("none.csv").unwrap_err().to_string().contains("none.csv: No such file"));

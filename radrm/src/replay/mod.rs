@@ -7,9 +7,11 @@ mod events;
 mod factors;
 mod html;
 pub(crate) mod input;
+mod jobs_out;
 mod live;
 mod outcome;
 mod python;
+mod scripts;
 mod show;
 mod why;
 
@@ -45,6 +47,9 @@ pub(crate) fn run(order: &Flags, socket: Option<&Path>, own: Option<OwnPolicy<'_
     if let Some(page) = &order.html {
         report_file::spares_profile(page).map_err(UsageError::Overwrites)?;
     }
+    if let Some(file) = &order.jobs_out {
+        file.check()?;
+    }
     if let Some(log) = &order.events {
         return events::run(log, order.json);
     }
@@ -53,6 +58,9 @@ pub(crate) fn run(order: &Flags, socket: Option<&Path>, own: Option<OwnPolicy<'_
     if let Some(path) = &order.html {
         let page = html::page(&traces, &outcomes, order, gpus);
         report_file::write(path, page)?;
+    }
+    if let Some(file) = &order.jobs_out {
+        file.write(&traces, &outcomes)?;
     }
     let mut text = if order.json {
         show::json(&traces, &outcomes, order, &model)
@@ -160,7 +168,7 @@ impl Case<'_> {
                 source: order.estimator.clone(),
                 knowledge: order.known,
                 seed: (order.seeds > 0).then_some(seed + 1),
-                bars: order.html.is_some() && seed == 0,
+                bars: (order.html.is_some() || order.jobs_out.is_some()) && seed == 0,
                 follow: self.trace.followed.filter(|_| seed == 0),
                 ..Options::default()
             };
@@ -242,7 +250,7 @@ fn settings(policy: &Chosen, order: &Flags) -> Result<Settings, Failure> {
 fn model(order: &Flags) -> Result<Model, Failure> {
     let mut model: Model = order.model.as_deref().map_or_else(|| Ok(Model::default()), input::toml)?;
     // Of cluster traces only run times are known: no memory that ramps up, no start to wait for.
-    if order.model.is_none() && order.traces.iter().all(|trace| !is_thesis(trace)) {
+    if order.model.is_none() && order.traces.iter().all(|trace| !is_of_trainings(trace, order)) {
         model = model.plain();
     }
     model.mode = order.mode;
@@ -256,8 +264,9 @@ fn with_chance_of(model: &Model, order: &Flags) -> Flags {
     Flags { seeds, ..order.clone() }
 }
 
-fn is_thesis(path: &Path) -> bool {
-    input::beginning(path).contains("arrival_s")
+/// Returns true if a trace states the memory of its jobs: one of the thesis, or a script of `.rad` files.
+fn is_of_trainings(path: &Path, order: &Flags) -> bool {
+    input::beginning(path).contains("arrival_s") || input::is_script(path, order)
 }
 
 /// Checks that the trace has the estimator that was asked for.

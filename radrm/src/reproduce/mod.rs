@@ -1,29 +1,37 @@
-//! `radrm reproduce`: a published table, with the figures of a replay beside it.
+//! `radrm reproduce`: a published table, with our figures beside it.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+mod measured;
+mod replayed;
+mod tables;
+
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use radrm_scheduler_core::replay::{Interval, Metrics};
 use radrm_text::{Table, did_you_mean, left, right};
 use serde::Serialize;
+use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::cli::{self, Command};
-use crate::{Failure, print, print_json, replay};
+use crate::{Failure, print, print_json};
+use measured::Measured;
+use replayed::Ours;
+use tables::{Figure, PUBLISHED, Published, Row, tables};
 
-/// The published figures.
-const PUBLISHED: &str = include_str!("published.tsv");
+/// Word for every table.
+const ALL: &str = "all";
 
 #[derive(Args, Debug)]
 pub(crate) struct Flags {
-    /// Table to print; without it, all are listed
+    /// Table to print, or all; without it, they are listed
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Folder with the traces (traces/thesis_60.csv, traces/thesis_90.csv) and the measured workloads
-    /// (workloads_a100/workloads.csv), which are not part of this project
+    /// Folder with the traces, measured workloads and measurements, which are not part of this project: a copy of the researchers'
+    /// repository, or one with the files that docs/published-tables.md names
     #[arg(long, value_name = "DIR", default_value = ".")]
     data: PathBuf,
+    /// Run times of the jobs in CARMA's scripts, which state none: CSV with rad, duration_min
+    #[arg(long, value_name = "FILE")]
+    times: Option<PathBuf>,
     /// Replays with chance
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
@@ -34,120 +42,31 @@ pub(crate) struct Flags {
 
 #[derive(Debug, Error)]
 pub(crate) enum ReproduceError {
-    #[error("there is no table {name}; there are {tables}{}", did_you_mean(name, tables.split(", ")))]
+    #[error("there is no table {name}; there are {tables}, or {ALL}{}", did_you_mean(name, tables.split(", ")))]
     NoTable { name: String, tables: String },
-    #[error("{} is not there: --data names the folder with the traces and workloads", .0.display())]
-    NoData(PathBuf),
+    #[error("{table} needs {file} in the folder that --data names ({}); it comes from {source_of}", folder.display())]
+    NoData { table: String, file: String, folder: PathBuf, source_of: String },
+    #[error("{} states no run times: add them by --times FILE with the columns rad and duration_min", .0.display())]
+    NoTimes(PathBuf),
 }
 
 impl crate::error::CommandError for ReproduceError {}
 
-/// Figure of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Figure {
-    /// Makespan, hours.
-    Hours,
-    /// Makespan against that of `exclusive`, per cent.
-    Less,
-    /// Attempts that ran out of memory.
-    Crashes,
-    /// Energy of all GPUs, MJ.
-    Megajoules,
-}
-
-impl Figure {
-    fn parse(name: &str) -> Option<Self> {
-        match name {
-            "hours" => Some(Self::Hours),
-            "less" => Some(Self::Less),
-            "crashes" => Some(Self::Crashes),
-            "megajoules" => Some(Self::Megajoules),
-            _ => None,
-        }
-    }
-
-    fn unit(self) -> &'static str {
-        match self {
-            Self::Hours => "makespan, h",
-            Self::Less => "makespan against exclusive, %",
-            Self::Crashes => "out-of-memory crashes",
-            Self::Megajoules => "energy, MJ",
-        }
-    }
-
-    fn of(self, metrics: &Metrics) -> f64 {
-        match self {
-            Self::Hours | Self::Less => metrics.makespan_s / 3600.0,
-            Self::Crashes => metrics.ooms,
-            Self::Megajoules => metrics.energy_mj,
-        }
-    }
-}
-
-/// A published figure and how it is replayed.
-#[derive(Clone, Debug, PartialEq)]
-struct Row<'a> {
-    trace: &'a str,
-    name: &'a str,
-    figure: Figure,
-    /// As it is published.
-    published: &'a str,
-    /// Options of `radrm replay`.
-    options: &'a str,
-    /// Reason of a difference.
-    reason: &'a str,
-}
-
-/// A published table.
-#[derive(Clone, Debug, PartialEq)]
-struct Published<'a> {
-    name: &'a str,
-    title: &'a str,
-    rows: Vec<Row<'a>>,
-}
-
-/// The tables of the text; lines that are none are left out, which a test finds.
-fn tables(text: &str) -> Vec<Published<'_>> {
-    let mut all: Vec<Published<'_>> = Vec::new();
-    for line in text.lines() {
-        match line.split('\t').collect::<Vec<_>>()[..] {
-            ["title", name, title] => all.push(Published { name, title, rows: Vec::new() }),
-            ["row", table, trace, name, figure, published, options, reason] => {
-                let figure = Figure::parse(figure);
-                let of = all.iter_mut().find(|of| of.name == table);
-                if let Some((of, figure)) = of.zip(figure) {
-                    of.rows.push(Row { trace, name, figure, published, options, reason });
-                }
-            }
-            _ => {}
-        }
-    }
-    all
-}
-
-/// A published figure as a number.
-fn number(published: &str) -> f64 {
-    published.replace('−', "-").parse().unwrap_or(f64::NAN)
-}
-
-/// A row with the replay's figure.
+/// A row with our figure.
 #[derive(Debug, Serialize)]
 struct Reproduced<'a> {
     name: &'a str,
     figure: &'static str,
     published: f64,
-    replayed: f64,
-    /// Half the width of its 95 % interval.
-    half: f64,
-    least: f64,
-    most: f64,
-    /// Replayed less published, in the unit of the figure.
-    difference: f64,
+    /// `None`: it is not reproduced.
+    #[serde(flatten)]
+    ours: Option<Ours>,
+    /// Ours less the published one, in the unit of the figure.
+    difference: Option<f64>,
     reason: &'a str,
-    command: String,
 }
 
-/// Prints the list, or replays a table.
+/// Prints the list, or reproduces tables.
 pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     let all = tables(PUBLISHED);
     let Some(name) = &flags.name else {
@@ -155,64 +74,86 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
         all.iter().for_each(|of| list.row([of.name, &of.rows.len().to_string(), of.title]));
         return print(&list.to_string());
     };
-    let found = all.iter().find(|of| of.name == name);
+    // As papers write it: KACE partners, CARMA Table 6.3.
+    let plain = name.to_ascii_lowercase().replace(' ', "-");
+    if plain == ALL {
+        return every(&all, flags);
+    }
+    let found = all.iter().find(|of| of.name == plain);
     let found = found.ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|of| of.name).collect();
         ReproduceError::NoTable { name: name.clone(), tables: names.join(", ") }
     })?;
-    let rows = found.rows.iter().map(|row| reproduced(row, flags)).collect::<Result<Vec<_>, _>>()?;
+    let rows = reproduced(found, flags)?;
     match flags.json {
         true => print_json(&rows),
         false => print(&text(found, &rows)),
     }
 }
 
-fn reproduced<'a>(row: &Row<'a>, flags: &Flags) -> Result<Reproduced<'a>, Failure> {
-    let seeds = metrics(row, row.options, flags)?;
-    let mut values: Vec<f64> = seeds.iter().map(|seed| row.figure.of(seed)).collect();
-    if row.figure == Figure::Less {
-        let alone = metrics(row, "--policy exclusive", flags)?;
-        let alone = Interval::of(&alone.iter().map(|seed| row.figure.of(seed)).collect::<Vec<_>>()).mean;
-        values.iter_mut().for_each(|value| *value = (*value / alone - 1.0) * 100.0);
+/// Prints all tables; of one that cannot be made, such as for want of its data, the reason.
+fn every(all: &[Published<'_>], flags: &Flags) -> Result<(), Failure> {
+    let (mut printed, mut values) = (String::new(), Vec::new());
+    for of in all {
+        let (words, value) = match reproduced(of, flags) {
+            Ok(rows) => (text(of, &rows), json!({"table": of.name, "rows": rows})),
+            Err(Failure::Command { sentence, .. }) => {
+                (format!("{sentence}\n"), json!({"table": of.name, "error": sentence}))
+            }
+            Err(other) => return Err(other),
+        };
+        if !printed.is_empty() {
+            printed.push('\n');
+        }
+        printed.push_str(&words);
+        values.push(value);
     }
-    let Interval { mean, half } = Interval::of(&values);
-    let published = number(row.published);
-    Ok(Reproduced {
-        name: row.name,
-        figure: row.figure.unit(),
-        published,
-        replayed: mean,
-        half,
-        least: values.iter().copied().fold(f64::INFINITY, f64::min),
-        most: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        difference: mean - published,
-        reason: row.reason,
-        command: format!("radrm replay {}.csv {} --seeds {}", row.trace, row.options, flags.seeds),
-    })
+    match flags.json {
+        true => print_json(&Value::Array(values)),
+        false => print(&printed),
+    }
 }
 
-/// Metrics of each seed of a replay with these options.
-fn metrics(row: &Row<'_>, options: &str, flags: &Flags) -> Result<Vec<Metrics>, Failure> {
-    let file = |name: &str| {
-        let path = flags.data.join(name);
-        if path.is_file() { Ok(path) } else { Err(ReproduceError::NoData(path)) }
+fn reproduced<'a>(of: &Published<'a>, flags: &Flags) -> Result<Vec<Reproduced<'a>>, Failure> {
+    let mut measured = Measured::default();
+    let row = |row: &Row<'a>| -> Result<Reproduced<'a>, Failure> {
+        let published = row.number();
+        let ours = match row.figure {
+            Figure::None => None,
+            Figure::Replayed(figure) => {
+                Some(replayed::ours(figure, row, &file(of, row, &flags.data)?, flags)?)
+            }
+            _ => {
+                let path = file(of, row, &flags.data)?;
+                Some(Ours::exact(measured.figure(row, &path)?, format!("radrm evaluate {}", path.display())))
+            }
+        };
+        let difference = ours.as_ref().map(|ours| ours.mean - published);
+        let (name, figure, reason) = (row.name, row.figure.unit(), row.reason);
+        Ok(Reproduced { name, figure, published, ours, difference, reason })
     };
-    let trace = file(&format!("traces/{}.csv", row.trace))?;
-    let profiles = file("workloads_a100/workloads.csv")?;
-    let word = |word: &str| OsString::from(word);
-    let mut words: Vec<OsString> = vec![word("radrm"), word("replay"), trace.into()];
-    words.extend(options.split_whitespace().map(word));
-    words.extend([word("--seeds"), flags.seeds.to_string().into(), word("--profiles"), profiles.into()]);
-    let Command::Replay(order) = cli::parse(words).map_err(Failure::Line)?.command else {
-        return Ok(Vec::new());
-    };
-    replay::metrics(&order)
+    of.rows.iter().map(row).collect()
+}
+
+/// The first of a row's files that is there.
+fn file(of: &Published<'_>, row: &Row<'_>, folder: &Path) -> Result<PathBuf, ReproduceError> {
+    let found = row.data.iter().map(|name| folder.join(name)).find(|path| path.is_file());
+    found.ok_or_else(|| missing(of.name, &row.data.join(" or "), folder, of.source))
+}
+
+fn missing(table: &str, file: &str, folder: &Path, source: &str) -> ReproduceError {
+    ReproduceError::NoData {
+        table: table.to_owned(),
+        file: file.to_owned(),
+        folder: folder.to_owned(),
+        source_of: source.to_owned(),
+    }
 }
 
 fn text(of: &Published<'_>, rows: &[Reproduced<'_>]) -> String {
-    let heads = ["PUBLISHED", "REPLAYED", "LEAST", "MOST", "DIFFERENCE"].map(right);
+    let heads = ["PUBLISHED", "OURS", "LEAST", "MOST", "DIFFERENCE"].map(right);
     let heads = [left("FIGURE")].into_iter().chain(heads).chain([left("REASON")]);
-    let mut text = format!("{}\n", of.title);
+    let mut text = format!("{}: {}\n", of.name, of.title);
     let mut unit = "";
     let mut table: Option<Table> = None;
     let heads: Vec<_> = heads.collect();
@@ -224,13 +165,17 @@ fn text(of: &Published<'_>, rows: &[Reproduced<'_>]) -> String {
             table = Some(Table::new(heads.clone()));
         }
         let digits = |value: f64| format!("{value:.2}");
-        let ours = format!("{} ±{}", digits(row.replayed), digits(row.half));
+        let some = |value: Option<f64>| value.map_or("-".to_owned(), digits);
+        let mean = row.ours.as_ref().map_or("-".to_owned(), |ours| match ours.half {
+            Some(half) => format!("{} ±{}", digits(ours.mean), digits(half)),
+            None => digits(ours.mean),
+        });
         let cells = [
             digits(row.published),
-            ours,
-            digits(row.least),
-            digits(row.most),
-            format!("{:+.2}", row.difference),
+            mean,
+            some(row.ours.as_ref().and_then(|ours| ours.least)),
+            some(row.ours.as_ref().and_then(|ours| ours.most)),
+            row.difference.map_or("-".to_owned(), |difference| format!("{difference:+.2}")),
         ];
         if let Some(table) = &mut table {
             table.row([row.name.to_owned()].into_iter().chain(cells).chain([row.reason.to_owned()]));
@@ -242,38 +187,51 @@ fn text(of: &Published<'_>, rows: &[Reproduced<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
-    fn every_line_of_the_published_figures_is_a_figure_of_a_table() {
+    fn a_table_has_ours_the_difference_and_the_reason_beside_the_published_figure() {
         let all = tables(PUBLISHED);
-        let lines = PUBLISHED.lines().filter(|line| !line.starts_with('#')).count();
-        assert_eq!(all.len() + all.iter().map(|of| of.rows.len()).sum::<usize>(), lines);
-        for row in all.iter().flat_map(|of| &of.rows) {
-            assert!(number(row.published).is_finite(), "{row:?}");
-            let words = format!("radrm replay t.csv {}", row.options);
-            let parsed = cli::parse(words.split_whitespace().map(OsString::from));
-            assert!(parsed.is_ok_and(|flags| matches!(flags.command, Command::Replay(_))), "{row:?}");
-        }
+        let of = all.iter().find(|of| of.name == "gpumemnet-table-5.3").unwrap();
+        let row = |row: &Row<'static>| {
+            let ours = (row.figure != Figure::None).then(|| Ours::exact(97.5, "radrm evaluate f".into()));
+            let published = row.number();
+            let difference = ours.as_ref().map(|ours| ours.mean - published);
+            Reproduced {
+                name: row.name,
+                figure: row.figure.unit(),
+                published,
+                ours,
+                difference,
+                reason: row.reason,
+            }
+        };
+        let rows: Vec<Reproduced<'_>> = of.rows.iter().map(row).collect();
+        let shown = text(of, &rows);
+        let line = |start: &str| shown.lines().find(|line| line.starts_with(start)).unwrap().to_owned();
+        let words = |line: String| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(line("perceptrons, 1 GB"))[3..8], ["95.42", "97.50", "-", "-", "+2.08"]);
+        assert_eq!(words(line("Transformer, 1 GB"))[3..8], ["96.73", "-", "-", "-", "-"]);
+        assert!(line("Transformer, 1 GB").contains("is not built"), "{shown}");
+        let json = serde_json::to_value(&rows).unwrap();
+        assert_eq!((&json[0]["ours"], &json[0]["published"]), (&json!(97.5), &json!(95.42)));
+        assert_eq!((&json[2]["ours"], &json[2]["difference"]), (&Value::Null, &Value::Null));
     }
 
-    /// The page has its own sentences around them.
     #[test]
-    fn the_page_of_results_has_the_same_published_figures() {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/replay-results.md");
-        let page = std::fs::read_to_string(page).unwrap();
-        for row in tables(PUBLISHED).iter().flat_map(|of| &of.rows) {
-            let is_there = match row.figure {
-                Figure::Hours => page.contains(&format!("{} h", row.published)),
-                _ => page.lines().any(|line| {
-                    let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-                    cells.get(1) == Some(&row.name)
-                        && cells.get(2).is_some_and(|cell| cell.split(' ').any(|word| word == row.published))
-                }),
-            };
-            assert!(is_there, "{row:?}");
-        }
+    fn missing_data_are_named_with_where_they_come_from() {
+        let all = tables(PUBLISHED);
+        let of = all.iter().find(|of| of.name == "kace-partners").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let why = file(of, &of.rows[0], dir.path()).unwrap_err().to_string();
+        let start =
+            "kace-partners needs output/dataset/MPS100/MPS100_kernel_labels_targetMPS100.csv or kace/pairs";
+        assert!(
+            why.starts_with(start) && why.ends_with("it comes from github.com/nba556677go/KACE-artifact"),
+            "{why}"
+        );
+        std::fs::create_dir(dir.path().join("kace")).unwrap();
+        std::fs::write(dir.path().join("kace/pairs_mps100_features_labels.csv"), "").unwrap();
+        assert!(file(of, &of.rows[0], dir.path()).is_ok());
     }
 }

@@ -106,8 +106,53 @@ fn a_page_shows_who_was_where() {
     {
         assert!(page.contains(&format!("<h3>{curve}")), "{curve}");
     }
+    assert!(page.contains("<h3>Completion times") && page.contains("its colour the program"), "{page}");
+    assert!(page.contains("<summary>4 jobs</summary>"), "{page}");
     let why = radrm(dir.path(), "replay t.csv --live --seeds 2");
     assert_eq!(why.status.code(), Some(2), "a live node is replayed as it is: {}", text(&why.stderr));
+}
+
+#[test]
+fn each_job_has_a_row_of_results_as_csv_and_json() {
+    let dir = folder();
+    let out = radrm(dir.path(), "replay t.csv --policy exclusive,MAGM --seeds 2 --jobs-out j.csv");
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let rows = fs::read_to_string(dir.path().join("j.csv")).unwrap();
+    assert_eq!(rows.lines().count(), 9, "four jobs under two policies: {rows}");
+    assert!(
+        rows.starts_with("trace,policy,interference,job,name,submit_s,start_s,end_s,gpus,devices,"),
+        "{rows}"
+    );
+    assert!(rows.lines().any(|row| row.starts_with("t.csv,magm,1.0,1,gang,60.0,")), "{rows}");
+    let out = radrm(dir.path(), "replay t.csv --policy exclusive --seeds 0 --jobs-out j.json");
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let rows: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(dir.path().join("j.json")).unwrap()).unwrap();
+    assert_eq!(rows[1]["devices"].as_array().map(Vec::len), Some(2), "the gang has two GPUs");
+    assert_eq!(rows[1]["gpus"], 2);
+}
+
+#[test]
+fn a_script_of_rad_files_is_replayed_as_it_is_published() {
+    let dir = tempfile::tempdir().unwrap();
+    let scripts = dir.path().join("assets");
+    fs::create_dir_all(&scripts).unwrap();
+    fs::create_dir_all(dir.path().join("workloads")).unwrap();
+    fs::write(
+        scripts.join("t.sh"),
+        "python src/submit.py --task workloads/a.rad\nsleep 60\npython src/submit.py --task workloads/a.rad\n",
+    )
+    .unwrap();
+    let file = "# a\nconda activate t\npython3 a.py\nvgg16.txt\nimagenet\n32\ncollocation\n1\n8222\n21525.8\n3121\n16000.0\n";
+    fs::write(dir.path().join("workloads/a.rad"), file).unwrap();
+    fs::write(dir.path().join("times.csv"), "rad,duration_min\na,30\n").unwrap();
+    let line = "replay assets/t.sh --policy magm --estimator GPUMemNet --seeds 0";
+    let out = radrm(dir.path(), line);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(text(&out.stdout).contains("run times assumed: of 2 jobs, 5 min each"), "{}", text(&out.stdout));
+    let known = radrm(dir.path(), &format!("{line} --estimates times.csv"));
+    assert!(known.status.success(), "{}", text(&known.stderr));
+    assert!(!text(&known.stdout).contains("run times assumed"), "{}", text(&known.stdout));
 }
 
 #[test]
@@ -152,9 +197,18 @@ fn what_is_wrong_is_told_in_one_sentence() {
     let dir = folder();
     fs::write(dir.path().join("bad.csv"), TRACE.replace("60,2", "soon,2")).unwrap();
     fs::write(dir.path().join("other.txt"), "hello\n").unwrap();
+    fs::write(dir.path().join("lacks.csv"), "rad,batch,mem_mib,arrival_s,duration\na,1,2,3,4\n").unwrap();
     fs::write(dir.path().join("s.toml"), "min_gain = 100\nmin_gian = 200\n").unwrap();
     for (line, code, part) in [
         ("replay none.csv", 1, "none.csv: No such file or directory"),
+        (
+            "replay lacks.csv",
+            1,
+            "lacks.csv: it has columns of a trace of the thesis and lacks model, dataset, n_gpus and duration_min",
+        ),
+        ("replay t.csv --jobs-out j.txt", 2, "j.txt ends with neither .csv nor .json"),
+        ("replay t.csv --policy magn", 2, "did you mean magm?"),
+        ("replay t.csv --estimator horos", 1, "did you mean horus?"),
         ("replay bad.csv", 1, "bad.csv: line 3: arrival_s is \"soon\""),
         ("replay other.txt", 1, "this is not a trace that is known"),
         ("replay t.csv --gpus 4xB9000", 2, "there is no model B9000"),
@@ -185,4 +239,61 @@ fn jobs_that_fit_no_device_are_counted_as_failed() {
     let out = radrm(dir.path(), "replay t.csv --gpus 1xT4 --policy aware --seeds 0 --json");
     let value: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(value["traces"][0]["policies"][0]["seeds"][0]["failed"].as_f64(), Some(2.0));
+}
+
+#[test]
+fn a_published_table_is_made_from_the_researchers_own_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &str| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    };
+    let list = radrm(dir.path(), "reproduce");
+    assert!(text(&list.stdout).contains("carma-table-6.3"), "{}", text(&list.stdout));
+    for (line, part) in [
+        ("reproduce kace-partners", "kace-partners needs output/dataset/MPS100/"),
+        ("reproduce carma-table-6.33", "did you mean carma-table-6.3?"),
+        ("reproduce carma-table-6.4", "it comes from github.com/ehsanyousefzadehasl/CARMA"),
+    ] {
+        let out = radrm(dir.path(), line);
+        assert_eq!(out.status.code(), Some(1), "{line}");
+        assert!(
+            text(&out.stderr).contains(part) && text(&out.stderr).lines().count() == 1,
+            "{}",
+            text(&out.stderr)
+        );
+    }
+    write(
+        "Results_plotter_for_paper/data.csv",
+        ",batch_size,Actual GPU memory,GPUMemNet ,FakeTensor,Horus\nvgg16,128,24408,24000,9894.4,82119.9\n",
+    );
+    let out = radrm(dir.path(), "reproduce gpumemnet-real-models --json");
+    let rows: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(rows[0]["ours"].as_f64().zip(rows[0]["published"].as_f64()), Some((1.0, 2.0)), "{rows}");
+    write(
+        "assets/philly-based-evaluation-traces/philly_mix-90-tasks.sh",
+        "python src/submit.py --task workloads/a.rad\nsleep 60\npython src/submit.py --task workloads/a.rad\n",
+    );
+    write(
+        "workloads/a.rad",
+        "# a\nconda activate t\npython3 a.py\nvgg16.txt\nimagenet\n32\ncollocation\n1\n8222\n21525.8\n3121\n16000.0\n",
+    );
+    write(
+        "workloads_a100/workloads.csv",
+        "workload,smact_mean,smocc_mean,drama_mean\nvgg16_imagenet_bs32_1e_1gpu,0.8,0.4,0.3\n",
+    );
+    let line = "reproduce CARMA-Table-6.4 --seeds 1";
+    let why = text(&radrm(dir.path(), line).stderr);
+    assert!(why.contains("philly_mix-90-tasks.sh states no run times: add them by --times"), "{why}");
+    write("times.csv", "rad,duration_min\na,30\n");
+    let out = radrm(dir.path(), &format!("{line} --times times.csv"));
+    let table = text(&out.stdout);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(table.contains("OURS") && table.contains("90: MAGM + GPUMemNet, 80 %"), "{table}");
+    let all = text(&radrm(dir.path(), "reproduce all --seeds 1 --times times.csv").stdout);
+    assert!(
+        all.contains("kace-partners needs ") && all.contains("gpumemnet-real-models: GPUMemNet"),
+        "{all}"
+    );
 }

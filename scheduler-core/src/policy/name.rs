@@ -78,16 +78,35 @@ pub struct NoSuchPolicy {
     name: String,
 }
 
+/// Further names by which papers call policies, without capitals and marks. An oracle is a policy with measured needs.
+const ALIASES: [(&str, Policy); 10] = [
+    ("rr", Policy::RoundRobin),
+    ("mostavailablegpumemory", Policy::Magm),
+    ("leastutilizedgpu", Policy::Lug),
+    ("leastutilisedgpu", Policy::Lug),
+    ("mostutilizedgpu", Policy::Mug),
+    ("mostutilisedgpu", Policy::Mug),
+    ("off", Policy::FirstFit),
+    ("obf", Policy::BestFit),
+    ("owf", Policy::WorstFit),
+    ("xuetal", Policy::Xu),
+];
+
+/// A name without capitals, blanks, hyphens, underscores and dots: `Round Robin` is `round-robin`.
+fn plain(name: &str) -> String {
+    let kept = name.chars().filter(|letter| !matches!(letter, ' ' | '-' | '_' | '.'));
+    kept.map(|letter| letter.to_ascii_lowercase()).collect()
+}
+
 impl FromStr for Policy {
     type Err = NoSuchPolicy;
     fn from_str(name: &str) -> Result<Self, NoSuchPolicy> {
-        let short = match name {
-            "rr" => "round-robin",
-            other => other,
-        };
+        let plain = plain(name);
+        let alias = ALIASES.iter().find(|(alias, _)| *alias == plain);
         Self::ALL
             .into_iter()
-            .find(|policy| policy.name() == short)
+            .find(|policy| self::plain(policy.name()) == plain)
+            .or(alias.map(|(_, policy)| *policy))
             .ok_or_else(|| NoSuchPolicy { name: name.to_owned() })
     }
 }
@@ -102,7 +121,20 @@ mod tests {
             assert_eq!(policy.name().parse(), Ok(policy));
             assert_eq!(serde_json::to_value(policy).unwrap(), policy.name());
         }
-        assert_eq!("rr".parse(), Ok(Policy::RoundRobin));
+        for (name, policy) in [
+            ("rr", Policy::RoundRobin),
+            ("Round Robin", Policy::RoundRobin),
+            ("MAGM", Policy::Magm),
+            ("Most Available GPU Memory", Policy::Magm),
+            ("LUG", Policy::Lug),
+            ("First_Fit", Policy::FirstFit),
+            ("OWF", Policy::WorstFit),
+            ("KACE", Policy::Kace),
+            ("Xu et al.", Policy::Xu),
+        ] {
+            assert_eq!(name.parse(), Ok(policy), "{name}");
+        }
+        assert!("".parse::<Policy>().is_err() && "-".parse::<Policy>().is_err());
         let wrong = "fastest".parse::<Policy>().unwrap_err().to_string();
         assert!(
             wrong.starts_with("there is no policy fastest; there are exclusive, round-robin, "),

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::read::ReadError;
+use super::read::columns::PROFILES;
 use super::read::table::Table;
 use crate::interference::Activity;
 use crate::units::{Millis, Permille};
@@ -47,9 +48,10 @@ impl Profiles {
     /// Reads the table.
     ///
     /// # Errors
-    /// A column is missing or a value is wrong.
+    /// Columns are missing or a value is wrong.
     pub fn read(text: &str) -> Result<Self, ReadError> {
         let table = Table::read(text)?;
+        table.require(&PROFILES)?;
         let mut all: BTreeMap<String, Vec<Activity>> = BTreeMap::new();
         let mut seconds: BTreeMap<String, f64> = BTreeMap::new();
         let mut order = Vec::new();

@@ -1,29 +1,31 @@
 //! Traces as text, in the forms they are published in. Reading files is the caller's part.
 
 mod calendar;
+pub(super) mod columns;
 mod error;
 mod found;
+mod helios;
+mod pai;
 mod philly;
 mod sacct;
 mod script;
 pub(super) mod table;
+mod thesis;
 
 pub use error::{MAX_DEVICES, ReadError};
 pub use found::{LeftOut, Trace};
 pub use script::{Script, script};
+pub use thesis::Training;
 
-use std::collections::BTreeMap;
-
-use csv::StringRecord;
 use radrm_base::random::Rng;
 
-use super::profiles::{Profiles, Program};
+use super::profiles::Profiles;
 use super::trace::{Cluster, TraceJob};
 use crate::device::{Device, DeviceId, Node, NodeId};
-use crate::job::{Condition, Dependency, HostNeed, JobId};
+use crate::job::HostNeed;
 use crate::units::{Bytes, Millis, Permille};
 use radrm_base::UserId;
-use table::{Table, estimators, mib};
+use table::{Table, mib};
 
 /// The forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,10 @@ pub enum Form {
     Philly,
     /// `sacct --parsable2`.
     Sacct,
+    /// Helios's `cluster_log.csv`.
+    Helios,
+    /// Alibaba's `pai_task_table.csv`.
+    Pai,
 }
 
 /// Values for what a trace does not state itself.
@@ -87,6 +93,12 @@ pub fn form(text: &str) -> Option<Form> {
     if columns == ["runtime"] {
         return Some(Form::RunTimes);
     }
+    if columns.contains(&"gpu_num") && columns.contains(&"submit_time") {
+        return Some(Form::Helios);
+    }
+    if pai::is_pai(&columns) {
+        return Some(Form::Pai);
+    }
     if philly::is_philly(text) {
         return Some(Form::Philly);
     }
@@ -104,13 +116,18 @@ pub fn form(text: &str) -> Option<Form> {
 /// The text is in no known form, or a value in it is wrong.
 pub fn read(text: &str, filling: &Filling) -> Result<Trace, ReadError> {
     let mut trace = match form(text) {
-        Some(Form::Thesis) => thesis(text, filling)?.into(),
+        Some(Form::Thesis) => thesis::read(text, filling)?.into(),
         Some(Form::Openb) => openb(text)?.into(),
         Some(Form::RunTimes) => run_times(text, filling)?,
         Some(Form::Swf) => swf(text)?,
         Some(Form::Philly) => philly::read(text.trim_start_matches('\u{feff}'))?,
         Some(Form::Sacct) => sacct::read(text.trim_start_matches('\u{feff}'))?,
+        Some(Form::Helios) => helios::read(text)?,
+        Some(Form::Pai) => pai::read(text)?,
         None => {
+            if let Some(error) = columns::nearly(text) {
+                return Err(error);
+            }
             let first: String = text.lines().next().unwrap_or_default().chars().take(60).collect();
             return Err(ReadError::Unknown(first));
         }
@@ -128,77 +145,9 @@ fn seconds(value: f64) -> Millis {
     Millis((value * 1000.0).round() as u64)
 }
 
-/// Columns of a trace of the thesis. Those of estimates, `epochs` and `after` may be left out.
-const THESIS: [&str; 8] =
-    ["arrival_s", "rad", "model", "batch", "dataset", "n_gpus", "mem_mib", "duration_min"];
-
-fn thesis(text: &str, filling: &Filling) -> Result<Vec<TraceJob>, ReadError> {
-    let table = Table::read(text)?;
-    table.require(&THESIS)?;
-    let estimators = estimators(&table);
-    let job = |row: &StringRecord| -> Result<TraceJob, ReadError> {
-        let arrival = seconds(table.number(row, "arrival_s")?.unwrap_or(0.0));
-        let ran = table.number(row, "duration_min")?.map(|min| seconds(min * 60.0));
-        let mut job = TraceJob::new(table.text(row, "rad")?, arrival, ran.unwrap_or(filling.unnamed));
-        job.is_duration_assumed = ran.is_none();
-        job.gpus = table.number(row, "n_gpus")?.unwrap_or(1.0) as u16;
-        job.peak = mib(table.number(row, "mem_mib")?.unwrap_or(0.0));
-        let batch = table.number(row, "batch")?.unwrap_or(0.0) as u32;
-        let epochs = if table.has("epochs") { table.number(row, "epochs")?.unwrap_or(0.0) as u32 } else { 0 };
-        let (model, dataset) = (table.text(row, "model")?, table.text(row, "dataset")?);
-        job.activity = filling.profiles.find(&Program { model, dataset, batch, epochs, gpus: job.gpus, ran });
-        if batch > 0 {
-            (job.program, job.batch) = (format!("{model} {dataset} {epochs}"), Some(batch));
-        }
-        job.activity = job.activity.map(|activity| activity.scaled(filling.activity));
-        for (column, name) in &estimators {
-            if let Some(value) = table.number(row, column)? {
-                job.estimates.insert(name.clone(), mib(value));
-            }
-        }
-        Ok(job)
-    };
-    let mut jobs =
-        table.rows.iter().map(|row| Ok((job(row)?, row))).collect::<Result<Vec<_>, ReadError>>()?;
-    // Places in the trace are those in order of arrival.
-    jobs.sort_by_key(|(job, _)| job.arrival);
-    if table.has("after") {
-        let mut tasks = BTreeMap::new();
-        for (place, (job, row)) in jobs.iter_mut().enumerate() {
-            job.after = dependencies(&table, row, &tasks)?;
-            tasks.insert(table.text(row, "task")?.to_owned(), JobId(place as u64));
-        }
-    }
-    Ok(jobs.into_iter().map(|(job, _)| job).collect())
-}
-
-/// Reads the dependencies of a row.
-/// Like `--after`: tasks of rows before it with a condition, several separated by semicolons.
-fn dependencies(
-    table: &Table,
-    row: &StringRecord,
-    tasks: &BTreeMap<String, JobId>,
-) -> Result<Vec<Dependency>, ReadError> {
-    let wrong = |value: &str, wanted| ReadError::Value {
-        line: row.position().map_or(0, csv::Position::line),
-        column: "after".to_owned(),
-        value: value.to_owned(),
-        wanted,
-    };
-    let mut found = Vec::new();
-    for text in table.text(row, "after")?.split(';').map(str::trim).filter(|text| !text.is_empty()) {
-        let (condition, named) =
-            Condition::split(text).map_err(|word| wrong(word, "condition: any or ok"))?;
-        for task in named.split(',').map(str::trim) {
-            let job = *tasks.get(task).ok_or_else(|| wrong(task, "task that arrives before it"))?;
-            found.push(Dependency { condition, first: job, last: job, failed: None });
-        }
-    }
-    Ok(found)
-}
-
 fn openb(text: &str) -> Result<Vec<TraceJob>, ReadError> {
     let table = Table::read(text)?;
+    table.require(&columns::OPENB)?;
     let mut jobs = Vec::with_capacity(table.rows.len());
     for row in &table.rows {
         let time = |column| table.number(row, column).map(|value| value.map(seconds));
@@ -222,9 +171,10 @@ fn openb(text: &str) -> Result<Vec<TraceJob>, ReadError> {
 /// The machines of openb: `sn,cpu_milli,memory_mib,gpu,model`.
 ///
 /// # Errors
-/// A column is missing or a value wrong.
+/// Columns are missing or a value is wrong.
 pub fn openb_nodes(text: &str) -> Result<Cluster, ReadError> {
     let table = Table::read(text)?;
+    table.require(&columns::NODES)?;
     let mut cluster = Cluster::default();
     for (at, row) in table.rows.iter().enumerate() {
         let node = NodeId(at as u32);
@@ -356,6 +306,7 @@ pub fn synthetic(count: usize, filling: &Filling) -> Vec<TraceJob> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Condition;
 
     const SWF: &str = "; UnixStartTime: 0\n\n1 10 5 100 4 -1 -1 4 200 -1 1 7 1 3 -1 -1 -1 -1\n2 20 -1 -1 -1 -1 -1 4 200 -1 0 7 1 3 -1 -1 -1 -1\n";
 
@@ -365,6 +316,9 @@ mod tests {
         assert_eq!(form("name,gpu_milli,creation_time\n"), Some(Form::Openb));
         assert_eq!(form("runtime\n1.0\n"), Some(Form::RunTimes));
         assert_eq!(form(SWF), Some(Form::Swf));
+        assert_eq!(form("job_id,user,vc,gpu_num,submit_time,duration\n"), Some(Form::Helios));
+        assert_eq!(form("3f,worker,2,Terminated,10.0,20.0,600.0,29.3,50.0,T4\n"), Some(Form::Pai));
+        assert_eq!(form("3f,worker,2,unsure,10.0,20.0,600.0,29.3,50.0,T4\n"), None);
         assert_eq!(form("hello\nworld\n"), None);
         assert_eq!(form(""), None);
     }
@@ -387,6 +341,14 @@ mod tests {
         assert_eq!(
             read("arrival_s,duration_min\n0,1\n", &Filling::default()).unwrap_err().to_string(),
             "the columns rad, model, batch, dataset, n_gpus and mem_mib are missing"
+        );
+        assert_eq!(
+            read("name,gpu_milli,creation_time\na,5,0\n", &Filling::default()).unwrap_err().to_string(),
+            "the columns cpu_milli, memory_mib, num_gpu, scheduled_time and deletion_time are missing"
+        );
+        assert_eq!(
+            openb_nodes("sn,gpu\na,1\n").unwrap_err().to_string(),
+            "the columns cpu_milli, memory_mib and model are missing"
         );
         assert!(matches!(read("runtime\n", &Filling::default()), Err(ReadError::Empty(_))));
         let none = read("runtime\n0\n\"\"\n", &Filling::default()).unwrap_err().to_string();

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use radrm_need::UserEstimate;
 use radrm_protocol::spec::Spec;
-use radrm_scheduler_core::replay::{Profiles, Source, Trace, TraceJob, read};
+use radrm_scheduler_core::replay::{Profiles, Source, Trace, TraceJob};
 use radrm_scheduler_core::{Bytes, Condition, Millis};
 
-use super::super::{Flags, ReplayError, cli, input};
+use super::super::{Flags, ReplayError, cli, input, scripts};
 use crate::Failure;
 use crate::client::asks::Asks;
 use crate::client::submit;
@@ -41,21 +41,17 @@ pub(super) fn of(path: &Path, order: &Flags, gpus: usize) -> Result<Plan, Failur
         return of_files(files, order, String::new());
     }
     if cli::synthetic(path).is_none()
-        && let text = input::text(path)?
-        && read::form(&text).is_none()
-        && let Some(script) = read::script(&text)
+        && let Some(script) = scripts::of(path, &input::text(path)?, order.rad_files.as_deref())
     {
-        let folder = folder(path, order);
         let left_out = match script.others {
             0 => String::new(),
             others => format!("commands that are neither a pause nor name a .rad file: {others}"),
         };
-        let files = script.files.into_iter().map(|(at, named)| (at, found(&folder, Path::new(&named))));
-        return of_files(files, order, left_out);
+        return of_files(script.files.into_iter(), order, left_out);
     }
     let Trace { jobs, left_out } = input::trace(path, order, &Profiles::default(), gpus)?;
     let first = jobs.first().map_or(Millis::ZERO, |job| job.arrival);
-    let folder = folder(path, order);
+    let folder = scripts::folder(path, order.rad_files.as_deref());
     let planned = |job: &TraceJob| -> Result<Planned, Failure> {
         let after = job.after.iter().map(|after| (after.condition, after.first.0 as usize)).collect();
         Ok(Planned { at: job.arrival.minus(first), spec: of_job(job, &folder, order)?, after })
@@ -66,17 +62,6 @@ pub(super) fn of(path: &Path, order: &Flags, gpus: usize) -> Result<Plan, Failur
         rows => format!("{rows} rows ({left_out})"),
     };
     Ok(Plan { jobs, left_out })
-}
-
-/// Where `.rad` files are that the trace names.
-fn folder(path: &Path, order: &Flags) -> PathBuf {
-    order.rad_files.clone().unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).to_owned())
-}
-
-/// A named file in a folder: scripts name them as seen from elsewhere.
-fn found(folder: &Path, named: &Path) -> PathBuf {
-    let by_name = named.file_name().map(|name| folder.join(name)).filter(|file| file.is_file());
-    by_name.unwrap_or_else(|| folder.join(named))
 }
 
 /// `.rad` files of a folder in order of their names.

@@ -8,8 +8,8 @@ pub const MAX_DEVICES: usize = 1_000_000;
 pub enum ReadError {
     /// No known form.
     #[error(
-        "this is not a trace that is known: its first line is \"{0}\" (thesis CSV, openb pods, run times, SWF, Philly's JSON and \
-         `sacct --parsable2` are)"
+        "this is not a trace that is known: its first line is \"{0}\" (thesis CSV, CARMA's scripts, openb pods, PAI tasks, \
+         run times, SWF, Philly's JSON, Helios and `sacct --parsable2` are)"
     )]
     Unknown(String),
     /// More devices than are replayed.
@@ -32,6 +32,14 @@ pub enum ReadError {
         value: String,
         /// Description of the expected value.
         wanted: &'static str,
+    },
+    /// A table that has a part of a form's columns.
+    #[error("it has columns of {form} and lacks {lacking}; docs/trace-columns.md has all, with their units")]
+    Nearly {
+        /// The form.
+        form: &'static str,
+        /// The missing columns, in words.
+        lacking: String,
     },
     /// A column is missing.
     #[error("the column {0} is missing")]

@@ -31,6 +31,8 @@ pub(super) fn read(text: &str) -> Result<Trace, ReadError> {
     let mut users: BTreeMap<String, UserId> = BTreeMap::new();
     let mut found = Vec::new();
     let id = if table.has("JobIDRaw") { "JobIDRaw" } else { "JobID" };
+    let gpus_of = if table.has("ReqTRES") { "ReqTRES" } else { "AllocTRES" };
+    table.require(&[id, "Submit", "Start", "End", gpus_of])?;
     for row in &table.rows {
         if table.text(row, id)?.contains('.') {
             left_out.count("are steps of jobs");
@@ -38,7 +40,7 @@ pub(super) fn read(text: &str) -> Result<Trace, ReadError> {
         }
         let at = |column| table.text(row, column).map(calendar::seconds);
         let (submitted, start, end) = (at("Submit")?, at("Start")?, at("End")?);
-        let gpus = gpus(&table, row)?;
+        let gpus = gpus(&table, row);
         match (submitted, start.zip(end).map(|(start, end)| end - start), gpus) {
             (None, ..) => left_out.count("have no time of submission"),
             (_, None, _) => left_out.count("have not run, or not ended"),
@@ -74,14 +76,9 @@ fn optional<'a>(table: &Table, row: &'a StringRecord, column: &str) -> &'a str {
 }
 
 /// GPUs of a row. Slurm lists them in sum and by type: `gres/gpu=2,gres/gpu:a100=2`.
-fn gpus(table: &Table, row: &StringRecord) -> Result<u16, ReadError> {
-    let columns: Vec<&str> =
-        ["AllocTRES", "ReqTRES"].into_iter().filter(|column| table.has(column)).collect();
-    if columns.is_empty() {
-        return Err(ReadError::Column("AllocTRES".to_owned()));
-    }
-    let texts = columns.into_iter().map(|column| table.text(row, column));
-    let text = texts.filter_map(Result::ok).find(|text| !text.is_empty()).unwrap_or_default();
+fn gpus(table: &Table, row: &StringRecord) -> u16 {
+    let texts = ["AllocTRES", "ReqTRES"].map(|column| optional(table, row, column));
+    let text = texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
     let count = |value: &str| value.parse::<u16>().unwrap_or(0);
     let fields = || text.split(',').filter_map(|field| field.split_once('='));
     let sum = fields().find(|(name, _)| *name == "gres/gpu").map(|(_, value)| count(value));
@@ -90,7 +87,7 @@ fn gpus(table: &Table, row: &StringRecord) -> Result<u16, ReadError> {
             .filter(|(name, _)| name.starts_with("gres/gpu:"))
             .fold(0_u16, |sum, (_, value)| sum.saturating_add(count(value)))
     };
-    Ok(sum.unwrap_or_else(typed))
+    sum.unwrap_or_else(typed)
 }
 
 /// Seconds of `1-12:00:00` or `02:00:00`; none for `UNLIMITED` and `Partition_Limit`.
@@ -140,5 +137,7 @@ mod tests {
         let error =
             read("JobID|Submit|Start|End\n1|2026-11-01T10:00:00|2026-11-01T10:00:00|2026-11-01T11:00:00\n");
         assert!(matches!(error, Err(ReadError::Column(column)) if column == "AllocTRES"));
+        let all = read("JobIDRaw|Submit\n1|2026-11-01T10:00:00\n").unwrap_err().to_string();
+        assert_eq!(all, "the columns Start, End and AllocTRES are missing");
     }
 }

@@ -36,11 +36,10 @@ impl Table {
 
     /// Checks that there are these columns.
     pub(in crate::replay) fn require(&self, columns: &[&str]) -> Result<(), ReadError> {
-        let missing: Vec<&str> = columns.iter().copied().filter(|column| !self.has(column)).collect();
-        match missing.as_slice() {
-            [] => Ok(()),
-            [one] => Err(ReadError::Column((*one).to_owned())),
-            [others @ .., last] => Err(ReadError::Columns(format!("{} and {last}", others.join(", ")))),
+        match missing(columns, |column| self.has(column)) {
+            None => Ok(()),
+            Some((one, 1)) => Err(ReadError::Column(one)),
+            Some((several, _)) => Err(ReadError::Columns(several)),
         }
     }
 
@@ -75,14 +74,25 @@ impl Table {
     }
 }
 
+/// The columns that are not there, in words, and their number; `None`: there are all.
+pub(super) fn missing(columns: &[&str], has: impl Fn(&str) -> bool) -> Option<(String, usize)> {
+    let missing: Vec<&str> = columns.iter().copied().filter(|column| !has(column)).collect();
+    let words = match missing.as_slice() {
+        [] => return None,
+        [one] => (*one).to_owned(),
+        [others @ .., last] => format!("{} and {last}", others.join(", ")),
+    };
+    Some((words, missing.len()))
+}
+
 pub(in crate::replay) fn mib(value: f64) -> Bytes {
     Bytes((value * f64::from(1 << 20)) as u64)
 }
 
-/// The columns with estimates, and whose those are.
+/// The columns with estimates, and whose those are: names are of small letters, however a table or a paper writes them.
 pub(in crate::replay) fn estimators(table: &Table) -> Vec<(String, String)> {
     let of = |column: &String| {
-        Some((column.clone(), column.strip_prefix("est_")?.trim_end_matches("_mib").to_owned()))
+        Some((column.clone(), column.strip_prefix("est_")?.trim_end_matches("_mib").to_ascii_lowercase()))
     };
     table.columns.keys().filter_map(of).collect()
 }
