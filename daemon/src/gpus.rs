@@ -15,7 +15,7 @@ use radrm_limits::audit::judge::Expected;
 use radrm_limits::cgroup;
 use radrm_limits::program::libraries;
 use radrm_os::nvml::{Gpu, Inventory, Monitor, Nvml, NvmlError, NvmlSource};
-use radrm_protocol::wire::GpuRow;
+use radrm_protocol::wire::{ActivitySource, GpuRow};
 use radrm_scheduler_core::Permille;
 
 use super::config::Config;
@@ -190,7 +190,8 @@ pub(crate) fn row(gpu: &Gpu, at: usize, sample: Option<&Sample>) -> GpuRow {
         uuid: gpu.uuid.clone(),
         model: gpu.name.clone(),
         total: gpu.total,
-        used: sample.map_or(0, |sample| sample.used),
+        used: sample.map(|sample| sample.used),
+        activity_source: sample.and_then(|sample| sample.source),
         smact: part(0),
         smocc: part(1),
         drama: part(2),
@@ -214,6 +215,8 @@ pub(crate) struct Sample {
     pub(crate) utilization: Option<u32>,
     /// SM activity, SM occupancy and DRAM activity.
     pub(crate) activity: Activities,
+    /// Source of these.
+    pub(crate) source: Option<ActivitySource>,
     /// Part of the time in which the graphics or compute engine was in use. It decides nothing.
     pub(crate) gr_active: Option<f64>,
     /// The GPU is emulated and its kernels take modelled time, which is not the time between two polls.
@@ -418,6 +421,7 @@ impl NodeMeter {
                 for GpuActivity { uuid, activity, gr_active } in measured {
                     if let Some(sample) = samples.iter_mut().find(|sample| sample.uuid == uuid) {
                         (sample.activity, sample.gr_active) = (activity, gr_active);
+                        sample.source = activity[0].map(|_| ActivitySource::Dcgm);
                     }
                 }
             }
@@ -456,6 +460,7 @@ fn sample<'a>(
         processes: processes.into_iter().filter_map(|held| Some((held.pid, held.used?))).collect(),
         utilization: device.utilization().map(|(gpu, _)| gpu),
         activity,
+        source: activity[0].map(|_| ActivitySource::Gpm),
         gr_active: metrics.and_then(|metrics| metrics.gr_active).map(|percent| percent / 100.0),
         is_modelled: false,
         power_mw: device.power_mw(),

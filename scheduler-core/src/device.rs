@@ -81,7 +81,7 @@ fn whole_window() -> Millis {
     Millis::MAX
 }
 
-/// An idle device.
+/// A device that was measured, and is idle.
 impl Default for Observation {
     fn default() -> Self {
         let idle = Some(Permille::ZERO);

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use radrm_base::signal;
 use radrm_protocol::wire::{Asked, GpuFence, GpuRow, JobRow, NodeRow};
-use radrm_scheduler_core::{Evidence, JobId, JobState, JobView, Outcome, Permille, Phase, Reason, Verdict};
+use radrm_scheduler_core::{Evidence, JobId, JobState, JobView, Outcome, Phase, Reason, Verdict};
 
 use super::Engine;
+use super::budgets::budget_words;
 use crate::gpus::row;
 use crate::metrics::{Figures, JobMemory, Spans};
 use crate::peer::Peer;
@@ -45,7 +46,10 @@ fn outcome_words(outcome: &Outcome) -> String {
         Outcome::OutOfMemory { evidence: Evidence::Limit, .. } => {
             "out of GPU memory by a limit of its user or group, which no other GPU raises".to_owned()
         }
-        Outcome::OutOfMemory { seen, .. } => format!("out of GPU memory at {seen}"),
+        Outcome::OutOfMemory { seen: Some(seen), .. } => format!("out of GPU memory at {seen}"),
+        Outcome::OutOfMemory { seen: None, .. } => {
+            "out of GPU memory, as its output reports (no shim); the amount is not known".to_owned()
+        }
         Outcome::HostOutOfMemory { limit, .. } => {
             format!("out of host memory: its processes reached {limit} (--mem), and the kernel killed one")
         }
@@ -100,8 +104,7 @@ fn held_or_standing(view: &JobView) -> Option<String> {
         return Some(standing.to_string());
     }
     let target = view.held_for.filter(|_| view.phase == Phase::Running)?;
-    let share = view.budget.map_or(Permille::WHOLE, |budget| budget.share);
-    Some(format!("launches in {share} of the time: job {target} is to keep its target"))
+    Some(format!("{}: job {target} is to keep its target", budget_words(view.budget)))
 }
 
 impl Engine {
@@ -109,19 +112,19 @@ impl Engine {
     pub(super) fn row(&self, entry: &Entry) -> JobRow {
         JobRow {
             command: entry.spec.command.clone(),
-            need_from: Self::need_from(entry),
+            need_from: self.need_from(entry),
             ..self.row_of_list(entry)
         }
     }
 
     /// Source of the need of a job that is not over.
-    fn need_from(entry: &Entry) -> Option<String> {
+    fn need_from(&self, entry: &Entry) -> Option<String> {
         if entry.spec.gpus == 0 || entry.stage == Stage::Ended {
             return None;
         }
         let need = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
-        let unknown = || "unknown: it gets GPUs of its own until its use was measured".to_owned();
-        Some(need.map_or_else(unknown, ToString::to_string))
+        let unknown = || self.core.state.unknown_need(JobId(entry.id)).map(|unknown| unknown.to_string());
+        need.map(ToString::to_string).or_else(unknown)
     }
 
     /// A job as lists show it.
@@ -191,7 +194,8 @@ impl Engine {
             booked_host_memory: entry.spec.host_memory,
             booked_cpu_milli: entry.spec.cpu_milli,
             standing: view.as_ref().and_then(|view| view.standing.as_ref()).map(ToString::to_string),
-            asked: Asked::of(&entry.spec, entry.needs.as_ref()),
+            asked: Asked::of(&entry.spec),
+            need_upper: entry.needs.as_ref().and_then(|needs| Some(needs.memory.as_ref()?.upper.0)),
             need_from: None,
             suspended: suspended.then(|| entry.suspension.host_bytes()),
             suspended_pids: match suspended {

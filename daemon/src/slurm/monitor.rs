@@ -55,7 +55,7 @@ impl Monitor {
             let held: u64 = of_jobs().map(|job| job.bytes).sum();
             let row = row(gpu, at, sample);
             GpuRow {
-                foreign: row.used.saturating_sub(held),
+                foreign: row.used.unwrap_or(held).saturating_sub(held),
                 lost: self.lost.contains(&gpu.uuid),
                 job_count: u32::try_from(of_jobs().count()).unwrap_or(u32::MAX),
                 ..row

@@ -51,7 +51,7 @@ pub(crate) fn run(order: &Flags, socket: Option<&Path>) -> Result<(), Failure> {
         let capacity = model.mps.capacity;
         // No scheduler can run the others, so they are no part of what the best one would take.
         let can_run: Vec<TraceJob> = jobs.iter().filter(|job| cluster.holds(job)).cloned().collect();
-        let bounds = bounds(&can_run, gpus, capacity, Settings::default().assumed);
+        let bounds = bounds(&can_run, gpus, capacity, model.unknown);
         let never = jobs.len() - can_run.len();
         traces.push(Traced { name: path.display().to_string(), jobs, left_out, bounds, never });
     }

@@ -242,6 +242,10 @@ impl<'a> Sim<'a> {
             let part = if device.parent.is_some() { model.mig_part } else { 1.0 };
             sim.gpus.push(Gpu { capacity: device.capacity, part, ..Gpu::default() });
             sim.state.step(Millis::ZERO, Event::DeviceAdded { device: device.clone() });
+            if options.settings.preconditions.smact.is_some() {
+                let seen = Observation::default();
+                sim.state.step(Millis::ZERO, Event::DeviceObserved { device: device.id, seen });
+            }
         }
         for at in 0..sim.gpus.len() {
             sim.gpus[at].watts = sim.model.watts(0, 0.0, sim.gpus[at].part);
@@ -461,13 +465,14 @@ impl<'a> Sim<'a> {
         let result = &mut self.results[job as usize];
         let ran = self.now.minus(run.began).minus(run.away);
         result.ran = result.ran.plus(ran);
+        let mut emptied = Vec::new();
         for &at in &run.devices {
             let gpu = &mut self.gpus[at];
             gpu.jobs.retain(|other| *other != job);
             gpu.used = gpu.used.minus(run.used);
             if gpu.jobs.is_empty() {
-                // The scheduler takes an empty device for one that does nothing.
                 gpu.reported = Observation::default();
+                emptied.push(self.ids[at]);
             }
             if self.options.bars {
                 self.bars.push(Bar {
@@ -483,6 +488,12 @@ impl<'a> Sim<'a> {
             self.recompute(at);
         }
         self.finish(job, run.attempt, ran, outcome);
+        // Whether a device is idle the published monitors know at any time.
+        if self.options.settings.preconditions.smact.is_some() {
+            for device in emptied {
+                self.step(Event::DeviceObserved { device, seen: Observation::default() });
+            }
+        }
         self.observe_at_once();
     }
 
