@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use radrm_base::{Activity, Bytes, HostUse, Millis, PastRun, Permille, ProgramKind, UserId};
+use radrm_base::{Bytes, HostUse, Millis, PastRun, Permille, ProgramKind, SeenActivity, UserId};
 
 use super::*;
 
@@ -148,7 +148,7 @@ fn only_the_newest_runs_count() {
 
 #[test]
 fn activity_of_an_equal_run_comes_before_others() {
-    let seen = |smact| Some(Activity { smact: Permille(smact), ..Activity::default() });
+    let seen = |smact| Some(SeenActivity { smact: Permille(smact), ..SeenActivity::default() });
     let with = |smact, batch| PastRun { activity: seen(smact), ..run(batch, 3000) };
     let runs = [with(300, 8), run(16, 5000), with(700, 16)];
     let of = |batch| resolve(&runs, Some(batch)).activity.map(|known| known.value);

@@ -24,6 +24,7 @@ use radrm_text::output::{self, Priority, say};
 
 use crate::config::Config;
 use crate::error::DaemonError;
+use crate::gpu_numbers::number_of;
 use crate::gpus::{self, Gpus};
 use crate::message::Message;
 use crate::metrics::{Figures, JobMemory};
@@ -231,7 +232,7 @@ impl Watcher {
                 sum.1 = sum.1.saturating_add(*bytes);
             }
         }
-        let gpu = |uuid: &str| self.monitor.gpus().list.iter().find(|gpu| gpu.uuid == uuid)?.index;
+        let gpu = |uuid: &str| number_of(&self.monitor.gpus().list, uuid);
         let memory = sums.into_iter().map(|((job, uuid), (uid, bytes))| JobMemory {
             gpu: gpu(&uuid),
             user: user_name(uid).unwrap_or_else(|| uid.to_string()),

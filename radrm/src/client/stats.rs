@@ -95,7 +95,13 @@ pub(super) fn figures(stats: &StatsRow) -> Vec<(&'static str, String)> {
     ];
     let energy: Vec<f64> = stats.gpus.iter().filter_map(|gpu| gpu.energy_mj).collect();
     if !energy.is_empty() {
-        figures.push(("energy of all GPUs", format!("{:.3} MJ", energy.iter().sum::<f64>())));
+        let sum = format!("{:.3} MJ", energy.iter().sum::<f64>());
+        figures.push(match (energy.len(), stats.gpus.len()) {
+            (some, all) if some < all => {
+                ("energy", format!("{sum} of the {some} of {all} GPUs that report it"))
+            }
+            _ => ("energy of all GPUs", sum),
+        });
     }
     figures
 }

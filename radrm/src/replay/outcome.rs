@@ -34,6 +34,11 @@ pub(super) struct Traced {
 }
 
 impl Traced {
+    /// Jobs of which the trace states neither SM activity nor a share.
+    pub(super) fn without_activity(&self) -> usize {
+        self.jobs.iter().filter(|job| job.gpus > 0 && job.activity.is_none() && job.share.is_none()).count()
+    }
+
     /// Jobs whose run time the trace does not have.
     pub(super) fn assumed(&self) -> usize {
         self.jobs.iter().filter(|job| job.is_duration_assumed).count()
