@@ -189,6 +189,26 @@ impl Load {
     }
 }
 
+/// Activity of each of these jobs on one GPU: lately where that is known, else its mean. `utilization`: the driver's, per cent.
+pub(crate) fn together(
+    loads: &[&Load],
+    now: Instant,
+    utilization: Option<u32>,
+) -> Option<Vec<[Option<f64>; 3]>> {
+    let means: Option<Vec<_>> = loads.iter().map(|load| load.measured()).collect();
+    let lately = loads.iter().map(|load| load.lately(now));
+    // A kernel that still runs may have been launched long ago.
+    let is_quiet = lately.clone().all(|parts| parts.is_some_and(|(smact, _)| smact <= 0.0));
+    let is_wrong = is_quiet && utilization.is_some_and(|percent| percent > 0);
+    let each = means?.into_iter().zip(lately).map(|((smact, smocc, drama), lately)| {
+        match lately.filter(|_| !is_wrong) {
+            Some((smact, smocc)) => [Some(smact), Some(smocc), None],
+            None => [Some(smact), Some(smocc), drama],
+        }
+    });
+    Some(each.collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,6 +286,19 @@ mod tests {
         assert_eq!(job.load.lately(job.now), Some((0.0, 0.0)));
         assert!(job.load.measured().unwrap().0 > 0.4);
         assert_eq!(job.load.lately(job.now + 2 * MAX_GAP), None, "that is too long ago");
+    }
+
+    #[test]
+    fn a_long_kernel_is_not_taken_for_an_idle_gpu() {
+        let mut job = Job::new();
+        job.run(60, 500, 900);
+        let mean = job.load.measured().unwrap().0;
+        job.run(4, 0, 0);
+        let smact = |utilization| together(&[&job.load], job.now, utilization).unwrap()[0][0].unwrap();
+        assert_eq!((smact(None), smact(Some(0))), (0.0, 0.0));
+        assert!(mean - smact(Some(100)) < 0.1, "the driver has a kernel that runs");
+        let unknown = Load::default();
+        assert!(together(&[&job.load, &unknown], job.now, Some(0)).is_none());
     }
 
     #[test]

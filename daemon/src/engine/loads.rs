@@ -91,14 +91,10 @@ impl Engine {
             if jobs.is_empty() || is_shared {
                 continue;
             }
-            let done = |entry: &&&Entry| {
-                let load = self.jobs.live(entry.id)?.observed.loads.get(&sample.uuid)?;
-                let (smact, smocc, drama) = load.measured()?;
-                let (smact, smocc) = load.lately(now).unwrap_or((smact, smocc));
-                Some([Some(smact), Some(smocc), drama])
-            };
-            let all: Option<Vec<[Option<f64>; 3]>> = jobs.iter().map(done).collect();
-            let Some(all) = all else { continue };
+            let loads: Option<Vec<&load::Load>> =
+                jobs.iter().map(|entry| self.jobs.live(entry.id)?.observed.loads.get(&sample.uuid)).collect();
+            let Some(loads) = loads else { continue };
+            let Some(all) = load::together(&loads, now, sample.utilization) else { continue };
             let sum = |at: usize| all.iter().map(|parts| parts[at]).sum::<Option<f64>>();
             sample.activity = [0, 1, 2].map(|at| sum(at).map(|sum| sum.min(1.0)));
             sample.source = sample.activity[0].map(|_| ActivitySource::Launches);
