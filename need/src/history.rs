@@ -95,7 +95,8 @@ impl Estimator for History {
             true => Source::EqualRunsAndOutOfMemory { runs },
             false => Source::EqualRuns { runs },
         };
-        Some(Need::new(bytes, bytes, Some(EQUAL), source))
+        // The rate is that of peaks: how often an amount that ran out suffices is not known.
+        Some(Need::new(bytes, bytes, (bytes == peak).then_some(EQUAL), source))
     }
 
     /// That of an equal run, or else of another batch size: it fills the GPU otherwise, but no less alike than nothing

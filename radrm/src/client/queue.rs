@@ -326,7 +326,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
     if let Some(why) = &node.unmetered {
         let _ = writeln!(
             text,
-            "GPUs without GPM are measured by timed launches of jobs only, as DCGM does not: {}",
+            "DCGM does not measure GPUs without GPM, so timed launches of jobs alone show their SM activity: {}",
             fit(why, 200)
         );
     }
