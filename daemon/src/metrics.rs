@@ -48,7 +48,8 @@ pub(crate) struct Figures {
     /// Jobs by state.
     pub(crate) jobs: Vec<(JobState, u64)>,
     pub(crate) suspended_bytes: u64,
-    pub(crate) unaccounted_processes: u64,
+    /// `None`: no audit looks for them.
+    pub(crate) unaccounted_processes: Option<u64>,
     pub(crate) health_issues: u64,
     /// Name, help and value of what is counted since the daemon started.
     pub(crate) counters: Vec<(&'static str, &'static str, u64)>,
@@ -281,15 +282,20 @@ impl Collector for Figures {
             (
                 "radrm_suspended_bytes",
                 "Device memory of suspended jobs, which is in host memory.",
-                self.suspended_bytes,
+                Some(self.suspended_bytes),
             ),
             (
                 "radrm_unaccounted_processes",
                 "Processes that take GPU memory past the shim.",
                 self.unaccounted_processes,
             ),
-            ("radrm_health_issues", "Things that the daemon cannot do at the moment.", self.health_issues),
+            (
+                "radrm_health_issues",
+                "Things that the daemon cannot do at the moment.",
+                Some(self.health_issues),
+            ),
         ] {
+            let Some(value) = value else { continue };
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
@@ -416,6 +422,8 @@ mod tests {
         }
         assert!(has(&of_launches, "radrm_gpu_sm_activity_by_launches_ratio"), "{of_launches}");
         assert!(!has(&counted, "radrm_gpu_sm_activity_by_launches_ratio"), "{counted}");
+        // No audit has looked for them.
+        assert!(!of_launches.contains("radrm_unaccounted_processes"), "{of_launches}");
         for name in ["radrm_gpu_memory_used_bytes", "DCGM_FI_DEV_FB_FREE", "hw_gpu_memory_utilization_ratio"]
         {
             assert!(!has(&of_launches, name), "{name}: no poll has shown it: {of_launches}");

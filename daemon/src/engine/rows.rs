@@ -313,7 +313,7 @@ impl Engine {
         Figures {
             jobs: self.count_states().into_iter().filter(|(state, _)| !state.is_ended()).collect(),
             suspended_bytes: self.jobs.suspended_bytes(),
-            unaccounted_processes: self.node.unmanaged().len() as u64,
+            unaccounted_processes: (self.config.audit_s > 0).then(|| self.node.unmanaged().len() as u64),
             health_issues: self.health.issues().len() as u64,
             counters: vec![
                 ("radrm_jobs_submitted", "Jobs submitted since the daemon started.", counters.submitted),

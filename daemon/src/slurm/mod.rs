@@ -244,7 +244,7 @@ impl Watcher {
         let counters = self.counters;
         Figures {
             jobs: vec![(JobState::Running, self.steps.jobs())],
-            unaccounted_processes: self.monitor.unaccounted(),
+            unaccounted_processes: (self.config.audit_s > 0).then(|| self.monitor.unaccounted()),
             health_issues: u64::from(self.issue.is_some()),
             counters: vec![
                 ("radrm_slurm_steps", "Steps of Slurm that ended since the daemon started.", counters.steps),
