@@ -56,12 +56,8 @@ pub(super) fn heading(trace: &Traced, order: &Flags, devices: usize, gpus: usize
         );
     }
     if trace.without_activity() > 0 {
-        let _ = writeln!(
-            text,
-            "  SM activity assumed: of {}, {}",
-            jobs(trace.without_activity()),
-            Model::default().unknown.smact
-        );
+        let _ =
+            writeln!(text, "  SM activity assumed: of {}, {}", jobs(trace.without_activity()), trace.unknown);
     }
     if trace.never > 0 {
         let _ = writeln!(
