@@ -54,9 +54,10 @@ fn outcome_words(outcome: &Outcome) -> String {
             "out of GPU memory by a limit of its user or group, which no other GPU raises".to_owned()
         }
         Outcome::OutOfMemory { seen: Some(seen), .. } => format!("out of GPU memory at {seen}"),
-        Outcome::OutOfMemory { seen: None, .. } => {
+        Outcome::OutOfMemory { seen: None, evidence: Evidence::Log, .. } => {
             "out of GPU memory, as its output reports (no shim); the amount is not known".to_owned()
         }
+        Outcome::OutOfMemory { seen: None, .. } => "out of GPU memory; the amount is not known".to_owned(),
         Outcome::HostOutOfMemory { limit, .. } => {
             format!("out of host memory: its processes reached {limit} (--mem), and the kernel killed one")
         }

@@ -51,9 +51,10 @@ impl fmt::Display for Reason {
                         write!(f, "its output reports out-of-memory (no shim); at least {seen}")?;
                     }
                     (Some(seen), _) => write!(f, "ran out of GPU memory: held and asked for {seen}")?,
-                    (None, _) => {
+                    (None, Evidence::Log) => {
                         f.write_str("its output reports out-of-memory (no shim); the amount is not known")?;
                     }
+                    (None, _) => f.write_str("ran out of GPU memory; the amount is not known")?,
                 }
                 outside.map_or(Ok(()), |HeldOutside { device, bytes }| {
                     write!(f, "; {bytes} of GPU {device} were held outside of jobs")
