@@ -4,7 +4,7 @@ use radrm_base::HostUse;
 
 use super::{State, Timer};
 use crate::action::{Action, Decision, Signal, Verdict};
-use crate::device::{DeviceId, Observation};
+use crate::device::DeviceId;
 use crate::job::{Job, JobId, SuspendRefusal};
 use crate::ladder::Rung;
 use crate::leaving::{After, Leaving};
