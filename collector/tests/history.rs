@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use radrm_base::{Activity, Bytes, HostUse, Millis, PastRun, Permille};
+use radrm_base::{Bytes, HostUse, Millis, PastRun, Permille, SeenActivity};
 use radrm_collector::dataset::{Dataset, Filter, Origin, PastRuns, ProgramKey, Row};
 
 fn words(line: &str) -> Vec<String> {
@@ -57,7 +57,8 @@ fn past_runs_of_all_batch_sizes_come_newest_first() {
     dataset.add(&ended("train --bs 8", 5), None).unwrap();
     dataset.add(&lacking, None).unwrap();
     dataset.add(&ended("train --hidden 8", 6), None).unwrap();
-    let activity = Some(Activity { smact: Permille(620), ..Activity::default() });
+    let (smact, drama) = (Permille(620), Some(Permille::ZERO));
+    let activity = Some(SeenActivity { smact, smocc: None, drama });
     let run = |batch, peak, complete, activity| PastRun {
         batch: Some(batch),
         peak: Bytes(peak),

@@ -15,12 +15,13 @@ use radrm_limits::audit::judge::Expected;
 use radrm_limits::cgroup;
 use radrm_limits::program::libraries;
 use radrm_os::nvml::{Gpu, Inventory, Monitor, Nvml, NvmlError, NvmlSource};
-use radrm_protocol::wire::GpuRow;
+use radrm_protocol::wire::{ActivitySource, GpuRow};
 use radrm_scheduler_core::Permille;
 
 use super::config::Config;
 use super::device_filter;
 use super::error::DaemonError;
+use super::gpu_numbers::{number, number_of};
 use super::message::Message;
 
 /// The GPUs that jobs are placed on.
@@ -198,10 +199,7 @@ pub(crate) fn reserved_whole(list: &[Gpu], reserve_mib: u64) -> Result<Option<St
     if whole().count() == list.len() {
         return Err(DaemonError::GpuReserve { reserve: reserve_mib, largest });
     }
-    let names = whole().map(|(at, gpu)| {
-        let number = gpu.index.map_or_else(|| at.to_string(), |index| index.to_string());
-        format!("{number} ({} MiB)", gpu.total >> 20)
-    });
+    let names = whole().map(|(at, gpu)| format!("{} ({} MiB)", number(list, at), gpu.total >> 20));
     let names: Vec<String> = names.collect();
     Ok(Some(format!(
         "gpu_reserve_mib = {reserve_mib} leaves jobs nothing of GPU {}: no job gets it",
@@ -209,16 +207,16 @@ pub(crate) fn reserved_whole(list: &[Gpu], reserve_mib: u64) -> Result<Option<St
     )))
 }
 
-/// The part of a GPU's row that is known of every GPU, also of one that is lost and has no sample. `at`: its place in the
-/// list, for GPUs without a number.
-pub(crate) fn row(gpu: &Gpu, at: usize, sample: Option<&Sample>) -> GpuRow {
+/// The part of a GPU's row that is known of every GPU, also of one that is lost and has no sample.
+pub(crate) fn row(gpu: &Gpu, number: u32, sample: Option<&Sample>) -> GpuRow {
     let part = |at: usize| Some(Permille::from_fraction(sample?.activity[at]?).0);
     GpuRow {
-        index: gpu.index.unwrap_or_else(|| u32::try_from(at).unwrap_or(u32::MAX)),
+        index: number,
         uuid: gpu.uuid.clone(),
         model: gpu.name.clone(),
         total: gpu.total,
-        used: sample.map_or(0, |sample| sample.used),
+        used: sample.map(|sample| sample.used),
+        activity_source: sample.and_then(|sample| sample.source),
         smact: part(0),
         smocc: part(1),
         drama: part(2),
@@ -242,6 +240,8 @@ pub(crate) struct Sample {
     pub(crate) utilization: Option<u32>,
     /// SM activity, SM occupancy and DRAM activity.
     pub(crate) activity: Activities,
+    /// Source of these.
+    pub(crate) source: Option<ActivitySource>,
     /// Part of the time in which the graphics or compute engine was in use. It decides nothing.
     pub(crate) gr_active: Option<f64>,
     /// The GPU is emulated and its kernels take modelled time, which is not the time between two polls.
@@ -446,6 +446,7 @@ impl NodeMeter {
                 for GpuActivity { uuid, activity, gr_active } in measured {
                     if let Some(sample) = samples.iter_mut().find(|sample| sample.uuid == uuid) {
                         (sample.activity, sample.gr_active) = (activity, gr_active);
+                        sample.source = activity[0].map(|_| ActivitySource::Dcgm);
                     }
                 }
             }
@@ -484,6 +485,7 @@ fn sample<'a>(
         processes: processes.into_iter().filter_map(|held| Some((held.pid, held.used?))).collect(),
         utilization: device.utilization().map(|(gpu, _)| gpu),
         activity,
+        source: activity[0].map(|_| ActivitySource::Gpm),
         gr_active: metrics.and_then(|metrics| metrics.gr_active).map(|percent| percent / 100.0),
         is_modelled: false,
         power_mw: device.power_mw(),
@@ -497,7 +499,8 @@ fn find_unmanaged(gpus: &Gpus) -> Option<Vec<Unmanaged>> {
     let audit = audit::of_source(&gpus.source, Expected::configured(gpus.machine.is_some(), None)).ok()?;
     let unmanaged = audit.findings.into_iter().filter_map(|finding| {
         let reason = finding.reason.as_ref()?;
-        let gpu = finding.gpu.index.map_or_else(|| finding.gpu.uuid.clone(), |n| n.to_string());
+        let number = number_of(&gpus.list, &finding.gpu.uuid);
+        let gpu = number.map_or_else(|| finding.gpu.uuid.clone(), |number| number.to_string());
         let words = format!(
             "process {} on GPU {gpu} holds {} that no job accounts for: {}; {}",
             finding.pid,

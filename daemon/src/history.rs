@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use radrm_base::{Activity, HostUse, PastRun, Permille};
+use radrm_base::{HostUse, PastRun, Permille, SeenActivity};
 use radrm_collector::dataset::{
     Dataset, DatasetError, Features, FirstSteps, Origin, PastCourse, PastRuns, ProgramKey, Row, Sharing,
 };
@@ -150,7 +150,8 @@ impl EndedRun<'_> {
     /// nothing was seen of its GPU memory.
     pub(crate) fn row(self) -> Option<Row> {
         let Self { entry, end, first_steps, .. } = self;
-        let highest = end.peak.max(end.oom)?;
+        // How much it was is not known of one whose output alone reports it.
+        let highest = end.peak.max(end.oom.filter(|oom| *oom > 0))?;
         let out_of_memory = end.oom.is_some();
         // What is concluded from the output of a program bounds nothing.
         let footprint = self.seen.map(|(bytes, _)| bytes).or(end.peak.filter(|_| !out_of_memory));
@@ -161,7 +162,7 @@ impl EndedRun<'_> {
         };
         // As it was resolved before the run.
         let predicted = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
-        let part = |of: fn(&Activity) -> Permille| entry.activity.as_ref().map(|activity| of(activity).0);
+        let part = |of: fn(&SeenActivity) -> Option<Permille>| Some(of(entry.activity.as_ref()?)?.0);
         // The program as it was submitted: a profile counts the GPUs that it used.
         let submitted = Row::of_command(&entry.spec.command, &entry.spec.cwd, entry.spec.gpus.into());
         let profiled = end.record.as_ref().map(|record| record.row.clone());
@@ -189,7 +190,7 @@ impl EndedRun<'_> {
             footprint_bytes: footprint,
             oom_request_bytes: end.oom_request,
             complete: self.seen.is_some_and(|(_, complete)| complete),
-            smact_permille: part(|activity| activity.smact),
+            smact_permille: part(|activity| Some(activity.smact)),
             smocc_permille: part(|activity| activity.smocc),
             drama_permille: part(|activity| activity.drama),
             host_cpu_milli: self.host.map(|host| host.cpu_milli),

@@ -38,6 +38,7 @@ mod error;
 mod events;
 mod fence;
 mod gates;
+mod gpu_numbers;
 mod gpus;
 mod history;
 mod hooks;

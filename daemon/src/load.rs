@@ -9,10 +9,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use radrm_base::{Permille, SeenActivity};
 use radrm_collector::work;
 use radrm_profile::Nanos;
 use radrm_profile::model::KernelActivity;
-use radrm_scheduler_core::{Activity, Permille};
 use radrm_telemetry::{KernelsMode, ProcessSnapshot};
 
 /// Time that has to be known before anything is said: programs begin with something else.
@@ -49,7 +49,9 @@ pub(crate) struct Load {
     counted: Option<Instant>,
     counts: [f64; 3],
     counting: Duration,
-    reported: Option<Activity>,
+    reported: Option<SeenActivity>,
+    /// SM activity and SM occupancy between the last two readings, and the time of the later one.
+    recent: Option<(Instant, (f64, f64))>,
 }
 
 /// Kernel activity of a process so far; `None` if too little is known of it. One that launched nothing did nothing.
@@ -93,7 +95,7 @@ impl Load {
     pub(crate) fn observe(&mut self, now: Instant, seen: Option<HashMap<Key, Done>>) {
         self.next = Some(now + if seen.is_some() { READ_INTERVAL } else { IDLE_INTERVAL });
         let Some(seen) = seen else {
-            self.before = None;
+            (self.before, self.recent) = (None, None);
             return;
         };
         if let Some((then, before)) = &self.before
@@ -106,6 +108,13 @@ impl Load {
                 work = work.and(so_far.since(was));
                 used = used.max(used_ns.saturating_sub(was_used));
             }
+            let window = passed.max(Duration::from_nanos(used));
+            let filling = work.filling(Nanos(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX)));
+            // Launches of which nothing is known show nothing; none are no activity.
+            self.recent = filling
+                .map(|filling| (filling.active, filling.resident))
+                .or((work.kernels == Nanos::ZERO).then_some((0.0, 0.0)))
+                .map(|parts| (now, parts));
             // What came before the first launch is not a part of its work.
             if self.counts_start || self.host > Duration::ZERO || work.kernels > Nanos::ZERO {
                 self.launched = self.launched.and(work);
@@ -132,7 +141,7 @@ impl Load {
 
     /// It is not alone any more: what comes now says nothing.
     pub(crate) fn pause(&mut self) {
-        (self.before, self.counted) = (None, None);
+        (self.before, self.counted, self.recent) = (None, None, None);
     }
 
     /// SM activity, SM occupancy and DRAM activity of the job, as fractions; the last is `None` where DRAM was not
@@ -150,34 +159,59 @@ impl Load {
         (window >= MIN_KNOWN).then_some((active, resident, None))
     }
 
+    /// SM activity and SM occupancy between the last two readings of its launches. `None`: they are too long ago, or show nothing.
+    pub(crate) fn lately(&self, now: Instant) -> Option<(f64, f64)> {
+        let is_new = |at: &Instant| now.saturating_duration_since(*at) <= MAX_GAP;
+        self.recent.filter(|(at, _)| is_new(at)).map(|(_, parts)| parts)
+    }
+
     /// Activity that was reported last.
-    pub(crate) fn reported(&self) -> Option<Activity> {
+    pub(crate) fn reported(&self) -> Option<SeenActivity> {
         self.reported
     }
 
-    /// Activity, if it is news. Where DRAM was not measured it is taken to be used as much by SM activity as
-    /// `assumed`.
-    pub(crate) fn news(&mut self, assumed: Activity) -> Option<Activity> {
+    /// Activity, if it is news.
+    pub(crate) fn news(&mut self) -> Option<SeenActivity> {
         let (smact, smocc, drama) = self.measured()?;
-        let usual = assumed.drama.fraction() / assumed.smact.fraction().max(0.001);
         let part = |value: f64| Permille::from_fraction(value.clamp(0.0, 1.0));
-        let found =
-            Activity { smact: part(smact), smocc: part(smocc), drama: part(drama.unwrap_or(smact * usual)) };
+        let found = SeenActivity { smact: part(smact), smocc: Some(part(smocc)), drama: drama.map(part) };
         let moved = |a: Permille, b: Permille| a.0.abs_diff(b.0) >= MIN_CHANGE;
+        let some_moved = |a: Option<Permille>, b: Option<Permille>| match (a, b) {
+            (Some(a), Some(b)) => moved(a, b),
+            (a, b) => a.is_some() != b.is_some(),
+        };
         let is_news = self.reported.is_none_or(|before| {
             moved(before.smact, found.smact)
-                || moved(before.smocc, found.smocc)
-                || moved(before.drama, found.drama)
+                || some_moved(before.smocc, found.smocc)
+                || some_moved(before.drama, found.drama)
         });
         is_news.then(|| *self.reported.insert(found))
     }
 }
 
+/// Activity of each of these jobs on one GPU: lately where that is known, else its mean. `utilization`: the driver's, per cent.
+pub(crate) fn together(
+    loads: &[&Load],
+    now: Instant,
+    utilization: Option<u32>,
+) -> Option<Vec<[Option<f64>; 3]>> {
+    let means: Option<Vec<_>> = loads.iter().map(|load| load.measured()).collect();
+    let lately = loads.iter().map(|load| load.lately(now));
+    // A kernel that still runs may have been launched long ago.
+    let is_quiet = lately.clone().all(|parts| parts.is_some_and(|(smact, _)| smact <= 0.0));
+    let is_wrong = is_quiet && utilization.is_some_and(|percent| percent > 0);
+    let each = means?.into_iter().zip(lately).map(|((smact, smocc, drama), lately)| {
+        match lately.filter(|_| !is_wrong) {
+            Some((smact, smocc)) => [Some(smact), Some(smocc), None],
+            None => [Some(smact), Some(smocc), drama],
+        }
+    });
+    Some(each.collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const ASSUMED: Activity = Activity { smact: Permille(600), smocc: Permille(300), drama: Permille(300) };
 
     /// A job of one process, and one second after the other.
     struct Job {
@@ -205,7 +239,7 @@ mod tests {
                 };
                 self.done = (self.done.0.and(more), self.done.1 + ms(used_ms).0);
                 self.load.observe(self.now, Some(HashMap::from([((1, 1), self.done)])));
-                reported.extend(self.load.news(ASSUMED).map(|found| found.smact.0));
+                reported.extend(self.load.news().map(|found| found.smact.0));
             }
             reported
         }
@@ -219,7 +253,7 @@ mod tests {
         assert_eq!(job.run(60, 250, 900), [250]);
         let (_, smocc, drama) = job.load.measured().unwrap();
         assert!((smocc - 0.125).abs() < 1e-6 && drama.is_none());
-        assert_eq!(job.load.reported.unwrap().drama, Permille(125), "half of it, as is assumed of others");
+        assert_eq!(job.load.reported.unwrap().drama, None, "launches show nothing of it");
         let more = job.run(60, 750, 900);
         assert!(
             more.windows(2).all(|two| two[1] - two[0] >= MIN_CHANGE) && *more.last().unwrap() > 450,
@@ -240,6 +274,31 @@ mod tests {
         let mut alone = Job::new();
         alone.run(60, 0, 0);
         assert_eq!(alone.load.measured(), None, "it may still load its data");
+    }
+
+    #[test]
+    fn a_job_that_stopped_launching_is_idle_lately_whatever_its_mean_is() {
+        let mut job = Job::new();
+        job.run(1, 0, 0);
+        job.run(60, 500, 900);
+        assert_eq!(job.load.lately(job.now).map(|parts| parts.0), Some(0.5));
+        job.run(1, 0, 0);
+        assert_eq!(job.load.lately(job.now), Some((0.0, 0.0)));
+        assert!(job.load.measured().unwrap().0 > 0.4);
+        assert_eq!(job.load.lately(job.now + 2 * MAX_GAP), None, "that is too long ago");
+    }
+
+    #[test]
+    fn a_long_kernel_is_not_taken_for_an_idle_gpu() {
+        let mut job = Job::new();
+        job.run(60, 500, 900);
+        let mean = job.load.measured().unwrap().0;
+        job.run(4, 0, 0);
+        let smact = |utilization| together(&[&job.load], job.now, utilization).unwrap()[0][0].unwrap();
+        assert_eq!((smact(None), smact(Some(0))), (0.0, 0.0));
+        assert!(mean - smact(Some(100)) < 0.1, "the driver has a kernel that runs");
+        let unknown = Load::default();
+        assert!(together(&[&job.load, &unknown], job.now, Some(0)).is_none());
     }
 
     #[test]
@@ -306,6 +365,6 @@ mod tests {
         }
         job.run(30, 250, 900);
         assert_eq!(job.load.measured(), Some((0.5, 0.25, Some(0.75))));
-        assert_eq!(job.load.reported.unwrap().drama, Permille(750));
+        assert_eq!(job.load.reported.unwrap().drama, Some(Permille(750)));
     }
 }

@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use radrm_protocol::wire::GpuRow;
+use radrm_protocol::wire::{ActivitySource, GpuRow};
 use radrm_scheduler_core::JobState;
 use serde::Deserialize;
 
@@ -48,7 +48,8 @@ pub(crate) struct Figures {
     /// Jobs by state.
     pub(crate) jobs: Vec<(JobState, u64)>,
     pub(crate) suspended_bytes: u64,
-    pub(crate) unaccounted_processes: u64,
+    /// `None`: no audit looks for them.
+    pub(crate) unaccounted_processes: Option<u64>,
     pub(crate) health_issues: u64,
     /// Name, help and value of what is counted since the daemon started.
     pub(crate) counters: Vec<(&'static str, &'static str, u64)>,
@@ -107,6 +108,16 @@ fn ratio(permille: Option<u32>) -> Option<Value> {
     permille.map(|part| Value::Real(f64::from(part) / 1000.0))
 }
 
+/// A part that counters of the GPU show: what follows from launches of its jobs is an estimate.
+fn counted(gpu: &GpuRow, permille: Option<u32>) -> Option<Value> {
+    ratio(permille.filter(|_| gpu.activity_source != Some(ActivitySource::Launches)))
+}
+
+/// A part that follows from launches.
+fn estimated(gpu: &GpuRow, permille: Option<u32>) -> Option<Value> {
+    ratio(permille.filter(|_| gpu.activity_source == Some(ActivitySource::Launches)))
+}
+
 fn share(percent: Option<u32>) -> Option<Value> {
     percent.map(|percent| Value::Real(f64::from(percent) / 100.0))
 }
@@ -123,7 +134,7 @@ fn joules(gpu: &GpuRow) -> Option<Value> {
 /// exporter does not append `_total`.
 const OF_GPU: &[OfGpu] = &[
     gauge(None, "radrm_gpu_memory_bytes", "Memory of the GPU.", |gpu| Some(Value::Whole(gpu.total))),
-    gauge(None, "radrm_gpu_memory_used_bytes", "Memory in use.", |gpu| Some(Value::Whole(gpu.used))),
+    gauge(None, "radrm_gpu_memory_used_bytes", "Memory in use.", |gpu| gpu.used.map(Value::Whole)),
     gauge(None, "radrm_gpu_memory_reserved_bytes", "Memory reserved for jobs.", |gpu| {
         Some(Value::Whole(gpu.reserved))
     }),
@@ -135,14 +146,20 @@ const OF_GPU: &[OfGpu] = &[
     }),
     gauge(None, "radrm_gpu_jobs", "Jobs on the GPU.", |gpu| Some(Value::Whole(gpu.job_count.into()))),
     gauge(None, "radrm_gpu_sm_activity_ratio", "SM activity, if the driver reports it.", |gpu| {
-        ratio(gpu.smact)
+        counted(gpu, gpu.smact)
     }),
     gauge(None, "radrm_gpu_sm_occupancy_ratio", "SM occupancy, if the driver reports it.", |gpu| {
-        ratio(gpu.smocc)
+        counted(gpu, gpu.smocc)
     }),
     gauge(None, "radrm_gpu_dram_activity_ratio", "DRAM activity, if the driver reports it.", |gpu| {
-        ratio(gpu.drama)
+        counted(gpu, gpu.drama)
     }),
+    gauge(
+        None,
+        "radrm_gpu_sm_activity_by_launches_ratio",
+        "SM activity estimated from timed launches of the GPU's jobs, where no counter reports it.",
+        |gpu| estimated(gpu, gpu.smact),
+    ),
     gauge(
         None,
         "radrm_gpu_graphics_engine_activity_ratio",
@@ -176,10 +193,10 @@ const OF_GPU: &[OfGpu] = &[
         Some(Value::Whole(gpu.total >> 20))
     }),
     gauge(DCGM, "DCGM_FI_DEV_FB_USED", "Framebuffer memory used, MiB.", |gpu| {
-        Some(Value::Whole(gpu.used >> 20))
+        gpu.used.map(|used| Value::Whole(used >> 20))
     }),
     gauge(DCGM, "DCGM_FI_DEV_FB_FREE", "Framebuffer memory free, MiB.", |gpu| {
-        Some(Value::Whole(gpu.total.saturating_sub(gpu.used) >> 20))
+        gpu.used.map(|used| Value::Whole(gpu.total.saturating_sub(used) >> 20))
     }),
     gauge(DCGM, "DCGM_FI_DEV_GPU_UTIL", "GPU utilization, %.", |gpu| {
         gpu.utilization.map(|percent| Value::Whole(percent.into()))
@@ -188,14 +205,14 @@ const OF_GPU: &[OfGpu] = &[
     gauge(DCGM, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Energy since boot, mJ.", |gpu| {
         gpu.energy_mj.map(Value::Whole)
     }),
-    gauge(DCGM, "DCGM_FI_PROF_SM_ACTIVE", "SM activity, ratio.", |gpu| ratio(gpu.smact)),
-    gauge(DCGM, "DCGM_FI_PROF_SM_OCCUPANCY", "SM occupancy, ratio.", |gpu| ratio(gpu.smocc)),
+    gauge(DCGM, "DCGM_FI_PROF_SM_ACTIVE", "SM activity, ratio.", |gpu| counted(gpu, gpu.smact)),
+    gauge(DCGM, "DCGM_FI_PROF_SM_OCCUPANCY", "SM occupancy, ratio.", |gpu| counted(gpu, gpu.smocc)),
     gauge(DCGM, "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "Graphics engine activity, ratio.", |gpu| ratio(gpu.gract)),
-    gauge(DCGM, "DCGM_FI_PROF_DRAM_ACTIVE", "DRAM activity, ratio.", |gpu| ratio(gpu.drama)),
+    gauge(DCGM, "DCGM_FI_PROF_DRAM_ACTIVE", "DRAM activity, ratio.", |gpu| counted(gpu, gpu.drama)),
     gauge(OTEL, "hw_gpu_memory_limit_bytes", "Size of the GPU memory.", |gpu| Some(Value::Whole(gpu.total))),
-    gauge(OTEL, "hw_gpu_memory_usage_bytes", "GPU memory used.", |gpu| Some(Value::Whole(gpu.used))),
+    gauge(OTEL, "hw_gpu_memory_usage_bytes", "GPU memory used.", |gpu| gpu.used.map(Value::Whole)),
     gauge(OTEL, "hw_gpu_memory_utilization_ratio", "Fraction of GPU memory used.", |gpu| {
-        (gpu.total > 0).then(|| Value::Real(gpu.used as f64 / gpu.total as f64))
+        gpu.used.filter(|_| gpu.total > 0).map(|used| Value::Real(used as f64 / gpu.total as f64))
     }),
     gauge(OTEL, "hw_gpu_utilization_ratio", "Fraction of time in which any kernel ran.", |gpu| {
         share(gpu.utilization)
@@ -265,15 +282,20 @@ impl Collector for Figures {
             (
                 "radrm_suspended_bytes",
                 "Device memory of suspended jobs, which is in host memory.",
-                self.suspended_bytes,
+                Some(self.suspended_bytes),
             ),
             (
                 "radrm_unaccounted_processes",
                 "Processes that take GPU memory past the shim.",
                 self.unaccounted_processes,
             ),
-            ("radrm_health_issues", "Things that the daemon cannot do at the moment.", self.health_issues),
+            (
+                "radrm_health_issues",
+                "Things that the daemon cannot do at the moment.",
+                Some(self.health_issues),
+            ),
         ] {
+            let Some(value) = value else { continue };
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
@@ -340,7 +362,7 @@ mod tests {
             uuid: "GPU-7".to_owned(),
             model: "a \"b\"\n".to_owned(),
             total: 40 << 30,
-            used: 10 << 30,
+            used: Some(10 << 30),
             utilization: Some(50),
             energy_mj: Some(2500),
             ..GpuRow::default()
@@ -378,6 +400,34 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
         assert!(!text.contains("radrm_gpu_power_watts{") && !text.contains("DCGM_") && !text.contains("hw_"));
+    }
+
+    #[test]
+    fn what_no_counter_measured_is_no_series_of_one() {
+        let mut of_launches = figures(&[Names::Dcgm, Names::OpenTelemetry]);
+        of_launches.gpus[0] = GpuRow {
+            used: None,
+            smact: Some(250),
+            smocc: Some(100),
+            activity_source: Some(ActivitySource::Launches),
+            ..of_launches.gpus[0].clone()
+        };
+        let mut counted = figures(&[Names::Dcgm]);
+        counted.gpus[0].smact = Some(250);
+        counted.gpus[0].activity_source = Some(ActivitySource::Dcgm);
+        let [of_launches, counted] = [text(of_launches), text(counted)];
+        let has = |text: &str, name: &str| text.lines().any(|line| line.starts_with(&format!("{name}{{")));
+        for name in ["DCGM_FI_PROF_SM_ACTIVE", "radrm_gpu_sm_activity_ratio"] {
+            assert!(!has(&of_launches, name) && has(&counted, name), "{name}: {of_launches}");
+        }
+        assert!(has(&of_launches, "radrm_gpu_sm_activity_by_launches_ratio"), "{of_launches}");
+        assert!(!has(&counted, "radrm_gpu_sm_activity_by_launches_ratio"), "{counted}");
+        // No audit has looked for them.
+        assert!(!of_launches.contains("radrm_unaccounted_processes"), "{of_launches}");
+        for name in ["radrm_gpu_memory_used_bytes", "DCGM_FI_DEV_FB_FREE", "hw_gpu_memory_utilization_ratio"]
+        {
+            assert!(!has(&of_launches, name), "{name}: no poll has shown it: {of_launches}");
+        }
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl End {
                     (false, Some(_)) => Evidence::Limit,
                     (false, None) => Evidence::Shim,
                 };
-                Outcome::OutOfMemory { seen: Bytes(seen), evidence, code }
+                Outcome::OutOfMemory { seen: (seen > 0).then_some(Bytes(seen)), evidence, code }
             }
             (_, Some(signal)) => Outcome::Signalled { signal },
             _ => Outcome::Exited { code },
@@ -373,10 +373,10 @@ mod tests {
         let end = End { code: Some(1), ..End::default() };
         assert_eq!(end.outcome(), Outcome::Exited { code: 1 });
         let end = End { signal: Some(6), oom: Some(7), ..End::default() };
-        let seen = Outcome::OutOfMemory { seen: Bytes(7), evidence: Evidence::Shim, code: 134 };
+        let seen = Outcome::OutOfMemory { seen: Some(Bytes(7)), evidence: Evidence::Shim, code: 134 };
         assert_eq!(end.outcome(), seen);
         let limited = End { limited: Some("a limit".into()), ..end };
-        let seen = Outcome::OutOfMemory { seen: Bytes(7), evidence: Evidence::Limit, code: 134 };
+        let seen = Outcome::OutOfMemory { seen: Some(Bytes(7)), evidence: Evidence::Limit, code: 134 };
         assert_eq!(limited.outcome(), seen);
         assert_eq!(End { signal: Some(9), ..End::default() }.outcome(), Outcome::Signalled { signal: 9 });
     }

@@ -13,9 +13,10 @@ pub(crate) mod user_limits;
 
 use std::path::Path;
 
+use radrm_base::SeenActivity;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::{GpuStats, Line};
-use radrm_scheduler_core::{Activity, JobState, Leaving, Needs, Verdict};
+use radrm_scheduler_core::{JobState, Leaving, Needs, Verdict};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::{error::DaemonError, suspend::Suspension};
@@ -96,7 +97,7 @@ pub(crate) struct Entry {
     /// Requests for GPU memory that its last attempt was refused.
     pub(crate) refused: u64,
     /// Activity that it caused on a GPU when it was alone there.
-    pub(crate) activity: Option<Activity>,
+    pub(crate) activity: Option<SeenActivity>,
     /// The boot in which the attempt was started.
     pub(crate) boot: String,
     pub(crate) verdict: Option<Verdict>,
@@ -534,7 +535,7 @@ mod tests {
         let reason = Reason::SlotEnds { slot: Millis(7) };
         let after = After::End(Verdict::TimedOut);
         entry.leaving = Some(Leaving { after, signal: Signal::Checkpoint(10), reason, slot_over: true });
-        entry.activity = Some(Activity { smact: Permille(250), ..Activity::default() });
+        entry.activity = Some(SeenActivity { smact: Permille(250), ..SeenActivity::default() });
         store.transaction(|tx| update(tx, &entry)).unwrap();
         assert_eq!(store.newest().unwrap(), Some(12));
         let line = Line { at_ms: 4, text: "x".into() };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use radrm_base::{Activity, Bytes, HostUse, Millis, PastRun, UserId};
+use radrm_base::{Bytes, HostUse, Millis, PastRun, SeenActivity, UserId};
 
 use super::{Calibration, DryRun, Known, ModelSummary, Need, UserEstimate};
 
@@ -44,7 +44,7 @@ pub trait Estimator {
     }
 
     /// Activity of the job alone on a GPU, or `None` if it has no answer.
-    fn activity(&self, _: &Features<'_>) -> Option<Known<Activity>> {
+    fn activity(&self, _: &Features<'_>) -> Option<Known<SeenActivity>> {
         None
     }
 

@@ -6,7 +6,7 @@ use radrm_base::{HostUse, PastRun};
 
 use super::resolved::EQUAL;
 use super::{Estimator, Features, Known, Need, Source};
-use radrm_base::Activity;
+use radrm_base::SeenActivity;
 use radrm_base::{Bytes, Millis, Permille};
 
 /// Runs of one program that are read, the newest ones.
@@ -95,12 +95,13 @@ impl Estimator for History {
             true => Source::EqualRunsAndOutOfMemory { runs },
             false => Source::EqualRuns { runs },
         };
-        Some(Need::new(bytes, bytes, Some(EQUAL), source))
+        // The rate is that of peaks: how often an amount that ran out suffices is not known.
+        Some(Need::new(bytes, bytes, (bytes == peak).then_some(EQUAL), source))
     }
 
     /// That of an equal run, or else of another batch size: it fills the GPU otherwise, but no less alike than nothing
     /// at all.
-    fn activity(&self, job: &Features<'_>) -> Option<Known<Activity>> {
+    fn activity(&self, job: &Features<'_>) -> Option<Known<SeenActivity>> {
         newest(job, |run| run.activity)
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use radrm_base::{Activity, Bytes, HostUse, Millis, Permille};
+use radrm_base::{Bytes, HostUse, Millis, Permille, SeenActivity};
 use serde::{Deserialize, Serialize};
 
 use super::Source;
@@ -122,7 +122,7 @@ pub struct Needs {
     pub memory: Option<Need>,
     /// Activity alone on a GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub activity: Option<Known<Activity>>,
+    pub activity: Option<Known<SeenActivity>>,
     /// Run time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_time: Option<Known<Millis>>,

@@ -196,6 +196,8 @@ impl fmt::Display for Source {
                 write!(f, "{runs} equal run{} ended well, others ran out of memory", plural(u64::from(*runs)))
             }
             Self::OutOfMemory => f.write_str("equal runs ran out of memory with less"),
+            // One other size shows no slope.
+            Self::OtherBatchSizes { sizes: 1 } => f.write_str("taken from runs at another batch size"),
             Self::OtherBatchSizes { sizes } => {
                 write!(f, "extrapolated from {sizes} other batch size{}", plural(u64::from(*sizes)))
             }

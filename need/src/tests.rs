@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use radrm_base::{Activity, Bytes, HostUse, Millis, PastRun, Permille, ProgramKind, UserId};
+use radrm_base::{Bytes, HostUse, Millis, PastRun, Permille, ProgramKind, SeenActivity, UserId};
 
 use super::*;
 
@@ -132,7 +132,7 @@ fn out_of_memory_is_a_lower_bound_and_no_run_time() {
     assert_eq!((need.upper, &need.source), (Bytes::from_mib(7000), &Source::EqualRuns { runs: 3 }));
     assert_eq!(both.run_time.unwrap().value, Millis(2000), "the median");
     let less = memory(&[run(8, 5000), lacking(8, 6000)], 8);
-    assert_eq!(less.upper, Bytes::from_mib(6000));
+    assert_eq!((less.upper, less.confidence), (Bytes::from_mib(6000), None), "no run shows that it suffices");
     assert!(!less.is_measured() && less.to_string().contains("others ran out of memory"), "{less}");
 }
 
@@ -148,7 +148,7 @@ fn only_the_newest_runs_count() {
 
 #[test]
 fn activity_of_an_equal_run_comes_before_others() {
-    let seen = |smact| Some(Activity { smact: Permille(smact), ..Activity::default() });
+    let seen = |smact| Some(SeenActivity { smact: Permille(smact), ..SeenActivity::default() });
     let with = |smact, batch| PastRun { activity: seen(smact), ..run(batch, 3000) };
     let runs = [with(300, 8), run(16, 5000), with(700, 16)];
     let of = |batch| resolve(&runs, Some(batch)).activity.map(|known| known.value);

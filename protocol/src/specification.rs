@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use radrm_need::{DryRun, ModelSummary, UserEstimate};
-use radrm_scheduler_core::{Need, Needs, Target};
+use radrm_scheduler_core::Target;
 use radrm_text::Untrusted;
 use serde::{Deserialize, Serialize};
 
@@ -43,12 +43,11 @@ macro_rules! specification {
         }
 
         impl Asked {
-            /// Requests of `spec`. An estimate that no run confirmed counts as requested.
+            /// Requests of `spec`.
             #[must_use]
-            pub fn of(spec: &Spec, needs: Option<&Needs>) -> Self {
-                let need = needs.and_then(|needs| needs.memory.as_ref()).filter(|need| !need.enforce);
-                $($($(let $shown: fn(&Spec, Option<&Need>) -> $shown_type = $of;)*)?)*
-                Self { $($($($shown: $shown(spec, need),)*)?)* }
+            pub fn of(spec: &Spec) -> Self {
+                $($($(let $shown: fn(&Spec) -> $shown_type = $of;)*)?)*
+                Self { $($($($shown: $shown(spec),)*)?)* }
             }
 
             /// The options of `radrm submit` that ask for it, with their values.
@@ -87,20 +86,20 @@ specification! {
     /// Memory on each GPU, bytes.
     mem: Option<u64> => {
         /// Memory on each GPU, and its upper bound, bytes.
-        gpu_mem: Option<u64>, "--gpu-mem", |spec, _| spec.mem, |asked| asked.gpu_mem.map(Bytes);
+        gpu_mem: Option<u64>, "--gpu-mem", |spec| spec.mem, |asked| asked.gpu_mem.map(Bytes);
     };
     /// Memory estimate of its user, until a run of it was measured. No limit is enforced at it.
     #[serde(skip_serializing_if = "Option::is_none")]
     estimate: Option<UserEstimate> => {
         /// An estimate of it, bytes.
         gpu_mem_estimate: Option<u64>, "--gpu-mem-estimate",
-            |_, need| need.map(|need| need.bytes.0), |asked| asked.gpu_mem_estimate.map(Bytes);
+            |spec| spec.estimate.as_ref().map(|of| of.bytes.0), |asked| asked.gpu_mem_estimate.map(Bytes);
     };
     /// It is not sure that `mem` suffices: it is an estimate with this upper bound, bytes.
     mem_upper: Option<u64> => {
         /// The upper bound of either, bytes.
         gpu_mem_upper: Option<u64>, "--gpu-mem-upper",
-            |spec, need| spec.mem_upper.or(need.map(|need| need.upper.0)),
+            |spec| spec.mem_upper.or(spec.estimate.as_ref().map(|of| of.upper.0)),
             // The upper bound of an estimate that has none of its own is the estimate.
             |asked| asked.gpu_mem_upper.filter(|upper| Some(*upper) != asked.gpu_mem_estimate).map(Bytes);
     };
@@ -110,7 +109,7 @@ specification! {
         /// No later step or phase takes more memory than the third step.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         fixed_shapes: bool, "--fixed-shapes",
-            |spec, _| spec.fixed_shapes, |asked| asked.fixed_shapes.then_some(Switch);
+            |spec| spec.fixed_shapes, |asked| asked.fixed_shapes.then_some(Switch);
     };
     /// Dry run of it: what it held is an estimate likewise.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,7 +125,7 @@ specification! {
     /// Part of each GPU's SMs, in thousandths.
     share: Option<u32> => {
         /// Part of each GPU's SMs, thousandths.
-        gpu_share: Option<u32>, "--gpu-share", |spec, _| spec.share, |asked| asked.gpu_share.map(Percent);
+        gpu_share: Option<u32>, "--gpu-share", |spec| spec.share, |asked| asked.gpu_share.map(Percent);
     };
     /// Latency and speed that it is to keep beside other jobs.
     #[serde(skip_serializing_if = "Target::is_none")]
@@ -134,44 +133,44 @@ specification! {
         /// A bound on the time of its steps, as `p99=20ms`.
         #[serde(skip_serializing_if = "Option::is_none")]
         latency: Option<String>, "--latency",
-            |spec, _| spec.target.latency.as_ref().map(ToString::to_string),
+            |spec| spec.target.latency.as_ref().map(ToString::to_string),
             |asked| asked.latency.clone().map(Text);
         /// Its lowest speed beside other jobs, thousandths of that alone.
         #[serde(skip_serializing_if = "Option::is_none")]
         min_speed: Option<u32>, "--min-speed",
-            |spec, _| spec.target.speed.map(|speed| speed.0), |asked| asked.min_speed.map(Part);
+            |spec| spec.target.speed.map(|speed| speed.0), |asked| asked.min_speed.map(Part);
     };
     /// It runs under the Multi-Process Service.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     mps: bool => {
         /// Under the Multi-Process Service.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
-        mps: bool, "--mps", |spec, _| spec.mps, |asked| asked.mps.then_some(Switch);
+        mps: bool, "--mps", |spec| spec.mps, |asked| asked.mps.then_some(Switch);
     };
     /// GPUs of its own.
     exclusive: bool => {
         /// GPUs of its own.
-        exclusive: bool, "--exclusive", |spec, _| spec.exclusive, |asked| asked.exclusive.then_some(Switch);
+        exclusive: bool, "--exclusive", |spec| spec.exclusive, |asked| asked.exclusive.then_some(Switch);
     };
     /// Only GPUs of this model.
     model: Option<String> => {
         /// Only GPUs of this model.
         gpu_model: Option<String>, "--gpu-model",
-            |spec, _| spec.model.clone(), |asked| asked.gpu_model.clone().map(Text);
+            |spec| spec.model.clone(), |asked| asked.gpu_model.clone().map(Text);
     };
     /// Attempts if it runs out of GPU memory, at most those of the daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     attempts: Option<u32> => {
         /// Attempts if it runs out of GPU memory.
         #[serde(skip_serializing_if = "Option::is_none")]
-        attempts: Option<u32>, "--attempts", |spec, _| spec.attempts, |asked| asked.attempts.map(Count);
+        attempts: Option<u32>, "--attempts", |spec| spec.attempts, |asked| asked.attempts.map(Count);
     };
     /// Exit code 0 after a refused request for GPU memory, without one that was granted later, counts as out of memory.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     oom_fails: bool => {
         /// Exit code 0 after a refused request for GPU memory counts as out of memory.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
-        oom_fails: bool, "--oom-fails", |spec, _| spec.oom_fails, |asked| asked.oom_fails.then_some(Switch);
+        oom_fails: bool, "--oom-fails", |spec| spec.oom_fails, |asked| asked.oom_fails.then_some(Switch);
     };
     /// It runs again after its time limit has ended it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -179,39 +178,39 @@ specification! {
         /// It runs again after its time limit has ended it.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         requeue_on_timeout: bool, "--requeue-on-timeout",
-            |spec, _| spec.requeue_on_timeout, |asked| asked.requeue_on_timeout.then_some(Switch);
+            |spec| spec.requeue_on_timeout, |asked| asked.requeue_on_timeout.then_some(Switch);
     };
     /// It may be stopped for others and run again later.
     preemptible: bool => {
         /// It may be stopped for others and run again later.
         preemptible: bool, "--preemptible",
-            |spec, _| spec.preemptible, |asked| asked.preemptible.then_some(Switch);
+            |spec| spec.preemptible, |asked| asked.preemptible.then_some(Switch);
     };
     /// It gives way after this time if others wait, ms.
     slot_ms: Option<u64> => {
         /// It gives way after this time if others wait, ms.
-        slot_ms: Option<u64>, "--slot", |spec, _| spec.slot_ms, |asked| asked.slot_ms.map(Time);
+        slot_ms: Option<u64>, "--slot", |spec| spec.slot_ms, |asked| asked.slot_ms.map(Time);
     };
     /// Expected run time, ms.
     expected_ms: Option<u64> => {
         /// Expected run time, ms.
-        expected_ms: Option<u64>, "--expected", |spec, _| spec.expected_ms, |asked| asked.expected_ms.map(Time);
+        expected_ms: Option<u64>, "--expected", |spec| spec.expected_ms, |asked| asked.expected_ms.map(Time);
     };
     /// The signal at which it writes a checkpoint; 0: it asks for the request.
     checkpoint_signal: Option<i32> => {
         /// The signal at which it writes a checkpoint; 0: it asks for the request.
         checkpoint_signal: Option<i32>, "--checkpoint-signal",
-            |spec, _| spec.checkpoint_signal, |asked| asked.checkpoint_signal.map(Signal);
+            |spec| spec.checkpoint_signal, |asked| asked.checkpoint_signal.map(Signal);
     };
     /// Time from that signal to SIGTERM, ms.
     grace_ms: Option<u64> => {
         /// Time from that signal to SIGTERM, ms.
-        grace_ms: Option<u64>, "--grace", |spec, _| spec.grace_ms, |asked| asked.grace_ms.map(Time);
+        grace_ms: Option<u64>, "--grace", |spec| spec.grace_ms, |asked| asked.grace_ms.map(Time);
     };
     /// Batch size, for the history of the program's needs.
     batch: Option<u32> => {
         /// Batch size.
-        batch_size: Option<u32>, "--batch-size", |spec, _| spec.batch, |asked| asked.batch_size.map(Count);
+        batch_size: Option<u32>, "--batch-size", |spec| spec.batch, |asked| asked.batch_size.map(Count);
     };
     /// Standard output; `None` is a file in the daemon's care.
     #[serde(with = "words::some_path")]
@@ -230,7 +229,7 @@ specification! {
         /// Jobs that it waits for, as `any:12` or `ok:12_3`.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         after: Vec<String>, "--after",
-            |spec, _| spec.after.iter().map(ToString::to_string).collect(),
+            |spec| spec.after.iter().map(ToString::to_string).collect(),
             |asked| (!asked.after.is_empty()).then(|| Texts(asked.after.clone()));
     };
     /// It is submitted once for each index.

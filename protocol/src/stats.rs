@@ -47,8 +47,11 @@ pub struct GpuStats {
     /// Most memory in use at a poll, bytes; not known over all time.
     #[serde(default)]
     pub peak_used: Option<u64>,
-    /// SM activity, a part of 1.
+    /// SM activity, a part of 1: the mean over the samples of which it is known.
     pub mean_smact: Option<f64>,
+    /// Number of these samples.
+    #[serde(default)]
+    pub smact_samples: u64,
     /// Power draw, W.
     pub mean_power_w: Option<f64>,
     /// Energy over that time, MJ.

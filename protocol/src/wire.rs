@@ -5,7 +5,8 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 
-use radrm_scheduler_core::{Activity, JobState};
+use radrm_base::SeenActivity;
+use radrm_scheduler_core::JobState;
 pub use radrm_scheduler_core::{Outcome, Verdict};
 use radrm_text::Untrusted;
 use serde::de::DeserializeOwned;
@@ -276,8 +277,8 @@ pub struct JobRow {
     pub profile: Option<Untrusted>,
     /// The launcher's process.
     pub pid: Option<u32>,
-    /// Activity alone on a GPU: SM activity, SM occupancy and DRAM activity, thousandths.
-    pub activity: Option<Activity>,
+    /// Activity alone on a GPU: SM activity, SM occupancy and DRAM activity, thousandths; null where it was not measured.
+    pub activity: Option<SeenActivity>,
     /// Resident memory of its processes, bytes, pages that they share in each of them.
     pub host_memory: u64,
     /// CPU time of its processes, thousandths of a core between the last two polls.
@@ -305,6 +306,9 @@ pub struct JobRow {
     /// Indices of all jobs of its array for which the row stands, such as `3-99`; empty: it stands for itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tasks: String,
+    /// Memory on each GPU that it is expected to need at most, bytes; null where nothing is known of it.
+    #[serde(default)]
+    pub need_upper: Option<u64>,
     /// Source of its need of GPU memory; only of a single job (not in lists) that is not over.
     pub need_from: Option<String>,
 }
@@ -320,6 +324,18 @@ pub struct TaskRow {
     pub at_once: Option<u32>,
 }
 
+/// Source of a GPU's SM activity, SM occupancy and DRAM activity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ActivitySource {
+    /// NVML's performance counters of the GPU.
+    Gpm,
+    /// DCGM's counters of the GPU.
+    Dcgm,
+    /// Timed launches of its jobs: an estimate from the sum of what each does.
+    Launches,
+}
+
 /// A GPU as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuRow {
@@ -331,13 +347,16 @@ pub struct GpuRow {
     pub model: String,
     /// Its memory, bytes.
     pub total: u64,
-    /// Memory in use, bytes.
-    pub used: u64,
+    /// Memory in use, bytes; null where no poll has shown it.
+    pub used: Option<u64>,
     /// Memory reserved for jobs, bytes.
     pub reserved: u64,
     /// Memory that others hold, bytes.
     pub foreign: u64,
-    /// SM activity, SM occupancy and DRAM activity, thousandths, where the driver reports them.
+    /// Source of SM activity, SM occupancy and DRAM activity.
+    #[serde(default)]
+    pub activity_source: Option<ActivitySource>,
+    /// SM activity, thousandths.
     pub smact: Option<u32>,
     /// SM occupancy, thousandths.
     pub smocc: Option<u32>,
@@ -359,7 +378,7 @@ pub struct GpuRow {
     pub drained: bool,
     /// Reason of that, its administrator and its time.
     pub drain: Option<DrainRow>,
-    /// One job has all of it.
+    /// A job, or a group of jobs, has all of it.
     pub whole: bool,
     /// Numbers of the jobs on it; those of other users for administrators, and for all with `privacy = false`.
     pub jobs: Vec<u64>,

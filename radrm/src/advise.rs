@@ -195,9 +195,11 @@ impl Compared {
     }
 }
 
-/// Learner of slowdowns for each GPU model.
-fn learners(dataset: &Dataset) -> Result<BTreeMap<String, Learner>, radrm_collector::dataset::DatasetError> {
-    let mut all: BTreeMap<String, Learner> = BTreeMap::new();
+/// Learners of slowdowns by GPU model, and whether such GPUs are emulated: what jobs do to each other on these says nothing of real ones.
+type Learners = BTreeMap<(String, bool), Learner>;
+
+fn learners(dataset: &Dataset) -> Result<Learners, radrm_collector::dataset::DatasetError> {
+    let mut all = Learners::new();
     for row in dataset.sharing(MAX_COMPANIES)? {
         let resident = |job: &radrm_collector::dataset::SharedJob| Resident {
             program: Some(Program::named(&job.program)),
@@ -209,7 +211,7 @@ fn learners(dataset: &Dataset) -> Result<BTreeMap<String, Learner>, radrm_collec
         };
         let jobs: Vec<Resident> = row.jobs.iter().map(resident).collect();
         let speeds: Vec<f64> = row.jobs.iter().filter_map(|job| job.speed()).collect();
-        all.entry(row.gpu_model)
+        all.entry((row.gpu_model, row.emulated.is_some()))
             .or_insert_with(|| Learner::new(Constants::A100_40GB))
             .observe(&jobs, &speeds);
     }
@@ -218,17 +220,19 @@ fn learners(dataset: &Dataset) -> Result<BTreeMap<String, Learner>, radrm_collec
 }
 
 /// Pairs of programs that ran on one model of GPU, those that get most done first.
-fn pairs(all: &[Compared], learners: &BTreeMap<String, Learner>, models: &Models, cores: usize) -> Vec<Pair> {
+fn pairs(all: &[Compared], learners: &Learners, models: &Models, cores: usize) -> Vec<Pair> {
     let shipped = Learner::new(Constants::A100_40GB);
     let mut pairs = Vec::new();
     for (at, one) in all.iter().enumerate() {
         for other in &all[at..] {
             let (Some(a), Some(b)) = (one.resident(), other.resident()) else { continue };
-            if one.row.gpu_model != other.row.gpu_model {
+            let is_emulated = one.row.emulated.is_some();
+            if one.row.gpu_model != other.row.gpu_model || is_emulated != other.row.emulated.is_some() {
                 continue;
             }
             let gpu = one.row.gpu_model.as_deref().unwrap_or_default();
-            let speeds = learners.get(gpu).unwrap_or(&shipped).predictor().speeds(&[a, b]);
+            let learned = learners.get(&(gpu.to_owned(), is_emulated));
+            let speeds = learned.unwrap_or(&shipped).predictor().speeds(&[a, b]);
             let bytes = one.row.footprint_bytes.zip(other.row.footprint_bytes).map(|(a, b)| a + b);
             let memory = models.named(gpu).map(|model| model.memory_mib << 20);
             let host = host::speeds(one.host, other.host, cores);
@@ -375,6 +379,28 @@ mod tests {
     }
 
     #[test]
+    fn what_was_learned_on_emulated_gpus_says_nothing_of_real_ones() {
+        let models = Models::known().unwrap();
+        let gpu = &models.gpu.iter().find(|model| model.id == "A100-40GB").unwrap().name;
+        let real = [row(1, "a", 8, gpu, 500, 1), row(2, "b", 8, gpu, 600, 1)];
+        let emulated = real.clone().map(|of| Row { emulated: Some("1xA100-40GB".into()), ..of });
+        let all = |rows: &[Row]| rows.iter().map(of).collect::<Vec<_>>();
+        let mut learner = Learner::new(Constants::A100_40GB);
+        let residents = [0, 1].map(|at| all(&real)[at].resident().unwrap());
+        (0..8).for_each(|_| learner.observe(&residents, &[0.3, 0.3]));
+        learner.refit();
+        let learners = Learners::from([((gpu.clone(), true), learner)]);
+        let value = |rows: &[Row], learners: &Learners| {
+            let pairs = pairs(&all(rows), learners, &models, 4);
+            pairs.iter().find(|pair| pair.runs == [1, 2]).map(|pair| pair.speeds[0].value)
+        };
+        assert_eq!(value(&real, &learners), value(&real, &Learners::new()));
+        assert!(value(&emulated, &learners) < value(&real, &learners));
+        let mixed = [real[0].clone(), emulated[1].clone()];
+        assert_eq!(value(&mixed, &learners), None, "one ran on a real GPU, one did not");
+    }
+
+    #[test]
     fn programs_of_one_data_set_that_the_host_limits_are_told_to_share_a_loader() {
         let models = Models::known().unwrap();
         let gpu = &models.gpu.iter().find(|model| model.id == "A100-40GB").unwrap().name;
@@ -387,7 +413,7 @@ mod tests {
         };
         let told = |all: &[Compared], cores| {
             text::of(all, &pairs(all, &BTreeMap::new(), &models, cores), &shared(all, cores), &[])
-                .matches("share: expected 1.")
+                .matches("predicted 1.")
                 .count()
         };
         // With itself, too: a program that runs twice loads its data twice.

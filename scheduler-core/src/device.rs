@@ -81,7 +81,7 @@ fn whole_window() -> Millis {
     Millis::MAX
 }
 
-/// An idle device.
+/// A device that was measured, and is idle.
 impl Default for Observation {
     fn default() -> Self {
         let idle = Some(Permille::ZERO);
@@ -94,6 +94,11 @@ impl Observation {
     #[must_use]
     pub const fn unmeasured(used: Bytes) -> Self {
         Self { used, smact: None, peak: None, window: Millis::ZERO, smocc: None, drama: None }
+    }
+
+    /// The same device when its last job has left, until its next observation: one that a monitor sees is taken to be idle.
+    pub(crate) fn without_jobs(self) -> Self {
+        if self.smact.is_some() { Self::default() } else { Self::unmeasured(Bytes::ZERO) }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::advance::AdvanceReservation;
 use crate::allowance::Allowance;
 use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
 use crate::early::FirstSteps;
-use crate::interference::{Activity, Sharer};
+use crate::interference::{Activity, Sharer, usual};
 use crate::job::{Job, JobId, SuspendRefusal};
 use crate::leaving::Leaving;
 use crate::limits::UserLimits;
@@ -297,7 +297,7 @@ impl Event {
         let id = job.id;
         let before = job.need.as_ref();
         let need = needs.memory.as_ref().filter(|need| before.is_none_or(|before| !before.is_alike(need)));
-        let activity = needs.activity.as_ref().map(|known| known.value);
+        let activity = needs.activity.as_ref().map(|known| usual(known.value));
         let expected = needs.run_time.as_ref().map(|known| known.value);
         let host_use = needs.host.as_ref().map(|known| known.value);
         let changed = news(job.host_use, host_use, host_moved)

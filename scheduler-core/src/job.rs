@@ -6,7 +6,7 @@ use radrm_base::{HostUse, UserId};
 use radrm_need::{Need, Needs};
 use serde::{Deserialize, Serialize};
 
-use crate::interference::{Activity, Program};
+use crate::interference::{Activity, Program, usual};
 use crate::target::Target;
 use crate::units::{Bytes, Millis, Permille};
 
@@ -313,7 +313,7 @@ impl Job {
     pub fn needing(self, needs: &Needs) -> Self {
         Self {
             need: needs.memory.clone(),
-            activity: needs.activity.as_ref().map(|known| known.value),
+            activity: needs.activity.as_ref().map(|known| usual(known.value)),
             expected: needs.run_time.as_ref().map(|known| known.value),
             host_use: needs.host.as_ref().map(|known| known.value),
             ..self

@@ -142,12 +142,15 @@ pub use outcome::{Evidence, Outcome};
 pub use outside::{PlanError, SpeedModel};
 pub use planner::{JobRequest, Plan, Planner};
 pub use radrm_need::{Need, Needs};
-pub use reason::{Basis, Impossible, Reason, Score, Wait};
+pub use reason::{
+    Basis, Calm, ConstantsFrom, Forecast, Gain, HeldOutside, Impossible, MemoryRule, Obstacle, Passing,
+    Reason, Samples, Score, Shortfall, Wait,
+};
 pub use settings::{
     Eviction, FairShare, Hot, Memory, NoSuchPolicy, NoSuchPreset, Objective, Order, Policy, Preconditions,
     Preset, Recovery, Settings, Throttle, Unknown,
 };
 pub use sharing_mode::{SharingMode, TimeSlices};
-pub use state::{DeviceView, JobView, Oversized, Phase, State};
+pub use state::{DeviceView, JobView, Oversized, Phase, State, UnknownNeed};
 pub use target::{LatencyTarget, NoTarget, Standing, Target, TargetObservation, Unseen};
 pub use units::{Bytes, Millis, Permille};

@@ -20,8 +20,8 @@ pub enum Outcome {
     },
     /// It failed after a request for GPU memory was refused.
     OutOfMemory {
-        /// Memory that it held when the request was refused, plus the request.
-        seen: Bytes,
+        /// Memory that it held when the request was refused, plus the request; `None`: not known.
+        seen: Option<Bytes>,
         /// Evidence for the out-of-memory.
         evidence: Evidence,
         /// Exit code of the program.

@@ -12,7 +12,7 @@ use crate::job::{HostNeed, JobId};
 use crate::outside::Outside;
 use crate::partitions;
 use crate::policy::{Candidate, Company, DeviceUse, Fit, Progress};
-use crate::reason::{Basis, Wait};
+use crate::reason::{Basis, MemoryRule, Samples, Wait};
 use crate::settings::{Hot, Memory, Preconditions, Settings};
 use crate::sharing_mode::SharingMode;
 use crate::units::{Bytes, Millis, Permille};
@@ -220,11 +220,14 @@ pub(crate) fn joins<'a>(
         let free = dev.spec.capacity.minus(claimed);
         let half = Bytes(dev.spec.capacity.0 / 2);
         if need > free || (ask.half_empty && free < half) {
-            return Err(Wait::Memory { need: if ask.half_empty { need.max(half) } else { need }, free });
+            return Err(match ask.half_empty && half > need {
+                true => lacks(settings, dev, half, MemoryRule::HalfEmpty, free),
+                false => lacks(settings, dev, need, MemoryRule::of(ask), free),
+            });
         }
     }
     if !settings.policy.predicts() {
-        return Ok(Progress { gain: 0, speed: 0, slowest: 0 });
+        return Ok(Progress::UNKNOWN);
     }
     let Scratch { jobs, shares, protected, claims, after, companies } = scratch;
     shares.clear();
@@ -259,6 +262,17 @@ pub(crate) fn joins<'a>(
     })
 }
 
+impl MemoryRule {
+    fn of(ask: &Ask) -> Self {
+        if ask.open || ask.claim.is_none() { Self::MinFree } else { Self::Need }
+    }
+}
+
+/// A device that lacks memory.
+fn lacks(settings: &Settings, dev: &Dev, need: Bytes, rule: MemoryRule, free: Bytes) -> Wait {
+    Wait::Memory { need, rule, free, accounting: settings.memory, device: dev.spec.id }
+}
+
 /// Checks that the job may be started on the device now.
 pub(crate) fn admits(
     settings: &Settings,
@@ -276,7 +290,9 @@ pub(crate) fn admits(
         // What unmanaged processes hold counts also on a device without jobs.
         let free = dev.spec.capacity.minus(dev.foreign);
         return match ask.claim {
-            Some(need) if settings.memory != Memory::Blind && need > free => Err(Wait::Memory { need, free }),
+            Some(need) if settings.memory != Memory::Blind && need > free => {
+                Err(lacks(settings, dev, need, MemoryRule::of(ask), free))
+            }
             _ => Ok(progress),
         };
     }
@@ -288,7 +304,7 @@ pub(crate) fn admits(
         let free = dev.spec.capacity.minus(dev.seen.used);
         let need = ask.claim.map_or(conditions.min_free, |claim| claim.plus(conditions.margin));
         if need > free {
-            return Err(Wait::Memory { need, free });
+            return Err(lacks(settings, dev, need, MemoryRule::of(ask), free));
         }
     }
     match conditions.smact {
@@ -306,18 +322,19 @@ const MIN_PART: u64 = 9;
 /// highest sample.
 fn is_calm(conditions: &Preconditions, seen: &Observation, limit: Permille) -> Result<(), Wait> {
     let Some(mean) = seen.smact else { return Err(Wait::Unmeasured) };
-    if seen.window.0 < conditions.window.0 / MIN_PART {
-        return Err(Wait::Settling);
+    let least = Millis(conditions.window.0 / MIN_PART);
+    if seen.window < least {
+        return Err(Wait::Window { least });
     }
-    let decisive = match seen.window < conditions.window {
-        true => seen.peak.unwrap_or(mean).max(mean),
-        false => mean,
+    let (decisive, samples) = match seen.window < conditions.window {
+        true => (seen.peak.unwrap_or(mean).max(mean), Samples::Highest),
+        false => (mean, Samples::Mean),
     };
     // What is not measured does not make a busy device a cool one.
     let reaches = |part: Option<Permille>, hot: Permille| part.is_none_or(|part| part >= hot);
     let is_hot = |hot: Hot| reaches(seen.smocc, hot.smocc) || reaches(seen.drama, hot.drama);
     match decisive > limit && conditions.hot.is_none_or(is_hot) {
-        true => Err(Wait::Busy { smact: decisive, limit }),
+        true => Err(Wait::Busy { smact: decisive, samples, limit }),
         false => Ok(()),
     }
 }
@@ -338,13 +355,9 @@ pub(crate) fn rank(
     let candidate = Candidate {
         id: i64::from(dev.spec.id.0),
         jobs: dev.residents.len(),
-        // What a monitor saw last of a device without jobs was of jobs that have left.
-        smact: if dev.residents.is_empty() {
-            dev.seen.smact.or(Some(Permille::ZERO))
-        } else {
-            dev.seen.smact
-        },
+        smact: dev.seen.smact,
         free,
+        outside: dev.foreign,
         left: free.minus(ask.claim.unwrap_or(Bytes::ZERO)),
         progress,
         turn,

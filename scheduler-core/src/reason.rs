@@ -1,5 +1,6 @@
 //! Reasons of decisions, as data; their text is what `radrm queue --why` shows.
 
+mod forecast;
 mod text;
 
 use serde::{Deserialize, Serialize};
@@ -12,8 +13,10 @@ use crate::job::{Condition, JobId, SuspendRefusal};
 use crate::ladder::Rung;
 use crate::limits::Exceeded;
 use crate::outcome::Evidence;
-use crate::settings::Policy;
+use crate::settings::{Memory, Policy};
 use crate::units::{Bytes, Millis, Permille};
+
+pub use forecast::{Basis, ConstantsFrom, Forecast, Gain, Shortfall};
 
 /// A reason for an action, or for a job's waiting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +29,7 @@ pub enum Reason {
         /// Score by which the policy decided.
         score: Score,
     },
-    /// It passed a blocked job without delaying it.
+    /// It passed a blocked job, and is not expected to delay it.
     Backfilled {
         /// The policy.
         policy: Policy,
@@ -34,6 +37,9 @@ pub enum Reason {
         score: Score,
         /// The blocked job.
         ahead: JobId,
+        /// Effect on the devices that are kept for that one.
+        #[serde(default)]
+        passing: Passing,
     },
     /// It passed a blocked job whose start is not known: its time limit is shorter than that one is likely to wait.
     Borrowed {
@@ -62,10 +68,13 @@ pub enum Reason {
     },
     /// It ran out of GPU memory.
     RanOutOfMemory {
-        /// Held and asked for.
-        seen: Bytes,
+        /// Held and asked for; `None`: not known.
+        seen: Option<Bytes>,
         /// Evidence for it.
         evidence: Evidence,
+        /// Memory that was held outside of jobs on a device of it then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outside: Option<HeldOutside>,
     },
     /// It ran out of memory in its last attempt.
     TooManyAttempts {
@@ -170,8 +179,11 @@ pub enum Reason {
         /// That of the slowest.
         slowest: Permille,
     },
-    /// Its neighbours have what they need, so it may go faster.
-    Calm,
+    /// Nothing known keeps it from going faster.
+    Calm {
+        /// Knowledge of its neighbours.
+        why: Calm,
+    },
     /// Jobs on the device declared shares.
     DeclaredShare,
     /// Its memory use settled, or rose: its reservation follows.
@@ -220,12 +232,61 @@ pub enum Reason {
     },
 }
 
+/// Memory that is held on a device outside of jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldOutside {
+    /// The device.
+    pub device: DeviceId,
+    /// Memory that is held.
+    pub bytes: Bytes,
+}
+
+/// Use that a job makes of devices that are kept for one which it passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Passing {
+    /// None.
+    #[default]
+    Elsewhere,
+    /// That one fits beside it when the jobs before have left.
+    Beside,
+    /// Its time limit ends before they are expected to be free.
+    Ends,
+}
+
+/// Knowledge of a job's neighbours by which its launches are held back less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Calm {
+    /// No other job runs there.
+    Alone,
+    /// No more important job there is seen under the speed that it keeps; that of some may not be known.
+    NoneSuffers {
+        /// Speed that it keeps.
+        least: Permille,
+    },
+    /// The job with the target no longer runs there.
+    TargetLeft {
+        /// That job.
+        job: JobId,
+    },
+    /// The latency or speed of the job with the target cannot be observed.
+    TargetUnseen {
+        /// That job.
+        job: JobId,
+    },
+}
+
 /// Score of a device under a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum Score {
     /// No job is there.
-    Idle,
+    Idle {
+        /// Memory that is held there outside of jobs.
+        #[serde(default)]
+        outside: Bytes,
+    },
     /// Its turn in the round.
     Turn,
     /// The lowest number that fits.
@@ -247,14 +308,26 @@ pub enum Score {
     },
     /// SM activity there is not measured.
     Unmeasured,
+    /// SM activity that is left beside the jobs there, this one included, by what each does alone.
+    Room {
+        /// The rest.
+        left: Permille,
+        /// Weakest knowledge of the SM activity of one of them.
+        activity: Basis,
+    },
     /// Predicted progress.
     Progress {
-        /// Work that the devices would gain per second, thousandths of a lone job.
-        gain: Permille,
+        /// Work that the devices would gain per second.
+        gain: Gain,
         /// The job's own predicted speed.
         speed: Permille,
-        /// The slowest neighbour's predicted speed.
+        /// The slowest neighbour's predicted speed on its device.
         slowest: Permille,
+        /// The slowest of the node's other jobs that it is predicted to slow on the host.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        on_host: Option<Permille>,
+        /// Origin of the prediction.
+        forecast: Forecast,
     },
 }
 
@@ -278,6 +351,13 @@ pub enum Impossible {
         /// The largest there is.
         largest: Bytes,
     },
+    /// It ran out of memory with the largest device (of its model) to itself.
+    RanOut {
+        /// Held and asked for; `None`: not known.
+        at: Option<Bytes>,
+        /// The largest there is.
+        largest: Bytes,
+    },
     /// It needs more devices than any machine has.
     Gpus {
         /// Needed.
@@ -291,21 +371,6 @@ pub enum Impossible {
     Unshared,
     /// No machine that has such devices has the CPUs and the memory.
     Host,
-}
-
-/// Basis of a prediction of what jobs do to each other: the weakest knowledge of the activity of one of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Basis {
-    /// It was stated, or measured of the job by itself.
-    #[default]
-    Measured,
-    /// Other jobs of its program run and do so much.
-    Program,
-    /// It is the job's part of what all jobs of a device do together.
-    Together,
-    /// Nothing is known of it.
-    Assumed,
 }
 
 /// Reason that a waiting job waits.
@@ -368,12 +433,18 @@ pub enum Wait {
         /// The job.
         job: JobId,
     },
-    /// Devices lack memory: the one with the most free has this much less than needed.
+    /// Devices lack memory.
     Memory {
-        /// Needed, margin included.
+        /// Memory that is to be free.
         need: Bytes,
-        /// The most that is free.
+        /// Rule that asks for it.
+        rule: MemoryRule,
+        /// Free memory on the device that comes closest.
         free: Bytes,
+        /// Accounting by which it is free.
+        accounting: Memory,
+        /// That device.
+        device: DeviceId,
     },
     /// Other jobs of its user leave too little of the memory that they may have together on a device.
     UserMemory {
@@ -388,6 +459,8 @@ pub enum Wait {
     Busy {
         /// The least busy one.
         smact: Permille,
+        /// Samples that decide.
+        samples: Samples,
         /// Allowed.
         limit: Permille,
     },
@@ -402,23 +475,25 @@ pub enum Wait {
     },
     /// Jobs of Multi-Process Service on devices have no SM partitions, so no device takes one for it, or have all SMs.
     Partition,
-    /// No device is idle.
+    /// Each device that it may use has jobs.
     Idle,
     /// Each device that it could share has as many jobs as it may have.
     Full {
         /// That number.
         most: u16,
     },
-    /// It, or jobs there, would be slowed too much.
+    /// It, or jobs there, are predicted to be slowed too much.
     Slowdown {
-        /// The best predicted gain.
-        gain: Permille,
-        /// Jobs share by slices of time.
-        #[serde(default)]
-        slices: bool,
-        /// Basis of that: the weakest knowledge of one of them.
-        #[serde(default)]
-        basis: Basis,
+        /// Threshold that is not reached on the device that comes closest.
+        #[serde(flatten)]
+        shortfall: Shortfall,
+        /// Origin of the prediction.
+        by: Forecast,
+    },
+    /// The policy's own rule lets it join no job there.
+    Rule {
+        /// The policy.
+        policy: Policy,
     },
     /// A more important job could be slowed too much.
     Protected {
@@ -426,9 +501,21 @@ pub enum Wait {
         low: Permille,
         /// Lowest speed that it keeps.
         least: Permille,
+        /// Origin of the prediction.
+        by: Forecast,
     },
     /// Devices just got a job whose memory is not yet seen.
     Settling,
+    /// The jobs of devices changed, and too few samples of their SM activity are there since.
+    Window {
+        /// Time for which they are sampled before they take a job.
+        least: Millis,
+    },
+    /// Its restore failed, and is tried again later.
+    RestoreFailed {
+        /// Time between two tries.
+        every: Millis,
+    },
     /// Not enough devices at once on any machine.
     Gang {
         /// Needed.
@@ -447,7 +534,45 @@ pub enum Wait {
     Reserved {
         /// For whom.
         job: JobId,
+        /// Reason that they are.
+        #[serde(default)]
+        why: Obstacle,
     },
+}
+
+/// Rule by which a device is to have so much memory free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryRule {
+    /// The job's need, margin included.
+    Need,
+    /// `preconditions.min_free`: its need is not known.
+    MinFree,
+    /// A retry on a device that is at least half empty.
+    HalfEmpty,
+}
+
+/// Samples of SM activity that decide whether a device takes a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Samples {
+    /// The mean of a window.
+    Mean,
+    /// The highest, until a window is over since its jobs changed.
+    Highest,
+}
+
+/// Reason that a device is kept from a job for another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Obstacle {
+    /// The other one is to have the device.
+    #[default]
+    Device,
+    /// The job could slow one that the other waits for.
+    NearBlocker,
+    /// The job's threads could keep the other from joining jobs of the node.
+    Threads,
 }
 
 impl Reason {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::job::{HostNeed, JobId};
 use crate::place::{Ask, Resident, Scratch, eligible, joins, waits_for_own};
+use crate::reason::Obstacle;
 use crate::settings::{Memory, Settings};
 use crate::state::{Phase, Record, State};
 use crate::units::{Bytes, Millis};
@@ -240,7 +241,7 @@ impl State {
         self.jobs.get(&job).map_or(Millis::MAX, |record| record.likely_end())
     }
 
-    /// Returns true if a job that came behind may be started on a device.
+    /// Checks that a job that came behind may be started on a device.
     /// It may not run beside a blocker, which it could slow. On a device that is kept, the job for which it is kept
     /// must still fit beside it when the blockers have left, or it is surely gone by then.
     pub(crate) fn leaves_room(
@@ -251,24 +252,25 @@ impl State {
         whole: bool,
         limit: Option<Millis>,
         scratch: &mut Scratch,
-    ) -> bool {
+    ) -> Result<(), Obstacle> {
         if kept.near.binary_search(&at).is_ok() {
-            return false;
+            return Err(Obstacle::NearBlocker);
         }
         // Threads that it brings to the node could keep the job from joining others there.
         let node = self.devices[at].node;
         if node == kept.node && !self.nodes[node].host.has_room_for(ask.host_use, kept.ask.host_use) {
-            return false;
+            return Err(Obstacle::Threads);
         }
         if kept.devices.binary_search(&at).is_err() {
-            return true;
+            return Ok(());
         }
         if let (Some(by), Some(limit)) = (kept.by, limit)
             && self.now.plus(limit).plus(self.settings.eviction.kill_after) <= by
         {
-            return true;
+            return Ok(());
         }
-        self.may_borrow(kept, ask.job) || self.fits_beside(kept, at, ask, whole, scratch)
+        let may = self.may_borrow(kept, ask.job) || self.fits_beside(kept, at, ask, whole, scratch);
+        if may { Ok(()) } else { Err(Obstacle::Device) }
     }
 
     /// Longest use of kept devices by a job that borrows them.

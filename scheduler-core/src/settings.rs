@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::amount;
-use crate::interference::{Activity, Constants};
+use crate::interference::{Activity, Constants, USUAL};
 use crate::ladder::Rung;
 use crate::partitions;
 pub use crate::policy::{NoSuchPolicy, Policy};
@@ -358,7 +358,7 @@ impl Default for Settings {
             min_gain: Permille(220),
             min_speed: Permille(200),
             protect: Permille(700),
-            assumed: Activity { smact: Permille(650), smocc: Permille(300), drama: Permille(400) },
+            assumed: USUAL,
             sharing: None,
             time_sliced: Vec::new(),
             interference: Constants::A100_40GB,

@@ -9,6 +9,7 @@ mod company;
 mod dependencies;
 mod early;
 mod estimators;
+mod findings;
 mod gathering;
 mod host;
 mod lab_week;

@@ -2,8 +2,8 @@
 
 use crate::common::{self, DONE, Node, gib, started, with};
 use radrm_scheduler_core::{
-    Activity, Basis, Bytes, Device, DeviceId, Event, Job, JobId, JobObservation, Millis, NodeId, Permille,
-    Phase, Policy, Program, Settings, SharingMode, UserId, Wait,
+    Activity, Basis, Bytes, Device, DeviceId, Event, Forecast, Job, JobId, JobObservation, Millis, NodeId,
+    Permille, Phase, Policy, Program, Settings, SharingMode, UserId, Wait,
 };
 
 fn activity(smact: u32) -> Activity {
@@ -40,7 +40,10 @@ fn light_jobs_that_start_beside_each_other_make_room_for_others_of_their_program
     (1..=12).for_each(|id| drop(node.run(Job { program, ..gib(id, 2) })));
     assert_eq!(running(&node, 12), [1, 2]);
     let wait = node.state.job(JobId(12)).unwrap().wait;
-    assert!(matches!(wait, Some(Wait::Slowdown { basis: Basis::Assumed, .. })), "{wait:?}");
+    assert!(
+        matches!(wait, Some(Wait::Slowdown { by: Forecast::Gpu { activity: Basis::Assumed, .. }, .. })),
+        "{wait:?}"
+    );
     // As many again as were seen, as those that came first may still load their data, and one that is assumed to be busy.
     assert_eq!(together(&mut node, &[1, 2], 16), 3);
     assert_eq!(together(&mut node, &[1, 2, 3, 4, 5], 40), 5);
@@ -61,7 +64,10 @@ fn a_program_counts_as_its_busiest_job() {
     assert_eq!(node.phase(3), Phase::Waiting);
     node.run(Job { program: Some(Program(7)), ..gib(4, 3) });
     let wait = node.state.job(JobId(4)).unwrap().wait;
-    assert!(matches!(wait, Some(Wait::Slowdown { basis: Basis::Program, .. })), "{wait:?}");
+    assert!(
+        matches!(wait, Some(Wait::Slowdown { by: Forecast::Gpu { activity: Basis::Program, .. }, .. })),
+        "{wait:?}"
+    );
 }
 
 /// The job runs on this device already.
@@ -173,7 +179,10 @@ fn busy_jobs_that_start_beside_each_other_make_none() {
         host_use: None,
     });
     let wait = node.state.job(JobId(3)).unwrap().wait;
-    assert!(matches!(wait, Some(Wait::Slowdown { basis: Basis::Together, .. })), "{wait:?}");
+    assert!(
+        matches!(wait, Some(Wait::Slowdown { by: Forecast::Gpu { activity: Basis::Together, .. }, .. })),
+        "{wait:?}"
+    );
 }
 
 #[test]
@@ -219,7 +228,10 @@ fn by_time_slices_a_third_light_job_adds_nothing_and_that_is_no_assumption() {
     (1..=3).for_each(|id| drop(node.run(Job { activity: Some(activity(8)), ..gib(id, 2) })));
     assert_eq!(running(&node, 3), [1, 2]);
     let wait = node.state.job(JobId(3)).unwrap().wait;
-    assert!(matches!(wait, Some(Wait::Slowdown { slices: true, basis: Basis::Measured, .. })), "{wait:?}");
+    let Some(Wait::Slowdown { by: Forecast::Gpu { sharing, activity, .. }, .. }) = wait else {
+        panic!("{wait:?}")
+    };
+    assert_eq!((sharing, activity), (SharingMode::TimeSlices, Basis::Measured));
 }
 
 #[test]
@@ -234,17 +246,6 @@ fn eight_jobs_share_a_device_where_nothing_is_predicted_of_them_and_48_where_it_
         assert_eq!(jobs(policy), 8, "{policy:?}");
     }
     assert_eq!(jobs(Policy::Aware), 48);
-}
-
-#[test]
-fn a_wait_says_on_what_it_is_based() {
-    let text = |basis| Wait::Slowdown { gain: Permille(0), slices: false, basis }.to_string();
-    assert!(!text(Basis::Measured).contains(", by"), "{}", text(Basis::Measured));
-    let bases =
-        [(Basis::Program, "same program"), (Basis::Together, "do together"), (Basis::Assumed, "is assumed")];
-    for (basis, words) in bases {
-        assert!(text(basis).contains(words), "{}", text(basis));
-    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use crate::common::{self, DONE, Node as Machine, gib, started};
 use radrm_base::HostUse;
 use radrm_scheduler_core::{
-    Activity, Bytes, Device, DeviceId, Event, Job, JobId, JobObservation, Node, NodeId, Permille, Phase,
-    Policy, Settings, Wait,
+    Activity, Bytes, Device, DeviceId, Event, Forecast, Gain, Job, JobId, JobObservation, Node, NodeId,
+    Obstacle, Permille, Phase, Policy, Settings, Shortfall, Wait,
 };
 
 fn node(cores: u64) -> Event {
@@ -45,7 +45,10 @@ fn jobs_of_the_same_cores_do_not_share_a_device() {
     };
     let (joined, wait) = joins(4, 4, Policy::Aware);
     // Each would get half of the cores, so both together get done what one does.
-    assert!(!joined && matches!(wait, Some(Wait::Slowdown { gain, .. }) if gain < Permille(100)), "{wait:?}");
+    let Some(Wait::Slowdown { shortfall: Shortfall::MinGain { gain, .. }, by: Forecast::Host }) = wait else {
+        panic!("{wait:?}")
+    };
+    assert!(!joined && gain < Gain(100), "{gain}");
     assert!(joins(8, 4, Policy::Aware).0, "a core for each thread");
     assert!(joins(4, 0, Policy::Aware).0, "what was not measured counts as nothing");
     assert!(joins(4, 4, Policy::BestFit).0, "only `aware` predicts");
@@ -132,7 +135,7 @@ fn jobs_behind_one_that_waits_bring_no_threads_to_its_node() {
     };
     assert_eq!(behind(1).0, Phase::Running, "each thread has a core, with those of the job that waits");
     // Alone it would find a core for each thread.
-    assert_eq!(behind(2), (Phase::Waiting, Some(Wait::Reserved { job: JobId(3) })));
+    assert_eq!(behind(2), (Phase::Waiting, Some(Wait::Reserved { job: JobId(3), why: Obstacle::Threads })));
 }
 
 #[test]

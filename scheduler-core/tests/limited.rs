@@ -11,7 +11,7 @@ fn it_is_not_tried_elsewhere() {
         node.run(gib(1, 3));
         verdict(&node.at(1).finish(1, outcome), 1)
     };
-    let oom = |evidence| Outcome::OutOfMemory { seen: Bytes::from_gib(4), evidence, code: 1 };
+    let oom = |evidence| Outcome::OutOfMemory { seen: Some(Bytes::from_gib(4)), evidence, code: 1 };
     let limit = oom(Evidence::Limit);
     assert_eq!(verdict_after(limit), Some(Verdict::Ended(limit)));
     assert_eq!(verdict_after(oom(Evidence::Shim)), None, "another device may have more");

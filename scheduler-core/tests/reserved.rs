@@ -103,7 +103,7 @@ fn the_reason_follows_the_lead_time_of_a_reservation() {
     reserve(&mut node, vec![kept(&[0], 4, 6)]);
     node.run(of(1, 8, 1, None));
     node.run(of(2, 8, 1, None));
-    assert_eq!(why(&node, 2), "no device is idle");
+    assert_eq!(why(&node, 2), "each device that it may use has jobs");
     node.at(2 * HOUR + 1).step(Event::Tick);
     assert!(why(&node, 2).ends_with("no time limit (--time)"), "{}", why(&node, 2));
 }

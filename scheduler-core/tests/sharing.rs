@@ -17,7 +17,7 @@ fn a_more_important_job_is_protected_by_the_bound_and_not_by_the_mean() {
     };
     assert!(joins(0, 700).0, "jobs of one priority share");
     let (joined, wait) = joins(1, 700);
-    let Some(Wait::Protected { low, least }) = wait else { panic!("{wait:?}") };
+    let Some(Wait::Protected { low, least, .. }) = wait else { panic!("{wait:?}") };
     assert!(!joined && low < least && least == Permille(700));
     // The speed to expect is above what is protected, the lower end of its interval is not.
     assert!(joins(1, low.0).0 && !joins(1, low.0 + 1).0);

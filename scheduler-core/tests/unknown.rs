@@ -4,8 +4,8 @@ use crate::common::random::Rng;
 use crate::common::{Node, gib, preemptible, started};
 use radrm_scheduler_core::replay::{Cluster, Knowledge, Options, Source, TraceJob, replay};
 use radrm_scheduler_core::{
-    Action, Activity, Bytes, Decision, DeviceId, Event, Job, JobId, JobObservation, Millis, Permille, Reason,
-    Settings, Together, Unknown, Wait,
+    Action, Activity, Bytes, Decision, DeviceId, Event, Job, JobId, JobObservation, Memory, MemoryRule,
+    Millis, Permille, Reason, Settings, Together, Unknown, Wait,
 };
 
 const LIGHT: Activity = Activity { smact: Permille(100), smocc: Permille(50), drama: Permille(50) };
@@ -31,6 +31,12 @@ fn granted(decisions: &[Decision], id: u64) -> Option<(Option<u64>, Option<u64>)
     })
 }
 
+/// The device lacks memory.
+fn lacks(rule: MemoryRule, need: u64, free: u64) -> Wait {
+    let (need, free) = (Bytes::from_gib(need), Bytes::from_gib(free));
+    Wait::Memory { need, rule, free, accounting: Memory::Reserved, device: DeviceId(0) }
+}
+
 /// A job is seen to hold so much.
 fn holds(node: &mut Node, id: u64, gib: u64) {
     let held = Bytes::from_gib(gib);
@@ -54,7 +60,7 @@ fn beside_others_it_is_limited_to_what_these_did_not_reserve() {
     // It may grow to all of that, so no other job is promised a part of it.
     node.run(Job { activity: Some(LIGHT), ..gib(3, 5) });
     let wait = node.state.job(JobId(3)).unwrap().wait;
-    assert_eq!(wait, Some(Wait::Memory { need: Bytes::from_gib(5), free: Bytes::ZERO }));
+    assert_eq!(wait, Some(lacks(MemoryRule::Need, 5, 0)));
     holds(&mut node, 2, 8);
     let decisions = node.at(120).step(Event::Tick);
     assert_eq!(set_aside(&decisions), [(2, 10)]);
@@ -76,8 +82,7 @@ fn alone_it_has_no_limit_and_shares_once_it_has_shown_what_it_holds() {
     holds(&mut node, 2, 16);
     node.run(unknown(3));
     assert_eq!(set_aside(&node.at(360).step(Event::Tick)), [(2, 20)]);
-    let (need, free) = (Bytes::from_gib(14), Bytes::from_gib(10));
-    assert_eq!(node.state.job(JobId(3)).unwrap().wait, Some(Wait::Memory { need, free }));
+    assert_eq!(node.state.job(JobId(3)).unwrap().wait, Some(lacks(MemoryRule::MinFree, 14, 10)));
 }
 
 #[test]

@@ -169,7 +169,11 @@ fn percent(share: f64) -> String {
 /// The first that holds: what a GPU is full of comes before what keeps it empty.
 fn found(known: &Known<'_>) -> Option<(&'static str, String)> {
     let Known { gpu, load, sm, .. } = known;
-    let meter = load.meter.map_or("", |meter| if meter == "gpm" { " (GPM)" } else { " (DCGM)" });
+    // Counters do not tell programs apart.
+    let meter = load.meter.map_or("", |meter| match meter {
+        "gpm" => " (GPM, all programs on it)",
+        _ => " (DCGM, all programs on it)",
+    });
     if let Some(dram) = load.dram_active_share.filter(|share| *share >= DRAM_BUSY) {
         let text = format!(
             "memory bandwidth limits it: {} of GPU {gpu}'s was in use on average{meter}",

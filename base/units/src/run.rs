@@ -26,6 +26,40 @@ impl Activity {
     }
 }
 
+/// Activity of a job as it was measured, which may not be all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+pub struct SeenActivity {
+    /// SM activity (SMACT).
+    pub smact: Permille,
+    /// SM occupancy (SMOCC), if it was measured.
+    pub smocc: Option<Permille>,
+    /// DRAM activity (DRAMA), if it was measured: launches show nothing of it.
+    pub drama: Option<Permille>,
+}
+
+impl From<Activity> for SeenActivity {
+    fn from(Activity { smact, smocc, drama }: Activity) -> Self {
+        Self { smact, smocc: Some(smocc), drama: Some(drama) }
+    }
+}
+
+impl SeenActivity {
+    /// For predictions: what was not measured is taken to be as much by SM activity as `usual` has it.
+    #[must_use]
+    pub fn with_usual(self, usual: Activity) -> Activity {
+        let by_smact = |part: Permille| {
+            let ratio = part.fraction() / usual.smact.fraction().max(0.001);
+            Permille::from_fraction((self.smact.fraction() * ratio).clamp(0.0, 1.0))
+        };
+        Activity {
+            smact: self.smact,
+            smocc: self.smocc.unwrap_or_else(|| by_smact(usual.smocc)),
+            drama: self.drama.unwrap_or_else(|| by_smact(usual.drama)),
+        }
+    }
+}
+
 /// Use of its host by a job where nothing there slows it: means over its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
@@ -100,7 +134,7 @@ pub struct PastRun {
     /// Duration of the run.
     pub ran: Millis,
     /// Activity on a GPU, if it was measured.
-    pub activity: Option<Activity>,
+    pub activity: Option<SeenActivity>,
     /// Use of its host, if it was measured.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub host: Option<HostUse>,
@@ -111,6 +145,15 @@ pub struct PastRun {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dram_activity_that_was_not_measured_is_taken_by_sm_activity() {
+        let usual = Activity { smact: Permille(650), smocc: Permille(300), drama: Permille(400) };
+        let seen = SeenActivity { smact: Permille(325), smocc: Some(Permille(100)), drama: None };
+        let taken = Activity { smact: Permille(325), smocc: Permille(100), drama: Permille(200) };
+        assert_eq!(seen.with_usual(usual), taken);
+        assert_eq!(SeenActivity::from(taken).with_usual(usual), taken);
+    }
 
     #[test]
     fn a_short_start_on_many_cores_makes_no_threads() {

@@ -3,7 +3,7 @@
 use super::first_steps::{self, PastCourse};
 use super::program::ProgramKey;
 use super::row::{Origin, Row};
-use radrm_base::{Activity, Bytes, HostUse, Millis, PastRun, Permille};
+use radrm_base::{Bytes, HostUse, Millis, PastRun, Permille, SeenActivity};
 use rusqlite::{Connection, named_params};
 
 /// Runs of a program that count for a need.
@@ -72,8 +72,8 @@ impl Row {
 }
 
 /// Measured activity of the three, if the first was measured.
-fn activity([smact, smocc, drama]: [Option<Permille>; 3]) -> Option<Activity> {
-    smact.map(|smact| Activity { smact, smocc: smocc.unwrap_or_default(), drama: drama.unwrap_or_default() })
+fn activity([smact, smocc, drama]: [Option<Permille>; 3]) -> Option<SeenActivity> {
+    smact.map(|smact| SeenActivity { smact, smocc, drama })
 }
 
 /// Measured use of the host, if its CPU time was measured.

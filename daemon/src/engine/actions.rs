@@ -185,7 +185,8 @@ impl Engine {
             self.effects.limit_host(attempt, need, order.fence.is_some() || !order.hidden.is_empty())?;
         let supervisor = self.effects.start(attempt, owner, &order)?;
         if let Some(part) = part {
-            self.remark(attempt.0, part.sentence());
+            let is_under_mps = self.jobs.entry(attempt.0).is_some_and(|entry| self.is_under_mps(entry));
+            self.remark(attempt.0, part.sentence(is_under_mps));
         }
         self.jobs.begin(attempt.0, Live { supervisor, launched_ms: self.now.at.0, ..Live::default() });
         if let Some(entry) = self.jobs.entry_mut(attempt.0) {

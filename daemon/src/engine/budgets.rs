@@ -10,6 +10,22 @@ use crate::gates::Requests;
 use crate::pace::Company;
 use crate::store::{Entry, Stage};
 
+/// Time in which a job launches under a budget, in words.
+pub(super) fn budget_words(budget: Option<LaunchBudget>) -> String {
+    let percent = |share: Permille| format!("{} % of the time", f64::from(share.0) / 10.0);
+    match budget {
+        Some(LaunchBudget { share, in_flight, between: Some(target), .. }) => {
+            let share = match share {
+                Permille::WHOLE => String::new(),
+                share => format!(", in {}", percent(share)),
+            };
+            format!("launches between the requests of job {target}, at most {in_flight} at a time{share}")
+        }
+        Some(budget) => format!("launches in {}", percent(budget.share)),
+        None => "launches at any time".to_owned(),
+    }
+}
+
 impl Engine {
     /// A job's budget was decided.
     pub(super) fn budget(&mut self, job: u64, budget: Option<LaunchBudget>, reason: &Reason) {
@@ -20,24 +36,7 @@ impl Engine {
         if !self.targets.is_news(job, follows_windows, share) {
             return;
         }
-        self.remark(
-            job,
-            match budget {
-                Some(LaunchBudget { share, in_flight, between: Some(target), .. }) => {
-                    let share = match share {
-                        Permille::WHOLE => String::new(),
-                        share => format!(", in {} % of the time", f64::from(share.0) / 10.0),
-                    };
-                    format!(
-                        "launches between the requests of job {target}, at most {in_flight} at a time{share}: {reason}"
-                    )
-                }
-                Some(budget) => {
-                    format!("launches in {} % of the time: {reason}", f64::from(budget.share.0) / 10.0)
-                }
-                None => format!("launches at any time: {reason}"),
-            },
-        );
+        self.remark(job, format!("{}: {reason}", budget_words(budget)));
     }
 
     /// Reports how fast jobs are that others may be slowed for.

@@ -4,6 +4,7 @@ use radrm_protocol::wire::{CurvesRow, Response};
 
 use super::Engine;
 use crate::error::DaemonError;
+use crate::gpu_numbers::number;
 use crate::store::curves;
 
 impl Engine {
@@ -13,8 +14,9 @@ impl Engine {
         let mut row: CurvesRow = found.map_err(DaemonError::HistoryRead)?;
         row.emulated.clone_from(&self.node.gpus().emulated);
         for curve in &mut row.gpus {
-            let Some(gpu) = self.node.gpus().list.iter().find(|gpu| gpu.uuid == curve.gpu) else { continue };
-            (curve.index, curve.total) = (gpu.index, gpu.total);
+            let list = &self.node.gpus().list;
+            let Some(at) = list.iter().position(|gpu| gpu.uuid == curve.gpu) else { continue };
+            (curve.index, curve.total) = (Some(number(list, at)), list[at].total);
             if row.emulated.is_some() {
                 // An earlier daemon may have added up what its modelled time gave.
                 for point in &mut curve.points {

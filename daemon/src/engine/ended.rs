@@ -101,13 +101,6 @@ impl Engine {
         {
             (end.code, end.oom, end.oom_request) = (Some(REFUSED), Some(needed), refused.request);
         }
-        if end.from_log && end.oom == Some(0) {
-            // How much it was is not known: as much as it could have.
-            let first = entry.and_then(|entry| entry.devices.first());
-            let total =
-                self.node.gpus().list.iter().find(|gpu| Some(&gpu.uuid) == first).map(|gpu| gpu.total);
-            end.oom = entry.and_then(|entry| entry.limit).or(total);
-        }
         end
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use radrm_scheduler_core::{Activity, Bytes, Event, JobId, JobObservation};
+use radrm_base::SeenActivity;
+use radrm_protocol::wire::ActivitySource;
+use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation};
 
 use super::Engine;
 use crate::gpus::Sample;
@@ -78,8 +80,9 @@ impl Engine {
     }
 
     /// Fills in the activity of the jobs on each GPU by their timed launches, for GPUs that nothing else measures: the sum of what each
-    /// was seen to do alone. `None` parts where that is not known of all of them, or others use the GPU too.
+    /// did lately, or alone where that is not known. `None` parts where that is not known of all of them, or others use the GPU too.
     pub(super) fn by_launches(&self, samples: &mut [Sample]) {
+        let now = self.now.mono;
         let on_gpus = self.jobs.on_gpus();
         for sample in samples.iter_mut().filter(|sample| sample.activity[0].is_none()) {
             let jobs: Vec<&&Entry> =
@@ -88,15 +91,13 @@ impl Engine {
             if jobs.is_empty() || is_shared {
                 continue;
             }
-            let measured = |entry: &&&Entry| {
-                let load = self.jobs.live(entry.id)?.observed.loads.get(&sample.uuid)?;
-                let (smact, smocc, drama) = load.measured()?;
-                Some([Some(smact), Some(smocc), drama])
-            };
-            let all: Option<Vec<[Option<f64>; 3]>> = jobs.iter().map(measured).collect();
-            let Some(all) = all else { continue };
+            let loads: Option<Vec<&load::Load>> =
+                jobs.iter().map(|entry| self.jobs.live(entry.id)?.observed.loads.get(&sample.uuid)).collect();
+            let Some(loads) = loads else { continue };
+            let Some(all) = load::together(&loads, now, sample.utilization) else { continue };
             let sum = |at: usize| all.iter().map(|parts| parts[at]).sum::<Option<f64>>();
             sample.activity = [0, 1, 2].map(|at| sum(at).map(|sum| sum.min(1.0)));
+            sample.source = sample.activity[0].map(|_| ActivitySource::Launches);
         }
     }
 
@@ -110,13 +111,10 @@ impl Engine {
         if observed.used.is_empty() && observed.peak > 0 {
             return;
         }
-        let news: Vec<(String, Activity)> = observed
-            .loads
-            .iter_mut()
-            .filter_map(|(uuid, load)| Some((uuid.clone(), load.news(assumed)?)))
-            .collect();
+        let news: Vec<(String, SeenActivity)> =
+            observed.loads.iter_mut().filter_map(|(uuid, load)| Some((uuid.clone(), load.news()?))).collect();
         let used: HashMap<String, u64> = observed.used.clone().into_iter().collect();
-        let all: Vec<Activity> = observed.loads.values().filter_map(load::Load::reported).collect();
+        let all: Vec<SeenActivity> = observed.loads.values().filter_map(load::Load::reported).collect();
         let Some((last, false)) = all.last().map(|last| (*last, news.is_empty())) else { return };
         // Where it has several GPUs, the busiest is what matters to neighbours.
         let busiest = all.into_iter().max_by_key(|activity| activity.smact).unwrap_or(last);
@@ -127,7 +125,8 @@ impl Engine {
         for (uuid, activity) in news {
             let Some(device) = self.node.device(&uuid) else { continue };
             let used = Bytes(used.get(&uuid).copied().unwrap_or_default());
-            let seen = JobObservation { used, peak, activity: Some(activity), ..JobObservation::default() };
+            let activity = Some(activity.with_usual(assumed));
+            let seen = JobObservation { used, peak, activity, ..JobObservation::default() };
             self.step(Event::JobObserved { job: JobId(job), device, seen });
         }
     }

@@ -143,6 +143,7 @@ impl Engine {
             if emulated(&gpu.gpu) {
                 // An earlier daemon may have added them up.
                 (gpu.mean_smact, gpu.mean_power_w, gpu.energy_mj) = (None, None, None);
+                gpu.smact_samples = 0;
             }
         }
         stats

@@ -42,7 +42,9 @@ impl Engine {
                 }
                 Change::Back(device) => {
                     say(crate::process::NAME, &format!("{} is back", self.node.uuid(device)));
-                    self.step(Event::DeviceAdded { device: self.node.description(device) });
+                    if let Some(device) = self.node.description(device) {
+                        self.step(Event::DeviceAdded { device });
+                    }
                 }
             }
         }

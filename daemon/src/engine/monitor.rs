@@ -12,6 +12,7 @@ use radrm_collector::Activities;
 use radrm_scheduler_core::{Bytes, Device, DeviceId, Millis, NodeId, Observation, Permille};
 
 use super::jobs::Over;
+use crate::gpu_numbers;
 use crate::gpus::{Gpus, Poll, Sample, Unmanaged};
 use crate::store::{Entry, Watched};
 use radrm_protocol::limits::DrainRow;
@@ -242,7 +243,7 @@ impl NodeMonitor {
     }
 
     pub(super) fn device(&self, uuid: &str) -> Option<DeviceId> {
-        self.gpus.list.iter().position(|gpu| gpu.uuid == uuid).map(id)
+        gpu_numbers::number_of(&self.gpus.list, uuid).map(DeviceId)
     }
 
     /// The devices of these UUIDs; one that is not on this node is none that the core knows.
@@ -251,7 +252,8 @@ impl NodeMonitor {
     }
 
     pub(super) fn uuid(&self, device: DeviceId) -> String {
-        self.gpus.list.get(device.0 as usize).map(|gpu| gpu.uuid.clone()).unwrap_or_default()
+        let list = &self.gpus.list;
+        gpu_numbers::gpu_of(list, device).map(|at| list[at].uuid.clone()).unwrap_or_default()
     }
 
     /// The model of the GPUs that an attempt ran on.
@@ -275,22 +277,27 @@ impl NodeMonitor {
 
     /// The scheduler's view of all GPUs.
     pub(super) fn descriptions(&self) -> Vec<Device> {
-        (0..self.gpus.list.len()).map(|at| self.description(id(at))).collect()
+        (0..self.gpus.list.len()).map(|at| self.description_at(at)).collect()
     }
 
-    /// The scheduler's view of a GPU of the list.
-    pub(super) fn description(&self, device: DeviceId) -> Device {
-        let at = device.0 as usize;
-        let gpu = &self.gpus.list[at];
+    /// The scheduler's view of one of them.
+    pub(super) fn description(&self, device: DeviceId) -> Option<Device> {
+        gpu_numbers::gpu_of(&self.gpus.list, device).map(|at| self.description_at(at))
+    }
+
+    fn description_at(&self, at: usize) -> Device {
+        let list = &self.gpus.list;
+        let gpu = &list[at];
         let instance = gpu.uuid.starts_with("MIG-");
         // Instances follow their GPU.
-        let parent = self.gpus.list[..at].iter().rposition(|gpu| gpu.index.is_some());
+        let parent = list[..at].iter().rposition(|gpu| gpu.index.is_some());
+        let parent = parent.filter(|_| instance && gpu.index.is_none());
         Device {
-            id: device,
+            id: gpu_numbers::device(list, at),
             node: NodeId(0),
             model: gpu.name.clone(),
             capacity: Bytes(gpu.total.saturating_sub(self.reserve)),
-            parent: parent.map(id).filter(|_| instance && gpu.index.is_none()),
+            parent: parent.map(|at| gpu_numbers::device(list, at)),
             shared: !instance || self.gpus.share_instances,
         }
     }
@@ -410,10 +417,6 @@ impl NodeMonitor {
         self.doubtful = open;
         settled.into_iter().map(|doubtful| doubtful.over).collect()
     }
-}
-
-fn id(at: usize) -> DeviceId {
-    DeviceId(u32::try_from(at).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
@@ -604,6 +607,6 @@ mod tests {
         assert_eq!(shared(&monitor), [true, false, true]);
         monitor.gpus.share_instances = true;
         assert_eq!(shared(&monitor), [true; 3]);
-        assert_eq!(monitor.devices(&["B".into(), "C".into()]), [DeviceId(2), DeviceId(u32::MAX)]);
+        assert_eq!(monitor.devices(&["B".into(), "C".into()]), [DeviceId(1), DeviceId(u32::MAX)]);
     }
 }

@@ -20,9 +20,11 @@ impl Part {
         ["--measured-share".to_owned(), self.percent.to_string()]
     }
 
-    pub(super) fn sentence(self) -> String {
+    pub(super) fn sentence(self, is_under_mps: bool) -> String {
+        // The launcher may have it run under MPS by its user's own file.
+        let who = if is_under_mps { "under MPS" } else { "as far as it runs under MPS" };
         format!(
-            "under MPS on {} % of the multiprocessors: there it was measured to keep {:.0} % of its speed",
+            "{who} on {} % of the multiprocessors: there it was measured to keep {:.0} % of its speed",
             self.percent,
             self.speed * 100.0
         )

@@ -4,7 +4,7 @@ use radrm_base::PastRun;
 use radrm_need::Features;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::EstimateRow;
-use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Needs, UserId};
+use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Needs, Settings, UserId};
 
 use super::Engine;
 use super::programs::{program, program_of};
@@ -17,12 +17,13 @@ const AT_ONCE: usize = 64;
 pub(super) fn job(entry: &Entry) -> Job {
     let job = entry.spec.job(entry.id, entry.uid, Millis(entry.submitted_ms));
     let mut job = job.needing(entry.needs.as_ref().unwrap_or(&Needs::default()));
+    let usual = Settings::default().assumed;
     if let Some(group) = &mut job.together {
         group.begun = entry.first_start_ms.is_some();
     }
     Job {
         program: Some(program_of(entry).1),
-        activity: entry.activity.or(job.activity),
+        activity: entry.activity.map(|seen| seen.with_usual(usual)).or(job.activity),
         held: entry.held,
         lined_up: entry.lined_up_ms.map(Millis),
         attempts: entry.attempt,

@@ -87,10 +87,12 @@ fn is_about_devices(wait: &Wait) -> bool {
             | Wait::Memory { .. }
             | Wait::Reserved { .. }
             | Wait::Slowdown { .. }
+            | Wait::Rule { .. }
             | Wait::Protected { .. }
             | Wait::Busy { .. }
             | Wait::Unmeasured
             | Wait::Settling
+            | Wait::Window { .. }
             | Wait::Share { .. }
             | Wait::Partition
             | Wait::Full { .. }

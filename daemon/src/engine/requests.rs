@@ -14,6 +14,7 @@ use super::outbox::Note;
 use super::submit::{Part, Taken};
 use super::{Engine, arrays, needs};
 use crate::error::DaemonError;
+use crate::gpu_numbers::is_named;
 use crate::message::{Listed, Listing};
 use crate::peer::Peer;
 use crate::reservations::check_reason;
@@ -304,12 +305,10 @@ impl Engine {
         }
         let reason = reason.map(str::trim).filter(|reason| !reason.is_empty());
         check_reason(reason)?;
-        let found =
-            self.node.gpus().list.iter().position(|known| {
-                known.uuid == gpu || known.index.is_some_and(|index| index.to_string() == gpu)
-            });
+        let list = &self.node.gpus().list;
+        let found = (0..list.len()).find(|at| is_named(list, *at, gpu));
         let at = found.ok_or_else(|| DaemonError::NoGpu(gpu.to_owned()))?;
-        let uuid = self.node.gpus().list[at].uuid.clone();
+        let uuid = list[at].uuid.clone();
         let (by, at_ms) = (peer.name.clone(), self.now.at.0);
         let drain = drained.then(|| DrainRow { reason: reason.map(str::to_owned), by, at_ms });
         self.outbox.note(Note::Drained(uuid.clone(), drain.clone()));

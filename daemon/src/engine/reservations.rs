@@ -15,6 +15,7 @@ use super::outbox::Note;
 use super::reservation_list::stated;
 use super::user_limits::allowed;
 use crate::error::DaemonError;
+use crate::gpu_numbers::number;
 use crate::peer::Peer;
 use crate::reservations::{Reservation, SetReservation};
 use crate::store::reservations;
@@ -237,7 +238,7 @@ fn all_of(list: &[Gpu]) -> Vec<String> {
 
 /// `; this node has 0 to 7`, or nothing.
 fn numbers(list: &[Gpu]) -> String {
-    let numbers = list.iter().filter_map(|gpu| gpu.index);
+    let numbers = (0..list.len()).map(|at| number(list, at));
     match (numbers.clone().min(), numbers.max()) {
         (Some(first), Some(last)) if first < last => format!("; this node has {first} to {last}"),
         (Some(only), _) => format!("; this node has {only}"),

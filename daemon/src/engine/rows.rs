@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use radrm_base::signal;
 use radrm_protocol::wire::{Asked, GpuFence, GpuJobRow, GpuRow, JobRow, NodeRow};
-use radrm_scheduler_core::{Evidence, JobId, JobState, JobView, Outcome, Permille, Phase, Reason, Verdict};
+use radrm_scheduler_core::{Evidence, JobId, JobState, JobView, Outcome, Phase, Reason, Verdict};
 use radrm_text::Untrusted;
 
 use super::Engine;
+use super::budgets::budget_words;
+use crate::gpu_numbers::{gpu_of, number, number_of};
 use crate::gpus::row;
 use crate::metrics::{Figures, JobMemory, Spans};
 use crate::peer::Peer;
@@ -51,7 +53,11 @@ fn outcome_words(outcome: &Outcome) -> String {
         Outcome::OutOfMemory { evidence: Evidence::Limit, .. } => {
             "out of GPU memory by a limit of its user or group, which no other GPU raises".to_owned()
         }
-        Outcome::OutOfMemory { seen, .. } => format!("out of GPU memory at {seen}"),
+        Outcome::OutOfMemory { seen: Some(seen), .. } => format!("out of GPU memory at {seen}"),
+        Outcome::OutOfMemory { seen: None, evidence: Evidence::Log, .. } => {
+            "out of GPU memory, as its output reports (no shim); the amount is not known".to_owned()
+        }
+        Outcome::OutOfMemory { seen: None, .. } => "out of GPU memory; the amount is not known".to_owned(),
         Outcome::HostOutOfMemory { limit, .. } => {
             format!("out of host memory: its processes reached {limit} (--mem), and the kernel killed one")
         }
@@ -110,8 +116,7 @@ fn held_or_standing(view: &JobView) -> Option<String> {
         return Some(standing.to_string());
     }
     let target = view.held_for.filter(|_| view.phase == Phase::Running)?;
-    let share = view.budget.map_or(Permille::WHOLE, |budget| budget.share);
-    Some(format!("launches in {share} of the time: job {target} is to keep its target"))
+    Some(format!("{}: job {target} is to keep its target", budget_words(view.budget)))
 }
 
 /// Time until a running job's limit ends it, ms.
@@ -131,19 +136,19 @@ impl Engine {
     pub(super) fn row(&self, entry: &Entry) -> JobRow {
         JobRow {
             command: entry.spec.command.iter().map(|word| word.as_str().into()).collect(),
-            need_from: Self::need_from(entry),
+            need_from: self.need_from(entry),
             ..self.row_of_list(entry)
         }
     }
 
     /// Source of the need of a job that is not over.
-    fn need_from(entry: &Entry) -> Option<String> {
+    fn need_from(&self, entry: &Entry) -> Option<String> {
         if entry.spec.gpus == 0 || entry.stage == Stage::Ended {
             return None;
         }
         let need = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());
-        let unknown = || "unknown: it gets GPUs of its own until its use was measured".to_owned();
-        Some(need.map_or_else(unknown, ToString::to_string))
+        let unknown = || self.core.state.unknown_need(JobId(entry.id)).map(|unknown| unknown.to_string());
+        need.map(ToString::to_string).or_else(unknown)
     }
 
     /// A job as lists show it.
@@ -214,7 +219,8 @@ impl Engine {
             booked_host_memory: entry.spec.host_memory,
             booked_cpu_milli: entry.spec.cpu_milli,
             standing: view.as_ref().and_then(|view| view.standing.as_ref()).map(ToString::to_string),
-            asked: Asked::of(&entry.spec, entry.needs.as_ref()),
+            asked: Asked::of(&entry.spec),
+            need_upper: entry.needs.as_ref().and_then(|needs| Some(needs.memory.as_ref()?.upper.0)),
             need_from: None,
             suspended: suspended.then(|| entry.suspension.host_bytes()),
             suspended_pids: match suspended {
@@ -226,7 +232,8 @@ impl Engine {
 
     pub(super) fn node(&self, peer: &Peer) -> NodeRow {
         let gpus = self.core.state.devices().filter_map(|view| {
-            let gpu = self.node.gpus().list.get(view.device.id.0 as usize)?;
+            let list = &self.node.gpus().list;
+            let gpu = &list[gpu_of(list, view.device.id)?];
             let sample = self.node.samples().iter().find(|sample| sample.uuid == gpu.uuid);
             let may = |uid: u32| peer.may(uid) || !self.config.privacy;
             let shown = |job: &u64| self.jobs.entry(*job).is_some_and(|entry| may(entry.uid));
@@ -248,15 +255,16 @@ impl Engine {
                 idle_ms: self.gpu_idle_ms(&gpu.uuid),
                 kept_for: view.kept_for.map(|job| job.0).filter(shown),
                 outside: self.node.outside().get(&gpu.uuid).cloned().unwrap_or_default(),
-                ..row(gpu, view.device.id.0 as usize, sample)
+                ..row(gpu, view.device.id.0, sample)
             })
         });
-        let listed = self.node.gpus().list.iter().enumerate();
+        let list = &self.node.gpus().list;
+        let listed = list.iter().enumerate();
         let gone = listed.filter(|(_, gpu)| self.node.is_lost(&gpu.uuid)).map(|(at, gpu)| GpuRow {
             lost: true,
             drained: self.node.drained().contains_key(&gpu.uuid),
             drain: self.node.drained().get(&gpu.uuid).cloned(),
-            ..row(gpu, at, None)
+            ..row(gpu, number(list, at), None)
         });
         let mut gpus: Vec<GpuRow> = gpus.chain(gone).collect();
         gpus.sort_by_key(|row| self.node.device(&row.uuid));
@@ -306,7 +314,7 @@ impl Engine {
         Figures {
             jobs: self.count_states().into_iter().filter(|(state, _)| !state.is_ended()).collect(),
             suspended_bytes: self.jobs.suspended_bytes(),
-            unaccounted_processes: self.node.unmanaged().len() as u64,
+            unaccounted_processes: (self.config.audit_s > 0).then(|| self.node.unmanaged().len() as u64),
             health_issues: self.health.issues().len() as u64,
             counters: vec![
                 ("radrm_jobs_submitted", "Jobs submitted since the daemon started.", counters.submitted),
@@ -333,8 +341,7 @@ impl Engine {
         for (job, live) in self.jobs.lives() {
             let Some(entry) = self.jobs.entry(*job) else { continue };
             for (uuid, bytes) in &live.observed.used {
-                let gpu =
-                    self.node.gpus().list.iter().find(|gpu| gpu.uuid == *uuid).and_then(|gpu| gpu.index);
+                let gpu = number_of(&self.node.gpus().list, uuid);
                 let (uuid, user) = (uuid.clone(), entry.user.clone());
                 found.push(JobMemory { gpu, uuid, job: *job, user, bytes: *bytes });
             }

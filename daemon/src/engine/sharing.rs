@@ -79,7 +79,8 @@ impl Engine {
     fn shared_job(&self, entry: &Entry) -> Option<SharedJob> {
         let pace = &self.jobs.live(entry.id)?.observed.pace;
         let view = self.core.state.job(JobId(entry.id))?;
-        let activity = entry.activity.or(view.job.activity)?;
+        let usual = self.config.scheduler.assumed;
+        let activity = entry.activity.map(|seen| seen.with_usual(usual)).or(view.job.activity)?;
         let (name, program) = program_of(entry);
         let alone = pace.alone().or_else(|| self.companies.alone_rate(program))?;
         Some(SharedJob {

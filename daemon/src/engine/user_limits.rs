@@ -22,6 +22,7 @@ use super::Engine;
 use super::outbox::Note;
 use crate::accounting::{AttemptEnd, UsageSums, later_than};
 use crate::error::DaemonError;
+use crate::gpu_numbers;
 use crate::limited_groups::{Groups, LimitedGroups};
 use crate::peer::Peer;
 use crate::store::{user_groups, user_limits};
@@ -319,7 +320,7 @@ impl Engine {
         let Ok(limits) = scopes.map(|scopes| scopes.user) else { return Vec::new() };
         let quota = |(at, gpu): (usize, &Gpu)| {
             let bytes = amount_for(&limits, &gpu.bytes)?.bytes(gpu.total);
-            let device = DeviceId(u32::try_from(at).unwrap_or(u32::MAX));
+            let device = gpu_numbers::device(list, at);
             (bytes < gpu.total).then_some(DeviceQuota { device, bytes: Bytes(bytes) })
         };
         list.iter().enumerate().filter_map(quota).collect()
@@ -518,18 +519,17 @@ fn is_model(model: &str, name: &str) -> bool {
 pub(super) fn allowed(list: &[Gpu], names: &[String]) -> Vec<DeviceId> {
     let is_named = |at: usize, name: &String| {
         let gpu = &list[at];
-        let of_gpu =
-            |gpu: &Gpu| gpu.uuid == *name || gpu.index.is_some_and(|index| index.to_string() == *name);
+        let of_gpu = |at| gpu_numbers::is_named(list, at, name);
         // Instances follow their GPU.
-        let parent = list[..at].iter().rfind(|gpu| gpu.index.is_some());
+        let parent = list[..at].iter().rposition(|gpu| gpu.index.is_some());
         // A node may have instances without their GPUs: these have numbers of their own.
         let is_instance = gpu.index.is_none();
-        of_gpu(gpu) || is_model(&gpu.name, name) || (is_instance && parent.is_some_and(of_gpu))
+        of_gpu(at) || is_model(&gpu.name, name) || (is_instance && parent.is_some_and(of_gpu))
     };
     let lists: Vec<&[String]> = names.split(|name| name == AND).collect();
     let is_allowed = |at: &usize| lists.iter().all(|names| names.iter().any(|name| is_named(*at, name)));
     let places = (0..list.len()).filter(is_allowed);
-    places.map(|at| DeviceId(u32::try_from(at).unwrap_or(u32::MAX))).collect()
+    places.map(|at| gpu_numbers::device(list, at)).collect()
 }
 
 #[cfg(test)]
@@ -557,7 +557,7 @@ mod tests {
         };
         assert_eq!(of(&["0"]), [0]);
         assert_eq!(of(&["1"]), [1, 2], "an instance follows its GPU");
-        assert_eq!(of(&["MIG-c"]), [2]);
+        assert_eq!((of(&["MIG-c"]), of(&["2"])), (vec![2], vec![2]), "as `radrm nodes` numbers it");
         assert_eq!(of(&["a100", "GPU-b"]), [0, 1, 2]);
         assert_eq!(of(&["NVIDIA A100-SXM4-40GB"]), [0]);
         assert_eq!(of(&["A10", "100", "9"]), [] as [u32; 0], "neither a part of a word nor a number");

@@ -5,6 +5,8 @@ use radrm_os::nvml::Gpu;
 use radrm_scheduler_core::SharingMode;
 use serde::de::{self, Deserialize, Deserializer};
 
+use crate::gpu_numbers::{is_named, number};
+
 /// The part `[mps]` of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -46,7 +48,7 @@ impl MpsSettings {
 
     /// GPUs of the file that this machine lacks, a sentence each. Where no GPU is known, none is missing.
     pub(crate) fn unknown_gpus(&self, list: &[Gpu]) -> Vec<String> {
-        let is_there = |name: &String| list.iter().any(|gpu| is_named(gpu, name));
+        let is_there = |name: &String| (0..list.len()).any(|at| is_named(list, at, name));
         let unknown = self.gpus.iter().filter(|name| !list.is_empty() && !is_there(name));
         unknown
             .map(|name| {
@@ -58,15 +60,16 @@ impl MpsSettings {
             .collect()
     }
 
-    /// Returns true if MPS serves this GPU.
-    fn serves(&self, gpu: &Gpu) -> bool {
-        self.on && (self.gpus.is_empty() || self.gpus.iter().any(|name| is_named(gpu, name)))
+    /// Returns true if MPS serves the GPU at this place of the list.
+    fn serves(&self, list: &[Gpu], at: usize) -> bool {
+        self.on && (self.gpus.is_empty() || self.gpus.iter().any(|name| is_named(list, at, name)))
     }
 
     /// Returns true if a job of this user on these GPUs of the list runs under MPS.
     pub(crate) fn holds(&self, user: &str, devices: &[String], list: &[Gpu]) -> bool {
         let is_user = self.users.is_empty() || self.users.iter().any(|name| name == user);
-        let is_served = |uuid: &String| list.iter().any(|gpu| gpu.uuid == *uuid && self.serves(gpu));
+        let is_served =
+            |uuid: &String| (0..list.len()).any(|at| list[at].uuid == *uuid && self.serves(list, at));
         self.on && is_user && !devices.is_empty() && devices.iter().all(is_served)
     }
 
@@ -125,16 +128,11 @@ impl MpsSettings {
         }
     }
 
-    /// Places in the list of GPUs that MPS does not serve, where it serves others.
+    /// Numbers of the GPUs that MPS does not serve, where it serves others.
     pub(crate) fn time_sliced(&self, list: &[Gpu]) -> Vec<u32> {
-        let places = (0..).zip(list).filter(|(_, gpu)| self.on && !self.serves(gpu));
-        places.map(|(at, _)| at).collect()
+        let places = (0..list.len()).filter(|at| self.on && !self.serves(list, *at));
+        places.map(|at| number(list, at)).collect()
     }
-}
-
-/// Returns true if this is the GPU's number or UUID.
-fn is_named(gpu: &Gpu, name: &str) -> bool {
-    *name == gpu.uuid || gpu.index.is_some_and(|index| *name == index.to_string())
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use radrm_text::output::{self, Priority, say};
 
 use crate::config::Config;
 use crate::error::DaemonError;
+use crate::gpu_numbers::number_of;
 use crate::gpus::{self, Gpus};
 use crate::message::Message;
 use crate::metrics::{Figures, JobMemory};
@@ -231,7 +232,7 @@ impl Watcher {
                 sum.1 = sum.1.saturating_add(*bytes);
             }
         }
-        let gpu = |uuid: &str| self.monitor.gpus().list.iter().find(|gpu| gpu.uuid == uuid)?.index;
+        let gpu = |uuid: &str| number_of(&self.monitor.gpus().list, uuid);
         let memory = sums.into_iter().map(|((job, uuid), (uid, bytes))| JobMemory {
             gpu: gpu(&uuid),
             user: user_name(uid).unwrap_or_else(|| uid.to_string()),
@@ -243,7 +244,7 @@ impl Watcher {
         let counters = self.counters;
         Figures {
             jobs: vec![(JobState::Running, self.steps.jobs())],
-            unaccounted_processes: self.monitor.unaccounted(),
+            unaccounted_processes: (self.config.audit_s > 0).then(|| self.monitor.unaccounted()),
             health_issues: u64::from(self.issue.is_some()),
             counters: vec![
                 ("radrm_slurm_steps", "Steps of Slurm that ended since the daemon started.", counters.steps),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use radrm_protocol::wire::GpuRow;
 
+use crate::gpu_numbers::number;
 use crate::gpus::{Gpus, Poll, Sample, Unmanaged, row};
 use crate::metrics::JobMemory;
 
@@ -53,9 +54,9 @@ impl Monitor {
             let sample = self.samples.iter().find(|sample| sample.uuid == gpu.uuid);
             let of_jobs = || memory.iter().filter(|job| job.uuid == gpu.uuid);
             let held: u64 = of_jobs().map(|job| job.bytes).sum();
-            let row = row(gpu, at, sample);
+            let row = row(gpu, number(&self.gpus.list, at), sample);
             GpuRow {
-                foreign: row.used.saturating_sub(held),
+                foreign: row.used.unwrap_or(held).saturating_sub(held),
                 lost: self.lost.contains(&gpu.uuid),
                 job_count: u32::try_from(of_jobs().count()).unwrap_or(u32::MAX),
                 ..row

@@ -102,6 +102,8 @@ impl Record {
             Some(oom) => {
                 format!("peak {held}{of}, ran out of GPU memory at {}: try --gpu-mem={mib}MiB", shown(oom))
             }
+            // A run that goes on, or that failed, may have needed more later.
+            None if self.has_failed() => format!("peak {held}{of}"),
             None => format!("peak {held}{of}: --gpu-mem={mib}MiB is enough"),
         })
     }
@@ -220,6 +222,10 @@ mod tests {
             Record::parse(&format!("{OWN}peak 4294967296\noom 6442450944\nexit 1\nsignal 0\n")).unwrap();
         let sentence = out.sentence().unwrap();
         assert!(sentence.contains("ran out of GPU memory at 6.00 GiB: try --gpu-mem="), "{sentence}");
+        for cut_short in ["", "exit 1\nsignal 0\n"] {
+            let (_, record) = Record::parse(&format!("{OWN}peak 1073741824\n{cut_short}")).unwrap();
+            assert_eq!(record.sentence().unwrap(), "peak 1.00 GiB of 4.00 GiB", "it may need more later");
+        }
         let (_, none) = Record::parse(OWN).unwrap();
         assert!(none.sentence().is_none() && none.has_failed(), "nothing is known of a killed step");
     }

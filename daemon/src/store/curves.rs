@@ -44,6 +44,7 @@ impl Watched {
             mean_used: mean(self.used, self.samples).unwrap_or(0.0),
             peak_used: Some(self.peak as u64),
             mean_smact: mean(self.smact, self.smact_samples),
+            smact_samples: self.smact_samples,
             mean_power_w: mean(self.power, self.power_samples),
             energy_mj: self.energy_mj,
         }

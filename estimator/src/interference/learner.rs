@@ -85,7 +85,8 @@ impl Learner {
             }
         }
         effects.learn();
-        self.predictor = formula.with_effects(effects).with_sum(PairSum::learned(self.observed.iter()));
+        let sum = PairSum::learned(self.observed.iter());
+        self.predictor = formula.with_effects(effects).with_sum(sum).after(self.observed.len());
         self.unlearned = 0;
     }
 
@@ -115,6 +116,7 @@ mod tests {
     fn what_is_observed_moves_predictions_towards_it() {
         let jobs = [resident(1, 500), resident(2, 600)];
         let mut learner = Learner::new(Constants::A100_40GB);
+        assert_eq!(learner.predictor().companies(), 0);
         let error = |learner: &Learner| (learner.predictor().speeds(&jobs)[0].value - 0.6).abs();
         let mut last = error(&learner);
         for _ in 0..4 {
@@ -124,6 +126,7 @@ mod tests {
             assert!(now < last, "{now} after {last}");
             last = now;
         }
+        assert_eq!(learner.predictor().companies(), 4);
         learner.refit();
         assert!(learner.predictor().constants().compute > Constants::A100_40GB.compute);
         let before = learner.clone();

@@ -63,6 +63,8 @@ pub struct Predictor {
     sum: PairSum,
     spread: Spread,
     digest: u64,
+    /// Observed companies that it follows.
+    companies: u32,
 }
 
 impl Default for Predictor {
@@ -76,7 +78,7 @@ impl Predictor {
     #[must_use]
     pub fn new(constants: Constants) -> Self {
         let (effects, sum, spread) = (Effects::default(), PairSum::default(), Spread::default());
-        Self { constants, effects, sum, spread, digest: 0 }.with_effects(Effects::default())
+        Self { constants, effects, sum, spread, digest: 0, companies: 0 }.with_effects(Effects::default())
     }
 
     pub(super) fn with_effects(mut self, effects: Effects) -> Self {
@@ -91,6 +93,16 @@ impl Predictor {
 
     pub(super) fn with_sum(self, sum: PairSum) -> Self {
         Self { sum, ..self }
+    }
+
+    pub(super) fn after(self, companies: usize) -> Self {
+        Self { companies: u32::try_from(companies).unwrap_or(u32::MAX), ..self }
+    }
+
+    /// Number of observed companies of jobs that its predictions follow; 0: they are those of the constants.
+    #[must_use]
+    pub fn companies(&self) -> u32 {
+        self.companies
     }
 
     /// Sum of the speeds of two jobs by KACE's regression, which has no part in the other predictions.

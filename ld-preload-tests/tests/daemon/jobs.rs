@@ -105,7 +105,11 @@ fn show_tells_what_was_asked_for_and_where_the_need_comes_from() {
     let text = daemon.ok(&["show", &job.to_string()]);
     assert!(text.contains("reserved  ") && text.contains("requested 10.0 GiB on each GPU"), "{text}");
     let unknown = daemon.submit(&["--hold"], &["/bin/sleep", "1000"]);
-    assert!(daemon.ok(&["show", &unknown.to_string()]).contains("unknown: it gets GPUs of its own"));
+    assert!(
+        daemon
+            .ok(&["show", &unknown.to_string()])
+            .contains("unknown: it has its GPUs to itself until it has run for 2 min 00 s")
+    );
 }
 
 #[test]
@@ -305,7 +309,7 @@ fn cancel_hold_release_and_time_limits_do_what_they_say() {
     let waiting = daemon.submit(&["--exclusive"], &["true"]);
     assert_eq!(daemon.state(waiting), "waiting");
     assert!(
-        daemon.ok(&["queue", "--why"]).contains("no device is idle"),
+        daemon.ok(&["queue", "--why"]).contains("each device that it may use has jobs"),
         "{}",
         daemon.ok(&["queue", "--why"])
     );

@@ -1,6 +1,7 @@
 //! Activity of a program alone on a GPU: measured, or by its launches, as radrmd has it.
 
 use radrm_analyzer::Summary;
+use radrm_base::SeenActivity;
 use radrm_collector::dataset::{Dataset, Row};
 use radrm_scheduler_core::{Activity, Permille, Settings};
 use serde::Serialize;
@@ -9,7 +10,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Source {
-    /// GPM or DCGM, or radrmd's own row.
+    /// GPM or DCGM.
     Measured,
     /// Shapes of launches and the times of those that were timed; DRAM activity as is assumed of others at that SM activity.
     Launches,
@@ -20,13 +21,12 @@ pub(super) fn of(row: &Row, dataset: &Dataset, summary: Option<&Summary>) -> Opt
     let of_row = [row.smact_permille, row.smocc_permille, row.drama_permille].map(|part| part.map(Permille));
     let features = || dataset.features(row.id).ok().flatten().map(|features| features.activity());
     let [smact, smocc, drama] = if of_row[0].is_some() { of_row } else { features().unwrap_or_default() };
-    let measured = smact.map(|smact| Activity {
-        smact,
-        smocc: smocc.unwrap_or_default(),
-        drama: drama.unwrap_or_default(),
-    });
+    let measured =
+        smact.map(|smact| SeenActivity { smact, smocc, drama }.with_usual(Settings::default().assumed));
+    // Of launches radrmd's own row has no DRAM activity either.
+    let source = if drama.is_some() { Source::Measured } else { Source::Launches };
     measured
-        .map(|activity| (activity, Source::Measured))
+        .map(|activity| (activity, source))
         .or_else(|| by_launches(summary?).map(|activity| (activity, Source::Launches)))
 }
 
@@ -38,10 +38,9 @@ fn by_launches(summary: &Summary) -> Option<Activity> {
 }
 
 fn estimated(smact: f64, smocc: f64) -> Activity {
-    let assumed = Settings::default().assumed;
-    let usual = assumed.drama.fraction() / assumed.smact.fraction().max(0.001);
     let part = |value: f64| Permille::from_fraction(value.clamp(0.0, 1.0));
-    Activity { smact: part(smact), smocc: part(smocc), drama: part(smact * usual) }
+    let seen = SeenActivity { smact: part(smact), smocc: Some(part(smocc)), drama: None };
+    seen.with_usual(Settings::default().assumed)
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub(super) fn of(all: &[Compared], pairs: &[Pair], shared: &[Shared], cards: &[C
         out.push_str(&format!("  {}: {}\n", of.row.id, radrm_text::clean(&of.limit)));
     }
     out.push_str(
-        "\nPairs on one GPU: speed of each against running alone, with its 95 % interval; the best first.\n  HOST: what the cores of this host alone would leave them\n",
+        "\nPairs on one GPU under MPS, predicted: speed of each against running alone, with its 95 % interval; the best first.\n  By constants of an A100 40 GB and what radrmd observed on GPUs of the model; the interval is without errors of the activity\n  HOST: what the cores of this host alone would leave them\n",
     );
     if pairs.is_empty() {
         out.push_str("  n/a: SM activity is known of no run\n");
@@ -68,7 +68,7 @@ pub(super) fn of(all: &[Compared], pairs: &[Pair], shared: &[Shared], cards: &[C
     }
     for Shared { runs: [one, other], gain } in shared {
         out.push_str(&format!(
-            "  {one} + {other} load the same data and the host limits them; share: expected {gain:.1}x with one loader (radrm share)\n",
+            "  {one} + {other} seem to load the same data, and the host to limit them; predicted {gain:.1}x with one loader (radrm share)\n",
         ));
     }
     if !cards.is_empty() {

@@ -30,7 +30,7 @@ pub(super) fn text(asked: &Asked) -> String {
 mod tests {
     use super::*;
     use crate::client::queue;
-    use radrm_need::{NeedResolver, UserEstimate};
+    use radrm_need::UserEstimate;
     use radrm_protocol::spec::Spec;
     use radrm_protocol::wire::JobRow;
     use radrm_scheduler_core::{Bytes, JobState, Permille, Target};
@@ -54,7 +54,7 @@ mod tests {
             batch: Some(8),
             ..Spec::default()
         };
-        let said = text(&Asked::of(&spec, None));
+        let said = text(&Asked::of(&spec));
         for part in [
             "--gpu-mem 10.0 GiB, --gpu-mem-upper 12.0 GiB, --fixed-shapes, --gpu-share 30.5%, --latency p99=20ms, --min-speed 0.8, --exclusive",
             "--gpu-model A100",
@@ -69,8 +69,7 @@ mod tests {
         let estimate =
             UserEstimate { bytes: Bytes(7 << 30), upper: Bytes(7 << 30), ..UserEstimate::default() };
         let spec = Spec { estimate: Some(estimate), ..Spec::default() };
-        let needs = NeedResolver::default().resolve(&spec.features(&[]));
-        let guessed = Asked::of(&spec, Some(&needs));
+        let guessed = Asked::of(&spec);
         assert_eq!(text(&guessed), "--gpu-mem-estimate 7.00 GiB");
     }
 
@@ -79,6 +78,8 @@ mod tests {
         let asked = Asked { gpu_mem: Some(10 << 30), ..Asked::default() };
         let row = |state| JobRow { state, asked: asked.clone(), ..JobRow::default() };
         let listed = |state| queue::list(&[row(state)], false, false).contains("10.0 GiB");
+        let predicted = JobRow { state: JobState::Waiting, need_upper: Some(7 << 30), ..JobRow::default() };
+        assert!(queue::list(&[predicted], false, false).contains("~7.00 GiB"));
         assert!(listed(JobState::Waiting) && listed(JobState::Held) && !listed(JobState::Ended));
     }
 }

@@ -224,7 +224,9 @@ fn text(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Strin
     }
     let known = |figure: String, source: &Source| format!("{figure}: {source}");
     let activity = needs.activity.as_ref().map(|found| {
-        let radrm_base::Activity { smact, smocc, drama } = found.value;
+        let radrm_base::SeenActivity { smact, smocc, drama } = found.value;
+        let [smocc, drama] = [smocc, drama]
+            .map(|part| part.map_or_else(|| "n/a (not measured)".to_owned(), |part| part.to_string()));
         known(format!("SM activity {smact}, SM occupancy {smocc}, DRAM activity {drama}"), &found.source)
     });
     line("activity", activity.as_deref().unwrap_or(UNKNOWN));
@@ -273,8 +275,8 @@ fn as_json(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Va
         })).collect::<Vec<_>>(),
         "activity": needs.activity.as_ref().map(|known| json!({
             "smact": fraction(known.value.smact),
-            "smocc": fraction(known.value.smocc),
-            "drama": fraction(known.value.drama),
+            "smocc": known.value.smocc.map(fraction),
+            "drama": known.value.drama.map(fraction),
             "source": known.source,
             "source_text": known.source.to_string(),
         })),
@@ -326,7 +328,12 @@ mod tests {
             dataset.add(&row(line, peak, Origin::Measured), None).unwrap();
         }
         let (text, json) = resolved("t --bs 8", &path);
-        for part in ["5.00 GiB on each GPU", "2 equal runs; enforced", "SM activity 45.5 %", "run time    "] {
+        for part in [
+            "5.00 GiB on each GPU",
+            "2 equal runs; enforced",
+            "SM activity 45.5 %, SM occupancy n/a (not measured), DRAM activity n/a (not measured)",
+            "run time    ",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert_eq!(

@@ -38,8 +38,9 @@ pub enum Command {
     /// Submit a job to the daemon
     ///
     /// Without --gpu-mem the need is taken from earlier runs of the same program, or else from an estimate, a dry run,
-    /// or the model's summary (also one that a .rad file names); a job of unknown need gets GPUs of its own. Every
-    /// option down to --array may stand in a file: `#RADRM --gpus=2 --time=4h`.
+    /// or the model's summary (also one that a .rad file names); a job of unknown need gets GPUs of its own, or joins
+    /// others where much memory is free, as the daemon is set. Every option down to --array may stand in a file:
+    /// `#RADRM --gpus=2 --time=4h`.
     #[command(after_long_help = "\
 Exit code: 0, 1 if something went wrong, 2 if the command line is wrong; with
 --wait that of the job.

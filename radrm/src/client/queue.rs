@@ -8,7 +8,7 @@ use radrm_base::calendar;
 use radrm_protocol::connection::{Connection, JobList, odd};
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::limits::DrainRow;
-use radrm_protocol::wire::{GpuRow, HostLimits, JobRow, Line, NodeRow, Request, Response};
+use radrm_protocol::wire::{ActivitySource, GpuRow, HostLimits, JobRow, Line, NodeRow, Request, Response};
 use radrm_protocol::words;
 use radrm_text::{Table, clean, fit, left, right};
 
@@ -80,7 +80,9 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
     for (name, row) in arrays::lines(rows) {
         let waits = row.state.is_queued();
         let asked = row.asked.memory().filter(|_| waits);
-        let memory = row.suspended.or(row.reserved).or(asked).map_or_else(|| bytes(row.used), bytes);
+        let expected = || row.need_upper.filter(|_| waits).map(|most| format!("~{}", bytes(most)));
+        let memory = row.suspended.or(row.reserved).or(asked).map(bytes).or_else(expected);
+        let memory = memory.unwrap_or_else(|| bytes(row.used));
         let mut line = vec![name];
         line.extend(all.then(|| fit(&row.user, 12)));
         line.extend([
@@ -180,7 +182,8 @@ pub(super) fn show_text(row: &JobRow, lines: &[Line]) -> String {
 /// Activity of a job on a GPU that it has to itself.
 fn activity(row: &JobRow) -> String {
     row.activity.map_or_else(String::new, |seen| {
-        format!("SM activity {}, SM occupancy {}, alone on a GPU", seen.smact, seen.smocc)
+        let smocc = seen.smocc.map_or("n/a".to_owned(), |part| part.to_string());
+        format!("SM activity {}, SM occupancy {smocc}, alone on a GPU", seen.smact)
     })
 }
 
@@ -289,7 +292,9 @@ pub(super) fn node_text(node: &NodeRow) -> String {
     ]);
     for gpu in &node.gpus {
         let percent = |part: Option<f64>| part.map_or("-".to_owned(), |part| format!("{part}%"));
+        let about = if gpu.activity_source == Some(ActivitySource::Launches) { "~" } else { "" };
         let smact = percent(gpu.smact.map(|parts| f64::from(parts) / 10.0));
+        let smact = if gpu.smact.is_some() { format!("{about}{smact}") } else { smact };
         let state = match gpu {
             gpu if gpu.lost => "gone".to_owned(),
             gpu if gpu.drained => "drained".to_owned(),
@@ -308,7 +313,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
             gpu.index.to_string(),
             fit(&gpu.model, 28),
             bytes(gpu.total),
-            bytes(gpu.used),
+            gpu.used.map_or("-".to_owned(), bytes),
             bytes(gpu.reserved),
             bytes(gpu.foreign),
             smact,
@@ -321,7 +326,7 @@ pub(super) fn node_text(node: &NodeRow) -> String {
     if let Some(why) = &node.unmetered {
         let _ = writeln!(
             text,
-            "GPUs without GPM are measured by timed launches of jobs only, as DCGM does not: {}",
+            "DCGM does not measure GPUs without GPM, so timed launches of jobs alone show their SM activity: {}",
             fit(why, 200)
         );
     }

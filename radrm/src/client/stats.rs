@@ -95,7 +95,13 @@ pub(super) fn figures(stats: &StatsRow) -> Vec<(&'static str, String)> {
     ];
     let energy: Vec<f64> = stats.gpus.iter().filter_map(|gpu| gpu.energy_mj).collect();
     if !energy.is_empty() {
-        figures.push(("energy of all GPUs", format!("{:.3} MJ", energy.iter().sum::<f64>())));
+        let sum = format!("{:.3} MJ", energy.iter().sum::<f64>());
+        figures.push(match (energy.len(), stats.gpus.len()) {
+            (some, all) if some < all => {
+                ("energy", format!("{sum} of the {some} of {all} GPUs that report it"))
+            }
+            _ => ("energy of all GPUs", sum),
+        });
     }
     figures
 }
@@ -105,11 +111,38 @@ pub(super) fn gpu_cells(gpu: &GpuStats) -> [String; 5] {
     let cell = |value: Option<f64>, unit: &str, digits: usize| {
         value.map_or("-".to_owned(), |value| format!("{value:.digits$}{unit}"))
     };
+    let mut smact = cell(gpu.mean_smact.map(|part| part * 100.0), "%", 1);
+    if gpu.mean_smact.is_some() && gpu.smact_samples < gpu.samples {
+        // The other means are over all of the time.
+        let known = gpu.smact_samples as f64 / gpu.samples as f64 * 100.0;
+        let _ = write!(smact, " (known {known:.0}% of the time)");
+    }
     [
         gpu.gpu.clone(),
         bytes(gpu.mean_used as u64),
-        cell(gpu.mean_smact.map(|part| part * 100.0), "%", 1),
+        smact,
         cell(gpu.mean_power_w, " W", 0),
         cell(gpu.energy_mj, " MJ", 3),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_or_a_sum_of_a_part_names_the_part() {
+        let gpu =
+            GpuStats { samples: 400, mean_smact: Some(0.25), smact_samples: 100, ..GpuStats::default() };
+        assert_eq!(gpu_cells(&gpu)[2], "25.0% (known 25% of the time)");
+        assert_eq!(gpu_cells(&GpuStats { smact_samples: 400, ..gpu.clone() })[2], "25.0%");
+        assert_eq!(gpu_cells(&GpuStats { mean_smact: None, smact_samples: 0, ..gpu.clone() })[2], "-");
+        let metered = GpuStats { energy_mj: Some(1.5), ..gpu.clone() };
+        let energy = |gpus| figures(&StatsRow { gpus, ..StatsRow::default() }).pop().unwrap();
+        assert_eq!(
+            energy(vec![metered.clone(), gpu]),
+            ("energy", "1.500 MJ of the 1 of 2 GPUs that report it".into())
+        );
+        assert_eq!(energy(vec![metered]), ("energy of all GPUs", "1.500 MJ".into()));
+    }
 }

@@ -13,7 +13,7 @@ use clap::Args;
 use radrm_protocol::ProtocolError;
 use radrm_protocol::connection::{Connection, JobList, odd};
 use radrm_protocol::socket::SOCKET_VARIABLE;
-use radrm_protocol::wire::{GpuRow, JobRow, NodeRow, Request, Response};
+use radrm_protocol::wire::{ActivitySource, GpuRow, JobRow, NodeRow, Request, Response};
 use radrm_text::output::{self, Delivery, width};
 use radrm_text::{Table, fit, left, right};
 
@@ -168,13 +168,14 @@ fn gpus(node: &NodeRow, past: &Past, wide: usize) -> Vec<String> {
             continue;
         }
         let busy = busy(gpu);
+        let about = if gpu.activity_source == Some(ActivitySource::Launches) { "~" } else { "" };
         table.row([
             index,
             memory_bar(gpu, bar),
-            bytes(gpu.used),
+            gpu.used.map_or("-".to_owned(), bytes),
             bytes(gpu.total),
             plain_bar(busy.unwrap_or(0.0), bar / 2),
-            busy.map_or("-".to_owned(), |part| format!("{:.0}%", part * 100.0)),
+            busy.map_or("-".to_owned(), |part| format!("{about}{:.0}%", part * 100.0)),
             past.line(&gpu.uuid, 8),
             queue::who(gpu, false),
         ]);
@@ -205,7 +206,7 @@ fn busy(gpu: &GpuRow) -> Option<f64> {
 
 /// SM activity of the pictures before.
 #[derive(Default)]
-struct Past(BTreeMap<String, VecDeque<f64>>);
+struct Past(BTreeMap<String, VecDeque<Option<f64>>>);
 
 impl Past {
     const KEPT: usize = 64;
@@ -216,7 +217,7 @@ impl Past {
             if values.len() == Self::KEPT {
                 values.pop_front();
             }
-            values.push_back(busy(gpu).unwrap_or(0.0));
+            values.push_back(busy(gpu));
         }
     }
 
@@ -227,7 +228,11 @@ impl Past {
         let skipped = self.0.get(uuid).map_or(0, VecDeque::len).saturating_sub(wide);
         values
             .skip(skipped)
-            .map(|value| STEPS[((value.clamp(0.0, 1.0) * 7.0).round() as usize).min(7)])
+            .map(|value| match value {
+                Some(value) => STEPS[((value.clamp(0.0, 1.0) * 7.0).round() as usize).min(7)],
+                // Not measured then.
+                None => '·',
+            })
             .collect()
     }
 }
@@ -239,7 +244,7 @@ fn memory_bar(gpu: &GpuRow, wide: usize) -> String {
         }
         (u128::from(bytes) * wide as u128).div_ceil(u128::from(gpu.total)).min(wide as u128) as usize
     };
-    let used = cells(gpu.used);
+    let used = cells(gpu.used.unwrap_or(0));
     let reserved = cells(gpu.reserved).max(used);
     format!("[{}{}{}]", "█".repeat(used), "▒".repeat(reserved - used), " ".repeat(wide - reserved))
 }
@@ -255,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_picture_is_never_wider_than_the_terminal_and_bars_tell_the_truth() {
-        let gpu = GpuRow { total: 100, used: 50, reserved: 75, job_count: 2, ..GpuRow::default() };
+        let gpu = GpuRow { total: 100, used: Some(50), reserved: 75, job_count: 2, ..GpuRow::default() };
         assert_eq!(memory_bar(&gpu, 4), "[██▒ ]");
         assert_eq!(memory_bar(&GpuRow::default(), 4), "[    ]");
         assert_eq!(plain_bar(0.5, 4), "[██  ]");
@@ -265,6 +270,8 @@ mod tests {
             seen.add(&NodeRow { gpus: vec![gpu], ..NodeRow::default() });
         }
         assert_eq!((seen.line("", 8), seen.line("", 2)), ("▁█▅".into(), "█▅".into()));
+        seen.add(&NodeRow { gpus: vec![GpuRow::default()], ..NodeRow::default() });
+        assert_eq!(seen.line("", 2), "▅·", "what is not measured is not idle");
         let node = NodeRow { gpus: vec![gpu], issues: vec!["x".repeat(500).into()], ..NodeRow::default() };
         let job =
             JobRow { job: 1, name: "n".repeat(300).into(), why: "w".repeat(300).into(), ..JobRow::default() };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use radrm_os::Process;
 use radrm_profile::Nanos;
-use radrm_profile::model::Profile;
+use radrm_profile::model::{GpuSpan, Profile, Share};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 
 /// Between two readings of a profile: it can be long.
@@ -23,7 +23,16 @@ const OVER: Nanos = Nanos::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     read: Option<Duration>,
-    share: Option<f64>,
+    shares: Shares,
+}
+
+/// Parts of the time lately, means of the GPUs, each where it is measured. One says nothing of the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Shares {
+    /// Share of the SMs that were active.
+    pub(super) sm_active: Option<f64>,
+    /// Share of the time in which any kernel ran.
+    pub(super) utilization: Option<f64>,
 }
 
 /// The profile that a launcher is writing.
@@ -35,13 +44,14 @@ pub(super) struct Written {
 }
 
 impl Activity {
-    /// Share of the SMs that were active lately, mean of the GPUs; else the share of time in which a kernel ran.
-    pub(super) fn share(&mut self, launcher: Process, now: Duration) -> Option<f64> {
+    /// Shares of the time lately.
+    pub(super) fn shares(&mut self, launcher: Process, now: Duration) -> Shares {
         if self.read.is_none_or(|read| now.saturating_sub(read) >= READ_INTERVAL) {
             self.read = Some(now);
-            self.share = profile_of(launcher).and_then(Written::profile).and_then(|profile| lately(&profile));
+            let profile = profile_of(launcher).and_then(Written::profile);
+            self.shares = profile.map(|profile| lately(&profile)).unwrap_or_default();
         }
-        self.share
+        self.shares
     }
 }
 
@@ -79,28 +89,29 @@ impl Written {
     }
 }
 
-/// The mean over the last spans of all GPUs.
-fn lately(profile: &Profile) -> Option<f64> {
-    if !profile.gpu_clock.is_real() {
-        return None;
-    }
-    let last = profile.activity.iter().map(|span| span.t).max()?;
-    let recent = profile.activity.iter().filter(|span| last.minus(span.t) <= OVER);
-    let (mut sum, mut time) = (0.0, 0.0);
-    for span in recent {
-        if let Some(share) = span.sm_active.or(span.utilization) {
-            let seconds = span.span.as_secs_f64().max(1e-9);
-            sum += share.get() * seconds;
-            time += seconds;
+/// The means over the last spans of all GPUs.
+fn lately(profile: &Profile) -> Shares {
+    let last = profile.activity.iter().map(|span| span.t).max();
+    let Some(last) = last.filter(|_| profile.gpu_clock.is_real()) else { return Shares::default() };
+    let recent = || profile.activity.iter().filter(|span| last.minus(span.t) <= OVER);
+    let mean = |of: fn(&GpuSpan) -> Option<Share>| {
+        let (mut sum, mut time) = (0.0, 0.0);
+        for span in recent() {
+            if let Some(share) = of(span) {
+                let seconds = span.span.as_secs_f64().max(1e-9);
+                sum += share.get() * seconds;
+                time += seconds;
+            }
         }
-    }
-    (time > 0.0).then(|| sum / time)
+        (time > 0.0).then(|| sum / time)
+    };
+    Shares { sm_active: mean(|span| span.sm_active), utilization: mean(|span| span.utilization) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use radrm_profile::model::{GpuClock, GpuSpan, Job, Share};
+    use radrm_profile::model::{GpuClock, Job};
 
     #[test]
     fn activity_is_that_of_the_last_seconds() {
@@ -111,10 +122,18 @@ mod tests {
             ..GpuSpan::default()
         };
         let mut profile = Profile::new(Job::default());
-        assert_eq!(lately(&profile), None);
+        assert_eq!(lately(&profile), Shares::default());
         profile.activity = vec![span(0, 1.0), span(30, 0.5), span(31, 0.25)];
-        assert_eq!(lately(&profile), Some(0.375));
+        assert_eq!(lately(&profile), Shares { sm_active: Some(0.375), utilization: None });
         profile.gpu_clock = GpuClock::Modelled;
-        assert_eq!(lately(&profile), None, "modelled time is no load");
+        assert_eq!(lately(&profile), Shares::default(), "modelled time is no load");
+    }
+
+    #[test]
+    fn a_utilisation_is_no_sm_activity() {
+        let span = GpuSpan { span: Nanos::from_secs(1), utilization: Share::new(0.9), ..GpuSpan::default() };
+        let mut profile = Profile::new(Job::default());
+        profile.activity = vec![span];
+        assert_eq!(lately(&profile), Shares { sm_active: None, utilization: Some(0.9) });
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct Reading {
     pub(super) refused: u64,
     /// Share of the SMs that were active lately; null where that is not measured.
     pub(super) sm_active_share: Option<f64>,
+    /// Share of the time lately in which any kernel ran; null where that is not measured.
+    pub(super) utilization_share: Option<f64>,
     /// Device memory at earlier polls, oldest first.
     #[serde(skip)]
     pub(super) held_before: Vec<u64>,

@@ -157,6 +157,7 @@ impl Known {
         self.steps.poll(&job.segment, &running, now);
         let segment_ns = monotonic_ns().saturating_sub(created_mono_ns);
         self.history.add(Poll { at: now, held, launches: total.launches });
+        let shares = self.activity.shares(job.recorder.unwrap_or(Process(job.launcher)), now);
         Some(Reading {
             run: job.launcher,
             job: number,
@@ -175,7 +176,8 @@ impl Known {
             steps_source: self.steps.source(),
             steps_per_second: self.steps.per_second(segment_ns),
             refused: total.refused,
-            sm_active_share: self.activity.share(job.recorder.unwrap_or(Process(job.launcher)), now),
+            sm_active_share: shares.sm_active,
+            utilization_share: shares.utilization,
             held_before: self.history.held(usize::MAX),
             launched_before: self.history.launch_rates(usize::MAX),
         })

@@ -99,7 +99,7 @@ pub(super) fn screen(
 }
 
 /// Columns of the list of runs.
-const LISTED: [Listed<Reading>; 14] = [
+const LISTED: [Listed<Reading>; 15] = [
     Listed { title: "RUN", column: right, cell: |run| run.run.to_string() },
     Listed { title: "USER", column: left, cell: |run| fit(&run.user, 10) },
     Listed { title: "GPU", column: left, cell: |run| fit(&gpus(run), 8) },
@@ -111,13 +111,15 @@ const LISTED: [Listed<Reading>; 14] = [
     Listed { title: "LAUNCHES/S", column: right, cell: |run| rate(run.launches_per_second) },
     Listed { title: "STEPS/S", column: right, cell: |run| steps_rate(run.steps_per_second) },
     Listed { title: "SM", column: right, cell: |run| share(run.sm_active_share) },
+    Listed { title: "UTIL", column: right, cell: |run| share(run.utilization_share) },
     Listed { title: "REFUSED", column: right, cell: |run| grouped(run.refused) },
     Listed { title: "TIME", column: right, cell: |run| time(run).to_string() },
     Listed { title: "COMMAND", column: left, cell: |run| run.command.clone() },
 ];
 
 /// Columns that a narrow terminal does without, the first of these first. All is in the details of a run.
-const SPARED: [&str; 9] = ["PAST", "USER", "GROWTH", "QUOTA", "GPU", "LAUNCHES/S", "STEPS/S", "TIME", "SM"];
+const SPARED: [&str; 10] =
+    ["UTIL", "PAST", "USER", "GROWTH", "QUOTA", "GPU", "LAUNCHES/S", "STEPS/S", "TIME", "SM"];
 
 fn list(readings: &[&Reading], sorted: &str, columns: usize) -> Vec<String> {
     columns::list(&LISTED, &SPARED, readings, sorted, columns)
@@ -149,12 +151,13 @@ fn details(reading: &Reading, columns: usize) -> Vec<String> {
     let time = time(reading);
     out.extend(wrapped(
         &format!(
-            "{job}running for {time}  growth {}  {} launches, {}/s  {}SM {}  {} refused{left_over}",
+            "{job}running for {time}  growth {}  {} launches, {}/s  {}SM {}  utilization {}  {} refused{left_over}",
             growth(reading.growth_bytes_per_second),
             grouped(reading.launches),
             rate(reading.launches_per_second),
             steps(reading),
             share(reading.sm_active_share),
+            share(reading.utilization_share),
             grouped(reading.refused)
         ),
         columns,

@@ -106,10 +106,11 @@ fn replays(order: &Flags, own: Option<OwnPolicy<'_>>) -> Result<Done, Failure> {
         let capacity = model.mps.capacity;
         // No scheduler can run the others, so they are no part of what the best one would take.
         let can_run: Vec<TraceJob> = jobs.iter().filter(|job| cluster.holds(job)).cloned().collect();
-        let bounds = bounds(&can_run, gpus, capacity, Settings::default().assumed);
+        let bounds = bounds(&can_run, gpus, capacity, model.unknown);
         let never = jobs.len() - can_run.len();
         let followed = order.why.as_ref().map(|job| why::place(job, &jobs, path)).transpose()?;
-        traces.push(Traced { name: path.display().to_string(), jobs, left_out, bounds, never, followed });
+        let (name, unknown) = (path.display().to_string(), model.unknown.smact);
+        traces.push(Traced { name, jobs, left_out, bounds, unknown, never, followed });
     }
     let mut outcomes = Vec::new();
     let each = order.seeds.max(1);

@@ -1,5 +1,6 @@
 //! Result of a trace under a policy, with its conditions.
 
+use radrm_scheduler_core::Permille;
 use radrm_scheduler_core::replay::{Bounds, LeftOut, Metrics, Mode, Report, Source, TraceJob};
 
 use super::chosen::Chosen;
@@ -27,6 +28,8 @@ pub(super) struct Traced {
     pub(super) left_out: LeftOut,
     /// Of the jobs that can run on the devices.
     pub(super) bounds: Bounds,
+    /// SM activity of jobs of which it states none.
+    pub(super) unknown: Permille,
     /// Jobs that never can.
     pub(super) never: usize,
     /// Place of the job of which decisions are shown.
@@ -34,6 +37,11 @@ pub(super) struct Traced {
 }
 
 impl Traced {
+    /// Jobs of which the trace states neither SM activity nor a share.
+    pub(super) fn without_activity(&self) -> usize {
+        self.jobs.iter().filter(|job| job.gpus > 0 && job.activity.is_none() && job.share.is_none()).count()
+    }
+
     /// Jobs whose run time the trace does not have.
     pub(super) fn assumed(&self) -> usize {
         self.jobs.iter().filter(|job| job.is_duration_assumed).count()

@@ -55,6 +55,10 @@ pub(super) fn heading(trace: &Traced, order: &Flags, devices: usize, gpus: usize
             order.unnamed
         );
     }
+    if trace.without_activity() > 0 {
+        let _ =
+            writeln!(text, "  SM activity assumed: of {}, {}", jobs(trace.without_activity()), trace.unknown);
+    }
     if trace.never > 0 {
         let _ = writeln!(
             text,
@@ -135,6 +139,7 @@ pub(super) fn json(traces: &[Traced], outcomes: &[Outcome], order: &Flags, model
             "left_out": trace.left_out.reasons().collect::<std::collections::BTreeMap<_, _>>(),
             "bound": trace.bounds,
             "run_times_assumed": trace.assumed(),
+            "activities_assumed": trace.without_activity(),
             "never_run": trace.never,
             "policies": policies,
         })

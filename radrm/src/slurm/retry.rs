@@ -112,7 +112,7 @@ impl Flags {
     }
 
     fn comment(&self, ended: u32, seen: Bytes, shards: u64) -> String {
-        let why = Reason::RanOutOfMemory { seen, evidence: Evidence::Shim };
+        let why = Reason::RanOutOfMemory { seen: Some(seen), evidence: Evidence::Shim, outside: None };
         let gets = Bytes(shards.saturating_mul(self.shard));
         let (attempt, attempts) = (ended + 1, self.attempts);
         format!("radrm: attempt {attempt} of {attempts} with {gets} after {}: {why}", self.had())

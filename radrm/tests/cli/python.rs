@@ -68,7 +68,10 @@ fn a_job_and_why_it_waited_and_started_is_shown() {
                 && told.contains(" s  starts on GPU 0: most free\n"),
             "{told}"
         );
-        assert!(told.contains("under exclusive\n") && told.contains("exclusive: an idle device\n"), "{told}");
+        assert!(
+            told.contains("under exclusive\n") && told.contains("exclusive: a device without jobs\n"),
+            "{told}"
+        );
     }
     let out = radrm(dir.path(), "replay t.csv --why lat --seeds 0");
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use super::{Candidate, Company, DecidedBy, Fit, Progress, Rules, signed};
 use crate::host::HostEffect;
-use crate::reason::{Score, Wait};
-use crate::sharing_mode::SharingMode;
+use crate::reason::{Forecast, Gain, Shortfall, Wait};
+use crate::settings::Settings;
 use crate::units::Permille;
 
 /// Steps of progress, thousandths: within one the tighter memory fit wins, so that large holes stay.
@@ -16,11 +16,11 @@ impl Rules for Aware {
         let progress = place.progress;
         let (tight, score) = if place.jobs == 0 {
             // First where the fewest others are idle, so that gangs find machines.
-            (i64::try_from(place.idle_beside).unwrap_or(i64::MAX), Score::Idle)
+            (i64::try_from(place.idle_beside).unwrap_or(i64::MAX), place.idle())
         } else {
-            (signed(place.left), progress.score())
+            (signed(place.left), place.predicted())
         };
-        Fit { rank: (-(i64::from(progress.gain) / STEP), tight, place.id), score }
+        Fit { rank: (-(progress.worth() / STEP), tight, place.id), score }
     }
 
     fn decided_by(&self) -> DecidedBy {
@@ -32,16 +32,27 @@ impl Rules for Aware {
         Progress::ALONE.on_host(host)
     }
 
+    /// The GPU is looked at first: what happens on the host is the reason only where the GPU would do.
     fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {
-        let progress = company.estimated()?;
-        let settings = company.settings;
-        let slowest = progress.speed.min(progress.slowest);
-        match progress.gain < settings.min_gain.0 || slowest < settings.min_speed.0 {
-            true => {
-                let slices = settings.sharing_of(company.device) == SharingMode::TimeSlices;
-                Err(Wait::Slowdown { gain: Permille(progress.gain), slices, basis: company.basis })
+        let on_gpu = company.estimated()?;
+        let (settings, by) = (company.settings, company.forecast());
+        let progress = on_gpu.on_host(company.host);
+        for (progress, by) in [(on_gpu, by), (progress, Forecast::Host)] {
+            if let Some(shortfall) = shortfall(settings, progress) {
+                return Err(Wait::Slowdown { shortfall, by });
             }
-            false => Ok(progress),
         }
+        Ok(progress)
+    }
+}
+
+/// Threshold that the progress does not reach.
+fn shortfall(settings: &Settings, progress: Progress) -> Option<Shortfall> {
+    let (gain, least) = (Gain(progress.gain), settings.min_gain);
+    let (speed, lowest) = (Permille(progress.lowest()), settings.min_speed);
+    match (gain.part() < least, speed < lowest) {
+        (true, _) => Some(Shortfall::MinGain { gain, least }),
+        (false, true) => Some(Shortfall::MinSpeed { speed, least: lowest }),
+        (false, false) => None,
     }
 }

@@ -1,13 +1,13 @@
 //! The jobs that would share a device, as policies judge them.
 
-use super::Progress;
+use super::{Policy, Progress};
 use crate::host::HostEffect;
-use crate::interference::{Activity, Companies, Predictor, Resident};
+use crate::interference::{Activity, Companies, Constants, Predictor, Resident};
 use crate::outside::Outside;
 use crate::partitions;
-use crate::reason::{Basis, Wait};
+use crate::reason::{Basis, ConstantsFrom, Forecast, Gain, Wait};
 use crate::settings::Settings;
-use crate::sharing_mode::SharingMode;
+use crate::sharing_mode::{SharingMode, TimeSlices};
 use crate::units::{Bytes, Permille};
 
 /// The jobs of a device, the newcomer last.
@@ -39,9 +39,53 @@ impl Company<'_> {
         self.jobs.iter().map(|job| job.activity)
     }
 
-    /// Estimates the progress of the jobs with the newcomer against that without it.
+    /// Mode in which they are taken to share the device.
+    fn sharing(&self) -> SharingMode {
+        match self.settings.sharing_of(self.device) {
+            // No job has a partition where none states a share.
+            SharingMode::Partitions if self.shares.iter().all(|share| *share == 0) => SharingMode::Mps,
+            mode => mode,
+        }
+    }
+
+    /// Origin of [`Company::estimated`].
+    pub(super) fn forecast(&self) -> Forecast {
+        if self.outside.is_some() {
+            return Forecast::Predictor { activity: self.basis };
+        }
+        let settings = self.settings;
+        let sharing = self.sharing();
+        let is_shipped = match sharing {
+            SharingMode::Mps => settings.interference == Constants::A100_40GB,
+            SharingMode::TimeSlices => settings.time_slices == TimeSlices::default(),
+            SharingMode::Partitions => settings.partitions == partitions::CONSTANTS,
+        };
+        let constants = match self.predictor.companies() {
+            // Only predictions under MPS follow what is observed.
+            companies if companies > 0 && sharing == SharingMode::Mps => {
+                ConstantsFrom::Observed { companies }
+            }
+            _ if is_shipped => ConstantsFrom::Shipped,
+            _ => ConstantsFrom::Settings,
+        };
+        Forecast::Gpu { sharing, constants, activity: self.basis }
+    }
+
+    /// Origin of what a policy's own rule predicts.
+    pub(super) fn rule(&self, policy: Policy) -> Forecast {
+        Forecast::Rule { policy, activity: self.basis }
+    }
+
+    /// Progress by a policy's own rule, at one speed for all.
+    pub(super) fn by_rule(&self, policy: Policy, gain: u32, speed: u32) -> Progress {
+        let gain = i32::try_from(gain).unwrap_or(i32::MAX);
+        Progress { gain, speed, slowest: speed, on_host: None, by: Some(self.rule(policy)) }
+    }
+
+    /// Estimates the progress of the jobs with the newcomer on the device, against that without it.
     /// A more important job keeps the speed that the settings protect: the lower end of the interval decides.
     pub(super) fn estimated(&mut self) -> Result<Progress, Wait> {
+        let (mode, forecast) = (self.sharing(), self.forecast());
         let Self {
             settings,
             predictor,
@@ -55,11 +99,6 @@ impl Company<'_> {
             companies,
             ..
         } = self;
-        let mode = match settings.sharing_of(*device) {
-            // No job has a partition where none states a share.
-            SharingMode::Partitions if shares.iter().all(|share| *share == 0) => SharingMode::Mps,
-            mode => mode,
-        };
         let before = match (outside, mode) {
             (Some(outside), _) => {
                 outside.speeds_into(&jobs[..jobs.len().saturating_sub(1)], after);
@@ -85,27 +124,33 @@ impl Company<'_> {
             }
         };
         let lows = after.iter().zip(*protected).filter(|(_, protected)| **protected);
+        let lows = lows.map(|(speed, _)| (*speed, forecast));
         // On the host jobs of other devices are slowed, too.
-        let lows = lows.map(|(speed, _)| *speed).chain((host.protected < 1.0).then_some(host.protected));
-        let low = lows.map(|speed| Permille::from_fraction(predictor.interval(speed).low)).min();
-        match low {
-            Some(low) if low < settings.protect => Err(Wait::Protected { low, least: settings.protect }),
-            _ => Ok(progress_from(before, after).on_host(host)),
+        let lows = lows.chain((host.protected < 1.0).then_some((host.protected, Forecast::Host)));
+        let low = lows.map(|(speed, by)| (Permille::from_fraction(predictor.interval(speed).low), by));
+        match low.min_by_key(|(low, _)| *low) {
+            Some((low, by)) if low < settings.protect => {
+                Err(Wait::Protected { low, least: settings.protect, by })
+            }
+            _ => Ok(progress_from(before, after, forecast)),
         }
     }
 }
 
 /// Progress from speeds without and with the newcomer.
-pub(super) fn progress(before: &[f64], after: &[f64]) -> Progress {
-    progress_from(before.iter().sum(), after)
+pub(super) fn progress(before: &[f64], after: &[f64], by: Forecast) -> Progress {
+    progress_from(before.iter().sum(), after, by)
 }
 
 /// The same from the sum of the speeds without it.
-fn progress_from(before: f64, after: &[f64]) -> Progress {
-    let slowest = after.iter().copied().fold(1.0, f64::min);
+fn progress_from(before: f64, after: &[f64], by: Forecast) -> Progress {
+    let there = &after[..after.len().saturating_sub(1)];
+    let slowest = there.iter().copied().fold(1.0, f64::min);
     Progress {
-        gain: Permille::from_fraction(after.iter().sum::<f64>() - before).0,
+        gain: Gain::from_fraction(after.iter().sum::<f64>() - before).0,
         speed: Permille::from_fraction(after.last().copied().unwrap_or(1.0)).0,
         slowest: Permille::from_fraction(slowest).0,
+        on_host: None,
+        by: Some(by),
     }
 }

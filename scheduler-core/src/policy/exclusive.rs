@@ -1,7 +1,6 @@
 //! `exclusive`: each job has its devices to itself.
 
 use super::{Candidate, DeviceUse, Fit, Rules};
-use crate::reason::Score;
 use crate::settings::Settings;
 use crate::units::Millis;
 
@@ -9,7 +8,7 @@ pub(super) struct Exclusive;
 
 impl Rules for Exclusive {
     fn rank(&self, place: &Candidate) -> Fit {
-        Fit { rank: (0, 0, place.id), score: Score::Idle }
+        Fit { rank: (0, 0, place.id), score: place.idle() }
     }
 
     fn device_use(&self) -> DeviceUse {

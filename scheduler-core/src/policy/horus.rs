@@ -4,7 +4,7 @@
 //! a GPU while their predicted utilisations and memory fit, where the cost (utilisation) is lowest. Its predictor of
 //! utilisation is not public: SM activity stands for it here.
 
-use super::{CROWDED, Candidate, Company, DecidedBy, Fit, Progress, Rules, at_once};
+use super::{Candidate, Company, DecidedBy, Fit, Policy, Progress, Rules, at_once, crowded};
 use crate::reason::Wait;
 use crate::settings::Settings;
 
@@ -21,8 +21,12 @@ impl Rules for Horus {
 
     fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {
         let sum: u32 = company.activities().map(|job| job.smact.0).sum();
-        let left = 1000u32.checked_sub(sum).ok_or(CROWDED)?;
-        Ok(Progress { gain: left, speed: 1000, slowest: 1000 })
+        let left = 1000u32.checked_sub(sum).ok_or_else(|| crowded(Policy::Horus))?;
+        Ok(company.by_rule(Policy::Horus, left, 1000))
+    }
+
+    fn refusal(&self) -> &'static str {
+        "the SM activities of the jobs of each device that it could share add up to more than a whole GPU with its own"
     }
 
     fn as_published(&self, settings: &mut Settings) {

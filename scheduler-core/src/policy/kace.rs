@@ -5,7 +5,7 @@
 //! is relative to that alone here, and of the metrics SM and DRAM activity are known of a job. A pair that gets less done than one job
 //! alone is not made. It learns as the daemon or the replay observes pairs.
 
-use super::{CROWDED, Candidate, Company, DecidedBy, Fit, Progress, Rules, at_once};
+use super::{Candidate, Company, DecidedBy, Fit, Policy, Progress, Rules, at_once, crowded};
 use crate::reason::Wait;
 use crate::settings::Settings;
 use crate::units::Permille;
@@ -22,10 +22,16 @@ impl Rules for Kace {
     }
 
     fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {
-        let [one, other] = *company.activities().collect::<Vec<_>>() else { return Err(CROWDED) };
+        let [one, other] = *company.activities().collect::<Vec<_>>() else {
+            return Err(crowded(Policy::Kace));
+        };
         let sum = company.predictor.pair_sum(one, other);
         let [gain, speed] = [sum - 1.0, sum / 2.0].map(|part| Permille::from_fraction(part.max(0.0)).0);
-        (gain > 0).then_some(Progress { gain, speed, slowest: speed }).ok_or(CROWDED)
+        (gain > 0).then(|| company.by_rule(Policy::Kace, gain, speed)).ok_or_else(|| crowded(Policy::Kace))
+    }
+
+    fn refusal(&self) -> &'static str {
+        "two jobs at most share a GPU, and only where its regression predicts that they get more done than one"
     }
 
     fn as_published(&self, settings: &mut Settings) {

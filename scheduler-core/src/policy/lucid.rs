@@ -4,7 +4,7 @@
 //! The published decision tree that scores a job from its utilisations was trained on data that is not at hand: thirds of
 //! SM activity stand for it, set before any replay was seen.
 
-use super::{CROWDED, Candidate, Company, DecidedBy, Fit, Progress, Rules, at_once, shortest_first};
+use super::{Candidate, Company, DecidedBy, Fit, Policy, Progress, Rules, at_once, crowded, shortest_first};
 use crate::interference::Activity;
 use crate::reason::Wait;
 use crate::settings::Settings;
@@ -37,7 +37,11 @@ impl Rules for Lucid {
         let scores: u32 = company.activities().map(score).sum();
         let left = 1000u32.saturating_sub(company.activities().map(|job| job.smact.0).sum());
         let packs = company.jobs.len() <= 2 && scores <= CAPACITY;
-        packs.then_some(Progress { gain: left, speed: 1000, slowest: 1000 }).ok_or(CROWDED)
+        packs.then(|| company.by_rule(Policy::Lucid, left, 1000)).ok_or_else(|| crowded(Policy::Lucid))
+    }
+
+    fn refusal(&self) -> &'static str {
+        "two jobs at most share a GPU, and their sizes (tiny 0, medium 1, jumbo 2) add up to 2 at most"
     }
 
     fn as_published(&self, settings: &mut Settings) {

@@ -8,9 +8,9 @@
 //! division, for which jobs write checkpoints.
 
 use super::company::progress;
-use super::{CROWDED, Candidate, Company, DecidedBy, DeviceUse, Fit, Progress, Rules, at_once};
+use super::{Candidate, Company, DecidedBy, DeviceUse, Fit, Policy, Progress, Rules, at_once, crowded};
 use crate::interference::Activity;
-use crate::reason::{Score, Wait};
+use crate::reason::Wait;
 use crate::settings::Settings;
 use crate::units::Bytes;
 
@@ -90,8 +90,7 @@ fn assign(
 impl Rules for Miso {
     fn rank(&self, place: &Candidate) -> Fit {
         let jobs = i64::try_from(place.jobs).unwrap_or(i64::MAX);
-        let score = if place.jobs == 0 { Score::Idle } else { place.progress.score() };
-        Fit { rank: (jobs, -i64::from(place.progress.gain), place.id), score }
+        Fit { rank: (jobs, -place.progress.worth(), place.id), score: place.predicted() }
     }
 
     fn decided_by(&self) -> DecidedBy {
@@ -104,9 +103,13 @@ impl Rules for Miso {
 
     fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {
         let jobs: Vec<(Activity, Bytes)> = company.activities().zip(company.claims.iter().copied()).collect();
-        let after = best(&jobs, company.capacity).ok_or(CROWDED)?;
+        let after = best(&jobs, company.capacity).ok_or_else(|| crowded(Policy::Miso))?;
         let before = best(&jobs[..jobs.len() - 1], company.capacity).unwrap_or_default();
-        Ok(progress(&before, &after))
+        Ok(progress(&before, &after, company.rule(Policy::Miso)))
+    }
+
+    fn refusal(&self) -> &'static str {
+        "no division into MIG slices has one for each job there and for it"
     }
 
     fn as_published(&self, settings: &mut Settings) {

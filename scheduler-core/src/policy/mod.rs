@@ -30,7 +30,7 @@ pub(crate) use progress::Progress;
 pub(crate) use rules::{DecidedBy, DeviceUse, Rules};
 
 use candidate::signed;
-use rules::{CROWDED, at_once, shortest_first};
+use rules::{at_once, crowded, shortest_first};
 
 impl Policy {
     /// Returns true if it is compared as one of the thesis's (RAD-RM): what a comparison is against does not change with
@@ -59,6 +59,11 @@ impl Policy {
     /// Returns true if jobs share devices.
     pub(crate) fn shares(self) -> bool {
         matches!(self.rules().device_use(), DeviceUse::Shared | DeviceUse::Sliced)
+    }
+
+    /// Reason that its own rule lets a job join no other, in words.
+    pub(crate) fn refusal(self) -> &'static str {
+        self.rules().refusal()
     }
 
     pub(crate) fn rules(self) -> &'static dyn Rules {

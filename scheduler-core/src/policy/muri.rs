@@ -7,7 +7,7 @@
 //! `max(a, 1 - b) + max(1 - a, b)` of that of each alone. Muri-S, with run times known; its grouping by matching over the
 //! whole queue is placement one by one here.
 
-use super::{CROWDED, Candidate, Company, DecidedBy, Fit, Progress, Rules, at_once, shortest_first};
+use super::{Candidate, Company, DecidedBy, Fit, Policy, Progress, Rules, at_once, crowded, shortest_first};
 use crate::reason::Wait;
 use crate::settings::Settings;
 use crate::units::Permille;
@@ -25,11 +25,15 @@ impl Rules for Muri {
 
     fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {
         let [a, b] = *company.activities().map(|job| job.smact.fraction()).collect::<Vec<_>>() else {
-            return Err(CROWDED);
+            return Err(crowded(Policy::Muri));
         };
         let speed = 1.0 / (a.max(1.0 - b) + b.max(1.0 - a)).max(1.0);
         let [gain, speed] = [2.0 * speed - 1.0, speed].map(|part| Permille::from_fraction(part.max(0.0)).0);
-        (gain > 0).then_some(Progress { gain, speed, slowest: speed }).ok_or(CROWDED)
+        (gain > 0).then(|| company.by_rule(Policy::Muri, gain, speed)).ok_or_else(|| crowded(Policy::Muri))
+    }
+
+    fn refusal(&self) -> &'static str {
+        "two jobs at most share a GPU, and only where their stages would interleave"
     }
 
     fn as_published(&self, settings: &mut Settings) {

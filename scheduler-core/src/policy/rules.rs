@@ -1,10 +1,10 @@
 //! The rules of a policy, and what those of other systems have in common.
 
-use super::{Candidate, Company, Fit, Progress};
+use super::{Candidate, Company, Fit, Policy, Progress};
 use crate::host::HostEffect;
-use crate::reason::{Basis, Wait};
+use crate::reason::Wait;
 use crate::settings::{Memory, Settings, Unknown};
-use crate::units::{Bytes, Millis, Permille};
+use crate::units::{Bytes, Millis};
 
 /// Basis of the choice among devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) trait Rules: Sync {
     /// # Errors
     /// Why it waits.
     fn judge(&self, company: &mut Company<'_>) -> Result<Progress, Wait> {
-        company.estimated()
+        Ok(company.estimated()?.on_host(company.host))
     }
 
     /// Progress that a device without jobs makes with the newcomer.
@@ -60,12 +60,19 @@ pub(crate) trait Rules: Sync {
         Progress::ALONE
     }
 
+    /// Reason that [`Rules::judge`] lets a job join no other by a rule of the policy's own, in words.
+    fn refusal(&self) -> &'static str {
+        "its rule lets no job join those of a device"
+    }
+
     /// Changes the settings where its published form differs from that of most, see [`Settings::published`].
     fn as_published(&self, _settings: &mut Settings) {}
 }
 
 /// A policy's own rule lets no job join.
-pub(super) const CROWDED: Wait = Wait::Slowdown { gain: Permille(0), slices: false, basis: Basis::Measured };
+pub(super) fn crowded(policy: Policy) -> Wait {
+    Wait::Rule { policy }
+}
 
 /// A policy of another system than the thesis's: it decides at once, on needs that were measured, and reserves them.
 pub(super) fn at_once(settings: &mut Settings) {

@@ -8,7 +8,6 @@
 //! here), and what a checkpoint costs: a replay takes all jobs for ones that can be suspended.
 
 use super::{Candidate, DeviceUse, Fit, Rules, at_once};
-use crate::reason::Score;
 use crate::settings::Settings;
 use crate::units::Millis;
 
@@ -19,7 +18,7 @@ pub(super) struct Tiresias;
 
 impl Rules for Tiresias {
     fn rank(&self, place: &Candidate) -> Fit {
-        Fit { rank: (0, 0, place.id), score: Score::Idle }
+        Fit { rank: (0, 0, place.id), score: place.idle() }
     }
 
     fn device_use(&self) -> DeviceUse {

@@ -6,7 +6,7 @@
 //! 163 pairs on an A100 40 GB (error .062, in sample); of several neighbours what each one takes adds up.
 
 use super::company::progress;
-use super::{CROWDED, Candidate, Company, DecidedBy, Fit, Progress, Rules, at_once};
+use super::{Candidate, Company, DecidedBy, Fit, Policy, Progress, Rules, at_once, crowded};
 use crate::interference::Activity;
 use crate::reason::Wait;
 use crate::settings::Settings;
@@ -51,7 +51,12 @@ impl Rules for Xu {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         speeds(company.jobs.len() - 1, &mut before);
         speeds(company.jobs.len(), &mut after);
-        after.iter().all(|speed| *speed >= MIN_SPEED).then(|| progress(&before, &after)).ok_or(CROWDED)
+        let keeps = after.iter().all(|speed| *speed >= MIN_SPEED);
+        keeps.then(|| progress(&before, &after, company.rule(Policy::Xu))).ok_or_else(|| crowded(Policy::Xu))
+    }
+
+    fn refusal(&self) -> &'static str {
+        "its regression over pairs of an A100 predicts that a job would have less than half of its speed"
     }
 
     fn as_published(&self, settings: &mut Settings) {

@@ -2,16 +2,29 @@
 
 use std::fmt;
 
-use super::{Basis, Impossible, Reason, Score, Wait};
+use super::{
+    Basis, Calm, HeldOutside, Impossible, MemoryRule, Obstacle, Passing, Reason, Samples, Score, Shortfall,
+    Wait,
+};
 use crate::job::Condition;
 use crate::outcome::Evidence;
+use crate::settings::Memory;
+use crate::units::Bytes;
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Placed { policy, score } => write!(f, "{policy}: {score}"),
-            Self::Backfilled { policy, score, ahead } => {
-                write!(f, "{policy}: {score}; passes job {ahead} without delaying it")
+            Self::Backfilled { policy, score, ahead, passing } => {
+                write!(f, "{policy}: {score}; passes job {ahead}, ")?;
+                match passing {
+                    Passing::Elsewhere => f.write_str("for which these devices are not kept"),
+                    Passing::Beside => f.write_str("which fits beside it when the jobs before have left"),
+                    Passing::Ends => write!(
+                        f,
+                        "and ends by its --time before the devices kept for job {ahead} are expected to be free"
+                    ),
+                }
             }
             Self::Borrowed { policy, score, ahead, limit } => {
                 write!(
@@ -23,16 +36,29 @@ impl fmt::Display for Reason {
             Self::Chosen { why } => f.write_str(why),
             Self::HostOnly => f.write_str("needs no GPU, and the host has room"),
             Self::Retried { rung, floor } => {
-                write!(f, "tried again after out-of-memory with more than {floor}, on {rung}")
-            }
-            Self::RanOutOfMemory { seen, evidence: Evidence::Shim } => {
-                write!(f, "ran out of GPU memory: held and asked for {seen}")
-            }
-            Self::RanOutOfMemory { seen, evidence: Evidence::Log } => {
-                write!(f, "its output speaks of out-of-memory (no shim); at least {seen}")
+                f.write_str("tried again after out-of-memory")?;
+                if *floor > Bytes::ZERO {
+                    write!(f, " with more than {floor}")?;
+                }
+                write!(f, ", on {rung}")
             }
             Self::RanOutOfMemory { evidence: Evidence::Limit, .. } => {
                 f.write_str("ran out of GPU memory by a limit of its user or group")
+            }
+            Self::RanOutOfMemory { seen, evidence, outside } => {
+                match (seen, evidence) {
+                    (Some(seen), Evidence::Log) => {
+                        write!(f, "its output reports out-of-memory (no shim); at least {seen}")?;
+                    }
+                    (Some(seen), _) => write!(f, "ran out of GPU memory: held and asked for {seen}")?,
+                    (None, Evidence::Log) => {
+                        f.write_str("its output reports out-of-memory (no shim); the amount is not known")?;
+                    }
+                    (None, _) => f.write_str("ran out of GPU memory; the amount is not known")?,
+                }
+                outside.map_or(Ok(()), |HeldOutside { device, bytes }| {
+                    write!(f, "; {bytes} of GPU {device} were held outside of jobs")
+                })
             }
             Self::TooManyAttempts { attempts } => match attempts {
                 1 => f.write_str("out of GPU memory in its only attempt"),
@@ -58,7 +84,10 @@ impl fmt::Display for Reason {
             Self::KeptForOthers { kept } => kept.fmt(f),
             Self::CannotSuspend { refusal } => write!(f, "cannot be suspended ({refusal}): asked to stop"),
             Self::RoomAgain => f.write_str("there is room for it again"),
-            Self::SlowsNeighbour { job, speed } => write!(f, "it slows job {job} to {speed} of its speed"),
+            Self::SlowsNeighbour { job, speed } => write!(
+                f,
+                "job {job} launches at {speed} of its rate alone, and this job is the least important beside it"
+            ),
             Self::TooBusy { device, smact, limit } => {
                 write!(f, "device {device} has {smact} SM activity, more than {limit}")
             }
@@ -70,7 +99,7 @@ impl fmt::Display for Reason {
             Self::Fair { speed, slowest } => {
                 write!(f, "it has {speed} of its speed alone, and the slowest job beside it {slowest}")
             }
-            Self::Calm => f.write_str("its neighbours have what they need"),
+            Self::Calm { why } => why.fmt(f),
             Self::DeclaredShare => f.write_str("jobs on its device declared shares"),
             Self::NeedFollows { peak } => write!(f, "it was seen to need {peak}"),
             Self::StepsSettled { steps, held, bound, fixed } => write!(
@@ -93,20 +122,52 @@ impl fmt::Display for Reason {
     }
 }
 
+impl fmt::Display for Calm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alone => f.write_str("no other job runs there"),
+            Self::NoneSuffers { least } => {
+                write!(
+                    f,
+                    "no more important job there is seen to launch at less than {least} of its rate alone"
+                )
+            }
+            Self::TargetLeft { job } => write!(f, "job {job}, which has a target, no longer runs there"),
+            Self::TargetUnseen { job } => write!(f, "the target of job {job} cannot be observed"),
+        }
+    }
+}
+
 impl fmt::Display for Score {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Idle => f.write_str("an idle device"),
+            Self::Idle { outside: Bytes::ZERO } => f.write_str("a device without jobs"),
+            Self::Idle { outside } => write!(f, "a device without jobs ({outside} held outside of jobs)"),
             Self::Turn => f.write_str("the next in turn"),
             Self::First => f.write_str("the first that fits"),
             Self::Left { bytes } => write!(f, "{bytes} stay free"),
             Self::Free { bytes } => write!(f, "{bytes} are free"),
             Self::Busy { smact } => write!(f, "{smact} SM activity there"),
             Self::Unmeasured => f.write_str("SM activity there is not measured"),
-            Self::Progress { gain, speed, slowest } => write!(
-                f,
-                "adds {gain} of a GPU's work; predicted speed {speed}, the slowest neighbour's {slowest}"
-            ),
+            Self::Room { left, activity } => {
+                let assumed = if *activity == Basis::Assumed { ", assumed where not known" } else { "" };
+                write!(
+                    f,
+                    "{left} SM activity left by the sum of what each job does alone{assumed}, its own included"
+                )
+            }
+            Self::Progress { gain, speed, slowest, on_host, forecast } => {
+                write!(
+                    f,
+                    "is predicted to add {gain} of a GPU's work, at speed {speed} and the slowest neighbour's {slowest} ({forecast})"
+                )?;
+                on_host.map_or(Ok(()), |slowest| {
+                    write!(
+                        f,
+                        "; on the host's cores the slowest job of the node is predicted to have {slowest}"
+                    )
+                })
+            }
         }
     }
 }
@@ -120,6 +181,12 @@ impl fmt::Display for Impossible {
             }
             Self::Memory { need, largest } => {
                 write!(f, "it needs {need} on a device, and the largest has {largest}")
+            }
+            Self::RanOut { at: Some(at), largest } => {
+                write!(f, "it ran out at {at} with the largest device, {largest}, to itself")
+            }
+            Self::RanOut { at: None, largest } => {
+                write!(f, "it ran out with the largest device, {largest}, to itself")
             }
             Self::Gpus { gpus, most } => {
                 write!(
@@ -158,14 +225,27 @@ impl fmt::Display for Wait {
                 write!(f, "a GPU that it needs may be missing since the daemon was started: {why}")
             }
             Self::Behind { job } => write!(f, "job {job} is before it"),
-            Self::Memory { need, free } => write!(f, "needs {need}; the emptiest device has {free} free"),
+            Self::Memory { need, rule, free, accounting, device } => {
+                match rule {
+                    MemoryRule::Need => write!(f, "needs {need}")?,
+                    MemoryRule::MinFree => write!(f, "unknown need: preconditions.min_free asks for {need}")?,
+                    MemoryRule::HalfEmpty => write!(f, "tried again where {need} are free")?,
+                }
+                let how = if *accounting == Memory::Reserved { " unreserved" } else { "" };
+                write!(f, "{how}; GPU {device} comes closest with {free}")
+            }
             Self::UserMemory { need, left, most } => write!(
                 f,
                 "needs {need}; its user may have {most} on a GPU (radrm.toml), and other jobs of the user leave {left} of that"
             ),
-            Self::Busy { smact, limit } => {
+            Self::Busy { smact, samples: Samples::Mean, limit } => {
                 write!(f, "the least busy device has {smact} SM activity, and {limit} are allowed")
             }
+            Self::Busy { smact, samples: Samples::Highest, limit } => write!(
+                f,
+                "the least busy device had {smact} SM activity at most since its jobs changed, and {limit} are allowed; after \
+                 preconditions.window its mean decides"
+            ),
             Self::Unmeasured => f.write_str(
                 "preconditions.smact needs the SM activity of devices with jobs, and it is not measured: by GPM, DCGM or \
                  timed launches",
@@ -176,31 +256,48 @@ impl fmt::Display for Wait {
             Self::Partition => f.write_str(
                 "no device has an SM partition of MPS for it: jobs without a share run there, or shares leave no SMs",
             ),
-            Self::Idle => f.write_str("no device is idle"),
+            Self::Idle => f.write_str("each device that it may use has jobs"),
             Self::Full { most } => {
                 write!(f, "each device that it could share has {most} jobs, the most that preconditions.most_jobs allows")
             }
-            Self::Slowdown { gain, slices, basis } => {
-                let how = if *slices { " by time slices" } else { "" };
-                let basis = match basis {
-                    Basis::Measured => "",
-                    Basis::Program => ", by what other jobs of the same program do",
-                    Basis::Together => ", by what all jobs there were seen to do together",
-                    Basis::Assumed => ", by what is assumed of jobs whose SM activity is not known yet",
-                };
-                write!(f, "sharing{how} would not pay{basis}: it would add {gain} of a GPU's work at best")
+            Self::Slowdown { shortfall: Shortfall::MinGain { gain, least }, by } => {
+                write!(f, "predicted gain {gain} ({by}); min_gain asks for {least}")
             }
-            Self::Protected { low, least } => {
-                write!(f, "a job of higher priority could fall to {low} of its speed, and keeps {least}")
+            Self::Slowdown { shortfall: Shortfall::MinSpeed { speed, least }, by } => {
+                write!(f, "a job is predicted to fall to {speed} of its speed ({by}); min_speed is {least}")
+            }
+            Self::Rule { policy } => write!(f, "{policy}: {}", policy.refusal()),
+            Self::Protected { low, least, by } => {
+                write!(
+                    f,
+                    "a job of higher priority could fall to {low} of its speed, by the lower end of the prediction ({by}); \
+                     protect keeps {least}"
+                )
             }
             Self::Settling => f.write_str("a job just started on each device that would do"),
+            Self::Window { least } => write!(
+                f,
+                "the jobs of a device that would do changed less than {least} ago: its SM activity is sampled first \
+                 (preconditions.window)"
+            ),
+            Self::RestoreFailed { every } => {
+                write!(f, "its restore failed; it is tried again {every} after that")
+            }
             Self::Gang { gpus, fit } => {
                 write!(f, "needs {gpus} devices at once, and at most {fit} on one machine would do")
             }
             Self::Host => f.write_str("the host lacks CPUs or memory"),
             Self::Chosen { why } if why.is_empty() => f.write_str("not chosen, without a reason"),
             Self::Chosen { why } => f.write_str(why),
-            Self::Reserved { job } => write!(f, "devices that would do are kept for job {job}"),
+            Self::Reserved { job, why: Obstacle::Device } => {
+                write!(f, "devices that would do are kept for job {job}")
+            }
+            Self::Reserved { job, why: Obstacle::NearBlocker } => {
+                write!(f, "on devices that would do it could slow jobs that job {job} waits for")
+            }
+            Self::Reserved { job, why: Obstacle::Threads } => {
+                write!(f, "its threads could keep job {job} from starting on the node with devices that would do")
+            }
         }
     }
 }

@@ -188,7 +188,7 @@ mod tests {
             },
         );
         let out_of_memory =
-            Outcome::OutOfMemory { seen: Bytes::from_gib(9), evidence: Evidence::Shim, code: 1 };
+            Outcome::OutOfMemory { seen: Some(Bytes::from_gib(9)), evidence: Evidence::Shim, code: 1 };
         let added = devices.iter().cloned().map(|device| Event::DeviceAdded { device });
         [Event::Paused { paused: true }, Event::NodeAdded { node }]
             .into_iter()

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::interference::{Activity, Constants, speeds_into};
+use crate::interference::{Activity, Constants, USUAL, speeds_into};
 use crate::units::{Bytes, Millis};
 
 /// Mode in which jobs share a GPU.
@@ -65,6 +65,8 @@ pub struct Model {
     /// Each pair of programs has slowdowns of its own: those of the model times a factor between 1 / `scatter` and
     /// `scatter`, which no prediction knows. 1: as the model says. Above, predictions are wrong in their order.
     pub scatter: f64,
+    /// Activity of jobs of which the trace states neither that nor a share, whatever the scheduler assumes of them.
+    pub unknown: Activity,
 }
 
 impl Default for Model {
@@ -90,6 +92,7 @@ impl Default for Model {
             ramp_jitter: 0.5,
             spread: 0.0,
             scatter: 1.0,
+            unknown: USUAL,
         }
     }
 }

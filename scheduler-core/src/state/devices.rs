@@ -54,7 +54,7 @@ impl State {
             }
             self.lost -= 1;
             self.devices[at].lost = false;
-            self.devices[at].seen = Observation::default();
+            self.devices[at].seen = Observation::unmeasured(Bytes::ZERO);
             self.devices[at].foreign = Bytes::ZERO;
             let instances = self.instances_of(device.id);
             match (std::mem::replace(&mut self.devices[at].instances, instances), instances) {
@@ -76,7 +76,7 @@ impl State {
             lost: false,
             instances,
             residents: Vec::new(),
-            seen: Observation::default(),
+            seen: Observation::unmeasured(Bytes::ZERO),
             foreign: Bytes::ZERO,
             settled: Millis::ZERO,
             predictor,

@@ -14,7 +14,7 @@ use crate::state::record::{Image, Importance, Phase, Record, Step, Stop, after_s
 use crate::units::{Bytes, Millis};
 
 /// A restore that did not work is tried again after this.
-const RETRY_RESUME: Millis = Millis::from_secs(30);
+pub(super) const RETRY_RESUME: Millis = Millis::from_secs(30);
 
 /// The time between a job's checkpoint signal and SIGTERM: at most half of the time that the job has, or it would be
 /// asked to leave as soon as it starts.

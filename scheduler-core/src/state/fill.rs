@@ -4,7 +4,7 @@ use super::State;
 use crate::action::{Decision, LaunchBudget};
 use crate::fill::{Fill, FillBounds, max_min};
 use crate::job::JobId;
-use crate::reason::Reason;
+use crate::reason::{Calm, Reason};
 use crate::settings::Objective;
 use crate::state::record::{Phase, Record};
 use crate::target::{Standing, TargetObservation};
@@ -120,16 +120,23 @@ impl State {
                     let budget = is_held.then_some(LaunchBudget { share, in_flight, period, between });
                     self.set_budget(id, budget, Reason::KeepsTarget { job: target, pressure }, out);
                 }
-                None if was_held.is_some() => {
+                None => {
+                    let Some(job) = was_held else { continue };
+                    let runs = |target: &Record| target.phase == Phase::Running;
+                    let is_there =
+                        self.jobs.get(&id).is_some_and(|record| self.beside(record).contains(&job));
+                    let why = match is_there && self.jobs.get(&job).is_some_and(runs) {
+                        true => Calm::TargetUnseen { job },
+                        false => Calm::TargetLeft { job },
+                    };
                     let budget = (declared < Permille::WHOLE).then_some(LaunchBudget {
                         share: declared,
                         in_flight,
                         period: None,
                         between: None,
                     });
-                    self.set_budget(id, budget, Reason::Calm, out);
+                    self.set_budget(id, budget, Reason::Calm { why }, out);
                 }
-                None => {}
             }
         }
     }

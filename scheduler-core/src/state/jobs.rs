@@ -4,21 +4,58 @@ use radrm_base::HostUse;
 
 use super::{State, Timer};
 use crate::action::{Action, Decision, Signal, Verdict};
-use crate::device::{DeviceId, Observation};
+use crate::device::DeviceId;
 use crate::job::{Job, JobId, SuspendRefusal};
+use crate::ladder::Rung;
 use crate::leaving::{After, Leaving};
 use crate::outcome::{Evidence, Outcome};
 use crate::place::Resident;
-use crate::reason::{Impossible, Reason};
+use crate::reason::{HeldOutside, Impossible, Reason};
 use crate::reserve::predictable;
 use crate::state::record::{Image, Phase, Record, Step, after_slot};
 use crate::target::TargetObservation;
-use crate::units::{Bytes, Millis};
+use crate::units::{Bytes, Millis, Permille};
 use radrm_need::Need;
 
 /// Maximum number of times that a job is requeued because a device or node failed under it.
 /// A job that breaks devices must not break all of them.
 const MAX_LOSSES: u32 = 3;
+
+/// The part of a device beyond which a job that ran out with it to itself needs a larger one: the driver keeps some of the rest.
+/// One that ran out at less had free memory in pieces, or in another process.
+const FILLS: Permille = Permille(930);
+
+/// Memory that a job could have in an attempt that is over.
+#[derive(Clone, Copy, Debug)]
+struct Had {
+    /// Reserved on each device; `None`: all of it.
+    reserved: Option<Bytes>,
+    /// Size of the largest device, where it had one of these as a whole.
+    largest: Option<Bytes>,
+    /// Memory that was held there outside of jobs.
+    outside: Option<HeldOutside>,
+    /// The attempt was a retry on a device of its own: the last rung of the ladder.
+    is_last: bool,
+}
+
+impl Had {
+    /// Reason that no device has enough for a job that ran out at `seen`; `None`: the amount is not known.
+    fn ran_out(&self, seen: Option<Bytes>) -> Option<Impossible> {
+        let largest = self.all()?;
+        let fills = seen.is_none_or(|seen| seen >= largest.part(FILLS));
+        fills.then_some(Impossible::RanOut { at: seen, largest })
+    }
+
+    /// Size of the largest device, where it had all of one.
+    fn all(&self) -> Option<Bytes> {
+        self.largest.filter(|_| self.outside.is_none())
+    }
+
+    /// Reason that a retry could not be given more, though its device had more.
+    fn has_all(&self, attempts: u32) -> Option<Reason> {
+        self.all().filter(|_| self.is_last).map(|_| Reason::TooManyAttempts { attempts })
+    }
+}
 
 impl State {
     pub(super) fn enqueue(&mut self, id: JobId) {
@@ -177,7 +214,8 @@ impl State {
             self.devices[at].residents.retain(|resident| resident.job != id);
             if self.devices[at].residents.is_empty() {
                 // What the monitor saw was this job; the next poll shows the rest.
-                self.devices[at].seen = Observation::default();
+                let seen = &mut self.devices[at].seen;
+                *seen = seen.without_jobs();
             }
             self.changed(at);
         }
@@ -236,7 +274,7 @@ impl State {
         if record.attempt != attempt || !(record.phase.on_devices() || suspended) {
             return;
         }
-        let alone_on_largest = record.reserved.is_none();
+        let (reserved, rung) = (record.reserved, record.rung(&self.settings));
         // A job that got no signal did not leave: it ended by itself.
         let stop = record.stop.take().filter(|stop| stop.then != After::Requeue || !stop.is_unheard());
         record.image = None;
@@ -258,8 +296,15 @@ impl State {
             self.unqueue(id);
         }
         let largest = self.largest(model.as_deref());
-        let alone_on_largest =
-            alone_on_largest && devices.iter().all(|at| self.devices[*at].spec.capacity >= largest);
+        let is_largest = |at: &usize| self.devices[*at].spec.capacity >= largest;
+        let outside = devices.iter().map(|at| &self.devices[*at]).max_by_key(|dev| dev.foreign);
+        let outside = outside.filter(|dev| dev.foreign > Bytes::ZERO);
+        let had = Had {
+            reserved,
+            largest: (reserved.is_none() && devices.iter().all(is_largest)).then_some(largest),
+            outside: outside.map(|dev| HeldOutside { device: dev.spec.id, bytes: dev.foreign }),
+            is_last: rung == Some(Rung::Exclusive),
+        };
         self.vacate(id);
         match stop.map(|stop| stop.then) {
             Some(After::End(verdict)) => {
@@ -284,7 +329,7 @@ impl State {
                     self.requeue(id, reason, out);
                 }
             }
-            None => self.ended_by_itself(id, outcome, alone_on_largest, out),
+            None => self.ended_by_itself(id, outcome, had, out),
         }
     }
 
@@ -294,7 +339,7 @@ impl State {
     }
 
     fn raise_floor(&mut self, id: JobId, outcome: Outcome) {
-        let Outcome::OutOfMemory { seen, evidence, .. } = outcome else { return };
+        let Outcome::OutOfMemory { seen: Some(seen), evidence, .. } = outcome else { return };
         // What others of its user held under their limit is not a need of its own.
         if let Some(record) = self.jobs.get_mut(&id).filter(|_| evidence != Evidence::Limit) {
             record.floor = record.floor.max(seen);
@@ -303,7 +348,7 @@ impl State {
 
     /// An end that was not requested. Only a real out-of-memory, and the loss of a device, are
     /// tried again.
-    fn ended_by_itself(&mut self, id: JobId, outcome: Outcome, alone: bool, out: &mut Vec<Decision>) {
+    fn ended_by_itself(&mut self, id: JobId, outcome: Outcome, had: Had, out: &mut Vec<Decision>) {
         let recovery = &self.settings.recovery;
         let trust_log = recovery.trust_log;
         let Some(record) = self.jobs.get_mut(&id) else { return };
@@ -312,21 +357,21 @@ impl State {
                 if evidence == Evidence::Shim || (evidence == Evidence::Log && trust_log) =>
             {
                 record.ooms += 1;
-                record.floor = record.floor.max(seen);
-                let (ooms, own, need) = (record.ooms, record.job.max_attempts, record.floor);
+                // Where the amount is not known it gets more than it had.
+                record.floor = record.floor.max(seen.or(had.reserved).unwrap_or(Bytes::ZERO));
+                let (ooms, own) = (record.ooms, record.job.max_attempts);
                 if let Some(why) = self.needs_more_than_allowed(id) {
                     return self.end(id, Verdict::Ended(outcome), Reason::NotAllowed { why }, out);
                 }
-                let why = self.jobs.get(&id).and_then(|record| match alone {
-                    // It had the largest device there is to itself.
-                    true => {
-                        Some(Impossible::Memory { need, largest: self.largest(record.job.model.as_deref()) })
-                    }
-                    false => self.impossible(record),
-                });
-                match self.settings.recovery.ends(ooms, own, why) {
+                let impossible = self.jobs.get(&id).and_then(|record| self.impossible(record));
+                let why = impossible.or_else(|| had.ran_out(seen));
+                let ends = self.settings.recovery.ends(ooms, own, why).or_else(|| had.has_all(ooms));
+                match ends {
                     Some(reason) => self.end(id, Verdict::Ended(outcome), reason, out),
-                    None => self.requeue(id, Reason::RanOutOfMemory { seen, evidence }, out),
+                    None => {
+                        let reason = Reason::RanOutOfMemory { seen, evidence, outside: had.outside };
+                        self.requeue(id, reason, out);
+                    }
                 }
             }
             Outcome::Lost if record.losses < MAX_LOSSES => {

@@ -22,6 +22,7 @@ mod searches;
 mod since;
 mod throttle;
 mod together;
+mod unknown;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,6 +31,7 @@ pub use crate::leaving::Leaving;
 pub use admission::Oversized;
 pub use record::Phase;
 pub(crate) use record::Record;
+pub use unknown::UnknownNeed;
 pub use views::{DeviceView, JobView};
 
 use crate::action::{Action, Decision};
@@ -140,6 +142,8 @@ pub struct State {
     pub(crate) held: VecDeque<Held>,
     /// Devices that would do by the last search, as in [`record::Failed`].
     fits: Vec<usize>,
+    /// The device whose reason the last search gave, as there.
+    closest: Option<usize>,
     /// Devices that may now take jobs that they did not take before, in order of time.
     changes: VecDeque<usize>,
     /// Number of the first entry of `changes`.
@@ -196,6 +200,7 @@ impl State {
             reservations: 0,
             held: VecDeque::new(),
             fits: Vec::new(),
+            closest: None,
             since: Since::default(),
             changes: VecDeque::new(),
             changes_from: 0,

@@ -219,7 +219,7 @@ impl State {
 /// `cannot start on GPU 1: ...`
 fn refusal(device: DeviceId, wait: &Wait) -> String {
     let why = match wait {
-        Wait::Memory { need, free } => format!("it reserves {need}, and {free} are free there"),
+        Wait::Memory { need, free, .. } => format!("it reserves {need}, and {free} are free there"),
         Wait::Idle => "one of the jobs there, or this one, has its GPU to itself".to_owned(),
         Wait::NoDevice => "it takes no jobs, or could never hold this one".to_owned(),
         other => other.to_string(),

@@ -134,6 +134,8 @@ pub(crate) struct Failed {
     pub(crate) upto: u64,
     /// Version of the reservation then; 0: none.
     pub(crate) under: u64,
+    /// The device whose reason it waits for; `None`: the reason is not of one.
+    pub(crate) closest: Option<usize>,
     /// Of a job of several devices: all that would have done then, in order, and maybe some more.
     pub(crate) fits: Vec<usize>,
 }

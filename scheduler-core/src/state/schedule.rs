@@ -6,11 +6,12 @@ use crate::action::{Action, Decision};
 use crate::allowance::Room;
 use crate::host::HostEffect;
 use crate::job::JobId;
-use crate::place::{Ask, Dev, admits, is_short, rank, waits_for_own};
+use crate::place::{Ask, Dev, admits, eligible, is_short, rank, waits_for_own};
 use crate::policy::{DecidedBy, Fit, Progress};
-use crate::reason::{Reason, Score, Wait};
+use crate::reason::{Passing, Reason, Score, Shortfall, Wait};
 use crate::reserve::Reservation;
 use crate::settings::Memory;
+use crate::state::evict::RETRY_RESUME;
 use crate::state::record::{Failed, Phase};
 use crate::state::since::Since;
 use crate::units::{Bytes, Millis};
@@ -164,8 +165,8 @@ impl State {
             self.timers.insert((at, super::Timer::Pace));
         }
         if let Some(record) = self.jobs.get_mut(&id) {
-            let fits = std::mem::take(&mut self.fits);
-            record.failed = has_searched.then_some(Failed { upto, under: version, fits });
+            let (fits, closest) = (std::mem::take(&mut self.fits), self.closest.take());
+            record.failed = has_searched.then_some(Failed { upto, under: version, fits, closest });
             record.wait = Some(wait);
         }
     }
@@ -215,7 +216,7 @@ impl State {
 
     fn try_start(&mut self, id: JobId, head: Option<JobId>, out: &mut Vec<Decision>) -> Result<(), Wait> {
         if self.retry_at(id).is_some() {
-            return Err(Wait::Settling);
+            return Err(Wait::RestoreFailed { every: RETRY_RESUME });
         }
         let Some(record) = self.jobs.get(&id) else { return Ok(()) };
         // While no job is blocked, no devices are kept.
@@ -267,10 +268,15 @@ impl State {
         let found = match is_known && some.len() <= self.devices.len() / 2 + 1 {
             false => self.find(id, kept),
             true if some.is_empty() => {
-                self.fits = failed.fits;
+                (self.fits, self.closest) = (failed.fits, failed.closest);
                 Err(before.unwrap_or(Wait::NoDevice))
             }
-            true => self.find_among(id, some, failed.fits, before, kept),
+            true => {
+                // What a device that changed lacked then says nothing of it now.
+                let holds = failed.closest.is_none_or(|at| !some.contains(&at));
+                let before = before.filter(|_| holds).map(|wait| (failed.closest, wait));
+                self.find_among(id, some, failed.fits, before, kept)
+            }
         };
         self.since = since;
         found
@@ -309,7 +315,7 @@ impl State {
         id: JobId,
         some: &[usize],
         mut fits: Vec<usize>,
-        before: Option<Wait>,
+        before: Option<(Option<usize>, Wait)>,
         kept: Option<&Reservation>,
     ) -> Result<Place, Wait> {
         let Some(record) = self.jobs.get(&id) else { return Err(Wait::NoDevice) };
@@ -319,10 +325,16 @@ impl State {
         if search.ask.gpus == 1 {
             let (found, scratch, wait) = (search.best_single(), search.scratch, search.wait);
             self.scratch = scratch;
-            return found.ok_or_else(|| match (before, wait) {
-                (Some(before), Some(wait)) => closer(before, wait),
-                (before, wait) => wait.or(before).unwrap_or(Wait::NoDevice),
-            });
+            let (closest, wait) = match (before, wait) {
+                (Some((Some(at), before)), Some(wait)) => {
+                    let (at, wait) = closer((at, before), wait);
+                    (Some(at), wait)
+                }
+                (_, Some((at, wait))) => (Some(at), wait),
+                (before, None) => before.unwrap_or((None, Wait::NoDevice)),
+            };
+            self.closest = closest;
+            return found.ok_or(wait);
         }
         let now: Vec<usize> = search.fits.iter().map(|(at, _)| *at).collect();
         fits.retain(|at| some.binary_search(at).is_err());
@@ -342,15 +354,32 @@ impl State {
             fits.extend(there);
             fits.sort_unstable();
         }
-        let (scratch, wait) = (search.scratch, search.wait);
+        let (scratch, wait, gpus) = (search.scratch, search.wait, search.ask.gpus);
+        let most = self.most_of_node(&fits);
         (self.fits, self.scratch) = (fits, scratch);
-        // A machine that did not change may have come closer than these.
-        found.ok_or_else(|| match (before, wait) {
-            (Some(Wait::Gang { gpus, fit }), Some(Wait::Gang { fit: now, .. })) => {
-                Wait::Gang { gpus, fit: fit.max(now) }
+        // Of devices that did not change and would not do either the reason of then still holds.
+        let is_gang = |wait: &Wait| matches!(wait, Wait::Gang { .. });
+        let before = before.filter(|(_, wait)| !is_gang(wait));
+        let is_kept = |wait: &Wait| matches!(wait, Wait::Kept { kept } if kept.would_do);
+        let (closest, wait) = match (most, before) {
+            // An advance reservation alone was in the way, and is.
+            (_, Some(before)) if is_kept(&before.1) => before,
+            (1.., _) => {
+                let cut = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
+                (None, Wait::Gang { gpus: cut(gpus), fit: cut(most) })
             }
-            (before, wait) => before.or(wait).unwrap_or(Wait::NoDevice),
-        })
+            (0, Some(before)) => before,
+            (0, None) => wait.map_or((None, Wait::NoDevice), |(at, wait)| (Some(at), wait)),
+        };
+        self.closest = closest;
+        found.ok_or(wait)
+    }
+
+    /// The most of these devices that one node has.
+    fn most_of_node(&self, devices: &[usize]) -> usize {
+        let mut nodes: Vec<usize> = devices.iter().map(|at| self.devices[*at].node).collect();
+        nodes.sort_unstable();
+        nodes.chunk_by(|a, b| a == b).map(<[usize]>::len).max().unwrap_or(0)
     }
 
     fn find(&mut self, id: JobId, kept: Option<&Reservation>) -> Result<Place, Wait> {
@@ -361,10 +390,11 @@ impl State {
         }
         let mut search = Search::new(self, ask, kept);
         let place = search.all(None);
-        let (mut fits, scratch, wait) = (search.all_fits, search.scratch, search.wait);
+        let (mut fits, scratch, wait, gang) = (search.all_fits, search.scratch, search.wait, search.gang);
         fits.sort_unstable();
         (self.fits, self.scratch) = (fits, scratch);
-        place.ok_or_else(|| wait.unwrap_or(Wait::NoDevice))
+        self.closest = wait.as_ref().filter(|_| gang.is_none()).map(|(at, _)| *at);
+        place.ok_or_else(|| gang.or(wait.map(|(_, wait)| wait)).unwrap_or(Wait::NoDevice))
     }
 
     pub(super) fn find_host(&self, ask: &Ask, kept: Option<&Reservation>) -> Result<Place, Wait> {
@@ -394,10 +424,13 @@ impl State {
     }
 
     /// A job that goes where devices are kept for another one, and not beside it: because it is
-    /// before that one in the queue, or because it is gone in time. That one waits for it, too. Returns true if the job is
-    /// gone in time only as far as the ends of those before it are known.
-    fn note_in_the_way(&mut self, id: JobId, ask: &Ask, place: &Place, whole: bool) -> bool {
-        let Some(kept) = self.reservation.as_ref().filter(|kept| kept.ask.job != id) else { return false };
+    /// before that one in the queue, or because it is gone in time. That one waits for it, too. Returns the use it makes of
+    /// these devices; `None`: it borrows them, and the ends of those before it are not known.
+    fn note_in_the_way(&mut self, id: JobId, ask: &Ask, place: &Place, whole: bool) -> Option<Passing> {
+        let Some(kept) = self.reservation.as_ref().filter(|kept| kept.ask.job != id) else {
+            return Some(Passing::Elsewhere);
+        };
+        let is_kept = place.devices.iter().any(|at| kept.devices.contains(at));
         let is_likely = kept.by.is_none();
         let node = place.devices.first().map_or(place.host, |at| self.devices[*at].node);
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -413,7 +446,12 @@ impl State {
             let kept = kept.clone();
             self.remember(&kept);
         }
-        in_the_way && is_likely
+        match (in_the_way, is_likely, is_kept) {
+            (true, true, _) => None,
+            (true, false, _) => Some(Passing::Ends),
+            (false, _, true) => Some(Passing::Beside),
+            (false, _, false) => Some(Passing::Elsewhere),
+        }
     }
 
     /// Memory that is free on each of these devices.
@@ -459,7 +497,7 @@ impl State {
         }
         // The devices of a group are its own.
         let is_alone = whole || open || record.job.together.is_some();
-        let borrows = self.note_in_the_way(id, &ask, &place, is_alone);
+        let passing = self.note_in_the_way(id, &ask, &place, is_alone);
         self.occupy(id, &place.devices, reserved, true);
         let (policy, now) = (self.settings.policy, self.now);
         let rung = self.jobs.get(&id).and_then(|record| record.rung(&self.settings));
@@ -469,11 +507,13 @@ impl State {
             _ if place.why.is_some() => Reason::Chosen { why: place.why.unwrap_or_default() },
             _ if place.devices.is_empty() => Reason::HostOnly,
             (Some(rung), _) => Reason::Retried { rung, floor: record.floor },
-            (None, Some(ahead)) if borrows => {
-                let limit = record.job.time_limit.unwrap_or_default();
-                Reason::Borrowed { policy, score: place.score, ahead, limit }
-            }
-            (None, Some(ahead)) => Reason::Backfilled { policy, score: place.score, ahead },
+            (None, Some(ahead)) => match passing {
+                Some(passing) => Reason::Backfilled { policy, score: place.score, ahead, passing },
+                None => {
+                    let limit = record.job.time_limit.unwrap_or_default();
+                    Reason::Borrowed { policy, score: place.score, ahead, limit }
+                }
+            },
             (None, None) => Reason::Placed { policy, score: place.score },
         };
         record.since = now;
@@ -509,7 +549,10 @@ struct Search<'a> {
     ask: Ask,
     limit: Option<Millis>,
     scratch: crate::place::Scratch,
-    wait: Option<Wait>,
+    /// The reason of the device that came closest, and its index.
+    wait: Option<(usize, Wait)>,
+    /// The reason that no node has enough devices, where one has some.
+    gang: Option<Wait>,
     fits: Vec<(usize, Fit)>,
     /// Of a job of several devices: those of all nodes that would do.
     all_fits: Vec<usize>,
@@ -528,15 +571,15 @@ impl<'a> Search<'a> {
         let scratch = std::mem::take(&mut state.scratch);
         let alone = state.jobs.get(&ask.job).filter(|record| record.gathers().is_none());
         let limit = alone.and_then(|record| record.job.time_limit);
-        let (wait, fits, who) = (None, Vec::new(), state.claimant(ask.job));
+        let (wait, gang, fits, who) = (None, None, Vec::new(), state.claimant(ask.job));
         let (all_fits, host, idle, closed) = (Vec::new(), None, None, 0);
-        Self { state, kept, ask, limit, scratch, wait, fits, all_fits, host, idle, who, closed }
+        Self { state, kept, ask, limit, scratch, wait, gang, fits, all_fits, host, idle, who, closed }
     }
 
-    fn blocked(&mut self, wait: Wait) {
+    fn blocked(&mut self, at: usize, wait: Wait) {
         self.wait = Some(match self.wait.take() {
-            Some(before) => closer(before, wait),
-            None => wait,
+            Some(before) => closer(before, (at, wait)),
+            None => (at, wait),
         });
     }
 
@@ -545,12 +588,13 @@ impl<'a> Search<'a> {
         let state = self.state;
         let dev = &state.devices[at];
         if state.idle_only && !dev.residents.is_empty() {
-            return self.blocked(Wait::Idle);
+            let may_use = dev.usable() && eligible(dev, &self.ask);
+            return self.blocked(at, if may_use { Wait::Idle } else { Wait::NoDevice });
         }
         if !state.nodes[dev.node].has(self.ask.host)
             || !state.leaves_host_room(self.kept, dev.node, &self.ask)
         {
-            return self.blocked(Wait::Host);
+            return self.blocked(at, Wait::Host);
         }
         let host = match self.host {
             Some((node, host)) if node == dev.node => host,
@@ -561,12 +605,12 @@ impl<'a> Search<'a> {
         let closed = self.who.as_ref().and_then(|who| state.closed_by(at, who, state.now));
         match (admitted, closed) {
             // Not for this job at all, whatever becomes of it.
-            (Err(Wait::NoDevice), _) => self.blocked(Wait::NoDevice),
+            (Err(Wait::NoDevice), _) => self.blocked(at, Wait::NoDevice),
             (admitted, Some(closed)) => {
                 self.closed += usize::from(admitted.is_ok());
-                self.blocked(reserved::wait(closed, admitted.is_ok()));
+                self.blocked(at, reserved::wait(closed, admitted.is_ok()));
             }
-            (Err(wait), None) => self.blocked(wait),
+            (Err(wait), None) => self.blocked(at, wait),
             (Ok(progress), None) => self.unless_kept(at, progress),
         }
     }
@@ -577,8 +621,9 @@ impl<'a> Search<'a> {
         if let Some(kept) = self.kept {
             // What a job of unknown need leaves is not known before it ran.
             let whole = self.ask.whole || self.ask.open || !state.settings.policy.shares();
-            if !state.leaves_room(kept, at, &self.ask, whole, self.limit, &mut self.scratch) {
-                return self.blocked(Wait::Reserved { job: kept.ask.job });
+            let room = state.leaves_room(kept, at, &self.ask, whole, self.limit, &mut self.scratch);
+            if let Err(why) = room {
+                return self.blocked(at, Wait::Reserved { job: kept.ask.job, why });
             }
         }
         let count = state.devices.len();
@@ -589,7 +634,7 @@ impl<'a> Search<'a> {
             0
         };
         let mut fit = if state.idle_only {
-            Fit { rank: (0, 0, i64::from(dev.spec.id.0)), score: Score::Idle }
+            Fit { rank: (0, 0, i64::from(dev.spec.id.0)), score: Score::Idle { outside: dev.foreign } }
         } else {
             rank(&state.settings, dev, &self.ask, progress, distance, idle_beside)
         };
@@ -646,6 +691,7 @@ impl<'a> Search<'a> {
         let state = self.state;
         let gpus = self.ask.gpus;
         let (mut most, mut most_with_closed) = (0, 0);
+        self.gang = None;
         let mut best: Option<((i64, i64, i64), Place)> = None;
         let mut singles = Vec::new();
         self.all_fits.clear();
@@ -689,22 +735,26 @@ impl<'a> Search<'a> {
         // Where reservations alone are in the way, one of them is the reason.
         if best.is_none() && most > 0 && most_with_closed < gpus {
             let cut = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
-            self.wait = Some(Wait::Gang { gpus: cut(gpus), fit: cut(most) });
+            self.gang = Some(Wait::Gang { gpus: cut(gpus), fit: cut(most) });
         }
         best.map(|(_, place)| place)
     }
 }
 
 /// Of two reasons why devices would not do, the one that says more: the device that came closer.
-fn closer(a: Wait, b: Wait) -> Wait {
+fn closer(a: (usize, Wait), b: (usize, Wait)) -> (usize, Wait) {
     let closeness = |wait: &Wait| match wait {
         Wait::Kept { kept } => (if kept.would_do { 9 } else { 1 }, 0),
         Wait::Reserved { .. } => (8, 0),
-        Wait::Slowdown { gain, .. } => (7, i128::from(gain.0)),
+        Wait::Slowdown { shortfall: Shortfall::MinSpeed { speed, .. }, .. } => {
+            (7, (1 << 40) + i128::from(speed.0))
+        }
+        Wait::Slowdown { shortfall: Shortfall::MinGain { gain, .. }, .. } => (7, i128::from(gain.0)),
+        Wait::Rule { .. } => (7, i128::MIN),
         Wait::Protected { low, .. } => (7, i128::from(low.0)),
         Wait::Busy { smact, .. } => (6, -i128::from(smact.0)),
         Wait::Unmeasured => (6, i128::MIN),
-        Wait::Settling => (5, 0),
+        Wait::Settling | Wait::Window { .. } => (5, 0),
         Wait::Memory { free, .. } => (4, i128::from(free.0)),
         Wait::UserMemory { left, .. } => (4, i128::from(left.0)),
         Wait::Share { left, .. } => (3, i128::from(left.0)),
@@ -714,5 +764,5 @@ fn closer(a: Wait, b: Wait) -> Wait {
         Wait::Idle => (1, 0),
         _ => (0, 0),
     };
-    if closeness(&b) > closeness(&a) { b } else { a }
+    if closeness(&b.1) > closeness(&a.1) { b } else { a }
 }

@@ -3,7 +3,7 @@
 use super::State;
 use crate::action::{Action, Decision, LaunchBudget};
 use crate::job::JobId;
-use crate::reason::Reason;
+use crate::reason::{Calm, Reason};
 use crate::sharing_mode::SharingMode;
 use crate::state::record::{Phase, Record};
 use crate::units::Permille;
@@ -68,7 +68,7 @@ impl State {
             // Alone again: nothing to be held back for.
             let alone: Vec<JobId> = running.iter().map(|record| record.job.id).collect();
             for id in alone {
-                self.grow_budget(id, Permille::WHOLE, out);
+                self.grow_budget(id, Permille::WHOLE, Calm::Alone, out);
             }
             return;
         }
@@ -92,7 +92,10 @@ impl State {
         let least = least.job.id;
         match reason {
             Some(reason) => self.halve_budget(least, reason, out),
-            None => all.into_iter().for_each(|id| self.grow_budget(id, settings.step, out)),
+            None => {
+                let why = Calm::NoneSuffers { least: settings.speed };
+                all.into_iter().for_each(|id| self.grow_budget(id, settings.step, why, out));
+            }
         }
     }
 
@@ -110,12 +113,12 @@ impl State {
     }
 
     /// Lets a job go faster by a step, up to what it declared or to no budget at all.
-    fn grow_budget(&mut self, id: JobId, step: Permille, out: &mut Vec<Decision>) {
+    fn grow_budget(&mut self, id: JobId, step: Permille, why: Calm, out: &mut Vec<Decision>) {
         let Some(record) = self.jobs.get(&id).filter(|record| self.may_change(record)) else { return };
         let Some(budget) = record.budget else { return };
         let most = record.job.share.unwrap_or(Permille::WHOLE).min(Permille::WHOLE);
         let share = budget.share.plus(step).min(most);
         let next = (share < Permille::WHOLE).then_some(LaunchBudget { share, between: None, ..budget });
-        self.set_budget(id, next, Reason::Calm, out);
+        self.set_budget(id, next, Reason::Calm { why }, out);
     }
 }

@@ -113,7 +113,7 @@ pub const DONE: Outcome = Outcome::Exited { code: 0 };
 pub const LATER: Outcome = Outcome::Exited { code: 75 };
 
 pub fn oom(gib: u64) -> Outcome {
-    Outcome::OutOfMemory { seen: Bytes::from_gib(gib), evidence: Evidence::Shim, code: 1 }
+    Outcome::OutOfMemory { seen: Some(Bytes::from_gib(gib)), evidence: Evidence::Shim, code: 1 }
 }
 
 pub fn with(policy: Policy) -> Settings {

@@ -34,7 +34,7 @@ pub fn outcome(rng: &mut Rng) -> Outcome {
         0 => Outcome::Signalled { signal: 11 },
         1 => Outcome::Exited { code: 1 },
         2..=3 => Outcome::OutOfMemory {
-            seen: Bytes::from_gib(rng.below(45)),
+            seen: Some(Bytes::from_gib(rng.below(45))),
             evidence: if rng.one_in(2) { Evidence::Shim } else { Evidence::Log },
             code: 1,
         },

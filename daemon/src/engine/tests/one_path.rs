@@ -323,7 +323,8 @@ fn by_replay(trace: &[TraceJob]) -> Vec<Logged> {
         memory: Bytes(HOST),
         memory_bandwidth: None,
     }];
-    let model = Model { mps: Model::MPS.scaled(0.0), ..Model::default().plain() };
+    let unknown = Activity::default();
+    let model = Model { mps: Model::MPS.scaled(0.0), unknown, ..Model::default().plain() };
     let (source, knowledge) = (Source::Combined, Knowledge::Learned);
     let options =
         Options { settings: settings(), model, source, knowledge, steps: true, ..Options::default() };

@@ -29,7 +29,7 @@ fn a_company_of_jobs_is_observed_once_and_recalled_by_the_next_daemon() {
     assert_eq!(engine.jobs.on_gpus().len(), 2, "both run on the one GPU");
     for job in jobs {
         let activity = Activity { smact: Permille(500), ..Activity::default() };
-        engine.jobs.entry_mut(job).unwrap().activity = Some(activity);
+        engine.jobs.entry_mut(job).unwrap().activity = Some(activity.into());
         launches(&mut engine, job, Company::Alone, 1000);
     }
     engine.observe_sharing();

@@ -49,7 +49,7 @@ impl Sort {
 
 /// Memory of a job as the list shows it.
 pub(super) fn memory(row: &JobRow) -> u64 {
-    let asked = row.asked.memory().filter(|_| row.state.is_queued());
+    let asked = row.asked.memory().or(row.need_upper).filter(|_| row.state.is_queued());
     row.suspended.or(row.reserved).or(asked).unwrap_or(row.used)
 }
 

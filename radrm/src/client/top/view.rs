@@ -191,7 +191,7 @@ mod tests {
             index,
             uuid: format!("GPU-{index}"),
             total: 140 << 30,
-            used: 3 << 30,
+            used: Some(3 << 30),
             jobs: vec![7],
             job_count: 1,
             ..GpuRow::default()

@@ -17,7 +17,7 @@ use super::plan::Plan;
 /// Figures of radrmd's GPUs while the trace was played.
 #[derive(Debug, Default)]
 pub(super) struct Gpus {
-    samples: f64,
+    used_samples: f64,
     used: f64,
     smact: f64,
     smact_samples: f64,
@@ -29,8 +29,10 @@ impl Gpus {
     /// Adds what radrmd's monitor has at this moment.
     pub(super) fn add(&mut self, node: &NodeRow) {
         for gpu in node.gpus.iter().filter(|gpu| !gpu.lost) {
-            self.samples += 1.0;
-            self.used += gpu.used as f64;
+            if let Some(used) = gpu.used {
+                self.used += used as f64;
+                self.used_samples += 1.0;
+            }
             if node.emulated.is_some() {
                 // Modelled activity and energy say nothing of the time that passed.
                 continue;
@@ -47,7 +49,7 @@ impl Gpus {
     }
 
     fn memory(&self) -> Option<f64> {
-        (self.samples > 0.0).then(|| self.used / self.samples)
+        (self.used_samples > 0.0).then(|| self.used / self.used_samples)
     }
 
     fn smact(&self) -> Option<f64> {
@@ -194,7 +196,7 @@ mod tests {
     fn energy_is_that_of_the_time_between_and_unknown_figures_stay_unknown() {
         let gpu = |uuid: &str, energy_mj, smact| GpuRow {
             uuid: uuid.into(),
-            used: 3 << 30,
+            used: Some(3 << 30),
             energy_mj: Some(energy_mj),
             smact,
             ..GpuRow::default()

@@ -14,7 +14,7 @@ use crate::job::{Dependency, Job, JobId, Preemption, SuspendRefusal};
 use crate::outcome::{Evidence, Outcome};
 use crate::replay::trace::TraceJob;
 use crate::units::{Bytes, Millis};
-use radrm_base::UserId;
+use radrm_base::{SeenActivity, UserId};
 use radrm_need::{
     Calibration, Features, History, MAX_RUNS, NamedEstimate, NeedResolver, Needs, RunFilter, RunHistory,
 };
@@ -139,7 +139,7 @@ impl Sim<'_> {
             batch,
             peak: from.peak,
             ran: from.duration,
-            activity: from.activity,
+            activity: from.activity.map(SeenActivity::from),
             host: None,
             complete: true,
         }];
@@ -214,7 +214,7 @@ impl Sim<'_> {
         let from = &trace[index as usize];
         let row = match outcome {
             Outcome::Exited { code: 0 } => Some((from.peak, true)),
-            Outcome::OutOfMemory { seen, evidence: Evidence::Shim, .. } => Some((seen, false)),
+            Outcome::OutOfMemory { seen: Some(seen), evidence: Evidence::Shim, .. } => Some((seen, false)),
             _ => None,
         };
         // A run without GPUs shows no need of theirs.
@@ -225,7 +225,8 @@ impl Sim<'_> {
             self.known.calibration.observe(from.user, &need, peak, complete);
         }
         let seen = self.known.programs.entry(program(from)).or_default();
-        let run = PastRun { batch: from.batch, peak, ran, activity: from.activity, host: None, complete };
+        let activity = from.activity.map(SeenActivity::from);
+        let run = PastRun { batch: from.batch, peak, ran, activity, host: None, complete };
         seen.runs.insert(0, run);
         seen.runs.truncate(MAX_RUNS);
         self.step(Event::Paused { paused: true });

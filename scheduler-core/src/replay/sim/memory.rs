@@ -50,7 +50,7 @@ impl Sim<'_> {
             let result = &mut self.results[job as usize];
             result.ooms += 1;
             result.harmed += u32::from(reserved.is_some_and(|reserved| total <= reserved));
-            self.over(job, Outcome::OutOfMemory { seen: total, evidence: Evidence::Shim, code: 1 });
+            self.over(job, Outcome::OutOfMemory { seen: Some(total), evidence: Evidence::Shim, code: 1 });
             return false;
         }
         self.settle_devices(job);

@@ -286,6 +286,11 @@ impl<'a> Sim<'a> {
             let part = if device.parent.is_some() { model.mig_part } else { 1.0 };
             sim.gpus.push(Gpu { capacity: device.capacity, part, ..Gpu::default() });
             sim.state.step(Millis::ZERO, Event::DeviceAdded { device: device.clone() });
+            if sim.monitored {
+                // Published monitors see all devices from the start.
+                let seen = Observation::default();
+                sim.state.step(Millis::ZERO, Event::DeviceObserved { device: device.id, seen });
+            }
         }
         for at in 0..sim.gpus.len() {
             sim.gpus[at].watts = sim.model.watts(0, 0.0, sim.gpus[at].part);
@@ -555,7 +560,7 @@ impl<'a> Sim<'a> {
             gpu.jobs.retain(|other| *other != job);
             gpu.used = gpu.used.minus(run.used);
             if gpu.jobs.is_empty() {
-                // The scheduler takes an empty device for one that does nothing.
+                // The scheduler takes an empty device that is monitored for one that does nothing.
                 gpu.reported = Observation::default();
             }
             if self.options.bars {

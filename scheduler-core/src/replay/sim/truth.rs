@@ -61,7 +61,7 @@ impl Sim<'_> {
             Some(share) => {
                 Activity { smact: share, smocc: Permille(share.0 / 2), drama: Permille(share.0 / 2) }
             }
-            None => self.options.settings.assumed,
+            None => self.model.unknown,
         })
     }
 }
