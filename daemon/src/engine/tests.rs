@@ -27,6 +27,7 @@ use radrm_protocol::wire::{Request, Response};
 const GIB: u64 = 1 << 30;
 
 mod arrays;
+mod changes;
 mod dry_runs;
 mod lab_week;
 mod loaders;
