@@ -30,6 +30,7 @@ mod arrays;
 mod changes;
 mod dry_runs;
 mod lab_week;
+mod light;
 mod loaders;
 mod one_path;
 mod reservations;
