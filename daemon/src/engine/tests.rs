@@ -29,6 +29,7 @@ const GIB: u64 = 1 << 30;
 mod arrays;
 mod changes;
 mod dry_runs;
+mod kills;
 mod lab_week;
 mod light;
 mod loaders;
