@@ -90,7 +90,7 @@ impl Arrival {
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     under_way: Vec<Arrival>,
-    /// Submissions of users with one under way, whose jobs are not counted yet.
+    /// Submissions of users with one under way, whose jobs are not counted yet, and those that there was no time to check.
     later: Vec<Submission>,
     /// Submissions that could not be written to their ends, and of which jobs may be on the disk.
     pub(super) abandoned: Vec<arriving::Numbers>,
@@ -162,6 +162,11 @@ impl Arrivals {
     pub(super) fn answers(&mut self) -> Vec<(Sender<Response>, Response)> {
         let done = self.under_way.extract_if(.., |arrival| arrival.jobs.is_empty());
         done.map(|arrival| (arrival.reply, arrival.answer)).collect()
+    }
+
+    /// Keeps submissions for the next round.
+    pub(super) fn postpone(&mut self, some: impl Iterator<Item = Submission>) {
+        self.later.extend(some);
     }
 
     /// Submissions that can be checked now, in the order in which they came; others are kept for later.

@@ -95,8 +95,8 @@ impl Engine {
             }
         }
         let new = self.arrivals.checkable(new);
-        self.submit(new, &mut replies);
         // Those of a daemon that ends are known to the next.
+        self.submit(new, !go_on, &mut replies);
         self.write_some(!go_on, &mut replies);
         self.take_up_some(!go_on, &mut replies);
         self.change_some(!go_on, &mut replies);
