@@ -288,7 +288,7 @@ fn jobs_that_are_named_many_times_are_changed_once_and_all_or_none() {
     node.world.0.borrow_mut().stint = None;
     let name = |index| JobRef { job: first, index };
     let mut named = vec![name(None); 5000];
-    named.extend(vec![name(Some(2)); 4999]);
+    named.extend(std::iter::repeat_n(name(Some(2)), 4999));
     let unknown = [named.clone(), vec![JobRef { job: first + 99, index: None }]].concat();
     let answer = node.ask(Request::Hold { jobs: unknown, held: false });
     assert!(matches!(answer.try_recv(), Ok(Response::Refused(_))));
