@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use radrm_scheduler_core::replay::events::Entry;
@@ -26,7 +27,15 @@ impl Log {
     /// Opens the file to go on at its end.
     pub(crate) fn open(path: &Path) -> Result<Self, DaemonError> {
         let failed = |error| DaemonError::file(path, &error);
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
+        // It names users and what their jobs take. Its folder may be open to others, who put something else in its place.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true).mode(0o600).custom_flags(flags);
+        let mut file = options.open(path).map_err(failed)?;
+        let found = file.metadata().map_err(failed)?;
+        if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() {
+            return Err(DaemonError::NotPrivate(path.to_owned()));
+        }
         let mut unwritten = Vec::new();
         // A daemon that had no room left at its end may have left half a line.
         let mut last = [b'\n'];
@@ -102,6 +111,25 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4);
         assert!(lines[1..].iter().all(|line| serde_json::from_str::<Entry>(line).is_ok()));
+    }
+
+    #[test]
+    fn the_log_is_radrmds_alone_and_nothing_that_others_put_in_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        drop(Log::open(&path("new")).unwrap());
+        assert_eq!(std::fs::metadata(path("new")).unwrap().mode() & 0o777, 0o600);
+        std::os::unix::fs::symlink(path("new"), path("link")).unwrap();
+        std::os::unix::fs::symlink(path("made"), path("dangling")).unwrap();
+        assert!(Log::open(&path("link")).is_err() && Log::open(&path("dangling")).is_err());
+        assert!(!path("made").exists(), "nothing is made through a link");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe"), mode).unwrap();
+        assert!(matches!(Log::open(&path("pipe")), Err(DaemonError::NotPrivate(_))));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(path("new"), Some(64_004), None).unwrap();
+            assert!(matches!(Log::open(&path("new")), Err(DaemonError::NotPrivate(_))), "another user's");
+        }
     }
 
     #[test]

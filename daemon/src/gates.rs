@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use radrm_os::thread_time;
 use radrm_scheduler_core::{LatencyTarget, MAX_HOLD_NS, Permille, RequestHold};
 use radrm_telemetry::gate::{ARMED, MAX_AHEAD_NS, UNWATCHED};
 use radrm_telemetry::{Segment, SlotInfo, monotonic_ns};
@@ -110,6 +111,12 @@ impl Watcher {
     }
 }
 
+/// Pause after a look that took so much processor time: a segment in which each of a thousand processes has open ranges takes a
+/// quarter of a processor at most.
+fn pause(took: Duration) -> Duration {
+    (took * 3).max(MIN_INTERVAL)
+}
+
 fn run(segment: &Segment, requests: &Requests, fillers: &Fillers, ends: &AtomicBool) {
     let Ok(job) = segment.job() else { return };
     let mut hold = RequestHold::new(requests.target.limit_ns, requests.floor, monotonic_ns());
@@ -124,7 +131,9 @@ fn run(segment: &Segment, requests: &Requests, fillers: &Fillers, ends: &AtomicB
             Some(slots) => slots,
             None => (Instant::now(), segment.slots().unwrap_or_default()),
         };
+        let before = thread_time();
         let began = open.latest(segment, &slots.1, &requests.target, requests.kind);
+        let took = thread_time().saturating_sub(before);
         listed = Some(slots);
         let now = monotonic_ns();
         let until = hold.until(now, began.map(|ns| ns.saturating_add(job.created_mono_ns)));
@@ -138,7 +147,7 @@ fn run(segment: &Segment, requests: &Requests, fillers: &Fillers, ends: &AtomicB
             (0, _) => SLEEP,
             (until, _) => Duration::from_nanos(until.saturating_sub(now)).min(SLEEP),
         };
-        thread::sleep(MIN_INTERVAL);
+        thread::sleep(pause(took));
         let ns = u64::try_from(sleep.max(MIN_INTERVAL).as_nanos()).unwrap_or(u64::MAX);
         if segment.wait_for_ranges(ns).is_err() {
             break;
@@ -147,4 +156,17 @@ fn run(segment: &Segment, requests: &Requests, fillers: &Fillers, ends: &AtomicB
     // Where the segment cannot be written, the job's ranges find no watch in it either.
     let _ = segment.watch_ranges(UNWATCHED);
     open_all(&mut fillers.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_that_take_long_leave_the_processor_to_others() {
+        for usual in [0, 20, 66] {
+            assert_eq!(pause(Duration::from_micros(usual)), MIN_INTERVAL);
+        }
+        assert_eq!(pause(Duration::from_millis(80)), Duration::from_millis(240));
+    }
 }

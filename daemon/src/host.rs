@@ -1,6 +1,6 @@
 //! Host use of jobs: resident memory and CPU time of their processes, beside what was booked.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use radrm_base::{Bytes, HostMeter, HostUse};
@@ -53,11 +53,12 @@ impl Snapshot {
 
     pub(crate) fn below(&self, supervisor: u32) -> Sum {
         let mut pids = self.children.get(&supervisor).cloned().unwrap_or_default();
+        // Numbers that were given anew while the list was read may lead back.
+        let mut found: HashSet<u32> = pids.iter().copied().collect();
         let mut at = 0;
         while at < pids.len() {
             let children = self.children.get(&pids[at]).map_or(&[][..], Vec::as_slice);
-            let new: Vec<u32> = children.iter().filter(|pid| !pids.contains(pid)).copied().collect();
-            pids.extend(new);
+            pids.extend(children.iter().copied().filter(|pid| found.insert(*pid)));
             at += 1;
         }
         // What ended without a parent of its own was waited for by the supervisor.
@@ -218,6 +219,16 @@ mod tests {
         assert_eq!((sum.pids.as_slice(), sum.cpu_ms), (&[3, 4][..], 400), "100 ticks a second");
         assert_eq!(sum.resident % 8192, 0);
         assert_eq!(snapshot.below(9), Sum::default());
+    }
+
+    /// Each of them is looked at once: with a look at all others for each, this takes minutes.
+    #[test]
+    fn a_chain_of_all_processes_that_a_node_can_have_is_summed_and_a_circle_ends() {
+        const LAST: u32 = 400_000;
+        let mut children: HashMap<u32, Vec<u32>> = (1..LAST).map(|pid| (pid, vec![pid + 1])).collect();
+        children.insert(LAST, vec![2]);
+        let snapshot = Snapshot { at: Instant::now(), idle_ms: None, all: HashMap::new(), children };
+        assert!(snapshot.below(1).pids.into_iter().eq(2..=LAST));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use radrm_base::step::is_step;
+use radrm_os::thread_time;
 use radrm_scheduler_core::{LatencyTarget, Permille, Unseen};
 use radrm_telemetry::{
     Liveness, NameId, OpenRange, RangeReader, RangeSnapshot, SampleReader, Segment, SlotInfo, monotonic_ns,
@@ -113,7 +114,8 @@ impl Process {
 }
 
 impl StepWatch {
-    /// Step times since the last call, or at first since `window` ago.
+    /// Step times since the last call, or at first since `window` ago. Takes so much processor time at most, and what one process
+    /// takes: the rest of the processes is not read then.
     ///
     /// # Errors
     /// Why it is not known.
@@ -122,7 +124,9 @@ impl StepWatch {
         segment: Option<&Segment>,
         target: &LatencyTarget,
         window: Duration,
+        time: Duration,
     ) -> Result<Steps, Unseen> {
+        let begun = thread_time();
         let Some(segment) = segment else { return Err(Unseen::NoShim) };
         let Ok(job) = segment.job() else { return Err(Unseen::NoShim) };
         let now = monotonic_ns().saturating_sub(job.created_mono_ns);
@@ -132,6 +136,9 @@ impl StepWatch {
         let slots = segment.slots().unwrap_or_default();
         self.processes.retain(|key, _| slots.iter().any(|slot| (slot.slot, slot.generation) == *key));
         for slot in &slots {
+            if thread_time().saturating_sub(begun) >= time {
+                return Err(Unseen::NoSteps);
+            }
             let process =
                 self.processes.entry((slot.slot, slot.generation)).or_insert_with(|| Process::new(slot));
             let is_gone = slot.liveness != Liveness::Running;
@@ -292,6 +299,23 @@ mod tests {
             let _ = open.latest(&segment, &[SlotInfo { generation, ..slot }], &target, Kind::Named);
             assert!(open.names.len() <= 2);
         }
+    }
+
+    #[test]
+    fn steps_are_read_for_the_time_that_there_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = SegmentFile::create_in(&folder.path().join("segments"), 1).unwrap();
+        let path = std::ffi::CString::new(file.path().as_os_str().as_encoded_bytes()).unwrap();
+        let (writer, segment) = (Writer::join(&path).unwrap(), file.segment().unwrap());
+        let name = writer.range_name(RangeText { message: b"request", ..RangeText::default() }).0;
+        assert!(writer.push_range(writer.lane(1).number(), 0, 0, name, None, Some(5)));
+        let target: LatencyTarget = "request:p99=20ms".parse().unwrap();
+        let window = Duration::from_secs(1);
+        let mut watch = StepWatch::default();
+        assert_eq!(watch.latency(Some(&segment), &target, window, Duration::ZERO), Err(Unseen::NoSteps));
+        assert!(watch.processes.is_empty(), "no process is read");
+        let _ = watch.latency(Some(&segment), &target, window, Duration::MAX);
+        assert_eq!(watch.processes.len(), 1);
     }
 
     #[test]

@@ -56,8 +56,9 @@ pub(crate) struct Load {
 
 /// Kernel activity of a process so far; `None` if too little is known of it. One that launched nothing did nothing.
 pub(crate) fn done(process: &ProcessSnapshot) -> Option<Done> {
-    let launches =
-        |kernel: &radrm_telemetry::KernelSnapshot| (kernel.launches + kernel.graph_launches) as f64;
+    let launches = |kernel: &radrm_telemetry::KernelSnapshot| {
+        kernel.launches.saturating_add(kernel.graph_launches) as f64
+    };
     let all: f64 = process.kernels.iter().map(launches).sum();
     let untimed: f64 = process.kernels.iter().filter(|kernel| kernel.time.is_none()).map(launches).sum();
     if all == 0.0 {

@@ -1,9 +1,12 @@
 //! The user at the other end of a connection, as the kernel reports it.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
-use radrm_os::PeerCredentials;
+use radrm_os::{PeerCredentials, untrusted};
 
 use crate::limited_groups::{Groups, LimitedGroups};
 
@@ -56,6 +59,37 @@ impl Peer {
     }
 }
 
+/// Time for which it is known who is an administrator.
+const KNOWN: Duration = Duration::from_secs(10);
+/// Time that a look-up of it may take.
+const MAX_LOOK_UP: Duration = Duration::from_millis(200);
+
+/// Administrators, for the thread that takes connections: what names accounts may be slow, and others wait behind the client.
+#[derive(Debug)]
+pub(crate) struct Admins {
+    group: Arc<str>,
+    known: Mutex<BTreeMap<u32, (Instant, bool)>>,
+}
+
+impl Admins {
+    pub(crate) fn new(group: Arc<str>) -> Self {
+        Self { group, known: Mutex::default() }
+    }
+
+    /// Returns true if a client is one, as far as that is known soon.
+    pub(crate) fn has(&self, client: PeerCredentials) -> bool {
+        let group = Arc::clone(&self.group);
+        let look_up = || untrusted::in_time(MAX_LOOK_UP, move || Peer::of(client, &group).admin);
+        self.has_by(client.uid, || look_up().unwrap_or(false))
+    }
+
+    fn has_by(&self, uid: u32, look_up: impl FnOnce() -> bool) -> bool {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, (since, _)| since.elapsed() < KNOWN);
+        known.entry(uid).or_insert_with(|| (Instant::now(), look_up())).1
+    }
+}
+
 fn is_member(account: &User, group: &str) -> bool {
     let Some(group) = Group::from_name(group).ok().flatten() else { return false };
     let Ok(name) = CString::new(account.name.as_bytes()) else { return false };
@@ -66,6 +100,16 @@ fn is_member(account: &User, group: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_an_administrator_is_looked_up_once_for_all_connections_of_a_while() {
+        let admins = Admins::new("no-such-group".into());
+        let never = || -> bool { panic!("looked up again") };
+        assert!(admins.has_by(54_711, || true) && !admins.has_by(54_712, || false));
+        assert!(admins.has_by(54_711, never) && !admins.has_by(54_712, never));
+        let uid = rustix::process::geteuid().as_raw();
+        assert!(admins.has(PeerCredentials { uid, gid: uid }));
+    }
 
     #[test]
     fn the_own_user_administrates_and_another_sees_the_own_jobs_only() {

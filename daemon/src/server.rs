@@ -20,7 +20,7 @@ use super::error::DaemonError;
 use super::limited_groups::LimitedGroups;
 use super::long_read::{LongRead, Progress};
 use super::message::{Listing, Message, PAGE};
-use super::peer::{self, Peer};
+use super::peer::{self, Admins, Peer};
 use super::user_limits::Named;
 
 /// Connections at the same time; the reserve is for root and administrators.
@@ -131,6 +131,7 @@ struct Shared {
     connections: Arc<Room>,
     long_bytes: Arc<Room>,
     admin_group: Arc<str>,
+    admins: Arc<Admins>,
     limited: Arc<LimitedGroups>,
     to: Sender<Message>,
 }
@@ -157,10 +158,12 @@ pub(crate) fn serve(
 ) -> Result<(), DaemonError> {
     return_long_blocks();
     let mut socket = Socket::new(listener, path);
+    let admin_group: Arc<str> = admin_group.into();
     let shared = Shared {
         connections: Room::new(CONNECTIONS),
         long_bytes: Room::new(LONG_BYTES),
-        admin_group: admin_group.into(),
+        admins: Arc::new(Admins::new(Arc::clone(&admin_group))),
+        admin_group,
         limited,
         to,
     };
@@ -214,7 +217,7 @@ impl Shared {
             return take(true);
         }
         match take(false) {
-            Err(Full::OfAll) if Peer::of(credentials, &self.admin_group).admin => take(true),
+            Err(Full::OfAll) if self.admins.has(credentials) => take(true),
             other => other,
         }
     }

@@ -32,6 +32,8 @@ const MISSING_AT: u64 = (SIZE - 1024) as u64;
 const RUN_AT: u64 = SIZE as u64;
 /// Longest record of a run, bytes.
 const MAX_RUN: u64 = 256 << 10;
+/// Bytes of each text of an end that is too long; JSON may take six times as many for them.
+const MAX_TEXT: usize = 500;
 /// Tries to write one.
 const TRIES: u32 = 3;
 
@@ -79,6 +81,19 @@ pub(crate) struct End {
 }
 
 impl End {
+    /// The same with the beginnings of its texts. The job's profile states most of them, and its user may write any there.
+    fn with_short_texts(self) -> Self {
+        let short = |text: String| text[..text.floor_char_boundary(MAX_TEXT)].to_owned();
+        let refused = |of: RefusedRequests| RefusedRequests { last: short(of.last), ..of };
+        Self {
+            not_started: self.not_started.map(short),
+            limited: self.limited.map(short),
+            elsewhere: self.elsewhere.map(short),
+            refused: self.refused.map(refused),
+            ..self
+        }
+    }
+
     /// Outcome for the scheduler.
     pub(crate) fn outcome(&self) -> Outcome {
         if self.lost {
@@ -210,7 +225,8 @@ pub(crate) fn is_stopping(file: &File) -> bool {
     matches!(file.read_at(&mut word, STOP_AT), Ok(1)) && word != [0]
 }
 
-/// It is over. An end with too many GPUs for its room is written without their peaks.
+/// It is over. An end with too many GPUs for its room is written without their peaks, and one with too long texts with the
+/// beginnings of these.
 pub(crate) fn put_end(file: &File, end: &End) -> io::Result<()> {
     if let Some(record) = &end.record {
         let fits = serde_json::to_vec(record)?.len() < MAX_RUN as usize;
@@ -221,11 +237,16 @@ pub(crate) fn put_end(file: &File, end: &End) -> io::Result<()> {
             let _ = file.set_len(SIZE as u64);
         }
     }
-    let fits = serde_json::to_vec(end)?.len() < (MISSING_AT - END_AT) as usize;
-    match fits {
-        true => put(file, END_AT, end),
-        false => put(file, END_AT, &End { peaks: Vec::new(), ..end.clone() }),
+    let fits =
+        |end: &End| serde_json::to_vec(end).is_ok_and(|text| text.len() < (MISSING_AT - END_AT) as usize);
+    if fits(end) {
+        return put(file, END_AT, end);
     }
+    let without_peaks = End { peaks: Vec::new(), ..end.clone() };
+    if fits(&without_peaks) {
+        return put(file, END_AT, &without_peaks);
+    }
+    put(file, END_AT, &without_peaks.with_short_texts())
 }
 
 /// State in which an attempt is found.
@@ -296,6 +317,33 @@ mod tests {
     use radrm_collector::dataset::ProcessFeatures;
 
     use super::*;
+
+    #[test]
+    fn texts_of_a_hostile_profile_hide_no_exit_code_and_fill_no_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let file = make(&path).unwrap();
+        let missing = Missing { driver: None, files: Some("not permitted".to_owned()) };
+        put_missing(&file, &missing).unwrap();
+        let long = || "\u{1}\u{e9}".repeat(1 << 20);
+        let refused = RefusedRequests { count: 7, last: long(), ..RefusedRequests::default() };
+        let end = End {
+            code: Some(3),
+            not_started: Some(long()),
+            limited: Some(long()),
+            elsewhere: Some(long()),
+            refused: Some(refused),
+            at_ms: 5,
+            ..End::default()
+        };
+        put_end(&file, &end).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), SIZE as u64);
+        let status = read(&path).unwrap().unwrap().status;
+        assert_eq!(status.missing, Some(missing));
+        let found = status.end.unwrap();
+        assert_eq!((found.code, found.at_ms, found.refused.map(|of| of.count)), (Some(3), 5, Some(7)));
+        assert!(long().starts_with(&found.elsewhere.unwrap()));
+    }
 
     #[test]
     fn records_come_one_by_one() {

@@ -1,6 +1,7 @@
 //! Queue and history on disk, in SQLite: what a daemon that died left to the next.
 
 pub(crate) mod arriving;
+pub(crate) mod changes;
 pub(crate) mod curves;
 pub(crate) mod disk;
 pub(crate) mod drains;
@@ -183,6 +184,7 @@ impl Store {
         curves::create(&mut connection).map_err(failed)?;
         connection.execute_batch(disk::TABLES).map_err(failed)?;
         connection.execute_batch(arriving::TABLE).map_err(failed)?;
+        connection.execute_batch(changes::TABLE).map_err(failed)?;
         connection.execute_batch(user_limits::TABLE).map_err(failed)?;
         connection.execute_batch(user_groups::TABLE).map_err(failed)?;
         connection.execute_batch(drains::TABLE).map_err(failed)?;

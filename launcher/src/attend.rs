@@ -18,6 +18,7 @@ use radrm_analyzer::Summary;
 use radrm_limits::program::environment::Environment;
 use radrm_os::Process;
 use radrm_profile::Profile;
+use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::arm::Armed;
 use crate::ending::Ending;
@@ -138,8 +139,12 @@ fn kill_all(environment: &Environment) {
         let own: Vec<Process> =
             Process::all().filter(|process| process.0 != std::process::id()).filter(is_own).collect();
         for process in &own {
-            // SAFETY: a plain system call; the kernel lets it reach processes of this user only.
-            unsafe { libc::kill(process.0.cast_signed(), libc::SIGKILL) };
+            // Compared again once it is held: the number may be another process's by now.
+            if let Ok(held) = radrm_os::pidfd::open(process.0)
+                && is_own(process)
+            {
+                let _ = pidfd_send_signal(held, Signal::KILL);
+            }
         }
         if own.is_empty() {
             return;

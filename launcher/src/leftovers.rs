@@ -69,17 +69,42 @@ pub fn sweep(directory: &Path) {
     }
 }
 
+/// A process as far as its mounts matter.
+struct Seen<T> {
+    /// Its real user.
+    real: Option<u32>,
+    /// True if it is in this process's user namespace.
+    is_in_own_namespace: Option<bool>,
+    /// Reads its table of mounts.
+    table: T,
+}
+
 /// Returns true if a process has a file system mounted at this path or below: the layers of a dry run are in a namespace of their
-/// own, whose processes need not name them. What another user mounts in a user namespace of its own is no such layer.
+/// own, whose processes need not name them.
 fn is_mounted(path: &Path, user: u32) -> bool {
-    let has = |table: &[u8]| mounts::points(table).any(|point| point.starts_with(path));
-    let is_near = |process: &Process| {
-        process.users().is_some_and(|(real, _)| real == user) || process.shares_user_namespace() == Some(true)
+    let seen = |process: Process| Seen {
+        real: process.users().map(|(real, _)| real),
+        is_in_own_namespace: process.shares_user_namespace(),
+        table: move || process.mounts(),
     };
-    Process::all().filter(is_near).any(|process| match process.mounts() {
-        Ok(table) => has(&table),
-        // It may be there.
-        Err(error) => error.kind() == io::ErrorKind::FileTooLarge,
+    is_mounted_by(Process::all().map(seen), path, user)
+}
+
+/// The same, of these processes. What another user mounts in a user namespace of its own is no such layer.
+fn is_mounted_by<T: FnOnce() -> io::Result<Vec<u8>>>(
+    mut all: impl Iterator<Item = Seen<T>>,
+    path: &Path,
+    user: u32,
+) -> bool {
+    let has = |table: &[u8]| mounts::points(table).any(|point| point.starts_with(path));
+    let is_near = |process: &Seen<T>| process.real == Some(user) || process.is_in_own_namespace == Some(true);
+    all.any(|process| {
+        is_near(&process)
+            && match (process.table)() {
+                Ok(table) => has(&table),
+                // It may be there.
+                Err(error) => error.kind() == io::ErrorKind::FileTooLarge,
+            }
     })
 }
 
@@ -131,6 +156,33 @@ mod tests {
         user.wait().unwrap();
         sweep(place.path());
         assert!(!in_use.exists(), "its last user is gone");
+    }
+
+    type Table = fn() -> io::Result<Vec<u8>>;
+
+    #[test]
+    fn mounts_of_another_user_in_a_namespace_of_its_own_keep_nothing() {
+        fn mounted() -> io::Result<Vec<u8>> {
+            Ok(b"36 35 0:30 / /tmp/radrm-layer-1-2-a/x rw - tmpfs none rw\n".to_vec())
+        }
+        fn elsewhere() -> io::Result<Vec<u8>> {
+            Ok(b"36 35 0:30 / /tmp/radrm-layer-1-2-ab rw - tmpfs none rw\n".to_vec())
+        }
+        fn long() -> io::Result<Vec<u8>> {
+            Err(io::ErrorKind::FileTooLarge.into())
+        }
+        let path = Path::new("/tmp/radrm-layer-1-2-a");
+        let by = |real: Option<u32>, is_in_own_namespace: Option<bool>, table: Table| {
+            is_mounted_by([Seen { real, is_in_own_namespace, table }].into_iter(), path, 7)
+        };
+        for table in [mounted as Table, long] {
+            assert!(by(Some(7), Some(false), table), "this user's, in any namespace");
+            assert!(by(Some(8), Some(true), table), "another user's, as root made it");
+            for (real, is_in_own_namespace) in [(Some(8), Some(false)), (Some(8), None), (None, None)] {
+                assert!(!by(real, is_in_own_namespace, table), "{real:?}");
+            }
+        }
+        assert!(!by(Some(7), Some(true), elsewhere));
     }
 
     const USER: u32 = 65_534;

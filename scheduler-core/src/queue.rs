@@ -100,13 +100,7 @@ impl Queue {
         }
     }
 
-    /// Rank of a waiting job among those of all users, the earlier one being lower; `None`: it is not in the queue.
-    pub(crate) fn rank(&self, user: UserId, place: Place, penalty: impl FnOnce() -> i64) -> Option<Place> {
-        let is_there = self.users.get(&user).is_some_and(|line| line.jobs.contains(&place));
-        is_there.then(|| self.rank_of(user, place, penalty()))
-    }
-
-    /// Rank that a job of a user has, or would have, at a place.
+    /// Rank that a job of a user has, or would have, at a place, among those of all users, the earlier one being lower.
     pub(crate) fn rank_of(&self, user: UserId, place: Place, penalty: i64) -> Place {
         self.set_back(user, penalty).rank(place)
     }
@@ -367,9 +361,7 @@ mod tests {
         queue.set_behind(a, true);
         // What running jobs wait for stays first.
         check(&queue, [3, 4, 5, 1, 2]);
-        let rank = |queue: &Queue, user, place| queue.rank(user, place, || 0);
-        assert!(rank(&queue, b, (2, 60, JobId(5))) < rank(&queue, a, (1, 10, JobId(1))));
-        assert_eq!(rank(&queue, a, (1, 10, JobId(9))), None);
+        assert!(queue.rank_of(b, (2, 60, JobId(5)), 0) < queue.rank_of(a, (1, 10, JobId(1)), 0));
         queue.set_behind(a, false);
         check(&queue, [3, 1, 4, 2, 5]);
     }

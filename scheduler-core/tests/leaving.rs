@@ -286,3 +286,16 @@ fn no_job_leaves_for_one_that_the_host_keeps_waiting() {
     );
     assert!(started(&node.suspended(2, 30), 3).is_some());
 }
+
+#[test]
+fn an_overdue_start_ends_that_attempt_and_no_other() {
+    let mut node = Node::new(1, Settings::default());
+    let (attempt, _) = started(&node.submit(gib(1, 30)), 1).unwrap();
+    let limit = Millis::from_secs(300);
+    let overdue = |attempt| Event::StartOverdue { job: JobId(1), attempt, limit };
+    assert!(signals(&node.at(300).step(overdue(attempt + 1))).is_empty(), "that is not its attempt");
+    assert_eq!(node.phase(1), Phase::Launching);
+    assert_eq!(signals(&node.step(overdue(attempt))), [(1, Signal::Kill)]);
+    assert!(signals(&node.step(overdue(attempt))).is_empty(), "it is stopping");
+    assert_eq!(verdict(&node.finish(1, Outcome::NotStarted), 1), Some(Verdict::TimedOut));
+}

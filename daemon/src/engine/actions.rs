@@ -19,9 +19,9 @@ use crate::store::{Entry, Stage};
 use crate::supervisor::{self, Order, User};
 use crate::suspend::Suspension;
 
-/// After a kill, what has not gone is killed again, and then the launcher too.
+/// After a kill, what has not gone is killed again.
 const KILL_INTERVAL: Duration = Duration::from_secs(2);
-/// After so many kills a supervisor that hangs is killed itself.
+/// After so many kills the launcher is killed too, and a supervisor that hangs.
 const MAX_KILL_RETRIES: u32 = 5;
 
 /// An attempt's GPU time over a span of ms since 1970, on devices with so much memory.
@@ -334,8 +334,8 @@ impl Engine {
         }
     }
 
-    /// Kills again what did not go. Where that does not help, a supervisor that hangs is killed too, and what it
-    /// leaves is swept up.
+    /// Kills again what did not go. Where that does not help, the launcher is killed too, and a supervisor that hangs, and what
+    /// they leave is swept up.
     pub(super) fn kill_again(&mut self) {
         for live in self.jobs.lives_mut().map(|(_, live)| live) {
             if let (Some(last), Some(supervisor)) = (live.killed, live.supervisor)
@@ -344,7 +344,9 @@ impl Engine {
             {
                 live.killed = Some(self.now.mono);
                 live.kill_retries += 1;
-                self.effects.kill_again(supervisor, live.kill_retries >= MAX_KILL_RETRIES);
+                let last = live.kill_retries >= MAX_KILL_RETRIES;
+                let launcher = live.program.filter(|_| !last);
+                self.effects.kill_again(supervisor, launcher, last);
             }
         }
     }

@@ -87,12 +87,22 @@ impl Engine {
         Ok(entry.filter(|entry| peer.may(entry.uid)))
     }
 
+    /// The place in an array of a job that the user may know of, also one that has ended; `None`: there is no such job.
+    fn place_of(&self, peer: &Peer, job: u64) -> Result<Option<Option<ArrayTask>>, DaemonError> {
+        let place = |entry: &Entry| peer.may(entry.uid).then_some(entry.spec.task);
+        if let Some(entry) = self.jobs.entry(job) {
+            return Ok(place(entry));
+        }
+        let stored = self.outbox.store().job(job).map_err(DaemonError::QueueRead)?;
+        Ok(stored.as_ref().and_then(place))
+    }
+
     /// The first and last number of the jobs that a user names. It does not disclose whether jobs of other users
     /// exist.
     pub(super) fn named(&self, peer: &Peer, named: JobRef) -> Result<[u64; 2], DaemonError> {
         let unknown = || DaemonError::UnknownJob(named);
-        let first = self.entry_of(peer, named.job)?.ok_or_else(unknown)?;
-        let array = first.spec.task.filter(|task| task.position == 0);
+        let first = self.place_of(peer, named.job)?.ok_or_else(unknown)?;
+        let array = first.filter(|task| task.position == 0);
         match (array, named.index) {
             (None, None) => Ok([named.job; 2]),
             (Some(task), None) => Ok([named.job, named.job + u64::from(task.tasks.max(1)) - 1]),
@@ -102,8 +112,7 @@ impl Engine {
                 let (mut low, mut high) = (named.job, named.job + u64::from(task.tasks));
                 while low < high {
                     let middle = u64::midpoint(low, high);
-                    let found = self.entry_of(peer, middle)?;
-                    let found = found.and_then(|entry| entry.spec.task).ok_or_else(unknown)?;
+                    let found = self.place_of(peer, middle)?.flatten().ok_or_else(unknown)?;
                     match found.index.cmp(&index) {
                         std::cmp::Ordering::Equal => return Ok([middle; 2]),
                         std::cmp::Ordering::Less => low = middle + 1,
@@ -118,25 +127,6 @@ impl Engine {
     /// One job that a user names; an array stands for its first job.
     pub(super) fn one_named(&self, peer: &Peer, named: JobRef) -> Result<u64, DaemonError> {
         self.named(peer, named).map(|[first, _]| first)
-    }
-
-    /// The jobs of these that are not over.
-    ///
-    /// # Errors
-    /// One of them is not the user's, or is over.
-    pub(super) fn open_named(&self, peer: &Peer, named: &[JobRef]) -> Result<Vec<u64>, DaemonError> {
-        let mut jobs = Vec::new();
-        for named in named {
-            let [first, last] = self.named(peer, *named)?;
-            let before = jobs.len();
-            let open =
-                self.jobs.entries().range(first..=last).filter(|(_, entry)| entry.stage != Stage::Ended);
-            jobs.extend(open.map(|(job, _)| *job));
-            if jobs.len() == before {
-                return Err(DaemonError::JobOver(*named));
-            }
-        }
-        Ok(jobs)
     }
 
     /// Finds the jobs that a new job waits for. What is named twice is kept once.

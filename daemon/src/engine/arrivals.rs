@@ -90,7 +90,7 @@ impl Arrival {
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     under_way: Vec<Arrival>,
-    /// Submissions of users with one under way, whose jobs are not counted yet.
+    /// Submissions of users with one under way, whose jobs are not counted yet, and those that there was no time to check.
     later: Vec<Submission>,
     /// Submissions that could not be written to their ends, and of which jobs may be on the disk.
     pub(super) abandoned: Vec<arriving::Numbers>,
@@ -148,7 +148,10 @@ impl Arrivals {
         let written = self.under_way.iter().filter(|arrival| arrival.is_written()).count();
         let each = if all { usize::MAX } else { (PIECE / written.max(1)).max(1) };
         let of_one = |arrival: &mut Arrival| {
-            let (count, by_admin) = (arrival.jobs.len().min(each), arrival.by_admin);
+            // To the scheduler a group of which a part is there has lost the other jobs.
+            let is_group = arrival.jobs.front().is_some_and(|job| job.entry.spec.together.is_some());
+            let count = if is_group { arrival.jobs.len() } else { arrival.jobs.len().min(each) };
+            let by_admin = arrival.by_admin;
             let jobs: Vec<_> = arrival.jobs.drain(..count).collect();
             jobs.into_iter().map(move |job| (job.entry, by_admin, job.remarks))
         };
@@ -161,6 +164,11 @@ impl Arrivals {
         done.map(|arrival| (arrival.reply, arrival.answer)).collect()
     }
 
+    /// Keeps submissions for the next round.
+    pub(super) fn postpone(&mut self, some: impl Iterator<Item = Submission>) {
+        self.later.extend(some);
+    }
+
     /// Submissions that can be checked now, in the order in which they came; others are kept for later.
     pub(super) fn checkable(&mut self, new: Vec<Submission>) -> Vec<Submission> {
         let mut all = std::mem::take(&mut self.later);
@@ -169,5 +177,42 @@ impl Arrivals {
         let (later, now) = all.into_iter().partition(|(peer, ..)| is_under_way(peer.uid));
         self.later = later;
         now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use radrm_protocol::together::Place;
+
+    use super::*;
+
+    /// An arrival of jobs that are written.
+    fn arrival(jobs: u32, together: bool) -> Arrival {
+        let place = |position| Place { position, members: jobs, site: 0 };
+        let job = |position| {
+            let spec = Spec { together: together.then(|| place(position)), ..Spec::default() };
+            let entry = Entry { spec, ..Entry::default() };
+            NewJob { entry, environment: "[]".into(), remarks: Vec::new() }
+        };
+        Arrival {
+            uid: 7,
+            by_admin: false,
+            jobs: (0..jobs).map(job).collect(),
+            written: jobs as usize,
+            numbers: [1, jobs.into()],
+            reply: channel().0,
+            answer: Response::Done,
+        }
+    }
+
+    #[test]
+    fn a_group_is_taken_up_whole_and_an_array_in_pieces() {
+        for (together, expected) in [(true, 250), (false, PIECE)] {
+            let mut arrivals = Arrivals::default();
+            arrivals.push(arrival(250, together));
+            assert_eq!(arrivals.next(false).len(), expected);
+        }
     }
 }

@@ -72,9 +72,9 @@ pub(super) trait Attempts {
     /// Kills everything below a supervisor but, at first, the launcher: that completes the profile.
     fn kill_below(&mut self, supervisor: ProcessIdentity, launcher: Option<ProcessIdentity>);
 
-    /// Kills again what did not go. A supervisor that its job has stopped goes on; if `last`, one that hangs is
-    /// killed too.
-    fn kill_again(&mut self, supervisor: ProcessIdentity, last: bool);
+    /// Kills again what did not go, but this launcher. A supervisor that its job has stopped goes on; if `last`, one that
+    /// hangs is killed too.
+    fn kill_again(&mut self, supervisor: ProcessIdentity, launcher: Option<ProcessIdentity>, last: bool);
 
     /// Kills what an attempt left, if its supervisor did not report that it has ended; returns the processes.
     fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status) -> BTreeSet<u32>;

@@ -73,6 +73,12 @@ impl<'a> Inbox<'a> {
         }
     }
 
+    /// Returns true if questions are left.
+    #[cfg(test)]
+    pub(super) fn has_questions(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
     /// A question of the user who comes after the one who asked last.
     fn next(&mut self) -> Option<Message> {
         let behind = (Bound::Excluded(self.last), Bound::Unbounded);
@@ -141,7 +147,7 @@ mod tests {
         assert_eq!(round(&mut inbox), [8], "users are answered round-robin");
         assert!(inbox.wait(Duration::from_secs(60)).unwrap().is_empty());
         let mut rest = 0;
-        while !inbox.asked.is_empty() {
+        while inbox.has_questions() {
             inbox.answer(|_| rest += 1);
         }
         assert_eq!(rest, 99, "none is lost");

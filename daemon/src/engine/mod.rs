@@ -9,6 +9,7 @@ mod arrays;
 mod arrivals;
 mod bookings;
 mod budgets;
+mod changes;
 mod cleaning;
 mod companies;
 mod company_load;

@@ -47,6 +47,11 @@ impl Observed {
         self.segment.as_ref()
     }
 
+    /// Bytes on all devices. A job writes the figures of each itself.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.used.values().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+
     /// Returns true if it is to be read now.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.next.is_none_or(|next| now >= next)
@@ -80,7 +85,11 @@ impl Observed {
     /// Launches of the job's processes so far, those of kernels in graphs among them. Takes so much processor time at most.
     pub(super) fn launches(&mut self, time: Duration) -> Option<u64> {
         let kernels = self.processes(time)?.into_iter().flat_map(|process| process.kernels);
-        Some(kernels.fold(0, |sum, kernel| sum.saturating_add(kernel.launches + kernel.graph_launches)))
+        Some(
+            kernels.fold(0, |sum, kernel| {
+                sum.saturating_add(kernel.launches).saturating_add(kernel.graph_launches)
+            }),
+        )
     }
 
     /// Kernel activity of each process so far, by the UUID of its GPU; `None` if too little is known of one.
@@ -131,13 +140,13 @@ impl Observed {
         for slot in &slots {
             for (index, bytes) in segment.totals(slot).unwrap_or_default() {
                 if let Some(uuid) = uuid(index) {
-                    *sums.entry(uuid).or_insert(0_u64) += bytes;
+                    add(sums.entry(uuid).or_insert(0_u64), bytes);
                 }
             }
         }
         for overhead in segment.overheads().unwrap_or_default() {
             if slots.iter().any(|slot| slot.own_pid == overhead.pid) {
-                *sums.entry(overhead.uuid).or_insert(0) += overhead.bytes;
+                add(sums.entry(overhead.uuid).or_insert(0), overhead.bytes);
             }
         }
         sums
@@ -166,13 +175,32 @@ impl Observed {
         for process in processes.iter().filter(|process| process.slot.liveness == Liveness::Running) {
             for account in &process.accounts {
                 if let Some(gpu) = gpus.iter().find(|gpu| gpu.index == account.gpu) {
-                    *sums.entry(gpu.uuid).or_default() += account.peak.total;
+                    add(sums.entry(gpu.uuid).or_default(), account.peak.total);
                 }
             }
             for context in contexts.iter().filter(|context| context.pid == process.slot.own_pid) {
-                *sums.entry(context.uuid).or_default() += context.bytes;
+                add(sums.entry(context.uuid).or_default(), context.bytes);
             }
         }
         sums.into_values().max().unwrap_or(0).max(self.peak)
+    }
+}
+
+/// Adds what a job writes itself.
+fn add(sum: &mut u64, bytes: u64) {
+    *sum = sum.saturating_add(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_that_a_job_makes_up_have_a_sum() {
+        let used = [("A", u64::MAX), ("B", 1)].map(|(gpu, bytes)| (gpu.to_owned(), bytes));
+        assert_eq!(Observed { used: used.into(), ..Observed::default() }.used_bytes(), u64::MAX);
+        let mut sum = u64::MAX;
+        add(&mut sum, u64::MAX);
+        assert_eq!(sum, u64::MAX);
     }
 }

@@ -22,6 +22,7 @@ use crate::dry_run::Outcome;
 use crate::dry_run::stored::{self, Key};
 use crate::history::History;
 use crate::reservations::SetReservation;
+use crate::store::changes::Undone;
 use crate::store::{self, Store, Watched, curves};
 use crate::user_limits::{LimitSetting, Scope};
 
@@ -63,6 +64,8 @@ pub(super) enum Note {
     Drained(String, Option<DrainRow>),
     /// A limit that an administrator sets, or takes back.
     UserLimit(Scope, LimitKey, Option<LimitSetting>),
+    /// A request that cancels, holds or releases many jobs and is not done, or that is done now.
+    Change(u64, Option<Box<Undone>>),
     /// A reservation that an administrator makes, or takes back.
     Reservation(u64, Option<SetReservation>),
     /// Groups of a user, or nothing more of them.
@@ -109,6 +112,7 @@ impl Note {
             Self::UserLimit(scope, key, setting) => {
                 store::user_limits::put(tx, scope, *key, setting.as_ref())
             }
+            Self::Change(number, undone) => store::changes::put(tx, *number, undone.as_deref()),
             Self::Reservation(number, set) => store::reservations::put(tx, *number, set.as_ref()),
             Self::UserGroups(uid, names) => store::user_groups::put(tx, *uid, names.as_deref()),
             // For the dataset.

@@ -198,12 +198,11 @@ impl Attempts for Processes {
     }
 
     fn kill_below(&mut self, supervisor: ProcessIdentity, launcher: Option<ProcessIdentity>) {
-        let witness = |pid: u32| Process(pid).name() == "radrm-run";
-        kill_below(supervisor, |pid| launcher.is_some_and(|who| who.pid == pid || witness(pid)));
+        kill_below(supervisor, |pid| launcher.is_some_and(|who| who.pid == pid || is_like_witness(who, pid)));
     }
 
-    fn kill_again(&mut self, supervisor: ProcessIdentity, last: bool) {
-        self.kill_below(supervisor, None);
+    fn kill_again(&mut self, supervisor: ProcessIdentity, launcher: Option<ProcessIdentity>, last: bool) {
+        kill_but(supervisor, launcher);
         let signal = if last && is_stuck(supervisor) { libc::SIGKILL } else { libc::SIGCONT };
         if let Some(held) = HeldProcess::of(supervisor) {
             held.signal(signal);
@@ -456,6 +455,17 @@ fn ask(file: &Path) -> io::Result<()> {
     }
 }
 
+/// Returns true for a process that may be the witness of this launcher: the job's program can have its name, too, and is spared by
+/// the first kill then.
+fn is_like_witness(launcher: ProcessIdentity, pid: u32) -> bool {
+    Process(pid).parent() == Some(Process(launcher.pid)) && Process(pid).name() == "radrm-run"
+}
+
+/// Kills everything below a supervisor but its launcher, whatever it is called.
+fn kill_but(supervisor: ProcessIdentity, launcher: Option<ProcessIdentity>) {
+    kill_below(supervisor, |pid| launcher.is_some_and(|who| who.pid == pid));
+}
+
 /// Returns true for a supervisor that knows its job's end and waits until the disk takes it.
 fn waits_for_disk(pid: u32) -> bool {
     Process(pid).name().as_bytes() == supervisor::WAITS_FOR_DISK.to_bytes()
@@ -516,6 +526,43 @@ mod tests {
             child.wait().unwrap();
         }
         assert_eq!(found, (false, true));
+    }
+
+    /// The name is that of the launcher and its witness, which the first kill spares.
+    #[test]
+    fn a_program_that_is_called_radrm_run_is_killed_and_so_is_a_stopped_launcher() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("radrm-run");
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut supervisor = std::process::Command::new("/bin/sh")
+            .args(["-c", "\"$0\" 600 & \"$0\" 601 & wait"])
+            .arg(&program)
+            .spawn()
+            .unwrap();
+        let who = ProcessIdentity::of(supervisor.id()).unwrap();
+        let alive = || {
+            let all = below(who.pid).into_iter();
+            all.filter(|who| !matches!(Process(who.pid).state(), None | Some(b'Z')))
+        };
+        let named = || alive().filter(|who| Process(who.pid).name() == "radrm-run").collect::<Vec<_>>();
+        while named().len() < 2 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let (launcher, other) = (named()[0], named()[1]);
+        assert!(HeldProcess::of(launcher).unwrap().signal(libc::SIGSTOP));
+        assert!(!is_like_witness(launcher, other.pid), "it is not below the launcher");
+        let is_alive = |one: ProcessIdentity| alive().any(|who| who == one);
+        kill_but(who, Some(launcher));
+        while is_alive(other) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(is_alive(launcher));
+        kill_but(who, None);
+        while is_alive(launcher) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        supervisor.kill().unwrap();
+        supervisor.wait().unwrap();
     }
 
     #[test]

@@ -149,6 +149,7 @@ impl Engine {
                 self.cancel(id);
             }
         }
+        self.recover_changes()?;
         // Attempts that run count towards GPU-hours. All are counted before a job starts.
         self.review_limits();
         while self.is_counting() {

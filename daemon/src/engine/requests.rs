@@ -1,6 +1,5 @@
 //! Answers to clients.
 
-use std::cmp::Reverse;
 use std::sync::mpsc::Sender;
 
 use radrm_protocol::job_ref::JobRef;
@@ -23,8 +22,6 @@ use crate::user_limits::Named;
 
 /// Beginning of the line of a job's history with the user who cancelled it.
 const CANCELLED_BY: &str = "cancel requested by ";
-/// The most jobs that one request names.
-const MAX_NAMED: usize = 10_000;
 
 impl Engine {
     /// Jobs that are to be written down: all of them, or none.
@@ -114,7 +111,7 @@ impl Engine {
     }
 
     /// A user cancels a job: the job's history has who it was, and the log too if it is another user's.
-    fn cancel_by(&mut self, job: u64, by: &str) {
+    pub(super) fn cancel_by(&mut self, job: u64, by: &str) {
         if let Some(entry) = self.jobs.entry(job).filter(|entry| !entry.cancelled) {
             let owner = entry.user.clone();
             self.remark(job, format!("{CANCELLED_BY}{by}"));
@@ -149,7 +146,8 @@ impl Engine {
         self.step(Event::Cancelled { job: JobId(job) });
     }
 
-    fn hold(&mut self, job: u64, held: bool) {
+    /// A user holds a job, or releases it.
+    pub(super) fn hold(&mut self, job: u64, held: bool) {
         let id = JobId(job);
         let Some(entry) = self.jobs.entry_mut(job).filter(|entry| entry.held != held) else { return };
         entry.held = held;
@@ -192,6 +190,8 @@ impl Engine {
     ) -> Result<Response, DaemonError> {
         Ok(match request {
             Request::Submit(_) | Request::SubmitTogether(_) => return Err(DaemonError::OutOfOrder),
+            // Done in pieces: see `changes`.
+            Request::Cancel { .. } | Request::Hold { .. } => return Err(DaemonError::OutOfOrder),
             // Answered in parts: see `long_reads`.
             Request::Stats { .. } | Request::Usage { .. } | Request::Past { .. } => {
                 return Err(DaemonError::OutOfOrder);
@@ -202,17 +202,6 @@ impl Engine {
                 Response::Jobs(self.rows(peer, &list.jobs))
             }
             Request::Show { job } => self.show(peer, *job)?,
-            Request::Cancel { jobs } => {
-                let by = peer.name.clone();
-                self.for_each(peer, jobs, |_| Ok(()), |engine, job| engine.cancel_by(job, &by))?
-            }
-            Request::Hold { jobs, held } => {
-                let may = |entry: &Entry| match *held && entry.stage != Stage::Waiting {
-                    true => Err(DaemonError::JobRuns(entry.id)),
-                    false => Ok(()),
-                };
-                self.for_each(peer, jobs, may, |engine, job| engine.hold(job, *held))?
-            }
             Request::Nodes => Response::Nodes(Box::new(self.node(peer))),
             Request::Curves { from_ms, to_ms } => self.curves(*from_ms, *to_ms)?,
             Request::Drain { gpu, drained, reason } => self.drain(peer, gpu, *drained, reason.as_deref())?,
@@ -237,27 +226,6 @@ impl Engine {
     fn estimate(&self, peer: &Peer, spec: &Spec) -> Result<Response, DaemonError> {
         self.check(peer, spec)?;
         Ok(Response::Estimate(Box::new(self.estimate_of(peer.uid, spec))))
-    }
-
-    /// Does something with each of these jobs, once, or with none: all must be the user's own, and it must be possible
-    /// with each.
-    fn for_each(
-        &mut self,
-        peer: &Peer,
-        jobs: &[JobRef],
-        may: impl Fn(&Entry) -> Result<(), DaemonError>,
-        mut act: impl FnMut(&mut Self, u64),
-    ) -> Result<Response, DaemonError> {
-        if jobs.len() > MAX_NAMED {
-            return Err(DaemonError::ManyJobs { named: jobs.len(), most: MAX_NAMED });
-        }
-        let mut jobs = self.open_named(peer, jobs)?;
-        jobs.iter().filter_map(|job| self.jobs.entry(*job)).try_for_each(may)?;
-        // The last of the queue first: what was done with one makes no room in which the next starts meanwhile.
-        jobs.sort_by_cached_key(|job| (Reverse(self.core.state.queue_place(JobId(*job))), *job));
-        jobs.dedup();
-        jobs.into_iter().for_each(|job| act(self, job));
-        Ok(Response::Done)
     }
 
     /// Rows of jobs, by their numbers. What is gone in the meantime has none.

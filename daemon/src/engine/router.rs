@@ -10,6 +10,7 @@ use radrm_need::{Calibration, NeedResolver};
 use radrm_scheduler_core::{Decision, Event, Needs, SharingMode};
 
 use super::arrivals::Arrivals;
+use super::changes::Changes;
 use super::companies::Companies;
 use super::company_load::CompanyLoads;
 use super::core::Core;
@@ -69,6 +70,7 @@ pub(crate) struct Disk {
 /// | [`DryRuns`] | which jobs are dry-run in the background |
 /// | [`Targets`] | what jobs with targets were observed to make of them |
 /// | [`Health`] | issues and counters |
+/// | [`Changes`] | requests that cancel, hold or release many jobs |
 /// | [`Reservations`] | GPUs kept for people, from the file and from administrators |
 /// | [`UserLimits`] | limits of users, from the file and from administrators |
 /// | [`Effects`] | processes and files |
@@ -107,6 +109,8 @@ pub(crate) struct Engine {
     pub(super) cleaning: bool,
     /// Submissions whose jobs are being taken up.
     pub(super) arrivals: Arrivals,
+    /// Requests that cancel, hold or release jobs, and that are not done.
+    pub(super) changes: Changes,
     /// Processor time that users' segments take.
     pub(super) read_times: ReadTimes,
     /// State of MPS by the setting, in words.
@@ -200,6 +204,7 @@ impl Engine {
             has_more_effects: false,
             cleaning: false,
             arrivals: Arrivals::default(),
+            changes: Changes::default(),
             read_times: ReadTimes::default(),
             disk_asked: HashMap::new(),
             unlearned: VecDeque::new(),

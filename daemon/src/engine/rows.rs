@@ -161,7 +161,7 @@ impl Engine {
             Some(wait) if entry.stage == Stage::Waiting || suspended => self.why_it_waits(entry.id, wait),
             _ => view.as_ref().and_then(held_or_standing).unwrap_or_else(|| entry.why.clone()),
         };
-        let used = live.map_or(0, |live| live.observed.used.values().sum());
+        let used = live.map_or(0, |live| live.observed.used_bytes());
         let peak = entry.peak.max(live.map(|live| live.observed.peak).filter(|peak| *peak > 0));
         let running = entry.started_ms.filter(|_| entry.stage == Stage::Running);
         let folder = self.paths.folder(entry.id);

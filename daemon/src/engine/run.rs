@@ -7,6 +7,7 @@ use radrm_protocol::wire::{Request, Response};
 use radrm_scheduler_core::Event;
 use radrm_text::output::{Priority, log, say};
 
+use super::changes;
 use super::inbox::Inbox;
 use super::monitor::MAX_DOUBT;
 use super::outbox::{Committed, Note};
@@ -94,10 +95,11 @@ impl Engine {
             }
         }
         let new = self.arrivals.checkable(new);
-        self.submit(new, &mut replies);
         // Those of a daemon that ends are known to the next.
+        self.submit(new, !go_on, &mut replies);
         self.write_some(!go_on, &mut replies);
         self.take_up_some(!go_on, &mut replies);
+        self.change_some(!go_on, &mut replies);
         inbox.answer(|question| self.question(question, &mut replies));
         self.learn_some();
         self.poll();
@@ -130,10 +132,13 @@ impl Engine {
     /// Answers a request; the reply is sent when all is written.
     pub(super) fn question(&mut self, message: Message, replies: &mut Vec<(Sender<Response>, Response)>) {
         match message {
-            Message::Asked(peer, request, reply) => {
-                let response = self.answer(&peer, &request, None);
-                replies.push((reply, response));
-            }
+            Message::Asked(peer, request, reply) => match changes::of(&peer, request) {
+                Ok(asked) => self.ask_change(peer, asked, reply, replies),
+                Err(request) => {
+                    let response = self.answer(&peer, &request, None);
+                    replies.push((reply, response));
+                }
+            },
             Message::AskedOf(peer, request, named, reply) => {
                 let response = self.answer(&peer, &request, Some(&named));
                 replies.push((reply, response));
@@ -227,7 +232,7 @@ impl Engine {
     /// Time until the engine has something to do.
     pub(super) fn patience(&self) -> Duration {
         let has_work = !self.unlearned.is_empty() || !self.arrivals.is_empty() || self.has_more_effects;
-        if has_work || self.is_counting() {
+        if has_work || !self.changes.is_empty() || self.is_counting() {
             return Duration::ZERO;
         }
         let now = self.effects.now();

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use radrm_need::Source;
 use radrm_protocol::wire::Response;
@@ -58,16 +59,24 @@ impl Taken {
 }
 
 impl Engine {
-    /// Accepts new jobs: all of a submission or none, and none before it is written.
-    pub(super) fn submit(&mut self, new: Vec<Submission>, replies: &mut Vec<(Sender<Response>, Response)>) {
+    /// Accepts new jobs: all of a submission or none, and none before it is written. What one stint has no time for is checked in
+    /// the next round; `all`: all are.
+    pub(super) fn submit(
+        &mut self,
+        new: Vec<Submission>,
+        all: bool,
+        replies: &mut Vec<(Sender<Response>, Response)>,
+    ) {
         if new.is_empty() {
             return;
         }
         self.report_unknown();
         let now = self.now.at.0;
+        let begun = Instant::now();
         let mut taken: Vec<(Taken, Sender<Response>)> = Vec::new();
-        for (peer, specs, reply) in new {
-            let all = specs.and_then(|specs| {
+        let mut new = new.into_iter();
+        for (peer, specs, reply) in new.by_ref() {
+            let jobs = specs.and_then(|specs| {
                 self.has_disk(peer.uid)?;
                 self.know_account(&peer);
                 let all = self.take_all(&peer, specs, &taken, now)?;
@@ -76,11 +85,15 @@ impl Engine {
                 self.has_reserve(bytes + self.arrivals.unwritten_bytes())?;
                 Ok(all)
             });
-            match all {
+            match jobs {
                 Ok(one) => taken.push((one, reply)),
                 Err(why) => replies.push((reply, refused(&why))),
             }
+            if !all && begun.elapsed() >= self.effects.stint() {
+                break;
+            }
         }
+        self.arrivals.postpone(new);
         let mut arrivals: Vec<Arrival> =
             taken.into_iter().map(|(taken, reply)| taken.arrival(reply)).collect();
         let count: usize = arrivals.iter().map(|arrival| arrival.jobs.len()).sum();

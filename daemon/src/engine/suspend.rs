@@ -70,7 +70,7 @@ impl Engine {
         }
         let segment = live.observed.segment().ok_or(SuspendRefusal::NoShim)?;
         eligible::processes(segment, has_bound_daemon)?;
-        self.host_room().has(live.observed.used.values().sum())
+        self.host_room().has(live.observed.used_bytes())
     }
 
     fn host_room(&self) -> Room {

@@ -1,6 +1,9 @@
 //! Leftovers of an attempt whose supervisor was killed: nothing waits for it any more.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use radrm_attempt::leftovers;
 use radrm_os::{Process, ProcessIdentity};
@@ -9,6 +12,23 @@ use crate::attempt::Attempt;
 use crate::dry_run;
 use crate::hooks;
 use crate::supervisor;
+
+/// Time for which the engine waits for a search of leftovers: their user may have thousands of processes, each with an environment
+/// of megabytes.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Does work on a thread of its own, which goes on with it where it takes long; its result is empty then.
+fn soon<T: Default + Send + 'static>(patience: Duration, work: impl Fn() -> T + Send + Sync + 'static) -> T {
+    let (to, done) = mpsc::sync_channel(1);
+    let work = Arc::new(work);
+    let of_thread = Arc::clone(&work);
+    let run = move || drop(to.send(of_thread()));
+    match thread::Builder::new().name("leftovers".into()).spawn(run) {
+        Ok(_) => done.recv_timeout(patience).unwrap_or_default(),
+        // What is left must go, whatever it takes.
+        Err(_) => work(),
+    }
+}
 
 /// Marks by which the processes of an attempt are known.
 pub(super) struct Marks {
@@ -29,9 +49,9 @@ impl Marks {
         }
     }
 
-    /// Kills all processes of the attempt; returns them.
-    pub(super) fn kill_all(&self) -> BTreeSet<u32> {
-        leftovers::kill_all(|process| self.are_of(process))
+    /// Kills all processes of the attempt; returns those that were found soon.
+    pub(super) fn kill_all(self) -> BTreeSet<u32> {
+        soon(PATIENCE, move || leftovers::kill_all(|process| self.are_of(process)))
     }
 
     /// Returns true if a process is one that the attempt left: its user's (really or in effect), not older than the
@@ -67,4 +87,27 @@ fn is_kept(process: Process) -> bool {
     };
     std::iter::successors(Some(process), |process| process.parent().filter(|parent| parent.0 > 1))
         .any(|process| keeps(&process))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+
+    #[test]
+    fn a_search_that_takes_long_is_not_waited_for_and_goes_on() {
+        assert_eq!(soon(Duration::from_secs(600), || vec![7]), [7]);
+        let (release, hangs) = mpsc::channel::<()>();
+        let (to, done) = mpsc::channel();
+        let hangs = Mutex::new(hangs);
+        let search = move || {
+            let _ = hangs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            to.send(()).unwrap();
+            vec![8]
+        };
+        assert_eq!(soon(Duration::from_millis(1), search), [0_i32; 0]);
+        drop(release);
+        done.recv().expect("it comes to its end");
+    }
 }

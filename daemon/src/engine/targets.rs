@@ -61,7 +61,10 @@ impl Engine {
             let watch = self.targets.watch(job);
             let mut seen = TargetObservation::default();
             if let Some(target) = &latency {
-                match watch.latency(live.observed.segment(), target, window) {
+                let segment = live.observed.segment();
+                let read = |time| watch.latency(segment, target, window, time);
+                // One whose user's segments take too long has no steps that are seen: others are not held back for it.
+                match self.read_times.read(uid, self.now.mono, read).unwrap_or(Err(Unseen::NoSteps)) {
                     Ok(steps) => {
                         (seen.latency_ns, seen.under_way) = (Some(steps.latency_ns), steps.under_way);
                     }

@@ -27,8 +27,11 @@ use radrm_protocol::wire::{Request, Response};
 const GIB: u64 = 1 << 30;
 
 mod arrays;
+mod changes;
 mod dry_runs;
+mod kills;
 mod lab_week;
+mod light;
 mod loaders;
 mod one_path;
 mod reservations;

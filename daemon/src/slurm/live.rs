@@ -30,7 +30,8 @@ pub(super) fn running(
         let Some(key) = steps.of(number, job.uid).into_iter().next() else { continue };
         let used = found.entry(key).or_default();
         for (uuid, bytes) in held(&job, samples, gpus) {
-            *used.entry(uuid).or_insert(0) += bytes;
+            let sum = used.entry(uuid).or_insert(0);
+            *sum = sum.saturating_add(bytes);
         }
     }
     found
@@ -64,7 +65,8 @@ fn held(job: &Job, samples: &[Sample], gpus: &Gpus) -> BTreeMap<String, u64> {
     for slot in &slots {
         for (index, bytes) in segment.totals(slot).unwrap_or_default() {
             if let Some(uuid) = uuid(index) {
-                *sums.entry(uuid).or_insert(0) += bytes;
+                let sum = sums.entry(uuid).or_insert(0);
+                *sum = sum.saturating_add(bytes);
             }
         }
     }

@@ -26,6 +26,7 @@ use crate::config::Config;
 use crate::error::DaemonError;
 use crate::gpu_numbers::number_of;
 use crate::gpus::{self, Gpus};
+use crate::long_read::Progress;
 use crate::message::Message;
 use crate::metrics::{Figures, JobMemory};
 use crate::process::{NAME, Stopped};
@@ -118,6 +119,19 @@ struct Counters {
     ooms: u64,
 }
 
+/// Answers a request of a client; gives back what is none.
+fn refuse(message: Message) -> Option<Message> {
+    let refusal = || Response::Refused(NO_QUEUE.to_owned());
+    match message {
+        Message::Asked(_, _, reply) | Message::AskedOf(_, _, _, reply) => _ = reply.send(refusal()),
+        Message::Listed(_, _, reply) => _ = reply.send(Err(refusal())),
+        Message::Rows(_, _, reply) => _ = reply.send(Vec::new()),
+        Message::Read(_, _, reply) => _ = reply.send(Progress::Done(refusal())),
+        other => return Some(other),
+    }
+    None
+}
+
 struct Watcher {
     config: Config,
     monitor: Monitor,
@@ -153,11 +167,8 @@ impl Watcher {
     }
 
     fn take(&mut self, message: Message) {
+        let Some(message) = refuse(message) else { return };
         match message {
-            Message::Asked(_, _, reply) | Message::AskedOf(_, _, _, reply) => {
-                _ = reply.send(Response::Refused(NO_QUEUE.to_owned()))
-            }
-            Message::Listed(_, _, reply) => _ = reply.send(Err(Response::Refused(NO_QUEUE.to_owned()))),
             Message::Polled(poll) => self.monitor.polled(poll),
             Message::Audited(found) => self.monitor.audited(found).iter().for_each(|words| say(NAME, words)),
             Message::Metrics(reply) => {
@@ -273,5 +284,24 @@ impl Watcher {
             }
             Err(why) => say(NAME, &format!("the configuration was not read again: {why}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use radrm_protocol::wire::Request;
+
+    use super::*;
+    use crate::long_read::LongRead;
+    use crate::peer::Peer;
+
+    #[test]
+    fn questions_that_are_answered_in_parts_are_refused_too() {
+        let (reply, answer) = channel();
+        let read = LongRead::of(Request::Stats { all: false, since_ms: 0 }).unwrap();
+        assert!(refuse(Message::Read(Peer::everybody(), read, reply)).is_none());
+        let Ok(Progress::Done(Response::Refused(why))) = answer.try_recv() else { panic!("no answer") };
+        assert_eq!(why, NO_QUEUE);
+        assert!(matches!(refuse(Message::Reload), Some(Message::Reload)));
     }
 }

@@ -1,6 +1,6 @@
 //! Jobs that wait for other jobs, and arrays.
 
-use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, thread, time::Duration};
+use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, process::Stdio, thread, time::Duration};
 
 use radrm_preload_tests::node::Daemon;
 use serde_json::Value;
@@ -113,6 +113,27 @@ fn an_array_is_submitted_as_a_whole_or_not_at_all() {
     assert!(refused("0").contains("jobs waiting and running"));
     let done = daemon.output(&["submit", "--array", "3-1", "--", "true"]);
     assert_eq!(done.status.code(), Some(2), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn a_cancel_of_thousands_is_whole_after_a_kill_in_the_middle_of_it() {
+    const JOBS: u64 = 3000;
+    let mut daemon = Daemon::new("cpus = 1\njobs_per_user = 20000\n");
+    let array = submit(&daemon, &["--hold", "--array", &format!("0-{}", JOBS - 1)], "true");
+    let waiting = |daemon: &Daemon| queue(daemon).len() as u64;
+    assert_eq!(waiting(&daemon), JOBS);
+    let mut cancel = daemon.client(&["cancel", &array.to_string()]);
+    let mut cancel = cancel.stderr(Stdio::null()).spawn().expect("radrm");
+    // The first of its pieces is on disk once the next one is seen.
+    daemon.until("several pieces are done", |daemon| waiting(daemon) < JOBS - 250);
+    daemon.kill();
+    cancel.wait().expect("an end");
+    daemon.start();
+    daemon.until("all of it is done", |daemon| queue(daemon).is_empty());
+    for job in [array, array + JOBS / 2, array + JOBS - 1] {
+        let shown = daemon.ok(&["show", &job.to_string()]);
+        assert!(shown.contains("cancel requested by") && daemon.state(job) == "ended", "{shown}");
+    }
 }
 
 #[test]

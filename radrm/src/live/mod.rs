@@ -15,7 +15,10 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use radrm_os::Process;
 use radrm_text::output::{self, Delivery, width};
+use rustix::io::Errno;
+use rustix::process::{Signal, pidfd_send_signal};
 use thiserror::Error;
 
 use crate::{Failure, print, print_json};
@@ -120,16 +123,46 @@ fn end(reading: &Reading) -> String {
         true => vec![run],
         false => reading.processes.iter().map(|process| process.pid).collect(),
     };
-    let pids = left.into_iter().filter_map(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?));
-    let sent = pids.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
-    match sent.collect::<Result<Vec<()>, _>>() {
+    match left.into_iter().filter_map(|pid| ask_to_end(pid, reading.uid)).collect::<Result<Vec<()>, _>>() {
         Ok(sent) if sent.is_empty() => format!("run {run} has no process any more"),
         Ok(_) => format!("run {run} is asked to end (SIGTERM)"),
         Err(error) => format!("run {run} is not ended: {}", radrm_base::reason(&std::io::Error::from(error))),
     }
 }
 
+/// Asks a process to end; `None` if it is gone or not this user's: a run's segment is its user's, who may write any number there.
+fn ask_to_end(pid: u32, uid: u32) -> Option<rustix::io::Result<()>> {
+    let handle = radrm_os::pidfd::open(pid).ok()?;
+    // Compared after the process is held: it cannot be a later one of this number.
+    if Process(pid).users() != Some((uid, uid)) {
+        return None;
+    }
+    match pidfd_send_signal(handle, Signal::TERM) {
+        Err(Errno::SRCH) => None,
+        sent => Some(sent),
+    }
+}
+
 /// Returns true if a word names a file rather than a number.
 fn is_file(word: &str) -> bool {
     word.parse::<u32>().is_err() || Path::new(word).is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_not_the_runs_users_is_not_ended() {
+        let own = rustix::process::geteuid().as_raw();
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        assert_eq!(ask_to_end(child.id(), own + 1), None);
+        assert!(matches!(child.try_wait(), Ok(None)));
+        assert_eq!(ask_to_end(child.id(), own), Some(Ok(())));
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+        assert_eq!(ask_to_end(child.id(), own), None, "it is gone");
+    }
 }

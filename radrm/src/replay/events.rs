@@ -72,7 +72,9 @@ fn check(path: &Path, mut lines: impl BufRead, most: (usize, usize)) -> Result<O
     let mut line = Vec::new();
     loop {
         line.clear();
-        let mut part = (&mut lines).take(LONGEST_LINE);
+        // A line is in memory as a whole: no more of it is read than may be fed.
+        let rest = (most.0.saturating_sub(bytes) as u64).saturating_add(1);
+        let mut part = (&mut lines).take(LONGEST_LINE.min(rest));
         if part.read_until(b'\n', &mut line).map_err(|error| FileProblem::Io(error).of(path))? == 0 {
             break;
         }
@@ -239,6 +241,13 @@ mod tests {
                 "{why}"
             );
         }
+        // No more of a line is read either: it is in memory as a whole.
+        let long = (30 << 10, 9);
+        let mut endless = BufReader::with_capacity(64, std::io::repeat(0).take(1 << 20));
+        let why = super::check(Path::new("log"), &mut endless, long).unwrap_err().to_string();
+        assert!(why.contains("the most that is read of another user's"), "{why}");
+        let read = (1 << 20) - endless.into_inner().limit();
+        assert!(read <= (30 << 10) + 64 + 1, "{read} bytes are read");
         // Nor is one whose writer goes on.
         let endless = BufReader::new(std::io::repeat(b'\n'));
         let why = super::check(Path::new("log"), endless, MAX_OTHERS).unwrap_err().to_string();

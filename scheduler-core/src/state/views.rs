@@ -141,15 +141,6 @@ impl State {
         self.queue.visit(whose, |user| Queue::penalty(user, self.now, order, &self.ledger), each);
     }
 
-    /// Place of a job in the queue, the earlier one being lower; `None` for a job that is not there.
-    #[must_use]
-    pub fn queue_place(&self, id: JobId) -> Option<(u8, i64, JobId)> {
-        let record = self.jobs.get(&id)?;
-        let (user, class, key) = (record.job.user, record.class, record.key);
-        let penalty = || Queue::penalty(user, self.now, &self.settings.order, &self.ledger);
-        self.queue.rank(user, (class, key, id), penalty)
-    }
-
     /// Number of jobs that wait to be placed, also on devices that are lost.
     /// Jobs that are held are not counted.
     #[must_use]

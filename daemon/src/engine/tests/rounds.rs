@@ -88,3 +88,27 @@ fn a_daemon_that_ends_has_started_all_jobs_that_were_to_start() {
     assert!(!engine.batch(messages, &mut Inbox::new(&from)));
     assert_eq!(world.0.borrow().started.len(), 4);
 }
+
+#[test]
+fn submissions_are_checked_between_others_answers() {
+    let (dir, world) = (tempfile::tempdir().unwrap(), Recorder::default());
+    let mut engine = open(dir.path(), &world);
+    world.0.borrow_mut().stint = Some(Duration::ZERO);
+    let (_to, from) = channel();
+    let ask = || {
+        let (reply, answer) = channel();
+        (Message::Asked(peer(), Request::Submit(Box::new(spec(1))), reply), answer)
+    };
+    let (mut messages, answers): (Vec<_>, Vec<_>) = (0..3).map(|_| ask()).unzip();
+    let mut answered = Vec::new();
+    for _ in 0..3 {
+        assert!(engine.patience().is_zero() || answered.is_empty(), "the next round begins at once");
+        engine.batch(std::mem::take(&mut messages), &mut Inbox::new(&from));
+        let submitted = answers.iter().filter_map(|answer| match answer.try_recv() {
+            Ok(Response::Submitted { job, .. }) => Some(job),
+            _ => None,
+        });
+        answered.push(submitted.collect::<Vec<_>>());
+    }
+    assert_eq!(answered, [[1], [2], [3]], "one in each round, in order");
+}

@@ -85,6 +85,8 @@ pub(super) struct World<P = Idle> {
     /// Host limits of each attempt's processes.
     pub(super) limited: Vec<(Attempt, HostNeed)>,
     pub(super) cleared: Vec<Attempt>,
+    /// Further kills: whether the launcher was spared, and whether it was the last try.
+    pub(super) killed_again: Vec<(bool, bool)>,
     pub(super) load: NodeLoad,
     /// By how much the wall clock is ahead, ms.
     pub(super) jump_ms: Option<u64>,
@@ -104,7 +106,7 @@ fn process(attempt: Attempt, of: u32) -> ProcessIdentity {
 impl<P: Programs> World<P> {
     pub(super) fn of(programs: P) -> Self {
         let (attempts, started, ended) = Default::default();
-        let (dry_runs, ended_dry_runs, limited, cleared) = Default::default();
+        let (dry_runs, ended_dry_runs, limited, cleared, killed_again) = Default::default();
         let load = NodeLoad { percent: 0, free: u64::MAX };
         Self {
             disk: None,
@@ -118,6 +120,7 @@ impl<P: Programs> World<P> {
             refuses_dry_runs: false,
             limited,
             cleared,
+            killed_again,
             load,
             jump_ms: Some(0),
             refuses_starts: false,
@@ -266,7 +269,9 @@ impl<P: Programs> Attempts for Recorder<P> {
         self.act(|world| world.signal(supervisor, libc::SIGKILL));
     }
 
-    fn kill_again(&mut self, _: ProcessIdentity, _: bool) {}
+    fn kill_again(&mut self, _: ProcessIdentity, launcher: Option<ProcessIdentity>, last: bool) {
+        self.0.borrow_mut().killed_again.push((launcher.is_some(), last));
+    }
 
     fn sweep(&mut self, _: Attempt, _: Option<u32>, _: &Status) -> BTreeSet<u32> {
         BTreeSet::new()
