@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use radrm_collector::{MemoryCount, MemoryMeter};
 use radrm_limits::cgroup_v2::Group;
 use radrm_os::ProcessIdentity;
 use radrm_protocol::wire::HostLimits;
@@ -18,7 +19,6 @@ use crate::attempt::Attempt;
 use crate::dry_run::{self, NodeLoad};
 use crate::error::DaemonError;
 use crate::hooks::Call;
-use crate::host;
 use crate::job_output::Disk;
 use crate::limited_groups::{Groups, LimitedGroups};
 use crate::mps;
@@ -146,8 +146,9 @@ pub(super) trait Node {
     /// Load and free memory of the node.
     fn load(&self) -> NodeLoad;
 
-    /// All processes of the node.
-    fn processes(&self) -> host::Snapshot;
+    /// Has all processes of the node read, unless that is under way;
+    /// [`Message::Processes`](crate::message::Message::Processes) brings them.
+    fn read_processes(&mut self);
 
     /// Makes the control group of an attempt, where such are delegated and it has something to limit. `is_fenced`: the
     /// driver limits it.
@@ -164,11 +165,11 @@ pub(super) trait Node {
     /// Host limits (`--cpus` and `--mem`) to which jobs are held here.
     fn host_limits(&self) -> HostLimits;
 
-    /// Bytes that the processes of an attempt, these, have moved between host memory and caches so far, if that is counted.
-    fn memory_traffic(&self, attempt: Attempt, processes: &[u32]) -> Option<u64>;
+    /// What the host's memory did for an attempt of these processes so far, if that is counted by job.
+    fn memory_count(&self, attempt: Attempt, processes: &[u32]) -> Option<MemoryCount>;
 
-    /// Why memory traffic is not counted, where it should be.
-    fn traffic_problem(&self) -> Option<String>;
+    /// Meter of the host's memory, where what it counts is compared with what the host has.
+    fn memory_meter(&self) -> Option<&MemoryMeter>;
 
     /// Returns true if attempts have control groups of their own.
     fn has_groups(&self) -> bool;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use radrm_collector::{MemoryCount, MemoryMeter};
 use radrm_limits::cgroup_v2::Group;
 use radrm_os::ProcessIdentity;
 use radrm_protocol::wire::HostLimits;
@@ -19,7 +20,6 @@ use crate::engine::effects::{Attempts, Helpers, Node, Owner};
 use crate::error::DaemonError;
 use crate::fence::Missing;
 use crate::hooks::Call;
-use crate::host;
 use crate::job_output::Disk;
 use crate::limited_groups::{Groups, LimitedGroups};
 use crate::mps;
@@ -330,9 +330,7 @@ impl<P: Programs> Node for Recorder<P> {
         self.0.borrow().load
     }
 
-    fn processes(&self) -> host::Snapshot {
-        host::Snapshot::now()
-    }
+    fn read_processes(&mut self) {}
 
     fn limit_host(
         &mut self,
@@ -348,11 +346,11 @@ impl<P: Programs> Node for Recorder<P> {
         HostLimits::default()
     }
 
-    fn memory_traffic(&self, _: Attempt, _: &[u32]) -> Option<u64> {
+    fn memory_count(&self, _: Attempt, _: &[u32]) -> Option<MemoryCount> {
         None
     }
 
-    fn traffic_problem(&self) -> Option<String> {
+    fn memory_meter(&self) -> Option<&MemoryMeter> {
         None
     }
 
