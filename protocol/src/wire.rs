@@ -66,6 +66,13 @@ pub enum Request {
         /// The job.
         job: JobRef,
     },
+    /// The file with a job's output, opened as the job's user.
+    Output {
+        /// The job.
+        job: JobRef,
+        /// Its standard error, where that is a file of its own.
+        error: bool,
+    },
     /// The user does not want these any more.
     Cancel {
         /// Jobs, and arrays as a whole.
@@ -167,6 +174,11 @@ pub enum Response {
     Jobs(Vec<JobRow>),
     /// One job and its history.
     Job(Box<JobRow>, Vec<Line>),
+    /// The file with a job's output.
+    Output {
+        /// True if a byte follows that carries its descriptor ([`crate::descriptor`]); else there is no file yet.
+        is_there: bool,
+    },
     /// GPUs and the host.
     Nodes(Box<NodeRow>),
     /// Figures over jobs that are over.
@@ -307,6 +319,14 @@ pub struct JobRow {
     pub tasks: String,
     /// Source of its need of GPU memory; only of a single job (not in lists) that is not over.
     pub need_from: Option<String>,
+}
+
+impl JobRow {
+    /// Path of its standard error, where that is asked for and a file of its own, else of its standard output.
+    #[must_use]
+    pub fn stream(&self, error: bool) -> &Untrusted {
+        self.error.as_ref().filter(|_| error).unwrap_or(&self.output)
+    }
 }
 
 /// A job's place in an array, as it is shown.

@@ -191,8 +191,8 @@ impl Engine {
     ) -> Result<Response, DaemonError> {
         Ok(match request {
             Request::Submit(_) | Request::SubmitTogether(_) => return Err(DaemonError::OutOfOrder),
-            // Answered in parts: see `long_reads`.
-            Request::Stats { .. } | Request::Usage { .. } | Request::Past { .. } => {
+            // Answered in parts, see `long_reads`, and by the client's thread.
+            Request::Stats { .. } | Request::Usage { .. } | Request::Past { .. } | Request::Output { .. } => {
                 return Err(DaemonError::OutOfOrder);
             }
             Request::Estimate(spec) => self.estimate(peer, spec)?,
