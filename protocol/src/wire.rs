@@ -265,9 +265,12 @@ pub struct JobRow {
     /// Time until that of a running job, ms.
     #[serde(default)]
     pub left_ms: Option<u64>,
-    /// Time until the expected start of a waiting job, ms, where that is known: of the one that GPUs are kept for.
+    /// Time until the expected start of a waiting job, ms, where that is known: of the first ones in the queue.
     #[serde(default)]
     pub starts_in_ms: Option<u64>,
+    /// Reason that it is not known of one of these, as a part of a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_unknown: Option<String>,
     /// The exit code of its last attempt.
     pub exit_code: Option<i32>,
     /// Result, in words.

@@ -86,6 +86,7 @@ mod device;
 
 pub mod early;
 mod event;
+mod expected;
 mod fair;
 mod fill;
 mod hold;
@@ -128,6 +129,7 @@ pub use allowance::{
 };
 pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
 pub use event::Event;
+pub use expected::ExpectedStart;
 pub use hold::{MAX_HOLD_NS, RequestHold};
 pub use hours::Hours;
 pub use interference::{Activity, Constants, Program, Sharer};

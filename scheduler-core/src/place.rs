@@ -107,6 +107,23 @@ pub(crate) struct Ask {
     pub(crate) sharers: usize,
 }
 
+/// A job as it comes to a device.
+pub(crate) fn newcomer(ask: &Ask, whole: bool) -> Resident {
+    Resident {
+        job: ask.job,
+        user: ask.user,
+        claim: ask.claim.unwrap_or(Bytes::ZERO),
+        used: Bytes::ZERO,
+        whole,
+        share: ask.share,
+        priority: ask.priority,
+        program: ask.program,
+        activity: ask.activity,
+        basis: ask.basis,
+        launching: true,
+    }
+}
+
 /// Vectors used again and again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {

@@ -9,6 +9,7 @@ mod company;
 mod dependencies;
 mod early;
 mod estimators;
+mod forecast;
 mod gathering;
 mod host;
 mod lab_week;

@@ -2,8 +2,8 @@
 
 use crate::common::{DONE, LATER, Node, gib, preemptible, signals, started, with};
 use radrm_scheduler_core::{
-    Action, AdvanceReservation, Allowance, Bound, Decision, DeviceId, Event, Job, JobId, Millis, Phase,
-    Policy, Reason, ReservedFor, Signal, SuspendRefusal, UserId,
+    Action, AdvanceReservation, Allowance, Bound, Decision, DeviceId, Event, ExpectedStart, Job, JobId,
+    Millis, Phase, Policy, Reason, ReservedFor, Signal, SuspendRefusal, UserId,
 };
 
 const HOUR: u64 = 3600;
@@ -211,7 +211,8 @@ fn the_start_of_the_first_blocked_job_is_expected_when_its_blockers_have_left() 
     node.run(of(2, 9, 1, None));
     node.run(of(3, 9, 1, None));
     let expected = [1, 2, 3].map(|id| node.state.expected_start(JobId(id)));
-    assert_eq!(expected, [None, Some(Millis::from_secs(3 * HOUR)), None]);
+    let at = ExpectedStart::At(Millis::from_secs(3 * HOUR));
+    assert_eq!(expected, [None, Some(at), Some(ExpectedStart::NoEnd { job: JobId(2) })]);
 }
 
 #[test]

@@ -163,7 +163,7 @@ pub(super) fn show_text(row: &JobRow, lines: &[Line]) -> String {
     put("time", time(row.ran_ms));
     put("time limit", row.time_limit_ms.map(time).unwrap_or_default());
     put("time left", row.left_ms.map(time).unwrap_or_default());
-    put("starts", row.starts_in_ms.map(|ms| format!("in about {}", time(ms))).unwrap_or_default());
+    put("starts", starts(row));
     put("exit code", row.exit_code.map(|code| code.to_string()).unwrap_or_default());
     put("process", row.pid.map(|pid| pid.to_string()).unwrap_or_default());
     put("output", row.output.to_string());
@@ -175,6 +175,12 @@ pub(super) fn show_text(row: &JobRow, lines: &[Line]) -> String {
         let _ = writeln!(text, "{:>14}  {}", format!("+{}", time(after)), line.text.fit(2000));
     }
     text
+}
+
+/// Expected start of a waiting job, or the reason that none is.
+fn starts(row: &JobRow) -> String {
+    let unknown = || row.start_unknown.as_ref().map(|why| format!("at a time that is not known: {why}"));
+    row.starts_in_ms.map(|ms| format!("in about {}", time(ms))).or_else(unknown).unwrap_or_default()
 }
 
 /// Activity of a job on a GPU that it has to itself.
@@ -395,6 +401,11 @@ mod tests {
         assert!(list(&[running], false, false).contains("  2 h 00 min  "));
         let waiting = JobRow { starts_in_ms: Some(60_000), ..JobRow::default() };
         assert_eq!(time_left(&waiting), "in 1 min 00 s");
+        assert_eq!(starts(&waiting), "in about 1 min 00 s");
+        let why = "job 7 before it has no time limit and no known run time";
+        let unknown = JobRow { start_unknown: Some(why.to_owned()), ..JobRow::default() };
+        assert_eq!(time_left(&unknown), "-");
+        assert_eq!(starts(&unknown), format!("at a time that is not known: {why}"));
     }
 
     #[test]
