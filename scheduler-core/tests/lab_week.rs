@@ -6,7 +6,7 @@ use crate::common::random::Rng;
 use crate::common::{DONE, Node, with};
 use radrm_scheduler_core::{
     Action, AdvanceReservation, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, Event, Job,
-    JobId, Millis, Need, Phase, Policy, Preemption, Quiet, ReservedFor, UserId,
+    JobId, Millis, Need, Phase, Policy, Preemption, Quiet, ReservedFor, SmallJobs, UserId,
 };
 
 const USERS: u32 = 15;
@@ -230,7 +230,8 @@ impl Lab {
                 of.devices = Some(allowed).filter(|_| !lifted);
             }
             5 => {
-                let quiet = Quiet { hours: "00:00-24:00".to_owned(), from: "default".to_owned() };
+                let (hours, from) = ("00:00-24:00".to_owned(), "default".to_owned());
+                let quiet = Quiet { hours, from, small: SmallJobs::default() };
                 of.quiet = Some(quiet).filter(|_| of.quiet.is_none());
             }
             _ => of.behind = !of.behind,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::common::{DONE, MODEL, Node, estimated, gib, oom, preemptible, started, verdict, with};
 use radrm_scheduler_core::{
     Action, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, DeviceQuota, Event, Job, JobId,
-    Memory, Millis, Need, Phase, Policy, Quiet, Reason, Settings, Together, UserId, Verdict, Wait,
+    Memory, Millis, Need, Permille, Phase, Policy, Quiet, Reason, Settings, SmallJobs, Together, UserId,
+    Verdict, Wait,
 };
 
 fn bound(most: u64) -> Option<Bound> {
@@ -262,11 +263,51 @@ fn a_group_that_needs_more_gpus_than_are_allowed_is_refused_and_never_first() {
     assert_eq!(limit(&mut node, 7, Allowance::default()), [1, 2]);
 }
 
+fn quiet(small: SmallJobs) -> Allowance {
+    let quiet = Quiet { hours: "22:00-07:00".to_owned(), from: "user bob".to_owned(), small };
+    Allowance { quiet: Some(quiet), ..Allowance::default() }
+}
+
+#[test]
+fn only_small_jobs_start_in_quiet_hours_that_except_them() {
+    let hour = Millis::from_secs(3600);
+    let small = SmallJobs { memory: Some(4 << 30), share: None, time: Some(hour.0) };
+    let mut node = node(1);
+    limit(&mut node, 7, quiet(small));
+    let of = |id, size, limit| Job { user: UserId(7), time_limit: limit, ..gib(id, size) };
+    node.run(of(1, 8, Some(hour)));
+    node.run(of(2, 4, None));
+    node.run(Job { exclusive: true, ..of(3, 4, Some(hour)) });
+    node.run(Job { need: None, ..of(4, 4, Some(hour)) });
+    let text = "of its user's jobs only those of at most 4.00 GiB on each GPU and --time 1h start at 22:00-07:00 \
+                (quiet_hours, user bob)";
+    // Too much memory, no time limit, a GPU of its own, unknown: each says so, and none is in the way of a small one.
+    for id in 1..=4 {
+        assert_eq!((node.phase(id), why(&node, id).as_str()), (Phase::Waiting, text), "job {id}");
+    }
+    assert!(node.state.reserved_for().is_none(), "no device is kept for a job that may not start");
+    assert!(started(&node.run(of(5, 4, Some(hour))), 5).is_some());
+    node.run(Job { gpus: 0, need: None, ..of(6, 4, Some(hour)) });
+    assert_eq!(node.phase(6), Phase::Running, "a job without GPUs takes nothing of them");
+    // Once they are over the jobs start in the order of the queue.
+    assert!(limit(&mut node, 7, Allowance::default()).contains(&1));
+}
+
+#[test]
+fn a_share_makes_a_job_small_only_if_it_is_stated() {
+    let mut node = node(1);
+    limit(&mut node, 7, quiet(SmallJobs { share: Some(250), ..SmallJobs::default() }));
+    let of = |id, share| Job { user: UserId(7), share, ..gib(id, 1) };
+    node.run(of(1, None));
+    node.run(of(2, Some(Permille(500))));
+    node.run(of(3, Some(Permille(250))));
+    assert_eq!([1, 2, 3].map(|id| node.phase(id)), [Phase::Waiting, Phase::Waiting, Phase::Running]);
+}
+
 #[test]
 fn quiet_hours_keep_the_jobs_of_a_user_and_their_places() {
     let mut node = node(1);
-    let quiet = Some(Quiet { hours: "22:00-07:00".to_owned(), from: "user bob".to_owned() });
-    limit(&mut node, 7, Allowance { quiet, ..Allowance::default() });
+    limit(&mut node, 7, quiet(SmallJobs::default()));
     node.run(of(1, 7, 1));
     assert_eq!(why(&node, 1), "jobs of its user do not start at 22:00-07:00 (quiet_hours, user bob)");
     assert!(node.state.reserved_for().is_none());

@@ -13,7 +13,7 @@ use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::Response;
 use radrm_scheduler_core::{
     Allowance, AllowedDevices, Bound, Bytes, DeviceId, DeviceQuota, Event, LIMITS, LimitKey, LimitUnit,
-    LimitValue, Millis, Quiet, UserId,
+    LimitValue, Millis, Quiet, SmallJobs, UserId,
 };
 use radrm_text::did_you_mean;
 use radrm_text::output::say;
@@ -331,7 +331,13 @@ impl Engine {
         let LimitValue::Hours(hours) = &of.value else { return None };
         // Not the scheduler's clock: that goes on as it was when the wall clock is set right.
         let (day, minute) = local_minute(self.effects.wall())?;
-        let quiet = Quiet { hours: hours.to_string(), from: of.from() };
+        let most = |key| self.number(uid, key).map(|bound| bound.most);
+        let small = SmallJobs {
+            memory: most(LimitKey::QuietMemory),
+            share: most(LimitKey::QuietShare),
+            time: most(LimitKey::QuietTime),
+        };
+        let quiet = Quiet { hours: hours.to_string(), from: of.from(), small };
         hours.contains(day, minute).then_some(quiet)
     }
 
@@ -409,6 +415,7 @@ impl Engine {
                     LimitUnit::Bytes => "bytes",
                     LimitUnit::Gpus => "gpus",
                     LimitUnit::Hours => "hours",
+                    LimitUnit::Share => "thousandths",
                 }
                 .to_owned(),
                 from: found.as_ref().map(Resolved::from),

@@ -316,6 +316,26 @@ fn quiet_hours_follow_the_wall_clock_and_not_the_schedulers() {
 }
 
 #[test]
+fn small_jobs_start_in_quiet_hours_as_soon_as_an_administrator_lets_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Recorder::default();
+    let mut engine = open(dir.path(), &world);
+    assert_eq!(set(&mut engine, "quiet_hours", Some("00:00-24:00")), Response::Done);
+    let jobs = [8, 5].map(|gib| submit(&mut engine, gib));
+    rounds(&mut engine, &world);
+    assert_eq!(world.0.borrow().started, []);
+    assert_eq!(set(&mut engine, "quiet_memory", Some("6GiB")), Response::Done);
+    rounds(&mut engine, &world);
+    assert_eq!(world.0.borrow().started, [(jobs[1], 1)], "the larger one before it waits");
+    let Response::Limits(row) = ask(&mut engine, Request::Limits { user: None }) else { panic!("no limits") };
+    let shown = row.limits.iter().find(|limit| limit.name == "quiet_memory").unwrap();
+    assert_eq!((shown.number, shown.from.as_deref()), (Some(6 << 30), Some("default")));
+    assert_eq!(set(&mut engine, "quiet_hours", None), Response::Done);
+    rounds(&mut engine, &world);
+    assert!(world.0.borrow().started.contains(&(jobs[0], 1)));
+}
+
+#[test]
 fn a_group_that_gets_limits_has_them_for_members_with_jobs() {
     let dir = tempfile::tempdir().unwrap();
     let mut engine = open_by(dir.path(), &Recorder::default(), Config::default());
