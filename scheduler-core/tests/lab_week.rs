@@ -170,6 +170,7 @@ impl Lab {
             ends: Millis(begins + HOUR_MS * (1 + self.rng.below(24))),
             lead: Millis(HOUR_MS * self.rng.below(8)),
             evicts: self.rng.one_in(2),
+            spared: Vec::new(),
             text: ReservedFor {
                 gpus: devices.iter().map(u32::to_string).collect(),
                 whose: "some".to_owned(),

@@ -17,6 +17,7 @@ fn kept(devices: &[u32], begins: u64, ends: u64) -> AdvanceReservation {
         ends: Millis::from_secs(ends * HOUR),
         lead: Millis::from_secs(2 * HOUR),
         evicts: false,
+        spared: Vec::new(),
         text: ReservedFor {
             gpus: devices.iter().map(u32::to_string).collect(),
             whose: "alice".to_owned(),
@@ -256,6 +257,19 @@ fn a_group_that_starts_together_is_gone_when_its_longest_job_is() {
     assert!(why(&node, 1).contains("by its time limit of 4 h 00 min"), "{}", why(&node, 1));
     let decisions = reserve(&mut node, vec![kept(&[0, 1], 5, 6)]);
     assert!(devices(&decisions, 1).is_some() && devices(&decisions, 2).is_some(), "{decisions:?}");
+}
+
+#[test]
+fn only_jobs_of_users_who_may_be_among_its_people_are_spared() {
+    let mut node = node(2);
+    for (id, user) in [(1, 8), (2, 9)] {
+        node.run(Job { preemption: preemptible(Err(SuspendRefusal::Unsupported)), ..of(id, user, 1, None) });
+    }
+    let spared = vec![UserId(8)];
+    reserve(&mut node, vec![AdvanceReservation { evicts: true, spared, ..kept(&[0, 1], 1, 3) }]);
+    assert_eq!(signals(&node.at(HOUR).step(Event::Tick)), [(2, Signal::Checkpoint(10))]);
+    node.run(of(3, 8, 1, None));
+    assert_eq!(node.phase(3), Phase::Waiting, "spared, and no one for whom they are kept");
 }
 
 #[test]

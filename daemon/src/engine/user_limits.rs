@@ -124,13 +124,14 @@ impl Engine {
         }
     }
 
-    /// Returns true if it is known of each user in which of the groups that are named now this user is.
-    pub(super) fn knows_members(&self) -> bool {
+    /// Users of whom it is not known in which of the groups that are named now they are.
+    pub(super) fn with_unknown_groups(&self) -> Vec<UserId> {
         let named_at = self.limits.named_at;
         let is_known = |account: &Account| {
             account.name.is_empty() || account.groups.since.is_some_and(|since| Some(since) >= named_at)
         };
-        self.limits.users.values().all(is_known)
+        let unknown = self.limits.users.iter().filter(|(_, account)| !is_known(account));
+        unknown.map(|(uid, _)| UserId(*uid)).collect()
     }
 
     /// A user asks or submits: the groups may be others than before. A user without an account is none.
@@ -177,7 +178,7 @@ impl Engine {
     pub(super) fn reload_limits(&mut self) {
         self.limits.table.replace_file(self.config.limits.clone());
         self.name_missing_gpus();
-        // Groups are named before reservations for them are reported: see `knows_members`.
+        // Groups are named before reservations for them are reported: see `with_unknown_groups`.
         self.reload_reservations();
         self.review_limits();
         self.look_up_groups();
