@@ -288,13 +288,25 @@ pub struct AllowedDevices {
     pub from: String,
 }
 
-/// Memory on a device that all jobs of a user may have together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Memory on a device that all jobs of a user, or of the members of a group, may have together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceQuota {
     /// The device.
     pub device: DeviceId,
     /// Amount.
     pub bytes: Bytes,
+    /// The group; `None`: it is the user's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupMembers>,
+}
+
+/// Unix group that has a quota.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupMembers {
+    /// Its name.
+    pub name: String,
+    /// Its members who have jobs.
+    pub users: Vec<UserId>,
 }
 
 /// Jobs that start in quiet hours all the same: within each of these bounds that is stated.

@@ -124,8 +124,8 @@ pub use radrm_estimator::across;
 pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
 pub use advance::{AdvanceReservation, Clash, Kept, ReservedFor};
 pub use allowance::{
-    Allowance, AllowedDevices, Bound, Breach, DeviceQuota, Holding, LIMITS, LimitInfo, LimitKey, LimitUnit,
-    LimitValue, NoLimitValue, Quiet, Reached, SmallJobs,
+    Allowance, AllowedDevices, Bound, Breach, DeviceQuota, GroupMembers, Holding, LIMITS, LimitInfo,
+    LimitKey, LimitUnit, LimitValue, NoLimitValue, Quiet, Reached, SmallJobs,
 };
 pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
 pub use event::Event;

@@ -375,7 +375,7 @@ pub enum Wait {
         /// The most that is free.
         free: Bytes,
     },
-    /// Other jobs of its user leave too little of the memory that they may have together on a device.
+    /// Other jobs of its user, or of a group of that user, leave too little of the memory that they may have together on a device.
     UserMemory {
         /// Needed.
         need: Bytes,
@@ -383,6 +383,9 @@ pub enum Wait {
         left: Bytes,
         /// The limit there.
         most: Bytes,
+        /// The group; `None`: the limit is the user's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
     },
     /// Devices are busier than the precondition allows.
     Busy {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::common::{DONE, MODEL, Node, estimated, gib, oom, preemptible, started, verdict, with};
 use radrm_scheduler_core::{
-    Action, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, DeviceQuota, Event, Job, JobId,
-    Memory, Millis, Need, Permille, Phase, Policy, Quiet, Reason, Settings, SmallJobs, Together, UserId,
-    Verdict, Wait,
+    Action, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, DeviceQuota, Event, GroupMembers,
+    Job, JobId, Memory, Millis, Need, Permille, Phase, Policy, Quiet, Reason, Settings, SmallJobs, Together,
+    UserId, Verdict, Wait,
 };
 
 fn bound(most: u64) -> Option<Bound> {
@@ -55,7 +55,8 @@ fn a_user_at_a_limit_waits_and_others_do_not() {
 
 #[test]
 fn a_job_waits_for_memory_that_its_user_has_on_a_device() {
-    let quotas = |gib: u64| vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(gib) }];
+    let quotas =
+        |gib: u64| vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(gib), group: None }];
     let mut node = Node::new(1, Settings { memory: Memory::Reserved, ..with(Policy::FirstFit) });
     limit(&mut node, 7, Allowance { quotas: quotas(20), ..Allowance::default() });
     let of = |id: u64, user: u32, size: u64| Job { user: UserId(user), ..gib(id, size) };
@@ -75,8 +76,33 @@ fn a_job_waits_for_memory_that_its_user_has_on_a_device() {
 }
 
 #[test]
+fn a_job_waits_for_memory_that_members_of_its_users_group_have_on_a_device() {
+    let group = Some(GroupMembers { name: "lab".to_owned(), users: vec![UserId(7), UserId(8)] });
+    let quotas = vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(20), group }];
+    let mut node = Node::new(1, Settings { memory: Memory::Reserved, ..with(Policy::FirstFit) });
+    for user in [7, 8] {
+        limit(&mut node, user, Allowance { quotas: quotas.clone(), ..Allowance::default() });
+    }
+    let of = |id: u64, user: u32, size: u64| Job { user: UserId(user), ..gib(id, size) };
+    assert!(started(&node.run(of(1, 7, 15)), 1).is_some());
+    node.run(of(2, 8, 15));
+    assert_eq!(node.phase(2), Phase::Waiting, "15 GiB and 15 GiB are more than the group's 20 GiB");
+    let text = why(&node, 2);
+    assert!(text.contains("members of group lab may have 20.0 GiB on a GPU together"), "{text}");
+    node.run(of(3, 7, 2));
+    assert_eq!(node.phase(3), Phase::Waiting, "a later job of another member does not pass it");
+    assert!(
+        node.state.reserved_for().is_none(),
+        "what users outside of the group give back does not help it"
+    );
+    assert!(started(&node.run(of(4, 9, 15)), 4).is_some(), "the limit of a group holds for its members");
+    let made = node.finish(1, DONE);
+    assert!(started(&made, 2).is_some() && started(&made, 3).is_some(), "{made:?}");
+}
+
+#[test]
 fn a_job_that_waits_for_its_own_users_memory_is_in_no_way_but_that_users() {
-    let quotas = vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(20) }];
+    let quotas = vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(20), group: None }];
     let mut node = Node::new(1, Settings { memory: Memory::Reserved, ..with(Policy::FirstFit) });
     limit(&mut node, 7, Allowance { quotas, ..Allowance::default() });
     let of = |id: u64, user: u32, size: u64| Job { user: UserId(user), ..gib(id, size) };
@@ -95,7 +121,8 @@ fn a_job_that_waits_for_its_own_users_memory_is_in_no_way_but_that_users() {
 
 #[test]
 fn a_gpu_on_which_the_user_may_have_too_little_is_the_last_choice() {
-    let quotas = |gib: u64| vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(gib) }];
+    let quotas =
+        |gib: u64| vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(gib), group: None }];
     for policy in [Policy::FirstFit, Policy::Magm, Policy::Aware] {
         let mut node = Node::new(2, Settings { memory: Memory::Reserved, ..with(policy) });
         limit(&mut node, 7, Allowance { quotas: quotas(10), ..Allowance::default() });

@@ -159,7 +159,12 @@ impl fmt::Display for Wait {
             }
             Self::Behind { job } => write!(f, "job {job} is before it"),
             Self::Memory { need, free } => write!(f, "needs {need}; the emptiest device has {free} free"),
-            Self::UserMemory { need, left, most } => write!(
+            Self::UserMemory { need, left, most, group: Some(group) } => write!(
+                f,
+                "needs {need}; members of group {group} may have {most} on a GPU together (radrm.toml), and their other jobs \
+                 leave {left} of that"
+            ),
+            Self::UserMemory { need, left, most, group: None } => write!(
                 f,
                 "needs {need}; its user may have {most} on a GPU (radrm.toml), and other jobs of the user leave {left} of that"
             ),

@@ -71,15 +71,40 @@ fn what_is_not_set_cannot_be_unset() {
     assert_eq!(set(&mut engine, "gpus", None), Response::Refused(why.to_owned()));
 }
 
+/// Memory limits as an administrator's `radrm.toml` states them.
+fn memory_files(dir: &Path, text: &str) -> Vec<radrm_limits::files::Read> {
+    let config = radrm_limits::config::parse(dir, text).unwrap();
+    vec![radrm_limits::files::Read { path: dir.to_owned(), own: false, config }]
+}
+
+#[test]
+fn the_memory_that_radrm_toml_leaves_a_group_is_shared_by_its_members_with_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = open(dir.path(), &Recorder::default());
+    let text = "[group.lab]\nmem-limit = '20GiB'\n[group.course]\nmem-limit = '10GiB'\n";
+    engine.limits.memory_files = memory_files(dir.path(), text);
+    engine.know_account(&Peer { groups: groups(&["lab"]), ..peer() });
+    let member = Peer { uid: 99, name: "w".into(), groups: groups(&["course", "lab"]), ..peer() };
+    engine.know_account(&member);
+    let of = |uid: u32| {
+        let quotas = engine.core.state.allowance(UserId(uid)).quotas.into_iter();
+        let shown = |group: radrm_scheduler_core::GroupMembers| (group.name, group.users);
+        quotas.map(|quota| (quota.bytes.0 >> 30, quota.group.map(shown))).collect::<Vec<_>>()
+    };
+    let mut users = vec![UserId(peer().uid), UserId(99)];
+    users.sort_unstable();
+    let lab = (20, Some(("lab".to_owned(), users)));
+    assert_eq!(of(peer().uid), [lab.clone()], "the other member was known later");
+    let course = (10, Some(("course".to_owned(), vec![UserId(99)])));
+    assert_eq!(of(99), [course, lab], "each group by itself");
+}
+
 #[test]
 fn the_memory_that_radrm_toml_leaves_a_user_is_what_jobs_are_placed_by() {
     let dir = tempfile::tempdir().unwrap();
     let world = Recorder::default();
     let mut engine = open(dir.path(), &world);
-    let file = |text: &str| {
-        let config = radrm_limits::config::parse(dir.path(), text).unwrap();
-        vec![radrm_limits::files::Read { path: dir.path().to_owned(), own: false, config }]
-    };
+    let file = |text: &str| memory_files(dir.path(), text);
     engine.limits.memory_files = file("[user.u]\nmem-limit = '20GiB'\n");
     let first = submit(&mut engine, 15);
     let of_user = |engine: &Engine| {
