@@ -33,16 +33,21 @@ pub(super) fn table(mut rows: Vec<UsageRow>) -> String {
         return String::new();
     }
     rows.sort_by(|a, b| b.gpu_hours.total_cmp(&a.gpu_hours).then_with(|| a.uid.cmp(&b.uid)));
-    let columns = ["JOBS", "GPU-HOURS", "IDLE", "OUT OF MEMORY"].map(right);
-    let mut table = Table::new([left("USER")].into_iter().chain(columns));
+    let has_energy = rows.iter().any(|row| row.energy_mj.is_some());
+    let columns =
+        ["JOBS", "GPU-HOURS", "IDLE", "OUT OF MEMORY"].into_iter().chain(has_energy.then_some("ENERGY"));
+    let mut table = Table::new([left("USER")].into_iter().chain(columns.map(right)));
     for row in &rows {
-        table.row([
+        let energy = row.energy_mj.map_or_else(|| "-".to_owned(), |energy| format!("{energy:.3} MJ"));
+        let mut line = vec![
             fit(&row.user, 24),
             row.jobs.to_string(),
             format!("{:.2}", row.gpu_hours),
             format!("{:.2}", row.idle_gpu_hours),
             row.out_of_memory.to_string(),
-        ]);
+        ];
+        line.extend(has_energy.then_some(energy));
+        table.row(line);
     }
     format!("\nGPU-hours of users, running attempts up to now:\n{table}")
 }
@@ -71,6 +76,12 @@ mod tests {
             "{text}"
         );
         assert!(lines[4].starts_with("alice") && lines.len() == 5, "{text}");
+        assert!(!text.contains("ENERGY"), "no GPU counts it: {text}");
+        let known = UsageRow { energy_mj: Some(1.25), ..of("carol", 9, 2.0, 0.0) };
+        let text = table(vec![known, of("bob", 8, 1.0, 0.0)]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[2].ends_with("ENERGY") && lines[3].ends_with("1.250 MJ"), "{text}");
+        assert!(lines[4].trim_end().ends_with('-'), "{text}");
         assert_eq!(table(Vec::new()), "", "a node whose GPUs no user had");
     }
 
