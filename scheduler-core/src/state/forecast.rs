@@ -54,7 +54,7 @@ impl State {
             (Millis::MAX, job) => ExpectedStart::NoEnd { job },
             (at, _) => ExpectedStart::At(at),
         };
-        Some((expected, &kept.devices))
+        Some((expected, kept.devices.as_slice()))
     }
 
     /// Expected end of a job on devices. One that was asked to leave does so already.
