@@ -93,10 +93,19 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
             time_left(row),
             row.attempts.to_string(),
         ]);
-        line.extend(why.then(|| row.end.as_ref().unwrap_or(&row.why).fit(200)));
+        line.extend(why.then(|| reason_of(row)));
         table.row(line);
     }
     table.to_string()
+}
+
+/// Reason for a job's place in a list, and that no start of it is known.
+fn reason_of(row: &JobRow) -> String {
+    let reason = row.end.as_ref().unwrap_or(&row.why).fit(200);
+    match &row.start_unknown {
+        Some(why) => format!("{reason}; start not known: {}", fit(why, 200)),
+        None => reason,
+    }
 }
 
 /// Time until a running job's limit ends it, or until a waiting one is expected to start.
@@ -406,6 +415,8 @@ mod tests {
         let unknown = JobRow { start_unknown: Some(why.to_owned()), ..JobRow::default() };
         assert_eq!(time_left(&unknown), "-");
         assert_eq!(starts(&unknown), format!("at a time that is not known: {why}"));
+        let listed = JobRow { why: "no device is idle".into(), ..unknown };
+        assert_eq!(reason_of(&listed), format!("no device is idle; start not known: {why}"));
     }
 
     #[test]
