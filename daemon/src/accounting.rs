@@ -228,6 +228,7 @@ mod tests {
             jobs: 2,
             attempts: 3,
             out_of_memory: 1,
+            energy_mj: None,
         };
         assert_eq!(rows[0], expected);
         assert_eq!((rows[1].user.as_str(), rows[1].gpu_hours, rows[1].jobs), ("u8", 1.0, 1));

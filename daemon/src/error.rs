@@ -184,6 +184,8 @@ pub(crate) enum DaemonError {
     Reservation(Box<Self>),
     #[error("there is no GPU {0}")]
     NoGpu(String),
+    #[error("the output of job {job}, {}, cannot be read: {}", path.display(), reason(why))]
+    OutputUnread { job: u64, path: PathBuf, why: io::Error },
     #[error("only administrators see the GPU time of other users")]
     OthersGpuTime,
 

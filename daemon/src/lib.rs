@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `process`, `signals` | this process: its name, locks and signals |
 //! | `server`, `peer` | the socket: threads, who is there |
+//! | `job_files` | a job's output for administrators |
 //! | `http`, `metrics` | `/metrics`: its bounds, its series |
 //! | `engine` | the one thread that decides, with `scheduler-core` |
 //! | `store` | the queue in SQLite |
@@ -44,6 +45,7 @@ mod history;
 mod hooks;
 mod host;
 mod http;
+mod job_files;
 mod job_output;
 mod latency;
 mod launch_slots;

@@ -12,11 +12,15 @@ use std::time::{Duration, Instant};
 
 use radrm_http::clients::{Bounds, Full, Room, Share, Until, User};
 use radrm_os::PeerCredentials;
+use radrm_protocol::descriptor;
+use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::wire::{self, JobRow, Request, Response};
+use radrm_text::output::say;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::error::DaemonError;
+use super::job_files;
 use super::limited_groups::LimitedGroups;
 use super::long_read::{LongRead, Progress};
 use super::message::{Listing, Message, PAGE};
@@ -117,10 +121,7 @@ impl Socket {
         {
             (self.listener, self.file) = (listener, Self::file(&self.path));
             let path = self.path.display();
-            radrm_text::output::say(
-                crate::process::NAME,
-                &format!("{path} had been removed and is there again"),
-            );
+            say(crate::process::NAME, &format!("{path} had been removed and is there again"));
         }
     }
 }
@@ -244,6 +245,7 @@ impl Shared {
                 Request::Queue { all, ended, merge, first } => {
                     self.list(stream, &peer, Listing { all, ended, merge, first })?;
                 }
+                Request::Output { job, error } => self.output(stream, &peer, job, error)?,
                 request => {
                     let answer = match LongRead::of(request) {
                         Ok(read) => self.read(&peer, read)?,
@@ -304,6 +306,32 @@ impl Shared {
             wire::write(&mut until, &Response::LeftOut(list.left_out))?;
         }
         wire::write(&mut until, &Response::Jobs(Vec::new()))
+    }
+
+    /// Gives the open file with a job's output to those who may see the job: the engine waits for no file.
+    fn output(&self, stream: &UnixStream, peer: &Peer, job: JobRef, error: bool) -> io::Result<()> {
+        let row = match self.ask(|reply| Message::Asked(peer.clone(), Request::Show { job }, reply))? {
+            Response::Job(row, _) => row,
+            other => return respond(stream, other),
+        };
+        let path = PathBuf::from(row.stream(error).raw());
+        match job_files::open(path.clone(), row.uid) {
+            Ok(file) => {
+                if row.uid != peer.uid {
+                    let (job, owner, by) = (row.job, &row.user, &peer.name);
+                    say(crate::process::NAME, &format!("the output of job {job} of {owner} is read by {by}"));
+                }
+                respond(stream, Response::Output { is_there: true })?;
+                descriptor::send(stream, &file)
+            }
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                respond(stream, Response::Output { is_there: false })
+            }
+            Err(why) => {
+                let why = DaemonError::OutputUnread { job: row.job, path, why };
+                respond(stream, Response::Refused(why.to_string()))
+            }
+        }
     }
 
     /// Has an answer read, part by part.

@@ -5,6 +5,7 @@ pub(crate) mod changes;
 pub(crate) mod curves;
 pub(crate) mod disk;
 pub(crate) mod drains;
+pub(crate) mod energy;
 mod integer;
 pub(crate) mod job_sums;
 pub(crate) mod reservations;
@@ -189,6 +190,7 @@ impl Store {
         connection.execute_batch(user_groups::TABLE).map_err(failed)?;
         connection.execute_batch(drains::TABLE).map_err(failed)?;
         connection.execute_batch(reservations::TABLE).map_err(failed)?;
+        connection.execute_batch(energy::TABLE).map_err(failed)?;
         arriving::discard_all(&mut connection).map_err(failed)?;
         super::dry_run::stored::create(&connection).map_err(failed)?;
         Ok(Self { connection, has_failed: false })

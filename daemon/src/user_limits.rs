@@ -118,10 +118,12 @@ impl Scope {
         }
     }
 
-    /// Returns false if this machine has no such user or group now. What cannot be asked for is not missing.
+    /// Returns false if this machine has no such user or group now. What cannot be asked for is not missing, and a group may be
+    /// named by its number, with a name or without one.
     pub(crate) fn is_known(&self) -> bool {
         match self {
             Self::Default => true,
+            Self::Group(name) if name.parse::<u32>().is_ok() => true,
             Self::Group(name) => !matches!(Group::from_name(name), Ok(None)),
             Self::User(name) => !matches!(User::from_name(name), Ok(None)),
         }
@@ -406,6 +408,8 @@ mod tests {
         assert_eq!(set("user:no-such-user", Some("1")), Some(true));
         assert_eq!(set("user:no-such-user", None), None, "it can be taken back");
         assert_eq!(set("user:root", Some("1")), Some(false));
+        assert_eq!(set("group:64999", Some("1")), Some(false), "a group's number");
+        assert_eq!(set("user:64999", Some("1")), Some(true), "accounts are known by their names");
     }
 
     #[test]

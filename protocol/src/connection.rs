@@ -1,5 +1,6 @@
 //! A connection to the daemon.
 
+use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -7,6 +8,8 @@ use std::time::Duration;
 use radrm_base::reason;
 
 use crate::ProtocolError;
+use crate::descriptor;
+use crate::job_ref::JobRef;
 use crate::socket;
 use crate::wire::{self, JobRow, Request, Response};
 
@@ -107,6 +110,21 @@ impl Connection {
                 other => return Err(odd(&other)),
             }
             answer = self.more()?;
+        }
+    }
+
+    /// Opens the file with a job's output through the daemon, or its standard error where that is a file of its own;
+    /// `None`: there is no file yet.
+    ///
+    /// # Errors
+    /// As [`Connection::ask`].
+    pub fn output(&mut self, job: JobRef, error: bool) -> Result<Option<File>, ProtocolError> {
+        match self.ask(&Request::Output { job, error })? {
+            Response::Output { is_there: true } => {
+                descriptor::receive(&self.stream).map(|file| Some(file.into())).map_err(broken)
+            }
+            Response::Output { is_there: false } => Ok(None),
+            other => Err(odd(&other)),
         }
     }
 

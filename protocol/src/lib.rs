@@ -8,6 +8,7 @@ pub mod array;
 pub mod asked;
 mod bounds;
 pub mod connection;
+pub mod descriptor;
 mod error;
 pub mod job_ref;
 mod lengths;

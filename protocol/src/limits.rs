@@ -13,7 +13,7 @@ pub struct LimitRow {
     pub value: Option<String>,
     /// Its value in `unit`, if that is a number.
     pub number: Option<u64>,
-    /// `count`, `ms`, `bytes`, `gpus` or `hours`.
+    /// `count`, `ms`, `bytes`, `gpus`, `hours` or `thousandths`.
     pub unit: String,
     /// The section that states it: `default`, `group lab`, `user alice`.
     pub from: Option<String>,

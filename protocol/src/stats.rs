@@ -149,6 +149,9 @@ pub struct UsageRow {
     pub attempts: u64,
     /// Attempts that ended out of GPU memory.
     pub out_of_memory: u64,
+    /// Energy of GPUs while only this user's jobs were on them, MJ, by whole hours; `None`: none is known.
+    #[serde(default)]
+    pub energy_mj: Option<f64>,
 }
 
 /// Estimate of a job's need, by the daemon's history.

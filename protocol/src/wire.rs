@@ -67,6 +67,13 @@ pub enum Request {
         /// The job.
         job: JobRef,
     },
+    /// The file with a job's output, opened as the job's user.
+    Output {
+        /// The job.
+        job: JobRef,
+        /// Its standard error, where that is a file of its own.
+        error: bool,
+    },
     /// The user does not want these any more.
     Cancel {
         /// Jobs, and arrays as a whole.
@@ -168,6 +175,11 @@ pub enum Response {
     Jobs(Vec<JobRow>),
     /// One job and its history.
     Job(Box<JobRow>, Vec<Line>),
+    /// The file with a job's output.
+    Output {
+        /// True if a byte follows that carries its descriptor ([`crate::descriptor`]); else there is no file yet.
+        is_there: bool,
+    },
     /// GPUs and the host.
     Nodes(Box<NodeRow>),
     /// Figures over jobs that are over.
@@ -254,9 +266,12 @@ pub struct JobRow {
     /// Time until that of a running job, ms.
     #[serde(default)]
     pub left_ms: Option<u64>,
-    /// Time until the expected start of a waiting job, ms, where that is known: of the one that GPUs are kept for.
+    /// Time until the expected start of a waiting job, ms, where that is known: of the first ones in the queue.
     #[serde(default)]
     pub starts_in_ms: Option<u64>,
+    /// Reason that it is not known of one of these, as a part of a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_unknown: Option<String>,
     /// The exit code of its last attempt.
     pub exit_code: Option<i32>,
     /// Result, in words.
@@ -317,6 +332,14 @@ pub struct JobRow {
     pub need_upper: Option<u64>,
     /// Source of its need of GPU memory; only of a single job (not in lists) that is not over.
     pub need_from: Option<String>,
+}
+
+impl JobRow {
+    /// Path of its standard error, where that is asked for and a file of its own, else of its standard output.
+    #[must_use]
+    pub fn stream(&self, error: bool) -> &Untrusted {
+        self.error.as_ref().filter(|_| error).unwrap_or(&self.output)
+    }
 }
 
 /// A job's place in an array, as it is shown.

@@ -28,6 +28,9 @@ pub struct AdvanceReservation {
     /// True if other jobs that still run there are asked to leave, where they may be asked at all.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub evicts: bool,
+    /// Users of whom it is not known whether they are among its people: their jobs are not asked to leave.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spared: Vec<UserId>,
     /// Its text.
     pub text: ReservedFor,
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceId;
 use crate::hours::Hours;
-use crate::job::JobId;
+use crate::job::{Job, JobId};
 use crate::units::{Bytes, Millis};
 
 /// A limit, as files and `radrm admin set` name it.
@@ -28,8 +28,14 @@ pub enum LimitKey {
     AllowedGpus,
     /// GPU-hours in seven days.
     GpuHours,
-    /// Times at which no job starts.
+    /// Times at which no job starts, or small ones only.
     QuietHours,
+    /// Memory on each GPU of a job that starts in quiet hours all the same.
+    QuietMemory,
+    /// GPU share of a job that does.
+    QuietShare,
+    /// Time limit of a job that does.
+    QuietTime,
 }
 
 /// Form of a limit's value.
@@ -45,6 +51,8 @@ pub enum LimitUnit {
     Gpus,
     /// Hours of the day, on all days or on some.
     Hours,
+    /// A part of a GPU in per cent; the value is in thousandths.
+    Share,
 }
 
 /// A row of the table of limits.
@@ -63,7 +71,7 @@ pub struct LimitInfo {
 }
 
 /// All limits. Reading, `radrm limits`, `radrm admin set` and the documentation are made of this table.
-pub const LIMITS: [LimitInfo; 8] = [
+pub const LIMITS: [LimitInfo; 11] = [
     row(LimitKey::Gpus, "gpus", LimitUnit::Count, "GPUs of a user's running jobs, at once", "4"),
     row(LimitKey::RunningJobs, "running_jobs", LimitUnit::Count, "running jobs of a user", "8"),
     row(LimitKey::DefaultTime, "default_time", LimitUnit::Time, "time limit of a job without --time", "4h"),
@@ -87,8 +95,29 @@ pub const LIMITS: [LimitInfo; 8] = [
         LimitKey::QuietHours,
         "quiet_hours",
         LimitUnit::Hours,
-        "times at which no job of a user starts",
+        "times at which no job of a user starts, but for small ones",
         "Mon-Fri 08:00-18:00",
+    ),
+    row(
+        LimitKey::QuietMemory,
+        "quiet_memory",
+        LimitUnit::Bytes,
+        "memory on each GPU of a job that starts in quiet_hours",
+        "4GiB",
+    ),
+    row(
+        LimitKey::QuietShare,
+        "quiet_share",
+        LimitUnit::Share,
+        "--gpu-share of a job that starts in quiet_hours",
+        "25%",
+    ),
+    row(
+        LimitKey::QuietTime,
+        "quiet_time",
+        LimitUnit::Time,
+        "time limit of a job that starts in quiet_hours",
+        "1h",
     ),
 ];
 
@@ -176,6 +205,7 @@ impl LimitValue {
                     .collect();
                 ((!names.is_empty()).then_some(Self::Gpus(names)), "GPUs such as \"0,1\" or \"A100\"")
             }
+            LimitUnit::Share => (share(text).map(Self::Number), "a part of a GPU such as \"25%\""),
             LimitUnit::Hours => (
                 Hours::read(text).map(Self::Hours),
                 "hours such as \"22:00-07:00\" or \"Mon-Fri 08:00-18:00\"",
@@ -193,8 +223,23 @@ impl LimitValue {
             (Self::Hours(hours), _) => hours.to_string(),
             (Self::Number(ms), LimitUnit::Time) => span(*ms),
             (Self::Number(bytes), LimitUnit::Bytes) => amount(*bytes),
+            (Self::Number(thousandths), LimitUnit::Share) => percent(*thousandths),
             (Self::Number(count), _) => count.to_string(),
         }
+    }
+}
+
+/// Thousandths of `25%` or `12.5%`: above 0, and at most the whole.
+fn share(text: &str) -> Option<u64> {
+    let thousandths = (written::percent(text).ok()? * 10.0).round();
+    (1.0..=1000.0).contains(&thousandths).then_some(thousandths as u64)
+}
+
+/// `25%`, `12.5%`.
+fn percent(thousandths: u64) -> String {
+    match (thousandths / 10, thousandths % 10) {
+        (whole, 0) => format!("{whole}%"),
+        (whole, part) => format!("{whole}.{part}%"),
     }
 }
 
@@ -243,13 +288,71 @@ pub struct AllowedDevices {
     pub from: String,
 }
 
-/// Memory on a device that all jobs of a user may have together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Memory on a device that all jobs of a user, or of the members of a group, may have together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceQuota {
     /// The device.
     pub device: DeviceId,
     /// Amount.
     pub bytes: Bytes,
+    /// The group; `None`: it is the user's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupMembers>,
+}
+
+/// Unix group that has a quota.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupMembers {
+    /// Its name.
+    pub name: String,
+    /// Its members who have jobs.
+    pub users: Vec<UserId>,
+}
+
+/// Jobs that start in quiet hours all the same: within each of these bounds that is stated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SmallJobs {
+    /// Memory on each GPU, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Share of each GPU, thousandths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<u64>,
+    /// Time limit, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<u64>,
+}
+
+impl SmallJobs {
+    /// Returns true if nothing is stated: then no job is small.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns true if a job is one of them. What is not known of it is not small, nor is a GPU of its own.
+    /// `floor`: memory that it is known to need more than.
+    pub(crate) fn contains(&self, job: &Job, floor: Bytes) -> bool {
+        let on_host = job.gpus == 0;
+        let is_alone = job.exclusive && (self.memory.is_some() || self.share.is_some());
+        let memory = |most: u64| job.need.as_ref().is_some_and(|need| need.upper.max(floor).0 <= most);
+        let share = |most: u64| job.share.is_some_and(|share| u64::from(share.0) <= most);
+        let time = |most: u64| job.time_limit.is_some_and(|limit| limit.0 <= most);
+        !self.is_none()
+            && (on_host || !is_alone && self.memory.is_none_or(memory) && self.share.is_none_or(share))
+            && self.time.is_none_or(time)
+    }
+}
+
+impl fmt::Display for SmallJobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let memory = self.memory.map(|bytes| format!("{} on each GPU", Bytes(bytes)));
+        let share = self.share.map(|thousandths| format!("--gpu-share {}", percent(thousandths)));
+        let time = self.time.map(|ms| format!("--time {}", span(ms)));
+        let parts: Vec<String> = [memory, share, time].into_iter().flatten().collect();
+        f.write_str(&parts.join(" and "))
+    }
 }
 
 /// Hours at which a user's jobs do not start: it is such an hour.
@@ -259,12 +362,21 @@ pub struct Quiet {
     pub hours: String,
     /// The section.
     pub from: String,
+    /// Jobs that do.
+    #[serde(default, skip_serializing_if = "SmallJobs::is_none")]
+    pub small: SmallJobs,
 }
 
 impl fmt::Display for Quiet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hours, from } = self;
-        write!(f, "jobs of its user do not start at {hours} (quiet_hours, {from})")
+        let Self { hours, from, small } = self;
+        match small.is_none() {
+            true => write!(f, "jobs of its user do not start at {hours} (quiet_hours, {from})"),
+            false => write!(
+                f,
+                "of its user's jobs only those of at most {small} start at {hours} (quiet_hours, {from})"
+            ),
+        }
     }
 }
 
@@ -522,6 +634,8 @@ mod tests {
         assert_eq!(of(LimitKey::Memory, "20GB"), Ok(LimitValue::Number(20_000_000_000)));
         assert_eq!(LimitValue::Number(20_000_000_000).text(LimitKey::Memory), "20GB");
         assert_eq!(LimitValue::Number(1_234_567).text(LimitKey::Memory), "1234567B");
+        assert_eq!(of(LimitKey::QuietShare, "12.5%"), Ok(LimitValue::Number(125)));
+        assert_eq!(LimitValue::Number(125).text(LimitKey::QuietShare), "12.5%");
         for (key, text) in [
             (LimitKey::Gpus, "-1"),
             (LimitKey::Gpus, "4GiB"),
@@ -529,6 +643,9 @@ mod tests {
             (LimitKey::Memory, "0GiB"),
             (LimitKey::MaxTime, "4"),
             (LimitKey::MaxTime, "0h"),
+            (LimitKey::QuietShare, "0%"),
+            (LimitKey::QuietShare, "101%"),
+            (LimitKey::QuietShare, "a few"),
         ] {
             let why = of(key, text).unwrap_err().to_string();
             assert!(why.contains("such as") && why.contains("\"none\""), "{why}");

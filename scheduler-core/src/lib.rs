@@ -86,6 +86,7 @@ mod device;
 
 pub mod early;
 mod event;
+mod expected;
 mod fair;
 mod fill;
 mod hold;
@@ -123,11 +124,12 @@ pub use radrm_estimator::across;
 pub use action::{Action, Decision, LaunchBudget, Signal, Verdict};
 pub use advance::{AdvanceReservation, Clash, Kept, ReservedFor};
 pub use allowance::{
-    Allowance, AllowedDevices, Bound, Breach, DeviceQuota, Holding, LIMITS, LimitInfo, LimitKey, LimitUnit,
-    LimitValue, NoLimitValue, Quiet, Reached,
+    Allowance, AllowedDevices, Bound, Breach, DeviceQuota, GroupMembers, Holding, LIMITS, LimitInfo,
+    LimitKey, LimitUnit, LimitValue, NoLimitValue, Quiet, Reached, SmallJobs,
 };
 pub use device::{Device, DeviceId, JobObservation, Node, NodeId, Observation};
 pub use event::Event;
+pub use expected::ExpectedStart;
 pub use hold::{MAX_HOLD_NS, RequestHold};
 pub use hours::Hours;
 pub use interference::{Activity, Constants, Program, Sharer};

@@ -80,7 +80,7 @@ impl Dev {
 pub(crate) struct Ask {
     pub(crate) job: JobId,
     pub(crate) user: UserId,
-    /// Memory that jobs of its user may have together, where it is limited.
+    /// Memory that jobs of its user, or of groups of that user, may have together, where it is limited.
     pub(crate) quotas: Vec<DeviceQuota>,
     pub(crate) gpus: usize,
     /// Memory to find; `None`: unknown.
@@ -105,6 +105,23 @@ pub(crate) struct Ask {
     pub(crate) only: Option<Vec<DeviceId>>,
     /// Jobs that share each device from the start: those of a group.
     pub(crate) sharers: usize,
+}
+
+/// A job as it comes to a device.
+pub(crate) fn newcomer(ask: &Ask, whole: bool) -> Resident {
+    Resident {
+        job: ask.job,
+        user: ask.user,
+        claim: ask.claim.unwrap_or(Bytes::ZERO),
+        used: Bytes::ZERO,
+        whole,
+        share: ask.share,
+        priority: ask.priority,
+        program: ask.program,
+        activity: ask.activity,
+        basis: ask.basis,
+        launching: true,
+    }
 }
 
 /// Vectors used again and again.
@@ -137,9 +154,15 @@ pub(crate) fn could_hold(dev: &Dev, ask: &Ask) -> bool {
         && quota(dev, ask).is_none_or(|most| most > Bytes::ZERO)
 }
 
-/// Memory that jobs of the asking user may have together on the device, where it is limited.
+/// Limits of the memory that jobs of the asking user, or of a group of that user, may have together on the device.
+fn quotas<'a>(dev: &Dev, ask: &'a Ask) -> impl Iterator<Item = &'a DeviceQuota> {
+    let device = dev.spec.id;
+    ask.quotas.iter().filter(move |quota| quota.device == device)
+}
+
+/// The strictest of them.
 fn quota(dev: &Dev, ask: &Ask) -> Option<Bytes> {
-    ask.quotas.iter().find(|quota| quota.device == dev.spec.id).map(|quota| quota.bytes)
+    quotas(dev, ask).map(|quota| quota.bytes).min()
 }
 
 /// Returns true if the job could never have what it is to find there: its user may have less on the device.
@@ -147,20 +170,24 @@ pub(crate) fn is_short(dev: &Dev, ask: &Ask) -> bool {
     quota(dev, ask).is_some_and(|most| ask.claim.is_some_and(|claim| most < claim))
 }
 
-/// Reason that keeps the job from the device because its user has too much memory there beside it.
+/// Reason that keeps the job from the device because its user, or a group of that user, has too much memory there beside it.
 fn own_memory<'a>(
     settings: &Settings,
     dev: &Dev,
-    residents: impl Iterator<Item = &'a Resident>,
+    residents: impl Iterator<Item = &'a Resident> + Clone,
     ask: &Ask,
 ) -> Option<Wait> {
-    let most = quota(dev, ask)?;
-    let of_user = residents.filter(|resident| resident.user == ask.user);
-    let held: Bytes = of_user.map(|resident| resident.claim.max(resident.used)).sum();
-    let need = ask.claim.unwrap_or(settings.preconditions.min_free);
-    // Alone it gets what the quota leaves it: an estimate may be too high.
-    let is_over = held > Bytes::ZERO && held.plus(need) > most;
-    is_over.then(|| Wait::UserMemory { need, left: most.minus(held), most })
+    quotas(dev, ask).find_map(|quota| {
+        let is_member = |user: UserId| quota.group.as_ref().is_some_and(|group| group.users.contains(&user));
+        let counts = |resident: &&Resident| resident.user == ask.user || is_member(resident.user);
+        let held: Bytes =
+            residents.clone().filter(counts).map(|resident| resident.claim.max(resident.used)).sum();
+        let (need, most) = (ask.claim.unwrap_or(settings.preconditions.min_free), quota.bytes);
+        // Alone it gets what the quota leaves it: an estimate may be too high.
+        let is_over = held > Bytes::ZERO && held.plus(need) > most;
+        let group = quota.group.as_ref().map(|group| group.name.clone());
+        is_over.then(|| Wait::UserMemory { need, left: most.minus(held), most, group })
+    })
 }
 
 /// Returns true if the job waits for memory that jobs of its own user have there: nothing that others give back helps.

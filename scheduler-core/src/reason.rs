@@ -446,7 +446,7 @@ pub enum Wait {
         /// That device.
         device: DeviceId,
     },
-    /// Other jobs of its user leave too little of the memory that they may have together on a device.
+    /// Other jobs of its user, or of a group of that user, leave too little of the memory that they may have together on a device.
     UserMemory {
         /// Needed.
         need: Bytes,
@@ -454,6 +454,9 @@ pub enum Wait {
         left: Bytes,
         /// The limit there.
         most: Bytes,
+        /// The group; `None`: the limit is the user's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
     },
     /// Devices are busier than the precondition allows.
     Busy {

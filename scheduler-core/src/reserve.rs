@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 
 use crate::job::{HostNeed, JobId};
-use crate::place::{Ask, Resident, Scratch, eligible, joins, waits_for_own};
+use crate::place::{Ask, Resident, Scratch, eligible, joins, newcomer, waits_for_own};
 use crate::reason::Obstacle;
 use crate::settings::{Memory, Settings};
 use crate::state::{Phase, Record, State};
-use crate::units::{Bytes, Millis};
+use crate::units::Millis;
 
 /// Devices that are kept for a job, and who must leave them first.
 #[derive(Clone, Debug)]
@@ -327,19 +327,7 @@ impl State {
             return false;
         }
         let dev = &self.devices[at];
-        let newcomer = Resident {
-            job: ask.job,
-            user: ask.user,
-            claim: ask.claim.unwrap_or(Bytes::ZERO),
-            used: Bytes::ZERO,
-            whole,
-            share: ask.share,
-            priority: ask.priority,
-            program: ask.program,
-            activity: ask.activity,
-            basis: ask.basis,
-            launching: true,
-        };
+        let newcomer = newcomer(ask, whole);
         let stay = dev.residents.iter().filter(|resident| !kept.blockers.contains(&resident.job));
         let host = self.nodes[dev.node].host.effect(kept.ask.host_use, kept.ask.priority);
         joins(&self.settings, dev, stay.chain(std::iter::once(&newcomer)), &kept.ask, &host, scratch).is_ok()

@@ -10,6 +10,7 @@ mod dependencies;
 mod early;
 mod estimators;
 mod findings;
+mod forecast;
 mod gathering;
 mod host;
 mod lab_week;

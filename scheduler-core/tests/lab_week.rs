@@ -6,7 +6,7 @@ use crate::common::random::Rng;
 use crate::common::{DONE, Node, with};
 use radrm_scheduler_core::{
     Action, AdvanceReservation, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, Event, Job,
-    JobId, Millis, Need, Phase, Policy, Preemption, Quiet, ReservedFor, UserId,
+    JobId, Millis, Need, Phase, Policy, Preemption, Quiet, ReservedFor, SmallJobs, UserId,
 };
 
 const USERS: u32 = 15;
@@ -170,6 +170,7 @@ impl Lab {
             ends: Millis(begins + HOUR_MS * (1 + self.rng.below(24))),
             lead: Millis(HOUR_MS * self.rng.below(8)),
             evicts: self.rng.one_in(2),
+            spared: Vec::new(),
             text: ReservedFor {
                 gpus: devices.iter().map(u32::to_string).collect(),
                 whose: "some".to_owned(),
@@ -230,7 +231,8 @@ impl Lab {
                 of.devices = Some(allowed).filter(|_| !lifted);
             }
             5 => {
-                let quiet = Quiet { hours: "00:00-24:00".to_owned(), from: "default".to_owned() };
+                let (hours, from) = ("00:00-24:00".to_owned(), "default".to_owned());
+                let quiet = Quiet { hours, from, small: SmallJobs::default() };
                 of.quiet = Some(quiet).filter(|_| of.quiet.is_none());
             }
             _ => of.behind = !of.behind,

@@ -233,6 +233,23 @@ fn a_job_at_its_time_limit_returns_to_the_queue_where_it_asked_for_that() {
 }
 
 #[test]
+fn a_start_that_takes_too_long_is_tried_again_where_the_job_returns_at_its_time_limit() {
+    for requeue_on_timeout in [false, true] {
+        let mut node = Node::new(1, Settings::default());
+        node.submit(Job { requeue_on_timeout, ..gib(1, 30) });
+        node.at(1).submit(gib(2, 30));
+        let limit = Millis::from_mins(5);
+        let overdue = node.at(300).step(Event::StartOverdue { job: JobId(1), attempt: 1, limit });
+        assert_eq!(signals(&overdue), [(1, Signal::Kill)]);
+        let ended = node.at(301).finish(1, Outcome::Signalled { signal: 9 });
+        assert_eq!(verdict(&ended, 1), (!requeue_on_timeout).then_some(Verdict::TimedOut));
+        assert!(started(&ended, 2).is_some(), "it is behind those that waited");
+        let again = node.at(600).finish(2, DONE);
+        assert_eq!(started(&again, 1).map(|(attempt, _)| attempt), requeue_on_timeout.then_some(2));
+    }
+}
+
+#[test]
 fn a_replayed_job_that_gave_way_runs_its_whole_length_again() {
     let job = |arrival, seconds, priority| TraceJob {
         peak: Bytes::from_gib(30),

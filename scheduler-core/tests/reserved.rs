@@ -2,8 +2,8 @@
 
 use crate::common::{DONE, LATER, Node, gib, preemptible, signals, started, with};
 use radrm_scheduler_core::{
-    Action, AdvanceReservation, Allowance, Bound, Decision, DeviceId, Event, Job, JobId, Millis, Phase,
-    Policy, Reason, ReservedFor, Signal, SuspendRefusal, UserId,
+    Action, AdvanceReservation, Allowance, Bound, Decision, DeviceId, Event, ExpectedStart, Job, JobId,
+    Millis, Phase, Policy, Reason, ReservedFor, Signal, SuspendRefusal, UserId,
 };
 
 const HOUR: u64 = 3600;
@@ -17,6 +17,7 @@ fn kept(devices: &[u32], begins: u64, ends: u64) -> AdvanceReservation {
         ends: Millis::from_secs(ends * HOUR),
         lead: Millis::from_secs(2 * HOUR),
         evicts: false,
+        spared: Vec::new(),
         text: ReservedFor {
             gpus: devices.iter().map(u32::to_string).collect(),
             whose: "alice".to_owned(),
@@ -211,7 +212,8 @@ fn the_start_of_the_first_blocked_job_is_expected_when_its_blockers_have_left() 
     node.run(of(2, 9, 1, None));
     node.run(of(3, 9, 1, None));
     let expected = [1, 2, 3].map(|id| node.state.expected_start(JobId(id)));
-    assert_eq!(expected, [None, Some(Millis::from_secs(3 * HOUR)), None]);
+    let at = ExpectedStart::At(Millis::from_secs(3 * HOUR));
+    assert_eq!(expected, [None, Some(at), Some(ExpectedStart::NoEnd { job: JobId(2) })]);
 }
 
 #[test]
@@ -255,6 +257,19 @@ fn a_group_that_starts_together_is_gone_when_its_longest_job_is() {
     assert!(why(&node, 1).contains("by its time limit of 4 h 00 min"), "{}", why(&node, 1));
     let decisions = reserve(&mut node, vec![kept(&[0, 1], 5, 6)]);
     assert!(devices(&decisions, 1).is_some() && devices(&decisions, 2).is_some(), "{decisions:?}");
+}
+
+#[test]
+fn only_jobs_of_users_who_may_be_among_its_people_are_spared() {
+    let mut node = node(2);
+    for (id, user) in [(1, 8), (2, 9)] {
+        node.run(Job { preemption: preemptible(Err(SuspendRefusal::Unsupported)), ..of(id, user, 1, None) });
+    }
+    let spared = vec![UserId(8)];
+    reserve(&mut node, vec![AdvanceReservation { evicts: true, spared, ..kept(&[0, 1], 1, 3) }]);
+    assert_eq!(signals(&node.at(HOUR).step(Event::Tick)), [(2, Signal::Checkpoint(10))]);
+    node.run(of(3, 8, 1, None));
+    assert_eq!(node.phase(3), Phase::Waiting, "spared, and no one for whom they are kept");
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::common::{DONE, MODEL, Node, estimated, gib, oom, preemptible, started, verdict, with};
 use radrm_scheduler_core::{
-    Action, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, DeviceQuota, Event, Job, JobId,
-    Memory, Millis, Need, Phase, Policy, Quiet, Reason, Settings, Together, UserId, Verdict, Wait,
+    Action, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, DeviceQuota, Event, GroupMembers,
+    Job, JobId, Memory, Millis, Need, Permille, Phase, Policy, Quiet, Reason, Settings, SmallJobs, Together,
+    UserId, Verdict, Wait,
 };
 
 fn bound(most: u64) -> Option<Bound> {
@@ -54,7 +55,8 @@ fn a_user_at_a_limit_waits_and_others_do_not() {
 
 #[test]
 fn a_job_waits_for_memory_that_its_user_has_on_a_device() {
-    let quotas = |gib: u64| vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(gib) }];
+    let quotas =
+        |gib: u64| vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(gib), group: None }];
     let mut node = Node::new(1, Settings { memory: Memory::Reserved, ..with(Policy::FirstFit) });
     limit(&mut node, 7, Allowance { quotas: quotas(20), ..Allowance::default() });
     let of = |id: u64, user: u32, size: u64| Job { user: UserId(user), ..gib(id, size) };
@@ -74,8 +76,33 @@ fn a_job_waits_for_memory_that_its_user_has_on_a_device() {
 }
 
 #[test]
+fn a_job_waits_for_memory_that_members_of_its_users_group_have_on_a_device() {
+    let group = Some(GroupMembers { name: "lab".to_owned(), users: vec![UserId(7), UserId(8)] });
+    let quotas = vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(20), group }];
+    let mut node = Node::new(1, Settings { memory: Memory::Reserved, ..with(Policy::FirstFit) });
+    for user in [7, 8] {
+        limit(&mut node, user, Allowance { quotas: quotas.clone(), ..Allowance::default() });
+    }
+    let of = |id: u64, user: u32, size: u64| Job { user: UserId(user), ..gib(id, size) };
+    assert!(started(&node.run(of(1, 7, 15)), 1).is_some());
+    node.run(of(2, 8, 15));
+    assert_eq!(node.phase(2), Phase::Waiting, "15 GiB and 15 GiB are more than the group's 20 GiB");
+    let text = why(&node, 2);
+    assert!(text.contains("members of group lab may have 20.0 GiB on a GPU together"), "{text}");
+    node.run(of(3, 7, 2));
+    assert_eq!(node.phase(3), Phase::Waiting, "a later job of another member does not pass it");
+    assert!(
+        node.state.reserved_for().is_none(),
+        "what users outside of the group give back does not help it"
+    );
+    assert!(started(&node.run(of(4, 9, 15)), 4).is_some(), "the limit of a group holds for its members");
+    let made = node.finish(1, DONE);
+    assert!(started(&made, 2).is_some() && started(&made, 3).is_some(), "{made:?}");
+}
+
+#[test]
 fn a_job_that_waits_for_its_own_users_memory_is_in_no_way_but_that_users() {
-    let quotas = vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(20) }];
+    let quotas = vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(20), group: None }];
     let mut node = Node::new(1, Settings { memory: Memory::Reserved, ..with(Policy::FirstFit) });
     limit(&mut node, 7, Allowance { quotas, ..Allowance::default() });
     let of = |id: u64, user: u32, size: u64| Job { user: UserId(user), ..gib(id, size) };
@@ -94,7 +121,8 @@ fn a_job_that_waits_for_its_own_users_memory_is_in_no_way_but_that_users() {
 
 #[test]
 fn a_gpu_on_which_the_user_may_have_too_little_is_the_last_choice() {
-    let quotas = |gib: u64| vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(gib) }];
+    let quotas =
+        |gib: u64| vec![DeviceQuota { device: DeviceId(0), bytes: Bytes::from_gib(gib), group: None }];
     for policy in [Policy::FirstFit, Policy::Magm, Policy::Aware] {
         let mut node = Node::new(2, Settings { memory: Memory::Reserved, ..with(policy) });
         limit(&mut node, 7, Allowance { quotas: quotas(10), ..Allowance::default() });
@@ -262,11 +290,51 @@ fn a_group_that_needs_more_gpus_than_are_allowed_is_refused_and_never_first() {
     assert_eq!(limit(&mut node, 7, Allowance::default()), [1, 2]);
 }
 
+fn quiet(small: SmallJobs) -> Allowance {
+    let quiet = Quiet { hours: "22:00-07:00".to_owned(), from: "user bob".to_owned(), small };
+    Allowance { quiet: Some(quiet), ..Allowance::default() }
+}
+
+#[test]
+fn only_small_jobs_start_in_quiet_hours_that_except_them() {
+    let hour = Millis::from_secs(3600);
+    let small = SmallJobs { memory: Some(4 << 30), share: None, time: Some(hour.0) };
+    let mut node = node(1);
+    limit(&mut node, 7, quiet(small));
+    let of = |id, size, limit| Job { user: UserId(7), time_limit: limit, ..gib(id, size) };
+    node.run(of(1, 8, Some(hour)));
+    node.run(of(2, 4, None));
+    node.run(Job { exclusive: true, ..of(3, 4, Some(hour)) });
+    node.run(Job { need: None, ..of(4, 4, Some(hour)) });
+    let text = "of its user's jobs only those of at most 4.00 GiB on each GPU and --time 1h start at 22:00-07:00 \
+                (quiet_hours, user bob)";
+    // Too much memory, no time limit, a GPU of its own, unknown: each says so, and none is in the way of a small one.
+    for id in 1..=4 {
+        assert_eq!((node.phase(id), why(&node, id).as_str()), (Phase::Waiting, text), "job {id}");
+    }
+    assert!(node.state.reserved_for().is_none(), "no device is kept for a job that may not start");
+    assert!(started(&node.run(of(5, 4, Some(hour))), 5).is_some());
+    node.run(Job { gpus: 0, need: None, ..of(6, 4, Some(hour)) });
+    assert_eq!(node.phase(6), Phase::Running, "a job without GPUs takes nothing of them");
+    // Once they are over the jobs start in the order of the queue.
+    assert!(limit(&mut node, 7, Allowance::default()).contains(&1));
+}
+
+#[test]
+fn a_share_makes_a_job_small_only_if_it_is_stated() {
+    let mut node = node(1);
+    limit(&mut node, 7, quiet(SmallJobs { share: Some(250), ..SmallJobs::default() }));
+    let of = |id, share| Job { user: UserId(7), share, ..gib(id, 1) };
+    node.run(of(1, None));
+    node.run(of(2, Some(Permille(500))));
+    node.run(of(3, Some(Permille(250))));
+    assert_eq!([1, 2, 3].map(|id| node.phase(id)), [Phase::Waiting, Phase::Waiting, Phase::Running]);
+}
+
 #[test]
 fn quiet_hours_keep_the_jobs_of_a_user_and_their_places() {
     let mut node = node(1);
-    let quiet = Some(Quiet { hours: "22:00-07:00".to_owned(), from: "user bob".to_owned() });
-    limit(&mut node, 7, Allowance { quiet, ..Allowance::default() });
+    limit(&mut node, 7, quiet(SmallJobs::default()));
     node.run(of(1, 7, 1));
     assert_eq!(why(&node, 1), "jobs of its user do not start at 22:00-07:00 (quiet_hours, user bob)");
     assert!(node.state.reserved_for().is_none());

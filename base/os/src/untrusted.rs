@@ -36,6 +36,20 @@ pub fn open_linked(path: &Path) -> io::Result<File> {
     open_found(&rustix::fs::open(path, flags, Mode::empty())?)
 }
 
+/// Opens a regular file that a user names, if it belongs to that user, who may have put a link to any other file in its
+/// place.
+///
+/// # Errors
+/// As [`open`]; [`io::ErrorKind::PermissionDenied`] if it belongs to another user.
+pub fn open_owned(path: &Path, owner: u32) -> io::Result<File> {
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    if rustix::fs::fstat(&found)?.st_uid != owner {
+        let why = "it belongs to another user than the job";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    open_found(&found)
+}
+
 /// Opens what a descriptor of `O_PATH` has found, as [`open`].
 ///
 /// # Errors
@@ -147,6 +161,23 @@ mod tests {
             );
         }
         assert_eq!(read(&at("none"), 4).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn another_users_file_in_the_place_of_an_output_is_not_opened() {
+        use std::os::unix::fs::{chown, symlink};
+        let place = tempfile::tempdir().unwrap();
+        let (secret, output) = (place.path().join("secret"), place.path().join("job.out"));
+        std::fs::write(&secret, "secret").unwrap();
+        symlink(&secret, &output).unwrap();
+        assert_eq!(open_owned(&output, 64_004).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        let own = rustix::process::geteuid().as_raw();
+        assert!(open_owned(&output, own).is_ok(), "the user's own link to the user's own file");
+        assert_eq!(open_owned("/dev/zero".as_ref(), 0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        if own == 0 {
+            chown(&secret, Some(64_004), None).unwrap();
+            assert!(open_owned(&output, 64_004).is_ok());
+        }
     }
 
     #[test]

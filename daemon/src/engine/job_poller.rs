@@ -166,6 +166,7 @@ impl Engine {
             self.step(Event::DeviceObserved { device, seen });
         }
         self.add_idle_time();
+        self.add_energy();
     }
 
     /// Keeps the highest memory that a job was seen to hold beyond the daemon's end: a suspended job shows nothing

@@ -1,6 +1,6 @@
 //! The next part of an answer that takes long to read.
 
-use radrm_protocol::wire::{PastJob, PastRow, Response, StatsRow};
+use radrm_protocol::wire::{PastJob, PastRow, Response, StatsRow, UsageRow};
 
 use super::requests::refused;
 use super::{Engine, actions};
@@ -8,8 +8,8 @@ use crate::accounting::{self, AttemptEnd, GpuTime, UsageSums};
 use crate::error::DaemonError;
 use crate::long_read::{LongRead, PART, Progress};
 use crate::peer::Peer;
-use crate::store::curves;
 use crate::store::job_sums::{Ended, JobSums};
+use crate::store::{curves, energy};
 
 impl Engine {
     /// Reads the next part of an answer.
@@ -61,8 +61,16 @@ impl Engine {
         })?;
         Ok(match last {
             Some(after) => Progress::More(LongRead::Usage { user, sums, after }),
-            None => Progress::Done(Response::Usage(sums.rows())),
+            None => Progress::Done(Response::Usage(self.with_energy(sums.rows(), span)?)),
         })
+    }
+
+    /// Adds the energy of users in a span, as far as it is known.
+    fn with_energy(&self, rows: Vec<UsageRow>, span: (u64, u64)) -> Result<Vec<UsageRow>, DaemonError> {
+        let energy = energy::sums(&self.outbox.store().connection, span.0, span.1);
+        let energy = energy.map_err(DaemonError::GpuTimeRead)?;
+        let known = |uid: u32| energy.get(&uid).map(|mj| *mj as f64 / 1e9);
+        Ok(rows.into_iter().map(|row| UsageRow { energy_mj: known(row.uid), ..row }).collect())
     }
 
     /// GPUs in the bucket of an earlier time, and the attempts that ran then.

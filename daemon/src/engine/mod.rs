@@ -68,6 +68,7 @@ mod targets;
 mod tests;
 mod timers;
 mod together;
+mod user_energy;
 mod user_limits;
 
 pub(super) use processes::segment_of;

@@ -55,6 +55,8 @@ pub(super) struct NodeMonitor {
     watched: BTreeMap<String, Watched>,
     /// The GPUs' energy counters at the last poll.
     energy: BTreeMap<String, u64>,
+    /// Energy that the last poll added, mJ.
+    energy_added: BTreeMap<String, u64>,
     /// Processes without the shim.
     unmanaged: Vec<Unmanaged>,
     /// Processes outside of jobs, by the GPU of which they hold memory.
@@ -165,6 +167,7 @@ impl NodeMonitor {
             doubtful: Vec::new(),
             watched: BTreeMap::new(),
             energy: BTreeMap::new(),
+            energy_added: BTreeMap::new(),
             unmanaged: Vec::new(),
             outside: BTreeMap::new(),
             user_names: BTreeMap::new(),
@@ -337,6 +340,7 @@ impl NodeMonitor {
         let now = self.polled.unwrap_or_else(Instant::now);
         // A GPU without a sample adds nothing.
         self.windows.values_mut().for_each(|of_gpu| of_gpu.idle.added = Duration::ZERO);
+        self.energy_added.clear();
         let mut seen = Vec::new();
         for sample in &samples {
             let Some(device) = self.device(&sample.uuid) else { continue };
@@ -379,8 +383,15 @@ impl NodeMonitor {
         if let Some(energy) = sample.energy_mj
             && let Some(before) = self.energy.insert(sample.uuid.clone(), energy)
         {
-            *figures.energy_mj.get_or_insert(0.0) += energy.saturating_sub(before) as f64 / 1e9;
+            let added = energy.saturating_sub(before);
+            *figures.energy_mj.get_or_insert(0.0) += added as f64 / 1e9;
+            self.energy_added.insert(sample.uuid.clone(), added);
         }
+    }
+
+    /// Energy of a GPU that the last poll added, mJ, if the GPU counts it.
+    pub(super) fn energy_added(&self, uuid: &str) -> Option<u64> {
+        self.energy_added.get(uuid).copied()
     }
 
     /// Figures since this was last asked.

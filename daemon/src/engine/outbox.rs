@@ -60,6 +60,8 @@ pub(super) enum Note {
     Usage(u32, u64, u64),
     /// Figures of a GPU up to a time, ms.
     Watched(String, u64, Watched),
+    /// Energy that a user's jobs took up to a time: the user, the time, ms since 1970, and mJ.
+    Energy(u32, u64, u64),
     /// A GPU takes no new jobs, or takes them again.
     Drained(String, Option<DrainRow>),
     /// A limit that an administrator sets, or takes back.
@@ -101,6 +103,7 @@ impl Note {
             Self::Attempt(of) => accounting::insert(tx, of),
             Self::Usage(uid, gpu_ms, at_ms) => store::put_usage(tx, *uid, *gpu_ms, *at_ms),
             Self::Watched(gpu, at_ms, figures) => store::put_watched(tx, gpu, *at_ms, figures),
+            Self::Energy(uid, at_ms, mj) => store::energy::add(tx, *uid, *at_ms, *mj),
             Self::DryRun(of) => {
                 let (key, digest, outcome, at_ms) = &**of;
                 stored::insert(tx, key, digest, outcome, *at_ms)
@@ -118,7 +121,10 @@ impl Note {
             // For the dataset.
             Self::Run(..) | Self::Sharing(_) => Ok(()),
             Self::ForgetRuns(before_ms) => {
-                before_ms.map_or(Ok(()), |before_ms| accounting::forget_older(tx, before_ms))?;
+                if let Some(before_ms) = *before_ms {
+                    accounting::forget_older(tx, before_ms)?;
+                    store::energy::forget_older(tx, before_ms)?;
+                }
                 curves::forget_older(tx)
             }
         }

@@ -1,5 +1,6 @@
 //! Answers to clients.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::Sender;
 
 use radrm_protocol::job_ref::JobRef;
@@ -91,8 +92,10 @@ impl Engine {
                     .below_need(&job)
                     .map(|why| format!("{why}: the job gets that much, and may run out of memory"));
                 // Where its user may never have so much, `radrm submit` states that limit: no GPU of its own helps.
-                let quotas = self.core.state.allowance(UserId(peer.uid)).quotas.len();
-                let oversized = oversized.filter(|_| quotas == 0 || quotas < self.node.gpus().list.len());
+                let quotas = self.core.state.allowance(UserId(peer.uid)).quotas;
+                let limited: BTreeSet<_> = quotas.iter().map(|quota| quota.device).collect();
+                let is_free = limited.is_empty() || limited.len() < self.node.gpus().list.len();
+                let oversized = oversized.filter(|_| is_free);
                 let remarks = oversized.iter().map(ToString::to_string).chain(no_gpu).chain(bounded);
                 let remarks = remarks.chain(default_time).collect();
                 Ok(Part { entries: arrays::split(entry), environment, remarks })
@@ -192,8 +195,8 @@ impl Engine {
             Request::Submit(_) | Request::SubmitTogether(_) => return Err(DaemonError::OutOfOrder),
             // Done in pieces: see `changes`.
             Request::Cancel { .. } | Request::Hold { .. } => return Err(DaemonError::OutOfOrder),
-            // Answered in parts: see `long_reads`.
-            Request::Stats { .. } | Request::Usage { .. } | Request::Past { .. } => {
+            // Answered in parts, see `long_reads`, and by the client's thread.
+            Request::Stats { .. } | Request::Usage { .. } | Request::Past { .. } | Request::Output { .. } => {
                 return Err(DaemonError::OutOfOrder);
             }
             Request::Estimate(spec) => self.estimate(peer, spec)?,

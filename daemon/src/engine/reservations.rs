@@ -90,8 +90,10 @@ impl Engine {
             begins: by_scheduler(of.from_ms),
             ends: by_scheduler(of.until_ms),
             lead: Millis(of.lead_ms),
-            // No job of a member ends because it is not known yet that its user is one.
-            evicts: of.evict && (of.groups.is_empty() || self.knows_members()),
+            evicts: of.evict,
+            // No job of a member ends because it is not known yet that its user is one. Those of others do, even if a look-up
+            // never succeeds.
+            spared: if of.evict && !of.groups.is_empty() { self.with_unknown_groups() } else { Vec::new() },
             text: ReservedFor {
                 gpus: self.gpus_of(of).into_iter().map(|index| index.to_string()).collect(),
                 whose: of.whose(),

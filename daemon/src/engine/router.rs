@@ -122,6 +122,8 @@ pub(crate) struct Engine {
     /// Limits of users.
     pub(super) limits: UserLimits,
     pub(super) reservations: Reservations,
+    /// Energy of users that is not written yet, mJ.
+    pub(super) user_energy: BTreeMap<u32, u64>,
     /// Waiting jobs with needs that they have not learned yet.
     pub(super) unlearned: VecDeque<(u64, Needs)>,
 }
@@ -207,6 +209,7 @@ impl Engine {
             changes: Changes::default(),
             read_times: ReadTimes::default(),
             disk_asked: HashMap::new(),
+            user_energy: BTreeMap::new(),
             unlearned: VecDeque::new(),
             limits: UserLimits::new(UserLimitTable::new(config.limits.clone())),
             reservations: Reservations::new(&config.reservations),

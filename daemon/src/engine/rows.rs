@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use radrm_base::signal;
 use radrm_collector::MemoryMeter;
 use radrm_protocol::wire::{Asked, GpuFence, GpuJobRow, GpuRow, JobRow, NodeRow};
-use radrm_scheduler_core::{Evidence, JobId, JobState, JobView, Outcome, Phase, Reason, Verdict};
+use radrm_scheduler_core::{
+    Evidence, ExpectedStart, JobId, JobState, JobView, Outcome, Phase, Reason, Verdict,
+};
 use radrm_text::Untrusted;
 
 use super::Engine;
@@ -127,10 +129,15 @@ fn time_left(view: &JobView) -> Option<u64> {
 }
 
 impl Engine {
-    /// Time until the expected start of a job that waits, ms, if that is known.
-    fn starts_in(&self, entry: &Entry) -> Option<u64> {
-        let at = self.core.state.expected_start(JobId(entry.id)).filter(|_| entry.stage == Stage::Waiting)?;
-        Some(at.minus(self.now.at).0)
+    /// Expected start of a job that waits, and the time until then, ms, if that is known.
+    fn expected_start(&self, entry: &Entry) -> Option<(ExpectedStart, Option<u64>)> {
+        let waits = entry.stage == Stage::Waiting;
+        let expected = waits.then(|| self.core.state.expected_start(JobId(entry.id))).flatten()?;
+        let starts_in = match expected {
+            ExpectedStart::At(at) => Some(at.minus(self.now.at).0),
+            _ => None,
+        };
+        Some((expected, starts_in))
     }
 
     /// A job with its whole command.
@@ -162,6 +169,7 @@ impl Engine {
             Some(wait) if entry.stage == Stage::Waiting || suspended => self.why_it_waits(entry.id, wait),
             _ => view.as_ref().and_then(held_or_standing).unwrap_or_else(|| entry.why.clone()),
         };
+        let start = self.expected_start(entry);
         let used = live.map_or(0, |live| live.observed.used_bytes());
         let peak = entry.peak.max(live.map(|live| live.observed.peak).filter(|peak| *peak > 0));
         let running = entry.started_ms.filter(|_| entry.stage == Stage::Running);
@@ -199,7 +207,8 @@ impl Engine {
             ran_ms: entry.ran_ms + running.map_or(0, |since| self.now.at.0.saturating_sub(since)),
             time_limit_ms: entry.spec.time_limit_ms,
             left_ms: view.as_ref().and_then(time_left),
-            starts_in_ms: self.starts_in(entry),
+            starts_in_ms: start.and_then(|(_, starts_in)| starts_in),
+            start_unknown: start.and_then(|(expected, _)| expected.why_unknown()),
             exit_code: entry.verdict.as_ref().and_then(exit_code),
             verdict: entry.verdict,
             end: (entry.stage == Stage::Ended).then(|| entry.why.as_str().into()),

@@ -283,6 +283,7 @@ impl Engine {
             self.keep_peak(job);
             self.measure_disk(job);
         }
+        self.note_energy();
         for (gpu, figures) in self.node.take_figures() {
             self.outbox.note(Note::Watched(gpu, self.now.at.0, figures));
         }

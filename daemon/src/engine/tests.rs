@@ -40,6 +40,7 @@ mod sharing;
 mod starting;
 mod statements;
 mod states;
+mod user_energy;
 mod user_limits;
 mod world;
 

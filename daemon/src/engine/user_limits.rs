@@ -12,9 +12,10 @@ use radrm_protocol::limits::{LimitRow, LimitsRow, SetLimitRow};
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::Response;
 use radrm_scheduler_core::{
-    Allowance, AllowedDevices, Bound, Bytes, DeviceId, DeviceQuota, Event, LIMITS, LimitKey, LimitUnit,
-    LimitValue, Millis, Quiet, UserId,
+    Allowance, AllowedDevices, Bound, Bytes, DeviceId, DeviceQuota, Event, GroupMembers, LIMITS, LimitKey,
+    LimitUnit, LimitValue, Millis, Quiet, SmallJobs, UserId,
 };
+use radrm_telemetry::ledger::Limit;
 use radrm_text::did_you_mean;
 use radrm_text::output::say;
 
@@ -125,13 +126,14 @@ impl Engine {
         }
     }
 
-    /// Returns true if it is known of each user in which of the groups that are named now this user is.
-    pub(super) fn knows_members(&self) -> bool {
+    /// Users of whom it is not known in which of the groups that are named now they are.
+    pub(super) fn with_unknown_groups(&self) -> Vec<UserId> {
         let named_at = self.limits.named_at;
         let is_known = |account: &Account| {
             account.name.is_empty() || account.groups.since.is_some_and(|since| Some(since) >= named_at)
         };
-        self.limits.users.values().all(is_known)
+        let unknown = self.limits.users.iter().filter(|(_, account)| !is_known(account));
+        unknown.map(|(uid, _)| UserId(*uid)).collect()
     }
 
     /// A user asks or submits: the groups may be others than before. A user without an account is none.
@@ -178,7 +180,7 @@ impl Engine {
     pub(super) fn reload_limits(&mut self) {
         self.limits.table.replace_file(self.config.limits.clone());
         self.name_missing_gpus();
-        // Groups are named before reservations for them are reported: see `knows_members`.
+        // Groups are named before reservations for them are reported: see `with_unknown_groups`.
         self.reload_reservations();
         self.review_limits();
         self.look_up_groups();
@@ -201,7 +203,7 @@ impl Engine {
 
     /// The groups of users were looked up.
     pub(super) fn take_groups(&mut self, found: Vec<(u32, Groups)>) {
-        let mut is_renewed = false;
+        let (mut is_renewed, mut has_members) = (false, false);
         for (uid, groups) in found {
             let Some(account) = self.limits.users.get_mut(&uid) else { continue };
             let since = account.groups.since;
@@ -211,7 +213,12 @@ impl Engine {
                 let names = account.groups.names.clone();
                 self.outbox.note(Note::UserGroups(uid, Some(names)));
                 self.report_limits(uid);
+                has_members = true;
             }
+        }
+        // Other members have memory together with them.
+        if has_members && self.limits.memory_files.iter().any(|file| !file.config.group.is_empty()) {
+            self.report_all_limits();
         }
         if is_renewed {
             self.report_reservations();
@@ -303,27 +310,37 @@ impl Engine {
         }
     }
 
-    /// Memory that a user's jobs may have together, on the GPUs where `radrm.toml` limits it. The shim holds jobs to it: a job
-    /// that is placed beside others of its user must find room under it.
+    /// Memory that a user's jobs, and those of the members of each of the user's groups, may have together, on the GPUs where
+    /// `radrm.toml` limits it. The shim holds jobs to it: a job that is placed beside others must find room under it.
     fn quotas(&self, uid: u32) -> Vec<DeviceQuota> {
         let Some(account) = self.limits.users.get(&uid).filter(|_| !self.limits.memory_files.is_empty())
         else {
             return Vec::new();
         };
-        // Names alone, as sections have them: a section that names a group by its number has that as a name.
-        let groups = account.groups.names.iter().map(|name| (u32::MAX, Some(name.clone()))).collect();
+        // Names alone, as sections have them: a section that names a group by its number has that as a name. The numbers only
+        // tell the groups apart.
+        let names = account.groups.names.iter().map(|name| Some(name.clone()));
+        let groups = (0..u32::MAX).rev().zip(names).collect();
         let person = Person { uid, user: Some(account.name.clone()), groups };
         let list = &self.node.gpus().list;
         let inventory = || Ok(Inventory { gpus: list.clone(), driver: String::new() });
         let scopes = scopes::gather(None, &self.limits.memory_files, &person, &inventory);
         // A job reports what is wrong in the file, with the line.
-        let Ok(limits) = scopes.map(|scopes| scopes.user) else { return Vec::new() };
-        let quota = |(at, gpu): (usize, &Gpu)| {
-            let bytes = amount_for(&limits, &gpu.bytes)?.bytes(gpu.total);
-            let device = gpu_numbers::device(list, at);
-            (bytes < gpu.total).then_some(DeviceQuota { device, bytes: Bytes(bytes) })
+        let Ok(scopes) = scopes else { return Vec::new() };
+        let quotas = |limits: &[Limit], group: Option<GroupMembers>| -> Vec<DeviceQuota> {
+            let quota = |(at, gpu): (usize, &Gpu)| {
+                let bytes = amount_for(limits, &gpu.bytes)?.bytes(gpu.total);
+                let device = gpu_numbers::device(list, at);
+                let group = group.clone();
+                (bytes < gpu.total).then_some(DeviceQuota { device, bytes: Bytes(bytes), group })
+            };
+            list.iter().enumerate().filter_map(quota).collect()
         };
-        list.iter().enumerate().filter_map(quota).collect()
+        let of_groups = scopes.groups.iter().flat_map(|of| {
+            let users = self.people(&[], std::slice::from_ref(&of.name));
+            quotas(&of.limits, Some(GroupMembers { name: of.name.clone(), users }))
+        });
+        quotas(&scopes.user, None).into_iter().chain(of_groups).collect()
     }
 
     /// Quiet hours of a user, if it is such an hour.
@@ -332,7 +349,13 @@ impl Engine {
         let LimitValue::Hours(hours) = &of.value else { return None };
         // Not the scheduler's clock: that goes on as it was when the wall clock is set right.
         let (day, minute) = local_minute(self.effects.wall())?;
-        let quiet = Quiet { hours: hours.to_string(), from: of.from() };
+        let most = |key| self.number(uid, key).map(|bound| bound.most);
+        let small = SmallJobs {
+            memory: most(LimitKey::QuietMemory),
+            share: most(LimitKey::QuietShare),
+            time: most(LimitKey::QuietTime),
+        };
+        let quiet = Quiet { hours: hours.to_string(), from: of.from(), small };
         hours.contains(day, minute).then_some(quiet)
     }
 
@@ -410,6 +433,7 @@ impl Engine {
                     LimitUnit::Bytes => "bytes",
                     LimitUnit::Gpus => "gpus",
                     LimitUnit::Hours => "hours",
+                    LimitUnit::Share => "thousandths",
                 }
                 .to_owned(),
                 from: found.as_ref().map(Resolved::from),

@@ -189,3 +189,17 @@ fn a_terminal_beyond_the_most_of_a_job_is_refused_by_one_sentence() {
     screen.type_in("exit 4\r");
     assert_eq!(screen.code(), Some(4));
 }
+
+#[test]
+fn a_user_who_came_by_ssh_sees_the_way_to_a_notebook() {
+    let daemon = Daemon::new("");
+    let script = "echo 'http://localhost:8889/lab?token=0123abcd'; read line";
+    let mut command =
+        daemon.client(&["submit", "--interactive", "--gpus", "0", "--", "/bin/sh", "-c", script]);
+    command.env("SSH_CONNECTION", "198.51.100.4 50122 192.0.2.7 22");
+    let mut screen = Screen::new(command, 33, 101);
+    screen.until("run `ssh -N -L 8889:localhost:8889 ");
+    screen.until("192.0.2.7`, and open http://localhost:8889/lab?token=0123abcd");
+    screen.type_in("\r");
+    assert_eq!(screen.code(), Some(0));
+}

@@ -1,5 +1,6 @@
 //! `radrmd` with real processes under the shim on emulated GPUs.
 
+mod administrators;
 mod arrays;
 mod background;
 mod boundaries;

@@ -31,6 +31,9 @@ fn gpu_hours_are_the_jobs_own_and_survive_the_daemon() {
     assert_eq!(rows(&daemon, &["--to", "2001-01-01"]), [] as [Value; 0]);
     let csv = daemon.ok(&["usage", "--csv"]);
     assert!(csv.starts_with("user,uid,gpu_hours,") && csv.lines().count() == 2, "{csv}");
+    let stats: Value = serde_json::from_str(&daemon.ok(&["stats", "--json"])).expect("JSON");
+    assert_eq!(stats["users"], serde_json::json!(found), "the same sums");
+    assert!(daemon.ok(&["stats"]).contains("GPU-hours of users"));
     let wrong = daemon.output(&["usage", "--from", "2026-02-01", "--to", "2026-01-01"]);
     assert_eq!(wrong.status.code(), Some(2));
 }

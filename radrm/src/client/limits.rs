@@ -37,7 +37,7 @@ Examples:
         /// default, user:NAME or group:NAME
         #[arg(value_name = "WHOSE")]
         scope: String,
-        /// gpus, running_jobs, default_time, max_time, memory, allowed_gpus, gpu_hours or quiet_hours
+        /// gpus, running_jobs, default_time, max_time, memory, allowed_gpus, gpu_hours, quiet_hours, quiet_memory, quiet_share or quiet_time
         #[arg(value_name = "LIMIT")]
         name: String,
         /// Such as 4, 4h30m, 20GiB, 0,1, "Mon-Fri 08:00-18:00", or none

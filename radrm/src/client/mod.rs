@@ -17,6 +17,7 @@ pub(crate) mod rad;
 mod reservations;
 mod stats;
 mod stats_page;
+mod stats_users;
 pub(crate) mod submit;
 pub(crate) mod text;
 mod top;
@@ -124,6 +125,9 @@ Examples:
   radrm top --json | jq '.[] | {run, launches_per_second}'")]
     Top(top::Flags),
     /// Show waiting, execution and completion times
+    ///
+    /// Below them GPU-hours by user: administrators see all users, others themselves. IDLE are hours in which GPUs did
+    /// nothing for the jobs that held them. `radrm usage` prints GPU-hours of any days, and as CSV.
     Stats(stats::Flags),
     /// Show GPU-hours by user
     ///

@@ -95,10 +95,19 @@ pub(super) fn list(rows: &[JobRow], all: bool, why: bool) -> String {
             time_left(row),
             row.attempts.to_string(),
         ]);
-        line.extend(why.then(|| row.end.as_ref().unwrap_or(&row.why).fit(200)));
+        line.extend(why.then(|| reason_of(row)));
         table.row(line);
     }
     table.to_string()
+}
+
+/// Reason for a job's place in a list, and that no start of it is known.
+fn reason_of(row: &JobRow) -> String {
+    let reason = row.end.as_ref().unwrap_or(&row.why).fit(200);
+    match &row.start_unknown {
+        Some(why) => format!("{reason}; start not known: {}", fit(why, 200)),
+        None => reason,
+    }
 }
 
 /// Time until a running job's limit ends it, or until a waiting one is expected to start.
@@ -165,7 +174,7 @@ pub(super) fn show_text(row: &JobRow, lines: &[Line]) -> String {
     put("time", time(row.ran_ms));
     put("time limit", row.time_limit_ms.map(time).unwrap_or_default());
     put("time left", row.left_ms.map(time).unwrap_or_default());
-    put("starts", row.starts_in_ms.map(|ms| format!("in about {}", time(ms))).unwrap_or_default());
+    put("starts", starts(row));
     put("exit code", row.exit_code.map(|code| code.to_string()).unwrap_or_default());
     put("process", row.pid.map(|pid| pid.to_string()).unwrap_or_default());
     put("output", row.output.to_string());
@@ -177,6 +186,12 @@ pub(super) fn show_text(row: &JobRow, lines: &[Line]) -> String {
         let _ = writeln!(text, "{:>14}  {}", format!("+{}", time(after)), line.text.fit(2000));
     }
     text
+}
+
+/// Expected start of a waiting job, or the reason that none is.
+fn starts(row: &JobRow) -> String {
+    let unknown = || row.start_unknown.as_ref().map(|why| format!("at a time that is not known: {why}"));
+    row.starts_in_ms.map(|ms| format!("in about {}", time(ms))).or_else(unknown).unwrap_or_default()
 }
 
 /// Activity of a job on a GPU that it has to itself.
@@ -416,6 +431,13 @@ mod tests {
         assert!(list(&[running], false, false).contains("  2 h 00 min  "));
         let waiting = JobRow { starts_in_ms: Some(60_000), ..JobRow::default() };
         assert_eq!(time_left(&waiting), "in 1 min 00 s");
+        assert_eq!(starts(&waiting), "in about 1 min 00 s");
+        let why = "job 7 before it has no time limit and no known run time";
+        let unknown = JobRow { start_unknown: Some(why.to_owned()), ..JobRow::default() };
+        assert_eq!(time_left(&unknown), "-");
+        assert_eq!(starts(&unknown), format!("at a time that is not known: {why}"));
+        let listed = JobRow { why: "no device is idle".into(), ..unknown };
+        assert_eq!(reason_of(&listed), format!("no device is idle; start not known: {why}"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use radrm_protocol::wire::{GpuStats, Request, Response, StatsRow};
 use radrm_text::{Table, fit, left, right};
 
 use super::stats_page;
+use super::stats_users::{self, WithUsers};
 use super::text::{bytes, span, time};
 use crate::error::UsageError;
 use crate::{Failure, print, print_json};
@@ -50,8 +51,9 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
         };
         report_file::write(path, stats_page::page(&stats, &curves, now_ms, flags.since))?;
     }
+    let users = stats_users::ask(connection, flags.mine, since_ms)?;
     if flags.json {
-        return print_json(&stats);
+        return print_json(&WithUsers { stats: &stats, users: &users });
     }
     let mut text = String::new();
     for (name, value) in figures(&stats) {
@@ -66,6 +68,7 @@ pub(super) fn run(flags: &Flags, connection: &mut Connection) -> Result<(), Fail
     if !table.is_empty() {
         let _ = write!(text, "\n{table}");
     }
+    text.push_str(&stats_users::table(users));
     if let Some(spec) = &stats.emulated {
         let _ = writeln!(
             text,

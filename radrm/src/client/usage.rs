@@ -119,6 +119,7 @@ mod tests {
             jobs: 2,
             attempts: 3,
             out_of_memory: 1,
+            energy_mj: None,
         };
         let text = csv(std::slice::from_ref(&row));
         assert_eq!(text.lines().nth(1), Some("\"a,b\",7,1.250000,0.500000,0.750000,2,3,1"));

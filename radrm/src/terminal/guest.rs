@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 
 use super::escape::{HELP, Keys, Wish};
 use super::frames::{Frame, Incoming};
+use super::notebook::Notebook;
 use super::{TerminalError, place};
 
 /// The time in which a user who leaves says so.
@@ -118,6 +119,7 @@ pub(crate) fn attach(socket: &Path) -> Result<Left, TerminalError> {
     let _raw = is_terminal.then(Raw::enter).transpose().map_err(TerminalError::Lost)?;
     line.add_size();
     let (mut keys, mut incoming, mut last, mut is_open) = (Keys::default(), Incoming::default(), b'\n', true);
+    let mut notebook = if is_terminal { Notebook::of_login() } else { Notebook::default() };
     loop {
         line.send()?;
         let ready = wait(&line, &told, is_open)?;
@@ -130,7 +132,7 @@ pub(crate) fn attach(socket: &Path) -> Result<Left, TerminalError> {
             line.add_size();
         }
         if ready.output
-            && let Some(code) = receive(&mut line.stream, &mut incoming)?
+            && let Some(code) = receive(&mut line.stream, &mut incoming, &mut notebook)?
         {
             return Ok(Left::Ended(code));
         }
@@ -198,8 +200,12 @@ fn wait(line: &Line, told: &UnixStream, is_open: bool) -> Result<Ready, Terminal
     Ok(Ready { output, told: found(1), input: found(2) })
 }
 
-/// Prints what came; gives the exit code when the program has ended.
-fn receive(stream: &mut UnixStream, incoming: &mut Incoming) -> Result<Option<u8>, TerminalError> {
+/// Prints what came, and the way to a notebook whose address it has; gives the exit code when the program has ended.
+fn receive(
+    stream: &mut UnixStream,
+    incoming: &mut Incoming,
+    notebook: &mut Notebook,
+) -> Result<Option<u8>, TerminalError> {
     let mut bytes = [0; 16 << 10];
     match stream.read(&mut bytes) {
         Ok(0) => return Err(TerminalError::Gone),
@@ -211,7 +217,12 @@ fn receive(stream: &mut UnixStream, incoming: &mut Incoming) -> Result<Option<u8
     }
     while let Some(frame) = incoming.next().map_err(TerminalError::Lost)? {
         match frame {
-            Frame::Data(bytes) => show(&bytes)?,
+            Frame::Data(bytes) => {
+                show(&bytes)?;
+                if let Some(sentence) = notebook.read(&bytes) {
+                    show(format!("\r\n{sentence}\r\n").as_bytes())?;
+                }
+            }
             Frame::End(code) => return Ok(Some(code)),
             Frame::Full => return Err(TerminalError::Full),
             Frame::Size(..) | Frame::Detach => {}

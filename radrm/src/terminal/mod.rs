@@ -8,6 +8,7 @@ mod escape;
 mod frames;
 pub(crate) mod guest;
 pub(crate) mod host;
+mod notebook;
 mod place;
 
 use std::ffi::OsString;

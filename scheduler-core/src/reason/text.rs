@@ -234,7 +234,12 @@ impl fmt::Display for Wait {
                 let how = if *accounting == Memory::Reserved { " unreserved" } else { "" };
                 write!(f, "{how}; GPU {device} comes closest with {free}")
             }
-            Self::UserMemory { need, left, most } => write!(
+            Self::UserMemory { need, left, most, group: Some(group) } => write!(
+                f,
+                "needs {need}; members of group {group} may have {most} on a GPU together (radrm.toml), and their other jobs \
+                 leave {left} of that"
+            ),
+            Self::UserMemory { need, left, most, group: None } => write!(
                 f,
                 "needs {need}; its user may have {most} on a GPU (radrm.toml), and other jobs of the user leave {left} of that"
             ),

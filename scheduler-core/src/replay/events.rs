@@ -212,6 +212,7 @@ mod tests {
                         ends: Millis(6_000_000),
                         lead: Millis(1000),
                         evicts: true,
+                        spared: vec![UserId(8)],
                         text: ReservedFor { whose: "alice".into(), ..ReservedFor::default() },
                     }],
                 },

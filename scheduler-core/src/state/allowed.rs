@@ -8,7 +8,7 @@ use radrm_need::Source;
 
 use super::barred::Barred;
 use super::{Phase, State};
-use crate::allowance::{Allowance, Breach, Holding, Reached, Room};
+use crate::allowance::{Allowance, Breach, Holding, Quiet, Reached, Room};
 use crate::device::DeviceId;
 use crate::job::{Job, JobId};
 use crate::place::{Ask, could_hold};
@@ -212,11 +212,20 @@ impl State {
         let Some(record) = self.jobs.get(&id) else { return Ok(()) };
         let user = record.job.user;
         let Some(allowance) = self.allowances.of(user) else { return Ok(()) };
-        if let Some(quiet) = allowance.quiet.as_ref().filter(|_| !record.job.first) {
+        if let Some(quiet) = allowance.quiet.as_ref().filter(|quiet| !self.starts_in(quiet, record)) {
             return Err(Barred::Quiet(quiet.clone()));
         }
         let needs = self.starts_with(&record.job);
         room.take(allowance, self.allowances.held(user), user, id, needs).map_err(Barred::Reached)
+    }
+
+    /// Returns true if a job, and all of a group that it starts with, is small enough to start in quiet hours.
+    fn starts_in(&self, quiet: &Quiet, record: &Record) -> bool {
+        let is_small = |record: &Record| record.job.first || quiet.small.contains(&record.job, record.floor);
+        match record.gathers() {
+            Some(group) => self.members(group).all(is_small),
+            None => is_small(record),
+        }
     }
 
     /// The limit that keeps a queued job, or one of the same user before it, from being considered.
@@ -239,7 +248,9 @@ impl State {
             Some((_, barred)) => Some(barred.into_wait()),
             None => {
                 let own = self.take_room(&mut Room::default(), id).err()?;
-                (first_alike == id && !own.bars_later()).then(|| own.into_wait())
+                // Quiet hours keep all jobs of a request alike, and by themselves.
+                let is_own = first_alike == id || matches!(own, Barred::Quiet(_));
+                (is_own && !own.bars_later()).then(|| own.into_wait())
             }
         }
     }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use radrm_base::UserId;
 
 use super::barred::Barred;
+use crate::expected::ExpectedStart;
 use crate::job::JobId;
 use crate::queue::Place;
 
@@ -21,6 +22,8 @@ struct Known {
     barring: BTreeMap<UserId, BarringJob>,
     /// The first job in order that its user's limits let start.
     first: Option<Option<JobId>>,
+    /// Expected starts of the first jobs in order.
+    starts: Option<BTreeMap<JobId, ExpectedStart>>,
 }
 
 impl Clone for Answers {
@@ -43,6 +46,15 @@ impl Answers {
     /// The first job in order that its user's limits let start, which `find` gives where it is not known.
     pub(super) fn first_job(&self, find: impl FnOnce() -> Option<JobId>) -> Option<JobId> {
         *self.known().first.get_or_insert_with(find)
+    }
+
+    /// Expected start of a job, of those that `find` gives where they are not known.
+    pub(super) fn expected_start(
+        &self,
+        job: JobId,
+        find: impl FnOnce() -> BTreeMap<JobId, ExpectedStart>,
+    ) -> Option<ExpectedStart> {
+        self.known().starts.get_or_insert_with(find).get(&job).copied()
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -11,10 +11,13 @@ pub(super) enum Barred {
 }
 
 impl Barred {
-    /// Returns true if later jobs of the same user wait behind it. Only a suspended job can be beyond a limit by itself: it is in
-    /// no job's way.
+    /// Returns true if later jobs of the same user wait behind it. Only a suspended job can be beyond a limit by itself, and in
+    /// quiet hours of which small jobs are excepted a later one may be small: these are in no job's way.
     pub(super) fn bars_later(&self) -> bool {
-        !matches!(self, Self::Reached(reached) if reached.is_never())
+        match self {
+            Self::Quiet(quiet) => quiet.small.is_none(),
+            Self::Reached(reached) => !reached.is_never(),
+        }
     }
 
     /// Reason that it waits.

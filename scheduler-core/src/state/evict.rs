@@ -90,14 +90,26 @@ impl State {
         self.set_timer(id);
     }
 
-    /// Ends a job whose program does not begin: it holds its devices no longer than one that runs. Its user may have stopped
-    /// what starts it. One that was adopted counts as running.
+    /// Stops a job whose program does not begin, as at its time limit: it holds its devices no longer than one that runs. Its
+    /// user may have stopped what starts it, or its files be on a server that hangs. One that was adopted counts as running.
     pub(super) fn start_overdue(&mut self, id: JobId, attempt: u32, limit: Millis, out: &mut Vec<Decision>) {
-        let record = self.jobs.get(&id).filter(|record| record.attempt == attempt);
-        if record.is_some_and(|record| matches!(record.phase, Phase::Launching | Phase::Running)) {
-            let end = After::End(Verdict::TimedOut);
-            self.stop(id, end, Step::Kill, Reason::StartTimeout { limit }, out);
+        let is_starting = |record: &Record| {
+            record.attempt == attempt && matches!(record.phase, Phase::Launching | Phase::Running)
+        };
+        if self.jobs.get(&id).is_some_and(is_starting) {
+            self.time_out(id, Step::Kill, Reason::StartTimeout { limit }, out);
         }
+    }
+
+    /// Stops a job that had its time: for good, or to be tried again behind those that wait.
+    fn time_out(&mut self, id: JobId, step: Step, reason: Reason, out: &mut Vec<Decision>) {
+        let Some(record) = self.jobs.get_mut(&id) else { return };
+        let then = match record.job.requeue_on_timeout {
+            true => After::Requeue,
+            false => After::End(Verdict::TimedOut),
+        };
+        record.slot_over |= then == After::Requeue;
+        self.stop(id, then, step, reason, out);
     }
 
     /// The time that a job has to follow its last signal begins when that is sent.
@@ -288,15 +300,7 @@ impl State {
         if let (Some(end), Some(limit)) = (record.enforced_end(), record.job.time_limit)
             && end.minus(grace) <= now
         {
-            let then = match record.job.requeue_on_timeout {
-                true => After::Requeue,
-                false => After::End(Verdict::TimedOut),
-            };
-            if let Some(record) = self.jobs.get_mut(&id) {
-                // It had its time: those that wait come first.
-                record.slot_over |= then == After::Requeue;
-            }
-            return self.stop(id, then, Step::Checkpoint, Reason::TimeLimit { limit }, out);
+            return self.time_out(id, Step::Checkpoint, Reason::TimeLimit { limit }, out);
         }
         if self.slot_end(record).is_some_and(|end| end.minus(grace) <= now) {
             // It gives way when a job waits, now or later: the scheduling pass decides.

@@ -10,6 +10,7 @@ mod devices;
 mod early;
 mod evict;
 mod fill;
+mod forecast;
 mod gate;
 mod jobs;
 mod planned;

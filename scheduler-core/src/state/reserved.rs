@@ -122,6 +122,7 @@ impl State {
                     record.phase == Phase::Running
                         && record.job.preemption.allowed
                         && !of.users.contains(&record.job.user)
+                        && !of.spared.contains(&record.job.user)
                 })
             };
             leaving.extend(there.filter(may_go).map(|id| (id, of.text.clone())));

@@ -1,5 +1,9 @@
 //! One scheduling pass: which jobs start, where, and for which job devices are kept.
 
+use std::collections::BTreeSet;
+
+use radrm_base::UserId;
+
 use super::reserved::{self, Claimant};
 use super::{Stage, State};
 use crate::action::{Action, Decision};
@@ -85,7 +89,7 @@ impl State {
         let mut started = false;
         let mut head: Option<JobId> = None;
         let mut failed = 0;
-        let mut room = Room::default();
+        let (mut room, mut behind) = (Room::default(), BTreeSet::new());
         let mut heads = self.queue.heads(self.now, &self.settings.order, &self.ledger);
         while let Some(id) = heads.next(&self.queue) {
             if let Err(barred) = self.take_room(&mut room, id) {
@@ -93,6 +97,12 @@ impl State {
                 if barred.bars_later() {
                     heads.skip_user();
                 }
+                continue;
+            }
+            if !behind.is_empty()
+                && self.jobs.get(&id).is_some_and(|record| behind.contains(&record.job.user))
+            {
+                heads.skip_user();
                 continue;
             }
             if head.is_none() || !self.is_as_it_was(id) {
@@ -112,8 +122,9 @@ impl State {
                             break;
                         }
                     } else if is_own {
-                        // Its user gives it room by what ends, and not by what starts.
+                        // Its user, or a group of that user, gives it room by what ends, and not by what starts.
                         heads.skip_user();
+                        behind.extend(self.members_beside(id));
                     }
                 }
             }
@@ -126,6 +137,13 @@ impl State {
             self.reservation = None;
         }
         started
+    }
+
+    /// Users who have memory together with a job's user.
+    fn members_beside(&self, id: JobId) -> Vec<UserId> {
+        let quotas = self.jobs.get(&id).map(|record| record.quotas.as_slice()).unwrap_or_default();
+        let groups = quotas.iter().filter_map(|quota| quota.group.as_ref());
+        groups.flat_map(|group| group.users.iter().copied()).collect()
     }
 
     /// Time at which a suspended job that could not be restored may be tried again.

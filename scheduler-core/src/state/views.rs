@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use radrm_base::UserId;
 use serde::{Deserialize, Serialize};
 
-use super::{Leaving, Phase, Record, State};
+use super::{Leaving, Phase, State};
 use crate::action::LaunchBudget;
 use crate::device::{Device, DeviceId, Observation};
 use crate::job::{Job, JobId};
@@ -153,15 +153,6 @@ impl State {
     pub fn reserved_for(&self) -> Option<(JobId, Vec<DeviceId>)> {
         let kept = self.reservation.as_ref()?;
         Some((kept.ask.job, kept.devices.iter().map(|at| self.devices[*at].spec.id).collect()))
-    }
-
-    /// Time at which a queued job is expected to start, if that is known: of the job that devices are kept for, when the last of
-    /// its blockers is likely to have left.
-    #[must_use]
-    pub fn expected_start(&self, id: JobId) -> Option<Millis> {
-        let kept = self.reservation.as_ref().filter(|kept| kept.ask.job == id)?;
-        let ends = kept.blockers.iter().filter_map(|job| self.jobs.get(job)).map(Record::likely_end);
-        ends.max().filter(|at| *at < Millis::MAX).map(|at| at.max(self.now))
     }
 
     /// Jobs whose leaving makes room for the job that devices are kept for.

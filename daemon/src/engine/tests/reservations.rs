@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use radrm_protocol::limits::{ReservationRow, ReserveRow};
+use radrm_scheduler_core::UserId;
 
 use super::lab_week::Timed;
 use super::world::World;
@@ -173,7 +174,7 @@ fn a_reservation_of_the_file_is_for_members_of_its_groups() {
 }
 
 #[test]
-fn nothing_is_evicted_before_the_members_of_a_reservations_groups_are_known() {
+fn no_job_is_evicted_before_it_is_known_whether_its_user_is_a_member() {
     let dir = tempfile::tempdir().unwrap();
     let world = timed();
     let mut engine = open_timed(dir.path(), &world, "");
@@ -183,11 +184,18 @@ fn nothing_is_evicted_before_the_members_of_a_reservations_groups_are_known() {
     let users = Vec::new();
     let groups = vec!["no-such-group".to_owned()];
     reserve(&mut engine, ReserveRow { users, groups, evict: true, ..row("v", 0, 5) });
-    let evicts = |engine: &Engine| engine.reservations.reported[0].evicts;
-    assert!(!evicts(&engine), "its user may be a member");
-    let after = Groups { names: Vec::new(), since: Some(Instant::now()) };
-    engine.know_account(&Peer { groups: after, ..peer() });
-    assert!(evicts(&engine), "its user is none");
+    let spared = |engine: &Engine| engine.reservations.reported[0].spared.clone();
+    assert!(engine.reservations.reported[0].evicts);
+    assert_eq!(spared(&engine), [UserId(peer().uid)], "its user may be a member");
+    let known = || Groups { names: Vec::new(), since: Some(Instant::now()) };
+    engine.know_account(&Peer { uid: 99, name: "w".into(), groups: known(), ..peer() });
+    assert_eq!(
+        spared(&engine),
+        [UserId(peer().uid)],
+        "another is none: a look-up that never succeeds spares one user"
+    );
+    engine.know_account(&Peer { groups: known(), ..peer() });
+    assert_eq!(spared(&engine), [] as [UserId; 0], "its user is none");
 }
 
 #[test]

@@ -71,15 +71,40 @@ fn what_is_not_set_cannot_be_unset() {
     assert_eq!(set(&mut engine, "gpus", None), Response::Refused(why.to_owned()));
 }
 
+/// Memory limits as an administrator's `radrm.toml` states them.
+fn memory_files(dir: &Path, text: &str) -> Vec<radrm_limits::files::Read> {
+    let config = radrm_limits::config::parse(dir, text).unwrap();
+    vec![radrm_limits::files::Read { path: dir.to_owned(), own: false, config }]
+}
+
+#[test]
+fn the_memory_that_radrm_toml_leaves_a_group_is_shared_by_its_members_with_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = open(dir.path(), &Recorder::default());
+    let text = "[group.lab]\nmem-limit = '20GiB'\n[group.course]\nmem-limit = '10GiB'\n";
+    engine.limits.memory_files = memory_files(dir.path(), text);
+    engine.know_account(&Peer { groups: groups(&["lab"]), ..peer() });
+    let member = Peer { uid: 99, name: "w".into(), groups: groups(&["course", "lab"]), ..peer() };
+    engine.know_account(&member);
+    let of = |uid: u32| {
+        let quotas = engine.core.state.allowance(UserId(uid)).quotas.into_iter();
+        let shown = |group: radrm_scheduler_core::GroupMembers| (group.name, group.users);
+        quotas.map(|quota| (quota.bytes.0 >> 30, quota.group.map(shown))).collect::<Vec<_>>()
+    };
+    let mut users = vec![UserId(peer().uid), UserId(99)];
+    users.sort_unstable();
+    let lab = (20, Some(("lab".to_owned(), users)));
+    assert_eq!(of(peer().uid), [lab.clone()], "the other member was known later");
+    let course = (10, Some(("course".to_owned(), vec![UserId(99)])));
+    assert_eq!(of(99), [course, lab], "each group by itself");
+}
+
 #[test]
 fn the_memory_that_radrm_toml_leaves_a_user_is_what_jobs_are_placed_by() {
     let dir = tempfile::tempdir().unwrap();
     let world = Recorder::default();
     let mut engine = open(dir.path(), &world);
-    let file = |text: &str| {
-        let config = radrm_limits::config::parse(dir.path(), text).unwrap();
-        vec![radrm_limits::files::Read { path: dir.path().to_owned(), own: false, config }]
-    };
+    let file = |text: &str| memory_files(dir.path(), text);
     engine.limits.memory_files = file("[user.u]\nmem-limit = '20GiB'\n");
     let first = submit(&mut engine, 15);
     let of_user = |engine: &Engine| {
@@ -313,6 +338,26 @@ fn quiet_hours_follow_the_wall_clock_and_not_the_schedulers() {
     };
     assert!(!quiet(&mut engine, 0), "it is no such hour");
     assert!(quiet(&mut engine, 11));
+}
+
+#[test]
+fn small_jobs_start_in_quiet_hours_as_soon_as_an_administrator_lets_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Recorder::default();
+    let mut engine = open(dir.path(), &world);
+    assert_eq!(set(&mut engine, "quiet_hours", Some("00:00-24:00")), Response::Done);
+    let jobs = [8, 5].map(|gib| submit(&mut engine, gib));
+    rounds(&mut engine, &world);
+    assert!(world.0.borrow().started.is_empty());
+    assert_eq!(set(&mut engine, "quiet_memory", Some("6GiB")), Response::Done);
+    rounds(&mut engine, &world);
+    assert_eq!(world.0.borrow().started, [(jobs[1], 1)], "the larger one before it waits");
+    let Response::Limits(row) = ask(&mut engine, Request::Limits { user: None }) else { panic!("no limits") };
+    let shown = row.limits.iter().find(|limit| limit.name == "quiet_memory").unwrap();
+    assert_eq!((shown.number, shown.from.as_deref()), (Some(6 << 30), Some("default")));
+    assert_eq!(set(&mut engine, "quiet_hours", None), Response::Done);
+    rounds(&mut engine, &world);
+    assert!(world.0.borrow().started.contains(&(jobs[0], 1)));
 }
 
 #[test]
