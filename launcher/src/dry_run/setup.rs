@@ -54,7 +54,7 @@ const PROGRAMS: &str = "bin";
 const NVIDIA_SMI: &str = include_str!("hook/nvidia_smi.py");
 
 /// The Python modules of a dry run.
-const PYTHON: [PythonFile; 16] = [
+const PYTHON: [PythonFile; 18] = [
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_facts.py", include_str!("hook/radrm_facts.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
@@ -62,9 +62,11 @@ const PYTHON: [PythonFile; 16] = [
     ("radrm_files.py", include_str!("hook/radrm_files.py")),
     ("radrm_followed.py", include_str!("hook/radrm_followed.py")),
     ("radrm_frameworks.py", include_str!("hook/radrm_frameworks.py")),
+    ("radrm_graphs.py", include_str!("hook/radrm_graphs.py")),
     ("radrm_growth.py", include_str!("hook/radrm_growth.py")),
     ("radrm_kept.py", include_str!("hook/radrm_kept.py")),
     ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
+    ("radrm_passes.py", include_str!("hook/radrm_passes.py")),
     ("radrm_phases.py", include_str!("hook/radrm_phases.py")),
     ("radrm_ranks.py", include_str!("hook/radrm_ranks.py")),
     ("radrm_values.py", include_str!("hook/radrm_values.py")),
@@ -302,56 +304,5 @@ impl Setup {
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.directory.path()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    /// A program that puts a function of its own in the place of one that the hook has replaced, as a patch of
-    /// `torch.Tensor.erfinv_` does.
-    const PATCHES: &str = r#"
-import sys, types
-sys.path.insert(0, sys.argv[1])
-sys.modules["radrm_imports"] = types.ModuleType("radrm_imports")
-import radrm_host_models, radrm_work
-
-class Tensor:
-    def erfinv_(self): return "erfinv"
-    def fill_(self): return "fill"
-
-plain = dict(vars(Tensor))
-torch = types.SimpleNamespace(Tensor=Tensor, nn=types.SimpleNamespace(Parameter=Tensor), _C=types.SimpleNamespace())
-skipper = radrm_host_models.Skipper(torch)
-skipper.is_large = skipper.may_change = lambda tensor: True
-for name in ("erfinv_", "fill_"):
-    skipper.replace(name, skipper.fill, Tensor)
-tensor = Tensor()
-assert tensor.erfinv_() is tensor and tensor.fill_() is tensor, "nothing is filled before the first step"
-replaced = Tensor.erfinv_
-own = Tensor.erfinv_ = lambda self: "own, then " + str(replaced(self))
-skipper.restore()
-assert Tensor.erfinv_ is own and tensor.erfinv_() == "own, then erfinv", tensor.erfinv_()
-assert vars(Tensor)["fill_"] is plain["fill_"]
-
-cuda = types.ModuleType("cuda")
-cuda.set_stream = stream = lambda: "stream"
-cuda.replay = replay = lambda: "replay"
-recorder = radrm_work.Recorder.__new__(radrm_work.Recorder)
-recorder.replaced, recorder.opaque = [], {"streams": 0, "graphs": 0}
-recorder.count(cuda, "set_stream", "streams")
-recorder.count(cuda, "replay", "graphs")
-assert cuda.set_stream() == "stream" and recorder.opaque["streams"] == 1
-own = cuda.set_stream = lambda: "own"
-recorder.restore()
-assert cuda.set_stream is own and cuda.replay is replay
-"#;
-
-    #[test]
-    fn a_programs_own_patch_of_a_replaced_function_stays() {
-        let hook = concat!(env!("CARGO_MANIFEST_DIR"), "/src/dry_run/hook");
-        let ended = Command::new("python3").args(["-B", "-c", PATCHES, hook]).output().unwrap();
-        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     }
 }
