@@ -33,3 +33,8 @@ fn graphs_that_only_a_functions_ctx_keeps_are_found() {
 fn made_up_data_sets_reach_processes_that_are_spawned() {
     holds("fake_data.py");
 }
+
+#[test]
+fn tensorflow_tells_its_arrays_without_what_it_takes_in_advance() {
+    holds("tensorflow.py");
+}

@@ -39,9 +39,10 @@ const SHORT_EPOCHS: &str = "RADRM_DRY_RUN_SHORT_EPOCHS";
 const FAKE_DATA: &str = "RADRM_DRY_RUN_FAKE_DATA";
 const HOST_VALUES: &str = "RADRM_DRY_RUN_HOST_VALUES";
 const FILL: &str = "RADRM_DRY_RUN_FILL";
-/// Variable by which JAX takes most of a card at its start or not, and the variable that marks that it was this
-/// program that kept it from that.
-const PREALLOCATE: &str = "XLA_PYTHON_CLIENT_PREALLOCATE";
+/// Frameworks that take most of a card at their start, and the variable with the value that keeps each from it.
+const PREALLOCATE: [(&str, &str, &str); 2] =
+    [("JAX", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"), ("TensorFlow", "TF_FORCE_GPU_ALLOW_GROWTH", "true")];
+/// Variable with those of them that this program kept from it, with commas.
 const NO_PREALLOCATION: &str = "RADRM_DRY_RUN_NO_PREALLOCATION";
 
 /// Libraries that need no driver: the genuine ones are better where they are installed, so the stand-ins are only
@@ -261,10 +262,14 @@ impl Setup {
             environment.set("TRITON_LIBCUDA_PATH", folder.as_os_str().as_encoded_bytes());
         }
         // A pool of most of the card would hide what the program needs.
-        if environment.get(PREALLOCATE).is_none() {
-            environment.set(PREALLOCATE, b"false");
-            environment.set(NO_PREALLOCATION, b"1");
+        let mut kept = Vec::new();
+        for (framework, variable, value) in PREALLOCATE {
+            if environment.get(variable).is_none() {
+                environment.set(variable, value.as_bytes());
+                kept.push(framework);
+            }
         }
+        environment.set(NO_PREALLOCATION, kept.join(",").as_bytes());
         // Modules that are loaded late cost nothing before; eager loading would read gigabytes of code.
         if environment.get("CUDA_MODULE_LOADING").is_none() {
             environment.set("CUDA_MODULE_LOADING", b"LAZY");
