@@ -35,6 +35,16 @@ fn made_up_data_sets_reach_processes_that_are_spawned() {
 }
 
 #[test]
+fn versions_of_pytorch_that_lack_an_interface_go_without_it() {
+    holds("versions.py");
+}
+
+#[test]
+fn choices_have_their_shares_of_the_peak() {
+    holds("choices.py");
+}
+
+#[test]
 fn tensorflow_tells_its_arrays_without_what_it_takes_in_advance() {
     holds("tensorflow.py");
 }

@@ -55,7 +55,8 @@ const PROGRAMS: &str = "bin";
 const NVIDIA_SMI: &str = include_str!("hook/nvidia_smi.py");
 
 /// The Python modules of a dry run.
-const PYTHON: [PythonFile; 18] = [
+const PYTHON: [PythonFile; 19] = [
+    ("radrm_choices.py", include_str!("hook/radrm_choices.py")),
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_facts.py", include_str!("hook/radrm_facts.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),

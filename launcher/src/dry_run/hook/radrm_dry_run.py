@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 
+import radrm_choices
 import radrm_devices
 import radrm_ends
 import radrm_growth
@@ -68,6 +69,7 @@ class _Watch:
         self.growth = radrm_growth.Growth(torch)
         self.passes = radrm_passes.Passes(torch, self.allocated, self.may_look, lambda: bool(self.seen.optimizers))
         self.seen.begins_evaluation = self.passes.begin
+        self.choices = radrm_choices.Choices(torch)
         self.last = None
         # What was reserved after the last step from the third on, and what it grew from and to in steps like those before.
         self.settled = None
@@ -95,6 +97,7 @@ class _Watch:
         if self.blind or not self.torch.cuda.is_initialized():
             return
         self.growth.step(self.allocated())
+        self.choices.see(self.seen.optimizers, self.count())
         stats = self.stats()
         reserved = sum(own["reserved_bytes"]["all"]["current"] for own in stats if own)
         if self.count() < SETTLED:
@@ -120,7 +123,7 @@ class _Watch:
             devices.append(
                 {
                     "device": device,
-                    "uuid": self.uuid(device),
+                    "uuid": radrm_devices.of_torch(self.torch, device),
                     "allocated": seen[0],
                     "reserved": seen[1],
                     "retries": stats["num_alloc_retries"],
@@ -128,11 +131,6 @@ class _Watch:
                 }
             )
         return devices
-
-    def uuid(self, device):
-        """As PyTorch writes it; before 2.5 it knows none."""
-        found = getattr(self.torch.cuda.get_device_properties(device), "uuid", None)
-        return radrm_devices.uuid(device) if found is None else str(found)
 
     def is_on(self):
         """Whether the figures are those of this process: a forked child has its parent's until it uses CUDA itself."""
@@ -189,6 +187,7 @@ class _Watch:
             return self.record(final)
         if final:
             self.no_bound()
+            self.harmless(self.note_choices)()
         if (self.phase, devices) != self.last:
             self.last = (self.phase, devices)
             self.write(devices, final)
@@ -213,6 +212,12 @@ class _Watch:
             "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
         note("framework", json.dumps(figures))
+
+    def note_choices(self):
+        """Notes what the choices of a training take of its peak."""
+        if self.count():
+            for remark in self.choices.remarks(sum(self.peaks.highest.values())):
+                note("remark", remark)
 
     def no_bound(self):
         """Notes what of the program makes its need on a GPU larger than any figure of a dry run."""

@@ -1,0 +1,74 @@
+"""Which choices of a training made its peak what it is: types of parameters and gradients, optimizers, settings of the allocator.
+
+What each of them takes is read from the program's own objects after its first steps, and shown as its share of the peak.
+"""
+
+import os
+
+from radrm_graphs import address
+
+# Steps after which the objects are read: from the second on all optimizers have made their states.
+STEPS = 2
+# The least share that is shown.
+LEAST = 0.01
+MIB = 1 << 20
+SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
+
+def _tensors(torch, value, depth=0):
+    if issubclass(type(value), torch.Tensor):
+        yield value
+    elif depth < 4 and isinstance(value, (dict, list, tuple)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(torch, part, depth + 1)
+
+
+def _dtype(tensor):
+    return str(tensor.dtype).replace("torch.", "")
+
+
+class Choices:
+    """What the optimizers' objects take, by what was chosen."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.bytes = {}
+
+    def see(self, optimizers, count):
+        """Called after the step of that number, before gradients are given back."""
+        if count > STEPS:
+            return
+        self.bytes, seen = {}, set()
+        optimizers = list(optimizers)
+        parameters = [one for own in optimizers for group in own.param_groups for one in group["params"]]
+        for one in parameters:
+            self.add("parameters in " + _dtype(one), one, seen)
+        for one in parameters:
+            if one.is_leaf and one.grad is not None:
+                self.add("gradients in " + _dtype(one.grad), one.grad, seen)
+        for own in optimizers:
+            for tensor in _tensors(self.torch, dict(enumerate(own.state.values()))):
+                self.add("states of " + type(own).__name__, tensor, seen)
+
+    def add(self, what, tensor, seen):
+        at = address(tensor)
+        if at and at not in seen:
+            seen.add(at)
+            own = getattr(tensor, "_local_tensor", tensor)
+            self.bytes[what] = self.bytes.get(what, 0) + own.untyped_storage().nbytes()
+
+    def remarks(self, peak):
+        """Sentences, for a peak of so many bytes of tensors on all devices of this process."""
+        for what, size in sorted(self.bytes.items(), key=lambda item: -item[1]):
+            if peak and size >= LEAST * peak:
+                yield "of the peak, %.0f MiB (%.0f %%) are %s" % (size / MIB, 100 * min(1, size / peak), what)
+        yield from self.allocator()
+
+    def allocator(self):
+        stats = [self.torch.cuda.memory_stats(device) for device in range(self.torch.cuda.device_count())]
+        tensors, held = (sum(own.get(name + ".all.peak", 0) for own in stats) for name in ("allocated_bytes", "reserved_bytes"))
+        settings = next((os.environ[name] for name in SETTINGS if os.environ.get(name)), None)
+        if held - tensors >= LEAST * held > 0:
+            by = "with the settings " + settings if settings else "with its usual settings"
+            words = "beside tensors, the allocator holds %.0f MiB (%.0f %% of all that it holds) %s"
+            yield words % ((held - tensors) / MIB, 100 * (held - tensors) / held, by)
