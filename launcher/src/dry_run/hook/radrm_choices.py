@@ -27,12 +27,18 @@ def _dtype(tensor):
     return str(tensor.dtype).replace("torch.", "")
 
 
+def _size(tensor):
+    return getattr(tensor, "_local_tensor", tensor).untyped_storage().nbytes()
+
+
 class Choices:
     """What the optimizers' objects take, by what was chosen."""
 
     def __init__(self, torch):
         self.torch = torch
         self.bytes = {}
+        # Bytes of parameters that an optimizer has and that got no gradient.
+        self.frozen = 0
 
     def see(self, optimizers, count):
         """Called after the step of that number, before gradients are given back."""
@@ -43,6 +49,10 @@ class Choices:
         parameters = [one for own in optimizers for group in own.param_groups for one in group["params"]]
         for one in parameters:
             self.add("parameters in " + _dtype(one), one, seen)
+        # Gradients may be given back while a backward pass runs; an optimizer that keeps states has one of each that got some.
+        keeping = [own for own in optimizers if own.state]
+        idle = [one for own in keeping for group in own.param_groups for one in group["params"] if one not in own.state]
+        self.frozen = sum({address(one): _size(one) for one in idle if address(one)}.values())
         for one in parameters:
             if one.is_leaf and one.grad is not None:
                 self.add("gradients in " + _dtype(one.grad), one.grad, seen)
@@ -54,14 +64,16 @@ class Choices:
         at = address(tensor)
         if at and at not in seen:
             seen.add(at)
-            own = getattr(tensor, "_local_tensor", tensor)
-            self.bytes[what] = self.bytes.get(what, 0) + own.untyped_storage().nbytes()
+            self.bytes[what] = self.bytes.get(what, 0) + _size(tensor)
 
     def remarks(self, peak):
         """Sentences, for a peak of so many bytes of tensors on all devices of this process."""
         for what, size in sorted(self.bytes.items(), key=lambda item: -item[1]):
             if peak and size >= LEAST * peak:
                 yield "of the peak, %.0f MiB (%.0f %%) are %s" % (size / MIB, 100 * min(1, size / peak), what)
+        if self.frozen >= LEAST * peak > 0:
+            words = "%.0f MiB of an optimizer's parameters got no gradient in the first steps: training them later takes more"
+            yield words % (self.frozen / MIB)
         yield from self.allocator()
 
     def allocator(self):

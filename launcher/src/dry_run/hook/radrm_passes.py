@@ -154,8 +154,10 @@ class Passes:
             self.boundary = radrm_kept.sequence(self.torch)
             return
         left, all_live = self.watch.read()
-        found = radrm_kept.value(self.torch, left, all_live, self.boundary)
-        self.line = found and found[1]
+        # Little that is left, such as a buffer that was made then, is not what grows.
+        if sum(size for size, *_ in left.values()) >= LEAST:
+            found = radrm_kept.value(self.torch, left, all_live, self.boundary)
+            self.line = found and found[1]
         self.end_watch()
 
     def end_watch(self):

@@ -37,7 +37,7 @@ weight, embedding = Tensor(100, "bfloat16"), Tensor(50, "float32")
 optimizer = AdamW([weight, embedding])
 choices = radrm_choices.Choices(torch)
 weight.grad = Tensor(100, "bfloat16")
-optimizer.state = {weight: {"step": Tensor(0, "float32", is_cuda=False), "exp_avg": Tensor(200, "float32"), "all": [Tensor(200, "float32")]}}
+optimizer.state = {embedding: {}, weight: {"step": Tensor(0, "float32", is_cuda=False), "exp_avg": Tensor(200, "float32"), "all": [Tensor(200, "float32")]}}
 # A parameter of two optimizers counts once.
 choices.see([optimizer, AdamW([weight])], 2)
 optimizer.state = {}
@@ -52,6 +52,21 @@ expected = [
 ]
 found = list(choices.remarks(1000 * MIB))
 assert found == expected, found
+
+# A model whose layers are unfrozen later: they have no states yet.
+frozen = Tensor(300, "bfloat16")
+optimizer = AdamW([weight, frozen])
+optimizer.state = {weight: {"exp_avg": Tensor(200, "float32")}}
+choices = radrm_choices.Choices(torch)
+choices.see([optimizer], 1)
+found = list(choices.remarks(1000 * MIB))
+expected_of_frozen = "300 MiB of an optimizer's parameters got no gradient in the first steps: training them later takes more"
+assert expected_of_frozen in found, found
+# One that keeps no states shows nothing of that, nor one whose parameters all have some.
+optimizer.state = {}
+choices.see([optimizer], 1)
+assert not any("no gradient" in remark for remark in choices.remarks(1000 * MIB))
+choices = radrm_choices.Choices(torch)
 os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
 found = list(choices.remarks(100_000 * MIB))
 assert found == [expected[-1].replace("its usual settings", "the settings expandable_segments:True")], found
