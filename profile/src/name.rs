@@ -17,7 +17,7 @@ const SHELLS: [&str; 4] = ["sh", "bash", "dash", "zsh"];
 /// as it was called. Characters that do not belong into a file name become `_`; very long names are cut.
 pub fn file_name<W: AsRef<OsStr>>(command: &[W], pid: u32) -> String {
     let program = command.first().map_or(OsStr::new(""), AsRef::as_ref);
-    let base = script(command).and_then(|script| script.name()).unwrap_or_else(|| {
+    let base = script(command).and_then(Script::name).unwrap_or_else(|| {
         Path::new(program).file_name().unwrap_or(OsStr::new("program")).to_string_lossy().into()
     });
     let mut name: String = base

@@ -9,6 +9,8 @@ import radrm_lines
 # Nodes of a graph that are looked at for one tensor, and tensors whose graphs are.
 NODES = 1 << 14
 TENSORS = 1 << 8
+# What a checkpoint keeps until it computes again: the module and the names of its classes.
+CHECKPOINT = "torch.utils.checkpoint", ("_Holder", "_CheckpointFrame")
 # Objects that refer to no tensor of a step, or only to their own module's names.
 PASSED_OVER = (type, types.FunctionType, types.BuiltinFunctionType, types.CodeType, types.ModuleType)
 
@@ -51,7 +53,7 @@ class Graphs:
         self.torch = torch
         # A checkpoint that is asked for what it saved computes it again.
         kinds = {type(own) for own in gc.get_objects()}
-        self.may_unpack = not any(kind.__module__ == "torch.utils.checkpoint" for kind in kinds)
+        self.may_unpack = not any(kind.__module__ == CHECKPOINT[0] and kind.__name__ in CHECKPOINT[1] for kind in kinds)
 
     def is_function(self, node):
         """Whether a node is of a function in Python, which is its `ctx`."""
@@ -59,7 +61,7 @@ class Graphs:
 
     def kept(self, node):
         """Tensors that a node keeps, as far as Python sees them: attributes of a `ctx`, and what was saved."""
-        found = list(vars(node).values()) if self.is_function(node) else []
+        found = list(getattr(node, "__dict__", {}).values()) if self.is_function(node) else []
         try:
             if self.may_unpack and self.is_function(node):
                 found += node.saved_tensors
