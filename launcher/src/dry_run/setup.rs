@@ -11,6 +11,7 @@ use radrm_emulator_machine::Machine;
 use radrm_limits::LimitError;
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::libraries as files;
+use radrm_profile::model::dry_run::Phase;
 use radrm_profile::model::{DryRunFigures, DryRunRanks, PredictedStep};
 use tempfile::TempDir;
 use thiserror::Error;
@@ -291,7 +292,9 @@ impl Setup {
         if let Some(ranks) = &ranks {
             figures.host_memory = ranks.ran.iter().filter_map(|ran| ran.host_memory).sum();
         }
-        let (step, remarks) = work::step(&notes, self.directory.path(), machine.as_ref());
+        let whole = figures.gpus.iter().filter_map(|gpu| gpu.phases.get(&Phase::Whole));
+        let peak = whole.map(|peak| peak.allocated).max().unwrap_or(0);
+        let (step, remarks) = work::step(&notes, self.directory.path(), machine.as_ref(), peak);
         figures.remarks.extend(remarks);
         Found { figures, ranks, step }
     }
