@@ -2,7 +2,7 @@
 
 use super::harness::{plain_dry_run, python};
 
-/// A layer with 64 MiB of parameters, and an attention of 16 heads over 1,024 positions, whose probabilities take 64 MiB.
+/// A layer with 64 MiB of parameters, and an attention over 1,024 positions, 8 heads and 2 sequences, whose probabilities take 64 MiB.
 const TRAINS: &str = "import torch
 layer = torch.nn.Linear(4096, 4096, bias=False).cuda()
 optimizer = torch.optim.AdamW(layer.parameters(), foreach=False)
