@@ -38,7 +38,7 @@ pub(super) fn sentence(trace: &Trace, peak: u64) -> Option<String> {
     let fused: BTreeSet<&str> =
         trace.nodes.iter().map(|node| node.name.as_str()).filter(|name| FUSED.contains(name)).collect();
     let name = fused.first()?.trim_start_matches("aten::").trim_start_matches('_');
-    Some(format!("of the peak, nothing is probabilities of attention: it is {name}"))
+    Some(format!("attention keeps no probabilities: it is {name}"))
 }
 
 #[cfg(test)]
@@ -66,8 +66,7 @@ mod tests {
         let host = node(SOFTMAX, &[4.0, 16.0, 1024.0, 1024.0], false);
         assert_eq!(of(vec![classes, host]), None);
         let fused = node("aten::_scaled_dot_product_flash_attention", &[4.0, 16.0, 1024.0, 64.0], true);
-        let expected =
-            "of the peak, nothing is probabilities of attention: it is scaled_dot_product_flash_attention";
+        let expected = "attention keeps no probabilities: it is scaled_dot_product_flash_attention";
         assert_eq!(of(vec![fused]).as_deref(), Some(expected));
         assert_eq!(of(Vec::new()), None);
     }
