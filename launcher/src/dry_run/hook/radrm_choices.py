@@ -80,7 +80,7 @@ class Choices:
         stats = [self.torch.cuda.memory_stats(device) for device in range(self.torch.cuda.device_count())]
         tensors, held = (sum(own.get(name + ".all.peak", 0) for own in stats) for name in ("allocated_bytes", "reserved_bytes"))
         settings = next((os.environ[name] for name in SETTINGS if os.environ.get(name)), None)
-        if held - tensors >= LEAST * held > 0:
+        if held - tensors >= max(MIB, LEAST * held):
             by = "with the settings " + settings if settings else "with its usual settings"
             words = "beside tensors, the allocator holds %.0f MiB (%.0f %% of all that it holds) %s"
             yield words % ((held - tensors) / MIB, 100 * (held - tensors) / held, by)
