@@ -97,12 +97,8 @@ class Passes:
 
     def called(self, module, arguments):
         """Called before each module's forward pass."""
-        if id(module) in self.inner or not self.torch.cuda.is_initialized():
-            return
-        if module.training and self.torch.is_grad_enabled() and self.is_training():
-            return
         try:
-            if id(module) in self.tops or self.learn(module):
+            if self.counts(module) and (id(module) in self.tops or self.learn(module)):
                 self.passed(module)
         except Exception:
             # An allocator without figures, or a tensor of a kind of its own: nothing is known of what grows.
@@ -111,6 +107,12 @@ class Passes:
             self.stop()
             if watch is not None:
                 watch.end()
+
+    def counts(self, module):
+        """Whether a call may be one of an inference or an evaluation, and not of a part of a model."""
+        if id(module) in self.inner or not self.torch.cuda.is_initialized():
+            return False
+        return not (module.training and self.torch.is_grad_enabled() and self.is_training())
 
     def learn(self, module):
         """A module that was not called before. Whether it is a model: others, such as losses, have no parameters."""
