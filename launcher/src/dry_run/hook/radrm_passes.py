@@ -5,6 +5,7 @@ lengths of batches, with the cache of a generation. What a program keeps never g
 call on rises. Further calls show then what it is, and which line made it, as further steps do in a training (`radrm_growth`).
 """
 
+import contextlib
 import sys
 
 import radrm_kept
@@ -106,7 +107,8 @@ class Passes:
             self.clear()
             self.stop()
             if watch is not None:
-                watch.end()
+                with contextlib.suppress(Exception):
+                    watch.end()
 
     def counts(self, module):
         """Whether a call may be one of an inference or an evaluation, and not of a part of a model."""
