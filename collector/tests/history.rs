@@ -27,7 +27,7 @@ fn ended(line: &str, footprint: u64) -> Row {
 }
 
 fn of(origin: Origin) -> PastRuns<'static> {
-    PastRuns { origin, uid: 7, gpu_model: Some("H200"), emulated: false, limit: 64 }
+    PastRuns { origin, uid: 7, gpu_model: Some("H200"), emulated: false, limit: 64, since: None }
 }
 
 fn dataset(dir: &tempfile::TempDir) -> Dataset {
@@ -159,6 +159,20 @@ fn runs_are_kept_up_to_a_bound_for_a_program_and_for_all() {
     assert_eq!(dataset.forget_older(70).unwrap(), 60);
     let left = |line: &str| peaks(&dataset, line, &all).len();
     assert_eq!((left("p"), left("q")), (5, 1));
+}
+
+#[test]
+fn runs_from_before_a_change_of_the_script_do_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut dataset = dataset(&dir);
+    for (footprint, start) in [(5, 4_999_999_999), (6, 5_000_000_000), (7, 9_000_000_000)] {
+        let row = Row { start_unix_ns: start, origin: Origin::Measured, ..ended("t", footprint) };
+        dataset.add(&row, None).unwrap();
+    }
+    let since = |since: Option<u64>| PastRuns { since: since.map(Millis), ..of(Origin::Measured) };
+    assert_eq!(peaks(&dataset, "t", &since(None)), [7, 6, 5]);
+    assert_eq!(peaks(&dataset, "t", &since(Some(5000))), [7, 6]);
+    assert_eq!(peaks(&dataset, "t", &since(Some(10_000))), [0; 0]);
 }
 
 #[test]

@@ -52,7 +52,12 @@ impl History {
     /// Earlier runs of a program by a user on a model of GPU, the newest first.
     pub(crate) fn runs(&self, uid: u32, program: &ProgramKey, model: &str) -> Vec<PastRun> {
         let Some(dataset) = &self.dataset else { return Vec::new() };
-        let of = RunFilter { user: UserId(uid), gpu_model: Some(model), emulated: self.emulated.is_some() };
+        let of = RunFilter {
+            user: UserId(uid),
+            gpu_model: Some(model),
+            emulated: self.emulated.is_some(),
+            since: None,
+        };
         dataset.runs(program, &of).unwrap_or_default().into_owned()
     }
 
@@ -65,6 +70,7 @@ impl History {
             gpu_model: Some(model),
             emulated: self.emulated.is_some(),
             limit: MAX_RUNS_OF_PROGRAM,
+            since: None,
         };
         dataset.past_courses(program, &of).unwrap_or_default()
     }

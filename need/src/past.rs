@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use radrm_base::{Bytes, PastRun, UserId};
+use radrm_base::{Bytes, Millis, PastRun, UserId};
 
 use super::{Calibration, DryRun, Features, Need, Trained};
 
@@ -18,6 +18,8 @@ pub struct RunFilter<'a> {
     pub gpu_model: Option<&'a str>,
     /// Only runs on emulated GPUs, or only those on real ones: the two are never mixed.
     pub emulated: bool,
+    /// Only runs that began at that time, since 1970, or later; `None`: all.
+    pub since: Option<Millis>,
 }
 
 /// A need that was predicted before a run, and what the run took.
@@ -122,6 +124,8 @@ pub struct Asked<'a, P: ?Sized> {
     pub gpu_model: Option<&'a str>,
     /// A dry run that was just made; `None`: the newest one in the history counts.
     pub dry_run: Option<&'a DryRun>,
+    /// Time of the last change of its script, since 1970: runs before it are of another program.
+    pub changed: Option<Millis>,
 }
 
 /// Evidence about a job from a user's history.
@@ -149,8 +153,8 @@ impl Evidence {
         asked: &Asked<'_, H::Program>,
         model: &Trained,
     ) -> Result<Self, H::Error> {
-        let &Asked { program, user, batch, gpu_model, dry_run } = asked;
-        let mut of = RunFilter { user, gpu_model, emulated: false };
+        let &Asked { program, user, batch, gpu_model, dry_run, changed } = asked;
+        let mut of = RunFilter { user, gpu_model, emulated: false, since: changed };
         let mut runs = history.runs(program, &of)?.into_owned();
         if runs.is_empty() {
             of.emulated = true;
@@ -196,8 +200,6 @@ impl Evidence {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-
-    use radrm_base::Millis;
 
     use super::*;
     use crate::{NeedResolver, Source};
@@ -252,7 +254,14 @@ mod tests {
     }
 
     fn resolve(kept: &Kept, made: Option<&DryRun>) -> (Evidence, Need) {
-        let asked = Asked { program: "p", user: UserId(1), batch: Some(8), gpu_model: None, dry_run: made };
+        let asked = Asked {
+            program: "p",
+            user: UserId(1),
+            batch: Some(8),
+            gpu_model: None,
+            dry_run: made,
+            changed: None,
+        };
         let Ok(evidence) = Evidence::of(kept, &asked, &Trained::default());
         let job = Features { batch: Some(8), ..Features::default() };
         let need = NeedResolver::default().resolve(&evidence.features(job)).memory.unwrap();

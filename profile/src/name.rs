@@ -1,7 +1,7 @@
 //! The file name of a profile.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Programs that run a Python script which is among their arguments.
 const STARTERS: [&str; 5] = ["torchrun", "accelerate", "deepspeed", "uv", "env"];
@@ -17,7 +17,7 @@ const SHELLS: [&str; 4] = ["sh", "bash", "dash", "zsh"];
 /// as it was called. Characters that do not belong into a file name become `_`; very long names are cut.
 pub fn file_name<W: AsRef<OsStr>>(command: &[W], pid: u32) -> String {
     let program = command.first().map_or(OsStr::new(""), AsRef::as_ref);
-    let base = script(command).unwrap_or_else(|| {
+    let base = script(command).and_then(Script::name).unwrap_or_else(|| {
         Path::new(program).file_name().unwrap_or(OsStr::new("program")).to_string_lossy().into()
     });
     let mut name: String = base
@@ -36,17 +36,45 @@ pub fn file_name<W: AsRef<OsStr>>(command: &[W], pid: u32) -> String {
     format!("{name}.{pid}.radrm")
 }
 
-/// Name of the script or module that a command runs; `None` if it is a program of its own.
-fn script<W: AsRef<OsStr>>(command: &[W]) -> Option<String> {
+/// Program text that a command runs.
+enum Script {
+    /// A file.
+    File(PathBuf),
+    /// A module of Python, by its name.
+    Module(String),
+}
+
+impl Script {
+    /// Its name: a file's has no ending.
+    fn name(self) -> Option<String> {
+        match self {
+            Self::File(path) => Some(path.file_stem()?.to_str()?.to_owned()),
+            Self::Module(name) => Some(name),
+        }
+    }
+}
+
+/// File of the script that a command runs, relative to the command's directory unless absolute; `None` if the command runs a
+/// module or a program of its own.
+#[must_use]
+pub fn script_file<W: AsRef<OsStr>>(command: &[W]) -> Option<PathBuf> {
+    match script(command)? {
+        Script::File(path) => Some(path),
+        Script::Module(_) => None,
+    }
+}
+
+/// The script or module that a command runs; `None` if it is a program of its own.
+fn script<W: AsRef<OsStr>>(command: &[W]) -> Option<Script> {
     let words: Vec<_> = command.iter().map(|word| word.as_ref().to_string_lossy()).collect();
     let (program, rest) = words.split_first()?;
     let base = Path::new(&**program).file_name()?.to_str()?;
     let rest: Vec<&str> = rest.iter().map(|word| &**word).collect();
     if is_python_file(base) {
-        return stem(base);
+        return Some(file(program));
     }
     if SHELLS.contains(&base) {
-        return rest.first().filter(|word| !word.starts_with('-')).and_then(|word| stem(word));
+        return rest.first().filter(|word| !word.starts_with('-')).map(|word| file(word));
     }
     if STARTERS.contains(&base) {
         return first_python_file(&rest);
@@ -56,8 +84,8 @@ fn script<W: AsRef<OsStr>>(command: &[W]) -> Option<String> {
     of_interpreter(&rest)
 }
 
-/// Name of what Python is given to run, behind its own options.
-fn of_interpreter(words: &[&str]) -> Option<String> {
+/// Program text that Python is given to run, behind its own options.
+fn of_interpreter(words: &[&str]) -> Option<Script> {
     let mut at = 0;
     while let Some(word) = words.get(at) {
         let is_cluster = word.len() > 1 && word.starts_with('-') && !word.starts_with("--");
@@ -71,12 +99,12 @@ fn of_interpreter(words: &[&str]) -> Option<String> {
                 return is_starter
                     .then(|| first_python_file(behind))
                     .flatten()
-                    .or_else(|| Some(module.to_owned()));
+                    .or_else(|| Some(Script::Module(module.to_owned())));
             }
             // The program comes from standard input.
             _ if *word == "-" => return None,
             _ if word.starts_with('-') => {}
-            _ => return stem(word),
+            _ => return Some(file(word)),
         }
         at += 1;
     }
@@ -87,13 +115,12 @@ fn is_python_file(word: &str) -> bool {
     word.len() > 3 && word.ends_with(".py")
 }
 
-fn first_python_file(words: &[&str]) -> Option<String> {
-    words.iter().find(|word| is_python_file(word)).and_then(|word| stem(word))
+fn first_python_file(words: &[&str]) -> Option<Script> {
+    words.iter().find(|word| is_python_file(word)).map(|word| file(word))
 }
 
-/// The file's name without its ending.
-fn stem(path: &str) -> Option<String> {
-    Some(Path::new(path).file_stem()?.to_str()?.to_owned())
+fn file(path: &str) -> Script {
+    Script::File(path.into())
 }
 
 #[cfg(test)]
@@ -118,6 +145,22 @@ mod tests {
         }
         assert!(file_name(&["é".repeat(500)], 7).len() < 255);
         assert_eq!(file_name::<&str>(&[], 7), "program.7.radrm");
+    }
+
+    #[test]
+    fn the_file_of_a_script_is_where_the_command_says() {
+        for (command, file) in [
+            ("python3 -u src/train.v2.py x.py", Some("src/train.v2.py")),
+            ("/home/me/train.py", Some("/home/me/train.py")),
+            ("torchrun --nproc-per-node=2 a/train.py", Some("a/train.py")),
+            ("bash run.sh 3", Some("run.sh")),
+            ("python -um net.train --lr 1", None),
+            ("python3 -c print(1) x.py", None),
+            ("./a.out", None),
+        ] {
+            let words: Vec<&str> = command.split(' ').collect();
+            assert_eq!(script_file(&words), file.map(PathBuf::from), "{command}");
+        }
     }
 
     #[test]

@@ -97,7 +97,14 @@ mod tests {
         let kept: Vec<_> = rows.iter().map(|row| row.first_steps).collect();
         assert_eq!(kept.iter().flatten().count(), 2, "{kept:?}");
         let key = ProgramKey::of(&command, Path::new("/"), 1);
-        let of = |uid| PastRuns { origin: Origin::Daemon, uid, gpu_model: None, emulated: false, limit: 9 };
+        let of = |uid| PastRuns {
+            origin: Origin::Daemon,
+            uid,
+            gpu_model: None,
+            emulated: false,
+            limit: 9,
+            since: None,
+        };
         let course = PastCourse { first, peak: Bytes(710) };
         assert_eq!(row.past_course(), Some(course));
         assert_eq!(dataset.past_courses(&key, &of(0)).unwrap(), [course]);

@@ -22,7 +22,7 @@ pub use features::{Features, Figure, ProcessFeatures};
 pub use files::default_path;
 pub use first_steps::{FirstSteps, PastCourse};
 pub use past::PastRuns;
-pub use program::{ProgramKey, script_word};
+pub use program::{ProgramKey, last_change, script_word};
 pub use ranks::RowRanks;
 pub use row::{GpuPeak, Origin, Row, dry_run_of, framework_list, gpu_peaks};
 pub use share_curves::MeasuredShares;

@@ -16,8 +16,8 @@ impl RunHistory for Dataset {
     fn runs(&self, program: &ProgramKey, of: &RunFilter<'_>) -> Result<Cow<'_, [PastRun]>, DatasetError> {
         let select = |origin| {
             let limit = u32::try_from(MAX_RUNS).unwrap_or(u32::MAX);
-            let RunFilter { user, gpu_model, emulated } = *of;
-            self.past_runs(program, &PastRuns { origin, uid: user.0, gpu_model, emulated, limit })
+            let RunFilter { user, gpu_model, emulated, since } = *of;
+            self.past_runs(program, &PastRuns { origin, uid: user.0, gpu_model, emulated, limit, since })
         };
         let own = select(if of.emulated { Origin::Emulated } else { Origin::Measured })?;
         if own.is_empty() { select(Origin::Daemon).map(Cow::Owned) } else { Ok(Cow::Owned(own)) }
@@ -29,7 +29,7 @@ impl RunHistory for Dataset {
         of: &RunFilter<'_>,
         batch: Option<u32>,
     ) -> Result<Option<DryRun>, DatasetError> {
-        Ok(pairs::newest_dry_run(&self.connection, program, (of.user.0, batch, of.gpu_model))?)
+        Ok(pairs::newest_dry_run(&self.connection, program, of, batch)?)
     }
 
     fn dry_run_pairs(&self, like: &DryRun, gpu_model: Option<&str>) -> Result<DryRunPairs, DatasetError> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::program::ProgramKey;
 use super::row::{Origin, Row};
 use radrm_base::Bytes;
-use radrm_need::{DryRun, DryRunPair, DryRunPairs, Stack};
+use radrm_need::{DryRun, DryRunPair, DryRunPairs, RunFilter, Stack};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, named_params};
 
@@ -51,19 +51,24 @@ fn of_one_stack(connection: &Connection, like: &DryRun) -> Result<String, rusqli
     Ok(serde_json::to_string(&alike).unwrap_or_default())
 }
 
-/// The newest complete one of a user's program at this batch size, on emulated GPUs of this model if one is named.
+/// The newest complete one of a program at this batch size that a filter lets pass; its model is that of the emulated GPUs.
 pub(super) fn newest_dry_run(
     connection: &Connection,
     key: &ProgramKey,
-    (uid, batch, gpu_model): (u32, Option<u32>, Option<&str>),
+    of: &RunFilter<'_>,
+    batch: Option<u32>,
 ) -> Result<Option<DryRun>, rusqlite::Error> {
     let mut statement = connection.prepare(
         "SELECT footprint_bytes, dry_run, gpu_model, framework FROM runs AS dry
          WHERE program_key = :key AND origin = 'dry_run' AND uid = :uid AND bounds_need = 1 AND complete
              AND batch IS :batch AND (:model IS NULL OR gpu_model = :model)
+             AND (:since IS NULL OR start_unix_ns / 1000000 >= :since)
          ORDER BY id DESC LIMIT 1",
     )?;
-    let given = named_params! { ":key": key.as_str(), ":uid": uid, ":batch": batch, ":model": gpu_model };
+    let since = of.since.map(|since| i64::try_from(since.0).unwrap_or(i64::MAX));
+    let given = named_params! {
+        ":key": key.as_str(), ":uid": of.user.0, ":batch": batch, ":model": of.gpu_model, ":since": since,
+    };
     let row = |sql: &rusqlite::Row<'_>| Ok(dry_run(sql.get_ref(1)?, sql.get(0)?, sql.get(2)?, sql.get(3)?));
     statement.query_row(given, row).optional()
 }
@@ -118,8 +123,8 @@ pub(super) fn of_stack(
 mod tests {
     use std::path::Path;
 
-    use radrm_base::{ProgramKind, UserId};
-    use radrm_need::{RunFilter, RunHistory};
+    use radrm_base::{Millis, ProgramKind};
+    use radrm_need::RunHistory;
 
     use super::*;
     use crate::dataset::Dataset;
@@ -286,7 +291,7 @@ mod tests {
         let of = |line: &str, batch, model: Option<&str>| {
             let command: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let key = ProgramKey::of(&command, Path::new("/work"), 1);
-            let of = RunFilter { user: UserId(0), gpu_model: model, emulated: false };
+            let of = RunFilter { gpu_model: model, ..RunFilter::default() };
             set.0.newest_dry_run(&key, &of, batch).unwrap()
         };
         let found = of("t --bs 99", Some(8), None).unwrap();
@@ -294,5 +299,17 @@ mod tests {
         assert_eq!(found.framework.as_deref(), Some(TORCH));
         assert_eq!(of("t --bs 99", Some(16), None), None);
         assert_eq!(of("t --bs 99", Some(8), Some("T4")), None);
+    }
+
+    #[test]
+    fn a_dry_run_from_before_a_change_of_the_script_is_of_another_program() {
+        let mut set = Fixture::new();
+        set.add("t --bs 8", Origin::DryRun, 7, |row| Row { start_unix_ns: 5_000_999_999, ..row });
+        let key = ProgramKey::of(&["t".to_owned(), "--bs".to_owned(), "8".to_owned()], Path::new("/work"), 1);
+        let found = |since: Option<u64>| {
+            let of = RunFilter { since: since.map(Millis), ..RunFilter::default() };
+            set.0.newest_dry_run(&key, &of, Some(8)).unwrap().is_some()
+        };
+        assert_eq!([None, Some(5000), Some(5001)].map(found), [true, true, false]);
     }
 }

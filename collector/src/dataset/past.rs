@@ -19,6 +19,15 @@ pub struct PastRuns<'a> {
     pub emulated: bool,
     /// At most so many, the newest.
     pub limit: u32,
+    /// Only those that began at that time, since 1970, or later; `None`: all.
+    pub since: Option<Millis>,
+}
+
+impl PastRuns<'_> {
+    /// As a row has it, ns.
+    fn since_ns(&self) -> Option<i64> {
+        self.since.map(|since| i64::try_from(since.0.saturating_mul(1_000_000)).unwrap_or(i64::MAX))
+    }
 }
 
 /// The run of a row, as far as a need follows from it.
@@ -95,23 +104,24 @@ fn host_use(
     })
 }
 
-/// Reads the runs that bound the program's need, the newest first. All that is compared is in one index.
+/// Reads the runs that bound the program's need, the newest first. All that is compared, but for a time, is in one index.
 pub(super) fn select(
     connection: &Connection,
     key: &ProgramKey,
     of: &PastRuns<'_>,
 ) -> Result<Vec<PastRun>, rusqlite::Error> {
     let of_model = if of.gpu_model.is_some() { "AND gpu_model = :model" } else { "AND :model IS NULL" };
+    let of_time = if of.since.is_some() { "AND start_unix_ns >= :since" } else { "AND :since IS NULL" };
     let mut statement = connection.prepare_cached(&format!(
         "SELECT batch, footprint_bytes, run_time_ns, smact_permille, smocc_permille, drama_permille, host_cpu_milli,
              host_threads, host_resident_bytes, host_traffic, host_stalled_permille, complete
          FROM runs WHERE program_key = :key AND origin = :origin AND uid = :uid AND bounds_need = 1 {of_model}
-             AND (emulated IS NOT NULL) = :emulated
+             AND (emulated IS NOT NULL) = :emulated {of_time}
          ORDER BY id DESC LIMIT :limit",
     ))?;
     let given = named_params! {
         ":key": key.as_str(), ":origin": of.origin.as_str(), ":uid": of.uid, ":model": of.gpu_model,
-        ":emulated": of.emulated, ":limit": of.limit,
+        ":emulated": of.emulated, ":limit": of.limit, ":since": of.since_ns(),
     };
     statement.query_map(given, past_run)?.collect()
 }
@@ -126,11 +136,12 @@ pub(super) fn select_courses(
         "SELECT steps, held_bytes, footprint_bytes FROM runs JOIN first_steps ON run = id
          WHERE program_key = :key AND origin = :origin AND uid = :uid AND bounds_need = 1 AND complete
              AND (:model IS NULL OR gpu_model = :model) AND (emulated IS NOT NULL) = :emulated
+             AND (:since IS NULL OR start_unix_ns >= :since)
          ORDER BY id DESC LIMIT :limit",
     )?;
     let given = named_params! {
         ":key": key.as_str(), ":origin": of.origin.as_str(), ":uid": of.uid, ":model": of.gpu_model,
-        ":emulated": of.emulated, ":limit": of.limit,
+        ":emulated": of.emulated, ":limit": of.limit, ":since": of.since_ns(),
     };
     let course = |sql: &rusqlite::Row<'_>| {
         let peak: i64 = sql.get("footprint_bytes")?;

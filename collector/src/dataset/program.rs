@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
+use radrm_base::Millis;
 use radrm_base::batch::OPTIONS;
+use radrm_profile::name::script_file;
 use sha2::{Digest, Sha256};
 
 /// A longer key is replaced by its digest, bytes: it is stored with each run.
@@ -56,6 +59,15 @@ pub fn script_word(content: &[u8]) -> String {
     format!("batch-script:{start}")
 }
 
+/// Time of the last change of the script that a command runs in `cwd`, since 1970: runs before it are of another program, though their
+/// key is the same. `None` where the command runs no script, or it cannot be found.
+#[must_use]
+pub fn last_change(command: &[String], cwd: &Path) -> Option<Millis> {
+    let changed = cwd.join(script_file(command)?).metadata().ok()?.modified().ok()?;
+    let since = changed.duration_since(UNIX_EPOCH).ok()?;
+    Some(Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+}
+
 impl fmt::Display for ProgramKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
@@ -83,6 +95,16 @@ mod tests {
         assert_eq!(word, script_word(b"#!/bin/sh\n./train\n"));
         assert_ne!(word, script_word(b"#!/bin/sh\n./train --batch-size 2\n"));
         assert!(word.starts_with("batch-script:") && word.len() == 29, "{word}");
+    }
+
+    #[test]
+    fn a_script_has_the_time_of_its_last_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(folder.path().join("train.py")).unwrap();
+        file.set_modified(UNIX_EPOCH + std::time::Duration::from_millis(1_700_000_000_123)).unwrap();
+        let of = |line: &str| last_change(&words(line), folder.path());
+        assert_eq!(of("python3 -u train.py --bs 8"), Some(Millis(1_700_000_000_123)));
+        assert_eq!([of("python3 other.py"), of("python3 -m train"), of("./t")], [None; 3]);
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub mod cards;
 pub mod files;
 pub mod fits;
 pub mod flags;
+#[cfg(test)]
+mod hooks;
 pub mod installed;
 pub mod kept;
 pub mod need;

@@ -84,7 +84,8 @@ fn evidence(job: &DryRunJob, user: UserId, to: &RowTo) -> Evidence {
     };
     let program = ProgramKey::of(&job.command, &job.cwd, job.gpus);
     let dry_run = Some(&job.dry_run);
-    let asked = Asked { program: &program, user, batch: job.batch, gpu_model: None, dry_run };
+    let changed = dataset::last_change(&job.command, &job.cwd);
+    let asked = Asked { program: &program, user, batch: job.batch, gpu_model: None, dry_run, changed };
     let dataset = path.and_then(|path| Dataset::open_existing(&path).ok());
     let found = dataset.and_then(|dataset| Evidence::of(&dataset, &asked, &model).ok());
     found.unwrap_or_else(|| Evidence::of_dry_run(job.dry_run.clone(), user, &model))

@@ -534,6 +534,14 @@ mod tests {
         assert!(!harmless[0].matters, "{harmless:?}");
         let unknown = missing(&[note("cufftXtMalloc"), note("cuptiSubscribe")]);
         assert_eq!(unknown.iter().filter(|call| call.matters).count(), 1);
+        // NVIDIA's linker has the runtime linked in and works without it, as Numba uses it.
+        let linker = missing(&[note("cuGetExportTable (libnvJitLink.so.13)")]);
+        assert_eq!((linker[0].matters, reason_to_withhold(&linker)), (false, None));
+        let runtime = missing(&[note("cuGetExportTable (libother.so.1)")]);
+        assert!(
+            reason_to_withhold(&runtime)
+                .is_some_and(|why| why.starts_with("libother.so.1 has the CUDA runtime"))
+        );
         assert!(missing(&[note("nvshmem_malloc")])[0].effect.contains("NVSHMEM"));
         assert_eq!(unknown.iter().map(|call| call.calls).sum::<u64>(), 20);
     }

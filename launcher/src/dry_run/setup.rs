@@ -11,6 +11,7 @@ use radrm_emulator_machine::Machine;
 use radrm_limits::LimitError;
 use radrm_limits::program::environment::Environment;
 use radrm_limits::program::libraries as files;
+use radrm_profile::model::dry_run::Phase;
 use radrm_profile::model::{DryRunFigures, DryRunRanks, PredictedStep};
 use tempfile::TempDir;
 use thiserror::Error;
@@ -39,9 +40,10 @@ const SHORT_EPOCHS: &str = "RADRM_DRY_RUN_SHORT_EPOCHS";
 const FAKE_DATA: &str = "RADRM_DRY_RUN_FAKE_DATA";
 const HOST_VALUES: &str = "RADRM_DRY_RUN_HOST_VALUES";
 const FILL: &str = "RADRM_DRY_RUN_FILL";
-/// Variable by which JAX takes most of a card at its start or not, and the variable that marks that it was this
-/// program that kept it from that.
-const PREALLOCATE: &str = "XLA_PYTHON_CLIENT_PREALLOCATE";
+/// Frameworks that take most of a card at their start, and the variable with the value that keeps each from it.
+const PREALLOCATE: [(&str, &str, &str); 2] =
+    [("JAX", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"), ("TensorFlow", "TF_FORCE_GPU_ALLOW_GROWTH", "true")];
+/// Variable with those of them that this program kept from it, with commas.
 const NO_PREALLOCATION: &str = "RADRM_DRY_RUN_NO_PREALLOCATION";
 
 /// Libraries that need no driver: the genuine ones are better where they are installed, so the stand-ins are only
@@ -54,7 +56,8 @@ const PROGRAMS: &str = "bin";
 const NVIDIA_SMI: &str = include_str!("hook/nvidia_smi.py");
 
 /// The Python modules of a dry run.
-const PYTHON: [PythonFile; 16] = [
+const PYTHON: [PythonFile; 19] = [
+    ("radrm_choices.py", include_str!("hook/radrm_choices.py")),
     ("radrm_dry_run.py", include_str!("hook/radrm_dry_run.py")),
     ("radrm_facts.py", include_str!("hook/radrm_facts.py")),
     ("radrm_fake_data.py", include_str!("hook/radrm_fake_data.py")),
@@ -62,9 +65,11 @@ const PYTHON: [PythonFile; 16] = [
     ("radrm_files.py", include_str!("hook/radrm_files.py")),
     ("radrm_followed.py", include_str!("hook/radrm_followed.py")),
     ("radrm_frameworks.py", include_str!("hook/radrm_frameworks.py")),
+    ("radrm_graphs.py", include_str!("hook/radrm_graphs.py")),
     ("radrm_growth.py", include_str!("hook/radrm_growth.py")),
     ("radrm_kept.py", include_str!("hook/radrm_kept.py")),
     ("radrm_objects.py", include_str!("hook/radrm_objects.py")),
+    ("radrm_passes.py", include_str!("hook/radrm_passes.py")),
     ("radrm_phases.py", include_str!("hook/radrm_phases.py")),
     ("radrm_ranks.py", include_str!("hook/radrm_ranks.py")),
     ("radrm_values.py", include_str!("hook/radrm_values.py")),
@@ -259,10 +264,14 @@ impl Setup {
             environment.set("TRITON_LIBCUDA_PATH", folder.as_os_str().as_encoded_bytes());
         }
         // A pool of most of the card would hide what the program needs.
-        if environment.get(PREALLOCATE).is_none() {
-            environment.set(PREALLOCATE, b"false");
-            environment.set(NO_PREALLOCATION, b"1");
+        let mut kept = Vec::new();
+        for (framework, variable, value) in PREALLOCATE {
+            if environment.get(variable).is_none() {
+                environment.set(variable, value.as_bytes());
+                kept.push(framework);
+            }
         }
+        environment.set(NO_PREALLOCATION, kept.join(",").as_bytes());
         // Modules that are loaded late cost nothing before; eager loading would read gigabytes of code.
         if environment.get("CUDA_MODULE_LOADING").is_none() {
             environment.set("CUDA_MODULE_LOADING", b"LAZY");
@@ -283,7 +292,9 @@ impl Setup {
         if let Some(ranks) = &ranks {
             figures.host_memory = ranks.ran.iter().filter_map(|ran| ran.host_memory).sum();
         }
-        let (step, remarks) = work::step(&notes, self.directory.path(), machine.as_ref());
+        let whole = figures.gpus.iter().filter_map(|gpu| gpu.phases.get(&Phase::Whole));
+        let peak = whole.map(|peak| peak.allocated).max().unwrap_or(0);
+        let (step, remarks) = work::step(&notes, self.directory.path(), machine.as_ref(), peak);
         figures.remarks.extend(remarks);
         Found { figures, ranks, step }
     }
@@ -302,56 +313,5 @@ impl Setup {
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.directory.path()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    /// A program that puts a function of its own in the place of one that the hook has replaced, as a patch of
-    /// `torch.Tensor.erfinv_` does.
-    const PATCHES: &str = r#"
-import sys, types
-sys.path.insert(0, sys.argv[1])
-sys.modules["radrm_imports"] = types.ModuleType("radrm_imports")
-import radrm_host_models, radrm_work
-
-class Tensor:
-    def erfinv_(self): return "erfinv"
-    def fill_(self): return "fill"
-
-plain = dict(vars(Tensor))
-torch = types.SimpleNamespace(Tensor=Tensor, nn=types.SimpleNamespace(Parameter=Tensor), _C=types.SimpleNamespace())
-skipper = radrm_host_models.Skipper(torch)
-skipper.is_large = skipper.may_change = lambda tensor: True
-for name in ("erfinv_", "fill_"):
-    skipper.replace(name, skipper.fill, Tensor)
-tensor = Tensor()
-assert tensor.erfinv_() is tensor and tensor.fill_() is tensor, "nothing is filled before the first step"
-replaced = Tensor.erfinv_
-own = Tensor.erfinv_ = lambda self: "own, then " + str(replaced(self))
-skipper.restore()
-assert Tensor.erfinv_ is own and tensor.erfinv_() == "own, then erfinv", tensor.erfinv_()
-assert vars(Tensor)["fill_"] is plain["fill_"]
-
-cuda = types.ModuleType("cuda")
-cuda.set_stream = stream = lambda: "stream"
-cuda.replay = replay = lambda: "replay"
-recorder = radrm_work.Recorder.__new__(radrm_work.Recorder)
-recorder.replaced, recorder.opaque = [], {"streams": 0, "graphs": 0}
-recorder.count(cuda, "set_stream", "streams")
-recorder.count(cuda, "replay", "graphs")
-assert cuda.set_stream() == "stream" and recorder.opaque["streams"] == 1
-own = cuda.set_stream = lambda: "own"
-recorder.restore()
-assert cuda.set_stream is own and cuda.replay is replay
-"#;
-
-    #[test]
-    fn a_programs_own_patch_of_a_replaced_function_stays() {
-        let hook = concat!(env!("CARGO_MANIFEST_DIR"), "/src/dry_run/hook");
-        let ended = Command::new("python3").args(["-B", "-c", PATCHES, hook]).output().unwrap();
-        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     }
 }

@@ -11,3 +11,9 @@ def uuid(device):
         return ""
     text = bytes(out).hex()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def of_torch(torch, device):
+    """The same as PyTorch writes it; before 2.5 it knows none."""
+    found = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return uuid(device) if found is None else str(found)

@@ -32,11 +32,12 @@ class Peaks:
         self.own = {}
         self.highest = {}
         self.programs = {}
-        self.stats, self.reset = (getattr(torch._C, name) for name in self.INTERFACES[0])
-        for stats, reset in self.INTERFACES:
-            if hasattr(torch._C, stats) and hasattr(torch._C, reset):
-                setattr(torch._C, stats, self.since_own_reset(getattr(torch._C, stats)))
-                setattr(torch._C, reset, self.programs_reset)
+        # Versions have the first, the second or both.
+        there = [names for names in self.INTERFACES if all(hasattr(torch._C, name) for name in names)]
+        self.stats, self.reset = (getattr(torch._C, name) for name in there[0])
+        for stats, reset in there:
+            setattr(torch._C, stats, self.since_own_reset(getattr(torch._C, stats)))
+            setattr(torch._C, reset, self.programs_reset)
 
     def since_own_reset(self, stats):
         """The program's query: peaks since its own last reset."""

@@ -143,6 +143,110 @@ fn a_leak_is_of_the_line_whose_value_is_kept() {
     }
 }
 
+/// The state of the step before is in a list, so that it is no input of the function: only the `ctx` keeps it, with its graph.
+const BY_CTX: &str = "import torch
+class Remember(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, states):
+        ctx.save_for_backward(states[0])
+        return x + states[0]
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+def train():
+    up, head = torch.nn.Linear(1024, 1024).cuda(), torch.nn.Linear(1024, 1).cuda()
+    opt = torch.optim.SGD(head.parameters(), 0.1)
+    h = torch.zeros(4096, 1024, device='cuda')
+    for _ in range(8):
+        h = Remember.apply(up(torch.empty(4096, 1024, device='cuda')), [hSTATE])
+        head(h).mean().backward(retain_graph=True)
+        opt.step()
+        opt.zero_grad()
+train()
+";
+
+#[test]
+fn a_leak_that_only_the_ctx_of_a_function_keeps_has_its_line() {
+    let Some(python) = python() else { return };
+    let (found, _) = remarks(&python, &[], &BY_CTX.replace("STATE", ""));
+    assert!(found.contains("the program keeps what forward (train.py:6) makes"), "{found}");
+    let (found, _) = remarks(&python, &[], &BY_CTX.replace("STATE", ".detach()"));
+    assert!(!found.contains("no bound"), "{found}");
+}
+
+/// Calls a model without a step of an optimizer; `MODE` is a context, `KEEP` follows each call.
+const SERVES: &str = "import contextlib, torch
+up, down = torch.nn.Linear(1024, 4096), torch.nn.Linear(4096, 1024)
+model = torch.nn.Sequential(up, torch.nn.ReLU(), down).cuda().eval()
+def serve():
+    kept = []
+    with MODE:
+        for _ in range(24):
+            out = model(torch.empty(4096, 1024, device='cuda'))
+            KEEP
+serve()
+";
+
+/// As [`SERVES`], after three steps of a training.
+const EVALUATES: &str = "import torch
+model = torch.nn.Linear(1024, 1024).cuda()
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(3):
+    model(torch.empty(4096, 1024, device='cuda')).sum().backward()
+    opt.step()
+    opt.zero_grad()
+def evaluate():
+    kept = []
+    model.eval()
+    with torch.no_grad():
+        for _ in range(24):
+            out = model(torch.empty(4096, 1024, device='cuda'))
+            KEEP
+evaluate()
+";
+
+/// An output has 16 MiB; a graph of it saves the input, 16 MiB, and what ReLU returns, 64 MiB.
+#[test]
+fn memory_that_grows_with_each_call_is_named_where_no_optimizer_steps() {
+    let Some(python) = python() else { return };
+    let serving = |mode: &str, keep: &str| SERVES.replace("MODE", mode).replace("KEEP", keep);
+    let (no_grad, grad) = ("torch.no_grad()", "contextlib.nullcontext()");
+    let evaluating = |keep: &str| EVALUATES.replace("KEEP", keep);
+    let leaks = [
+        (serving(no_grad, "kept.append(out)"), 16, "serve (train.py:8)", "serve (train.py:8)"),
+        (
+            serving("torch.inference_mode()", "kept.append(out)"),
+            16,
+            "serve (train.py:8)",
+            "serve (train.py:8)",
+        ),
+        (serving(grad, "kept.append(out.sum())"), 80, "serve (train.py:8)", "serve (train.py:9)"),
+        (evaluating("kept.append(out)"), 16, "evaluate (train.py:13)", "evaluate (train.py:13)"),
+    ];
+    for (program, mib, place, line) in leaks {
+        let expected = format!(
+            "no bound: memory grows by {mib}.0 MiB with each call of the model in {place}: the program keeps what \
+             {line} makes"
+        );
+        for options in [&[][..], &["--stacks=tensors"]] {
+            let (found, run) = remarks(&python, options, &program);
+            assert!(found.contains(&expected), "{options:?} {expected}: {found}");
+            assert!(run.report["dry_run"]["expected"]["upper"].is_null(), "{found}");
+        }
+    }
+    let fine = [
+        serving(no_grad, "kept.append(out.cpu())"),
+        serving(no_grad, "kept = [out]"),
+        serving(no_grad, "kept = torch.cat([kept, out[:1024]]) if len(kept) else out[:1024].clone()"),
+        serving(grad, "kept.append(out.sum().item())"),
+        evaluating("kept.append(out.mean().item())"),
+    ];
+    for program in fine {
+        let (found, _) = remarks(&python, &[], &program);
+        assert!(!found.contains("no bound"), "{program}: {found}");
+    }
+}
+
 #[test]
 fn what_keeps_nothing_of_a_step_is_no_leak() {
     let Some(python) = python() else { return };

@@ -1,6 +1,7 @@
 //! Dry runs of unmodified PyTorch programs.
 
 mod cards;
+mod choices;
 mod corrected;
 mod ended;
 mod exact;

@@ -1,4 +1,4 @@
-//! Programs without PyTorch: JAX and CuPy as far as they load the shared CUDA runtime, and libraries that do not.
+//! Programs without PyTorch: JAX, CuPy and Numba as far as they load the shared CUDA runtime, and libraries that do not.
 //!
 //! Their environments are large: `cargo xtask venv --frameworks` makes them. Without one its test says that it is
 //! skipped.
@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use radrm_preload_tests::{
     artifacts, programs,
-    python::{framework, script},
+    python::{framework, interpreter, script},
 };
 use serde_json::Value;
 
-use super::harness::{DryRun, dry_run, dry_run_with, python};
+use super::harness::{DryRun, dry_run, dry_run_with, plain_dry_run, python};
 
 fn bytes(run: &DryRun, which: &str) -> u64 {
     let figure = &run.report["dry_run"]["gpus"][0]["phases"]["whole"][which];
@@ -183,4 +183,30 @@ fn a_runtime_that_is_linked_into_a_library_gets_no_figure() {
     let why = told["withheld"].as_str().unwrap_or_default();
     assert!(why.starts_with(&name) && why.contains("runtime linked into it"), "{told:#}");
     assert_eq!(told["gpus"], Value::Null, "{told:#}");
+}
+
+/// Six arrays of 256 MiB; a kernel, which NVIDIA's compiler and linker make, reads one and writes another.
+const NUMBA: &str = "import numpy
+from numba import cuda
+@cuda.jit
+def add(a, b):
+    i = cuda.grid(1)
+    if i < b.size:
+        b[i] = a[i] + 1
+a = cuda.device_array(1 << 26, dtype=numpy.float32)
+kept = [cuda.device_array_like(a) for _ in range(5)]
+add[1 << 18, 256](a, kept[0])
+cuda.synchronize()
+print('ran')
+";
+
+#[test]
+fn numba_has_the_figures_of_the_driver() {
+    let Some(python) = interpreter() else { return };
+    let run = plain_dry_run(&python, &["--emulate", "A10"], &["-c", NUMBA]).ok();
+    assert_eq!(run.ended.stdout, "ran\n");
+    let found = &run.report["dry_run"];
+    assert!(found["withheld"].is_null(), "{found:#}");
+    let requested = found["gpus"][0]["requested_peak"].as_u64();
+    assert!(requested >= Some((6 * 256) << 20), "{found:#}");
 }

@@ -162,7 +162,11 @@ impl History {
             }
             Self::Stated(path, runs) => return format!("{runs} in {}", clean(&path.display().to_string())),
         };
-        let runs = if self.count() == 0 { "no runs of this program yet".to_owned() } else { runs };
+        let none = match self {
+            Self::Own(own) if own.is_edited() => "the script was changed after all of its runs and dry runs",
+            _ => "no runs of this program yet",
+        };
+        let runs = if self.count() == 0 { none.to_owned() } else { runs };
         format!("{runs}{of}")
     }
 
@@ -400,6 +404,33 @@ mod tests {
         assert_eq!(resolved("t", &path).1["memory"]["bytes"], json!(1_u64 << 30));
         let estimate = OwnRuns::of(&spec("t"), Some(&path)).unwrap().estimate(&spec("t")).unwrap();
         assert_eq!((estimate.bytes.0, estimate.source), (1 << 30, Some(Source::EqualRuns { runs: 1 })));
+    }
+
+    #[test]
+    fn an_edited_script_is_another_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, script) = (dir.path().join("d.db"), dir.path().join("train.py"));
+        let line = format!("python3 {}", script.display());
+        let changed_at = |seconds| {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            std::fs::File::create(&script).unwrap().set_modified(time).unwrap();
+        };
+        let at = |seconds: u64, peak, origin| Row {
+            start_unix_ns: seconds * 1_000_000_000,
+            ..row(&line, peak, origin)
+        };
+        let mut dataset = Dataset::open(&path).unwrap();
+        dataset.add(&at(1000, 6 << 30, Origin::Measured), None).unwrap();
+        dataset.add(&at(1001, 6 << 30, Origin::DryRun), None).unwrap();
+        changed_at(999);
+        assert_eq!(resolved(&line, &path).1["memory"]["bytes"], json!(6_u64 << 30));
+        changed_at(2000);
+        let (text, json) = resolved(&line, &path);
+        assert!(json["memory"].is_null(), "{json}");
+        assert!(text.contains("the script was changed after all of its runs and dry runs"), "{text}");
+        dataset.add(&at(2001, 4 << 30, Origin::Measured), None).unwrap();
+        let (text, json) = resolved(&line, &path);
+        assert_eq!((&json["memory"]["bytes"], &json["runs"]), (&json!(4_u64 << 30), &json!(1)), "{text}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub(crate) struct OwnRuns {
     /// The dataset, if there is one.
     pub(crate) dataset: Option<PathBuf>,
     evidence: Evidence,
+    is_edited: bool,
 }
 
 impl OwnRuns {
@@ -33,9 +34,19 @@ impl OwnRuns {
             batch: spec.batch_size(),
             gpu_model: spec.model.as_deref(),
             dry_run: spec.dry_run.as_ref(),
+            changed: dataset::last_change(&spec.command, &spec.cwd),
         };
-        let evidence = Evidence::of(&Dataset::open_existing(&path)?, &asked, &Trained::default())?;
-        Ok(Self { dataset: Some(path), evidence })
+        let (rows, model) = (Dataset::open_existing(&path)?, Trained::default());
+        let evidence = Evidence::of(&rows, &asked, &model)?;
+        let has_any = |evidence: &Evidence| !evidence.runs.is_empty() || evidence.dry_run.is_some();
+        let is_edited =
+            !has_any(&evidence) && has_any(&Evidence::of(&rows, &Asked { changed: None, ..asked }, &model)?);
+        Ok(Self { dataset: Some(path), evidence, is_edited })
+    }
+
+    /// Returns true if the script was changed after all of its runs and dry runs: they are of another program.
+    pub(crate) fn is_edited(&self) -> bool {
+        self.is_edited
     }
 
     /// Runs that computed, the newest first: on real GPUs, or where there are none, on emulated ones.

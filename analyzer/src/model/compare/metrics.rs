@@ -80,6 +80,11 @@ impl Key {
     }
 }
 
+/// Returns true if the host's times are those of the program: what a dry run takes says how busy this machine was.
+fn has_times(run: &Summary) -> bool {
+    run.dry_run.is_none()
+}
+
 /// All figures that a run has.
 pub(super) fn of(run: &Summary) -> Vec<(Key, f64)> {
     let timed = run.kernels.iter().filter_map(|kernel| kernel.gpu_time).map(|time| time.total_ns.0 as f64);
@@ -87,8 +92,7 @@ pub(super) fn of(run: &Summary) -> Vec<(Key, f64)> {
     let steps = run.ranges.as_ref().and_then(|ranges| ranges.steps.as_ref());
     // A zero that means "not recorded" is no figure.
     let recorded = |value: f64| run.has_all_kernels().then_some(value);
-    // What a dry run took says how busy this machine was.
-    let timed_here = |value: f64| run.dry_run.is_none().then_some(value);
+    let timed_here = |value: f64| has_times(run).then_some(value);
     let job = [
         ("duration_ns", Unit::Ns, timed_here(run.outcome.duration_ns.0 as f64)),
         ("processes", Unit::Count, Some(run.processes.len() as f64)),
@@ -120,11 +124,15 @@ pub(super) fn of(run: &Summary) -> Vec<(Key, f64)> {
     if let Some(host) = &run.host {
         let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);
         let mut figures = vec![
-            ("mean_busy_processors", Unit::Processors, host.mean_busy_processors),
+            ("mean_busy_processors", Unit::Processors, host.mean_busy_processors.and_then(timed_here)),
             ("resident_peak_bytes", Unit::Bytes, bytes(host.resident_peak_bytes)),
         ];
         for count in HostCount::ALL {
-            let unit = if count == HostCount::TaskClock { Unit::Ns } else { Unit::Count };
+            let is_time = count == HostCount::TaskClock;
+            if is_time && !has_times(run) {
+                continue;
+            }
+            let unit = if is_time { Unit::Ns } else { Unit::Count };
             figures.push((count.key(), unit, host.counter(count).map(|value| value as f64)));
         }
         let figures = figures.into_iter().enumerate();
@@ -141,7 +149,9 @@ fn of_ranges(run: &Summary, all: &mut Vec<(Key, f64)>) {
         let mut add =
             |at, metric, unit, value: f64| all.push((Key::Range(name.name.clone(), at, metric, unit), value));
         add(0, "count", Unit::Count, name.ranges as f64);
-        add(1, "mean_ns", Unit::Ns, name.mean_ns.0 as f64);
+        if has_times(run) {
+            add(1, "mean_ns", Unit::Ns, name.mean_ns.0 as f64);
+        }
         if let Some(most) = name.gpus.iter().map(|gpu| gpu.peak_bytes).max() {
             add(2, "peak_bytes", Unit::Bytes, most.0 as f64);
         }
@@ -176,6 +186,7 @@ fn of_gpu(gpu: &GpuSummary, all: &mut Vec<(Key, f64)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{CounterSummary, HostSummary, RangeSummary, RangesSummary};
     use radrm_profile::model::dry_run::DryRunFigures;
     use radrm_profile::model::{Job, Profile};
 
@@ -183,12 +194,26 @@ mod tests {
     fn times_of_dry_runs_are_no_figures() {
         let mut profile = Profile::new(Job::default());
         let names = |profile: &Profile| -> Vec<String> {
-            of(&Summary::from_profile(profile)).into_iter().map(|(key, _)| key.name()).collect()
+            let mut run = Summary::from_profile(profile);
+            let phase = RangeSummary { name: "load".to_owned(), ranges: 1, ..RangeSummary::default() };
+            run.ranges = Some(RangesSummary { names: vec![phase], ..RangesSummary::default() });
+            let clock = HostCount::TaskClock.key();
+            let counters = vec![CounterSummary { name: clock, value: 1, ..CounterSummary::default() }];
+            run.host =
+                Some(HostSummary { mean_busy_processors: Some(1.0), counters, ..HostSummary::default() });
+            of(&run).into_iter().map(|(key, _)| key.name()).collect()
         };
-        assert!(names(&profile).contains(&"duration_ns".to_owned()));
+        let times = ["duration_ns", "host.mean_busy_processors", "phase.load.mean_ns"].map(str::to_owned);
+        let clock = format!("host.{}", HostCount::TaskClock.key());
+        let times: Vec<String> = times.into_iter().chain([clock]).collect();
+        let all = names(&profile);
+        assert!(times.iter().all(|time| all.contains(time)), "{all:?}");
         profile.dry_run = Some(DryRunFigures::default());
         let left = names(&profile);
-        assert!(left.contains(&"launches".to_owned()), "{left:?}");
-        assert!(!left.iter().any(|name| name.ends_with("duration_ns") || name == "step_time_ns"), "{left:?}");
+        assert!(
+            left.contains(&"launches".to_owned()) && left.contains(&"phase.load.count".to_owned()),
+            "{left:?}"
+        );
+        assert!(!left.iter().any(|name| times.contains(name) || name == "step_time_ns"), "{left:?}");
     }
 }

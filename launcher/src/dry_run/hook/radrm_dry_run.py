@@ -13,10 +13,12 @@ import sys
 import threading
 import time
 
+import radrm_choices
 import radrm_devices
 import radrm_ends
 import radrm_growth
 import radrm_imports
+import radrm_passes
 import radrm_peaks
 import radrm_phases
 import radrm_waits
@@ -65,6 +67,9 @@ class _Watch:
         self.phase = "load"
         self.seen = radrm_phases.Phases(torch, _STEPS, _SHORT_EPOCHS)
         self.growth = radrm_growth.Growth(torch)
+        self.passes = radrm_passes.Passes(torch, self.allocated, self.may_look, lambda: bool(self.seen.optimizers))
+        self.seen.begins_evaluation = self.passes.begin
+        self.choices = radrm_choices.Choices(torch)
         self.last = None
         # What was reserved after the last step from the third on, and what it grew from and to in steps like those before.
         self.settled = None
@@ -76,12 +81,24 @@ class _Watch:
         """Steps of the optimizer that made the largest number."""
         return self.seen.count()
 
+    def stats(self):
+        return [self.peaks.stats(device) for device in range(self.torch.cuda.device_count())]
+
+    def allocated(self):
+        """Bytes that tensors of all devices asked for and hold now."""
+        return sum(_requested(own)["all"]["current"] for own in self.stats() if own)
+
+    def may_look(self):
+        """Whether the history of PyTorch's allocator is this process's and not read for the growth of steps."""
+        return self.is_on() and not self.blind and not self.growth.is_looking()
+
     def step_made(self, is_other):
         """Called after a step of the program; more than a step of the training may have come before it."""
         if self.blind or not self.torch.cuda.is_initialized():
             return
-        stats = [self.peaks.stats(device) for device in range(self.torch.cuda.device_count())]
-        self.growth.step(sum(_requested(own)["all"]["current"] for own in stats if own))
+        self.growth.step(self.allocated())
+        self.choices.see(self.seen.optimizers, self.count())
+        stats = self.stats()
         reserved = sum(own["reserved_bytes"]["all"]["current"] for own in stats if own)
         if self.count() < SETTLED:
             return
@@ -106,7 +123,7 @@ class _Watch:
             devices.append(
                 {
                     "device": device,
-                    "uuid": self.uuid(device),
+                    "uuid": radrm_devices.of_torch(self.torch, device),
                     "allocated": seen[0],
                     "reserved": seen[1],
                     "retries": stats["num_alloc_retries"],
@@ -114,11 +131,6 @@ class _Watch:
                 }
             )
         return devices
-
-    def uuid(self, device):
-        """As PyTorch writes it; before 2.5 it knows none."""
-        found = getattr(self.torch.cuda.get_device_properties(device), "uuid", None)
-        return radrm_devices.uuid(device) if found is None else str(found)
 
     def is_on(self):
         """Whether the figures are those of this process: a forked child has its parent's until it uses CUDA itself."""
@@ -175,6 +187,7 @@ class _Watch:
             return self.record(final)
         if final:
             self.no_bound()
+            self.harmless(self.note_choices)()
         if (self.phase, devices) != self.last:
             self.last = (self.phase, devices)
             self.write(devices, final)
@@ -200,11 +213,17 @@ class _Watch:
         }
         note("framework", json.dumps(figures))
 
+    def note_choices(self):
+        """Notes what the choices of a training take of its peak."""
+        if self.count():
+            for remark in self.choices.remarks(sum(self.peaks.highest.values())):
+                note("remark", remark)
+
     def no_bound(self):
         """Notes what of the program makes its need on a GPU larger than any figure of a dry run."""
         if self.torch.backends.cudnn.benchmark:
             note("remark", "no bound: torch.backends.cudnn.benchmark is on, and what cuDNN tries takes other workspaces")
-        grows = self.growth.remark()
+        grows = self.growth.remark() or self.passes.remark()
         if grows:
             note("remark", grows)
         idle = self.seen.idle()
@@ -267,6 +286,7 @@ def _watch(torch):
 
     def after_step(optimizer):
         waits.forget()
+        watch.harmless(watch.passes.rest)()
         is_plain = not watch.seen.is_evaluating
         is_new, is_other = watch.seen.made(optimizer)
         if not watch.is_on():
@@ -293,6 +313,9 @@ def _watch(torch):
         return call
 
     watch.seen.install()
+    watch.passes.begin()
+    for before in (radrm_imports.before_compiled, radrm_imports.before_traced):
+        before(watch.harmless(watch.passes.stop))
     undo.append(torch.nn.modules.module.register_module_forward_pre_hook(watch.harmless(forward)).remove)
     radrm_imports.before_compiled(first_pass)
     import radrm_facts

@@ -1,4 +1,4 @@
-"""Reads the figures of the allocators of JAX and CuPy, and reports where one of them did not use the GPU.
+"""Reads the figures of the allocators of JAX, TensorFlow and CuPy, and reports where one of them did not use the GPU.
 
 A program that falls back to the processor, or fails, must not be reported to need no GPU memory.
 """
@@ -18,7 +18,13 @@ import radrm_devices
 def _refused():
     """1 if the program ended because a pool refused memory at its own limit, of which the driver sees nothing."""
     error = getattr(sys, "last_value", None)
-    return int(error is not None and "RESOURCE_EXHAUSTED" in str(error))
+    return int(error is not None and ("RESOURCE_EXHAUSTED" in str(error) or type(error).__name__ == "ResourceExhaustedError"))
+
+
+def _note_growth(note, framework, variable, share):
+    """Notes that a pool took memory as it was needed only because the dry run asked it to."""
+    if framework in os.environ.get("RADRM_DRY_RUN_NO_PREALLOCATION", "").split(","):
+        note("remark", "%s took memory as it needed it; without %s it takes %s of a card at once" % (framework, variable, share))
 
 
 def _request():
@@ -96,11 +102,35 @@ def jax_plugin(note):
             version = sys.modules["jax"].__version__
             _report(note, "JAX", version, os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "BFC"), devices, limit)
             note("remark", "XLA timed its kernels on the emulated GPU: on a real one it may choose others, with other workspaces")
-            if os.environ.get("RADRM_DRY_RUN_NO_PREALLOCATION"):
-                note("remark", "JAX took memory as it needed it; without XLA_PYTHON_CLIENT_PREALLOCATE=false it takes 75 % of a card at once")
+            _note_growth(note, "JAX", "XLA_PYTHON_CLIENT_PREALLOCATE=false", "75 %")
 
         # After JAX's own, which ends its clients: what is registered last is called first.
         import jax._src.xla_bridge
+
+        atexit.register(end)
+
+    return watch
+
+
+def tensorflow(note):
+    """Called when TensorFlow has been loaded."""
+
+    def watch(module):
+        owner = os.getpid()
+
+        def end():
+            context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
+            # To ask a program's TensorFlow that has used no device would start them.
+            if os.getpid() != owner or not getattr(context, "_initialized", False):
+                return
+            devices = []
+            for number, device in enumerate(module.config.list_logical_devices("GPU")):
+                used = module.config.experimental.get_memory_info(device.name)["peak"]
+                devices.append((number, used, used))
+            if not devices:
+                return note("withhold", "TensorFlow computed on the processor, because it found no GPU")
+            _report(note, "TensorFlow", module.__version__, "BFC", devices)
+            _note_growth(note, "TensorFlow", "TF_FORCE_GPU_ALLOW_GROWTH=true", "almost all")
 
         atexit.register(end)
 
@@ -164,6 +194,7 @@ def calls(note):
         "jax._src.hardware_utils": jax_hardware(note),
         "jax_plugins.xla_cuda12": jax_plugin(note),
         "jax_plugins.xla_cuda13": jax_plugin(note),
+        "tensorflow": tensorflow(note),
     }
 
 

@@ -6,16 +6,12 @@ tensors that its graph saved. So the value is looked for among the tensors that 
 
 import gc
 import sys
-import types
 
+import radrm_graphs
 import radrm_lines
+from radrm_graphs import address, referred
 
 EVENTS = 1 << 17
-# Nodes of a graph that are looked at for one tensor, and tensors whose graphs are.
-NODES = 1 << 14
-TENSORS = 1 << 8
-# Objects that refer to no tensor of a step, or only to their own module's names.
-PASSED_OVER = (type, types.FunctionType, types.BuiltinFunctionType, types.CodeType, types.ModuleType)
 
 
 class History:
@@ -36,7 +32,11 @@ class History:
     def read(self):
         """Blocks that the first step left behind, and all that were handed out since, by address: size, line."""
         left, all_live = {}, {}
-        for trace, end in zip(self.traces(), self.ends):
+        traces = self.traces()
+        if any(len(trace) >= EVENTS for trace in traces):
+            # The history does not reach back to its beginning.
+            return left, all_live
+        for trace, end in zip(traces, self.ends):
             there = {}
             for number, event in enumerate(trace):
                 if event["action"] == "alloc":
@@ -114,63 +114,6 @@ def sequence(torch):
     return number() if number else None
 
 
-def address(tensor):
-    tensor = getattr(tensor, "_local_tensor", tensor)
-    try:
-        return tensor.untyped_storage().data_ptr() if tensor.is_cuda else 0
-    except (RuntimeError, NotImplementedError, AttributeError, ValueError):
-        return 0
-
-
-def _locals():
-    """Values of variables of the functions that run now, which are no objects of the collector's."""
-    for frame in sys._current_frames().values():
-        while frame is not None:
-            if radrm_lines.is_of_program(frame.f_code.co_filename):
-                yield from frame.f_locals.values()
-            frame = frame.f_back
-
-
-def referred(tensors, is_wanted):
-    """Those of the tensors that Python's objects refer to: PyTorch keeps the objects of others as long as a graph has them."""
-    wanted = {id(tensor): tensor for tensor in tensors if is_wanted(tensor)}
-    found = {id(value) for value in _locals() if id(value) in wanted}
-    for owner in gc.get_objects():
-        # The lists of this search refer to all of them.
-        if owner is tensors or owner is wanted or id(owner) in wanted:
-            continue
-        if issubclass(type(owner), (*PASSED_OVER, types.FrameType)):
-            continue
-        found.update(id(part) for part in gc.get_referents(owner) if id(part) in wanted)
-    return [wanted[number] for number in found]
-
-
-def _newer(node, boundary):
-    """Nodes of a graph that are not older than the boundary, and whether there are older ones."""
-    newer, is_older, waiting = set(), False, [node]
-    while waiting and len(newer) < NODES:
-        node = waiting.pop()
-        if node is None or node in newer:
-            continue
-        if node._sequence_nr() < boundary:
-            is_older = True
-            continue
-        newer.add(node)
-        waiting.extend(before for before, _ in node.next_functions)
-    return newer, is_older
-
-
-def _chained(torch, tensors, boundary):
-    """Tensors whose graphs reach into earlier steps, without those that only reach there through another."""
-    graphs = []
-    for tensor in tensors[:TENSORS]:
-        newer, is_older = _newer(tensor.grad_fn, boundary)
-        if is_older:
-            graphs.append((tensor, newer))
-    nodes = {tensor.grad_fn for tensor, _ in graphs}
-    return [tensor for tensor, newer in graphs if not (nodes & newer) - {tensor.grad_fn}]
-
-
 def value(torch, left, all_live, boundary):
     """Block of the value that is kept of each step, or the one of the line that left most behind."""
     tensors = [own for own in gc.get_objects() if issubclass(type(own), torch.Tensor) and address(own)]
@@ -181,12 +124,16 @@ def value(torch, left, all_live, boundary):
     if roots:
         hanging = sum(size for at, (size, *_) in left.items() if at not in roots)
         return left[max(roots, key=lambda at: left[at][0] + hanging * roots[at])]
+    graphs = radrm_graphs.Graphs(torch)
     if boundary is not None:
         held = referred(tensors, lambda own: own.grad_fn is not None)
-        chained = [address(own) for own in _chained(torch, held, boundary)]
+        chained = [address(own) for own in graphs.chained(held, boundary)]
         chained = [all_live[at] for at in chained if at in all_live]
         if chained:
             return max(chained, key=lambda block: block[0])
+    held = [left[at] for at in graphs.held(left)]
+    if held:
+        return max(held, key=lambda block: block[0])
     by_line = {}
     for size, line, _ in left.values():
         by_line[line] = by_line.get(line, 0) + size

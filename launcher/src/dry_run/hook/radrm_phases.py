@@ -39,6 +39,8 @@ class Phases:
         self.is_evaluated = False
         self.is_other = False
         self.is_cut_short = False
+        # Called when the program puts a module into the mode of evaluation.
+        self.begins_evaluation = lambda: None
 
     def count(self):
         """Steps of the optimizer that made the largest number."""
@@ -93,7 +95,7 @@ class Phases:
         self.know_optimizers(importlib.import_module("torch.optim.optimizer"))
         if self.has_short_epochs:
             self.shorten(self.torch.utils.data.dataloader._BaseDataLoaderIter)
-            self.watch_modes(self.torch.nn.Module)
+        self.watch_modes(self.torch.nn.Module)
 
     def know_optimizers(self, module):
         original = module.Optimizer.__init__
@@ -110,7 +112,8 @@ class Phases:
 
         def train(own, mode=True):
             if not mode and self.count() > 0:
-                self.is_evaluating = True
+                self.is_evaluating = self.is_evaluating or self.has_short_epochs
+                self.begins_evaluation()
             return original(own, mode)
 
         train.__wrapped__, train.__doc__ = original, original.__doc__

@@ -87,10 +87,12 @@ class Model:
     def replace_backends(self):
         """Wraps what makes PyTorch's own backends. They are registered as those of others are."""
         backend = self.dist.Backend
+        # Versions register those of PyTorch when they are asked for, or at once; before, they are none of these and cannot be wrapped.
+        register = getattr(backend, "_ensure_backend_registered", lambda name: None)
         found = []
         for names, wrap in ((NCCL, self.on_gpus), (HOST, self.on_host)):
             for name in names:
-                backend._ensure_backend_registered(name)
+                register(name)
                 plugin = backend._plugins.get(name.upper())
                 if plugin is None or not plugin.extended_api:
                     continue
@@ -133,7 +135,9 @@ class Model:
     def replace_split(self):
         """Splits of a group announce their size: NCCL itself gets only the own part."""
         group = self.dist.ProcessGroup
-        split = group.split_group
+        split = getattr(group, "split_group", None)
+        if split is None:
+            return
 
         def announced(parent, ranks, *arguments, **keywords):
             self.announce(None, len(ranks), [])

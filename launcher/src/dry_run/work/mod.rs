@@ -7,9 +7,11 @@
 //! | module | is |
 //! |---|---|
 //! | [`trace`] | the file of a trace |
+//! | [`attention`] | what attention keeps for the backward pass |
 //! | [`operators`] | the work of its operators |
 //! | [`predict`] | the time of that work |
 
+mod attention;
 pub mod operators;
 pub mod predict;
 pub mod trace;
@@ -22,12 +24,14 @@ use radrm_profile::model::PredictedStep;
 
 use super::notes::{Matter, Note};
 
-/// Work and predicted time of the step that was traced, of the process that takes longest; and what is to be remarked.
+/// Work and predicted time of the step that was traced, of the process that takes longest; and what is to be remarked, beside a
+/// peak of so many bytes of tensors on a GPU.
 #[must_use]
 pub fn step(
     notes: &[Note],
     folder: &Path,
     machine: Option<&Machine>,
+    peak: u64,
 ) -> (Option<PredictedStep>, Vec<String>) {
     let mut remarks: Vec<String> = notes
         .iter()
@@ -54,7 +58,12 @@ pub fn step(
         // The name is the program's: it names a file in this folder and no other.
         let Some(name) = Path::new(&traced.trace).file_name() else { continue };
         let found = match trace::read(&folder.join(name)) {
-            Ok(trace) => operators::work(&trace),
+            Ok(trace) => {
+                // Of several processes with equal steps it is one.
+                let found = attention::sentence(&trace, peak).filter(|found| !remarks.contains(found));
+                remarks.extend(found);
+                operators::work(&trace)
+            }
             Err(why) => {
                 remarks.push(format!("no time of a step: the trace of its operators cannot be read: {why}"));
                 continue;

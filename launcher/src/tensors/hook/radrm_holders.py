@@ -8,6 +8,7 @@ import os
 import sys
 
 import radrm_backward
+import radrm_devices
 import radrm_imports
 import radrm_modules
 import radrm_replay
@@ -169,17 +170,13 @@ def _rows(blocks, sizes, hanging):
     return radrm_rows.largest(rows), candidates
 
 
-def _uuid(torch, number):
-    return str(getattr(torch.cuda.get_device_properties(number), "uuid", ""))
-
-
 class Peak:
     """What held a device's memory at a peak."""
 
     def __init__(self, torch, number, device, models, hanging):
         self.rows, self.candidates = _rows(device.at_peak(), _workspaces(torch), hanging)
         figures = device.peak, device.reserved_at_peak
-        self.packed = lambda: radrm_rows.packed(_uuid(torch, number), *figures, self.rows, models)
+        self.packed = lambda: radrm_rows.packed(radrm_devices.of_torch(torch, number), *figures, self.rows, models)
 
     def settle(self, is_workspace):
         """Moves the blocks that are workspaces to their category."""
@@ -197,4 +194,4 @@ class Peak:
 
 def unknown(torch, number, peak):
     """A peak to which no history reaches."""
-    return radrm_rows.packed(_uuid(torch, number), peak, peak, {(UNKNOWN, None, (), radrm_replay.NOT_RECORDED): [peak, 0]}, {})
+    return radrm_rows.packed(radrm_devices.of_torch(torch, number), peak, peak, {(UNKNOWN, None, (), radrm_replay.NOT_RECORDED): [peak, 0]}, {})
