@@ -35,21 +35,8 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         return Outcome { reason: plain.reason.or(failure), ..plain };
     };
     let summary = Summary::from_profile(&read);
-    let mean = |name: &str| {
-        let features = summary.processes.iter().flat_map(|process| &process.features);
-        let known: Vec<_> = features
-            .filter(|feature| feature.name == name)
-            .filter_map(|feature| Some((feature.value?, feature.origin)))
-            .collect();
-        let sum: f64 = known.iter().map(|(value, _)| value).sum();
-        known.first().map(|(_, origin)| (sum / known.len() as f64 / 100.0, (*origin).to_owned()))
-    };
-    let metered = mean("sm_active");
-    let launched = mean("sm_active_by_geometry");
+    let activity = summary.activity();
     let duration = summary.outcome.duration_ns.0 / 1_000_000;
-    let steps = summary.ranges.iter().flat_map(|ranges| &ranges.steps).map(|steps| steps.per_second);
-    let energy = summary.gpus.iter().filter(|gpu| gpu.used()).filter_map(|gpu| gpu.load.as_ref()?.energy_mj);
-    let joules = energy.sum::<u64>() as f64 / 1000.0;
     Outcome {
         // The program's own time, without that of the recording.
         duration_ms: if duration > 0 { duration } else { plain.duration_ms },
@@ -57,13 +44,12 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
             .reason
             .or_else(|| summary.outcome.out_of_memory.then(|| "out of GPU memory".to_owned()))
             .or(failure),
-        // What calls took, which is exact: a context is in NVML's figure only where a sample met the run.
-        peak_bytes: summary.gpus.iter().map(|gpu| gpu.peak_bytes.0).max().filter(|peak| *peak > 0),
-        gpu_sm_activity: metered.as_ref().map(|(share, _)| *share),
-        gpu_sm_origin: metered.map(|(_, origin)| origin),
-        launch_sm_activity: launched.map(|(share, _)| share),
-        steps_per_s: steps.filter(|rate| rate.is_finite()).reduce(f64::max),
-        gpu_energy_j: Some(joules).filter(|joules| *joules > 0.0),
+        peak_bytes: summary.peak_bytes(),
+        gpu_sm_activity: activity.metered.map(|(share, _)| share),
+        gpu_sm_origin: activity.metered.map(|(_, meter)| meter.to_owned()),
+        launch_sm_activity: activity.launched,
+        steps_per_s: summary.steps_per_s(),
+        gpu_energy_j: summary.gpu_energy_j(),
         emulated: summary.emulated.is_some(),
         profile: Some(profile.to_owned()),
         ..plain

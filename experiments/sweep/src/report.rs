@@ -157,7 +157,7 @@ fn configuration(name: &str, company: Option<Company>, runs: &[(&Recorded, &Own)
         peak_bytes: mean(|run, _| run.outcome.peak_bytes.map(|bytes| bytes as f64)),
         sm_activity: mean(|_, own| own.sm_activity),
         steps_per_s: mean(|run, _| run.outcome.steps_per_s),
-        energy_j: mean(|run, own| Some(run.outcome.gpu_energy_j? * own.energy_part?)),
+        energy_j: mean(|_, own| own.energy_j),
         metrics: metrics(&recorded),
         profiled: recorded.iter().any(|run| run.profiled),
         emulated: recorded.iter().any(|run| run.outcome.emulated),

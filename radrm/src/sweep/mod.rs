@@ -2,6 +2,7 @@
 
 mod forecast;
 mod jobs;
+pub(crate) mod member;
 mod page;
 mod progress;
 mod report;

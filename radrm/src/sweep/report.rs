@@ -397,7 +397,7 @@ fn matrix(all: &[Configuration]) -> Vec<String> {
 /// Every run with its parameters, and its figures without units in their values.
 fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
     const FIRST: [&str; 6] = ["run", "group", "configuration", "repetition", "collocation", "profiled"];
-    const LAST: [&str; 18] = [
+    const LAST: [&str; 20] = [
         "state",
         "attempt",
         "start_unix_ms",
@@ -414,6 +414,8 @@ fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
         "steps_per_s",
         "gpu_energy_j",
         "energy_part",
+        "energy_j",
+        "energy_origin",
         "overlap_s",
         "profile",
     ];
@@ -453,6 +455,8 @@ fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
             some(end.steps_per_s.map(|rate| format!("{rate}"))),
             some(end.gpu_energy_j.map(|energy| format!("{energy}"))),
             some(own.energy_part.filter(|_| end.gpu_energy_j.is_some()).map(|part| format!("{part}"))),
+            some(own.energy_j.map(|joules| format!("{joules}"))),
+            some(own.energy_origin),
             some(own.beside.map(|beside| format!("{}", beside.overlap_s))),
             some(end.profile.as_ref().map(|path| path.display().to_string())),
         ];
