@@ -40,8 +40,8 @@ pub(super) fn run(flags: &Flags) -> Result<(), Failure> {
     let named = flags.experiment.clone().or_else(|| variable(EXPERIMENT));
     let mut server: Option<(String, Server)> = None;
     send_all(&flags.files.chosen()?, |chosen| {
-        let of_sweep = chosen.sweep.as_ref().map(|(name, _)| name.as_str());
-        let experiment = named.as_deref().or(of_sweep).unwrap_or(DEFAULT);
+        let of_sweep = chosen.sweep_name();
+        let experiment = named.as_deref().or(of_sweep.as_deref()).unwrap_or(DEFAULT);
         let (_, server) = match server.take().filter(|(known, _)| known == experiment) {
             Some(open) => server.insert(open),
             None => {
@@ -67,7 +67,11 @@ fn send(server: &Server, chosen: &Chosen, no_files: bool) -> Result<String, Fail
         Sent::New { url, without_files: Some(why) } => {
             format!("{name}: {} (without its files: {})\n", shown(url), clean(&why))
         }
-        Sent::Already { url } => format!("{name}: {} (was there)\n", shown(url)),
+        Sent::Already { url, added: 0 } => format!("{name}: {} (was there)\n", shown(url)),
+        Sent::Already { url, added } => {
+            let files = if added == 1 { "file" } else { "files" };
+            format!("{name}: {} (was there, {added} {files} added)\n", shown(url))
+        }
     })
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use radrm_export::mlflow::{Artifact, Sent, Server};
-use radrm_export::{Credentials, Curve, End, Run, WebError, figure};
+use radrm_export::{Credentials, Curve, End, Metric, Run, WebError, figure};
 use serde_json::{Value, json};
 
 use crate::http::{Request, serve};
@@ -78,10 +78,18 @@ impl Kept {
                     .iter()
                     .filter(|(_, run)| !run.deleted && filter.ends_with(&format!("= '{}'", run.id)));
                 let found: Vec<_> = found
-                    .map(|(id, run)| json!({ "info": { "run_id": id, "status": run.status } }))
+                    .map(|(id, run)| {
+                        let uri = self.store.replace("ID", id);
+                        json!({ "info": { "run_id": id, "status": run.status, "artifact_uri": uri } })
+                    })
                     .collect();
                 // As MLflow does: no list where nothing is found.
                 (200, if found.is_empty() { json!({}) } else { json!({ "runs": found }) })
+            }
+            "mlflow/artifacts/list" => {
+                let folder = format!("0/{}/artifacts/", path.rsplit('=').next().unwrap_or_default());
+                let names = self.files.keys().filter_map(|file| file.strip_prefix(&folder));
+                (200, json!({ "files": names.map(|name| json!({ "path": name })).collect::<Vec<_>>() }))
             }
             "mlflow/runs/create" => {
                 let id = format!("r{}", self.runs.len());
@@ -131,6 +139,7 @@ fn run() -> Run {
         tags: BTreeMap::new(),
         curves: vec![Curve { figure: &figure::MEMORY, gpu: Some(3), points }],
         gpus: Vec::new(),
+        metrics: BTreeMap::new(),
     }
 }
 
@@ -151,7 +160,7 @@ fn a_run_arrives_whole_in_parts_that_the_server_takes() {
     let url = format!("{address}/#/experiments/0/runs/r0");
     assert_eq!(server.send(&run(), &files).unwrap(), Sent::New { url: url.clone(), without_files: None });
     let again = Server::open(&address, &token, "resnet").unwrap();
-    assert_eq!(again.send(&run(), &files).unwrap(), Sent::Already { url });
+    assert_eq!(again.send(&run(), &files).unwrap(), Sent::Already { url, added: 0 });
     let kept = kept.lock().unwrap();
     let sent = &kept.runs["r0"];
     assert_eq!((kept.runs.len(), kept.experiments.len(), sent.status.as_str()), (1, 1, "FAILED"));
@@ -185,6 +194,47 @@ fn a_run_of_which_a_part_arrived_is_sent_anew_and_stands_there_once() {
             "{answers}"
         );
     }
+}
+
+#[test]
+fn files_can_be_added_to_a_run_that_is_there() {
+    let (kept, address) = server(PROXIED);
+    let server = Server::open(&address, &Credentials::None, "x").unwrap();
+    assert!(matches!(server.send(&run(), &[]).unwrap(), Sent::New { .. }));
+    let files = [Artifact::Text("a", &|| "1".to_owned()), Artifact::Text("b", &|| "2".to_owned())];
+    let added = |files: &[Artifact<'_>]| match server.send(&run(), files).unwrap() {
+        Sent::Already { added, .. } => added,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([added(&files[..1]), added(&files), added(&files), added(&[])], [1, 1, 0, 0]);
+    let kept = kept.lock().unwrap();
+    assert_eq!(kept.runs.len(), 1);
+    assert_eq!(kept.files.keys().collect::<Vec<_>>(), ["0/r0/artifacts/a", "0/r0/artifacts/b"]);
+}
+
+#[test]
+fn files_reach_the_local_folder_of_a_server_on_this_machine() {
+    let root = tempfile::tempdir().unwrap();
+    let store = format!("{}/0/ID/artifacts", root.path().display());
+    let (kept, address) = server(String::leak(store));
+    let server = Server::open(&address, &Credentials::None, "x").unwrap();
+    let files = [Artifact::Text("a", &|| "b".to_owned())];
+    let sent = server.send(&run(), &files).unwrap();
+    assert!(matches!(sent, Sent::New { without_files: None, .. }), "{sent:?}");
+    assert_eq!(std::fs::read(root.path().join("0/r0/artifacts/a")).unwrap(), b"b");
+    assert!(kept.lock().unwrap().files.is_empty());
+    assert!(matches!(server.send(&run(), &files).unwrap(), Sent::Already { added: 0, .. }));
+}
+
+#[test]
+fn what_a_program_logged_is_a_metric_with_its_step() {
+    let (kept, address) = server(PROXIED);
+    let server = Server::open(&address, &Credentials::None, "x").unwrap();
+    let metrics = [("val/loss".to_owned(), Metric { last: 0.25, step: Some(9) })].into();
+    server.send(&Run { metrics, ..run() }, &[]).unwrap();
+    let kept = kept.lock().unwrap();
+    let last = kept.runs["r0"].metrics.last().unwrap().clone();
+    assert_eq!(last, json!({ "key": "val/loss", "value": 0.25, "timestamp": 5000, "step": 9 }));
 }
 
 #[test]
