@@ -8,16 +8,18 @@ use radrm_os::untrusted;
 use radrm_profile::model::Profile;
 use radrm_text::clean;
 
-use crate::attempt::{Ended, OUTPUT};
+use crate::attempt::{Attempt, Ended, OUTPUT};
 use crate::metrics;
 use crate::store::{Outcome, State};
 
 /// Outcome of a run, with what it logged beside its profile and the figures of the profile, if it wrote these.
 #[must_use]
 pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
+    let given_up = profile.parent().and_then(|folder| Attempt::at(folder.to_owned()).given_up());
     let state = match ended {
         Ended { timed_out: true, .. } => State::TimedOut,
         Ended { code: Some(0), .. } => State::Finished,
+        _ if given_up.is_some() => State::Stopped,
         _ => State::Failed,
     };
     let failure = (state == State::Failed).then(|| last_words(&profile.with_file_name(OUTPUT))).flatten();
@@ -27,7 +29,7 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         duration_ms: ended.duration_ms,
         exit_code: ended.code,
         signal: ended.signal,
-        reason: ended.why.clone(),
+        reason: given_up.filter(|_| state == State::Stopped).or_else(|| ended.why.clone()),
         metrics: metrics::read(&profile.with_file_name(metrics::FILE)),
         ..Outcome::default()
     };
@@ -78,6 +80,22 @@ fn last_words(output: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_was_given_up_is_no_failure_unless_it_ended_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let profile = dir.path().join("profile.radrm");
+        let killed = Ended { signal: Some(15), ..Ended::default() };
+        assert_eq!(outcome(&killed, &profile).state, State::Failed);
+        Attempt::at(dir.path().to_owned()).give_up("its loss is too high").unwrap();
+        let stopped = outcome(&killed, &profile);
+        assert_eq!(
+            (stopped.state, stopped.reason.as_deref()),
+            (State::Stopped, Some("its loss is too high"))
+        );
+        let finished = outcome(&Ended { code: Some(0), ..Ended::default() }, &profile);
+        assert_eq!((finished.state, finished.reason), (State::Finished, None));
+    }
 
     #[test]
     fn a_failed_run_says_its_last_words() {

@@ -7,6 +7,7 @@
 
 pub mod attempt;
 pub mod company;
+pub mod early;
 pub mod error;
 pub mod execute;
 pub mod expand;

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
+use crate::early::Rule;
+
 /// All groups of a file, in the order in which they are run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -13,6 +15,8 @@ pub struct Plan {
     pub name: String,
     /// The groups.
     pub groups: Vec<Group>,
+    /// Rule by which runs are given up early.
+    pub early: Option<Rule>,
     /// Emulated GPUs that the file asks for.
     pub emulate: Option<String>,
     /// Remarks on the file for its user, a sentence each.

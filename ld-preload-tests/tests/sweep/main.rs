@@ -12,6 +12,7 @@ use radrm_preload_tests::artifacts;
 use radrm_preload_tests::child::{self, Ended};
 use radrm_preload_tests::random::Random;
 
+mod early;
 mod mlflow;
 mod radrmd;
 mod together;

@@ -151,17 +151,17 @@ impl Sweep<'_> {
 
     /// Waits until no attempt is under way; what came of each, or `None` if that was interrupted.
     pub(super) fn watch(
-        &self,
+        &mut self,
         runs: &[Recorded],
         children: &mut Vec<Child>,
         report: &mut dyn FnMut(&Event<'_>),
-    ) -> Option<Vec<Option<Outcome>>> {
+    ) -> Result<Option<Vec<Option<Outcome>>>, SweepError> {
         let mut sent = vec![0; runs.len()];
         loop {
             match self.look(runs, children, &mut sent) {
-                Look::Ended(outcomes) => return Some(outcomes),
-                Look::Interrupted => return None,
-                Look::UnderWay => {}
+                Look::Ended(outcomes) => return Ok(Some(outcomes)),
+                Look::Interrupted => return Ok(None),
+                Look::UnderWay => self.stop_early(runs)?,
             }
             report(&Event::Tick);
             thread::sleep(POLL_INTERVAL);
@@ -201,7 +201,7 @@ impl Sweep<'_> {
 }
 
 /// Asks the supervisor of an attempt to end its program; gives whether it was there to be asked.
-fn end(attempt: &Attempt) -> bool {
+pub(super) fn end(attempt: &Attempt) -> bool {
     let held = attempt.supervisor().and_then(HeldProcess::of);
     held.is_some_and(|held| held.signal(libc::SIGTERM))
 }

@@ -431,7 +431,14 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
         if member.ended.is_some() {
             return Ok(Look::Over);
         }
-        if rows.iter().any(|row| row.job == job && job::is_of(row, &tag)) {
+        if let Some(row) = rows.iter().find(|row| row.job == job && job::is_of(row, &tag)) {
+            let recorded = job::has_started(row).then(|| member.recorded.clone());
+            if let Some(recorded) = recorded
+                && let Some(attempt) = self.sweep.given_up(&recorded)?
+            {
+                self.radrmd.cancel(&[job])?;
+                self.sweep.asked(&attempt);
+            }
             return Ok(Look::Open);
         }
         let name = member.run.name.clone();
@@ -445,7 +452,9 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
                     attempt.take_profile(profile.raw().as_ref()).map_err(failed)?;
                 }
                 let outcome = figures::outcome(&job::ended(&row), &attempt.file(PROFILE));
-                let ended = (outcome, row.verdict == Some(Verdict::Cancelled));
+                let was_cancelled = row.verdict == Some(Verdict::Cancelled);
+                let is_to_repeat = was_cancelled && outcome.state != State::Stopped;
+                let ended = (outcome, is_to_repeat);
                 if let Some(member) = self.open.get_mut(at).and_then(|one| one.members.get_mut(place)) {
                     member.ended = Some(ended);
                 }

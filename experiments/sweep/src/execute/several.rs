@@ -59,7 +59,10 @@ impl Sweep<'_> {
             let mut left = Vec::new();
             for mut one in open {
                 match self.look(&one.runs, &mut one.children, &mut one.sent) {
-                    Look::UnderWay => left.push(one),
+                    Look::UnderWay => {
+                        self.stop_early(&one.runs)?;
+                        left.push(one);
+                    }
                     Look::Ended(outcomes) => {
                         room.leave(&one.seat);
                         self.close(one.group, &one.runs, outcomes, report)?;
