@@ -9,8 +9,8 @@ use radrm_profile::model::Profile;
 use radrm_text::clean;
 
 use crate::attempt::{Attempt, Ended, OUTPUT};
-use crate::metrics;
 use crate::store::{Outcome, State};
+use crate::{metrics, tensorboard};
 
 /// Outcome of a run, with what it logged beside its profile and the figures of the profile, if it wrote these.
 #[must_use]
@@ -37,6 +37,10 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         return Outcome { reason: plain.reason.or(failure), ..plain };
     };
     let summary = Summary::from_profile(&read);
+    let mut metrics = plain.metrics;
+    let pids = summary.processes.iter().map(|process| process.pid).chain([summary.job.pid]).collect();
+    let since_s = summary.job.start_unix_ns / 1_000_000_000;
+    tensorboard::add_to(&mut metrics, Path::new(summary.job.cwd.raw()), &pids, since_s);
     let activity = summary.activity();
     let duration = summary.outcome.duration_ns.0 / 1_000_000;
     Outcome {
@@ -54,6 +58,7 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         gpu_energy_j: summary.gpu_energy_j(),
         emulated: summary.emulated.is_some(),
         profile: Some(profile.to_owned()),
+        metrics,
         ..plain
     }
 }

@@ -26,6 +26,7 @@ pub mod statistics;
 pub mod stop;
 pub mod store;
 pub mod supervisor;
+mod tensorboard;
 
 pub use error::SweepError;
 pub use plan::Plan;

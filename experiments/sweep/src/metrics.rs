@@ -78,17 +78,21 @@ pub(crate) fn read(path: &Path) -> Metrics {
     while let Some(is_whole) = next(&mut lines, &mut line) {
         let parsed = is_whole.then(|| serde_json::from_slice::<Line>(&line).ok()).flatten();
         let Some(Line { name, value, step }) = parsed else { continue };
-        let value = value.number();
-        if !value.is_finite() {
-            found.remove(&name);
-        } else if let Some(one) = found.get_mut(&name) {
-            let (min, max) = (one.min.min(value), one.max.max(value));
-            *one = Logged { last: value, min, max, step, count: one.count + 1 };
-        } else if found.len() < MAX_NAMES {
-            found.insert(name, Logged { last: value, min: value, max: value, step, count: 1 });
-        }
+        add(&mut found, name, value.number(), step);
     }
     found
+}
+
+/// Adds a value that was logged.
+pub(crate) fn add(found: &mut Metrics, name: String, value: f64, step: Option<i64>) {
+    if !value.is_finite() {
+        found.remove(&name);
+    } else if let Some(one) = found.get_mut(&name) {
+        let (min, max) = (one.min.min(value), one.max.max(value));
+        *one = Logged { last: value, min, max, step, count: one.count + 1 };
+    } else if found.len() < MAX_NAMES {
+        found.insert(name, Logged { last: value, min: value, max: value, step, count: 1 });
+    }
 }
 
 /// Most bytes that [`follow`] reads at once.
