@@ -16,6 +16,13 @@ use artifacts::Place;
 /// Tells a run that was sent from all others.
 const ID: &str = "radrm.run";
 
+/// The tag by which MLflow shows a run below another.
+const PARENT: &str = "mlflow.parentRunId";
+
+/// Experiments that are looked through for runs of programs, and runs of one program.
+const EXPERIMENTS: usize = 1000;
+const CHILDREN: usize = 100;
+
 /// Limits of one request: 1,000 values and 100 parameters or tags, as MLflow documents them.
 const METRICS: usize = 1000;
 const PARAMS: usize = 100;
@@ -129,6 +136,34 @@ impl Server {
         Ok(Sent::New { url: self.page(&id), without_files })
     }
 
+    /// Makes the runs that a program opened itself, by a tag of theirs, children of a run that was sent; gives their number.
+    ///
+    /// # Errors
+    /// The server cannot be reached or refuses.
+    pub fn adopt(&self, run: &Run, tag: &str, value: &str) -> Result<usize, WebError> {
+        let Some(own) = self.sent_before(run)?.into_iter().next() else { return Ok(0) };
+        let found =
+            self.web.post("/api/2.0/mlflow/experiments/search", &json!({ "max_results": EXPERIMENTS }))?;
+        let experiments = found.get("experiments").and_then(Value::as_array);
+        let ids = experiments.into_iter().flatten().filter_map(|one| one.get("experiment_id")?.as_str());
+        let ids: Vec<&str> = ids.collect();
+        let filter = format!("tags.`{tag}` = '{}'", value.replace('\'', "_"));
+        let body = json!({ "experiment_ids": ids, "filter": filter, "max_results": CHILDREN });
+        let found = self.web.post("/api/2.0/mlflow/runs/search", &body)?;
+        let runs = found.get("runs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let mut adopted = 0;
+        for child in runs {
+            let id = self.text(child.get("info").unwrap_or(&Value::Null), "run_id")?;
+            if id == own.id || has_tag(child, PARENT) {
+                continue;
+            }
+            let body = json!({ "run_id": id, "key": PARENT, "value": own.id });
+            self.web.post("/api/2.0/mlflow/runs/set-tag", &body)?;
+            adopted += 1;
+        }
+        Ok(adopted)
+    }
+
     /// Sends the files that a run on the server lacks; gives their number.
     fn add_missing(&self, place: &Place, id: &str, files: &[Artifact<'_>]) -> Result<usize, WebError> {
         let there = match place {
@@ -202,6 +237,11 @@ impl Server {
     fn text(&self, value: &Value, name: &str) -> Result<String, WebError> {
         text(&self.web, value, name)
     }
+}
+
+fn has_tag(run: &Value, name: &str) -> bool {
+    let tags = run.pointer("/data/tags").and_then(Value::as_array);
+    tags.into_iter().flatten().any(|tag| tag.get("key").and_then(Value::as_str) == Some(name))
 }
 
 fn text(web: &Web, value: &Value, name: &str) -> Result<String, WebError> {

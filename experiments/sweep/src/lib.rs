@@ -14,6 +14,7 @@ pub mod expand;
 pub mod figures;
 pub mod folder;
 pub mod job;
+pub mod link;
 pub mod machine;
 pub mod metrics;
 mod own;

@@ -3,6 +3,7 @@
 use clap::Args;
 use radrm_export::Credentials;
 use radrm_export::mlflow::{Artifact, Sent, Server};
+use radrm_sweep::link;
 use radrm_text::clean;
 
 use super::chosen::{Chosen, Files, Read};
@@ -59,6 +60,9 @@ fn send(server: &Server, chosen: &Chosen, no_files: bool) -> Result<String, Fail
     let page = || radrm_analyzer::html(&profile, &summary);
     let files = [Artifact::File(&chosen.path), Artifact::Text("report.html", &page)];
     let sent = server.send(&run, if no_files { &[] } else { &files })?;
+    if let Some(member) = &chosen.sweep {
+        server.adopt(&run, link::TAG, &link::tag(&member.run))?;
+    }
     let name = clean(&run.name).into_owned();
     // The server chose the run's id, which is in it.
     let shown = |url: String| clean(&url).into_owned();

@@ -21,6 +21,8 @@ struct Kept {
     authorization: Option<String>,
     /// Requests that are still answered; then each gets 503.
     answers: Option<usize>,
+    /// Tags that were set: run, name and value.
+    children: Vec<(String, String, String)>,
     /// Location of the files that it reports.
     store: &'static str,
 }
@@ -70,6 +72,24 @@ impl Kept {
             "mlflow/experiments/create" => {
                 self.experiments.push(text("name"));
                 (200, json!({ "experiment_id": (self.experiments.len() - 1).to_string() }))
+            }
+            "mlflow/experiments/search" => {
+                let all = (0..self.experiments.len()).map(|at| json!({ "experiment_id": at.to_string() }));
+                (200, json!({ "experiments": all.collect::<Vec<_>>() }))
+            }
+            "mlflow/runs/set-tag" => {
+                self.children.push((text("run_id"), text("key"), text("value")));
+                (200, json!({}))
+            }
+            "mlflow/runs/search" if text("filter").starts_with("tags.`of`") => {
+                assert_eq!(
+                    (text("filter").as_str(), &body["experiment_ids"]),
+                    ("tags.`of` = 'k.1'", &json!(["0"]))
+                );
+                let own =
+                    |id: &str, tags: Value| json!({ "info": { "run_id": id }, "data": { "tags": tags } });
+                let nested = json!([{ "key": "mlflow.parentRunId", "value": "script1" }]);
+                (200, json!({ "runs": [own("script1", json!([])), own("script2", nested)] }))
             }
             "mlflow/runs/search" => {
                 let filter = text("filter");
@@ -194,6 +214,20 @@ fn a_run_of_which_a_part_arrived_is_sent_anew_and_stands_there_once() {
             "{answers}"
         );
     }
+}
+
+#[test]
+fn runs_that_a_program_opened_itself_become_children_once() {
+    let (kept, address) = server(PROXIED);
+    let server = Server::open(&address, &Credentials::None, "x").unwrap();
+    assert_eq!(server.adopt(&run(), "of", "k.1").unwrap(), 0, "its own run is not there");
+    server.send(&run(), &[]).unwrap();
+    assert_eq!(server.adopt(&run(), "of", "k.1").unwrap(), 1);
+    let tag = ("script1", "mlflow.parentRunId", "r0");
+    let set = kept.lock().unwrap().children.clone();
+    let set: Vec<_> =
+        set.iter().map(|(run, key, value)| (run.as_str(), key.as_str(), value.as_str())).collect();
+    assert_eq!(set, [tag], "one that has a parent keeps it");
 }
 
 #[test]

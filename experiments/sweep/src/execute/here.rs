@@ -11,6 +11,7 @@ use super::{Event, POLL_INTERVAL, Sweep, members};
 use crate::attempt::{Attempt, Order, PROFILE, Standing};
 use crate::error::SweepError;
 use crate::figures;
+use crate::link;
 use crate::machine::instances;
 use crate::metrics;
 use crate::plan::{Collocation, Group, Run};
@@ -75,6 +76,10 @@ impl Sweep<'_> {
             let devices = instance.unwrap_or(named);
             let logged = attempt.file(metrics::FILE).to_string_lossy().into_owned();
             order.environment.insert(metrics::VARIABLE.to_owned(), logged);
+            // What the file or the user says of it stays.
+            if std::env::var_os(link::VARIABLE).is_none() {
+                order.environment.entry(link::VARIABLE.to_owned()).or_insert_with(|| link::context(run));
+            }
             if !devices.is_empty() {
                 if self.options.jobs > 1 {
                     // The numbers by which the groups were kept apart.

@@ -19,7 +19,7 @@ use crate::error::SweepError;
 use crate::plan::{Collocation, Group};
 use crate::radrmd::Radrmd;
 use crate::store::{Outcome, State};
-use crate::{figures, job, metrics};
+use crate::{figures, job, link, metrics};
 
 /// Jobs of a sweep that wait or run at the same time: more than a machine runs, and few enough to be listed often.
 const MAX_OPEN: usize = 100;
@@ -302,6 +302,10 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
             spec.environment.retain(|line| !line.starts_with(&variable));
             let logged = words::encode(attempt.file(metrics::FILE).as_os_str());
             spec.environment.push(variable + &logged);
+            let tags = format!("{}=", link::VARIABLE);
+            if !spec.environment.iter().any(|line| line.starts_with(&tags)) {
+                spec.environment.push(tags + &words::encode(link::context(&member.recorded).as_ref()));
+            }
             specs.push(Spec {
                 name: job::name(&member.run.name, &member.submission.tag).into(),
                 output: Some(attempt.file(OUTPUT)),
