@@ -17,6 +17,7 @@ pub mod job;
 pub mod link;
 pub mod machine;
 pub mod metrics;
+pub mod options;
 mod own;
 pub mod plan;
 pub mod radrmd;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use radrm_base::student::P95;
 use radrm_collector::dataset::Row;
 use radrm_sweep::company::Own;
+use radrm_sweep::options::options;
 use radrm_text::clean;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -183,24 +184,6 @@ const OWN: [(&str, &str, &str, OwnFigure); 3] = [
 /// Student's t of a 95 % interval by the degrees of freedom, from 1 on: the page's intervals are those of `radrm sweep report`.
 pub(super) fn student() -> Vec<f64> {
     (1..=100).map(|freedom| P95.t(f64::from(freedom))).collect()
-}
-
-/// The options of a command line with their values; of one that is there several times the last.
-fn options(words: &[String]) -> BTreeMap<&str, &str> {
-    let is_option = |word: &str| {
-        let name = word.trim_start_matches('-');
-        name.len() < word.len() && name.starts_with(|first: char| first.is_alphabetic())
-    };
-    let mut found = BTreeMap::new();
-    for (at, word) in words.iter().enumerate().filter(|(_, word)| is_option(word)) {
-        let following = words.get(at + 1).map(String::as_str).filter(|next| !is_option(next));
-        let (name, value) = match word.split_once('=') {
-            Some((name, value)) => (name, value),
-            None => (word.as_str(), following.unwrap_or("yes")),
-        };
-        found.insert(name, value);
-    }
-    found
 }
 
 /// Options that distinguish runs: of most runs first, then by name.
