@@ -17,7 +17,7 @@ use artifacts::Place;
 const ID: &str = "radrm.run";
 
 /// The tag by which MLflow shows a run below another.
-const PARENT: &str = "mlflow.parentRunId";
+pub const PARENT: &str = "mlflow.parentRunId";
 
 /// Experiments that are looked through for runs of programs, and runs of one program.
 const EXPERIMENTS: usize = 1000;
@@ -98,7 +98,7 @@ impl Server {
     /// # Errors
     /// The server cannot be reached or refuses: what arrived until then is marked as running there.
     pub fn send(&self, run: &Run, files: &[Artifact<'_>]) -> Result<Sent, WebError> {
-        for Before { id, status, artifacts } in self.sent_before(run)? {
+        for Before { id, status, artifacts } in self.found(&run.id)? {
             if status != "RUNNING" {
                 let place = artifacts.map(|uri| Place::of(&uri, &id, self.web.is_local()));
                 let added = match place {
@@ -136,18 +136,47 @@ impl Server {
         Ok(Sent::New { url: self.page(&id), without_files })
     }
 
+    /// Id of the run below which members of a group are shown, by an id that no other group has; it is made where it is not there.
+    ///
+    /// # Errors
+    /// The server cannot be reached or refuses.
+    pub fn parent(&self, group: &str, name: &str, member: &Run) -> Result<String, WebError> {
+        let known = self.found(group)?.into_iter().next();
+        if let Some(known) = known.as_ref().filter(|known| known.status != "RUNNING") {
+            return Ok(known.id.clone());
+        }
+        let id = match known {
+            // The command ended before it was over.
+            Some(known) => known.id,
+            None => {
+                let tags = BTreeMap::from([(ID.to_owned(), quoted(group))]);
+                let body = json!({
+                    "experiment_id": self.experiment,
+                    "run_name": name,
+                    "start_time": member.started_ms,
+                    "tags": pairs(&tags, MAX_TAG),
+                });
+                let made = self.web.post("/api/2.0/mlflow/runs/create", &body)?;
+                self.text(made.pointer("/run/info").unwrap_or(&Value::Null), "run_id")?
+            }
+        };
+        let end = json!({ "run_id": id, "status": "FINISHED", "end_time": member.ended_ms });
+        self.web.post("/api/2.0/mlflow/runs/update", &end)?;
+        Ok(id)
+    }
+
     /// Makes the runs that a program opened itself, by a tag of theirs, children of a run that was sent; gives their number.
     ///
     /// # Errors
     /// The server cannot be reached or refuses.
     pub fn adopt(&self, run: &Run, tag: &str, value: &str) -> Result<usize, WebError> {
-        let Some(own) = self.sent_before(run)?.into_iter().next() else { return Ok(0) };
+        let Some(own) = self.found(&run.id)?.into_iter().next() else { return Ok(0) };
         let found =
             self.web.post("/api/2.0/mlflow/experiments/search", &json!({ "max_results": EXPERIMENTS }))?;
         let experiments = found.get("experiments").and_then(Value::as_array);
         let ids = experiments.into_iter().flatten().filter_map(|one| one.get("experiment_id")?.as_str());
         let ids: Vec<&str> = ids.collect();
-        let filter = format!("tags.`{tag}` = '{}'", value.replace('\'', "_"));
+        let filter = format!("tags.`{tag}` = '{}'", quoted(value));
         let body = json!({ "experiment_ids": ids, "filter": filter, "max_results": CHILDREN });
         let found = self.web.post("/api/2.0/mlflow/runs/search", &body)?;
         let runs = found.get("runs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -184,9 +213,8 @@ impl Server {
     }
 
     /// Runs of that id on the server.
-    fn sent_before(&self, run: &Run) -> Result<Vec<Before>, WebError> {
-        // The filter has no way to write a quote.
-        let filter = format!("tags.`{ID}` = '{}'", run.id.replace('\'', "_"));
+    fn found(&self, id: &str) -> Result<Vec<Before>, WebError> {
+        let filter = format!("tags.`{ID}` = '{}'", quoted(id));
         let body = json!({ "experiment_ids": [self.experiment], "filter": filter, "max_results": 10 });
         let found = self.web.post("/api/2.0/mlflow/runs/search", &body)?;
         let runs = found.get("runs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -200,7 +228,7 @@ impl Server {
 
     fn make(&self, run: &Run) -> Result<Value, WebError> {
         let mut tags = run.tags.clone();
-        tags.insert(ID.to_owned(), run.id.replace('\'', "_"));
+        tags.insert(ID.to_owned(), quoted(&run.id));
         tags.insert("mlflow.source.type".to_owned(), "LOCAL".to_owned());
         if let Some(command) = run.params.get("command") {
             tags.insert("mlflow.source.name".to_owned(), command.clone());
@@ -237,6 +265,11 @@ impl Server {
     fn text(&self, value: &Value, name: &str) -> Result<String, WebError> {
         text(&self.web, value, name)
     }
+}
+
+/// A value as the server's filters can have it: they have no way to write a quote.
+fn quoted(value: &str) -> String {
+    value.replace('\'', "_")
 }
 
 fn has_tag(run: &Value, name: &str) -> bool {

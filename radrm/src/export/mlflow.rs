@@ -1,8 +1,10 @@
 //! `radrm export mlflow`.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use radrm_export::Credentials;
-use radrm_export::mlflow::{Artifact, Sent, Server};
+use radrm_export::mlflow::{Artifact, PARENT, Sent, Server};
 use radrm_sweep::link;
 use radrm_text::clean;
 
@@ -10,6 +12,7 @@ use super::chosen::{Chosen, Files, Read};
 use super::send::{send_all, variable};
 use crate::Failure;
 use crate::error::UsageError;
+use crate::sweep::member::Member;
 
 /// The experiment that MLflow's own client takes from the environment.
 const EXPERIMENT: &str = "MLFLOW_EXPERIMENT_NAME";
@@ -40,7 +43,9 @@ pub(super) fn run(flags: &Flags) -> Result<(), Failure> {
     let credentials = credentials();
     let named = flags.experiment.clone().or_else(|| variable(EXPERIMENT));
     let mut server: Option<(String, Server)> = None;
-    send_all(&flags.files.chosen()?, |chosen| {
+    let all = flags.files.chosen()?;
+    let groups = Groups::of(&all);
+    send_all(&all, |chosen| {
         let of_sweep = chosen.sweep_name();
         let experiment = named.as_deref().or(of_sweep.as_deref()).unwrap_or(DEFAULT);
         let (_, server) = match server.take().filter(|(known, _)| known == experiment) {
@@ -50,13 +55,45 @@ pub(super) fn run(flags: &Flags) -> Result<(), Failure> {
                 server.insert((experiment.to_owned(), open))
             }
         };
-        send(server, chosen, flags.no_files)
+        send(server, chosen, &groups, flags.no_files)
     })
 }
 
+/// Members of a sweep that started together: the sweep, the group and the repetition.
+type Group<'c> = (&'c str, &'c str, u32);
+
+/// Keys of the runs of each group.
+struct Groups<'c>(BTreeMap<Group<'c>, Vec<String>>);
+
+impl<'c> Groups<'c> {
+    fn of(all: &'c [Chosen]) -> Self {
+        let mut groups: BTreeMap<Group<'c>, Vec<String>> = BTreeMap::new();
+        for member in all.iter().filter_map(|chosen| chosen.sweep.as_ref()) {
+            groups.entry(group(member)).or_default().push(link::tag(&member.run));
+        }
+        Self(groups)
+    }
+
+    /// Distinguishes a group of several runs from all others.
+    fn id(&self, member: &Member) -> Option<String> {
+        let keys = self.0.get(&group(member)).filter(|keys| keys.len() > 1)?;
+        Some(format!("group {}", keys.iter().min()?))
+    }
+}
+
+fn group(member: &Member) -> Group<'_> {
+    (&member.sweep, &member.run.group, member.run.repetition)
+}
+
 /// Sends one, and says where it is.
-fn send(server: &Server, chosen: &Chosen, no_files: bool) -> Result<String, Failure> {
-    let Read { profile, summary, run } = chosen.read()?;
+fn send(server: &Server, chosen: &Chosen, groups: &Groups<'_>, no_files: bool) -> Result<String, Failure> {
+    let Read { profile, summary, mut run } = chosen.read()?;
+    if let Some(member) = &chosen.sweep
+        && let Some(id) = groups.id(member)
+    {
+        let parent = server.parent(&id, &member.run.group, &run)?;
+        run.tags.insert(PARENT.to_owned(), parent);
+    }
     let page = || radrm_analyzer::html(&profile, &summary);
     let files = [Artifact::File(&chosen.path), Artifact::Text("report.html", &page)];
     let sent = server.send(&run, if no_files { &[] } else { &files })?;

@@ -231,6 +231,20 @@ fn runs_that_a_program_opened_itself_become_children_once() {
 }
 
 #[test]
+fn members_of_a_group_have_one_parent() {
+    let (kept, address) = server(PROXIED);
+    let server = Server::open(&address, &Credentials::None, "x").unwrap();
+    let parent = server.parent("group a.1", "pair", &run()).unwrap();
+    assert_eq!(server.parent("group a.1", "pair", &run()).unwrap(), parent);
+    assert_ne!(server.parent("group a.2", "pair", &run()).unwrap(), parent);
+    // The command was killed before the run was over.
+    kept.lock().unwrap().runs.get_mut(&parent).unwrap().status = "RUNNING".into();
+    assert_eq!(server.parent("group a.1", "pair", &run()).unwrap(), parent);
+    let kept = kept.lock().unwrap();
+    assert_eq!((kept.runs.len(), kept.runs[&parent].status.as_str()), (2, "FINISHED"));
+}
+
+#[test]
 fn files_can_be_added_to_a_run_that_is_there() {
     let (kept, address) = server(PROXIED);
     let server = Server::open(&address, &Credentials::None, "x").unwrap();
