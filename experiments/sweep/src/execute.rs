@@ -112,7 +112,7 @@ impl<'s> Sweep<'s> {
     /// The state cannot be used, or another process runs the sweep.
     pub fn open(source: &'s Source, options: Options, stop: Stop) -> Result<Self, SweepError> {
         if let Some(all) = &options.instances {
-            let checked = || source.plan.groups.iter().map(|group| instances(group, all).map(|_| ()));
+            let checked = || source.plan.groups.iter().map(move |group| instances(group, all).map(|_| ()));
             // Rows of radT's that cannot run fail, and the others run.
             if !(source.is_radt() && checked().any(|checked| checked.is_ok())) {
                 checked().collect::<Result<(), _>>()?;

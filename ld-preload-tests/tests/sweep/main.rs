@@ -14,6 +14,7 @@ use radrm_preload_tests::random::Random;
 
 mod early;
 mod mlflow;
+mod profiler;
 mod radrmd;
 mod together;
 

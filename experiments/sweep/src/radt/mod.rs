@@ -21,12 +21,13 @@ pub use yaml::read as read_yaml;
 const METERS: [&str; 8] = ["ps", "smi", "dcgmi", "top", "iostat", "free", "macmon", "none"];
 
 /// Profilers that radT starts around a run.
-const PROFILERS: [(&str, Profiler); 5] = [
+const PROFILERS: [(&str, Profiler); 6] = [
     ("nsys", Profiler::Nsys),
     ("nsysraw", Profiler::Nsys),
     ("ncu", Profiler::Ncu),
     ("ncuraw", Profiler::Ncu),
     ("ncuattach", Profiler::Ncu),
+    ("pytorch", Profiler::Torch),
 ];
 
 /// One row of a table, or one combination of a grid.
@@ -221,6 +222,7 @@ mod tests {
         }
         assert_eq!(profiler("smi+top+dcgmi+iostat+free").unwrap(), None);
         assert_eq!(profiler("smi + nsys").unwrap(), Some(Profiler::Nsys));
+        assert_eq!(profiler("smi+pytorch").unwrap(), Some(Profiler::Torch));
         assert_eq!(profiler("smy"), Err(Wrong::Listener("smy".into())));
     }
 
