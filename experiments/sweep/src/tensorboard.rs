@@ -238,7 +238,7 @@ mod tests {
 
     /// An event of step 3 (field 2) with a summary (field 5) of one value (field 1).
     fn of_value(value: &[u8]) -> Vec<u8> {
-        let summary = [&[0x0a, value.len() as u8], value].concat();
+        let summary = [&[0x0a, value.len() as u8][..], value].concat();
         // The time of the event, a double, comes first.
         let head = [0x09, 0, 0, 0, 0, 0x12, 0x34, 0xda, 0x41, 0x10, 3, 0x2a, summary.len() as u8];
         [&head[..], &summary].concat()
