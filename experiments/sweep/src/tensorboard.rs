@@ -254,7 +254,7 @@ mod tests {
     fn of(bytes: &[u8]) -> Metrics {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
-        std::fs::write(&path, bytes).unwrap();
+        fs::write(&path, bytes).unwrap();
         let mut found = Metrics::new();
         read(&path, &mut found);
         found
@@ -284,9 +284,8 @@ mod tests {
         assert_eq!(writer("events.out.tfevents.x"), None);
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("runs/a");
-        std::fs::create_dir_all(&folder).unwrap();
-        let file =
-            |name: &str, value: &[u8]| std::fs::write(folder.join(name), record(&of_value(value))).unwrap();
+        fs::create_dir_all(&folder).unwrap();
+        let file = |name: &str, value: &[u8]| fs::write(folder.join(name), record(&of_value(value))).unwrap();
         file("events.out.tfevents.1790000005.h.7.0", &SIMPLE);
         file("events.out.tfevents.1790000005.h.8.0", &TENSOR);
         file("events.out.tfevents.1780000005.h.7.0", &CONTENT);
