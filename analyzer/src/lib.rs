@@ -15,12 +15,12 @@ pub use model::signals::signal_name;
 pub use model::stacks::{Flame, Held, JobStacks, Memory, flames, flames_of, job_stacks, refusals};
 pub use model::tensors::{TensorsBy, tensor_flames};
 pub use model::{
-    Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, DryRunSummary, EndSummary,
+    Activity, Beside, BlockSummary, BypassSummary, CopySummary, CounterSummary, DryRunSummary, EndSummary,
     EstimateSummary, FailureSummary, Feature, Footprint, FrameworkSummary, GpuSummary, GpuTime, HostSummary,
     JobSummary, KernelSummary, KindSummary, LeftOver, LimitInForce, LimitSpan, LimitSummary, LoadSummary,
-    NvmlSummary, OpenRangeSummary, OutcomeSummary, Predicted, Prices, ProcessGpuSummary, ProcessSummary,
-    RangeGpuSummary, RangeSummary, RangesSummary, RefusedRequests, SCHEMA, StacksSummary, StepsSummary,
-    Summary, Training, TrainingSummary, TrainingTime, findings, footprint,
+    NvmlSummary, OpenRangeSummary, OutcomeSummary, OwnSummary, Predicted, Prices, ProcessGpuSummary,
+    ProcessSummary, RangeGpuSummary, RangeSummary, RangesSummary, RefusedRequests, SCHEMA, StacksSummary,
+    StepsSummary, Summary, Training, TrainingSummary, TrainingTime, findings, footprint,
 };
 pub use view::sheet;
 pub use view::stacks::{folded, heap_profile, pprof};

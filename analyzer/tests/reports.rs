@@ -3,7 +3,9 @@
 mod common;
 
 use common::*;
-use radrm_analyzer::{Comparison, Summary, TextOptions, comparison_text, html, json, perfetto, text};
+use radrm_analyzer::{
+    Comparison, OwnSummary, Summary, TextOptions, comparison_text, html, json, perfetto, text,
+};
 use radrm_profile::model::*;
 use radrm_profile::*;
 
@@ -25,6 +27,27 @@ fn text_of_a_run_that_ran_out_of_memory() {
 #[test]
 fn text_of_several_processes_on_one_gpu() {
     insta::assert_snapshot!(plain(&several()));
+}
+
+#[test]
+fn own_figures_of_a_sweep_stand_in_every_report() {
+    let profile = training();
+    let own = OwnSummary {
+        sweep: "grid.toml".into(),
+        sm_active_share: Some(0.25),
+        sm_active_origin: Some("part by launches of gpm".into()),
+        ..OwnSummary::default()
+    };
+    let summary = Summary::from_profile(&profile).with_own(Some(own));
+    let options = TextOptions::default();
+    for report in [text(&profile, &summary, &options), html(&profile, &summary)] {
+        for part in ["by the sweep grid.toml", "25.0 % (part by launches of gpm)", "n/a: it cannot be told"] {
+            assert!(report.contains(part), "{part}: {report}");
+        }
+    }
+    let json = json(&summary);
+    assert!(json.contains("\"sm_active_share\": 0.25") && json.contains("\"energy_j\": null"), "{json}");
+    assert!(!plain(&profile).contains("own figures"), "a profile alone has none");
 }
 
 #[test]

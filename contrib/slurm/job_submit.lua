@@ -15,9 +15,50 @@ radrm = {
    shard = 1024 * 1024,
    -- Shards of the largest GPU. nil: taken from the lines NodeName= of slurm.conf when this file is loaded.
    largest = nil,
-   -- An estimate for jobs without --gpu-mem: a function of the job that returns bytes, or nil to leave the job alone.
+   -- An estimate for jobs without --gpu-mem: a function of the job that returns bytes, or nil to leave the job alone. A job whose
+   -- estimate fails is rejected: without shards it would run beside others on a GPU that may not hold it.
+   -- radrm.table below makes one: radrm.estimate = radrm.table("/etc/slurm/radrm-needs").
    estimate = nil,
+   -- Error code of a rejected job, by which sbatch and programs know it. nil: that of an invalid generic resource.
+   code = nil,
 }
+
+-- Bytes in `10GiB`, `500MB` and `1073741824`.
+local function bytes_of(text)
+   local number, unit = text:match("^(%d+%.?%d*)(%a*)$")
+   local factors = { [""] = 1, kib = 1024, mib = 1024 ^ 2, gib = 1024 ^ 3, kb = 1000, mb = 1000 ^ 2, gb = 1000 ^ 3 }
+   local factor = number and factors[unit:lower()]
+   return factor and tonumber(number) * factor
+end
+
+-- An estimate by a table: lines `USER NAME MEMORY` for the user and the name of a job, `*` for any. The first that fits counts, and
+-- `#` begins a comment. The table is read for each job, so a change needs no restart.
+function radrm.table(path)
+   return function(job)
+      local fits = function(wanted, found)
+         return wanted == "*" or wanted == tostring(found)
+      end
+      local file = assert(io.open(path))
+      local text = file:read("*a")
+      file:close()
+      local number = 0
+      for line in text:gmatch("([^\n]*)\n?") do
+         number = number + 1
+         local words = line:gsub("#.*", "")
+         if words:match("%S") then
+            local user, name, memory = words:match("^%s*(%S+)%s+(%S+)%s+(%S+)%s*$")
+            local bytes = memory and bytes_of(memory)
+            if not bytes then
+               error(string.format("%s: line %d is not USER NAME MEMORY", path, number), 0)
+            end
+            if (fits(user, job.user_name) or fits(user, job.user_id)) and fits(name, job.name) then
+               return bytes
+            end
+         end
+      end
+      return nil
+   end
+end
 
 -- The number in `2`, `160K` and `1M`, as Slurm writes counts.
 local function count_of(text)
@@ -114,7 +155,18 @@ end
 
 local function reject(text, ...)
    slurm.log_user("radrm: " .. string.format(text, ...):gsub("%%", "%%%%"))
-   return slurm.ERROR
+   return radrm.code or slurm.ESLURM_INVALID_GRES or slurm.ERROR
+end
+
+-- What radrm.estimate says of a job: whether it could be asked, and bytes or nil.
+local function estimated(job)
+   local is_known, found = pcall(radrm.estimate, job)
+   if is_known and (found == nil or (type(found) == "number" and found > 0 and found < math.huge)) then
+      return true, found
+   end
+   local text = "radrm: radrm.estimate failed: " .. tostring(found)
+   slurm.log_error((text:gsub("%%", "%%%%")))
+   return false, nil
 end
 
 -- Changes or rejects a job that is submitted; returns what slurm_job_submit returns.
@@ -128,7 +180,11 @@ function radrm.submit(job)
          bytes = math.ceil(radrm.largest * percent / 100) * radrm.shard
       end
    elseif radrm.estimate and not names_gpus(job) then
-      bytes = radrm.estimate(job)
+      local is_known
+      is_known, bytes = estimated(job)
+      if not is_known then
+         return reject("the memory that the job needs cannot be estimated: state it by --gpu-mem")
+      end
    end
    if not bytes then
       return slurm.SUCCESS

@@ -47,6 +47,7 @@ impl Summary {
             gpu_clock: profile.gpu_clock,
             job: job(&profile.job),
             outcome: outcome(profile, without_end),
+            own: None,
             failed_requests_total: gpus.iter().map(|gpu| gpu.failed_requests).fold(0, u64::saturating_add),
             gpus,
             processes,

@@ -1,5 +1,6 @@
 //! Summaries of profiles: data only. [`crate::view`] shows them; no code in here depends on it.
 
+mod activity;
 mod build;
 pub mod compare;
 mod features;
@@ -26,6 +27,7 @@ mod training;
 mod uncounted;
 mod window;
 
+pub use activity::{Activity, OwnSummary};
 pub use features::Feature;
 pub use findings::findings;
 pub use footprint::{Footprint, RefusedRequests, footprint};

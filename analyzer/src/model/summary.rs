@@ -4,8 +4,8 @@
 use super::signals::signal_text;
 use super::{
     CopySummary, GpuSummary, HostSummary, InitFailureSummary, JobStacksSummary, KernelSummary, LimitSummary,
-    PostmortemSummary, ProcessSummary, QuotaSummary, RangesSummary, StacksSummary, TensorsSummary, Training,
-    TrainingSummary, UncountedSummary,
+    OwnSummary, PostmortemSummary, ProcessSummary, QuotaSummary, RangesSummary, StacksSummary,
+    TensorsSummary, Training, TrainingSummary, UncountedSummary,
 };
 use radrm_profile::model::{DryRunFigures, DryRunRanks, Expected, Fit, GpuClock, PredictedStep, Profile};
 use radrm_profile::{Bytes, Nanos};
@@ -34,6 +34,9 @@ pub struct Summary {
     pub job: JobSummary,
     /// Outcome of the job.
     pub outcome: OutcomeSummary,
+    /// Figures that are the run's own, if it is part of a sweep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own: Option<OwnSummary>,
     /// Per GPU that the job used or NVML showed.
     pub gpus: Vec<GpuSummary>,
     /// Per process that joined the job.

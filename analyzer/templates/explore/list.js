@@ -3,18 +3,24 @@
 const list = app => {
   const { html } = figures;
   const ROWS = 100;
-  const SHOWN = ["run", "start", "command", "outcome", "origin", "run_time", "peak", "sm_activity", "batch", "gpu_model"];
+  const SHOWN = ["run", "start", "command", "outcome", "run_time", "peak", "sm_activity", "steps", "energy", "batch", "gpu_model"];
   const section = document.getElementById("list"), table = section.querySelector("table");
   const named = name => section.querySelector(`[name=${name}]`);
   const found = document.getElementById("found"), pages = document.getElementById("page");
   const choices = section.querySelector(".columns div");
-  const order = { key: "start", down: true };
+  const order = { key: view.get("order") ?? "start", down: view.get("up") === null };
   let page = 0, rows = [], shown = null;
 
-  /** Parameters that differ between runs are shown too, the first ones. */
+  /** Parameters that differ between runs are shown too, the first ones, and what programs logged. */
   const usual = () => {
-    const varied = app.data.columns.filter(column => column.is_parameter && new Set(column.values).size > 1);
-    return new Set([...SHOWN, ...varied.slice(0, 4).map(column => column.key)]);
+    const columns = app.data.columns, varied = columns.filter(column => column.is_parameter && new Set(column.values).size > 1);
+    const logged = columns.filter(column => column.key.startsWith("metric."));
+    return new Set([...SHOWN, ...[...varied.slice(0, 4), ...logged.slice(0, 2)].map(column => column.key)]);
+  };
+  /** The columns of the view in the address, if there is one. */
+  const viewed = () => {
+    const keys = view.get("columns")?.split(",").filter(key => app.data.byKey.has(key));
+    return keys?.length ? new Set(keys) : null;
   };
   const columns = () => app.data.columns.filter(column => shown.has(column.key));
 
@@ -27,6 +33,8 @@ const list = app => {
       button.addEventListener("click", () => {
         order.down = order.key === column.key ? !order.down : !column.isText;
         order.key = column.key;
+        view.set("order", order.key);
+        view.set("up", order.down ? "" : "1");
         page = 0;
         arrange();
         // The head was made anew.
@@ -50,6 +58,7 @@ const list = app => {
     made.append(html("td", "left", box));
     for (const column of columns()) {
       const text = runs.cell(app.data, column, at), kind = column.key === "command" ? "name" : column.isText ? "left" : "";
+      const title = column.isText ? text : "";
       if (column.key === "run" && app.data.byKey.get("profile").values[at]) {
         const link = html("a", "", text);
         link.href = `/run#${id}.${runs.token}`;
@@ -57,7 +66,12 @@ const list = app => {
         link.rel = "noopener";
         link.setAttribute("aria-label", `run ${id}, its report`);
         made.append(html("td", kind, link));
-      } else made.append(html("td", kind, text));
+      } else {
+        const cell = html("td", kind, text);
+        // A long text is cut, so that a run is one line.
+        if (title) cell.title = title;
+        made.append(cell);
+      }
     }
     return made;
   };
@@ -77,7 +91,7 @@ const list = app => {
 
   const arrange = () => {
     const { rows: left, problem } = runs.filter(app.data, named("filter").value);
-    rows = runs.sorted(app.data.byKey.get(order.key), left, order.down);
+    rows = runs.sorted(app.data.byKey.get(order.key) ?? app.data.byKey.get("start"), left, order.down);
     const count = n => n.toLocaleString("en");
     found.textContent = problem || `${count(rows.length)} of ${count(app.data.count)} runs`;
     draw();
@@ -88,15 +102,16 @@ const list = app => {
     const made = html("label", ""), box = html("input", "");
     box.type = "checkbox";
     box.checked = shown.has(column.key);
-    box.addEventListener("change", () => { shown[box.checked ? "add" : "delete"](column.key); draw(); });
+    box.addEventListener("change", () => { shown[box.checked ? "add" : "delete"](column.key); view.set("columns", [...shown].join(",")); draw(); });
     made.append(box, ` ${column.title}`);
     return made;
   }));
 
   let waits = 0;
+  named("filter").value = view.get("filter") ?? "";
   named("filter").addEventListener("input", () => {
     clearTimeout(waits);
-    waits = setTimeout(() => { page = 0; arrange(); }, 80);
+    waits = setTimeout(() => { page = 0; view.set("filter", named("filter").value); arrange(); }, 80);
   });
   named("choose").addEventListener("click", () => app.chooseOnly(rows.filter(at => app.data.byKey.get("profile").values[at]).slice(0, app.MOST).map(at => app.data.number[at])));
   named("clear").addEventListener("click", () => app.chooseOnly([]));
@@ -109,7 +124,7 @@ const list = app => {
   new ResizeObserver(() => requestAnimationFrame(() => scroll.scrollWidth > scroll.clientWidth || scroll.scrollHeight > scroll.clientHeight ? scroll.tabIndex = 0 : scroll.removeAttribute("tabindex"))).observe(scroll);
 
   return {
-    loaded: () => { shown ??= usual(); choose(); arrange(); },
+    loaded: () => { shown ??= viewed() ?? usual(); choose(); arrange(); },
     /** Marks the chosen runs in the rows that are there: what has the focus keeps it. */
     mark: () => { for (const box of table.querySelectorAll("input")) box.checked = app.chosen.has(Number(box.value)); },
   };

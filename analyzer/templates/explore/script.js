@@ -3,6 +3,7 @@
 {% include "page/theme.js" %}
 {% include "page/chart.js" %}
 {% include "explore/runs.js" %}
+{% include "explore/view.js" %}
 {% include "explore/list.js" %}
 {% include "explore/overlay.js" %}
 {% include "explore/relations.js" %}

@@ -82,9 +82,15 @@ figures! {
     REFUSED = "radrm/refused_requests", Base, "radrm.memory.refused_requests", "{request}", Counter, Run;
     /// Steps per second of the fastest process.
     STEPS = "radrm/steps_per_second", Base, "radrm.steps.rate", "{step}/s", Gauge, Run;
+    /// Most memory that the run held on one GPU.
+    RUN_PEAK = "radrm/peak_memory_megabytes", Megabytes, "radrm.memory.peak", "By", Gauge, Run;
+    /// SM activity of the run's own: a tag names its origin.
+    RUN_SM_ACTIVITY = "radrm/sm_activity_percentage", Percent, "radrm.sm.activity", "1", Gauge, Run;
+    /// Energy of the run's own: a tag names its origin.
+    RUN_ENERGY = "radrm/energy_joules", Base, "radrm.energy", "J", Gauge, Run;
     /// Most GPU memory that the run held.
     PEAK = "radrm/gpu_GPU_peak_memory_megabytes", Megabytes, "radrm.gpu.memory.peak", "By", Gauge, Run;
-    /// SM activity by its launches alone.
+    /// SM activity by its launches alone; of runs that had the GPU to themselves.
     SM_ACTIVITY = "radrm/gpu_GPU_sm_activity_percentage", Percent, "radrm.gpu.sm.activity", "1", Gauge, Run;
     /// GPU memory that the run holds.
     MEMORY = "radrm/gpu_GPU_memory_megabytes", Megabytes, "radrm.gpu.memory.usage", "By", Level, Moment;

@@ -10,5 +10,5 @@ mod run;
 pub mod table;
 mod web;
 
-pub use run::{Curve, End, Gpu, Run};
+pub use run::{Curve, End, Gpu, Metric, Run};
 pub use web::{Credentials, WebError};

@@ -1,15 +1,27 @@
 //! A server of MLflow, by its REST interface (version 2.0, which servers of MLflow 2 and 3 have).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::figure::Kind;
 use crate::run::{Curve, End, Run};
 use crate::web::{Credentials, Web, WebError};
 
+mod artifacts;
+
+use artifacts::Place;
+
 /// Tells a run that was sent from all others.
 const ID: &str = "radrm.run";
+
+/// The tag by which MLflow shows a run below another.
+pub const PARENT: &str = "mlflow.parentRunId";
+
+/// Experiments that are looked through for runs of programs, and runs of one program.
+const EXPERIMENTS: usize = 1000;
+const CHILDREN: usize = 100;
 
 /// Limits of one request: 1,000 values and 100 parameters or tags, as MLflow documents them.
 const METRICS: usize = 1000;
@@ -39,7 +51,17 @@ pub enum Sent {
     Already {
         /// Its page.
         url: String,
+        /// Files that it lacked and has now.
+        added: usize,
     },
+}
+
+/// A run that the server has.
+struct Before {
+    id: String,
+    status: String,
+    /// Place of its files.
+    artifacts: Option<String>,
 }
 
 /// A file that belongs to a run.
@@ -48,6 +70,15 @@ pub enum Artifact<'a> {
     File(&'a Path),
     /// A text under a name, which is made where it is sent.
     Text(&'a str, &'a dyn Fn() -> String),
+}
+
+impl Artifact<'_> {
+    fn name(&self) -> String {
+        match self {
+            Self::File(file) => file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            Self::Text(name, _) => (*name).to_owned(),
+        }
+    }
 }
 
 impl Server {
@@ -61,15 +92,20 @@ impl Server {
         Ok(Self { web, experiment })
     }
 
-    /// Sends a run with its files. One that was sent is left as it is; one of which only a part arrived is deleted and
-    /// sent anew.
+    /// Sends a run with its files. One that was sent is left as it is but for files that it lacks; one of which only a part
+    /// arrived is deleted and sent anew.
     ///
     /// # Errors
     /// The server cannot be reached or refuses: what arrived until then is marked as running there.
     pub fn send(&self, run: &Run, files: &[Artifact<'_>]) -> Result<Sent, WebError> {
-        for (id, status) in self.sent_before(run)? {
+        for Before { id, status, artifacts } in self.found(&run.id)? {
             if status != "RUNNING" {
-                return Ok(Sent::Already { url: self.page(&id) });
+                let place = artifacts.map(|uri| Place::of(&uri, &id, self.web.is_local()));
+                let added = match place {
+                    Some(Ok(place)) if !files.is_empty() => self.add_missing(&place, &id, files)?,
+                    _ => 0,
+                };
+                return Ok(Sent::Already { url: self.page(&id), added });
             }
             self.web.post("/api/2.0/mlflow/runs/delete", &json!({ "run_id": id }))?;
         }
@@ -79,10 +115,11 @@ impl Server {
         for body in batches(run, &id) {
             self.web.post("/api/2.0/mlflow/runs/log-batch", &body)?;
         }
-        let without_files = match folder(&self.text(info, "artifact_uri")?) {
+        let place = Place::of(&self.text(info, "artifact_uri")?, &id, self.web.is_local());
+        let without_files = match place {
             _ if files.is_empty() => None,
-            Ok(folder) => {
-                files.iter().try_for_each(|file| self.put(&folder, file))?;
+            Ok(place) => {
+                files.iter().try_for_each(|file| self.put(&place, file))?;
                 None
             }
             Err(store) => {
@@ -99,23 +136,99 @@ impl Server {
         Ok(Sent::New { url: self.page(&id), without_files })
     }
 
-    /// Runs of that id on the server, each with its status.
-    fn sent_before(&self, run: &Run) -> Result<Vec<(String, String)>, WebError> {
-        // The filter has no way to write a quote.
-        let filter = format!("tags.`{ID}` = '{}'", run.id.replace('\'', "_"));
+    /// Id of the run below which members of a group are shown, by an id that no other group has; it is made where it is not there.
+    ///
+    /// # Errors
+    /// The server cannot be reached or refuses.
+    pub fn parent(&self, group: &str, name: &str, member: &Run) -> Result<String, WebError> {
+        let known = self.found(group)?.into_iter().next();
+        if let Some(known) = known.as_ref().filter(|known| known.status != "RUNNING") {
+            return Ok(known.id.clone());
+        }
+        let id = match known {
+            // The command ended before it was over.
+            Some(known) => known.id,
+            None => {
+                let tags = BTreeMap::from([(ID.to_owned(), quoted(group))]);
+                let body = json!({
+                    "experiment_id": self.experiment,
+                    "run_name": name,
+                    "start_time": member.started_ms,
+                    "tags": pairs(&tags, MAX_TAG),
+                });
+                let made = self.web.post("/api/2.0/mlflow/runs/create", &body)?;
+                self.text(made.pointer("/run/info").unwrap_or(&Value::Null), "run_id")?
+            }
+        };
+        let end = json!({ "run_id": id, "status": "FINISHED", "end_time": member.ended_ms });
+        self.web.post("/api/2.0/mlflow/runs/update", &end)?;
+        Ok(id)
+    }
+
+    /// Makes the runs that a program opened itself, by a tag of theirs, children of a run that was sent; gives their number.
+    ///
+    /// # Errors
+    /// The server cannot be reached or refuses.
+    pub fn adopt(&self, run: &Run, tag: &str, value: &str) -> Result<usize, WebError> {
+        let Some(own) = self.found(&run.id)?.into_iter().next() else { return Ok(0) };
+        let found =
+            self.web.post("/api/2.0/mlflow/experiments/search", &json!({ "max_results": EXPERIMENTS }))?;
+        let experiments = found.get("experiments").and_then(Value::as_array);
+        let ids = experiments.into_iter().flatten().filter_map(|one| one.get("experiment_id")?.as_str());
+        let ids: Vec<&str> = ids.collect();
+        let filter = format!("tags.`{tag}` = '{}'", quoted(value));
+        let body = json!({ "experiment_ids": ids, "filter": filter, "max_results": CHILDREN });
+        let found = self.web.post("/api/2.0/mlflow/runs/search", &body)?;
+        let runs = found.get("runs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let mut adopted = 0;
+        for child in runs {
+            let id = self.text(child.get("info").unwrap_or(&Value::Null), "run_id")?;
+            if id == own.id || has_tag(child, PARENT) {
+                continue;
+            }
+            let body = json!({ "run_id": id, "key": PARENT, "value": own.id });
+            self.web.post("/api/2.0/mlflow/runs/set-tag", &body)?;
+            adopted += 1;
+        }
+        Ok(adopted)
+    }
+
+    /// Sends the files that a run on the server lacks; gives their number.
+    fn add_missing(&self, place: &Place, id: &str, files: &[Artifact<'_>]) -> Result<usize, WebError> {
+        let there = match place {
+            Place::Folder(folder) => artifacts::names(folder),
+            Place::Server(_) => self.listed(id)?,
+        };
+        let missing: Vec<_> = files.iter().filter(|file| !there.contains(&file.name())).collect();
+        missing.iter().try_for_each(|file| self.put(place, file))?;
+        Ok(missing.len())
+    }
+
+    /// Names of a run's files on the server.
+    fn listed(&self, id: &str) -> Result<BTreeSet<String>, WebError> {
+        let found = self.web.get("/api/2.0/mlflow/artifacts/list", &[("run_id", id)])?;
+        let files = found.get("files").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let path = |file: &Value| file.get("path").and_then(Value::as_str).map(str::to_owned);
+        Ok(files.iter().filter_map(path).collect())
+    }
+
+    /// Runs of that id on the server.
+    fn found(&self, id: &str) -> Result<Vec<Before>, WebError> {
+        let filter = format!("tags.`{ID}` = '{}'", quoted(id));
         let body = json!({ "experiment_ids": [self.experiment], "filter": filter, "max_results": 10 });
         let found = self.web.post("/api/2.0/mlflow/runs/search", &body)?;
         let runs = found.get("runs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let info = |run: &Value| {
             let info = run.get("info").unwrap_or(&Value::Null);
-            Ok((self.text(info, "run_id")?, self.text(info, "status")?))
+            let artifacts = self.text(info, "artifact_uri").ok();
+            Ok(Before { id: self.text(info, "run_id")?, status: self.text(info, "status")?, artifacts })
         };
         runs.iter().map(info).collect()
     }
 
     fn make(&self, run: &Run) -> Result<Value, WebError> {
         let mut tags = run.tags.clone();
-        tags.insert(ID.to_owned(), run.id.replace('\'', "_"));
+        tags.insert(ID.to_owned(), quoted(&run.id));
         tags.insert("mlflow.source.type".to_owned(), "LOCAL".to_owned());
         if let Some(command) = run.params.get("command") {
             tags.insert("mlflow.source.name".to_owned(), command.clone());
@@ -132,14 +245,16 @@ impl Server {
         self.web.post("/api/2.0/mlflow/runs/create", &body)
     }
 
-    fn put(&self, folder: &str, file: &Artifact<'_>) -> Result<(), WebError> {
-        let path = |name: &str| format!("/api/2.0/mlflow-artifacts/artifacts/{folder}/{}", escaped(name));
+    fn put(&self, place: &Place, file: &Artifact<'_>) -> Result<(), WebError> {
+        let name = file.name();
+        let folder = match place {
+            Place::Server(folder) => folder,
+            Place::Folder(folder) => return artifacts::write(folder, &name, file),
+        };
+        let path = format!("/api/2.0/mlflow-artifacts/artifacts/{folder}/{}", escaped(&name));
         match file {
-            Artifact::File(file) => {
-                let name = file.file_name().unwrap_or_default().to_string_lossy();
-                self.web.put_file(&path(&name), file)
-            }
-            Artifact::Text(name, text) => self.web.put_bytes(&path(name), text().as_bytes()),
+            Artifact::File(file) => self.web.put_file(&path, file),
+            Artifact::Text(_, text) => self.web.put_bytes(&path, text().as_bytes()),
         }
     }
 
@@ -150,6 +265,16 @@ impl Server {
     fn text(&self, value: &Value, name: &str) -> Result<String, WebError> {
         text(&self.web, value, name)
     }
+}
+
+/// A value as the server's filters can have it: they have no way to write a quote.
+fn quoted(value: &str) -> String {
+    value.replace('\'', "_")
+}
+
+fn has_tag(run: &Value, name: &str) -> bool {
+    let tags = run.pointer("/data/tags").and_then(Value::as_array);
+    tags.into_iter().flatten().any(|tag| tag.get("key").and_then(Value::as_str) == Some(name))
 }
 
 fn text(web: &Web, value: &Value, name: &str) -> Result<String, WebError> {
@@ -181,16 +306,30 @@ fn find(web: &Web, name: &str) -> Result<Option<String>, WebError> {
 fn batches(run: &Run, id: &str) -> Vec<Value> {
     let params: Vec<_> = run.params.iter().map(|(name, value)| pair(name, value, MAX_PARAM)).collect();
     let params = params.chunks(PARAMS).map(|params| json!({ "run_id": id, "params": params }));
-    let metrics: Vec<_> = run.curves.iter().flat_map(metrics).collect();
+    let logged = run.metrics.iter().map(|(name, metric)| {
+        let step = metric.step.unwrap_or(0);
+        json!({ "key": key(name), "value": metric.last, "timestamp": run.ended_ms, "step": step })
+    });
+    let metrics: Vec<_> = run.curves.iter().flat_map(metrics).chain(logged).collect();
     let metrics = metrics.chunks(METRICS).map(|metrics| json!({ "run_id": id, "metrics": metrics }));
     params.chain(metrics).collect()
 }
 
 fn metrics(curve: &Curve) -> impl Iterator<Item = Value> {
     let key = key(&curve.name());
-    (0_u64..).zip(&curve.points).map(move |(step, (at, value))| {
+    (0_u64..).zip(until_the_end(curve)).map(move |(step, (at, value))| {
         json!({ "key": key, "value": curve.figure.scale.of(*value), "timestamp": at, "step": step })
     })
+}
+
+/// The points of a curve. MLflow shows the last one as the figure of the run, and of memory that is what was left when the
+/// program had freed all: the curve ends before that.
+fn until_the_end(curve: &Curve) -> &[(u64, f64)] {
+    let held = curve.points.iter().rposition(|(_, value)| *value > 0.0);
+    match held.filter(|_| curve.figure.kind == Kind::Level) {
+        Some(last) => &curve.points[..=last],
+        None => &curve.points,
+    }
 }
 
 fn pairs(all: &BTreeMap<String, String>, longest: usize) -> Vec<Value> {
@@ -208,19 +347,6 @@ fn key(name: &str) -> String {
     name.chars().map(|letter| if is_taken(letter) { letter } else { '_' }).take(250).collect()
 }
 
-/// The folder of a run's files behind the server's own interface; else where they are kept.
-fn folder(uri: &str) -> Result<String, String> {
-    let Some(rest) = uri.strip_prefix("mlflow-artifacts:") else {
-        return Err(uri.split(':').next().unwrap_or_default().to_owned());
-    };
-    // With or without the server's own name.
-    let path = match rest.strip_prefix("//") {
-        Some(named) => named.split_once('/').map_or("", |(_, path)| path),
-        None => rest,
-    };
-    Ok(path.trim_matches('/').to_owned())
-}
-
 /// A file's name in the path of an address (RFC 3986).
 fn escaped(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
@@ -232,6 +358,7 @@ fn escaped(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figure;
 
     #[test]
     fn names_are_such_as_the_server_takes() {
@@ -242,10 +369,15 @@ mod tests {
     }
 
     #[test]
-    fn files_go_where_the_server_takes_them() {
-        assert_eq!(folder("mlflow-artifacts:/1/ab/artifacts"), Ok("1/ab/artifacts".into()));
-        assert_eq!(folder("mlflow-artifacts://host:5000/1/ab/artifacts"), Ok("1/ab/artifacts".into()));
-        assert_eq!(folder("s3://bucket/1/ab"), Err("s3".into()));
-        assert_eq!(folder("/srv/mlruns/1/ab"), Err("/srv/mlruns/1/ab".into()));
+    fn the_last_value_of_memory_is_not_what_was_freed_at_the_end() {
+        let curve = |figure, points: &[f64]| Curve {
+            figure,
+            gpu: Some(0),
+            points: (0..).zip(points.iter().copied()).collect(),
+        };
+        let last = |curve: &Curve| metrics(curve).last().unwrap()["value"].as_f64().unwrap();
+        assert_eq!(last(&curve(&figure::MEMORY, &[0.0, 3e6, 2e6, 0.0, 0.0])), 2.0);
+        assert_eq!(last(&curve(&figure::MEMORY, &[0.0])), 0.0);
+        assert_eq!(last(&curve(&figure::GPU_UTILIZATION, &[0.5, 0.0])), 0.0, "an idle GPU is a figure");
     }
 }

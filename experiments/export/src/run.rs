@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use radrm_analyzer::{GpuSummary, Summary};
+use radrm_analyzer::{GpuSummary, OwnSummary, Summary, findings};
 use radrm_profile::Nanos;
 use radrm_profile::model::{GpuIndex, GpuSpan, NvmlSample, Profile};
 use radrm_profile::steps::{gpu_steps, thinned};
@@ -33,8 +33,19 @@ pub struct Run {
     pub tags: BTreeMap<String, String>,
     /// Figures and curves, each with a value or more.
     pub curves: Vec<Curve>,
+    /// Figures that the program logged of itself, by name.
+    pub metrics: BTreeMap<String, Metric>,
     /// The GPUs of `curves`.
     pub gpus: Vec<Gpu>,
+}
+
+/// A figure that a program logged of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Metric {
+    /// Its last value, which is finite.
+    pub last: f64,
+    /// Step of that value.
+    pub step: Option<i64>,
 }
 
 /// A GPU of a run.
@@ -123,6 +134,7 @@ impl Run {
             params: params(summary),
             tags: tags(summary),
             curves: curves.list,
+            metrics: BTreeMap::new(),
             gpus: summary.gpus.iter().map(gpu).collect(),
         }
     }
@@ -174,10 +186,33 @@ fn tags(summary: &Summary) -> BTreeMap<String, String> {
     if let Some(machine) = &summary.emulated {
         tags.insert("radrm.emulated".to_owned(), machine.clone());
     }
+    let own = own(summary);
+    let origins =
+        [("radrm.sm_activity.origin", own.sm_active_origin), ("radrm.energy.origin", own.energy_origin)];
+    tags.extend(origins.into_iter().filter_map(|(name, origin)| Some((name.to_owned(), origin?))));
     if summary.dry_run.is_some() {
         tags.insert("radrm.dry_run".to_owned(), "true".to_owned());
     }
     tags
+}
+
+/// Figures that are the run's own: those that its sweep knows, else those of GPUs that no other program used.
+fn own(summary: &Summary) -> OwnSummary {
+    if let Some(own) = &summary.own {
+        return own.clone();
+    }
+    let is_alone = |gpu: &GpuSummary| gpu.nvml.as_ref().is_some_and(|nvml| nvml.others_peak_bytes.is_zero());
+    let is_alone = summary.gpus.iter().filter(|gpu| gpu.used()).all(is_alone);
+    // As the dataset has it.
+    let [measured, ..] = findings(summary).features.activity();
+    let energy_j = summary.gpu_energy_j().filter(|_| is_alone);
+    OwnSummary {
+        sm_active_share: measured.map(|part| f64::from(part.0) / 1000.0),
+        sm_active_origin: measured.map(|_| "measured".to_owned()),
+        energy_j,
+        energy_origin: energy_j.map(|_| "its GPUs by NVML".to_owned()),
+        ..OwnSummary::default()
+    }
 }
 
 /// Values with their times.
@@ -215,12 +250,17 @@ fn figures(curves: &mut Curves, summary: &Summary) {
     let launches = summary.launches.saturating_add(summary.graph_launches);
     one(&figure::LAUNCHES, None, Some(launches as f64));
     one(&figure::REFUSED, None, Some(summary.failed_requests_total as f64));
-    let steps = summary.ranges.iter().flat_map(|ranges| &ranges.steps).map(|steps| steps.per_second);
-    one(&figure::STEPS, None, steps.reduce(f64::max));
+    one(&figure::STEPS, None, summary.steps_per_s());
+    one(&figure::RUN_PEAK, None, summary.peak_bytes().map(|bytes| bytes as f64));
+    let own = own(summary);
+    one(&figure::RUN_SM_ACTIVITY, None, own.sm_active_share);
+    one(&figure::RUN_ENERGY, None, own.energy_j);
     for gpu in &summary.gpus {
         let index = Some(gpu.index);
         one(&figure::PEAK, index, Some(gpu.peak_bytes.0 as f64));
         let estimate = gpu.estimate.as_ref();
+        // Launches take longer beside others: it would be the activity of all.
+        let estimate = estimate.filter(|_| own.overlap_s.is_none());
         one(&figure::SM_ACTIVITY, index, estimate.and_then(|found| found.sm_active_share));
         let load = gpu.load.as_ref();
         one(&figure::GPU_SM_ACTIVITY, index, load.and_then(|load| load.sm_active_share));
@@ -310,6 +350,18 @@ mod tests {
         assert_eq!(curve(&run, "system/gpu_0_memory_usage_percentage"), [(0, 25.0), (2000, 50.0)]);
         assert_eq!(curve(&run, "system/gpu_0_power_usage_watts"), [(5, 70.5)]);
         assert_eq!(curve(&run, "radrm/run_time_seconds"), [(4000, 4.0)]);
+        let own = OwnSummary {
+            sm_active_share: Some(0.25),
+            sm_active_origin: Some("part by launches of gpm".into()),
+            energy_j: Some(342.5),
+            overlap_s: Some(4.0),
+            ..OwnSummary::default()
+        };
+        let shared = Run::of(&profile, &Summary::from_profile(&profile).with_own(Some(own)));
+        assert_eq!(curve(&shared, "radrm/sm_activity_percentage"), [(4000, 25.0)]);
+        assert_eq!(curve(&shared, "radrm/energy_joules"), [(4000, 342.5)]);
+        assert_eq!(shared.tags["radrm.sm_activity.origin"], "part by launches of gpm");
+        assert!(curve(&run, "radrm/sm_activity_percentage").is_empty(), "nothing measured it");
         profile.gpu_clock = GpuClock::Modelled;
         let emulated = Run::of(&profile, &Summary::from_profile(&profile));
         assert_eq!(curve(&emulated, "system/gpu_0_power_usage_watts"), []);

@@ -45,7 +45,8 @@ pub enum TableError {
 }
 
 impl Table {
-    /// One row for each run: who and when, then parameters (`param.`), tags (`tag.`), and the figures of the whole run.
+    /// One row for each run: who and when, then parameters (`param.`), tags (`tag.`), what the program logged (`metric.`), and the
+    /// figures of the whole run. Parameters and tags that are numbers in all runs are numbers.
     #[must_use]
     pub fn of_runs(runs: &[Run]) -> Self {
         let text = |get: &dyn Fn(&Run) -> Option<String>| Cells::Text(runs.iter().map(get).collect());
@@ -58,10 +59,14 @@ impl Table {
         table.add("ended", time(|run| run.ended_ms));
         table.add("end", text(&|run| Some(run.end.word().to_owned())));
         for name in runs.iter().flat_map(|run| run.params.keys()).collect::<BTreeSet<_>>() {
-            table.add(&format!("param.{name}"), text(&|run| run.params.get(name).cloned()));
+            table.add(&format!("param.{name}"), typed(runs.iter().map(|run| run.params.get(name)).collect()));
         }
         for name in runs.iter().flat_map(|run| run.tags.keys()).collect::<BTreeSet<_>>() {
-            table.add(&format!("tag.{name}"), text(&|run| run.tags.get(name).cloned()));
+            table.add(&format!("tag.{name}"), typed(runs.iter().map(|run| run.tags.get(name)).collect()));
+        }
+        for name in runs.iter().flat_map(|run| run.metrics.keys()).collect::<BTreeSet<_>>() {
+            let last = |run: &Run| run.metrics.get(name).map(|metric| metric.last);
+            table.add(&format!("metric.{name}"), Cells::Number(runs.iter().map(last).collect()));
         }
         let figures = |run: &Run| -> Vec<(String, f64)> {
             let of_run = run.curves.iter().filter(|curve| curve.figure.extent == Extent::Run);
@@ -154,6 +159,29 @@ impl Table {
     }
 }
 
+/// Digits of a number that a double keeps.
+const MAX_DIGITS: usize = 15;
+
+/// Texts, as numbers if all of them are.
+fn typed(texts: Vec<Option<&String>>) -> Cells {
+    let number = |text: &String| {
+        // Neither words such as `infinity` nor identifiers that would lose digits or zeros in front.
+        let digits = text.trim_start_matches('-');
+        let is_plain = digits.starts_with(|first: char| first.is_ascii_digit())
+            && digits.bytes().filter(u8::is_ascii_digit).count() <= MAX_DIGITS
+            && !digits
+                .strip_prefix('0')
+                .is_some_and(|rest| rest.starts_with(|next: char| next.is_ascii_digit()));
+        text.parse::<f64>().ok().filter(|number| is_plain && number.is_finite())
+    };
+    let numbers: Option<Vec<Option<f64>>> =
+        texts.iter().map(|text| text.map_or(Some(None), |text| number(text).map(Some))).collect();
+    numbers.map_or_else(
+        || Cells::Text(texts.into_iter().map(Option::<&String>::cloned).collect()),
+        Cells::Number,
+    )
+}
+
 /// The points in the unit that the curve's name states.
 fn scaled(curve: &Curve) -> impl DoubleEndedIterator<Item = (u64, f64)> {
     curve.points.iter().map(|(at, value)| (*at, curve.figure.scale.of(*value)))
@@ -221,7 +249,7 @@ mod tests {
 
     use super::*;
     use crate::figure;
-    use crate::run::End;
+    use crate::run::{End, Metric};
 
     fn runs() -> Vec<Run> {
         let run = |id: &str, user: Option<&str>, batch: &str, curves| Run {
@@ -235,6 +263,7 @@ mod tests {
             tags: BTreeMap::new(),
             curves,
             gpus: Vec::new(),
+            metrics: BTreeMap::new(),
         };
         let curve = |figure, gpu, points: &[(u64, f64)]| Curve { figure, gpu, points: points.to_vec() };
         vec![
@@ -268,6 +297,25 @@ mod tests {
             curves.lines().nth(2),
             Some("2,radrm/gpu_1_memory_megabytes,1,2023-11-14T22:13:22.123Z,2,2000")
         );
+    }
+
+    #[test]
+    fn parameters_that_are_numbers_are_numbers() {
+        let cells = |texts: [Option<&str>; 2]| {
+            let texts = texts.map(|text| text.map(str::to_owned));
+            typed(texts.iter().map(Option::as_ref).collect())
+        };
+        assert_eq!(cells([Some("8"), None]), Cells::Number(vec![Some(8.0), None]));
+        assert_eq!(cells([Some("-0.5"), Some("1e-4")]), Cells::Number(vec![Some(-0.5), Some(1e-4)]));
+        for other in ["adam", "inf", "nan", "007", "9007199254740993", "", "0x10"] {
+            assert!(matches!(cells([Some("8"), Some(other)]), Cells::Text(_)), "{other}");
+        }
+        let mut runs = runs();
+        runs[1].metrics.insert("loss".into(), Metric { last: 0.25, step: Some(3) });
+        let table = Table::of_runs(&runs);
+        let of = |name: &str| table.0.iter().find(|column| column.name == name).unwrap().cells.clone();
+        assert_eq!(of("param.batch"), Cells::Number(vec![Some(8.0), Some(16.0)]));
+        assert_eq!(of("metric.loss"), Cells::Number(vec![None, Some(0.25)]));
     }
 
     #[test]

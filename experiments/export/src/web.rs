@@ -1,6 +1,7 @@
 //! Requests to a server that speaks JSON.
 
 use std::fs::File;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -139,6 +140,14 @@ impl Web {
     /// The address without a slash at its end.
     pub(crate) fn base(&self) -> &str {
         &self.base
+    }
+
+    /// Returns true if the server is on this machine, by its address.
+    pub(crate) fn is_local(&self) -> bool {
+        let address: Option<ureq::http::Uri> = self.base.parse().ok();
+        let host = address.as_ref().and_then(|address| address.host()).unwrap_or_default();
+        let host = host.trim_matches(['[', ']']);
+        host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
     }
 
     /// Asks for `path` with parameters of the query.

@@ -6,6 +6,7 @@
 //! | `status` | the supervisor | its process; locked as long as the attempt is under way |
 //! | `barrier` | the supervisors | which members have come, see `radrm_attempt::barrier`; tied to the sweep |
 //! | `result.json` | the supervisor | how the program ended |
+//! | `given-up` | the sweep | why it ends the program before its end, see [`crate::early`] |
 //! | `metrics.jsonl` | the program | what it logs of itself, see [`crate::metrics`] |
 //!
 //! A sweep that is resumed never starts a run a second time: see `radrm_attempt::lock`.
@@ -13,12 +14,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use radrm_attempt::{Barrier, leftovers, lock};
-use radrm_os::ProcessIdentity;
+use radrm_os::{ProcessIdentity, untrusted};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
@@ -29,6 +30,12 @@ pub const MARK: &str = "RADRM_SWEEP_RUN";
 
 /// The file with what a program prints.
 pub(crate) const OUTPUT: &str = "output.log";
+
+/// The file with the reason of early stopping.
+pub(crate) const GIVEN_UP: &str = "given-up";
+
+/// Bytes of that reason.
+const MAX_REASON: u64 = 1000;
 
 /// The profile of a run.
 pub(crate) const PROFILE: &str = "profile.radrm";
@@ -109,7 +116,7 @@ impl Attempt {
     /// It cannot be made.
     pub fn make(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        for name in ["result.json", OUTPUT, PROFILE, metrics::FILE] {
+        for name in ["result.json", OUTPUT, PROFILE, metrics::FILE, GIVEN_UP] {
             match fs::remove_file(self.file(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -156,6 +163,22 @@ impl Attempt {
     /// It cannot be written.
     pub fn end(&self, ended: &Ended) -> io::Result<()> {
         write_whole(&self.0, "result.json", &serde_json::to_vec(ended)?)
+    }
+
+    /// Writes why early stopping ends the program; on disk before the program is asked to end.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn give_up(&self, why: &str) -> io::Result<()> {
+        write_whole(&self.0, GIVEN_UP, why.as_bytes())
+    }
+
+    /// Reason that early stopping ends the program, if it does.
+    #[must_use]
+    pub fn given_up(&self) -> Option<String> {
+        let mut text = Vec::new();
+        untrusted::open(&self.file(GIVEN_UP)).ok()?.take(MAX_REASON).read_to_end(&mut text).ok()?;
+        Some(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// State of the attempt.

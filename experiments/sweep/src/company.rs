@@ -17,6 +17,10 @@ pub struct Own {
     pub sm_origin: Option<String>,
     /// Its part of `gpu_energy_j`, 0 to 1.
     pub energy_part: Option<f64>,
+    /// Energy, J; `None` where it cannot be told from that of others, or was not measured.
+    pub energy_j: Option<f64>,
+    /// Origin of `energy_j`.
+    pub energy_origin: Option<String>,
 }
 
 /// Figures of each run that are its own, among all runs of a sweep.
@@ -70,7 +74,12 @@ fn own_of(run: &Recorded, others: &[&Recorded]) -> Own {
         }
         _ => (None, None),
     };
-    Own { beside, sm_activity, sm_origin, energy_part: part }
+    let energy_j = end.gpu_energy_j.zip(part).map(|(of, part)| of * part);
+    let energy_origin = energy_j.map(|_| match part {
+        Some(1.0) => "its GPUs by NVML".to_owned(),
+        _ => "part by launches of its GPUs by NVML".to_owned(),
+    });
+    Own { beside, sm_activity, sm_origin, energy_part: part, energy_j, energy_origin }
 }
 
 /// A run beside the others of its group on its GPUs.

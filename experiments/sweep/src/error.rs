@@ -197,6 +197,12 @@ pub enum Wrong {
     Limit(String),
     #[error("member {member} does not state {axis}, which another member states")]
     MemberAxis { member: usize, axis: String },
+    #[error("`{0}` names no metric that programs log: write NAME:min or NAME:max")]
+    Metric(String),
+    #[error("`reduction` is for `halving`, and at least 2")]
+    Reduction,
+    #[error("early stopping ends single runs: it cannot be used with runs that start together")]
+    EarlyTogether,
     #[error("a group has no members")]
     NoMembers,
     #[error("there is another group of the name {0}")]

@@ -1,6 +1,7 @@
 //! Runs the groups of a plan: one after the other, each run by a supervisor of its own (`here`), or as jobs of radrmd
 //! (`jobs`).
 
+mod early;
 mod halt;
 mod here;
 mod jobs;
@@ -13,9 +14,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::attempt::{self, Attempt};
+use crate::early::Judge;
 use crate::error::SweepError;
 use crate::folder::{Claim, Folder};
 use crate::machine::{MigInstance, instances};
+use crate::metrics;
 use crate::plan::{Group, Plan, Stated};
 use crate::radrmd::Radrmd;
 use crate::radt::csv::{Status, write_status};
@@ -91,6 +94,8 @@ pub struct Sweep<'s> {
     stop: Stop,
     /// Keys of the runs that ended in this call.
     ended: BTreeSet<String>,
+    /// Early stopping, if the sweep has a rule.
+    judge: Option<Judge>,
     statuses: Vec<Status>,
     /// Some of them are not in the table.
     is_stale: bool,
@@ -107,7 +112,11 @@ impl<'s> Sweep<'s> {
     /// The state cannot be used, or another process runs the sweep.
     pub fn open(source: &'s Source, options: Options, stop: Stop) -> Result<Self, SweepError> {
         if let Some(all) = &options.instances {
-            source.plan.groups.iter().try_for_each(|group| instances(group, all).map(|_| ()))?;
+            let checked = || source.plan.groups.iter().map(move |group| instances(group, all).map(|_| ()));
+            // Rows of radT's that cannot run fail, and the others run.
+            if !(source.is_radt() && checked().any(|checked| checked.is_ok())) {
+                checked().collect::<Result<(), _>>()?;
+            }
         }
         let folder = Folder::of(&source.path)?;
         folder.make()?;
@@ -117,6 +126,13 @@ impl<'s> Sweep<'s> {
         store.adopt(source.plan.groups.iter().filter(is_left))?;
         store.run_on(source.plan.emulate.as_deref())?;
         let identity = folder.identity()?;
+        let mut judge = source.plan.early.clone().map(Judge::new);
+        if let Some(judge) = &mut judge {
+            for run in store.runs_of(&source.plan)?.iter().filter(|run| run.attempt > 0) {
+                let attempt = Attempt::at(folder.attempt(run.number, run.attempt));
+                judge.read(&run.key, &attempt.file(metrics::FILE));
+            }
+        }
         Ok(Self {
             source,
             folder,
@@ -125,6 +141,7 @@ impl<'s> Sweep<'s> {
             options,
             stop,
             ended: BTreeSet::new(),
+            judge,
             statuses: Vec::new(),
             is_stale: false,
             is_changed: false,
@@ -214,7 +231,7 @@ impl<'s> Sweep<'s> {
             return Ok(Some(false));
         }
         report(&Event::Adopted { group, runs: &runs });
-        let Some(outcomes) = self.watch(&runs, &mut Vec::new(), report) else {
+        let Some(outcomes) = self.watch(&runs, &mut Vec::new(), report)? else {
             self.give_up(&keys)?;
             return Ok(None);
         };

@@ -8,16 +8,18 @@ use radrm_os::untrusted;
 use radrm_profile::model::Profile;
 use radrm_text::clean;
 
-use crate::attempt::{Ended, OUTPUT};
-use crate::metrics;
+use crate::attempt::{Attempt, Ended, OUTPUT};
 use crate::store::{Outcome, State};
+use crate::{metrics, tensorboard};
 
 /// Outcome of a run, with what it logged beside its profile and the figures of the profile, if it wrote these.
 #[must_use]
 pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
+    let given_up = profile.parent().and_then(|folder| Attempt::at(folder.to_owned()).given_up());
     let state = match ended {
         Ended { timed_out: true, .. } => State::TimedOut,
         Ended { code: Some(0), .. } => State::Finished,
+        _ if given_up.is_some() => State::Stopped,
         _ => State::Failed,
     };
     let failure = (state == State::Failed).then(|| last_words(&profile.with_file_name(OUTPUT))).flatten();
@@ -27,7 +29,7 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         duration_ms: ended.duration_ms,
         exit_code: ended.code,
         signal: ended.signal,
-        reason: ended.why.clone(),
+        reason: given_up.filter(|_| state == State::Stopped).or_else(|| ended.why.clone()),
         metrics: metrics::read(&profile.with_file_name(metrics::FILE)),
         ..Outcome::default()
     };
@@ -35,21 +37,12 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         return Outcome { reason: plain.reason.or(failure), ..plain };
     };
     let summary = Summary::from_profile(&read);
-    let mean = |name: &str| {
-        let features = summary.processes.iter().flat_map(|process| &process.features);
-        let known: Vec<_> = features
-            .filter(|feature| feature.name == name)
-            .filter_map(|feature| Some((feature.value?, feature.origin)))
-            .collect();
-        let sum: f64 = known.iter().map(|(value, _)| value).sum();
-        known.first().map(|(_, origin)| (sum / known.len() as f64 / 100.0, (*origin).to_owned()))
-    };
-    let metered = mean("sm_active");
-    let launched = mean("sm_active_by_geometry");
+    let mut metrics = plain.metrics;
+    let pids = summary.processes.iter().map(|process| process.pid).chain([summary.job.pid]).collect();
+    let since_s = summary.job.start_unix_ns / 1_000_000_000;
+    tensorboard::add_to(&mut metrics, Path::new(summary.job.cwd.raw()), &pids, since_s);
+    let activity = summary.activity();
     let duration = summary.outcome.duration_ns.0 / 1_000_000;
-    let steps = summary.ranges.iter().flat_map(|ranges| &ranges.steps).map(|steps| steps.per_second);
-    let energy = summary.gpus.iter().filter(|gpu| gpu.used()).filter_map(|gpu| gpu.load.as_ref()?.energy_mj);
-    let joules = energy.sum::<u64>() as f64 / 1000.0;
     Outcome {
         // The program's own time, without that of the recording.
         duration_ms: if duration > 0 { duration } else { plain.duration_ms },
@@ -57,15 +50,15 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
             .reason
             .or_else(|| summary.outcome.out_of_memory.then(|| "out of GPU memory".to_owned()))
             .or(failure),
-        // What calls took, which is exact: a context is in NVML's figure only where a sample met the run.
-        peak_bytes: summary.gpus.iter().map(|gpu| gpu.peak_bytes.0).max().filter(|peak| *peak > 0),
-        gpu_sm_activity: metered.as_ref().map(|(share, _)| *share),
-        gpu_sm_origin: metered.map(|(_, origin)| origin),
-        launch_sm_activity: launched.map(|(share, _)| share),
-        steps_per_s: steps.filter(|rate| rate.is_finite()).reduce(f64::max),
-        gpu_energy_j: Some(joules).filter(|joules| *joules > 0.0),
+        peak_bytes: summary.peak_bytes(),
+        gpu_sm_activity: activity.metered.map(|(share, _)| share),
+        gpu_sm_origin: activity.metered.map(|(_, meter)| meter.to_owned()),
+        launch_sm_activity: activity.launched,
+        steps_per_s: summary.steps_per_s(),
+        gpu_energy_j: summary.gpu_energy_j(),
         emulated: summary.emulated.is_some(),
         profile: Some(profile.to_owned()),
+        metrics,
         ..plain
     }
 }
@@ -92,6 +85,22 @@ fn last_words(output: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_was_given_up_is_no_failure_unless_it_ended_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let profile = dir.path().join("profile.radrm");
+        let killed = Ended { signal: Some(15), ..Ended::default() };
+        assert_eq!(outcome(&killed, &profile).state, State::Failed);
+        Attempt::at(dir.path().to_owned()).give_up("its loss is too high").unwrap();
+        let stopped = outcome(&killed, &profile);
+        assert_eq!(
+            (stopped.state, stopped.reason.as_deref()),
+            (State::Stopped, Some("its loss is too high"))
+        );
+        let finished = outcome(&Ended { code: Some(0), ..Ended::default() }, &profile);
+        assert_eq!((finished.state, finished.reason), (State::Finished, None));
+    }
 
     #[test]
     fn a_failed_run_says_its_last_words() {

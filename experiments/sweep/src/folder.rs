@@ -39,6 +39,16 @@ impl Folder {
         Ok(Self(name.into()))
     }
 
+    /// The file of the sweep in whose folder a profile lies, if it can be trusted.
+    #[must_use]
+    pub fn file_of(profile: &Path) -> Option<PathBuf> {
+        // The folder of an attempt, of a run, and of the sweep.
+        let folder = profile.ancestors().nth(3)?;
+        let file = folder.to_str()?.strip_suffix(".sweep")?;
+        let own = Self(folder.to_owned());
+        (own.check().is_ok() && own.database().is_file()).then(|| PathBuf::from(file))
+    }
+
     /// Path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -148,6 +158,23 @@ mod tests {
         fs::remove_dir(folder.path()).unwrap();
         symlink(dir.path(), folder.path()).unwrap();
         assert!(matches!(folder.make(), Err(SweepError::Foreign(_))));
+    }
+
+    #[test]
+    fn a_profile_leads_to_the_sweep_in_whose_folder_it_lies() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.toml");
+        fs::write(&file, "").unwrap();
+        let folder = Folder::of(&file).unwrap();
+        let profile = folder.attempt(1, 1).join("profile.radrm");
+        assert_eq!(Folder::file_of(&profile), None, "there is no folder");
+        folder.make().unwrap();
+        assert_eq!(Folder::file_of(&profile), None, "it has no state");
+        fs::write(folder.database(), "").unwrap();
+        assert_eq!(Folder::file_of(&profile), Some(fs::canonicalize(&file).unwrap()));
+        assert_eq!(Folder::file_of(&dir.path().join("profile.radrm")), None);
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(Folder::file_of(&profile), None, "others could have written it");
     }
 
     #[test]

@@ -7,14 +7,17 @@
 
 pub mod attempt;
 pub mod company;
+pub mod early;
 pub mod error;
 pub mod execute;
 pub mod expand;
 pub mod figures;
 pub mod folder;
 pub mod job;
+pub mod link;
 pub mod machine;
 pub mod metrics;
+pub mod options;
 mod own;
 pub mod plan;
 pub mod radrmd;
@@ -25,6 +28,7 @@ pub mod statistics;
 pub mod stop;
 pub mod store;
 pub mod supervisor;
+mod tensorboard;
 
 pub use error::SweepError;
 pub use plan::Plan;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -58,34 +58,73 @@ enum Value {
     Text(String),
 }
 
+impl Value {
+    fn number(self) -> f64 {
+        match self {
+            Self::Number(value) => value,
+            Self::Text(text) => text.parse().unwrap_or(f64::NAN),
+        }
+    }
+}
+
 /// Metrics of a file; none where it is not there. Lines that are no figure, such as the last one of a killed program, are
 /// left out, and so are values that are not finite: a metric whose last value is not finite has none.
 #[must_use]
 pub(crate) fn read(path: &Path) -> Metrics {
     let mut found = Metrics::new();
-    // The program may have put a pipe there, which would wait for a writer.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok();
-    let is_regular = |file: &File| file.metadata().is_ok_and(|meta| meta.is_file());
-    let Some(file) = file.filter(is_regular) else { return found };
+    let Some(file) = open(path) else { return found };
     let mut lines = BufReader::new(file.take(MAX_BYTES));
     let mut line = Vec::new();
     while let Some(is_whole) = next(&mut lines, &mut line) {
         let parsed = is_whole.then(|| serde_json::from_slice::<Line>(&line).ok()).flatten();
         let Some(Line { name, value, step }) = parsed else { continue };
-        let value = match value {
-            Value::Number(value) => value,
-            Value::Text(text) => text.parse().unwrap_or(f64::NAN),
-        };
-        if !value.is_finite() {
-            found.remove(&name);
-        } else if let Some(one) = found.get_mut(&name) {
-            let (min, max) = (one.min.min(value), one.max.max(value));
-            *one = Logged { last: value, min, max, step, count: one.count + 1 };
-        } else if found.len() < MAX_NAMES {
-            found.insert(name, Logged { last: value, min: value, max: value, step, count: 1 });
-        }
+        add(&mut found, name, value.number(), step);
     }
     found
+}
+
+/// Adds a value that was logged.
+pub(crate) fn add(found: &mut Metrics, name: String, value: f64, step: Option<i64>) {
+    if !value.is_finite() {
+        found.remove(&name);
+    } else if let Some(one) = found.get_mut(&name) {
+        let (min, max) = (one.min.min(value), one.max.max(value));
+        *one = Logged { last: value, min, max, step, count: one.count + 1 };
+    } else if found.len() < MAX_NAMES {
+        found.insert(name, Logged { last: value, min: value, max: value, step, count: 1 });
+    }
+}
+
+/// Most bytes that [`follow`] reads at once.
+const MAX_PART: u64 = 16 << 20;
+
+/// Values of one metric that were logged behind so many bytes of a file, each with its step, and the bytes up to the end of the last
+/// whole line. What is not finite is among them.
+pub(crate) fn follow(path: &Path, name: &str, from: u64) -> (Vec<(Option<i64>, f64)>, u64) {
+    let read = || {
+        let mut file = open(path)?;
+        file.seek(SeekFrom::Start(from)).ok()?;
+        let mut bytes = Vec::new();
+        file.take(MAX_PART.min(MAX_BYTES.saturating_sub(from))).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    };
+    let bytes = read().unwrap_or_default();
+    let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
+        Some(end) => end + 1,
+        // A line of this length is none of a metric.
+        None if bytes.len() as u64 == MAX_PART => bytes.len(),
+        None => 0,
+    };
+    let lines = bytes[..whole].split(|byte| *byte == b'\n').filter(|line| line.len() as u64 <= MAX_LINE);
+    let lines = lines.filter_map(|line| serde_json::from_slice::<Line>(line).ok());
+    let values = lines.filter(|line| line.name == name).map(|line| (line.step, line.value.number()));
+    (values.collect(), from + whole as u64)
+}
+
+fn open(path: &Path) -> Option<File> {
+    // The program may have put a pipe there, which would wait for a writer.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+    file.metadata().is_ok_and(|meta| meta.is_file()).then_some(file)
 }
 
 /// Reads the next line; gives whether it is whole, `None` at the end.
@@ -125,6 +164,22 @@ mod tests {
         assert_eq!(found.keys().collect::<Vec<_>>(), ["accuracy", "loss"]);
         assert_eq!(found["loss"], Logged { last: 0.5, min: 0.25, max: 2.5, step: Some(2), count: 3 });
         assert_eq!(read(Path::new("/nowhere")), Metrics::new());
+    }
+
+    #[test]
+    fn a_file_is_followed_by_whole_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        assert_eq!(follow(&path, "loss", 0), (Vec::new(), 0));
+        let first = "{\"name\": \"loss\", \"value\": 2, \"step\": 1}\n{\"name\": \"other\", \"value\": 9}\n";
+        let next = "{\"name\": \"loss\", \"value\": \"nan\"}\n";
+        std::fs::write(&path, format!("{first}{}", &next[..9])).unwrap();
+        let (values, read) = follow(&path, "loss", 0);
+        assert_eq!((values, read), (vec![(Some(1), 2.0)], first.len() as u64));
+        std::fs::write(&path, format!("{first}{next}")).unwrap();
+        let (values, end) = follow(&path, "loss", read);
+        assert!(values.len() == 1 && values[0].0.is_none() && values[0].1.is_nan(), "{values:?}");
+        assert_eq!(follow(&path, "loss", end), (Vec::new(), end));
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
+use crate::early::Rule;
+
 /// All groups of a file, in the order in which they are run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -13,6 +15,8 @@ pub struct Plan {
     pub name: String,
     /// The groups.
     pub groups: Vec<Group>,
+    /// Rule by which runs are given up early.
+    pub early: Option<Rule>,
     /// Emulated GPUs that the file asks for.
     pub emulate: Option<String>,
     /// Remarks on the file for its user, a sentence each.
@@ -139,6 +143,8 @@ pub enum Profiler {
     Nsys,
     /// Nsight Compute.
     Ncu,
+    /// PyTorch's own, by the Python module `radrm.profiled`.
+    Torch,
 }
 
 impl Run {
@@ -147,6 +153,12 @@ impl Run {
     pub fn words(&self, output: &str) -> Vec<String> {
         let before: &[&str] = match self.profiler {
             None => &[],
+            // The interpreter is the run's own.
+            Some(Profiler::Torch) => {
+                let (interpreter, script) = self.command.split_at(self.command.len().min(1));
+                let module = ["-m", "radrm.profiled", output].map(str::to_owned);
+                return interpreter.iter().cloned().chain(module).chain(script.iter().cloned()).collect();
+            }
             Some(Profiler::Nsys) => &["nsys", "profile", "--trace=cuda,nvtx", "--force-overwrite=true", "-o"],
             Some(Profiler::Ncu) => &["ncu", "--force-overwrite", "--launch-count=100", "-o"],
         };
@@ -183,6 +195,7 @@ impl Run {
             None => "",
             Some(Profiler::Nsys) => "nsys",
             Some(Profiler::Ncu) => "ncu",
+            Some(Profiler::Torch) => "pytorch",
         });
         add(self.mem_limit.as_deref().unwrap_or_default());
         add(self.sm_limit.as_deref().unwrap_or_default());
@@ -243,6 +256,23 @@ mod tests {
         ] {
             assert_eq!(Collocation::parse(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_profiler_stands_before_the_program_and_pytorchs_behind_the_interpreter() {
+        let run = |profiler| Run {
+            command: ["python3", "train.py", "--lr=1"].map(str::to_owned).to_vec(),
+            profiler,
+            ..Run::default()
+        };
+        assert_eq!(run(None).words("/o"), ["python3", "train.py", "--lr=1"]);
+        let nsys = run(Some(Profiler::Nsys)).words("/o").join(" ");
+        assert!(
+            nsys.starts_with("nsys profile ") && nsys.ends_with(" -o /o python3 train.py --lr=1"),
+            "{nsys}"
+        );
+        let torch = run(Some(Profiler::Torch)).words("/o").join(" ");
+        assert_eq!(torch, "python3 -m radrm.profiled /o train.py --lr=1");
     }
 
     #[test]

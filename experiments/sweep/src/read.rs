@@ -25,6 +25,12 @@ pub struct Source {
 }
 
 impl Source {
+    /// Returns true for a file of radT's.
+    #[must_use]
+    pub fn is_radt(&self) -> bool {
+        extension(&self.path) != "toml"
+    }
+
     /// Returns true if the file has a column for the state of its runs.
     #[must_use]
     pub fn is_table(&self) -> bool {

@@ -20,6 +20,8 @@ pub struct Configuration {
     pub finished: usize,
     /// Runs that failed or whose time was over.
     pub failed: usize,
+    /// Runs that early stopping gave up.
+    pub stopped: usize,
     /// Runs that are left to do.
     pub left: usize,
     /// Run time of those that finished, s.
@@ -80,6 +82,16 @@ pub enum Metric {
         /// The highest is best.
         is_highest_best: bool,
     },
+}
+
+impl Metric {
+    /// A logged figure: `NAME:min` or `NAME:max`; `None` for other texts.
+    #[must_use]
+    pub fn logged(text: &str) -> Option<Self> {
+        let (name, way) = text.rsplit_once(':')?;
+        let is_known = !name.is_empty() && ["min", "max"].contains(&way);
+        is_known.then(|| Self::Logged { name: name.to_owned(), is_highest_best: way == "max" })
+    }
 }
 
 /// Slowdown of each configuration by each company.
@@ -152,12 +164,13 @@ fn configuration(name: &str, company: Option<Company>, runs: &[(&Recorded, &Own)
         company,
         finished: finished.len(),
         failed: of(|state| matches!(state, State::Failed | State::TimedOut)),
+        stopped: of(|state| state == State::Stopped),
         left: of(|state| !state.is_over()),
         run_time_s: mean(|run, _| Some(seconds(run))),
         peak_bytes: mean(|run, _| run.outcome.peak_bytes.map(|bytes| bytes as f64)),
         sm_activity: mean(|_, own| own.sm_activity),
         steps_per_s: mean(|run, _| run.outcome.steps_per_s),
-        energy_j: mean(|run, own| Some(run.outcome.gpu_energy_j? * own.energy_part?)),
+        energy_j: mean(|_, own| own.energy_j),
         metrics: metrics(&recorded),
         profiled: recorded.iter().any(|run| run.profiled),
         emulated: recorded.iter().any(|run| run.outcome.emulated),

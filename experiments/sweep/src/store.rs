@@ -34,7 +34,7 @@ CREATE TABLE runs (
     repetition INTEGER NOT NULL,
     collocation TEXT NOT NULL,
     profiled INTEGER NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('waiting', 'started', 'finished', 'failed', 'timeout')),
+    state TEXT NOT NULL CHECK (state IN ('waiting', 'started', 'finished', 'failed', 'timeout', 'stopped')),
     attempt INTEGER NOT NULL,
     started_ms INTEGER,
     duration_ms INTEGER,
@@ -71,6 +71,8 @@ pub enum State {
     Failed,
     /// Its time was over.
     TimedOut,
+    /// Early stopping gave it up.
+    Stopped,
 }
 
 impl State {
@@ -83,11 +85,12 @@ impl State {
             Self::Finished => "finished",
             Self::Failed => "failed",
             Self::TimedOut => "timeout",
+            Self::Stopped => "stopped",
         }
     }
 
     fn of(key: &str) -> Self {
-        let all = [Self::Waiting, Self::Started, Self::Finished, Self::Failed, Self::TimedOut];
+        let all = [Self::Waiting, Self::Started, Self::Finished, Self::Failed, Self::TimedOut, Self::Stopped];
         all.into_iter().find(|state| state.key() == key).unwrap_or_default()
     }
 

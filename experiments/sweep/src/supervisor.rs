@@ -22,7 +22,7 @@ use crate::attempt::{Attempt, Ended, MARK, OUTPUT, Order, kill_marked};
 enum Cause {
     /// The time is over.
     Timeout,
-    /// The sweep was interrupted.
+    /// The sweep was interrupted, or gives the run up.
     Interrupted,
 }
 
@@ -48,7 +48,7 @@ pub fn run(folder: PathBuf) -> io::Result<()> {
     let ended = match start(&attempt, &order) {
         Ok(child) => {
             let (status, cause) = supervise(child, &order, signals, started)?;
-            if cause == Some(Cause::Interrupted) {
+            if cause == Some(Cause::Interrupted) && attempt.given_up().is_none() {
                 // No result: the run is repeated.
                 return Ok(());
             }

@@ -28,6 +28,11 @@
   check("units and words are understood", rows().length > 0 && rows().length < 30, found());
   await filter("peak>heavy");
   check("what is not an amount is said", found() === "peak: heavy is not an amount", found());
+  await filter("bacth=64");
+  check("an unknown name is reported", found() === "bacth is no figure or parameter of these runs: did you mean batch?", found());
+  await filter("lr=0.1 batch=8");
+  check("an option is found without its dashes", rows().length > 0 && cells("--lr").every(text => text === "0.1"), found());
+  check("the address has the filter", location.hash.endsWith("&filter=lr%3D0.1+batch%3D8"), location.hash);
   await filter("no-such-word");
   check("a filter can leave nothing", found() === "0 of 400 runs" && rows().length === 0, found());
   await filter("");
@@ -45,6 +50,10 @@
   one("input", columns).click();
   check("a column can be added", cells("host")[0].startsWith("node"), "");
   one("input", columns).click();
+
+  const heights = new Set(rows().slice(0, -1).map(row => Math.round(row.getBoundingClientRect().height)));
+  check("a run is one line", innerWidth < 640 || heights.size === 1, [...heights]);
+  check("and what is cut is in its title", cells("command")[0] === all("#list tbody td.name")[0].title, "");
 
   // Curves.
   one("[name=choose]").click();
@@ -92,8 +101,18 @@
   await filter("batch=8");
   check("figures are of the runs that the filter leaves", all("#relations rect.box").length === 1, all("#relations rect.box").length);
   await filter("");
+  await pick("as", "mean");
+  const averaged = all("#relations table tbody tr");
+  check("means with intervals by value", all("#relations path.mean").length === 4 && averaged.length === 4 && averaged[0].cells.length === 4 && averaged[0].cells[1].textContent === "100", averaged.map(row => row.textContent));
   await pick("as", "scatter");
   check("and points again", dots() === 400, dots());
+  one("[name=logy]").click();
+  await settle(50);
+  check("a log scale has all points, and powers of two of bytes", dots() === 400 && all("#relations .chart text").some(text => text.textContent === "4 GiB"), all("#relations .chart text").map(text => text.textContent));
+  one("[name=logy]").click();
+  await pick("colour", "batch");
+  check("a legend is in the order of its numbers", all("#relations .key > span").map(span => span.textContent).join() === "8,16,32,64", all("#relations .key > span").map(span => span.textContent));
+  await pick("colour", "");
 
   // Interference.
   const matrix = one("#matrices table");

@@ -57,6 +57,37 @@ fn a_browser_finds_every_part_of_the_explorer_at_work() {
 }
 
 #[test]
+fn a_view_is_in_the_address_and_comes_back_with_it() {
+    let Some(mut browser) = Browser::start() else { return };
+    let place = Place::new(40, 2);
+    let served = Served::start(&place);
+    let view = "&filter=batch%3D64&order=batch&up=1&columns=run%2Cbatch&as=mean&y=run_time&logy=1";
+    browser.open(&format!("{}{view}", served.url), (1200, 900));
+    browser.wait(READY);
+    let shown = |browser: &mut Browser| {
+        browser.value(
+            "[document.getElementById('found').textContent, \
+              [...document.querySelectorAll('#list th')].map(head => head.textContent).join(), \
+              document.querySelector('#list th[aria-sort]').getAttribute('aria-sort'), \
+              document.querySelector('#relations [name=as]').value, \
+              document.querySelector('#relations [name=y]').value, \
+              String(document.querySelector('#relations [name=logy]').checked)].join('|')",
+        )
+    };
+    assert_eq!(shown(&mut browser), "10 of 40 runs|chosen,run,batch|ascending|mean|run_time|true");
+    // As a person copies it.
+    let copied = browser.value("location.href");
+    browser.open(copied.as_str().expect("an address"), (1200, 900));
+    browser.wait(READY);
+    assert_eq!(shown(&mut browser), "10 of 40 runs|chosen,run,batch|ascending|mean|run_time|true");
+    // Names of no column are left out.
+    browser.open(&format!("{}&columns=none&order=none&x=none", served.url), (1200, 900));
+    browser.wait(READY);
+    assert_eq!(browser.value("document.getElementById('found').textContent"), "40 of 40 runs");
+    nothing_was_complained_of(&browser, "");
+}
+
+#[test]
 fn a_run_has_its_own_page_and_a_wrong_address_says_so() {
     let Some(mut browser) = Browser::start() else { return };
     let place = Place::new(8, 3);

@@ -100,6 +100,50 @@ fn a_sites_own_script_can_use_the_packaged_one() {
 }
 
 #[test]
+fn a_failing_estimate_rejects_the_job_with_a_code_of_its_own() {
+    let path = artifacts::workspace().join("contrib/slurm/job_submit.lua");
+    let own = format!(
+        "dofile({:?})\nradrm.estimate = function(job)\n\
+         if job.name == \"wrong\" then return \"much\" end\n\
+         if job.name == \"fails\" then error(\"100 % broken\") end\nend\n",
+        path.display().to_string()
+    );
+    let Some(slurm) = Slurm::start_with_script(1, 40_960, &own) else { return };
+    for name in ["wrong", "fails"] {
+        let rejected = sbatch(&slurm, &["-J", name]);
+        let sentence = "the memory that the job needs cannot be estimated: state it by --gpu-mem";
+        assert!(!rejected.status.success() && rejected.stderr.contains(sentence), "{rejected:?}");
+        assert!(rejected.stderr.contains("Invalid generic resource"), "{rejected:?}");
+        let stated = job(sbatch(&slurm, &["-J", name, "--gpu-mem=1GiB"]));
+        assert_eq!(slurm.resources(stated), "gres:shard:1024");
+    }
+    job(sbatch(&slurm, &["-J", "other"]));
+}
+
+#[test]
+fn a_table_is_a_worked_estimate() {
+    let place = tempfile::tempdir().expect("directory");
+    let table = place.path().join("needs");
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("set");
+    fs::write(&table, "# user name memory\nada train 1GiB\n* train 3GiB # all others\n\n* large 20GiB\n")
+        .expect("written");
+    let path = artifacts::workspace().join("contrib/slurm/job_submit.lua");
+    let own = format!(
+        "dofile({:?})\nradrm.estimate = radrm.table({:?})\n",
+        path.display().to_string(),
+        table.display().to_string()
+    );
+    let Some(slurm) = Slurm::start_with_script(1, 40_960, &own) else { return };
+    for (name, shards) in [("train", "gres:shard:3072"), ("large", "gres:shard:20480")] {
+        assert_eq!(slurm.resources(job(sbatch(&slurm, &["-J", name]))), shards);
+    }
+    job(sbatch(&slurm, &["-J", "other"]));
+    fs::write(&table, "* large\n").expect("written");
+    let rejected = sbatch(&slurm, &["-J", "large"]);
+    assert!(!rejected.status.success() && rejected.stderr.contains("cannot be estimated"), "{rejected:?}");
+}
+
+#[test]
 fn a_script_gets_what_its_earlier_run_took() {
     let Some(slurm) = Slurm::start(1, 4096) else { return };
     slurm.script("train.sh", &format!("{} $1", programs::compile("needs.c", &[]).display()));

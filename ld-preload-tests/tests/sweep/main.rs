@@ -12,7 +12,9 @@ use radrm_preload_tests::artifacts;
 use radrm_preload_tests::child::{self, Ended};
 use radrm_preload_tests::random::Random;
 
+mod early;
 mod mlflow;
+mod profiler;
 mod radrmd;
 mod together;
 
@@ -350,6 +352,42 @@ fn mig_profiles_are_refused_where_there_are_none() {
     let output = finish(sweep(&place, &["--emulate", "T4", "t.csv"]));
     output.code(1).one_sentence("this machine has no MIG instance of profile 3g.20gb");
     assert!(!place.join("log").exists());
+}
+
+#[test]
+fn rows_of_radt_that_cannot_run_do_not_keep_the_others_from_it() {
+    let place = place("");
+    let table = "Experiment,Workload,Status,Run,Devices,Collocation,File,Listeners,Params\n\
+                 2,1,,,0,3g.20gb,program.py,smi+top,one 0\n\
+                 2,2,,,0,-,program.py,smi+top+dcgmi,two 0\n";
+    fs::write(place.join("t.csv"), table).unwrap();
+    let output = finish(sweep(&place, &["--emulate", "T4", "t.csv"]));
+    output.code(1);
+    assert!(
+        output.stderr.contains("this machine has no MIG instance of profile 3g.20gb"),
+        "{}",
+        output.stderr
+    );
+    assert_eq!(log(&place), BTreeMap::from([("two".to_owned(), (1, 1))]));
+    let written = fs::read_to_string(place.join("t.csv")).unwrap();
+    let statuses: Vec<_> = written.lines().skip(1).map(|line| line.split(',').nth(2).unwrap()).collect();
+    assert!(statuses[0].starts_with("FAILED ") && statuses[1].starts_with("FINISHED "), "{written}");
+}
+
+#[test]
+fn a_row_of_radt_runs_on_an_instance_of_the_emulated_machine() {
+    let place = place("");
+    let machine = "[[gpu]]\nmodel = \"A100\"\n[[gpu]]\nmodel = \"A100\"\nmig_profile = \"1g.5gb\"\nmemory_mib = 4864\nsms = 14\n";
+    fs::write(place.join("machine.toml"), machine).unwrap();
+    fs::write(place.join("allocate.py"), ALLOCATE).unwrap();
+    let table = "Workload,Collocation,File,Params\n1,1g.5gb,allocate.py,3000 small 1\n2,1g.5gb,allocate.py,6000 large 1\n";
+    fs::write(place.join("t.csv"), table).unwrap();
+    let output = finish(sweep(&place, &["--emulate", "machine.toml", "t.csv"]));
+    output.code(1);
+    // The instance has 4.75 GiB.
+    let report = finish(sweep(&place, &["report", "t.csv", "--csv"]));
+    let states = ["finished", "failed"].map(|state| report.text().matches(state).count());
+    assert_eq!(states, [1, 1], "{}", report.text());
 }
 
 #[test]

@@ -15,16 +15,17 @@ use radrm_collector::dataset::{Dataset, Filter};
 use radrm_http::{Answer, Header, Request};
 use serde_json::json;
 
+use crate::Failure;
 use crate::error::FileProblem;
 use crate::show::dataset::in_file;
 use crate::show::report;
-use crate::{Failure, sweep};
+use crate::sweep::member::{self, Member};
 
 use super::token::Token;
 use super::{columns, interference};
 
 /// Runs that are shown: the newest.
-const MAX_RUNS: u32 = 50_000;
+const MAX_RUNS: u32 = 100_000;
 
 /// Of the page: scripts and styles that the server itself has, and requests to it.
 const OWN: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
@@ -134,14 +135,12 @@ impl Shared {
         let dataset = Dataset::open_existing(&self.dataset).map_err(wrong)?;
         let filter = Filter { limit: Some(MAX_RUNS), ..Filter::default() };
         let rows = dataset.rows(&filter).map_err(wrong)?;
-        let mut sweeps = Vec::new();
-        for file in &self.sweeps {
-            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            sweeps.push((name, sweep::recorded(file)?));
-        }
+        let sweeps = self.sweeps.iter().map(|file| member::named(file)).collect::<Result<Vec<_>, _>>()?;
+        let profiles = rows.iter().filter_map(|row| row.profile_path.as_deref().map(Path::new));
+        let members = member::by_profile(&sweeps, profiles);
         let mut matrices: Vec<_> = sweeps.iter().filter_map(interference::of_sweep).collect();
         matrices.extend(interference::observed(&dataset, &rows).map_err(wrong)?);
-        let (columns, values) = columns::table(&rows, &sweeps);
+        let (columns, values) = columns::table(&rows, &members);
         let paths = rows.iter().map(|row| (row.id, row.profile_path.as_ref().map(PathBuf::from)));
         *self.profiles.write().unwrap_or_else(PoisonError::into_inner) = paths.collect();
         as_json(&json!({
@@ -150,23 +149,29 @@ impl Shared {
             "values": values,
             "matrices": matrices,
             "no_matrix": interference::NONE,
+            "t95": columns::student(),
             "is_cut": rows.len() >= MAX_RUNS as usize,
         }))
     }
 
     fn series(&self, path: PathBuf) -> Result<Answer, Failure> {
         let (profile, is_running) = regular(&path).and_then(|()| report::read(&path))?;
-        as_json(&Curves::new(&profile, &summary(&profile, is_running)))
+        as_json(&Curves::new(&profile, &summary(&profile, &path, is_running)))
     }
 
     fn page(&self, path: PathBuf) -> Result<Answer, Failure> {
         let (profile, is_running) = regular(&path).and_then(|()| report::read(&path))?;
-        Ok(Answer::new("200 OK", "text/html; charset=utf-8", html(&profile, &summary(&profile, is_running))))
+        Ok(Answer::new(
+            "200 OK",
+            "text/html; charset=utf-8",
+            html(&profile, &summary(&profile, &path, is_running)),
+        ))
     }
 }
 
-fn summary(profile: &radrm_profile::model::Profile, is_running: bool) -> Summary {
-    if is_running { Summary::of_running(profile) } else { Summary::from_profile(profile) }
+fn summary(profile: &radrm_profile::model::Profile, path: &Path, is_running: bool) -> Summary {
+    let summary = if is_running { Summary::of_running(profile) } else { Summary::from_profile(profile) };
+    summary.with_own(Member::of_profile(path).map(|member| member.summary()))
 }
 
 /// A pipe in the place of a profile would keep its reader for ever.

@@ -1,15 +1,18 @@
 //! The runs in columns: figures of the dataset, parameters of sweeps, and options of command lines.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use radrm_base::student::P95;
 use radrm_collector::dataset::Row;
-use radrm_sweep::store::Recorded;
+use radrm_sweep::company::Own;
+use radrm_sweep::options::options;
 use radrm_text::clean;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::show::dataset::{command_line, origin, outcome};
+use crate::sweep::member::Member;
 
 /// Characters of a text; longer ones are cut.
 const MAX_TEXT: usize = 400;
@@ -23,7 +26,7 @@ pub(super) struct Column {
     key: String,
     /// Name in tables.
     title: String,
-    /// `text`, `count`, `number`, `bytes`, `seconds`, `share` (0 to 1) or `when` (ms since 1970).
+    /// `text`, `count`, `number`, `bytes`, `seconds`, `rate` (per second), `joules`, `share` (0 to 1) or `when` (ms since 1970).
     unit: &'static str,
     /// True if it holds what a run was given, rather than what it did.
     is_parameter: bool,
@@ -36,11 +39,12 @@ fn share(permille: Option<u32>) -> Value {
 }
 
 /// The columns of the dataset that are shown. Numbers above 2^53 lose digits in a browser; no run has such.
-const FIGURES: [Figure; 32] = [
+const FIGURES: [Figure; 34] = [
     ("run", "run", "count", |row| json!(row.id)),
     ("start", "started (UTC)", "when", |row| json!(row.start_unix_ns / 1_000_000)),
     ("command", "command", "text", |row| text(&command_line(row))),
     ("outcome", "outcome", "text", |row| text(&outcome(row))),
+    ("exit_code", "exit code", "count", |row| json!(row.exit_code)),
     ("origin", "origin", "text", |row| text(origin(row.origin))),
     ("run_time", "run time", "seconds", |row| json!(row.run_time_ns as f64 / 1e9)),
     ("peak", "peak memory", "bytes", |row| json!(row.peak_bytes)),
@@ -53,6 +57,7 @@ const FIGURES: [Figure; 32] = [
     ("managed_peak", "peak of managed memory", "bytes", |row| json!(row.managed_peak_bytes)),
     ("pinned_peak", "peak of pinned host memory", "bytes", |row| json!(row.pinned_peak_bytes)),
     ("sm_activity", "SM activity", "share", |row| share(row.smact_permille)),
+    ("sm_origin", "origin of SM activity", "text", |row| some(row.smact_permille.map(|_| "measured"))),
     ("sm_occupancy", "SM occupancy", "share", |row| share(row.smocc_permille)),
     ("dram_activity", "DRAM activity", "share", |row| share(row.drama_permille)),
     ("launches", "launches", "count", |row| json!(row.launches)),
@@ -88,7 +93,7 @@ fn some(of: Option<&str>) -> Value {
 }
 
 /// Columns, and the values of each in the order of the rows.
-pub(super) fn table(rows: &[Row], sweeps: &[(String, Vec<Recorded>)]) -> (Vec<Column>, Vec<Vec<Value>>) {
+pub(super) fn table(rows: &[Row], members: &BTreeMap<PathBuf, Member>) -> (Vec<Column>, Vec<Vec<Value>>) {
     let mut columns = Vec::new();
     let mut values = Vec::new();
     for (key, title, unit, value) in FIGURES {
@@ -100,22 +105,22 @@ pub(super) fn table(rows: &[Row], sweeps: &[(String, Vec<Recorded>)]) -> (Vec<Co
         columns.push(Column { key, title, unit: "text", is_parameter: true });
         values.push(own);
     };
-    let by_profile = by_profile(sweeps);
-    let found: Vec<_> = rows.iter().map(|row| by_profile.get(row.profile_path.as_deref()?)).collect();
+    let member = |row: &Row| members.get(Path::new(row.profile_path.as_deref()?));
+    let found: Vec<Option<&Member>> = rows.iter().map(member).collect();
     let names: BTreeSet<&String> =
-        found.iter().flatten().flat_map(|(_, run)| run.parameters.keys()).collect();
+        found.iter().flatten().flat_map(|member| member.run.parameters.keys()).collect();
     if found.iter().any(Option::is_some) {
-        let of = |value: fn(&str, &Recorded) -> String| {
-            found.iter().map(|run| run.map_or(Value::Null, |(sweep, run)| text(&value(sweep, run)))).collect()
+        let of = |value: fn(&Member) -> &str| {
+            found.iter().map(|member| member.map_or(Value::Null, |member| text(value(member)))).collect()
         };
-        add("sweep".into(), "sweep".into(), of(|sweep, _| sweep.to_owned()));
-        add("configuration".into(), "configuration".into(), of(|_, run| run.configuration.clone()));
-        add("group".into(), "group".into(), of(|_, run| run.group.clone()));
+        add("sweep".into(), "sweep".into(), of(|member| member.sweep.as_str()));
+        add("configuration".into(), "configuration".into(), of(|member| member.run.configuration.as_str()));
+        add("group".into(), "group".into(), of(|member| member.run.group.as_str()));
     }
     for name in names {
-        let own = found
-            .iter()
-            .map(|run| some(run.and_then(|(_, run)| run.parameters.get(name)).map(String::as_str)));
+        let own = found.iter().map(|member| {
+            some(member.and_then(|member| member.run.parameters.get(name)).map(String::as_str))
+        });
         add(format!("param.{}", name.to_lowercase()), clean(name).into_owned(), own.collect());
     }
     let given: Vec<BTreeMap<&str, &str>> = rows.iter().map(|row| options(&row.arguments)).collect();
@@ -124,43 +129,61 @@ pub(super) fn table(rows: &[Row], sweeps: &[(String, Vec<Recorded>)]) -> (Vec<Co
         add(name.to_lowercase(), clean(name).into_owned(), own.collect());
     }
     let logged: BTreeSet<&String> =
-        found.iter().flatten().flat_map(|(_, run)| run.outcome.metrics.keys()).collect();
+        found.iter().flatten().flat_map(|member| member.run.outcome.metrics.keys()).collect();
     for name in logged {
-        let value = |(_, run): &&(&str, &Recorded)| run.outcome.metrics.get(name).map(|logged| logged.last);
+        let value = |member: &Member| member.run.outcome.metrics.get(name).map(|logged| logged.last);
         let key = format!("metric.{}", name.to_lowercase());
         columns.push(Column { key, title: clean(name).into_owned(), unit: "number", is_parameter: false });
-        values.push(found.iter().map(|run| json!(run.as_ref().and_then(value))).collect());
+        values.push(found.iter().map(|member| json!(member.and_then(value))).collect());
     }
+    own_figures(&found, &mut columns, &mut values);
     (columns, values)
 }
 
-/// Runs of sweeps by their profiles, as the dataset names them.
-fn by_profile(sweeps: &[(String, Vec<Recorded>)]) -> BTreeMap<String, (&str, &Recorded)> {
-    let runs = sweeps.iter().flat_map(|(name, runs)| runs.iter().map(move |run| (name.as_str(), run)));
-    let named = runs.filter_map(|(name, run)| {
-        let path: &Path = run.outcome.profile.as_deref()?;
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Some((path.to_string_lossy().into_owned(), (name, run)))
-    });
-    named.collect()
+/// Figures that are the runs' own, as their sweeps know them: those of the dataset are of whole GPUs.
+fn own_figures(found: &[Option<&Member>], columns: &mut Vec<Column>, values: &mut Vec<Vec<Value>>) {
+    let own = |of: fn(&Own) -> Value, known: Option<&Vec<Value>>| -> Vec<Value> {
+        let known = |at: usize| known.and_then(|known| known.get(at)).cloned().unwrap_or_default();
+        let cell = |(at, member): (usize, &Option<&Member>)| {
+            member.map_or_else(|| known(at), |member| of(&member.own))
+        };
+        found.iter().enumerate().map(cell).collect()
+    };
+    for (key, of) in REPLACED {
+        if let Some(at) = columns.iter().position(|column| column.key == key) {
+            values[at] = own(of, values.get(at));
+        }
+    }
+    if found.iter().any(Option::is_some) {
+        for (key, title, unit, of) in OWN {
+            let (key, title) = (key.to_owned(), title.to_owned());
+            columns.push(Column { key, title, unit, is_parameter: false });
+            values.push(own(of, None));
+        }
+        let steps =
+            found.iter().map(|member| json!(member.and_then(|member| member.run.outcome.steps_per_s)));
+        let (key, title) = ("steps".to_owned(), "steps/s".to_owned());
+        columns.push(Column { key, title, unit: "rate", is_parameter: false });
+        values.push(steps.collect());
+    }
 }
 
-/// The options of a command line with their values; of one that is there several times the last.
-fn options(words: &[String]) -> BTreeMap<&str, &str> {
-    let is_option = |word: &str| {
-        let name = word.trim_start_matches('-');
-        name.len() < word.len() && name.starts_with(|first: char| first.is_alphabetic())
-    };
-    let mut found = BTreeMap::new();
-    for (at, word) in words.iter().enumerate().filter(|(_, word)| is_option(word)) {
-        let following = words.get(at + 1).map(String::as_str).filter(|next| !is_option(next));
-        let (name, value) = match word.split_once('=') {
-            Some((name, value)) => (name, value),
-            None => (word.as_str(), following.unwrap_or("yes")),
-        };
-        found.insert(name, value);
-    }
-    found
+type OwnFigure = fn(&Own) -> Value;
+
+/// Columns of the dataset that have the own figure of a sweep's run.
+const REPLACED: [(&str, OwnFigure); 2] =
+    [("sm_activity", |own| json!(own.sm_activity)), ("sm_origin", |own| some(own.sm_origin.as_deref()))];
+
+/// Columns of runs of sweeps only.
+const OWN: [(&str, &str, &str, OwnFigure); 3] = [
+    ("energy", "energy", "joules", |own| json!(own.energy_j)),
+    ("energy_origin", "origin of the energy", "text", |own| some(own.energy_origin.as_deref())),
+    ("overlap", "beside others", "seconds", |own| json!(own.beside.map(|beside| beside.overlap_s))),
+];
+
+/// Student's t of a 95 % interval by the degrees of freedom, from 1 on: the page's intervals are those of `radrm sweep report`.
+pub(super) fn student() -> Vec<f64> {
+    (1..=100).map(|freedom| P95.t(f64::from(freedom))).collect()
 }
 
 /// Options that distinguish runs: of most runs first, then by name.
@@ -187,7 +210,9 @@ fn varied<'a>(given: &[BTreeMap<&'a str, &'a str>]) -> Vec<&'a str> {
 mod tests {
     use super::*;
     use radrm_sweep::metrics::Logged;
-    use radrm_sweep::store::Outcome;
+    use radrm_sweep::store::{Outcome, Recorded, State};
+
+    use crate::sweep::member::by_profile;
 
     fn row(id: i64, arguments: &[&str]) -> Row {
         Row {
@@ -201,8 +226,8 @@ mod tests {
         }
     }
 
-    fn column(rows: &[Row], sweeps: &[(String, Vec<Recorded>)], key: &str) -> Option<Vec<Value>> {
-        let (columns, values) = table(rows, sweeps);
+    fn column(rows: &[Row], sweeps: &[(PathBuf, Vec<Recorded>)], key: &str) -> Option<Vec<Value>> {
+        let (columns, values) = table(rows, &by_profile(sweeps, std::iter::empty()));
         assert_eq!(columns.len(), values.len());
         columns.iter().zip(values).find(|(column, _)| column.key == key).map(|(_, values)| values)
     }
@@ -236,12 +261,46 @@ mod tests {
             },
             ..Recorded::default()
         };
-        let sweeps = [("grid.toml".to_owned(), vec![recorded])];
+        let sweeps = [(PathBuf::from("/w/grid.toml"), vec![recorded])];
         let rows = [row(1, &[]), row(2, &[])];
         assert_eq!(column(&rows, &sweeps, "param.batch"), Some(vec![Value::Null, json!("8")]));
         assert_eq!(column(&rows, &sweeps, "metric.loss"), Some(vec![Value::Null, json!(0.5)]));
         assert_eq!(column(&rows, &sweeps, "sweep"), Some(vec![Value::Null, json!("grid.toml")]));
         assert_eq!(column(&rows, &[], "sweep"), None);
+    }
+
+    #[test]
+    fn runs_that_shared_a_gpu_have_their_own_figures() {
+        let recorded = |id: u32| Recorded {
+            key: id.to_string(),
+            group: "pair".into(),
+            collocation: "-".into(),
+            outcome: Outcome {
+                state: State::Finished,
+                duration_ms: 20_000,
+                gpu_sm_activity: Some(0.8),
+                gpu_sm_origin: Some("gpm".into()),
+                launch_sm_activity: Some(0.9),
+                gpu_energy_j: Some(400.0),
+                steps_per_s: Some(2.5),
+                profile: Some(format!("/p/{id}.radrm").into()),
+                ..Outcome::default()
+            },
+            ..Recorded::default()
+        };
+        let sweeps = [(PathBuf::from("/w/pair.toml"), vec![recorded(1), recorded(2)])];
+        // As its dataset has it, each had all that the GPU did.
+        let of_gpu = |row: Row| Row { smact_permille: Some(800), ..row };
+        let rows = [1, 2, 3].map(|id| of_gpu(row(id, &[])));
+        let of = |key: &str| column(&rows, &sweeps, key).unwrap();
+        assert_eq!(of("sm_activity"), [json!(0.4), json!(0.4), json!(0.8)]);
+        let part = json!("part by launches of gpm");
+        assert_eq!(of("sm_origin"), [part.clone(), part, json!("measured")]);
+        assert_eq!(of("energy"), [json!(200.0), json!(200.0), Value::Null]);
+        assert_eq!(of("steps"), [json!(2.5), json!(2.5), Value::Null]);
+        assert_eq!(of("exit_code"), [json!(0), json!(0), json!(0)]);
+        assert_eq!(column(&rows, &[], "energy"), None);
+        assert!((student()[1] - 4.303).abs() < 1e-3, "two degrees of freedom");
     }
 
     #[test]
@@ -251,6 +310,6 @@ mod tests {
         let command = command.as_str().unwrap();
         assert_eq!(command.chars().count(), MAX_TEXT + 1);
         assert!(command.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{command}");
-        assert_eq!(table(&[], &[]).1[0], Vec::<Value>::new());
+        assert_eq!(table(&[], &BTreeMap::new()).1[0], Vec::<Value>::new());
     }
 }

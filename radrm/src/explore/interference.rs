@@ -1,6 +1,7 @@
 //! Slowdown of runs by each other, as matrices: of sweeps, and of what radrmd observed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use radrm_collector::dataset::{Dataset, DatasetError, Row, program_name};
 use radrm_sweep::report;
@@ -32,10 +33,11 @@ pub(super) struct Matrix {
 }
 
 /// Of a sweep by its name; `None` if no configuration of it ran alone and beside others.
-pub(super) fn of_sweep((name, runs): &(String, Vec<Recorded>)) -> Option<Matrix> {
+pub(super) fn of_sweep((file, runs): &(PathBuf, Vec<Recorded>)) -> Option<Matrix> {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
     let found = report::slowdowns(&report::configurations(runs));
     (!found.rows.is_empty()).then(|| Matrix {
-        title: clean(name).into_owned(),
+        title: clean(&name).into_owned(),
         how: "Time beside others by that of the same work alone, mean of the sweep's repetitions.",
         rows: found.rows.iter().map(|row| clean(row).into_owned()).collect(),
         columns: found.columns.iter().map(|of| clean(&company(Some(of))).into_owned()).collect(),

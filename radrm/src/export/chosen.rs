@@ -1,16 +1,17 @@
 //! The runs that a command line names.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use radrm_analyzer::Summary;
-use radrm_export::Run;
+use radrm_export::{Metric, Run};
 use radrm_profile::model::Profile;
 use radrm_sweep::store::Recorded;
 use radrm_text::output;
 
 use crate::error::FileProblem;
 use crate::show::{compare, report};
+use crate::sweep::member::Member;
 use crate::{Failure, NAME, sweep};
 
 /// Profiles and rows to export.
@@ -24,8 +25,8 @@ pub(super) struct Files {
 /// A run that is to be exported.
 pub(super) struct Chosen {
     pub(super) path: PathBuf,
-    /// The sweep's name, and what it knows, where a sweep made it.
-    pub(super) sweep: Option<(String, Recorded)>,
+    /// What the sweep knows of it that made it.
+    pub(super) sweep: Option<Member>,
 }
 
 /// A run that was read.
@@ -42,15 +43,16 @@ impl Files {
         for file in &self.files {
             if !radrm_sweep::is_sweep(file) {
                 let profiles = compare::profiles(std::slice::from_ref(file))?;
-                chosen.extend(profiles.into_iter().map(|path| Chosen { path, sweep: None }));
+                chosen.extend(
+                    profiles.into_iter().map(|path| Chosen { sweep: Member::of_profile(&path), path }),
+                );
                 continue;
             }
-            let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let runs = sweep::recorded(file)?;
+            let runs = Member::all(file, &sweep::recorded(file)?);
             let (before, all) = (chosen.len(), runs.len());
-            for recorded in runs {
-                let Some(path) = recorded.outcome.profile.clone() else { continue };
-                chosen.push(Chosen { path, sweep: Some((name.clone(), recorded)) });
+            for member in runs {
+                let Some(path) = member.run.outcome.profile.clone() else { continue };
+                chosen.push(Chosen { path, sweep: Some(member) });
             }
             match chosen.len() - before {
                 0 => return Err(FileProblem::Nothing("runs with a profile").of(file)),
@@ -68,6 +70,12 @@ impl Files {
 }
 
 impl Chosen {
+    /// Name of the sweep, without the ending of its file.
+    pub(super) fn sweep_name(&self) -> Option<String> {
+        let file = Path::new(&self.sweep.as_ref()?.sweep);
+        file.file_stem().map(|name| name.to_string_lossy().into_owned())
+    }
+
     /// Reads the profile.
     pub(super) fn read(&self) -> Result<Read, Failure> {
         let mut profile = report::open(&self.path)?;
@@ -75,16 +83,17 @@ impl Chosen {
             return Err(FileProblem::Running.of(&self.path));
         }
         radrm_symbols::fill(&mut profile);
-        let summary = Summary::from_profile(&profile);
+        let own = self.sweep.as_ref().map(Member::summary);
+        let summary = Summary::from_profile(&profile).with_own(own);
         let mut run = Run::of(&profile, &summary);
-        if let Some((_, recorded)) = &self.sweep {
-            of_sweep(&mut run, recorded);
+        if let Some(member) = &self.sweep {
+            of_sweep(&mut run, &member.run);
         }
         Ok(Read { profile, summary, run })
     }
 }
 
-/// A run of a sweep has the sweep's name and parameters.
+/// A run of a sweep has the sweep's name and parameters, and the figures that its program logged.
 fn of_sweep(run: &mut Run, recorded: &Recorded) {
     run.name.clone_from(&recorded.name);
     for (name, value) in &recorded.parameters {
@@ -93,6 +102,9 @@ fn of_sweep(run: &mut Run, recorded: &Recorded) {
         let name = if is_taken { format!("sweep.{name}") } else { name.clone() };
         run.params.insert(name, value.clone());
     }
+    let logged = recorded.outcome.metrics.iter();
+    run.metrics
+        .extend(logged.map(|(name, logged)| (name.clone(), Metric { last: logged.last, step: logged.step })));
     let tags = [
         ("radrm.sweep.configuration", recorded.configuration.clone()),
         ("radrm.sweep.group", recorded.group.clone()),

@@ -17,6 +17,7 @@ use radrm_text::output::{self, Delivery, width};
 use super::stacks::StacksFlags;
 use crate::client::text::open_named;
 use crate::error::{FileProblem, UsageError};
+use crate::sweep::member::Member;
 use crate::{Failure, print};
 
 #[derive(clap::Args, Debug)]
@@ -146,7 +147,8 @@ fn shown(flags: &Flags) -> Result<(String, bool), Failure> {
     let (profile, is_running) = read(&flags.file)?;
     let summary = if is_running { Summary::of_running(&profile) } else { Summary::from_profile(&profile) };
     let training = flags.training.resolve().map_err(UsageError::Training)?;
-    let summary = summary.with_training(training.as_ref());
+    let own = Member::of_profile(&flags.file).map(|member| member.summary());
+    let summary = summary.with_training(training.as_ref()).with_own(own);
     let options = |file| {
         let out = std::io::stdout();
         let options = text_options(out.is_terminal(), width(&out), flags.timeline, file);

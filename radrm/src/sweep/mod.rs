@@ -2,6 +2,7 @@
 
 mod forecast;
 mod jobs;
+pub(crate) mod member;
 mod page;
 mod progress;
 mod report;
@@ -104,10 +105,10 @@ pub(crate) fn run(flags: Flags, socket: Option<&Path>) -> Result<u8, Failure> {
     let options = Options {
         supervisor: (launcher.with_file_name(NAME), vec!["sweep-run".to_owned()]),
         launcher,
-        // An emulated machine has no instances.
-        instances: match takes_runs {
-            true => None,
-            false => Some(if machine.is_some() { Vec::new() } else { instances() }),
+        instances: match (takes_runs, &machine) {
+            (true, _) => None,
+            (false, Some(machine)) => Some(emulated_instances(machine)),
+            (false, None) => Some(instances()),
         },
         jobs: usize::from(flags.jobs),
         gpus: if flags.jobs > 1 && machine.is_none() { gpus() } else { Vec::new() },
@@ -168,6 +169,15 @@ fn instances() -> Vec<MigInstance> {
     instances.map(|gpu| MigInstance { uuid: gpu.uuid, name: gpu.name }).collect()
 }
 
+/// The MIG instances of an emulated machine.
+fn emulated_instances(machine: &MachineSpec) -> Vec<MigInstance> {
+    let instance = |(at, gpu): (usize, &radrm_emulator_machine::GpuSpec)| {
+        let name = format!("{} MIG {}", gpu.name, gpu.mig_profile.as_ref()?);
+        Some(MigInstance { uuid: machine.uuid_text(at), name })
+    };
+    machine.gpu.iter().enumerate().filter_map(instance).collect()
+}
+
 /// The command line that goes on, as a person can paste it: on the same machine, in the same way.
 fn again(path: &Path, flags: &Flags, socket: Option<&Path>) -> String {
     let mut words = vec!["radrm".to_owned(), "sweep".to_owned()];
@@ -201,6 +211,18 @@ fn count(source: &Source) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instances_of_an_emulated_machine_are_found_by_their_profile() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("m.toml");
+        let text = "[[gpu]]\nmodel = \"A100\"\n[[gpu]]\nmodel = \"A100\"\nmig_profile = \"1g.5gb\"\nmemory_mib = 4864\nsms = 14\n";
+        std::fs::write(&file, text).unwrap();
+        let machine = MachineSpec::parse(&file.to_string_lossy()).unwrap();
+        let found = emulated_instances(&machine);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].uuid.starts_with("MIG-") && found[0].name.ends_with(" MIG 1g.5gb"), "{found:?}");
+    }
 
     #[test]
     fn several_groups_keep_to_the_gpus_that_their_user_may_see() {

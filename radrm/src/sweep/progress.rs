@@ -97,10 +97,11 @@ impl Progress {
                     ended.for_each(|bar| bar.finish_and_clear());
                 }
                 for ((run, key), outcome) in group.runs.iter().zip(group.keys()).zip(*outcomes) {
-                    let output = self.outputs.remove(&key).filter(|_| outcome.state != State::Finished);
+                    let has_failed = !matches!(outcome.state, State::Finished | State::Stopped);
+                    let output = self.outputs.remove(&key).filter(|_| has_failed);
                     let output = output.map(|path| format!("; output: {}", clean(&path.to_string_lossy())));
                     self.over += 1;
-                    self.failed += usize::from(outcome.state != State::Finished);
+                    self.failed += usize::from(has_failed);
                     self.line(&format!(
                         "{}/{} {}: {}{}",
                         self.over,
@@ -186,6 +187,7 @@ pub(super) fn ended(outcome: &Outcome) -> String {
     let mut text = match (outcome.state, outcome.exit_code, outcome.signal) {
         (State::Finished, ..) => format!("finished in {time}"),
         (State::TimedOut, ..) => format!("ended by its timeout after {time}"),
+        (State::Stopped, ..) => format!("stopped early after {time}"),
         (_, Some(code), _) => format!("failed with exit code {code} after {time}"),
         (_, None, Some(signal)) => {
             format!("killed by {} after {time}", radrm_analyzer::signal_name(signal).unwrap_or("a signal"))

@@ -45,12 +45,7 @@ fn metric(text: &str) -> Result<Metric, UsageError> {
         "sm-activity" => Ok(Metric::SmActivity),
         "steps" => Ok(Metric::Steps),
         "energy" => Ok(Metric::Energy),
-        other => match other.rsplit_once(':') {
-            Some((name, way @ ("min" | "max"))) if !name.is_empty() => {
-                Ok(Metric::Logged { name: name.to_owned(), is_highest_best: way == "max" })
-            }
-            _ => Err(UsageError::NoFigure(other.to_owned())),
-        },
+        other => Metric::logged(other).ok_or_else(|| UsageError::NoFigure(other.to_owned())),
     }
 }
 
@@ -177,16 +172,11 @@ fn text(runs: &[Recorded], by: &Metric) -> String {
     let has_steps = all.iter().any(|one| one.steps_per_s.is_some());
     let has_energy = all.iter().any(|one| one.energy_j.is_some());
     let has_company = all.iter().any(|one| one.company.is_some());
+    let has_stopped = all.iter().any(|one| one.stopped > 0);
     let logged = logged(&all, by);
-    let mut titles = vec![
-        left("CONFIGURATION"),
-        left("SHARING"),
-        right("RUNS"),
-        right("FAILED"),
-        right("RUN TIME"),
-        right("PEAK MEMORY"),
-        right("SM ACTIVITY"),
-    ];
+    let mut titles = vec![left("CONFIGURATION"), left("SHARING"), right("RUNS"), right("FAILED")];
+    titles.extend(has_stopped.then(|| right("STOPPED")));
+    titles.extend([right("RUN TIME"), right("PEAK MEMORY"), right("SM ACTIVITY")]);
     titles.extend(has_steps.then(|| right("STEPS/S")));
     titles.extend(has_energy.then(|| right("ENERGY")));
     titles.extend(logged.iter().map(|name| right(clean(name).into_owned())));
@@ -201,15 +191,14 @@ fn text(runs: &[Recorded], by: &Metric) -> String {
             (one.left > 0, "not over"),
         ];
         let marks: Vec<_> = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
-        let mut cells = vec![
-            one.name.clone(),
-            sharing(one),
-            one.finished.to_string(),
-            one.failed.to_string(),
+        let mut cells =
+            vec![one.name.clone(), sharing(one), one.finished.to_string(), one.failed.to_string()];
+        cells.extend(has_stopped.then(|| one.stopped.to_string()));
+        cells.extend([
             mean(one.run_time_s, seconds),
             mean(one.peak_bytes, bytes),
             mean(one.sm_activity, share),
-        ];
+        ]);
         cells.extend(has_steps.then(|| mean(one.steps_per_s, rate)));
         cells.extend(has_energy.then(|| mean(one.energy_j, joules)));
         cells.extend(logged.iter().map(|name| mean(one.metrics.get(*name).copied(), number)));
@@ -329,6 +318,10 @@ pub(super) fn notes(all: &[Configuration]) -> Vec<String> {
             single && all.len() > 1,
             "figures of single runs have no interval: whether they differ by more than chance is not known (repetitions = 3)",
         ),
+        (
+            has(|one| one.stopped > 0),
+            "early stopping ended some runs before their end: their figures are in no mean",
+        ),
         (has(|one| one.profiled), "figures of runs under a profiler are not comparable with others"),
         (
             has(|one| one.emulated),
@@ -397,7 +390,7 @@ fn matrix(all: &[Configuration]) -> Vec<String> {
 /// Every run with its parameters, and its figures without units in their values.
 fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
     const FIRST: [&str; 6] = ["run", "group", "configuration", "repetition", "collocation", "profiled"];
-    const LAST: [&str; 18] = [
+    const LAST: [&str; 20] = [
         "state",
         "attempt",
         "start_unix_ms",
@@ -414,6 +407,8 @@ fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
         "steps_per_s",
         "gpu_energy_j",
         "energy_part",
+        "energy_j",
+        "energy_origin",
         "overlap_s",
         "profile",
     ];
@@ -453,6 +448,8 @@ fn as_csv(runs: &[Recorded]) -> Result<String, Failure> {
             some(end.steps_per_s.map(|rate| format!("{rate}"))),
             some(end.gpu_energy_j.map(|energy| format!("{energy}"))),
             some(own.energy_part.filter(|_| end.gpu_energy_j.is_some()).map(|part| format!("{part}"))),
+            some(own.energy_j.map(|joules| format!("{joules}"))),
+            some(own.energy_origin),
             some(own.beside.map(|beside| format!("{}", beside.overlap_s))),
             some(end.profile.as_ref().map(|path| path.display().to_string())),
         ];

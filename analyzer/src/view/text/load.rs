@@ -27,6 +27,16 @@ impl Report<'_> {
         }
     }
 
+    /// Figures that are the run's own among the runs of its sweep.
+    pub(super) fn own(&self, out: &mut String) {
+        let Some(own) = &self.summary.own else { return };
+        let title = format!("own figures, by the sweep {}", own.sweep);
+        out.push_str(&format!("\n{}\n", self.paint.bold(&title)));
+        for (label, text) in own.lines() {
+            line(out, label, &text);
+        }
+    }
+
     /// Load over time, beside that of memory: of SMs, else of the GPU as NVML sees it.
     pub(super) fn load_timeline(&self, out: &mut String, gpu: &GpuSummary) {
         let count = (self.width - LABEL - 4).min(100);

@@ -69,6 +69,7 @@ pub fn text(profile: &radrm_profile::Profile, summary: &Summary, options: &TextO
     if summary.nothing_seen() {
         report.no_program(&mut out);
     }
+    report.own(&mut out);
     let is_short = report.is_short();
     let mut left_out = Vec::new();
     let mut detail = |out: &mut String, name: &'static str, write: &dyn Fn(&mut String)| {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use radrm_export::mlflow::{Artifact, Sent, Server};
-use radrm_export::{Credentials, Curve, End, Run, WebError, figure};
+use radrm_export::{Credentials, Curve, End, Metric, Run, WebError, figure};
 use serde_json::{Value, json};
 
 use crate::http::{Request, serve};
@@ -21,6 +21,8 @@ struct Kept {
     authorization: Option<String>,
     /// Requests that are still answered; then each gets 503.
     answers: Option<usize>,
+    /// Tags that were set: run, name and value.
+    children: Vec<(String, String, String)>,
     /// Location of the files that it reports.
     store: &'static str,
 }
@@ -71,6 +73,24 @@ impl Kept {
                 self.experiments.push(text("name"));
                 (200, json!({ "experiment_id": (self.experiments.len() - 1).to_string() }))
             }
+            "mlflow/experiments/search" => {
+                let all = (0..self.experiments.len()).map(|at| json!({ "experiment_id": at.to_string() }));
+                (200, json!({ "experiments": all.collect::<Vec<_>>() }))
+            }
+            "mlflow/runs/set-tag" => {
+                self.children.push((text("run_id"), text("key"), text("value")));
+                (200, json!({}))
+            }
+            "mlflow/runs/search" if text("filter").starts_with("tags.`of`") => {
+                assert_eq!(
+                    (text("filter").as_str(), &body["experiment_ids"]),
+                    ("tags.`of` = 'k.1'", &json!(["0"]))
+                );
+                let own =
+                    |id: &str, tags: Value| json!({ "info": { "run_id": id }, "data": { "tags": tags } });
+                let nested = json!([{ "key": "mlflow.parentRunId", "value": "script1" }]);
+                (200, json!({ "runs": [own("script1", json!([])), own("script2", nested)] }))
+            }
             "mlflow/runs/search" => {
                 let filter = text("filter");
                 let found = self
@@ -78,10 +98,18 @@ impl Kept {
                     .iter()
                     .filter(|(_, run)| !run.deleted && filter.ends_with(&format!("= '{}'", run.id)));
                 let found: Vec<_> = found
-                    .map(|(id, run)| json!({ "info": { "run_id": id, "status": run.status } }))
+                    .map(|(id, run)| {
+                        let uri = self.store.replace("ID", id);
+                        json!({ "info": { "run_id": id, "status": run.status, "artifact_uri": uri } })
+                    })
                     .collect();
                 // As MLflow does: no list where nothing is found.
                 (200, if found.is_empty() { json!({}) } else { json!({ "runs": found }) })
+            }
+            "mlflow/artifacts/list" => {
+                let folder = format!("0/{}/artifacts/", path.rsplit('=').next().unwrap_or_default());
+                let names = self.files.keys().filter_map(|file| file.strip_prefix(&folder));
+                (200, json!({ "files": names.map(|name| json!({ "path": name })).collect::<Vec<_>>() }))
             }
             "mlflow/runs/create" => {
                 let id = format!("r{}", self.runs.len());
@@ -131,6 +159,7 @@ fn run() -> Run {
         tags: BTreeMap::new(),
         curves: vec![Curve { figure: &figure::MEMORY, gpu: Some(3), points }],
         gpus: Vec::new(),
+        metrics: BTreeMap::new(),
     }
 }
 
@@ -151,7 +180,7 @@ fn a_run_arrives_whole_in_parts_that_the_server_takes() {
     let url = format!("{address}/#/experiments/0/runs/r0");
     assert_eq!(server.send(&run(), &files).unwrap(), Sent::New { url: url.clone(), without_files: None });
     let again = Server::open(&address, &token, "resnet").unwrap();
-    assert_eq!(again.send(&run(), &files).unwrap(), Sent::Already { url });
+    assert_eq!(again.send(&run(), &files).unwrap(), Sent::Already { url, added: 0 });
     let kept = kept.lock().unwrap();
     let sent = &kept.runs["r0"];
     assert_eq!((kept.runs.len(), kept.experiments.len(), sent.status.as_str()), (1, 1, "FAILED"));
@@ -185,6 +214,75 @@ fn a_run_of_which_a_part_arrived_is_sent_anew_and_stands_there_once() {
             "{answers}"
         );
     }
+}
+
+#[test]
+fn runs_that_a_program_opened_itself_become_children_once() {
+    let (kept, address) = server(PROXIED);
+    let server = Server::open(&address, &Credentials::None, "x").unwrap();
+    assert_eq!(server.adopt(&run(), "of", "k.1").unwrap(), 0, "its own run is not there");
+    server.send(&run(), &[]).unwrap();
+    assert_eq!(server.adopt(&run(), "of", "k.1").unwrap(), 1);
+    let tag = ("script1", "mlflow.parentRunId", "r0");
+    let set = kept.lock().unwrap().children.clone();
+    let set: Vec<_> =
+        set.iter().map(|(run, key, value)| (run.as_str(), key.as_str(), value.as_str())).collect();
+    assert_eq!(set, [tag], "one that has a parent keeps it");
+}
+
+#[test]
+fn members_of_a_group_have_one_parent() {
+    let (kept, address) = server(PROXIED);
+    let server = Server::open(&address, &Credentials::None, "x").unwrap();
+    let parent = server.parent("group a.1", "pair", &run()).unwrap();
+    assert_eq!(server.parent("group a.1", "pair", &run()).unwrap(), parent);
+    assert_ne!(server.parent("group a.2", "pair", &run()).unwrap(), parent);
+    // The command was killed before the run was over.
+    kept.lock().unwrap().runs.get_mut(&parent).unwrap().status = "RUNNING".into();
+    assert_eq!(server.parent("group a.1", "pair", &run()).unwrap(), parent);
+    let kept = kept.lock().unwrap();
+    assert_eq!((kept.runs.len(), kept.runs[&parent].status.as_str()), (2, "FINISHED"));
+}
+
+#[test]
+fn files_can_be_added_to_a_run_that_is_there() {
+    let (kept, address) = server(PROXIED);
+    let server = Server::open(&address, &Credentials::None, "x").unwrap();
+    assert!(matches!(server.send(&run(), &[]).unwrap(), Sent::New { .. }));
+    let files = [Artifact::Text("a", &|| "1".to_owned()), Artifact::Text("b", &|| "2".to_owned())];
+    let added = |files: &[Artifact<'_>]| match server.send(&run(), files).unwrap() {
+        Sent::Already { added, .. } => added,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([added(&files[..1]), added(&files), added(&files), added(&[])], [1, 1, 0, 0]);
+    let kept = kept.lock().unwrap();
+    assert_eq!(kept.runs.len(), 1);
+    assert_eq!(kept.files.keys().collect::<Vec<_>>(), ["0/r0/artifacts/a", "0/r0/artifacts/b"]);
+}
+
+#[test]
+fn files_reach_the_local_folder_of_a_server_on_this_machine() {
+    let root = tempfile::tempdir().unwrap();
+    let store = format!("{}/0/ID/artifacts", root.path().display());
+    let (kept, address) = server(String::leak(store));
+    let server = Server::open(&address, &Credentials::None, "x").unwrap();
+    let files = [Artifact::Text("a", &|| "b".to_owned())];
+    let sent = server.send(&run(), &files).unwrap();
+    assert!(matches!(sent, Sent::New { without_files: None, .. }), "{sent:?}");
+    assert_eq!(std::fs::read(root.path().join("0/r0/artifacts/a")).unwrap(), b"b");
+    assert!(kept.lock().unwrap().files.is_empty());
+    assert!(matches!(server.send(&run(), &files).unwrap(), Sent::Already { added: 0, .. }));
+}
+
+#[test]
+fn what_a_program_logged_is_a_metric_with_its_step() {
+    let (kept, address) = server(PROXIED);
+    let server = Server::open(&address, &Credentials::None, "x").unwrap();
+    let metrics = [("val/loss".to_owned(), Metric { last: 0.25, step: Some(9) })].into();
+    server.send(&Run { metrics, ..run() }, &[]).unwrap();
+    let kept = kept.lock().unwrap();
+    let last = kept.runs["r0"].metrics.last().unwrap().clone();
+    assert_eq!(last, json!({ "key": "val/loss", "value": 0.25, "timestamp": 5000, "step": 9 }));
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn run() -> Run {
             of(&figure::GPU_POWER, 1),
         ],
         gpus: vec![gpu],
+        metrics: BTreeMap::new(),
     }
 }
 

@@ -11,6 +11,7 @@ use super::{Event, POLL_INTERVAL, Sweep, members};
 use crate::attempt::{Attempt, Order, PROFILE, Standing};
 use crate::error::SweepError;
 use crate::figures;
+use crate::link;
 use crate::machine::instances;
 use crate::metrics;
 use crate::plan::{Collocation, Group, Run};
@@ -75,6 +76,10 @@ impl Sweep<'_> {
             let devices = instance.unwrap_or(named);
             let logged = attempt.file(metrics::FILE).to_string_lossy().into_owned();
             order.environment.insert(metrics::VARIABLE.to_owned(), logged);
+            // What the file or the user says of it stays.
+            if std::env::var_os(link::VARIABLE).is_none() {
+                order.environment.entry(link::VARIABLE.to_owned()).or_insert_with(|| link::context(run));
+            }
             if !devices.is_empty() {
                 if self.options.jobs > 1 {
                     // The numbers by which the groups were kept apart.
@@ -151,17 +156,17 @@ impl Sweep<'_> {
 
     /// Waits until no attempt is under way; what came of each, or `None` if that was interrupted.
     pub(super) fn watch(
-        &self,
+        &mut self,
         runs: &[Recorded],
         children: &mut Vec<Child>,
         report: &mut dyn FnMut(&Event<'_>),
-    ) -> Option<Vec<Option<Outcome>>> {
+    ) -> Result<Option<Vec<Option<Outcome>>>, SweepError> {
         let mut sent = vec![0; runs.len()];
         loop {
             match self.look(runs, children, &mut sent) {
-                Look::Ended(outcomes) => return Some(outcomes),
-                Look::Interrupted => return None,
-                Look::UnderWay => {}
+                Look::Ended(outcomes) => return Ok(Some(outcomes)),
+                Look::Interrupted => return Ok(None),
+                Look::UnderWay => self.stop_early(runs)?,
             }
             report(&Event::Tick);
             thread::sleep(POLL_INTERVAL);
@@ -201,7 +206,7 @@ impl Sweep<'_> {
 }
 
 /// Asks the supervisor of an attempt to end its program; gives whether it was there to be asked.
-fn end(attempt: &Attempt) -> bool {
+pub(super) fn end(attempt: &Attempt) -> bool {
     let held = attempt.supervisor().and_then(HeldProcess::of);
     held.is_some_and(|held| held.signal(libc::SIGTERM))
 }

@@ -19,7 +19,7 @@ use crate::error::SweepError;
 use crate::plan::{Collocation, Group};
 use crate::radrmd::Radrmd;
 use crate::store::{Outcome, State};
-use crate::{figures, job, metrics};
+use crate::{figures, job, link, metrics};
 
 /// Jobs of a sweep that wait or run at the same time: more than a machine runs, and few enough to be listed often.
 const MAX_OPEN: usize = 100;
@@ -302,6 +302,10 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
             spec.environment.retain(|line| !line.starts_with(&variable));
             let logged = words::encode(attempt.file(metrics::FILE).as_os_str());
             spec.environment.push(variable + &logged);
+            let tags = format!("{}=", link::VARIABLE);
+            if !spec.environment.iter().any(|line| line.starts_with(&tags)) {
+                spec.environment.push(tags + &words::encode(link::context(&member.recorded).as_ref()));
+            }
             specs.push(Spec {
                 name: job::name(&member.run.name, &member.submission.tag).into(),
                 output: Some(attempt.file(OUTPUT)),
@@ -431,7 +435,14 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
         if member.ended.is_some() {
             return Ok(Look::Over);
         }
-        if rows.iter().any(|row| row.job == job && job::is_of(row, &tag)) {
+        if let Some(row) = rows.iter().find(|row| row.job == job && job::is_of(row, &tag)) {
+            let recorded = job::has_started(row).then(|| member.recorded.clone());
+            if let Some(recorded) = recorded
+                && let Some(attempt) = self.sweep.given_up(&recorded)?
+            {
+                self.radrmd.cancel(&[job])?;
+                self.sweep.asked(&attempt);
+            }
             return Ok(Look::Open);
         }
         let name = member.run.name.clone();
@@ -445,7 +456,9 @@ impl<'p> Jobs<'_, '_, '_, 'p> {
                     attempt.take_profile(profile.raw().as_ref()).map_err(failed)?;
                 }
                 let outcome = figures::outcome(&job::ended(&row), &attempt.file(PROFILE));
-                let ended = (outcome, row.verdict == Some(Verdict::Cancelled));
+                let was_cancelled = row.verdict == Some(Verdict::Cancelled);
+                let is_to_repeat = was_cancelled && outcome.state != State::Stopped;
+                let ended = (outcome, is_to_repeat);
                 if let Some(member) = self.open.get_mut(at).and_then(|one| one.members.get_mut(place)) {
                     member.ended = Some(ended);
                 }

@@ -11,7 +11,7 @@ pub(super) struct Member<'p> {
     pub(super) run: &'p Run,
     pub(super) recorded: Recorded,
     pub(super) submission: Submission,
-    /// Outcome, and true if it was a cancellation; `None` until it has ended.
+    /// Outcome, and true if it was cancelled and is to be repeated; `None` until it has ended.
     pub(super) ended: Option<(Outcome, bool)>,
 }
 

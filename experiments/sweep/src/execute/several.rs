@@ -9,6 +9,7 @@ use super::room::{Room, Seat};
 use super::{Event, POLL_INTERVAL, Sweep};
 use crate::attempt;
 use crate::error::SweepError;
+use crate::machine::instances;
 use crate::plan::Group;
 use crate::store::{Outcome, Recorded, State};
 
@@ -59,7 +60,10 @@ impl Sweep<'_> {
             let mut left = Vec::new();
             for mut one in open {
                 match self.look(&one.runs, &mut one.children, &mut one.sent) {
-                    Look::UnderWay => left.push(one),
+                    Look::UnderWay => {
+                        self.stop_early(&one.runs)?;
+                        left.push(one);
+                    }
                     Look::Ended(outcomes) => {
                         room.leave(&one.seat);
                         self.close(one.group, &one.runs, outcomes, report)?;
@@ -89,6 +93,13 @@ impl Sweep<'_> {
     ) -> Result<Begun, SweepError> {
         let keys = group.keys();
         if self.skip(group, &keys, report)? {
+            return Ok(Begun::Over);
+        }
+        if let Err(why) = instances(group, self.options.instances.as_deref().unwrap_or_default()) {
+            let runs = self.recorded(&keys)?;
+            let outcome =
+                Outcome { state: State::Failed, reason: Some(why.to_string()), ..Outcome::default() };
+            self.end(group, &runs, &vec![outcome; runs.len()], report)?;
             return Ok(Begun::Over);
         }
         self.store.start(&keys)?;

@@ -2,6 +2,7 @@
 
 mod axes;
 mod checks;
+mod early;
 mod groups;
 mod raw;
 mod recipe;
@@ -86,7 +87,11 @@ fn plan(raw: Raw, name: &str, beside: &Path) -> Result<Plan, At> {
         // With those of `solo`, of which equal ones are one.
         check_count(groups.iter().map(|group| group.runs.len() as u64).sum(), at)?;
     }
-    Ok(Plan { name, groups, emulate: raw.emulate, remarks: Vec::new() })
+    let early = raw.early_stopping.as_ref().map(early::checked).transpose()?;
+    if let (Some(stated), true) = (&raw.early_stopping, groups.iter().any(|group| group.runs.len() > 1)) {
+        return Err((stated.span().start, Wrong::EarlyTogether));
+    }
+    Ok(Plan { name, groups, early, emulate: raw.emulate, remarks: Vec::new() })
 }
 
 /// Every placeholder names an axis, and every axis stands in a placeholder.

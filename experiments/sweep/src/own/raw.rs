@@ -6,6 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::axes::RawAxis;
+use super::early::RawRule;
 use super::groups::RawGroup;
 use super::template::RawCommand;
 
@@ -31,6 +32,7 @@ pub(super) struct Raw {
     pub(super) search: Option<Search>,
     pub(super) samples: Option<Spanned<u64>>,
     pub(super) seed: Option<Spanned<u64>>,
+    pub(super) early_stopping: Option<Spanned<RawRule>>,
     pub(super) repetitions: Option<Spanned<u32>>,
     /// Copies of each combination that start together.
     pub(super) together: Option<Spanned<u32>>,

@@ -45,6 +45,35 @@ fn a_grid_has_every_combination_in_the_order_of_the_file() {
 }
 
 #[test]
+fn early_stopping_has_a_rule_and_a_logged_metric() {
+    use crate::early::{Kind, Rule};
+    let text = |rule: &str| format!("command = \"t {{x}}\"\n[axes]\nx = [1, 2]\n[early_stopping]\n{rule}");
+    let of = |rule: &str| read(&text(rule)).map(|plan| plan.early);
+    let halving = Rule {
+        kind: Kind::Halving { reduction: 3 },
+        metric: "val/loss".into(),
+        is_highest_best: false,
+        min_steps: 1,
+    };
+    assert_eq!(of("rule = \"halving\"\nmetric = \"val/loss:min\"").unwrap(), Some(halving.clone()));
+    let median = Rule { kind: Kind::Median, is_highest_best: true, min_steps: 5, ..halving };
+    assert_eq!(of("rule = \"median\"\nmetric = \"val/loss:max\"\nmin_steps = 5").unwrap(), Some(median));
+    for (rule, part) in [
+        ("rule = \"halving\"\nmetric = \"loss\"", "NAME:min or NAME:max"),
+        ("rule = \"halving\"\nmetric = \"loss:min\"\nreduction = 1", "at least 2"),
+        ("rule = \"median\"\nmetric = \"loss:min\"\nreduction = 3", "for `halving`"),
+        ("rule = \"median\"\nmetric = \"loss:min\"\nmin_steps = 0", "at least 1"),
+        ("rule = \"half\"\nmetric = \"loss:min\"", "half"),
+        ("metric = \"loss:min\"", "rule"),
+    ] {
+        let why = of(rule).unwrap_err().1.to_string();
+        assert!(why.contains(part), "{rule}: {why}");
+    }
+    let together = text("rule = \"median\"\nmetric = \"loss:min\"").replace("[axes]", "together = 2\n[axes]");
+    assert!(matches!(read(&together).unwrap_err().1, Wrong::EarlyTogether));
+}
+
+#[test]
 fn a_random_search_has_so_many_samples_and_repeats_by_its_seed() {
     let text = |seed: u32| {
         format!(

@@ -129,7 +129,7 @@ pub(crate) fn read(text: &str, name: &str, here: &Path, beside: &Path) -> Result
             number: Some(number),
         });
     }
-    Ok(Plan { name: name.to_owned(), groups: groups(rows, here, beside), emulate: None, remarks })
+    Ok(Plan { name: name.to_owned(), groups: groups(rows, here, beside), remarks, ..Plan::default() })
 }
 
 /// A whole number, also as pandas writes one in a column with holes.

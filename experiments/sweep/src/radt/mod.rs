@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::Wrong;
+use crate::options::options;
 use crate::plan::{Collocation, Group, Profiler, Run, Stated};
 
 pub use yaml::read as read_yaml;
@@ -20,12 +21,13 @@ pub use yaml::read as read_yaml;
 const METERS: [&str; 8] = ["ps", "smi", "dcgmi", "top", "iostat", "free", "macmon", "none"];
 
 /// Profilers that radT starts around a run.
-const PROFILERS: [(&str, Profiler); 5] = [
+const PROFILERS: [(&str, Profiler); 6] = [
     ("nsys", Profiler::Nsys),
     ("nsysraw", Profiler::Nsys),
     ("ncu", Profiler::Ncu),
     ("ncuraw", Profiler::Ncu),
     ("ncuattach", Profiler::Ncu),
+    ("pytorch", Profiler::Torch),
 ];
 
 /// One row of a table, or one combination of a grid.
@@ -148,6 +150,19 @@ fn letters(rows: &[Row]) -> Vec<String> {
     rows.iter().enumerate().map(|(index, row)| letter(index, row)).collect()
 }
 
+/// Words of a cell of parameters. radT's README writes `batch-size=128` for an option; a name with a hyphen can be nothing else,
+/// whereas `lr=0.1` may be meant as it is.
+fn words(params: &str) -> Vec<String> {
+    let option = |word: &str| {
+        let (name, _) = word.split_once('=')?;
+        let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic())
+            && name.contains('-')
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        is_name.then(|| format!("--{word}"))
+    };
+    params.split_whitespace().map(|word| option(word).unwrap_or_else(|| word.to_owned())).collect()
+}
+
 /// State of a workload from the column Status, as radT reads it.
 fn stated(rows: &[Row]) -> Stated {
     let is = |word: &'static str| move |row: &Row| row.status.contains(word);
@@ -167,9 +182,12 @@ fn run(row: &Row, letter: &str, repetition: u32, here: &Path, beside: &Path) -> 
         from_here if from_here.join(&program).exists() || !beside.join(path).exists() => from_here,
         _ => beside.join(directory),
     };
-    let words = row.params.split_whitespace().map(str::to_owned);
-    let parameters =
-        BTreeMap::from([("file".to_owned(), program.clone()), ("params".to_owned(), row.params.clone())]);
+    let words = words(&row.params);
+    let given = options(&words);
+    let named =
+        given.iter().map(|(name, value)| (name.trim_start_matches('-').to_owned(), (*value).to_owned()));
+    let whole = [("file".to_owned(), program.clone()), ("params".to_owned(), row.params.clone())];
+    let parameters: BTreeMap<String, String> = named.chain(whole).collect();
     let shown =
         [row.name.as_str(), letter].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
     Run {
@@ -204,7 +222,24 @@ mod tests {
         }
         assert_eq!(profiler("smi+top+dcgmi+iostat+free").unwrap(), None);
         assert_eq!(profiler("smi + nsys").unwrap(), Some(Profiler::Nsys));
+        assert_eq!(profiler("smi+pytorch").unwrap(), Some(Profiler::Torch));
         assert_eq!(profiler("smy"), Err(Wrong::Listener("smy".into())));
+    }
+
+    #[test]
+    fn parameters_are_options_one_by_one() {
+        let of = |params: &str| {
+            let row = Row { file: "train.py".into(), params: params.into(), ..Row::default() };
+            run(&row, "0", 1, Path::new("/here"), Path::new("/beside"))
+        };
+        let plain = of("--batch-size 128 --lr=0.1 --amp -3");
+        assert_eq!(plain.command[1..], ["train.py", "--batch-size", "128", "--lr=0.1", "--amp", "-3"]);
+        let parameters: Vec<_> =
+            plain.parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let whole = "params=--batch-size 128 --lr=0.1 --amp -3";
+        assert_eq!(parameters, ["amp=-3", "batch-size=128", "file=train.py", "lr=0.1", whole]);
+        // As its README writes it, and as Hydra takes it.
+        assert_eq!(of("batch-size=128 lr=0.1").command[2..], ["--batch-size=128", "lr=0.1"]);
     }
 
     #[test]

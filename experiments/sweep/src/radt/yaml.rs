@@ -93,7 +93,7 @@ pub fn read(text: &str, here: &Path, beside: &Path) -> Result<Plan, At> {
         }
     };
     let rows: Vec<Row> = chosen.iter().enumerate().map(row).collect();
-    Ok(Plan { name: name.to_owned(), groups: groups(rows, here, beside), emulate: None, remarks: Vec::new() })
+    Ok(Plan { name: name.to_owned(), groups: groups(rows, here, beside), ..Plan::default() })
 }
 
 /// The parameters of runs that radT finished: `FINISHED RUN (PARAMS)` by workload.
