@@ -304,6 +304,8 @@ pub enum Basis {
     Program,
     /// It is the job's part of what all jobs of a device do together.
     Together,
+    /// A dry run predicts it: no GPU has shown it.
+    Predicted,
     /// Nothing is known of it.
     Assumed,
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use radrm_need::DryRun;
+use radrm_need::{DryRun, Source};
 use radrm_protocol::ProtocolError;
 use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::spec::Spec;
@@ -18,7 +18,7 @@ use radrm_text::Untrusted;
 
 use super::asks::Asks;
 use super::own_runs::OwnRuns;
-use super::{dry_run, interactive, node_need, queue, rad, text, user_limit};
+use super::{dry_run, estimate, interactive, node_need, queue, rad, text, user_limit};
 use crate::error::{FileProblem, UsageError};
 use crate::{Failure, print, terminal};
 
@@ -79,6 +79,11 @@ pub(super) fn run(
         if spec.dry_run.is_some() {
             let needs = node_need::of(&spec, &mut connection)?.needs;
             needs.memory.iter().for_each(|need| remark(&format!("the job {need}")));
+            let is_predicted = |source: &Source| source.is_predicted();
+            let time = needs.run_time.iter().filter(|found| is_predicted(&found.source));
+            time.for_each(|found| remark(&format!("the job's run time: {}", estimate::run_time(found))));
+            let activity = needs.activity.iter().filter(|found| is_predicted(&found.source));
+            activity.for_each(|found| remark(&format!("the job's activity: {}", estimate::activity(found))));
         }
     }
     let tasks = spec.array.as_ref().map(radrm_protocol::array::Array::len);

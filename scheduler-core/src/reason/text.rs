@@ -186,6 +186,7 @@ impl fmt::Display for Wait {
                     Basis::Measured => "",
                     Basis::Program => ", by what other jobs of the same program do",
                     Basis::Together => ", by what all jobs there were seen to do together",
+                    Basis::Predicted => ", by what dry runs predict of jobs that no GPU has run yet",
                     Basis::Assumed => ", by what is assumed of jobs whose SM activity is not known yet",
                 };
                 write!(f, "sharing{how} would not pay{basis}: it would add {gain} of a GPU's work at best")
