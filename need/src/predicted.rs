@@ -36,24 +36,40 @@ const MAX_ASSUMED: f64 = 0.2;
 /// Predicted step of a dry run on the GPU that was emulated. No GPU ran it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StepPrediction {
-    /// Time, ns; `None`: only a lower end is known.
+    /// Time of its operations on the GPU, one after another, ns.
+    pub gpu: Interval<u64>,
+    /// Time of the host for a step of the dry run, ns: a real step takes longer. `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ns: Option<Interval<u64>>,
+    pub host: Option<u64>,
+    /// Lower end of the step's time, ns.
+    pub low: u64,
+    /// Time of the step, ns; `None`: only its lower end is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Interval<u64>>,
     /// Part of such times that lie within their bounds, where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence: Option<Permille>,
-    /// SM activity.
-    pub smact: Interval<Permille>,
-    /// DRAM activity.
-    pub drama: Interval<Permille>,
+    /// SM activity over the time of the operations.
+    pub smact: Permille,
+    /// DRAM activity over the time of the operations.
+    pub drama: Permille,
+    /// Real runs of dry-run programs that corrected the time.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub runs: u32,
+}
+
+// Serde passes references.
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 impl StepPrediction {
-    /// The prediction of these figures. `is_whole`: the operations are all that the step does.
+    /// The prediction of these figures. `host`: time of the host for a step of the dry run, s. `is_whole`: the operations are all
+    /// that the step does.
     ///
     /// Returns `None` if operations of the step have no time: they may do anything to the GPU.
     #[must_use]
-    pub fn of(figures: &StepFigures, is_whole: bool) -> Option<Self> {
+    pub fn of(figures: &StepFigures, host: Option<f64>, is_whole: bool) -> Option<Self> {
         let StepFigures { seconds, low, high, coverage, gpu_seconds, assumed, without_time, activity } =
             *figures;
         let [busy, busy_low, busy_high] = gpu_seconds;
@@ -64,18 +80,19 @@ impl StepPrediction {
         }
         let time = seconds.zip(high).filter(|(time, high)| is_time(*time) && low <= *time && time <= high);
         // A conversion from a float saturates.
-        let ns = time.map(|(time, high)| [low, time, high].map(|seconds| (seconds * 1e9) as u64));
-        let range = |part: f64| match time {
-            // The bytes and the multiprocessors' work are those of the operations: only the time may differ.
-            Some((time, high)) => [busy / high, busy / time, busy / low].map(|of| part * of),
-            // The host may be slower by any factor.
-            None => [0.0, 1.0, 1.0].map(|of| part * of * busy_high / low),
-        };
-        let share = |part: f64| Permille::from_fraction(part.clamp(0.0, 1.0));
-        let [smact, drama] = activity.map(|part| range(part).map(share));
-        let confidence = (assumed < MAX_ASSUMED && coverage > 0.0 && ns.is_some())
-            .then(|| Permille::from_fraction(coverage.min(1.0)));
-        Some(Self { ns, confidence, smact, drama })
+        let ns = |seconds: f64| (seconds * 1e9) as u64;
+        let [smact, drama] = activity.map(|part| Permille::from_fraction(part.clamp(0.0, 1.0)));
+        let is_measured = assumed < MAX_ASSUMED && coverage > 0.0 && time.is_some();
+        Some(Self {
+            gpu: [busy_low, busy, busy_high].map(ns),
+            host: host.filter(|host| is_time(*host)).map(ns),
+            low: ns(low),
+            time: time.map(|(time, high)| [low, time, high].map(ns)),
+            confidence: is_measured.then(|| Permille::from_fraction(coverage.min(1.0))),
+            smact,
+            drama,
+            runs: 0,
+        })
     }
 
     /// Activity of a job whose steps are like this one. Where only an upper end is known, it counts.
@@ -83,23 +100,31 @@ impl StepPrediction {
     /// Occupancy is not predicted: it is at most the SM activity, which stands for it. How often the bound of an activity holds
     /// was not measured.
     pub(super) fn activity(&self, gpu: &str) -> Known<Activity> {
-        let at = |index: usize| {
-            let part = |of: &Interval<Permille>| of[index].min(Permille::WHOLE);
-            Activity { smact: part(&self.smact), smocc: part(&self.smact), drama: part(&self.drama) }
-        };
-        let source = Source::PredictedStep { gpu: gpu.to_owned(), steps: 0 };
-        Known { value: at(1), bound: Some(Bound { low: at(0), high: at(2), confidence: None }), source }
+        let part = |busy: u64, of: u64| busy as f64 / of.max(1) as f64;
+        // The bytes and the multiprocessors' work are those of the operations: only the time may differ.
+        let [low, value, high] = match self.time {
+            Some([shortest, time, longest]) => {
+                let busy = self.gpu[1];
+                [part(busy, longest), part(busy, time), part(busy, shortest)]
+            }
+            // The host may be slower by any factor.
+            None => [0.0, part(self.gpu[2], self.low), part(self.gpu[2], self.low)],
+        }
+        .map(|of| {
+            let share = |part: Permille| Permille::from_fraction((part.fraction() * of).clamp(0.0, 1.0));
+            let (smact, drama) = (share(self.smact), share(self.drama));
+            Activity { smact, smocc: smact, drama }
+        });
+        let source = Source::PredictedStep { gpu: gpu.to_owned(), steps: 0, runs: self.runs };
+        Known { value, bound: Some(Bound { low, high, confidence: None }), source }
     }
 
     /// Run time of a training of so many steps like this one; `None` where the step has a lower end only.
     pub(super) fn run_time(&self, steps: u64, gpu: &str) -> Option<Known<Millis>> {
-        let [low, value, high] = self.ns?.map(|ns| Millis(ns.saturating_mul(steps) / 1_000_000));
-        let source = Source::PredictedStep { gpu: gpu.to_owned(), steps };
-        (value > Millis::ZERO && low <= value && value <= high).then(|| Known {
-            value,
-            bound: Some(Bound { low, high, confidence: self.confidence }),
-            source,
-        })
+        let [low, value, high] = self.time?.map(|ns| Millis(ns.saturating_mul(steps) / 1_000_000));
+        let source = Source::PredictedStep { gpu: gpu.to_owned(), steps, runs: self.runs };
+        let bound = Some(Bound { low, high, confidence: self.confidence });
+        (value > Millis::ZERO && low <= value && value <= high).then_some(Known { value, bound, source })
     }
 }
 
@@ -121,45 +146,53 @@ mod tests {
         }
     }
 
-    fn dry_run(figures: &StepFigures) -> DryRun {
-        DryRun { gpu: "L4".to_owned(), step: StepPrediction::of(figures, true), ..DryRun::default() }
+    fn step(figures: &StepFigures) -> Option<StepPrediction> {
+        StepPrediction::of(figures, Some(0.01), true)
     }
 
-    fn permille(range: Interval<Permille>) -> [u32; 3] {
-        range.map(|part| part.0)
+    fn dry_run(figures: &StepFigures) -> DryRun {
+        DryRun { gpu: "L4".to_owned(), step: step(figures), ..DryRun::default() }
+    }
+
+    /// SM activity and DRAM activity: lower end, figure and upper end.
+    fn shares(step: &StepPrediction) -> [[u32; 3]; 2] {
+        let known = step.activity("L4");
+        let bound = known.bound.unwrap();
+        let of = |part: fn(&Activity) -> u32| [&bound.low, &known.value, &bound.high].map(part);
+        [of(|activity| activity.smact.0), of(|activity| activity.drama.0)]
     }
 
     #[test]
     fn a_gpu_bound_step_gives_time_and_activity_with_bounds() {
-        let step = StepPrediction::of(&figures(), true).unwrap();
-        assert_eq!(step.ns, Some([80_000_000, 100_000_000, 125_000_000]));
-        assert_eq!(step.confidence, Some(Permille(900)));
-        assert_eq!((permille(step.smact), permille(step.drama)), ([480, 600, 750], [240, 300, 375]));
+        let step = step(&figures()).unwrap();
+        assert_eq!(step.time, Some([80_000_000, 100_000_000, 125_000_000]));
+        assert_eq!((step.confidence, step.host), (Some(Permille(900)), Some(10_000_000)));
+        assert_eq!(shares(&step), [[480, 600, 750], [240, 300, 375]]);
     }
 
     #[test]
     fn a_host_bound_step_has_no_time_and_an_upper_end_of_its_activity() {
         let figures = StepFigures { seconds: None, high: None, low: 0.5, ..figures() };
-        let step = StepPrediction::of(&figures, true).unwrap();
-        assert_eq!((step.ns, step.confidence), (None, None));
-        assert_eq!((permille(step.smact), permille(step.drama)), ([0, 150, 150], [0, 75, 75]));
+        let step = step(&figures).unwrap();
+        assert_eq!((step.time, step.confidence), (None, None));
+        assert_eq!(shares(&step), [[0, 150, 150], [0, 75, 75]]);
         assert_eq!(step.run_time(1000, "L4"), None);
     }
 
     #[test]
     fn unknown_work_leaves_no_prediction() {
-        assert_eq!(StepPrediction::of(&figures(), false), None);
-        assert_eq!(StepPrediction::of(&StepFigures { without_time: 1, ..figures() }, true), None);
+        assert_eq!(StepPrediction::of(&figures(), None, false), None);
+        assert_eq!(step(&StepFigures { without_time: 1, ..figures() }), None);
         for bad in [0.0, f64::NAN, f64::INFINITY, -1.0] {
             let of = StepFigures { gpu_seconds: [bad; 3], ..figures() };
-            assert_eq!(StepPrediction::of(&of, true), None, "{bad}");
+            assert_eq!(step(&of), None, "{bad}");
         }
     }
 
     #[test]
     fn a_bound_that_is_mostly_assumed_has_no_confidence() {
-        let step = StepPrediction::of(&StepFigures { assumed: 0.5, ..figures() }, true).unwrap();
-        assert!(step.ns.is_some() && step.confidence.is_none());
+        let step = step(&StepFigures { assumed: 0.5, ..figures() }).unwrap();
+        assert!(step.time.is_some() && step.confidence.is_none());
     }
 
     #[test]
@@ -189,14 +222,19 @@ mod tests {
     #[test]
     fn a_stated_step_of_any_size_gives_no_more_than_a_whole_gpu() {
         let step = StepPrediction {
-            ns: Some([1, u64::MAX, u64::MAX]),
+            gpu: [1, u64::MAX, u64::MAX],
+            host: Some(u64::MAX),
+            low: 0,
+            time: Some([1, u64::MAX, u64::MAX]),
             confidence: None,
-            smact: [Permille(u32::MAX); 3],
-            drama: [Permille(u32::MAX); 3],
+            smact: Permille(u32::MAX),
+            drama: Permille(u32::MAX),
+            runs: u32::MAX,
         };
         assert_eq!(step.activity("L4").value.smact, Permille::WHOLE);
         assert_eq!(step.run_time(u64::MAX, "L4").unwrap().value, Millis(u64::MAX / 1_000_000));
-        let wrong = StepPrediction { ns: Some([9_000_000, 5_000_000, 7_000_000]), ..step };
+        let wrong = StepPrediction { time: Some([9_000_000, 5_000_000, 7_000_000]), ..step };
         assert_eq!(wrong.run_time(1, "L4"), None);
+        assert_eq!(StepPrediction { time: None, ..step }.activity("L4").value.drama, Permille::WHOLE);
     }
 }

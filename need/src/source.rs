@@ -95,6 +95,9 @@ pub enum Source {
         gpu: String,
         /// Steps of the training; 0: the figure is that of one step.
         steps: u64,
+        /// Number of real runs of dry-run programs that corrected the step's time.
+        #[serde(default, skip_serializing_if = "is_none")]
+        runs: u32,
     },
     /// Runs under `radrm-run` that the user's own dataset holds: the user's word for a daemon that has not seen them.
     OwnDataset(Box<Self>),
@@ -246,14 +249,19 @@ impl fmt::Display for Source {
                 }
                 write!(f, "; margin x {:.2} after this node's jobs", f64::from(stretch.0) / 1000.0)
             }
-            Self::PredictedStep { gpu, steps: 0 } => {
-                write!(f, "predicted from a dry run's step on an emulated {gpu}")
+            Self::PredictedStep { gpu, steps, runs } => {
+                write!(f, "predicted from a dry run's step on an emulated {gpu}")?;
+                if *runs > 0 {
+                    write!(f, ", corrected by {runs} run{} here", plural(u64::from(*runs)))?;
+                }
+                match steps {
+                    0 => Ok(()),
+                    steps => write!(
+                        f,
+                        ", {steps} times; evaluation, saving and the time before the first step are left out"
+                    ),
+                }
             }
-            Self::PredictedStep { gpu, steps } => write!(
-                f,
-                "predicted from a dry run's step on an emulated {gpu}, {steps} times; evaluation, saving and the time \
-                 before the first step are left out"
-            ),
             Self::UserEstimate => f.write_str("estimated by its user"),
             Self::EarlierStatements { stated, jobs } => {
                 write!(f, "{stated} stated, by what {jobs} earlier jobs of its user took")

@@ -123,10 +123,14 @@ mod tests {
             card: Some(Bytes(7)),
             no_bound: Some("shapes vary".to_owned()),
             step: Some(StepPrediction {
-                ns: Some([1, 2, 3]),
+                gpu: [1, 2, 3],
+                host: Some(1),
+                low: 1,
+                time: Some([1, 2, 3]),
                 confidence: Some(Permille(900)),
-                smact: [Permille(100); 3],
-                drama: [Permille(100); 3],
+                smact: Permille(100),
+                drama: Permille(100),
+                runs: 7,
             }),
             background: true,
         };

@@ -36,6 +36,7 @@ struct Summary {
 #[serde(default)]
 struct Step {
     card: String,
+    host_seconds: Option<f64>,
     incomplete: Vec<String>,
     cards: Vec<OnCard>,
 }
@@ -51,7 +52,7 @@ impl Step {
     /// The prediction for the emulated card.
     fn prediction(&self) -> Option<StepPrediction> {
         let own = self.cards.iter().find(|own| own.card == self.card)?;
-        StepPrediction::of(&own.figures, self.incomplete.is_empty())
+        StepPrediction::of(&own.figures, self.host_seconds, self.incomplete.is_empty())
     }
 }
 
@@ -195,7 +196,7 @@ mod tests {
     fn the_predicted_step_is_that_of_the_emulated_card() {
         let of = |incomplete: &str| {
             let text = format!(
-                r#"{{"dry_run": {{"gpus": [{{"held_peak": 5, "name": "B"}}], "step": {{"number": 2, "card": "B",
+                r#"{{"dry_run": {{"gpus": [{{"held_peak": 5, "name": "B"}}], "step": {{"number": 2, "card": "B", "host_seconds": 0.01,
                 "incomplete": [{incomplete}], "cards": [
                 {{"card": "A", "seconds": 0.2, "low": 0.1, "high": 0.3, "coverage": 0.9, "limit": "gpu",
                   "gpu_seconds": [0.2, 0.1, 0.3], "assumed": 0, "without_time": 0, "activity": [0.9, 0.9]}},
@@ -205,8 +206,9 @@ mod tests {
             figure(serde_json::from_str(&text).ok(), Some(0)).unwrap().dry_run(3, String::new()).step
         };
         let step = of("").unwrap();
-        assert_eq!(step.ns, Some([80_000_000, 100_000_000, 125_000_000]));
-        assert_eq!((step.smact[1].0, step.drama[1].0, step.confidence.unwrap().0), (600, 300, 900));
+        assert_eq!(step.time, Some([80_000_000, 100_000_000, 125_000_000]));
+        assert_eq!((step.gpu[1], step.host), (100_000_000, Some(10_000_000)));
+        assert_eq!((step.smact.0, step.drama.0, step.confidence.unwrap().0), (600, 300, 900));
         assert_eq!(of("\"functions were compiled\""), None, "the operators are not all that the step does");
     }
 

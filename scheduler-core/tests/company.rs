@@ -101,7 +101,7 @@ fn measured(smact: u32) -> Known<Activity> {
 
 #[test]
 fn a_predicted_activity_is_none_that_was_measured() {
-    let source = Source::PredictedStep { gpu: "L4".into(), steps: 0 };
+    let source = Source::PredictedStep { gpu: "L4".into(), steps: 0, runs: 0 };
     let known = |source| Some(Known { source, ..measured(300) });
     let of = |activity| gib(1, 2).needing(&Needs { activity, ..Needs::default() });
     let (predicted, measured) = (of(known(source)), of(known(Source::EqualRuns { runs: 1 })));

@@ -128,6 +128,9 @@ pub struct Row {
     /// Figures of the dry run, if it was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<DryRun>,
+    /// Mean time of an optimizer step, ns; `None`: no steps were marked, or nothing was computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_ns: Option<u64>,
     /// Highest device memory on one GPU that calls asked for, bytes.
     pub peak_bytes: u64,
     /// False if that is an upper bound (several processes at once).
@@ -210,6 +213,7 @@ impl Row {
         let row = Row {
             footprint_bytes: findings.footprint,
             oom_request_bytes: findings.oom_request,
+            step_ns: findings.step_ns,
             smact_permille: smact,
             smocc_permille: smocc,
             drama_permille: drama,
@@ -369,7 +373,7 @@ fn predicted(step: &PredictedStep) -> Option<StepPrediction> {
         without_time: time.without_time,
         activity: time.activity,
     };
-    StepPrediction::of(&figures, step.incomplete.is_empty())
+    StepPrediction::of(&figures, step.host_seconds, step.incomplete.is_empty())
 }
 
 fn absolute(path: &Path) -> std::path::PathBuf {

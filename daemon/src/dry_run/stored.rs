@@ -182,8 +182,16 @@ mod tests {
         for _ in 0..2 {
             create(&connection).unwrap();
         }
-        let part = [Permille(100), Permille(200), Permille(300)];
-        let step = StepPrediction { ns: Some([1, 2, 3]), confidence: None, smact: part, drama: part };
+        let step = StepPrediction {
+            gpu: [1, 2, 3],
+            host: None,
+            low: 1,
+            time: Some([1, 2, 3]),
+            confidence: None,
+            smact: Permille(100),
+            drama: Permille(200),
+            runs: 0,
+        };
         let found = Outcome::Held { bytes: 5, kind: None, step: Some(step) };
         let tx = connection.transaction().unwrap();
         insert(&tx, &key(), "d", &found, 1000).unwrap();

@@ -399,8 +399,9 @@ mod tests {
     fn a_program_that_never_ran_gets_predicted_time_and_activity() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("d.db");
-        let step = json!({"ns": [80_000_000, 100_000_000, 125_000_000], "confidence": 900,
-            "smact": [480, 600, 750], "drama": [240, 300, 375]});
+        let ns = [80_000_000, 100_000_000, 125_000_000];
+        let step =
+            json!({"gpu": ns, "low": ns[0], "time": ns, "confidence": 900, "smact": 600, "drama": 300});
         let dry_run = radrm_need::DryRun {
             held: radrm_base::Bytes(3 << 30),
             step: serde_json::from_value(step).unwrap(),

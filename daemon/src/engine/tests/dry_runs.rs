@@ -137,19 +137,26 @@ fn a_job_without_a_need_is_dry_run_and_placed_by_that() {
     assert!((3 * GIB..8 * GIB).contains(&reserved.0), "{reserved}");
 }
 
-/// A dry run whose step takes 100 ms and fills half of the multiprocessors.
-fn predicted() -> Came {
-    let range = |part: u32| [part - 100, part, part + 100].map(Permille);
-    let ns = Some([80_000_000, 100_000_000, 125_000_000]);
-    let step = StepPrediction { ns, confidence: Some(Permille(900)), smact: range(500), drama: range(200) };
-    Came::Held { bytes: 3 * GIB, kind: None, step: Some(step) }
+/// A step of 100 ms (80 to 125) that fills half of the multiprocessors.
+fn step() -> StepPrediction {
+    let time = [80_000_000, 100_000_000, 125_000_000];
+    StepPrediction {
+        gpu: time,
+        host: Some(1_000_000),
+        low: time[0],
+        time: Some(time),
+        confidence: Some(Permille(900)),
+        smact: Permille(500),
+        drama: Permille(200),
+        runs: 0,
+    }
 }
 
 #[test]
 fn a_job_that_never_ran_has_the_time_and_activity_of_its_dry_run() {
     let mut node = Node::new(on());
     let job = node.submit(|spec| spec.total_steps = Some(36_000));
-    node.answer(job, Some(predicted()));
+    node.answer(job, Some(Came::Held { bytes: 3 * GIB, kind: None, step: Some(step()) }));
     let known = node.engine.core.state.job(JobId(job)).unwrap().job;
     assert_eq!(known.activity, None, "no GPU has shown it");
     assert_eq!(known.predicted.map(|activity| activity.smact), Some(Permille(500)));
@@ -161,10 +168,12 @@ fn a_job_that_never_ran_has_the_time_and_activity_of_its_dry_run() {
 fn a_step_that_was_predicted_for_another_gpu_says_nothing() {
     let mut node = Node::new(on());
     let job = node.submit(|spec| {
-        let range = [Permille(500); 3];
-        let step = StepPrediction { ns: None, confidence: None, smact: range, drama: range };
-        spec.dry_run =
-            Some(DryRun { held: Bytes(GIB), gpu: "NVIDIA L4".into(), step: Some(step), ..DryRun::default() });
+        spec.dry_run = Some(DryRun {
+            held: Bytes(GIB),
+            gpu: "NVIDIA L4".into(),
+            step: Some(step()),
+            ..DryRun::default()
+        });
     });
     assert_eq!(node.engine.core.state.job(JobId(job)).unwrap().job.predicted, None);
 }

@@ -102,11 +102,22 @@ fn predicted(program: &str, activity: Activity) -> DryRun {
     let mut with_error = |part: Permille, mean: f64| {
         // Uniform errors of this mean.
         let error = rng.between(-2.0 * mean, 2.0 * mean);
-        [Permille::from_fraction((part.fraction() + error).clamp(0.0, 1.0)); 3]
+        Permille::from_fraction((part.fraction() + error).clamp(0.0, 1.0))
     };
     let [of_sm, of_dram] = MEAN_ERRORS;
     let (smact, drama) = (with_error(activity.smact, of_sm), with_error(activity.drama, of_dram));
-    let step = StepPrediction { ns: None, confidence: None, smact, drama };
+    // The GPU sets its pace: of its time the trace says nothing, and nothing asks for it.
+    let time = [1; 3];
+    let step = StepPrediction {
+        gpu: time,
+        host: None,
+        low: time[0],
+        time: Some(time),
+        confidence: None,
+        smact,
+        drama,
+        runs: 0,
+    };
     DryRun { step: Some(step), ..DryRun::default() }
 }
 
