@@ -198,12 +198,13 @@ impl Evidence {
         Self { dry_run: Some(dry_run), user, calibration: Calibration::of(model), ..Self::default() }
     }
 
-    /// Features of the job: this evidence, beside what the job states.
+    /// Features of the job: this evidence, beside what the job states. A dry run that was asked about is that of the evidence, as runs
+    /// correct its step.
     #[must_use]
     pub fn features<'a>(&'a self, stated: Features<'a>) -> Features<'a> {
         Features {
             runs: &self.runs,
-            dry_run: stated.dry_run.or(self.dry_run.as_ref()),
+            dry_run: self.dry_run.as_ref().or(stated.dry_run),
             user: Some(self.user),
             calibration: Some(&self.calibration),
             ..stated
@@ -304,12 +305,18 @@ mod tests {
         let minutes = |gpu: &str| {
             let made = DryRun { gpu: gpu.into(), step: Some(step), ..dry_run(4) };
             let kept = Kept { dry_run: Some(made), pairs: 12, ..Kept::default() };
-            let asked =
-                Asked { program: "p", user: UserId(1), batch: Some(8), gpu_model: None, dry_run: None };
-            let Ok(evidence) = Evidence::of(&kept, &asked, &Trained::default());
-            let job = Features { total_steps: Some(36_000), ..Features::default() };
-            let time = NeedResolver::default().resolve(&evidence.features(job)).run_time.unwrap();
-            (time.value.0.div_ceil(60_000), time.source)
+            // The newest in the history, and one that was just made and that the job states too.
+            let of = |made: Option<&DryRun>| {
+                let asked =
+                    Asked { program: "p", user: UserId(1), batch: Some(8), gpu_model: None, dry_run: made };
+                let Ok(evidence) = Evidence::of(&kept, &asked, &Trained::default());
+                let job = Features { total_steps: Some(36_000), dry_run: made, ..Features::default() };
+                let time = NeedResolver::default().resolve(&evidence.features(job)).run_time.unwrap();
+                (time.value.0.div_ceil(60_000), time.source)
+            };
+            let found = of(None);
+            assert_eq!(of(kept.dry_run.as_ref()), found);
+            found
         };
         let (corrected, source) = minutes("L4");
         assert_eq!(corrected, 72);

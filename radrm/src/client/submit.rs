@@ -72,7 +72,10 @@ pub(super) fn run(
         // It takes its time, and who says nothing for long is taken for gone.
         drop(connection);
         match dry_run::estimate(&spec, steps, &node, quiet) {
-            Ok(held) => spec.dry_run = Some(held),
+            Ok(held) => {
+                spec.dry_run = Some(held);
+                add_own_steps(&mut spec);
+            }
             Err(why) => remark(&format!("nothing is estimated by a dry run: {why}")),
         }
         connection = connect()?;
@@ -181,6 +184,14 @@ pub(super) fn add_own_runs(spec: &mut Spec) {
             // A daemon corrects by its own runs, whatever their frameworks are.
             spec.dry_run = dry_run.map(|run| DryRun { framework: None, ..run });
         }
+    }
+}
+
+/// Corrects the predicted step of a job's dry run by the step times of real runs in the user's own dataset: a daemon has none.
+fn add_own_steps(spec: &mut Spec) {
+    let own = OwnRuns::of(spec, None).unwrap_or_default();
+    if let (Some(run), Some(own)) = (&mut spec.dry_run, own.dry_run()) {
+        run.step = own.step;
     }
 }
 
