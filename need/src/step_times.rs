@@ -88,14 +88,17 @@ struct Correction {
 impl Correction {
     /// Of these errors. `around`: factors of the ends about the corrected time until there are enough runs. `None` without runs.
     fn of(scores: &[f64], around: Interval<f64>) -> Option<Self> {
-        let mut sorted = scores.to_vec();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let median = *sorted.get(sorted.len() / 2)?;
-        let distances: Vec<f64> = sorted.iter().map(|score| (score - median).abs()).collect();
+        let middle = median(scores.to_vec())?;
+        // Of each run from the others: a median that has seen a run lies nearer to it.
+        let distance = |(at, score): (usize, &f64)| {
+            let others = scores.iter().enumerate().filter(|(other, _)| *other != at);
+            Some((score - median(others.map(|(_, score)| *score).collect())?).abs())
+        };
+        let distances: Vec<f64> = scores.iter().enumerate().filter_map(distance).collect();
         let measured = margin(&distances, LEVEL.fraction());
         let around = measured.map_or(around, |margin| [(-margin).exp(), 1.0, margin.exp()]);
         Some(Self {
-            factors: around.map(|factor| median.exp() * factor),
+            factors: around.map(|factor| middle.exp() * factor),
             confidence: measured.map(|_| LEVEL),
             runs: u32::try_from(scores.len()).unwrap_or(u32::MAX),
         })
@@ -105,6 +108,11 @@ impl Correction {
         // A conversion from a float saturates.
         self.factors.map(|factor| (ns as f64 * factor) as u64)
     }
+}
+
+fn median(mut scores: Vec<f64>) -> Option<f64> {
+    scores.sort_unstable_by(f64::total_cmp);
+    scores.get(scores.len() / 2).copied()
 }
 
 #[cfg(test)]
@@ -178,7 +186,8 @@ mod tests {
             times.observe(&gpu_bound(), (116 + at) * MS);
         }
         let found = times.corrected(&gpu_bound());
-        near(found.time, [116 * MS, 120 * MS, 124_138 * MS / 1000]);
+        // 116 of the others' median of 121 ms is the furthest.
+        near(found.time, [115_041 * MS / 1000, 120 * MS, 125_172 * MS / 1000]);
         assert_eq!((found.confidence, found.runs), (Some(LEVEL), 9));
         (0..200).for_each(|_| times.observe(&gpu_bound(), 50 * MS));
         assert_eq!(times.corrected(&gpu_bound()).runs, MAX_RUNS as u32, "the newest count");
