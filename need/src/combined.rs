@@ -15,7 +15,7 @@ pub struct Combined(pub Trained);
 /// Predicted step of the dry run, where it is one on the GPU that the job runs on, and that GPU's model.
 fn step<'a>(job: &Features<'a>) -> Option<(StepPrediction, &'a str)> {
     let run = job.dry_run.filter(|_| !job.on_other_gpu)?;
-    Some((run.step?, &run.gpu))
+    Some((*run.step.as_deref()?, &run.gpu))
 }
 
 impl Estimator for Combined {

@@ -28,7 +28,7 @@ pub struct DryRun {
     pub no_bound: Option<String>,
     /// Predicted step on the emulated GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step: Option<StepPrediction>,
+    pub step: Option<Box<StepPrediction>>,
     /// Made by the daemon in the background.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub background: bool,

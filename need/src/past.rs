@@ -55,16 +55,16 @@ pub struct DryRunPairs {
 
 impl DryRunPairs {
     /// Predicted step of a dry run like these, as the step times of the real runs correct it.
-    fn step_of(&self, like: &DryRun) -> Option<StepPrediction> {
+    fn step_of(&self, like: &DryRun) -> Option<Box<StepPrediction>> {
         // A step on another GPU takes another time.
         let is_its_gpu = self.gpu_model.as_ref() == Some(&like.gpu);
         let mut times = StepTimes::default();
         for DryRunPair { dry_run, step_ns, .. } in self.pairs.iter().filter(|_| is_its_gpu) {
-            if let Some((step, ns)) = dry_run.step.zip(*step_ns) {
-                times.observe(&step, ns);
+            if let Some((step, ns)) = dry_run.step.as_deref().zip(*step_ns) {
+                times.observe(step, ns);
             }
         }
-        like.step.map(|step| times.corrected(&step))
+        like.step.as_deref().map(|step| Box::new(times.corrected(step)))
     }
 }
 
@@ -303,7 +303,7 @@ mod tests {
             runs: 0,
         };
         let minutes = |gpu: &str| {
-            let made = DryRun { gpu: gpu.into(), step: Some(step), ..dry_run(4) };
+            let made = DryRun { gpu: gpu.into(), step: Some(Box::new(step)), ..dry_run(4) };
             let kept = Kept { dry_run: Some(made), pairs: 12, ..Kept::default() };
             // The newest in the history, and one that was just made and that the job states too.
             let of = |made: Option<&DryRun>| {

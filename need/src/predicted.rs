@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn dry_run(figures: &StepFigures) -> DryRun {
-        DryRun { gpu: "L4".to_owned(), step: step(figures), ..DryRun::default() }
+        DryRun { gpu: "L4".to_owned(), step: step(figures).map(Box::new), ..DryRun::default() }
     }
 
     /// SM activity and DRAM activity: lower end, figure and upper end.

@@ -122,7 +122,7 @@ mod tests {
             framework: Some("PyTorch".to_owned()),
             card: Some(Bytes(7)),
             no_bound: Some("shapes vary".to_owned()),
-            step: Some(StepPrediction {
+            step: Some(Box::new(StepPrediction {
                 gpu: [1, 2, 3],
                 host: Some(1),
                 low: 1,
@@ -131,7 +131,7 @@ mod tests {
                 smact: Permille(100),
                 drama: Permille(100),
                 runs: 7,
-            }),
+            })),
             background: true,
         };
         let file = json!({"file": {"estimator": "horus"}});

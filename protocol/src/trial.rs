@@ -109,7 +109,17 @@ impl Figure {
     pub fn dry_run(self, steps: u64, gpu: String) -> DryRun {
         let Self { held, kind, gpu: shown, card, framework, no_bound, step } = self;
         let gpu = if shown.is_empty() { gpu } else { shown };
-        DryRun { held, kind, steps, gpu, framework, card, no_bound, step, background: false }
+        DryRun {
+            held,
+            kind,
+            steps,
+            gpu,
+            framework,
+            card,
+            no_bound,
+            step: step.map(Box::new),
+            background: false,
+        }
     }
 }
 

@@ -218,12 +218,13 @@ mod tests {
             runs: 0,
         };
         set.add("t", Origin::DryRun, 10, |row| {
-            let dry_run = Some(DryRun { step: Some(step), ..like() });
+            let dry_run = Some(DryRun { step: Some(Box::new(step)), ..like() });
             Row { dry_run, ..row }
         });
         set.add("t", Origin::Measured, 20, |row| Row { step_ns: Some(15), ..row });
         let found = set.0.dry_run_pairs(&like(), None).unwrap().pairs;
-        let steps: Vec<_> = found.iter().map(|pair| (pair.dry_run.step, pair.step_ns)).collect();
+        let steps: Vec<_> =
+            found.iter().map(|pair| (pair.dry_run.step.as_deref().copied(), pair.step_ns)).collect();
         assert_eq!(steps, [(Some(step), Some(15))]);
     }
 

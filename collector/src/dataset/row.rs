@@ -355,7 +355,7 @@ pub fn dry_run_of(profile: &Profile) -> Option<DryRun> {
             .map(|gpu| gpu.total)
             .filter(|total| total.0 > 0),
         no_bound: figures.no_bound().map(str::to_owned),
-        step: profile.step.as_ref().and_then(predicted),
+        step: profile.step.as_ref().and_then(predicted).map(Box::new),
         background: false,
     })
 }

@@ -228,8 +228,8 @@ impl Engine {
                     false => format!("in {:.1} s", took_ms as f64 / 1000.0),
                 };
                 let (held, gpu) = (Bytes(bytes), key.model.clone());
-                let found =
-                    DryRun { held, kind, steps: key.steps, gpu, step, background: true, ..DryRun::default() };
+                let (steps, step) = (key.steps, step.map(Box::new));
+                let found = DryRun { held, kind, steps, gpu, step, background: true, ..DryRun::default() };
                 for job in self.alike(job, &key) {
                     self.take_dry_run(job, &found, &when);
                 }

@@ -171,7 +171,7 @@ fn a_step_that_was_predicted_for_another_gpu_says_nothing() {
         spec.dry_run = Some(DryRun {
             held: Bytes(GIB),
             gpu: "NVIDIA L4".into(),
-            step: Some(step()),
+            step: Some(Box::new(step())),
             ..DryRun::default()
         });
     });

@@ -118,7 +118,7 @@ fn predicted(program: &str, activity: Activity) -> DryRun {
         drama,
         runs: 0,
     };
-    DryRun { step: Some(step), ..DryRun::default() }
+    DryRun { step: Some(Box::new(step)), ..DryRun::default() }
 }
 
 impl Sim<'_> {
