@@ -317,6 +317,7 @@ fn as_json(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Va
 mod tests {
     use super::*;
     use radrm_collector::dataset::{Dataset, Row};
+    use radrm_need::Source;
 
     fn spec(line: &str) -> Spec {
         let command = line.split(' ').map(str::to_owned).collect();
