@@ -69,6 +69,48 @@ fn highest(events: &[Value], counter: &str, series: &str) -> f64 {
 }
 
 #[test]
+fn a_predicted_step_is_a_track_of_its_own_that_says_so() {
+    let row = |kind: &str, seconds| step::WorkRow {
+        kind: kind.into(),
+        operand: "f16".into(),
+        seconds,
+        ..step::WorkRow::default()
+    };
+    let predicted = PredictedStep {
+        card: "L4".into(),
+        work: vec![row("gemm", Some(2e-3)), row("norm", Some(5e-6)), row("copy", None)],
+        unknown: vec![("aten::fancy".into(), 3)],
+        order: vec![1, 0, 2, 1],
+        ..PredictedStep::default()
+    };
+    let mut profile = training();
+    let before = check(&trace(&profile)).len();
+    profile.step = Some(predicted.clone());
+    let whole = trace(&profile);
+    let events = check(&whole);
+    let name = events.iter().find(|event| {
+        event["name"] == "process_name" && event["args"]["name"].as_str().unwrap().contains("predicted")
+    });
+    let name = name.expect("its process has a name");
+    assert_eq!(name["args"]["name"], "a step, predicted on L4: no GPU ran it");
+    let own: Vec<&Value> = events.iter().filter(|event| event["pid"] == name["pid"]).collect();
+    let slices: Vec<(&str, f64, f64)> = own
+        .iter()
+        .filter(|event| event["ph"] == "X")
+        .map(|event| {
+            (event["name"].as_str().unwrap(), event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap())
+        })
+        .collect();
+    assert_eq!(slices, [("norm f16", 0.0, 5.0), ("gemm f16", 5.0, 2000.0), ("norm f16", 2005.0, 5.0)]);
+    let marks = own.iter().filter(|event| event["ph"] == "i").map(|event| event["name"].as_str().unwrap());
+    let marks: Vec<&str> = marks.collect();
+    assert_eq!(marks, ["operations of unknown work are left out", "copy f16: no predicted time"]);
+    // A step without the order of its operations has no track.
+    profile.step = Some(PredictedStep { order: Vec::new(), ..predicted });
+    assert_eq!(check(&trace(&profile)).len(), before);
+}
+
+#[test]
 fn a_training_run_is_a_valid_trace() {
     let mut profile = training();
     profile.events = vec![Event {

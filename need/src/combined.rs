@@ -2,12 +2,21 @@
 
 use radrm_estimator::memory::{Known, Point, Source as By};
 
-use super::{Estimator, Features, LeftOut, Need, Said, Source, Trained, history};
-use radrm_base::{Bytes, Permille};
+use super::{
+    DryRun, Estimator, Features, Known as Answer, LeftOut, Need, Said, Source, StepPrediction, Trained,
+    history,
+};
+use radrm_base::{Bytes, Millis, Permille, SeenActivity};
 
-/// Estimates by a memory model.
+/// Estimates by a memory model; time and activity by the predicted step of the dry run.
 #[derive(Clone, Debug, Default)]
 pub struct Combined(pub Trained);
+
+/// Predicted step of the dry run, where it is one on the GPU that the job runs on, and that GPU's model.
+fn step<'a>(job: &Features<'a>) -> Option<(StepPrediction, &'a str)> {
+    let run = job.dry_run.filter(|_| !job.on_other_gpu)?;
+    Some((*run.step.as_deref()?, &run.gpu))
+}
 
 impl Estimator for Combined {
     fn name(&self) -> &'static str {
@@ -27,7 +36,7 @@ impl Estimator for Combined {
         let known = Known {
             points: &points,
             batch: job.batch.map(f64::from),
-            dry_run: job.dry_run.map(super::DryRun::figure),
+            dry_run: job.dry_run.map(DryRun::figure),
             here,
         };
         let stretch = job.calibration.map_or(Permille::WHOLE, super::Calibration::stretch);
@@ -39,7 +48,8 @@ impl Estimator for Combined {
             let source = match by {
                 By::Own => Source::OtherBatchSizes { sizes: u32::try_from(sizes.len()).unwrap_or(u32::MAX) },
                 By::Dry => Source::DryRun {
-                    run: job.dry_run?.clone(),
+                    // A step says nothing of the memory.
+                    run: DryRun { step: None, ..job.dry_run?.clone() },
                     runs,
                     left_out: LeftOut::of(&answer.left_out),
                 },
@@ -54,5 +64,15 @@ impl Estimator for Combined {
         let [bytes, upper] =
             [answer.value, answer.bound].map(|value| Bytes(value as u64).min(card).max(least));
         Some(Need::new(bytes, upper, Some(Permille::from_fraction(answer.level)), source))
+    }
+
+    fn activity(&self, job: &Features<'_>) -> Option<Answer<SeenActivity>> {
+        let (step, gpu) = step(job)?;
+        Some(step.activity(gpu))
+    }
+
+    fn run_time(&self, job: &Features<'_>) -> Option<Answer<Millis>> {
+        let (step, gpu) = step(job)?;
+        step.run_time(job.total_steps?, gpu)
     }
 }

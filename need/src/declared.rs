@@ -19,7 +19,7 @@ impl Estimator for Declared {
     }
 
     fn run_time(&self, job: &Features<'_>) -> Option<Known<Millis>> {
-        job.declared_time.map(|value| Known { value, source: Source::Declared })
+        job.declared_time.map(|value| Known { value, bound: None, source: Source::Declared })
     }
 }
 

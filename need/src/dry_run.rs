@@ -3,6 +3,8 @@
 use radrm_base::{Bytes, ProgramKind};
 use serde::{Deserialize, Serialize};
 
+use super::StepPrediction;
+
 /// A dry run that ended well.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DryRun {
@@ -24,17 +26,22 @@ pub struct DryRun {
     /// Why its figure has no upper bound; `None`: it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_bound: Option<String>,
+    /// Predicted step on the emulated GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<Box<StepPrediction>>,
     /// Made by the daemon in the background.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub background: bool,
 }
 
 impl DryRun {
-    /// For a job on this model of GPU: the emulated GPU's memory bounds a job only on GPUs of its model.
+    /// For a job on this model of GPU: the emulated GPU's memory bounds a job only on GPUs of its model, and the predicted step
+    /// is one on such a GPU.
     #[must_use]
-    pub(super) fn on(mut self, gpu_model: Option<&str>) -> Self {
-        self.card = self.card.filter(|_| gpu_model.is_none_or(|model| model == self.gpu));
-        self
+    pub(super) fn on(self, gpu_model: Option<&str>) -> Self {
+        let is_its_model = gpu_model.is_none_or(|model| model == self.gpu);
+        let (card, step) = (self.card.filter(|_| is_its_model), self.step.filter(|_| is_its_model));
+        Self { card, step, ..self }
     }
 
     /// The figures that the memory model reads.

@@ -13,12 +13,16 @@ pub struct Features<'a> {
     pub declared: Option<Bytes>,
     /// See `declared`; alone it is both.
     pub declared_upper: Option<Bytes>,
+    /// Optimizer steps of the whole training.
+    pub total_steps: Option<u64>,
     /// Run time that the user declares.
     pub declared_time: Option<Millis>,
     /// Earlier runs of the same program, the newest first. At most [`super::MAX_RUNS`] are read.
     pub runs: &'a [PastRun],
     /// A dry run of it.
     pub dry_run: Option<&'a DryRun>,
+    /// The job may run on another model of GPU than its dry run emulated: the predicted step is none of its own.
+    pub on_other_gpu: bool,
     /// An estimate of the user.
     pub estimate: Option<&'a UserEstimate>,
     /// Estimates in the job's file, by name of the estimator.

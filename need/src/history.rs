@@ -74,10 +74,10 @@ fn count(number: usize) -> u32 {
 fn newest<T>(job: &Features<'_>, of: impl Fn(&PastRun) -> Option<T>) -> Option<Known<T>> {
     let equal = runs(job).filter(|run| run.batch == job.batch).find_map(&of);
     if let Some(value) = equal {
-        return Some(Known { value, source: Source::EqualRuns { runs: 1 } });
+        return Some(Known { value, bound: None, source: Source::EqualRuns { runs: 1 } });
     }
     let value = runs(job).find_map(of)?;
-    Some(Known { value, source: Source::OtherBatchSizes { sizes: 1 } })
+    Some(Known { value, bound: None, source: Source::OtherBatchSizes { sizes: 1 } })
 }
 
 impl Estimator for History {
@@ -121,7 +121,7 @@ impl Estimator for History {
         let times = &mut times[..found];
         times.sort_unstable();
         let value = *times.get(found / 2)?;
-        Some(Known { value, source: Source::EqualRuns { runs: count(found) } })
+        Some(Known { value, bound: None, source: Source::EqualRuns { runs: count(found) } })
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use radrm_base::{Bytes, Millis, PastRun, UserId};
 
-use super::{Calibration, DryRun, Features, Need, Trained};
+use super::{Calibration, DryRun, Features, Need, StepPrediction, StepTimes, Trained};
 
 /// Predictions that a calibration reads, the newest.
 const MAX_PREDICTIONS: u32 = 500;
@@ -42,6 +42,8 @@ pub struct DryRunPair {
     pub dry_run: DryRun,
     /// Peak of the real run.
     pub peak: Bytes,
+    /// Mean time of its optimizer steps, ns, where they were marked.
+    pub step_ns: Option<u64>,
 }
 
 /// Programs that were dry-run and then ran on a real GPU.
@@ -51,6 +53,21 @@ pub struct DryRunPairs {
     pub gpu_model: Option<String>,
     /// The oldest first. A program at one batch size may be in it several times.
     pub pairs: Vec<DryRunPair>,
+}
+
+impl DryRunPairs {
+    /// Predicted step of a dry run like these, as the step times of the real runs correct it.
+    fn step_of(&self, like: &DryRun) -> Option<Box<StepPrediction>> {
+        // A step on another GPU takes another time.
+        let is_its_gpu = self.gpu_model.as_ref() == Some(&like.gpu);
+        let mut times = StepTimes::default();
+        for DryRunPair { dry_run, step_ns, .. } in self.pairs.iter().filter(|_| is_its_gpu) {
+            if let Some((step, ns)) = dry_run.step.as_deref().zip(*step_ns) {
+                times.observe(step, ns);
+            }
+        }
+        like.step.as_deref().map(|step| Box::new(times.corrected(step)))
+    }
 }
 
 /// A history of runs: a dataset, or what a replay has seen. One that keeps no dry runs or predictions has none.
@@ -170,9 +187,10 @@ impl Evidence {
             Some(like) => history.dry_run_pairs(like, gpu_model)?,
             None => DryRunPairs::default(),
         };
-        for DryRunPair { dry_run, peak } in &pairs.pairs {
+        for DryRunPair { dry_run, peak, .. } in &pairs.pairs {
             calibration.observe_dry_run(user, dry_run, *peak);
         }
+        let dry_run = dry_run.map(|like| DryRun { step: pairs.step_of(&like), ..like });
         let emulated = of.emulated && !runs.is_empty();
         let corrected_on = pairs.gpu_model.filter(|_| !pairs.pairs.is_empty());
         Ok(Self { runs, emulated, dry_run, corrected_on, user, calibration })
@@ -184,12 +202,13 @@ impl Evidence {
         Self { dry_run: Some(dry_run), user, calibration: Calibration::of(model), ..Self::default() }
     }
 
-    /// Features of the job: this evidence, beside what the job states.
+    /// Features of the job: this evidence, beside what the job states. A dry run that was asked about is that of the evidence, as runs
+    /// correct its step.
     #[must_use]
     pub fn features<'a>(&'a self, stated: Features<'a>) -> Features<'a> {
         Features {
             runs: &self.runs,
-            dry_run: stated.dry_run.or(self.dry_run.as_ref()),
+            dry_run: self.dry_run.as_ref().or(stated.dry_run),
             user: Some(self.user),
             calibration: Some(&self.calibration),
             ..stated
@@ -202,7 +221,7 @@ mod tests {
     use std::convert::Infallible;
 
     use super::*;
-    use crate::{NeedResolver, Source};
+    use crate::{NeedResolver, Source, StepPrediction};
 
     const GIB: u64 = 1 << 30;
 
@@ -244,6 +263,7 @@ mod tests {
             let pair = |gib: u64| DryRunPair {
                 dry_run: DryRun { held: Bytes(gib * GIB), ..like.clone() },
                 peak: Bytes(gib * GIB + GIB),
+                step_ns: Some(120_000_000),
             };
             Ok(DryRunPairs { gpu_model: Some("L4".into()), pairs: (1..=self.pairs).map(pair).collect() })
         }
@@ -277,6 +297,41 @@ mod tests {
         let (evidence, need) = resolve(&kept, None);
         assert_eq!((evidence.emulated, need.bytes), (false, Bytes(4 * GIB)));
         assert_eq!(need.source, Source::EqualRuns { runs: 2 });
+    }
+
+    #[test]
+    fn step_times_of_real_runs_correct_a_predicted_step_on_their_gpu() {
+        let step = StepPrediction {
+            gpu: [80_000_000, 100_000_000, 125_000_000],
+            host: None,
+            low: 80_000_000,
+            time: Some([80_000_000, 100_000_000, 125_000_000]),
+            confidence: Some(radrm_base::Permille(900)),
+            smact: radrm_base::Permille(600),
+            drama: radrm_base::Permille(300),
+            runs: 0,
+        };
+        let minutes = |gpu: &str| {
+            let made = DryRun { gpu: gpu.into(), step: Some(Box::new(step)), ..dry_run(4) };
+            let kept = Kept { dry_run: Some(made), pairs: 12, ..Kept::default() };
+            // The newest in the history, and one that was just made and that the job states too.
+            let of = |made: Option<&DryRun>| {
+                let asked =
+                    Asked { program: "p", user: UserId(1), batch: Some(8), gpu_model: None, dry_run: made };
+                let Ok(evidence) = Evidence::of(&kept, &asked, &Trained::default());
+                let job = Features { total_steps: Some(36_000), dry_run: made, ..Features::default() };
+                let time = NeedResolver::default().resolve(&evidence.features(job)).run_time.unwrap();
+                (time.value.0.div_ceil(60_000), time.source)
+            };
+            let found = of(None);
+            assert_eq!(of(kept.dry_run.as_ref()), found);
+            found
+        };
+        let (corrected, source) = minutes("L4");
+        assert_eq!(corrected, 72);
+        assert!(source.to_string().contains("corrected by 12 runs here"), "{source}");
+        // The pairs' real GPUs are L4.
+        assert_eq!(minutes("H200").0, 60);
     }
 
     #[test]

@@ -104,11 +104,26 @@ impl fmt::Display for Need {
     }
 }
 
+/// Bound of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound<T> {
+    /// Lower end.
+    pub low: T,
+    /// Upper end.
+    pub high: T,
+    /// Part of such figures that lie within their bounds, where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidence: Option<Permille>,
+}
+
 /// A figure other than memory, and what it is concluded from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known<T> {
     /// The figure.
     pub value: T,
+    /// Bound of a prediction; `None`: it was stated or measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bound<T>>,
     /// Source of the need.
     pub source: Source,
 }

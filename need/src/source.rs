@@ -89,6 +89,16 @@ pub enum Source {
         /// Number of those jobs.
         jobs: u32,
     },
+    /// The predicted step of a dry run: no GPU ran it.
+    PredictedStep {
+        /// Model of the emulated GPU.
+        gpu: String,
+        /// Steps of the training; 0: the figure is that of one step.
+        steps: u64,
+        /// Number of real runs of dry-run programs that corrected the step's time.
+        #[serde(default, skip_serializing_if = "is_none")]
+        runs: u32,
+    },
     /// Runs under `radrm-run` that the user's own dataset holds: the user's word for a daemon that has not seen them.
     OwnDataset(Box<Self>),
     /// An estimate in the job's file.
@@ -156,6 +166,16 @@ impl Source {
         }
     }
 
+    /// Returns true if it is a prediction that no run on a GPU has shown.
+    #[must_use]
+    pub fn is_predicted(&self) -> bool {
+        match self {
+            Self::PredictedStep { .. } => true,
+            Self::OwnDataset(source) => source.is_predicted(),
+            _ => false,
+        }
+    }
+
     /// Returns true if a run, or the user's own word, confirms it: such a bound is enforced.
     #[must_use]
     pub fn is_confirmed(&self) -> bool {
@@ -167,6 +187,7 @@ impl Source {
             | Self::OtherBatchSizes { .. } => true,
             Self::Combined { said, .. } => said.iter().any(|said| said.source.is_confirmed()),
             Self::DryRun { .. }
+            | Self::PredictedStep { .. }
             | Self::UserEstimate
             | Self::EarlierStatements { .. }
             | Self::OwnDataset(_)
@@ -229,6 +250,19 @@ impl fmt::Display for Source {
                     return Ok(());
                 }
                 write!(f, "; margin x {:.2} after this node's jobs", f64::from(stretch.0) / 1000.0)
+            }
+            Self::PredictedStep { gpu, steps, runs } => {
+                write!(f, "predicted from a dry run's step on an emulated {gpu}")?;
+                if *runs > 0 {
+                    write!(f, ", corrected by {runs} run{} here", plural(u64::from(*runs)))?;
+                }
+                match steps {
+                    0 => Ok(()),
+                    steps => write!(
+                        f,
+                        ", {steps} times; evaluation, saving and the time before the first step are left out"
+                    ),
+                }
             }
             Self::UserEstimate => f.write_str("estimated by its user"),
             Self::EarlierStatements { stated, jobs } => {

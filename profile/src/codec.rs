@@ -301,7 +301,8 @@ mod tests {
         let time =
             [&[1, 1, b'D', 0][..], &[0; 8], &[0], &[0; 8], &[1], &[0; 24], &[0; 8], &[0], &[0; 16], &[0; 24]]
                 .concat();
-        let bytes = [&head[..], &0.25_f64.to_le_bytes(), &[0, 0], &time].concat();
+        let order = [0];
+        let bytes = [&head[..], &0.25_f64.to_le_bytes(), &[0, 0], &time, &order].concat();
         let record = Record::Step(Box::new(step));
         assert_eq!(encode(&record).unwrap(), (57, bytes.clone()));
         assert_eq!(decode(57, &bytes, usize::MAX, budget::MAX_RECORD).0.unwrap(), Some(record));

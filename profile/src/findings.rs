@@ -13,6 +13,8 @@ pub struct Findings {
     pub footprint: Option<u64>,
     /// The part of that which it requested on top when it ran out of memory, bytes.
     pub oom_request: Option<u64>,
+    /// Mean time of its optimizer steps, where they were marked and something was computed, ns.
+    pub step_ns: Option<u64>,
     /// Features of its processes.
     pub features: Features,
 }

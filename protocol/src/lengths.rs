@@ -62,7 +62,7 @@ impl Spec {
 mod tests {
     use std::path::PathBuf;
 
-    use radrm_need::{DryRun, Source, UserEstimate};
+    use radrm_need::{DryRun, Source, StepPrediction, UserEstimate};
     use radrm_scheduler_core::{Bytes, LatencyTarget, Permille, Target};
     use serde_json::{Value, json};
 
@@ -122,6 +122,16 @@ mod tests {
             framework: Some("PyTorch".to_owned()),
             card: Some(Bytes(7)),
             no_bound: Some("shapes vary".to_owned()),
+            step: Some(Box::new(StepPrediction {
+                gpu: [1, 2, 3],
+                host: Some(1),
+                low: 1,
+                time: Some([1, 2, 3]),
+                confidence: Some(Permille(900)),
+                smact: Permille(100),
+                drama: Permille(100),
+                runs: 7,
+            })),
             background: true,
         };
         let file = json!({"file": {"estimator": "horus"}});
@@ -136,7 +146,7 @@ mod tests {
             "summary": {"layers": [], "parameters": 1, "trainable": 1, "activations": 1, "batch": 1},
             "share": 500, "target": target, "mps": true, "exclusive": true, "model": "G", "attempts": 2,
             "oom_fails": true, "requeue_on_timeout": true, "preemptible": true, "slot_ms": 9000,
-            "expected_ms": 5, "checkpoint_signal": 10, "grace_ms": 1, "batch": 4, "output": "/o", "error": "/e",
+            "expected_ms": 5, "total_steps": 7, "checkpoint_signal": 10, "grace_ms": 1, "batch": 4, "output": "/o", "error": "/e",
             "held": true, "loader": {"name": "l", "command": ["p", "q"], "is_producer": true},
             "after": [{"condition": "ok", "job": "12_3", "jobs": [12, 14]}], "array": "0-3",
             "task": {"index": 1, "position": 1, "tasks": 2, "at_once": 1},

@@ -114,8 +114,10 @@ impl Spec {
             declared: self.mem.map(Bytes),
             declared_upper: self.mem_upper.map(Bytes),
             declared_time: self.expected_ms.map(Millis),
+            total_steps: self.total_steps,
             runs,
             dry_run: self.dry_run.as_ref(),
+            on_other_gpu: false,
             estimate: self.estimate.as_ref(),
             file: Some(&self.file_estimates),
             summary: self.summary.as_ref(),
@@ -222,7 +224,7 @@ mod tests {
             host: None,
             complete: true,
         }];
-        let text = r#"{"mem": 5, "mem_upper": 6, "expected_ms": 7, "batch": 8,
+        let text = r#"{"mem": 5, "mem_upper": 6, "expected_ms": 7, "total_steps": 9, "batch": 8,
             "estimate": {"bytes": 9, "upper": 10, "confidence": 950, "source": {"equal_runs": {"runs": 2}}},
             "dry_run": {"held": 11, "steps": 3, "gpu": "A100"}, "file_estimates": {"horus": 12},
             "summary": {"layers": [], "parameters": 13, "trainable": 0, "activations": 0, "batch": null}}"#;
@@ -230,6 +232,7 @@ mod tests {
         let features = spec.features(&runs);
         assert_eq!((features.declared, features.declared_upper), (Some(Bytes(5)), Some(Bytes(6))));
         assert_eq!((features.declared_time, features.batch), (Some(Millis(7)), Some(8)));
+        assert_eq!(features.total_steps, Some(9));
         assert_eq!(features.runs, runs);
         assert_eq!(features.estimate.unwrap().source, Some(Source::EqualRuns { runs: 2 }));
         assert_eq!(features.dry_run.unwrap().held, Bytes(11));

@@ -196,6 +196,14 @@ specification! {
         /// Expected run time, ms.
         expected_ms: Option<u64>, "--expected", |spec| spec.expected_ms, |asked| asked.expected_ms.map(Time);
     };
+    /// Optimizer steps of the whole training: with the step of its dry run they give its run time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_steps: Option<u64> => {
+        /// Optimizer steps of the whole training.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        total_steps: Option<u64>, "--total-steps",
+            |spec, _| spec.total_steps, |asked| asked.total_steps.map(|steps| Text(steps.to_string()));
+    };
     /// The signal at which it writes a checkpoint; 0: it asks for the request.
     checkpoint_signal: Option<i32> => {
         /// The signal at which it writes a checkpoint; 0: it asks for the request.

@@ -1,7 +1,7 @@
 //! Result of a dry run, from its report.
 
 use radrm_base::ProgramKind;
-use radrm_need::DryRun;
+use radrm_need::{DryRun, StepFigures, StepPrediction};
 use radrm_scheduler_core::Bytes;
 use serde::Deserialize;
 use thiserror::Error;
@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::bounds::MAX_NAME;
 
 /// A report of `radrm-run`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Report {
     /// `None`: it is not of a dry run.
     dry_run: Option<Summary>,
@@ -20,7 +20,7 @@ pub struct Report {
 }
 
 /// The part of the report that counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Summary {
     withheld: Option<String>,
@@ -28,6 +28,32 @@ struct Summary {
     kind: Option<String>,
     gpus: Vec<Held>,
     remarks: Vec<String>,
+    step: Option<Step>,
+}
+
+/// Predicted step, on each card that could hold it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Step {
+    card: String,
+    host_seconds: Option<f64>,
+    incomplete: Vec<String>,
+    cards: Vec<OnCard>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct OnCard {
+    card: String,
+    #[serde(flatten)]
+    figures: StepFigures,
+}
+
+impl Step {
+    /// The prediction for the emulated card.
+    fn prediction(&self) -> Option<StepPrediction> {
+        let own = self.cards.iter().find(|own| own.card == self.card)?;
+        StepPrediction::of(&own.figures, self.host_seconds, self.incomplete.is_empty())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -73,15 +99,27 @@ pub struct Figure {
     pub framework: Option<String>,
     /// Why the figure has no upper bound; `None`: it has one.
     pub no_bound: Option<String>,
+    /// Predicted step on that GPU.
+    pub step: Option<StepPrediction>,
 }
 
 impl Figure {
     /// The dry run that found it out, after so many steps on a GPU that is called so where the report names none.
     #[must_use]
     pub fn dry_run(self, steps: u64, gpu: String) -> DryRun {
-        let Self { held, kind, gpu: shown, card, framework, no_bound } = self;
+        let Self { held, kind, gpu: shown, card, framework, no_bound, step } = self;
         let gpu = if shown.is_empty() { gpu } else { shown };
-        DryRun { held, kind, steps, gpu, framework, card, no_bound, background: false }
+        DryRun {
+            held,
+            kind,
+            steps,
+            gpu,
+            framework,
+            card,
+            no_bound,
+            step: step.map(Box::new),
+            background: false,
+        }
     }
 }
 
@@ -131,6 +169,7 @@ pub fn figure(report: Option<Report>, code: Option<i32>) -> Result<Figure, NoFig
         card: of_card.filter(|total| *total > Bytes::ZERO),
         framework: framework_list(&processes),
         no_bound: report.remarks.iter().find_map(|remark| remark.strip_prefix(NO_BOUND)).map(shortened),
+        step: report.step.as_ref().and_then(Step::prediction),
     })
 }
 
@@ -162,6 +201,26 @@ fn framework_list(processes: &[Process]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_predicted_step_is_that_of_the_emulated_card() {
+        let of = |incomplete: &str| {
+            let text = format!(
+                r#"{{"dry_run": {{"gpus": [{{"held_peak": 5, "name": "B"}}], "step": {{"number": 2, "card": "B", "host_seconds": 0.01,
+                "incomplete": [{incomplete}], "cards": [
+                {{"card": "A", "seconds": 0.2, "low": 0.1, "high": 0.3, "coverage": 0.9, "limit": "gpu",
+                  "gpu_seconds": [0.2, 0.1, 0.3], "assumed": 0, "without_time": 0, "activity": [0.9, 0.9]}},
+                {{"card": "B", "seconds": 0.1, "low": 0.08, "high": 0.125, "coverage": 0.9, "limit": "gpu",
+                  "gpu_seconds": [0.1, 0.08, 0.125], "assumed": 0.1, "without_time": 0, "activity": [0.6, 0.3]}}]}}}}}}"#
+            );
+            figure(serde_json::from_str(&text).ok(), Some(0)).unwrap().dry_run(3, String::new()).step
+        };
+        let step = of("").unwrap();
+        assert_eq!(step.time, Some([80_000_000, 100_000_000, 125_000_000]));
+        assert_eq!((step.gpu[1], step.host), (100_000_000, Some(10_000_000)));
+        assert_eq!((step.smact.0, step.drama.0, step.confidence.unwrap().0), (600, 300, 900));
+        assert_eq!(of("\"functions were compiled\""), None, "the operators are not all that the step does");
+    }
 
     #[test]
     fn a_figure_is_read_or_the_reason_why_there_is_none() {

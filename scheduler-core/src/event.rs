@@ -7,8 +7,8 @@ use crate::advance::AdvanceReservation;
 use crate::allowance::Allowance;
 use crate::device::{Device, DeviceId, JobObservation, Node, Observation};
 use crate::early::FirstSteps;
-use crate::interference::{Activity, Sharer, usual};
-use crate::job::{Job, JobId, SuspendRefusal};
+use crate::interference::{Activity, Sharer};
+use crate::job::{Job, JobId, Profile, SuspendRefusal};
 use crate::leaving::Leaving;
 use crate::limits::UserLimits;
 use crate::outcome::Outcome;
@@ -177,8 +177,14 @@ pub enum Event {
         job: JobId,
         /// Activity alone on a GPU; `None` leaves what is known.
         activity: Option<Activity>,
+        /// Activity as a dry run predicts it; `None` leaves what is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        predicted: Option<Activity>,
         /// Run time alone; `None` leaves what is known.
         expected: Option<Millis>,
+        /// Lower end of `expected`; `None`: it has none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at_least: Option<Millis>,
         /// Host use; `None` leaves what is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host_use: Option<HostUse>,
@@ -297,13 +303,19 @@ impl Event {
         let id = job.id;
         let before = job.need.as_ref();
         let need = needs.memory.as_ref().filter(|need| before.is_none_or(|before| !before.is_alike(need)));
-        let activity = needs.activity.as_ref().map(|known| usual(known.value));
-        let expected = needs.run_time.as_ref().map(|known| known.value);
-        let host_use = needs.host.as_ref().map(|known| known.value);
+        let Profile { activity, predicted, expected, at_least, host_use } = Profile::of(needs);
         let changed = news(job.host_use, host_use, host_moved)
             || news(job.activity, activity, activity_moved)
+            || news(job.predicted, predicted, activity_moved)
             || news(job.expected, expected, |before, now| moved(before.0, now.0, 50));
-        let profile = changed.then_some(Self::ProfileKnown { job: id, activity, expected, host_use });
+        let profile = changed.then_some(Self::ProfileKnown {
+            job: id,
+            activity,
+            predicted,
+            expected,
+            at_least,
+            host_use,
+        });
         need.map(|need| Self::NeedKnown { job: id, need: need.clone() }).into_iter().chain(profile).collect()
     }
 }

@@ -213,11 +213,17 @@ pub struct Job {
     pub program: Option<Program>,
     /// Activity alone on a GPU, if that is known.
     pub activity: Option<Activity>,
+    /// Activity alone on a GPU as its dry run predicts it: it counts until a GPU has shown it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted: Option<Activity>,
     /// Host use where nothing there slows it, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_use: Option<HostUse>,
     /// Run time alone, if that is known. A hint: nothing depends on its being right.
     pub expected: Option<Millis>,
+    /// Lower end of `expected`, if that is a prediction with a bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<Millis>,
     /// It is stopped after this much time of running. Enforced, so backfilling may rely on it.
     pub time_limit: Option<Millis>,
     /// It returns to the queue then, behind those that wait.
@@ -285,8 +291,10 @@ impl Job {
             host: HostNeed::default(),
             program: None,
             activity: None,
+            predicted: None,
             host_use: None,
             expected: None,
+            at_least: None,
             time_limit: None,
             requeue_on_timeout: false,
             slot: None,
@@ -311,12 +319,36 @@ impl Job {
     /// The job with these needs.
     #[must_use]
     pub fn needing(self, needs: &Needs) -> Self {
+        let (need, Profile { activity, predicted, expected, at_least, host_use }) =
+            (needs.memory.clone(), Profile::of(needs));
+        Self { need, activity, predicted, expected, at_least, host_use, ..self }
+    }
+}
+
+/// Figures of a job's needs other than memory, as the scheduler has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Profile {
+    pub(crate) activity: Option<Activity>,
+    pub(crate) predicted: Option<Activity>,
+    pub(crate) expected: Option<Millis>,
+    pub(crate) at_least: Option<Millis>,
+    pub(crate) host_use: Option<HostUse>,
+}
+
+impl Profile {
+    /// A predicted activity is none that was measured.
+    pub(crate) fn of(needs: &Needs) -> Self {
+        let activity = |is_predicted: bool| {
+            let known = needs.activity.as_ref();
+            known.filter(|known| known.source.is_predicted() == is_predicted).map(|known| usual(known.value))
+        };
+        let run_time = needs.run_time.as_ref();
         Self {
-            need: needs.memory.clone(),
-            activity: needs.activity.as_ref().map(|known| usual(known.value)),
-            expected: needs.run_time.as_ref().map(|known| known.value),
+            activity: activity(false),
+            predicted: activity(true),
+            expected: run_time.map(|known| known.value),
+            at_least: run_time.and_then(|known| known.bound).map(|bound| bound.low),
             host_use: needs.host.as_ref().map(|known| known.value),
-            ..self
         }
     }
 }

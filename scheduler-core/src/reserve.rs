@@ -23,7 +23,8 @@ pub(crate) struct Reservation {
     /// Devices, in order, on which a newcomer could slow a blocker: those of the blockers, of jobs that
     /// share one with them, and so on.
     pub(crate) near: Vec<usize>,
-    /// Likely time at which the last of the blockers is gone, if all have enforced limits: never later than those.
+    /// Likely time at which the last of the blockers is gone, if all have enforced limits: never later than those, nor than the
+    /// lower ends of predicted run times.
     pub(crate) by: Option<Millis>,
     /// Number of this reservation among all so far, from 1.
     pub(crate) version: u64,
@@ -189,7 +190,7 @@ impl State {
         let end = |job: &JobId| {
             let record = self.jobs.get(job)?;
             let leaves = matches!(record.phase, Phase::Stopping | Phase::Suspending);
-            (!leaves && record.enforced_end().is_some()).then(|| record.likely_end())
+            (!leaves && record.enforced_end().is_some()).then(|| record.earliest_end())
         };
         jobs.iter().map(end).collect::<Option<Vec<_>>>()?.into_iter().max()
     }
@@ -291,9 +292,10 @@ impl State {
     /// Time for which the job that devices are kept for is likely to wait for the last of its blockers.
     ///
     /// Blockers without a limit may end at any time, so a job that borrows may delay the one that it passes: never by more than its
-    /// own limit, and where nothing is known of a blocker's run time never by more than [`MAX_BORROWED`].
+    /// own limit, and where nothing is known of a blocker's run time never by more than [`MAX_BORROWED`]. Of a predicted run time
+    /// the lower end counts.
     fn likely_wait(&self, kept: &Reservation) -> Millis {
-        let left = |record: &Record| match record.likely_end() {
+        let left = |record: &Record| match record.earliest_end() {
             _ if matches!(record.phase, Phase::Stopping | Phase::Suspending) => Millis::ZERO,
             end if end > self.now && end < Millis::MAX => end.minus(self.now),
             // As long again as it has run: what ran for long is seldom about to end.

@@ -1,9 +1,11 @@
 //! Jobs that were never alone on their device: what all of them do together shows what each may do.
 
 use crate::common::{self, DONE, Node, gib, started, with};
+use radrm_base::SeenActivity;
+use radrm_need::{Known, Source};
 use radrm_scheduler_core::{
-    Activity, Basis, Bytes, Device, DeviceId, Event, Forecast, Job, JobId, JobObservation, Millis, NodeId,
-    Permille, Phase, Policy, Program, Settings, SharingMode, UserId, Wait,
+    Activity, Basis, Bytes, Device, DeviceId, Event, Forecast, Job, JobId, JobObservation, Millis, Needs,
+    NodeId, Permille, Phase, Policy, Program, Settings, SharingMode, UserId, Wait,
 };
 
 fn activity(smact: u32) -> Activity {
@@ -50,6 +52,71 @@ fn light_jobs_that_start_beside_each_other_make_room_for_others_of_their_program
     let all: Vec<u64> = (1..=10).collect();
     assert_eq!(together(&mut node, &all, 80), 2);
     assert_eq!(running(&node, 12).len(), 12);
+}
+
+#[test]
+fn light_jobs_by_their_dry_runs_share_before_any_of_them_ran() {
+    let all_running = |predicted| {
+        let mut node = Node::new(1, Settings::default());
+        (1..=12).for_each(|id| drop(node.run(Job { predicted, ..gib(id, 2) })));
+        running(&node, 12).len()
+    };
+    assert_eq!((all_running(None), all_running(Some(activity(16)))), (2, 12));
+}
+
+#[test]
+fn what_a_gpu_shows_of_a_job_comes_before_its_prediction() {
+    let wait = |shown: Option<u32>| {
+        let mut node = Node::new(1, Settings::default());
+        node.run(Job { predicted: Some(activity(16)), ..gib(1, 2) });
+        if let Some(smact) = shown {
+            let seen = JobObservation { activity: Some(activity(smact)), ..JobObservation::default() };
+            node.step(Event::JobObserved { job: JobId(1), device: DeviceId(0), seen });
+        }
+        node.run(Job { activity: Some(activity(950)), ..gib(2, 2) });
+        node.state.job(JobId(2)).unwrap().wait
+    };
+    assert_eq!(wait(None), None, "it starts beside a job that is predicted to be light");
+    let shown = wait(Some(950));
+    assert!(
+        matches!(shown, Some(Wait::Slowdown { by: Forecast::Gpu { activity: Basis::Measured, .. }, .. })),
+        "{shown:?}"
+    );
+}
+
+#[test]
+fn a_busy_job_by_its_dry_run_waits_and_names_the_prediction() {
+    let mut node = Node::new(1, Settings::default());
+    node.run(Job { activity: Some(activity(950)), ..gib(1, 2) });
+    node.run(Job { predicted: Some(activity(950)), ..gib(2, 2) });
+    let wait = node.state.job(JobId(2)).unwrap().wait;
+    assert!(
+        matches!(wait, Some(Wait::Slowdown { by: Forecast::Gpu { activity: Basis::Predicted, .. }, .. })),
+        "{wait:?}"
+    );
+    // What is known of its program since takes the prediction's place.
+    let needs = Needs { activity: Some(measured(16)), ..Needs::default() };
+    let job = node.state.job(JobId(2)).unwrap().job.clone();
+    for event in Event::needs_known(&job, &needs) {
+        node.step(event);
+    }
+    assert_eq!(node.state.job(JobId(2)).unwrap().job.activity, Some(activity(16)));
+    assert_eq!(node.state.job(JobId(2)).unwrap().wait, None, "it starts");
+}
+
+/// An activity that an equal run has shown.
+fn measured(smact: u32) -> Known<SeenActivity> {
+    Known { value: activity(smact).into(), bound: None, source: Source::EqualRuns { runs: 1 } }
+}
+
+#[test]
+fn a_predicted_activity_is_none_that_was_measured() {
+    let source = Source::PredictedStep { gpu: "L4".into(), steps: 0, runs: 0 };
+    let known = |source| Some(Known { source, ..measured(300) });
+    let of = |activity| gib(1, 2).needing(&Needs { activity, ..Needs::default() });
+    let (predicted, measured) = (of(known(source)), of(known(Source::EqualRuns { runs: 1 })));
+    assert_eq!((predicted.activity, predicted.predicted), (None, Some(activity(300))));
+    assert_eq!((measured.activity, measured.predicted), (Some(activity(300)), None));
 }
 
 #[test]
@@ -175,7 +242,9 @@ fn busy_jobs_that_start_beside_each_other_make_none() {
     node.step(Event::ProfileKnown {
         job: JobId(3),
         activity: Some(activity(600)),
+        predicted: None,
         expected: None,
+        at_least: None,
         host_use: None,
     });
     let wait = node.state.job(JobId(3)).unwrap().wait;

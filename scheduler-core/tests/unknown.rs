@@ -125,6 +125,25 @@ fn no_job_lacks_what_was_reserved_for_it() {
 }
 
 #[test]
+fn light_jobs_that_never_ran_start_earlier_with_predicted_activities() {
+    let job = |at: u64| {
+        let activity = Some(Activity { smact: Permille(60), smocc: Permille(20), drama: Permille(30) });
+        let name = format!("program {at}");
+        let from = TraceJob::new(&name, Millis::from_secs(at), Millis::from_mins(10));
+        TraceJob { peak: Bytes::from_gib(2), activity, ..from }
+    };
+    let trace: Vec<TraceJob> = (0..16).map(job).collect();
+    let cluster = Cluster::uniform(1, "A100-40GB", Bytes::from_gib(40));
+    let starts = |knowledge| -> u64 {
+        let options = Options { knowledge, ..Options::default() };
+        let report = replay(&trace, &cluster, &options, &mut ());
+        report.jobs.iter().map(|job| job.start.expect("each starts").0).sum()
+    };
+    let [predicted, learned] = [Knowledge::Predicted, Knowledge::Learned].map(starts);
+    assert!(predicted < learned, "{predicted} {learned}");
+}
+
+#[test]
 fn members_of_a_group_on_one_device_have_no_limit_of_nothing() {
     let mut node = Node::new(1, settings());
     let group = Together { first: JobId(1), members: 2, site: 0, begun: false };

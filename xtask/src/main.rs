@@ -35,7 +35,7 @@ enum Command {
     Aarch64(aarch64::Flags),
     /// Measure what the shim costs per call and write bench/RESULTS.md.
     Bench(bench::Flags),
-    /// Learn clock/data/clock.json from published measurements (train), or print how far off it is (evaluate, report).
+    /// Learn clock/data/clock.json from published measurements (train), or print how far off it is (evaluate, report, table).
     #[command(disable_help_flag = true)]
     Clock(Passed),
     /// Make packages in target/dist: a tarball, a wheel, a .deb, an .rpm, checksums.

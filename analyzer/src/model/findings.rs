@@ -16,8 +16,17 @@ pub fn findings(summary: &Summary) -> Findings {
     Findings {
         footprint: needed.oom.or(needed.peak),
         oom_request: needed.oom_request,
+        step_ns: step_ns(summary),
         features: features(summary),
     }
+}
+
+/// Mean time of a step. In a dry run and on an emulated GPU nothing was computed.
+fn step_ns(summary: &Summary) -> Option<u64> {
+    let is_real = summary.dry_run.is_none() && summary.emulated.is_none();
+    let steps = summary.ranges.as_ref().filter(|_| is_real)?.steps.as_ref()?;
+    // A conversion from a float saturates.
+    (steps.per_second > 0.0).then(|| (1e9 / steps.per_second) as u64)
 }
 
 /// Features of its processes: enough to learn from, and no more however many there are.
@@ -35,8 +44,22 @@ fn features(summary: &Summary) -> Features {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{DryRunSummary, RangesSummary, StepsSummary};
     use radrm_profile::Profile;
     use radrm_profile::model::{Job, Process};
+
+    #[test]
+    fn only_steps_that_a_gpu_computed_have_a_time() {
+        let mut summary = Summary::from_profile(&Profile::new(Job::default()));
+        let of = |summary: &Summary| findings(summary).step_ns;
+        assert_eq!(of(&summary), None, "no steps were marked");
+        let steps = StepsSummary { per_second: 4.0, ..StepsSummary::default() };
+        summary.ranges = Some(RangesSummary { steps: Some(steps), ..RangesSummary::default() });
+        assert_eq!(of(&summary), Some(250_000_000));
+        let emulated = Summary { emulated: Some("1xT4".into()), ..summary.clone() };
+        let dry_run = Summary { dry_run: Some(DryRunSummary::default()), ..summary };
+        assert_eq!([emulated, dry_run].map(|summary| of(&summary)), [None, None]);
+    }
 
     #[test]
     fn what_a_row_keeps_of_features_does_not_grow_with_the_job() {

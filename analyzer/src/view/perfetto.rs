@@ -11,7 +11,7 @@ use crate::model::ranges::{event_name, thread_numbers};
 use crate::model::{Summary, WindowSummary, names};
 use radrm_profile::model::{
     COPY_WAYS, Event, EventKind, FailedRequest, GpuIndex, GpuSpan, KIND_COUNT, Kernel, KernelActivity,
-    KernelSpan, Kind, Process, Profile, RangeEvent, Share, TimedLaunch,
+    KernelSpan, Kind, PredictedStep, Process, Profile, RangeEvent, Share, TimedLaunch,
 };
 use radrm_profile::steps::gpu_steps;
 use radrm_profile::{Bytes, Nanos};
@@ -20,6 +20,9 @@ use std::collections::BTreeMap;
 
 /// The host's place among the processes; GPUs follow. Process ids of Linux end below.
 const HOST: u64 = 1 << 22;
+
+/// The predicted step's place, behind all GPUs.
+const PREDICTED: u64 = HOST + 512;
 
 /// Threads of the tracks of streams are numbered from here.
 const STREAMS: u64 = 1 << 23;
@@ -44,6 +47,9 @@ pub fn perfetto(profile: &Profile, summary: &Summary) -> String {
         trace.launches(profile, process, &launches.remove(&process.key).unwrap_or_default());
     }
     trace.host(profile);
+    if let Some(step) = &profile.step {
+        trace.predicted(step);
+    }
     for event in &profile.events {
         trace.event(profile, event);
     }
@@ -235,6 +241,42 @@ impl Trace {
                 let (from, to) = (placed.from, placed.from + placed.shown);
                 self.slice((pid, tid), name, from, to, about_launch(&placed, kernel));
             }
+        }
+    }
+
+    /// Operations of a dry run's step one after another, as they were called: no trace shows on which streams.
+    fn predicted(&mut self, step: &PredictedStep) {
+        if step.order.is_empty() {
+            return;
+        }
+        let place = (PREDICTED, PREDICTED);
+        self.name(PREDICTED, &format!("a step, predicted on {}: no GPU ran it", step.card), HOST + 1);
+        let args = json!({"name": "operations one after another, in the order of their calls"});
+        self.events
+            .push(json!({"ph": "M", "name": "thread_name", "pid": place.0, "tid": place.1, "args": args}));
+        let at = |seconds: f64| Nanos((seconds * 1e9).round() as u64);
+        let mut now = 0.0;
+        for row in step.order.iter().filter_map(|at| step.work.get(*at as usize)) {
+            let name = radrm_text::clean(&format!("{} {}", row.kind, row.operand)).into_owned();
+            let args = json!({
+                "sizes": row.sizes,
+                "result": row.result,
+                "flop": row.flop,
+                "bytes_read": row.read,
+                "bytes_written": row.written,
+                "predicted": true,
+            });
+            match row.seconds {
+                Some(seconds) => {
+                    self.slice(place, &name, at(now), at(now + seconds), args);
+                    now += seconds;
+                }
+                None => self.mark(place, "t", &format!("{name}: no predicted time"), at(now), args),
+            }
+        }
+        if step.unknown_operations() > 0 {
+            let args = json!({ "operators": step.unknown });
+            self.mark(place, "p", "operations of unknown work are left out", Nanos::ZERO, args);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Trains the clock and prints how far off it is, from the published measurements beside the repository:
-//! `cargo xtask clock train | evaluate | report`.
+//! `cargo xtask clock train | evaluate | report | table`.
 
+mod goals;
 mod report;
 
 #[path = "../../tests/published/mod.rs"]
@@ -39,8 +40,9 @@ fn main() -> Result<(), Error> {
             report::run(&samples);
             Ok(())
         }
+        "table" => goals::run(&samples),
         _ => {
-            eprintln!("usage: clock train | evaluate | report");
+            eprintln!("usage: clock train | evaluate | report | table");
             Ok(())
         }
     }

@@ -122,16 +122,38 @@ fn model(clock: &Clock, card: &radrm_clock::Card, csv: &str, layers: f64) -> ([f
     (sum, unknown / all.max(1e-9))
 }
 
-/// Prints a line for each model and card.
-pub fn run(samples: &[Sample]) {
+/// A model that was timed on a card, and its time by a clock that has not seen the card.
+pub struct Label {
+    /// The card.
+    pub card: String,
+    /// Model, mode, length of a sequence and sequences.
+    pub model: String,
+    /// Measured time, s.
+    pub measured: f64,
+    /// Lower end, expected time and upper end, s.
+    pub predicted: [f64; 3],
+    /// Part of the measured times of its operations that have no class.
+    pub unknown: f64,
+}
+
+impl Label {
+    /// Predicted time against the measured one.
+    pub fn error(&self) -> f64 {
+        self.predicted[1] / self.measured - 1.0
+    }
+
+    /// Returns true if the measured time lies within the bound.
+    pub fn is_within(&self) -> bool {
+        self.predicted[0] <= self.measured && self.measured <= self.predicted[2]
+    }
+}
+
+/// All models, each card left out of the training.
+pub fn predicted(samples: &[Sample]) -> Vec<Label> {
     let files = labels();
     let cards = published::cards();
-    println!(
-        "| card left out | model | measured, ms | predicted, ms | bound | error | operations without class |"
-    );
-    println!("|---|---|--:|--:|---|--:|--:|");
     let mut clocks: BTreeMap<String, Clock> = BTreeMap::new();
-    let (mut errors, mut kept) = (Vec::new(), 0);
+    let mut found = Vec::new();
     for (name, csv) in files.iter().filter(|(name, _)| name.ends_with(".csv") && name.contains("-inf-")) {
         let Some((device, model_name)) = name.split_once('/') else { continue };
         let Some(card) = cards.find(&device.replace('_', " ")) else { continue };
@@ -146,24 +168,44 @@ pub fn run(samples: &[Sample]) {
             serde_json::from_str(&files[&name.replace(".csv", ".json")]).expect("a model's facts");
         let (layers, measured) =
             (facts["num_layer"].as_f64().unwrap_or(1.0), facts["e2e_latency"].as_f64().unwrap_or(f64::NAN));
-        let ([low, time, high], unknown) = model(clock, card, csv, layers);
-        let [low, time, high] = [low, time, high].map(|seconds| seconds * 1e3);
-        errors.push((time / measured - 1.0).abs());
-        kept += usize::from(low <= measured && measured <= high);
+        let (predicted, unknown) = model(clock, card, csv, layers);
+        found.push(Label {
+            card: card.id.clone(),
+            model: model_name.trim_end_matches(".csv").to_owned(),
+            measured: measured * 1e-3,
+            predicted,
+            unknown,
+        });
+    }
+    found
+}
+
+/// Prints a line for each model and card.
+pub fn run(samples: &[Sample]) {
+    println!(
+        "| card left out | model | measured, ms | predicted, ms | bound | error | operations without class |"
+    );
+    println!("|---|---|--:|--:|---|--:|--:|");
+    let all = predicted(samples);
+    for label in &all {
+        let [low, time, high] = label.predicted.map(|seconds| seconds * 1e3);
         println!(
-            "| {} | {} | {measured:.1} | {time:.1} | {low:.1} to {high:.1} | {:+.1} % | {:.1} % |",
-            card.id,
-            model_name.trim_end_matches(".csv"),
-            100.0 * (time / measured - 1.0),
-            100.0 * unknown
+            "| {} | {} | {:.1} | {time:.1} | {low:.1} to {high:.1} | {:+.1} % | {:.1} % |",
+            label.card,
+            label.model,
+            label.measured * 1e3,
+            100.0 * label.error(),
+            100.0 * label.unknown
         );
     }
+    let mut errors: Vec<f64> = all.iter().map(|label| label.error().abs()).collect();
     let count = errors.len().max(1);
     let mean = errors.iter().sum::<f64>() / count as f64;
     errors.sort_unstable_by(f64::total_cmp);
     println!(
-        "{count} models: mean {:.1} %, median {:.1} %, within the bound {kept}",
+        "{count} models: mean {:.1} %, median {:.1} %, within the bound {}",
         100.0 * mean,
-        100.0 * errors.get(count / 2).copied().unwrap_or(0.0)
+        100.0 * errors.get(count / 2).copied().unwrap_or(0.0),
+        all.iter().filter(|label| label.is_within()).count()
     );
 }

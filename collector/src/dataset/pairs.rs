@@ -82,7 +82,8 @@ pub(super) fn of_stack(
 ) -> Result<DryRunPairs, rusqlite::Error> {
     // Both are of one user: equal command lines of two users are two programs.
     let mut statement = connection.prepare(
-        "SELECT real.gpu_model, dry.footprint_bytes, dry.dry_run, real.footprint_bytes, dry.framework, real.framework
+        "SELECT real.gpu_model, dry.footprint_bytes, dry.dry_run, real.footprint_bytes, dry.framework, real.framework,
+             real.step_ns
          FROM runs AS real JOIN runs AS dry ON dry.id = (
              SELECT id FROM runs WHERE program_key = real.program_key AND origin = 'dry_run' AND uid = real.uid
                  AND coalesce(framework, '') IN (SELECT value FROM json_each(:stack))
@@ -104,7 +105,8 @@ pub(super) fn of_stack(
         let [dry, real] = [dry?.unwrap_or_default(), real?.unwrap_or_default()];
         // Both are of the stack that is asked for, which may show less than either.
         let is_pair = Stack::parse(&dry).pairs_with(&Stack::parse(&real));
-        let pair = DryRunPair { dry_run, peak: bytes(sql.get(3)?) };
+        let step_ns = sql.get::<_, Option<i64>>(6)?.and_then(|ns| u64::try_from(ns).ok());
+        let pair = DryRunPair { dry_run, peak: bytes(sql.get(3)?), step_ns };
         Ok(is_pair.then_some((sql.get::<_, Option<String>>(0)?, pair)))
     })?;
     let mut by_model: BTreeMap<Option<String>, Vec<DryRunPair>> = BTreeMap::new();
@@ -123,8 +125,8 @@ pub(super) fn of_stack(
 mod tests {
     use std::path::Path;
 
-    use radrm_base::{Millis, ProgramKind};
-    use radrm_need::RunHistory;
+    use radrm_base::{Millis, Permille, ProgramKind};
+    use radrm_need::{RunHistory, StepPrediction};
 
     use super::*;
     use crate::dataset::Dataset;
@@ -205,6 +207,30 @@ mod tests {
             ProgramKey::of(&["t0".to_owned(), "--bs".to_owned(), "8".to_owned()], Path::new("/work"), 1);
         let newest = set.0.newest_dry_run(&key, &RunFilter::default(), Some(8)).unwrap().unwrap();
         assert_eq!(newest.kind, Some(ProgramKind::Cudnn));
+    }
+
+    #[test]
+    fn a_pair_has_the_predicted_and_the_measured_step() {
+        let mut set = Fixture::new();
+        let step = StepPrediction {
+            gpu: [8, 10, 12],
+            host: Some(1),
+            low: 8,
+            time: Some([8, 10, 12]),
+            confidence: None,
+            smact: Permille(500),
+            drama: Permille(200),
+            runs: 0,
+        };
+        set.add("t", Origin::DryRun, 10, |row| {
+            let dry_run = Some(DryRun { step: Some(Box::new(step)), ..like() });
+            Row { dry_run, ..row }
+        });
+        set.add("t", Origin::Measured, 20, |row| Row { step_ns: Some(15), ..row });
+        let found = set.0.dry_run_pairs(&like(), None).unwrap().pairs;
+        let steps: Vec<_> =
+            found.iter().map(|pair| (pair.dry_run.step.as_deref().copied(), pair.step_ns)).collect();
+        assert_eq!(steps, [(Some(step), Some(15))]);
     }
 
     #[test]

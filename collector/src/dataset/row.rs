@@ -4,10 +4,10 @@ use super::first_steps::FirstSteps;
 use super::program::ProgramKey;
 use super::ranks::RowRanks;
 use radrm_base::{HostMeter, HostUse};
-use radrm_need::DryRun;
+use radrm_need::{DryRun, StepFigures, StepPrediction};
 use radrm_profile::Bytes;
 use radrm_profile::findings::Findings;
-use radrm_profile::model::{Exit, Fit, KIND_COUNT, Kind, Profile, Reason, frameworks};
+use radrm_profile::model::{Exit, Fit, KIND_COUNT, Kind, PredictedStep, Profile, Reason, frameworks};
 use radrm_profile::peak::{gpu_kind_peaks, gpu_peak};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -130,6 +130,9 @@ pub struct Row {
     /// Figures of the dry run, if it was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<DryRun>,
+    /// Mean time of an optimizer step, ns; `None`: no steps were marked, or nothing was computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_ns: Option<u64>,
     /// Highest device memory on one GPU that calls asked for, bytes.
     pub peak_bytes: u64,
     /// False if that is an upper bound (several processes at once).
@@ -212,6 +215,7 @@ impl Row {
         let row = Row {
             footprint_bytes: findings.footprint,
             oom_request_bytes: findings.oom_request,
+            step_ns: findings.step_ns,
             smact_permille: smact,
             smocc_permille: smocc,
             drama_permille: drama,
@@ -355,8 +359,25 @@ pub fn dry_run_of(profile: &Profile) -> Option<DryRun> {
             .map(|gpu| gpu.total)
             .filter(|total| total.0 > 0),
         no_bound: figures.no_bound().map(str::to_owned),
+        step: profile.step.as_ref().and_then(predicted).map(Box::new),
         background: false,
     })
+}
+
+/// Predicted step on the emulated GPU, as a need has it.
+fn predicted(step: &PredictedStep) -> Option<StepPrediction> {
+    let time = step.on(&step.card)?;
+    let figures = StepFigures {
+        seconds: time.seconds,
+        low: time.low,
+        high: time.high,
+        coverage: time.coverage,
+        gpu_seconds: time.gpu_seconds,
+        assumed: time.assumed,
+        without_time: time.without_time,
+        activity: time.activity,
+    };
+    StepPrediction::of(&figures, step.host_seconds, step.incomplete.is_empty())
 }
 
 fn absolute(path: &Path) -> std::path::PathBuf {

@@ -198,6 +198,7 @@ columns!(
     predicted_confidence_permille,
     predicted_source,
     dry_run,
+    step_ns,
     peak_bytes,
     peak_exact,
     peaks,

@@ -43,6 +43,7 @@ CREATE TABLE runs (
     predicted_confidence_permille INTEGER,
     predicted_source TEXT,
     dry_run TEXT,
+    step_ns INTEGER,
     peak_bytes INTEGER NOT NULL,
     peak_exact INTEGER NOT NULL,
     peaks TEXT NOT NULL,

@@ -165,7 +165,7 @@ impl Helper<'_> {
                 Fault::Memory.outcome(&self.bounds)
             }
             None => Some(match trial::figure(serde_json::from_slice(&ended.wrote).ok(), ended.code) {
-                Ok(found) => Outcome::Held { bytes: found.held.0, kind: found.kind },
+                Ok(found) => Outcome::Held { bytes: found.held.0, kind: found.kind, step: found.step },
                 Err(why) => Outcome::Failed(short(&why.to_string())),
             }),
         };

@@ -30,6 +30,7 @@ use std::thread;
 use radrm_attempt::{HeldProcess, lock};
 use radrm_base::ProgramKind;
 use radrm_limits::cgroup_v2::Group;
+use radrm_need::StepPrediction;
 use radrm_protocol::words;
 use serde::{Deserialize, Serialize};
 
@@ -92,12 +93,15 @@ pub(crate) struct Bounds {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
-    /// Memory that the driver held, and the kind of program.
+    /// Memory that the driver held, the kind of program, and what its step is predicted to do to a GPU.
     Held {
         /// Bytes.
         bytes: u64,
         /// `None`: not recorded.
         kind: Option<ProgramKind>,
+        /// `None`: work of the step is unknown.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<StepPrediction>,
     },
     /// It shows no need: why, as the end of a sentence.
     Failed(String),

@@ -8,7 +8,8 @@ use super::Outcome;
 const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS dry_runs (
     id INTEGER PRIMARY KEY, uid INTEGER NOT NULL, program TEXT NOT NULL, batch INTEGER, model TEXT NOT NULL,
-    steps INTEGER NOT NULL, digest TEXT NOT NULL, held INTEGER, failed TEXT, at_ms INTEGER NOT NULL, kind TEXT
+    steps INTEGER NOT NULL, digest TEXT NOT NULL, held INTEGER, failed TEXT, at_ms INTEGER NOT NULL, kind TEXT,
+    step TEXT
 );
 CREATE INDEX IF NOT EXISTS dry_runs_program ON dry_runs(uid, program, model);
 ";
@@ -30,9 +31,14 @@ pub(crate) struct Key {
     pub(crate) steps: u64,
 }
 
-/// Makes the table, if it is not there.
+/// Makes the table, if it is not there. One of an earlier build gets the column that it lacks.
 pub(crate) fn create(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute_batch(TABLE)
+    connection.execute_batch(TABLE)?;
+    let steps = "SELECT count(*) FROM pragma_table_info('dry_runs') WHERE name = 'step'";
+    match connection.query_row(steps, [], |row| row.get::<_, u32>(0))? {
+        0 => connection.execute_batch("ALTER TABLE dry_runs ADD COLUMN step TEXT"),
+        _ => Ok(()),
+    }
 }
 
 fn int(value: u64) -> i64 {
@@ -46,7 +52,7 @@ pub(crate) fn known(
     now_ms: u64,
 ) -> rusqlite::Result<Vec<(String, Outcome)>> {
     let mut statement = connection.prepare_cached(
-        "SELECT digest, held, failed, kind FROM dry_runs
+        "SELECT digest, held, failed, kind, step FROM dry_runs
          WHERE uid = ?1 AND program = ?2 AND model = ?3 AND batch IS ?4 AND steps = ?5 AND (failed IS NULL OR at_ms > ?6)
          ORDER BY id DESC",
     )?;
@@ -58,6 +64,7 @@ pub(crate) fn known(
             Some(held) => Outcome::Held {
                 bytes: held.unsigned_abs(),
                 kind: row.get::<_, Option<String>>(3)?.as_deref().and_then(ProgramKind::parse),
+                step: row.get::<_, Option<String>>(4)?.and_then(|text| serde_json::from_str(&text).ok()),
             },
             None => Outcome::Failed(row.get::<_, Option<String>>(2)?.unwrap_or_default()),
         };
@@ -79,13 +86,17 @@ pub(crate) fn insert(
         "DELETE FROM dry_runs WHERE uid = ?1 AND program = ?2 AND model = ?3 AND batch IS ?4 AND steps = ?5 AND digest = ?6",
     )?
     .execute(of)?;
-    let (held, kind, failed) = match outcome {
-        Outcome::Held { bytes, kind } => (Some(int(*bytes)), kind.map(ProgramKind::as_str), None),
-        Outcome::Failed(why) => (None, None, Some(why)),
+    let (held, kind, step, failed) = match outcome {
+        Outcome::Held { bytes, kind, step } => {
+            // Numbers: nothing that JSON cannot hold.
+            let step = step.and_then(|step| serde_json::to_string(&step).ok());
+            (Some(int(*bytes)), kind.map(ProgramKind::as_str), step, None)
+        }
+        Outcome::Failed(why) => (None, None, None, Some(why)),
     };
     tx.prepare_cached(
-        "INSERT INTO dry_runs (uid, program, model, batch, steps, digest, held, failed, at_ms, kind)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        "INSERT INTO dry_runs (uid, program, model, batch, steps, digest, held, failed, at_ms, kind, step)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
     )?
     .execute(params![
         key.uid,
@@ -97,7 +108,8 @@ pub(crate) fn insert(
         held,
         failed,
         int(at_ms),
-        kind
+        kind,
+        step
     ])?;
     tx.prepare_cached(
         "DELETE FROM dry_runs WHERE uid = ?1 AND program = ?2 AND model = ?3 AND id NOT IN
@@ -111,10 +123,13 @@ pub(crate) fn insert(
 
 #[cfg(test)]
 mod tests {
+    use radrm_need::StepPrediction;
+    use radrm_scheduler_core::Permille;
+
     use super::*;
 
     fn held(bytes: u64, kind: Option<ProgramKind>) -> Outcome {
-        Outcome::Held { bytes, kind }
+        Outcome::Held { bytes, kind, step: None }
     }
 
     fn key() -> Key {
@@ -158,6 +173,30 @@ mod tests {
         ] {
             assert_eq!(of(other.clone(), 2000), [], "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_predicted_step_is_kept_in_a_table_of_an_earlier_build_too() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(&TABLE.replace(",\n    step TEXT", "")).unwrap();
+        for _ in 0..2 {
+            create(&connection).unwrap();
+        }
+        let step = StepPrediction {
+            gpu: [1, 2, 3],
+            host: None,
+            low: 1,
+            time: Some([1, 2, 3]),
+            confidence: None,
+            smact: Permille(100),
+            drama: Permille(200),
+            runs: 0,
+        };
+        let found = Outcome::Held { bytes: 5, kind: None, step: Some(step) };
+        let tx = connection.transaction().unwrap();
+        insert(&tx, &key(), "d", &found, 1000).unwrap();
+        tx.commit().unwrap();
+        assert_eq!(known(&connection, &key(), 2000).unwrap(), [("d".to_owned(), found)]);
     }
 
     #[test]

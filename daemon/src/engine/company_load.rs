@@ -117,7 +117,8 @@ impl Engine {
             }
         }
         let known = |entry: &&Entry| {
-            entry.activity.is_some() || entry.needs.as_ref().is_some_and(|needs| needs.activity.is_some())
+            let resolved = entry.needs.as_ref().and_then(|needs| needs.activity.as_ref());
+            entry.activity.is_some() || resolved.is_some_and(|known| !known.source.is_predicted())
         };
         let is_free =
             |entry: &&Entry| entry.suspension.step == Step::Running && !self.slots.concerns(entry.id);

@@ -222,14 +222,14 @@ impl Engine {
             }
             Outcome::Failed(why) if again => self.dry_run_failed(job, &format!("as the last time, {why}")),
             Outcome::Failed(why) => self.dry_run_failed(job, &why),
-            Outcome::Held { bytes, kind } => {
+            Outcome::Held { bytes, kind, step } => {
                 let when = match again {
                     true => "earlier".to_owned(),
                     false => format!("in {:.1} s", took_ms as f64 / 1000.0),
                 };
                 let (held, gpu) = (Bytes(bytes), key.model.clone());
-                let found =
-                    DryRun { held, kind, steps: key.steps, gpu, background: true, ..DryRun::default() };
+                let (steps, step) = (key.steps, step.map(Box::new));
+                let found = DryRun { held, kind, steps, gpu, step, background: true, ..DryRun::default() };
                 for job in self.alike(job, &key) {
                     self.take_dry_run(job, &found, &when);
                 }

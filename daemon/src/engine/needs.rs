@@ -55,7 +55,9 @@ impl Engine {
 
     fn features<'a>(&'a self, uid: u32, spec: &'a Spec, runs: &'a [PastRun]) -> Features<'a> {
         let (user, calibration) = (Some(UserId(uid)), Some(&self.calibration));
-        Features { user, calibration, ..spec.features(runs) }
+        let emulated = spec.dry_run.as_ref().map(|run| &run.gpu);
+        let on_other_gpu = emulated.is_some_and(|gpu| self.model_of(spec).as_ref() != Some(gpu));
+        Features { user, calibration, on_other_gpu, ..spec.features(runs) }
     }
 
     /// Needs that a submission of this job would be given now, and the answer of each estimator.

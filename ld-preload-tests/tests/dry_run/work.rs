@@ -43,6 +43,10 @@ fn a_step_is_recorded_without_a_trace_of_it_in_the_output() {
         run.report["dry_run"]
     );
     assert_eq!(step["unknown"], Value::Array(Vec::new()));
+    let order = step["order"].as_array().expect("the order of its operations");
+    assert_eq!(Some(order.len() as u64), step["operations"].as_u64());
+    let first = order[0].as_u64().and_then(|at| step["work"].get(at as usize));
+    assert!(first.is_some_and(|row| row["seconds"].as_f64() > Some(0.0)), "{first:?}");
     let card = |name: &str| {
         step["cards"].as_array().into_iter().flatten().find(|time| time["card"] == name).cloned()
     };

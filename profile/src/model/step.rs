@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 /// Rows of operations that a profile has; the work of all others is in their sums.
 pub const MAX_ROWS: usize = 4096;
 
+/// Operations up to which a profile has their order.
+pub const MAX_ORDER: usize = 16_384;
+
 /// Work of one optimizer step of a dry run, and its predicted time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PredictedStep {
@@ -32,6 +35,10 @@ pub struct PredictedStep {
     pub kinds: Vec<KindTime>,
     /// Predicted times by card; cards that lack a type of the step are left out.
     pub cards: Vec<StepTime>,
+    /// Operations with known work in the order of their calls, as places in `work`. Empty for a step of more than [`MAX_ORDER`]
+    /// operations or [`MAX_ROWS`] rows.
+    #[serde(default)]
+    pub order: Vec<u32>,
 }
 
 impl PredictedStep {
@@ -67,6 +74,9 @@ pub struct WorkRow {
     pub read: f64,
     /// Bytes that one writes.
     pub written: f64,
+    /// Predicted time of one on the step's card, s; `None`: it has none.
+    #[serde(default)]
+    pub seconds: Option<f64>,
 }
 
 /// Predicted time of the operations of one kind.

@@ -49,6 +49,7 @@ mod tests {
             preemptible: true,
             slot_ms: Some(3_600_000),
             expected_ms: Some(7_200_000),
+            total_steps: Some(36_000),
             checkpoint_signal: Some(10),
             grace_ms: Some(30_000),
             batch: Some(8),
@@ -60,6 +61,7 @@ mod tests {
             "--gpu-model A100",
             "--attempts 1, --preemptible, --slot ",
             "--expected ",
+            "--total-steps 36000",
             "--checkpoint-signal SIGUSR1, --grace ",
             "--batch-size 8",
         ] {

@@ -78,6 +78,9 @@ pub struct Asks {
     /// Expected run time, a hint for the order
     #[arg(long, value_name = "TIME", value_parser = text::span)]
     expected: Option<u64>,
+    /// Optimizer steps of the training: a dry run predicts its run time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    total_steps: Option<u64>,
     /// CPU cores
     #[arg(long, value_name = "N", value_parser = cores, allow_negative_numbers = true)]
     cpus: Option<u64>,
@@ -186,6 +189,7 @@ impl Asks {
         set(&mut spec.time_limit_ms, self.time);
         set(&mut spec.slot_ms, self.slot);
         set(&mut spec.expected_ms, self.expected);
+        set(&mut spec.total_steps, self.total_steps);
         spec.cpu_milli = self.cpus.unwrap_or(spec.cpu_milli);
         spec.host_memory = self.mem.unwrap_or(spec.host_memory);
         spec.attempts = self.attempts.or(spec.attempts);

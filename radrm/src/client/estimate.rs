@@ -5,8 +5,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use radrm_base::{Millis, Permille, SeenActivity};
 use radrm_collector::dataset::Origin;
-use radrm_need::{Need, Needs, Source};
+use radrm_need::{Bound, Known, Need, Needs};
 use radrm_protocol::ProtocolError;
 use radrm_protocol::connection::Connection;
 use radrm_protocol::spec::Spec;
@@ -226,20 +227,43 @@ fn text(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Strin
         };
         line("not used", &clean(&format!("{} to {upper}: {}", need.bytes, need.source)));
     }
-    let known = |figure: String, source: &Source| format!("{figure}: {source}");
-    let activity = needs.activity.as_ref().map(|found| {
-        let radrm_base::SeenActivity { smact, smocc, drama } = found.value;
-        let [smocc, drama] = [smocc, drama]
-            .map(|part| part.map_or_else(|| "n/a (not measured)".to_owned(), |part| part.to_string()));
-        known(format!("SM activity {smact}, SM occupancy {smocc}, DRAM activity {drama}"), &found.source)
-    });
-    line("activity", activity.as_deref().unwrap_or(UNKNOWN));
-    let run_time = needs.run_time.as_ref().map(|found| known(found.value.to_string(), &found.source));
-    line("run time", run_time.as_deref().unwrap_or(UNKNOWN));
+    line("activity", &needs.activity.as_ref().map_or_else(|| UNKNOWN.to_owned(), activity));
+    line("run time", &needs.run_time.as_ref().map_or_else(|| UNKNOWN.to_owned(), run_time));
     if let Some(advice) = advice(spec, needs) {
         let _ = writeln!(text, "\n{advice}");
     }
     text
+}
+
+/// An activity with its source. A prediction has ends, and no occupancy.
+pub(super) fn activity(found: &Known<SeenActivity>) -> String {
+    let SeenActivity { smact, smocc, drama } = found.value;
+    let part = |part: Option<Permille>| part.map_or_else(|| "n/a".to_owned(), |part| part.to_string());
+    let known = |part: Option<Permille>| match part {
+        Some(part) => part.to_string(),
+        None => "n/a (not measured)".to_owned(),
+    };
+    let figures = match &found.bound {
+        Some(Bound { low, high, .. }) => format!(
+            "SM activity {smact} ({} to {}), DRAM activity {} ({} to {})",
+            low.smact,
+            high.smact,
+            part(drama),
+            part(low.drama),
+            part(high.drama)
+        ),
+        None => format!("SM activity {smact}, SM occupancy {}, DRAM activity {}", known(smocc), known(drama)),
+    };
+    clean(&format!("{figures}: {}", found.source)).into_owned()
+}
+
+/// A run time with its source.
+pub(super) fn run_time(found: &Known<Millis>) -> String {
+    let bound = found.bound.as_ref().map_or_else(String::new, |Bound { low, high, confidence }| {
+        let confidence = confidence.map_or_else(String::new, |part| format!(", {part} confidence"));
+        format!(" ({low} to {high}{confidence})")
+    });
+    clean(&format!("{}{bound}: {}", found.value, found.source)).into_owned()
 }
 
 fn as_json(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Value {
@@ -279,13 +303,22 @@ fn as_json(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Va
         })).collect::<Vec<_>>(),
         "activity": needs.activity.as_ref().map(|known| json!({
             "smact": fraction(known.value.smact),
+            // Launches show no DRAM activity; occupancy is not predicted.
             "smocc": known.value.smocc.map(fraction),
             "drama": known.value.drama.map(fraction),
+            "bound": known.bound.map(|Bound { low, high, .. }| json!({
+                "smact": [fraction(low.smact), fraction(high.smact)],
+                "drama": low.drama.zip(high.drama).map(|(low, high)| [fraction(low), fraction(high)]),
+            })),
+            "predicted": known.source.is_predicted(),
             "source": known.source,
             "source_text": known.source.to_string(),
         })),
         "run_time": needs.run_time.as_ref().map(|known| json!({
-            "seconds": known.value.0 as f64 / 1000.0,
+            "seconds": known.value.as_secs_f64(),
+            "bound_seconds": known.bound.map(|bound| [bound.low, bound.high].map(Millis::as_secs_f64)),
+            "confidence": known.bound.and_then(|bound| bound.confidence).map(fraction),
+            "predicted": known.source.is_predicted(),
             "source": known.source,
             "source_text": known.source.to_string(),
         })),
@@ -297,6 +330,7 @@ fn as_json(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Va
 mod tests {
     use super::*;
     use radrm_collector::dataset::{Dataset, Row};
+    use radrm_need::Source;
 
     fn spec(line: &str) -> Spec {
         let command = line.split(' ').map(str::to_owned).collect();
@@ -378,6 +412,35 @@ mod tests {
         let memory = &json["memory"];
         assert_eq!((&memory["upper_bytes"], &memory["confidence"]), (&Value::Null, &Value::Null));
         assert_eq!(memory["no_bound"], why);
+    }
+
+    #[test]
+    fn a_program_that_never_ran_gets_predicted_time_and_activity() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("d.db");
+        let ns = [80_000_000, 100_000_000, 125_000_000];
+        let step =
+            json!({"gpu": ns, "low": ns[0], "time": ns, "confidence": 900, "smact": 600, "drama": 300});
+        let dry_run = radrm_need::DryRun {
+            held: radrm_base::Bytes(3 << 30),
+            step: serde_json::from_value(step).unwrap(),
+            ..Default::default()
+        };
+        let row = Row { dry_run: Some(dry_run), ..row("t", 3 << 30, Origin::DryRun) };
+        Dataset::open(&path).unwrap().add(&row, None).unwrap();
+        let spec = Spec { total_steps: Some(36_000), ..spec("t") };
+        let found = Estimated::own(&spec, Some(&path)).unwrap();
+        let shown = text(&spec, &found);
+        for part in [
+            "SM activity 60 % (48 % to 75 %), DRAM activity 30 % (24 % to 37.5 %): predicted from a dry run's step",
+            ", 90 % confidence): predicted from a dry run's step on an emulated GPU, 36000 times",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let json = as_json(&spec, &found);
+        assert_eq!(json["run_time"]["bound_seconds"], json!([2880.0, 4500.0]));
+        let activity = &json["activity"];
+        assert_eq!((&activity["smocc"], &activity["predicted"]), (&Value::Null, &json!(true)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use radrm_need::DryRun;
+use radrm_need::{DryRun, Source};
 use radrm_protocol::ProtocolError;
 use radrm_protocol::connection::{Connection, odd};
 use radrm_protocol::spec::Spec;
@@ -18,7 +18,7 @@ use radrm_text::Untrusted;
 
 use super::asks::Asks;
 use super::own_runs::OwnRuns;
-use super::{dry_run, interactive, node_need, queue, rad, text, user_limit};
+use super::{dry_run, estimate, interactive, node_need, queue, rad, text, user_limit};
 use crate::error::{FileProblem, UsageError};
 use crate::{Failure, print, terminal};
 
@@ -72,13 +72,21 @@ pub(super) fn run(
         // It takes its time, and who says nothing for long is taken for gone.
         drop(connection);
         match dry_run::estimate(&spec, steps, &node, quiet) {
-            Ok(held) => spec.dry_run = Some(held),
+            Ok(held) => {
+                spec.dry_run = Some(held);
+                add_own_steps(&mut spec);
+            }
             Err(why) => remark(&format!("nothing is estimated by a dry run: {why}")),
         }
         connection = connect()?;
         if spec.dry_run.is_some() {
             let needs = node_need::of(&spec, &mut connection)?.needs;
             needs.memory.iter().for_each(|need| remark(&format!("the job {need}")));
+            let is_predicted = |source: &Source| source.is_predicted();
+            let time = needs.run_time.iter().filter(|found| is_predicted(&found.source));
+            time.for_each(|found| remark(&format!("the job's run time: {}", estimate::run_time(found))));
+            let activity = needs.activity.iter().filter(|found| is_predicted(&found.source));
+            activity.for_each(|found| remark(&format!("the job's activity: {}", estimate::activity(found))));
         }
     }
     let tasks = spec.array.as_ref().map(radrm_protocol::array::Array::len);
@@ -176,6 +184,14 @@ pub(super) fn add_own_runs(spec: &mut Spec) {
             // A daemon corrects by its own runs, whatever their frameworks are.
             spec.dry_run = dry_run.map(|run| DryRun { framework: None, ..run });
         }
+    }
+}
+
+/// Corrects the predicted step of a job's dry run by the step times of real runs in the user's own dataset: a daemon has none.
+fn add_own_steps(spec: &mut Spec) {
+    let own = OwnRuns::of(spec, None).unwrap_or_default();
+    if let (Some(run), Some(own)) = (&mut spec.dry_run, own.dry_run()) {
+        run.step = own.step;
     }
 }
 

@@ -63,7 +63,8 @@ pub(crate) struct Flags {
     /// Recorded estimates and run times: CSV with rad (a job's name in the trace), dry_run_mib, est_NAME_mib, duration_min
     #[arg(long, value_name = "FILE", conflicts_with = "events")]
     pub(super) estimates: Option<PathBuf>,
-    /// Known run times and activities: all, learned (of programs that ended before), none
+    /// Known run times and activities: all, learned (of programs that ended before), predicted (likewise, and of others
+    /// activities as dry runs predict them), none
     #[arg(long, value_name = "WHAT", default_value = "all", value_parser = knowledge)]
     pub(super) known: Knowledge,
     /// Sharing mode of a GPU: mps, streams, mig
@@ -224,8 +225,9 @@ fn knowledge(text: &str) -> Result<Knowledge, ReplayError> {
     match text {
         "all" => Ok(Knowledge::All),
         "learned" => Ok(Knowledge::Learned),
+        "predicted" => Ok(Knowledge::Predicted),
         "none" => Ok(Knowledge::Nothing),
-        other => Err(ReplayError::NoneOf(other.to_owned(), "all, learned and none")),
+        other => Err(ReplayError::NoneOf(other.to_owned(), "all, learned, predicted and none")),
     }
 }
 
@@ -315,5 +317,6 @@ mod tests {
         assert_eq!(synthetic(Path::new("synthetic:x")), None);
         assert_eq!(synthetic(Path::new("synthetic:")), None);
         assert!(mode("mps").is_ok() && mode("mp").is_err() && knowledge("some").is_err());
+        assert_eq!(knowledge("predicted").unwrap(), Knowledge::Predicted);
     }
 }

@@ -19,6 +19,8 @@ pub enum Basis {
     Program,
     /// It is the job's part of what all jobs of a device do together.
     Together,
+    /// A dry run predicts it: no GPU has shown it.
+    Predicted,
     /// Nothing is known of it.
     Assumed,
 }
@@ -75,6 +77,7 @@ impl Basis {
             Self::Measured => None,
             Self::Program => Some("SM activity by other jobs of the same program"),
             Self::Together => Some("SM activity by what all jobs there were seen to do together"),
+            Self::Predicted => Some("SM activity by dry runs, as no GPU has shown that of each job"),
             Self::Assumed => Some("SM activity assumed, as it is not known of each job"),
         }
     }

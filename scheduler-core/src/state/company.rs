@@ -23,7 +23,7 @@ enum Known {
     Measured,
     /// An earlier sum showed its part.
     Estimated,
-    /// Nothing, or only what others of its program do.
+    /// Nothing, or only what others of its program do or what is predicted.
     Nothing,
 }
 
@@ -32,7 +32,7 @@ impl Known {
         match basis {
             Basis::Measured => Self::Measured,
             Basis::Together => Self::Estimated,
-            Basis::Program | Basis::Assumed => Self::Nothing,
+            Basis::Program | Basis::Predicted | Basis::Assumed => Self::Nothing,
         }
     }
 
@@ -116,7 +116,8 @@ impl State {
     pub(super) fn activity_of(&self, record: &Record, model: Option<&str>) -> (Activity, Basis) {
         let basis = record.basis();
         let alike = || self.programs.of(&program_on(record, model?)?);
-        match Some(basis).filter(|basis| *basis == Basis::Assumed).and_then(|_| alike()) {
+        // What other jobs of its program were seen to do comes before a prediction.
+        match Some(basis).filter(|basis| *basis >= Basis::Predicted).and_then(|_| alike()) {
             Some(seen) => (record.within_share(&self.settings, seen), Basis::Program),
             None => (record.activity(&self.settings), basis),
         }
@@ -167,7 +168,7 @@ impl State {
         let is_like = |record: &Record| {
             !record.phase.on_devices()
                 && (record.job.user, record.job.program) == (key.user, Some(key.program))
-                && record.basis() == Basis::Assumed
+                && record.basis() >= Basis::Predicted
         };
         if self.queue.len() > 0 && self.jobs.values().any(is_like) {
             (0..self.devices.len()).for_each(|at| self.changed(at));

@@ -1,11 +1,9 @@
 //! A job's way: queue, start, end, and back to the queue.
 
-use radrm_base::HostUse;
-
 use super::{State, Timer};
 use crate::action::{Action, Decision, Signal, Verdict};
 use crate::device::DeviceId;
-use crate::job::{Job, JobId, SuspendRefusal};
+use crate::job::{Job, JobId, Profile, SuspendRefusal};
 use crate::ladder::Rung;
 use crate::leaving::{After, Leaving};
 use crate::outcome::{Evidence, Outcome};
@@ -414,13 +412,7 @@ impl State {
         }
     }
 
-    pub(super) fn know_profile(
-        &mut self,
-        id: JobId,
-        activity: Option<crate::interference::Activity>,
-        expected: Option<Millis>,
-        host_use: Option<HostUse>,
-    ) {
+    pub(super) fn know_profile(&mut self, id: JobId, known: Profile) {
         let Some(record) = self.jobs.get(&id) else { return };
         let waiting = record.phase == Phase::Waiting;
         if waiting {
@@ -428,8 +420,12 @@ impl State {
             self.forget_reservation(id);
         }
         if let Some(record) = self.jobs.get_mut(&id).filter(|record| !record.phase.on_devices()) {
+            let Profile { activity, predicted, expected, at_least, host_use } = known;
             record.job.activity = activity.or(record.job.activity);
-            record.job.expected = expected.or(record.job.expected);
+            record.job.predicted = predicted.or(record.job.predicted);
+            if expected.is_some() {
+                (record.job.expected, record.job.at_least) = (expected, at_least);
+            }
             record.job.host_use = host_use.or(record.job.host_use);
         }
         if waiting {

@@ -42,7 +42,7 @@ use crate::event::Event;
 use crate::fair::Ledger;
 use crate::host::HostJobs;
 use crate::interference::Sharing;
-use crate::job::{HostNeed, JobId};
+use crate::job::{HostNeed, JobId, Profile};
 use crate::limits::UserLimits;
 use crate::outside::Outside;
 use crate::place::{Dev, Scratch};
@@ -276,8 +276,8 @@ impl State {
                 }
             }
             Event::NeedKnown { job, need } => self.know_need(job, need, out),
-            Event::ProfileKnown { job, activity, expected, host_use } => {
-                self.know_profile(job, activity, expected, host_use);
+            Event::ProfileKnown { job, activity, predicted, expected, at_least, host_use } => {
+                self.know_profile(job, Profile { activity, predicted, expected, at_least, host_use });
             }
             Event::DryRunOver { job } => self.dry_run_over(job),
             Event::Cancelled { job } => self.cancel(job, out),

@@ -355,6 +355,12 @@ impl Record {
         expected.into_iter().chain(self.enforced_end()).min().unwrap_or(Millis::MAX)
     }
 
+    /// Time from which on its devices may be free: a prediction with a bound has its lower end, else it is the likely end.
+    pub(crate) fn earliest_end(&self) -> Millis {
+        let low = self.job.at_least.map(|time| self.since.plus(time.minus(self.ran)));
+        low.map_or_else(|| self.likely_end(), |low| low.min(self.likely_end()))
+    }
+
     /// The rung of the ladder it is on.
     pub(crate) fn rung(&self, settings: &Settings) -> Option<Rung> {
         let retry = usize::try_from(self.ooms).unwrap_or(usize::MAX).checked_sub(1)?;
@@ -362,9 +368,10 @@ impl Record {
         ladder.get(retry).or(ladder.last()).copied()
     }
 
-    /// Activity: what was known, else what was seen of it or of it and its neighbours, else what is assumed.
+    /// Activity: what was known, else what was seen of it or of it and its neighbours, else what is predicted or assumed.
     pub(crate) fn activity(&self, settings: &Settings) -> Activity {
-        let seen = self.measured().or(self.beside);
+        let predicted = || self.job.predicted.map(|predicted| self.within_share(settings, predicted));
+        let seen = self.measured().or(self.beside).or_else(predicted);
         seen.unwrap_or_else(|| self.within_share(settings, settings.assumed))
     }
 
@@ -390,6 +397,7 @@ impl Record {
         match (self.measured(), self.beside) {
             (Some(_), _) => Basis::Measured,
             (None, Some(_)) => Basis::Together,
+            (None, None) if self.job.predicted.is_some() => Basis::Predicted,
             (None, None) => Basis::Assumed,
         }
     }

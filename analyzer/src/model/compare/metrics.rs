@@ -3,7 +3,7 @@
 use crate::model::{GpuSummary, Summary};
 use radrm_profile::Bytes;
 use radrm_profile::model::dry_run::Phase;
-use radrm_profile::model::{HostCount, Kind};
+use radrm_profile::model::{HostCount, Kind, PredictedStep};
 use serde::Serialize;
 
 /// Phases of a run that are compared: those that took longest.
@@ -38,6 +38,8 @@ pub(super) enum Key {
     Kind(u8, Kind),
     Host(usize, &'static str, Unit),
     DryRun(usize, usize, &'static str),
+    /// Of a step on a card: its place, and its name.
+    Predicted(String, usize, String, Unit),
     Range(String, usize, &'static str, Unit),
 }
 
@@ -49,6 +51,7 @@ impl Key {
             Key::Kind(gpu, kind) => format!("gpu{gpu}.{}.peak_bytes", kind.key()),
             Key::Host(_, name, _) => format!("host.{name}"),
             Key::DryRun(gpu, _, name) => format!("dry_run.gpu{gpu}.{name}"),
+            Key::Predicted(card, _, name, _) => format!("predicted.{card}.{name}"),
             Key::Range(range, _, name, _) => format!("phase.{range}.{name}"),
         }
     }
@@ -63,6 +66,7 @@ impl Key {
             Key::Kind(gpu, kind) => format!("GPU {gpu} {} peak", kind.label()),
             Key::Host(_, name, _) => format!("host {}", words(name)),
             Key::DryRun(gpu, _, name) => format!("dry run GPU {gpu} {}", words(name)),
+            Key::Predicted(card, _, name, _) => format!("predicted on {card}: {}", words(name)),
             Key::Range(range, _, name, _) => {
                 format!("phase {} {}", range.chars().take(MAX_PHASE_NAME).collect::<String>(), words(name))
             }
@@ -74,6 +78,7 @@ impl Key {
             Key::Job(_, _, unit)
             | Key::Gpu(_, _, _, unit)
             | Key::Host(_, _, unit)
+            | Key::Predicted(_, _, _, unit)
             | Key::Range(_, _, _, unit) => *unit,
             Key::Kind(..) | Key::DryRun(..) => Unit::Bytes,
         }
@@ -121,6 +126,9 @@ pub(super) fn of(run: &Summary) -> Vec<(Key, f64)> {
             figures.filter_map(|(at, (name, bytes))| Some((Key::DryRun(gpu.gpu, at, name), bytes? as f64))),
         );
     }
+    if let Some(step) = run.dry_run.as_ref().and_then(|dry_run| dry_run.step.as_ref()) {
+        of_step(step, &mut all);
+    }
     if let Some(host) = &run.host {
         let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);
         let mut figures = vec![
@@ -140,6 +148,28 @@ pub(super) fn of(run: &Summary) -> Vec<(Key, f64)> {
     }
     of_ranges(run, &mut all);
     all
+}
+
+/// A predicted step on the emulated card, and its operations by kind.
+fn of_step(step: &PredictedStep, all: &mut Vec<(Key, f64)>) {
+    let Some(time) = step.on(&step.card) else { return };
+    let ns = |seconds: f64| seconds * 1e9;
+    let figures = [
+        ("step_ns", Unit::Ns, time.seconds.map(ns)),
+        ("operations_time_ns", Unit::Ns, Some(ns(time.gpu_seconds[0]))),
+        ("operations", Unit::Count, Some(step.operations as f64)),
+        ("operations_without_a_time", Unit::Count, Some(time.without_time as f64)),
+    ];
+    let kinds = step.kinds.iter().filter(|kind| kind.without_time < kind.operations);
+    let kinds = kinds.map(|kind| (figures.len(), format!("{}_ns", kind.kind), Unit::Ns, ns(kind.seconds)));
+    let figures = figures.iter().enumerate();
+    let figures =
+        figures.filter_map(|(at, (name, unit, value))| Some((at, (*name).to_owned(), *unit, (*value)?)));
+    all.extend(
+        figures
+            .chain(kinds)
+            .map(|(at, name, unit, value)| (Key::Predicted(step.card.clone(), at, name, unit), value)),
+    );
 }
 
 /// The phases that took longest.
@@ -188,7 +218,46 @@ mod tests {
     use super::*;
     use crate::model::{CounterSummary, HostSummary, RangeSummary, RangesSummary};
     use radrm_profile::model::dry_run::DryRunFigures;
+    use radrm_profile::model::step::{KindTime, StepTime};
     use radrm_profile::model::{Job, Profile};
+
+    #[test]
+    fn a_predicted_step_is_compared_by_kind_and_named_as_predicted() {
+        let time = |seconds| StepTime {
+            card: "L4".to_owned(),
+            seconds,
+            gpu_seconds: [0.3, 0.2, 0.4],
+            without_time: 2,
+            ..StepTime::default()
+        };
+        let kind = |name: &str, seconds, without_time| KindTime {
+            kind: name.to_owned(),
+            operations: 2,
+            seconds,
+            without_time,
+            ..KindTime::default()
+        };
+        let found = |seconds| {
+            let step = PredictedStep {
+                card: "L4".to_owned(),
+                operations: 9,
+                kinds: vec![kind("gemm", 0.25, 0), kind("softmax", 0.0, 2)],
+                cards: vec![StepTime { card: "H200".to_owned(), ..time(Some(0.1)) }, time(seconds)],
+                ..PredictedStep::default()
+            };
+            let dry_run = Some(DryRunFigures::default());
+            let profile = Profile { dry_run, step: Some(step), ..Profile::new(Job::default()) };
+            let all = of(&Summary::from_profile(&profile)).into_iter();
+            let ours = all.filter(|(key, _)| matches!(key, Key::Predicted(..)));
+            ours.map(|(key, value)| (key.name(), key.label(), value)).collect::<Vec<_>>()
+        };
+        let figures = found(None);
+        let names: Vec<&str> = figures.iter().map(|(name, ..)| name.as_str()).collect();
+        let expected = ["operations_time_ns", "operations", "operations_without_a_time", "gemm_ns"];
+        assert_eq!(names, expected.map(|name| format!("predicted.L4.{name}")));
+        assert_eq!((figures[3].1.as_str(), figures[3].2), ("predicted on L4: gemm", 250e6));
+        assert_eq!(found(Some(0.31))[0].0, "predicted.L4.step_ns", "a lower end is no figure");
+    }
 
     #[test]
     fn times_of_dry_runs_are_no_figures() {

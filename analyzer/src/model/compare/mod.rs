@@ -180,6 +180,8 @@ fn notes(before: &[Summary], after: &[Summary]) -> Vec<String> {
     differ("the kind of run differs", &|s| {
         if s.dry_run.is_some() { "a dry run, in which nothing was computed".into() } else { "a run".into() }
     });
+    let predicts = |run: &Summary| run.dry_run.as_ref().is_some_and(|dry_run| dry_run.step.is_some());
+    let are_predicted = [before, after].iter().all(|runs| runs.iter().any(predicts));
     let all_dry_runs = before.iter().chain(after).all(|run| run.dry_run.is_some());
     if all_dry_runs {
         differ("the bound differs", &|s| {
@@ -195,6 +197,12 @@ fn notes(before: &[Summary], after: &[Summary]) -> Vec<String> {
                 .map_or("not tried", |fit| fit.verdict.word())
                 .to_owned()
         });
+    }
+    if are_predicted {
+        notes.push(
+            "predicted times are no measurements: on one card their errors have one sign, so that a ratio is surer than a time"
+                .to_owned(),
+        );
     }
     for (side, runs) in [("before", before), ("after", after)] {
         let bounds = runs.iter().flat_map(|run| &run.gpus).any(|gpu| !gpu.peak_exact);

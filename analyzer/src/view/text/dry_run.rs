@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::sections::{Report, more};
-use super::step;
+use super::{choice, step};
 use crate::model::{DryRunSummary, Summary, TrainingSummary};
 use crate::view::phrases::counted;
 use radrm_profile::model::Uncounted;
@@ -245,10 +245,15 @@ pub(crate) fn held(gpu: &GpuFigures) -> Vec<(&'static str, String)> {
 }
 
 /// Cards with the verdict on each, as a table. `steps`: predicted times of a step, of which each stands beside its card, as do
-/// the figures of a whole training.
+/// the figures of a whole training. Below it are the cards of least time and cost.
 #[must_use]
 pub fn fits_text(fits: &[Fit], steps: &[StepTime], training: Option<&TrainingSummary>) -> String {
-    table(&fits.iter().collect::<Vec<_>>(), steps, training)
+    let fits: Vec<&Fit> = fits.iter().collect();
+    let mut text = table(&fits, steps, training);
+    for line in choice::lines(&fits, steps, training) {
+        let _ = writeln!(text, "  {line}");
+    }
+    text
 }
 
 fn table(fits: &[&Fit], steps: &[StepTime], training: Option<&TrainingSummary>) -> String {

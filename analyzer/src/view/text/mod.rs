@@ -1,6 +1,7 @@
 //! The report for a person at a terminal.
 
 pub(crate) mod answer;
+mod choice;
 pub(crate) mod dry_run;
 mod features;
 pub(crate) mod load;

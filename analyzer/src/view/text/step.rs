@@ -28,7 +28,7 @@ pub(crate) fn of_training(training: &TrainingSummary, card: &str) -> Option<Stri
 }
 
 /// A figure with its bound, or its lower end, in a unit.
-fn predicted(figure: &Predicted, (factor, name): &(f64, &str)) -> String {
+pub(super) fn predicted(figure: &Predicted, (factor, name): &(f64, &str)) -> String {
     let shown = |value: f64| format!("{} {name}", digits(value * factor)).trim_end().to_owned();
     match (figure.expected, figure.high) {
         (Some(expected), Some(high)) => {
@@ -98,7 +98,7 @@ fn unit(seconds: f64) -> (f64, &'static str) {
 }
 
 /// The same for the time of a training.
-fn long(seconds: f64) -> (f64, &'static str) {
+pub(super) fn long(seconds: f64) -> (f64, &'static str) {
     const HOUR: f64 = 3600.0;
     match seconds {
         seconds if seconds >= 72.0 * HOUR => (1.0 / (24.0 * HOUR), "days"),

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use radrm_need::DryRun;
+use radrm_need::{DryRun, StepPrediction};
 use radrm_protocol::after::After;
-use radrm_scheduler_core::{Bytes, Condition, Need, Needs};
+use radrm_scheduler_core::{Bytes, Condition, Need, Needs, Permille};
 
 use super::world::{Idle, Programs};
 use super::*;
@@ -29,7 +29,7 @@ impl Programs for Clock {
 
 /// A dry run that held so much.
 fn held(bytes: u64) -> Came {
-    Came::Held { bytes, kind: None }
+    Came::Held { bytes, kind: None, step: None }
 }
 
 struct Node {
@@ -135,6 +135,47 @@ fn a_job_without_a_need_is_dry_run_and_placed_by_that() {
     assert!(why.contains("dry run of 3 steps in the background on an emulated NVIDIA H200"), "{why}");
     let reserved = node.engine.core.state.job(JobId(job)).unwrap().reserved.unwrap();
     assert!((3 * GIB..8 * GIB).contains(&reserved.0), "{reserved}");
+}
+
+/// A step of 100 ms (80 to 125) that fills half of the multiprocessors.
+fn step() -> StepPrediction {
+    let time = [80_000_000, 100_000_000, 125_000_000];
+    StepPrediction {
+        gpu: time,
+        host: Some(1_000_000),
+        low: time[0],
+        time: Some(time),
+        confidence: Some(Permille(900)),
+        smact: Permille(500),
+        drama: Permille(200),
+        runs: 0,
+    }
+}
+
+#[test]
+fn a_job_that_never_ran_has_the_time_and_activity_of_its_dry_run() {
+    let mut node = Node::new(on());
+    let job = node.submit(|spec| spec.total_steps = Some(36_000));
+    node.answer(job, Some(Came::Held { bytes: 3 * GIB, kind: None, step: Some(step()) }));
+    let known = node.engine.core.state.job(JobId(job)).unwrap().job;
+    assert_eq!(known.activity, None, "no GPU has shown it");
+    assert_eq!(known.predicted.map(|activity| activity.smact), Some(Permille(500)));
+    let times = (known.expected, known.at_least);
+    assert_eq!(times, (Some(Millis::from_secs(3600)), Some(Millis::from_secs(2880))));
+}
+
+#[test]
+fn a_step_that_was_predicted_for_another_gpu_says_nothing() {
+    let mut node = Node::new(on());
+    let job = node.submit(|spec| {
+        spec.dry_run = Some(DryRun {
+            held: Bytes(GIB),
+            gpu: "NVIDIA L4".into(),
+            step: Some(Box::new(step())),
+            ..DryRun::default()
+        });
+    });
+    assert_eq!(node.engine.core.state.job(JobId(job)).unwrap().job.predicted, None);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use radrm_clock::{Card, Clock, HostTime, Kind, Limit, Precision, Prediction, Shape, Step, Work};
 use radrm_emulator_machine::{GpuSpec, Models};
 use radrm_profile::model::PredictedStep;
-use radrm_profile::model::step::{KindTime, MAX_ROWS, StepLimit, StepTime, WorkRow};
+use radrm_profile::model::step::{KindTime, MAX_ORDER, MAX_ROWS, StepLimit, StepTime, WorkRow};
 
 use super::operators::{Found, Known};
 use crate::dry_run::notes::Traced;
@@ -21,7 +21,7 @@ pub fn step(
     host: Option<f64>,
     gpu: &GpuSpec,
 ) -> Option<PredictedStep> {
-    let rows = equal_together(&found.known);
+    let (rows, order) = equal_together(&found.known);
     let unknown: Vec<(String, u64)> =
         found.unknown.iter().map(|(name, count)| (name.clone(), *count)).collect();
     let unknown_operations: u64 = unknown.iter().map(|(_, count)| count).sum();
@@ -36,12 +36,16 @@ pub fn step(
     let incomplete = incomplete(traced);
     let mut kinds = Vec::new();
     let mut cards = Vec::new();
+    let mut work: Vec<WorkRow> = rows.iter().take(MAX_ROWS).map(Row::written).collect();
     for spec in &specs {
         let Some(card) = card(spec) else { continue };
         let Some(sums) = Sums::of(clock, &rows, &card, traced, unknown_operations) else { continue };
         cards.push(sums.step_time(spec, traced, host));
         if spec.id == gpu.id {
             kinds = sums.kinds;
+            for (written, row) in work.iter_mut().zip(&rows) {
+                written.seconds = row.time(clock, &card, traced).map(|(time, _)| time.time);
+            }
         }
     }
     kinds.sort_by(|a: &KindTime, b| b.seconds.total_cmp(&a.seconds));
@@ -58,7 +62,8 @@ pub fn step(
         incomplete,
         kinds,
         cards,
-        work: rows.iter().take(MAX_ROWS).map(Row::written).collect(),
+        order: if rows.len() <= MAX_ROWS && order.len() <= MAX_ORDER { order } else { Vec::new() },
+        work,
     })
 }
 
@@ -99,6 +104,7 @@ impl Row {
             flop: work.flop,
             read: work.read,
             written: work.written,
+            seconds: None,
         }
     }
 
@@ -123,20 +129,27 @@ impl Row {
     }
 }
 
-/// Equal operations together, those with the largest sum of FLOP and bytes first.
-fn equal_together(known: &[Known]) -> Vec<Row> {
+/// Equal operations together, those with the largest sum of FLOP and bytes first; and the row of each operation.
+fn equal_together(known: &[Known]) -> (Vec<Row>, Vec<u32>) {
     let mut places: HashMap<String, usize> = HashMap::new();
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<(usize, Row)> = Vec::new();
+    let mut order = Vec::new();
     for known in known {
         let place = *places.entry(format!("{known:?}")).or_insert(rows.len());
         match rows.get_mut(place) {
-            Some(row) => row.count += 1,
-            None => rows.push(Row { known: known.clone(), count: 1 }),
+            Some((_, row)) => row.count += 1,
+            None => rows.push((place, Row { known: known.clone(), count: 1 })),
         }
+        order.push(place);
     }
     let weight = |row: &Row| row.count as f64 * (row.known.work.flop + row.known.work.bytes());
-    rows.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
-    rows
+    rows.sort_by(|(_, a), (_, b)| weight(b).total_cmp(&weight(a)));
+    let mut sorted = vec![0; rows.len()];
+    for (now, (before, _)) in (0..).zip(&rows) {
+        sorted[*before] = now;
+    }
+    let order = order.into_iter().map(|place| sorted[place]).collect();
+    (rows.into_iter().map(|(_, row)| row).collect(), order)
 }
 
 /// Sums over the operations of a step on one card.
@@ -290,6 +303,36 @@ mod tests {
         assert_eq!((many.work.len(), many.work[0].count, many.operations), (1, 20, 20));
         let (one, many) = (own(&one).seconds.unwrap(), own(&many).seconds.unwrap());
         assert!((many / one - 20.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn operations_keep_the_order_of_their_calls_and_have_a_time_each() {
+        let small = |sizes| {
+            let work =
+                Work::of(Shape::Elementwise { elements: sizes, inputs: 1.0 }, Operands::of(Precision::F16));
+            Known { kind: "elementwise", work, measured: true, single: false }
+        };
+        let all = vec![small(64.0), product(Precision::Bf16), small(64.0), small(1e8)];
+        let step = predicted(all, &[], &Traced::default(), Some(1e-6));
+        let kinds: Vec<(&str, f64)> = step
+            .order
+            .iter()
+            .map(|at| &step.work[*at as usize])
+            .map(|row| (row.kind.as_str(), row.sizes[0]))
+            .collect();
+        assert_eq!(
+            kinds,
+            [("elementwise", 64.0), ("gemm", 1.0), ("elementwise", 64.0), ("elementwise", 1e8)]
+        );
+        let sum: f64 = step.order.iter().filter_map(|at| step.work[*at as usize].seconds).sum();
+        assert!((sum / own(&step).gpu_seconds[0] - 1.0).abs() < 1e-9, "the times are those of the step");
+    }
+
+    #[test]
+    fn a_step_of_very_many_operations_has_no_order() {
+        let step =
+            predicted(vec![product(Precision::Bf16); MAX_ORDER + 1], &[], &Traced::default(), Some(1e-6));
+        assert_eq!((step.order.len(), step.work.len()), (0, 1));
     }
 
     #[test]

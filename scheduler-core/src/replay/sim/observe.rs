@@ -1,7 +1,7 @@
 //! Observations of the scheduler.
 //! It observes devices by their monitor, jobs by their shims, and how jobs slow each other.
 
-use super::{Knowledge, Sim, What};
+use super::{Sim, What};
 use crate::device::{JobObservation, Observation};
 use crate::event::Event;
 use crate::interference::{Activity, Sharer};
@@ -50,7 +50,7 @@ impl Sim<'_> {
     /// Returns true if the scheduler learns from jobs that run beside each other.
     /// That is so where it knows only what ended in the trace, activity is read, and the policy predicts.
     pub(super) fn learns_sharing(&self) -> bool {
-        self.options.knowledge == Knowledge::Learned
+        self.options.knowledge.learns()
             && self.model.read > Millis::ZERO
             && self.options.settings.policy.predicts()
     }

@@ -29,6 +29,16 @@ pub enum Knowledge {
     All,
     /// Of programs that ended in the trace before.
     Learned,
+    /// Likewise, and of a program that never ran its activity as a dry run predicts it.
+    Predicted,
     /// Of none.
     Nothing,
+}
+
+impl Knowledge {
+    /// Returns true if runs that end teach.
+    #[must_use]
+    pub(super) fn learns(self) -> bool {
+        matches!(self, Self::Learned | Self::Predicted)
+    }
 }
