@@ -156,8 +156,8 @@ mod tests {
     fn shares(step: &StepPrediction) -> [[u32; 3]; 2] {
         let known = step.activity("L4");
         let bound = known.bound.unwrap();
-        let of = |part: fn(&Activity) -> u32| [&bound.low, &known.value, &bound.high].map(part);
-        [of(|activity| activity.smact.0), of(|activity| activity.drama.0)]
+        let of = |part: fn(&SeenActivity) -> u32| [&bound.low, &known.value, &bound.high].map(part);
+        [of(|activity| activity.smact.0), of(|activity| activity.drama.unwrap().0)]
     }
 
     #[test]
