@@ -30,7 +30,7 @@ pub(crate) fn open(path: PathBuf, uid: u32) -> io::Result<File> {
     })
 }
 
-/// Gives this thread, which opens one file and ends, the file permissions of a user, and to no one the right to signal it.
+/// Gives this thread, which opens one file and ends, the file permissions of a user, who may not signal it all the same.
 /// A radrmd that is not root runs jobs of its own user only, and has them.
 fn become_user(uid: u32) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() || uid == 0 {
