@@ -5,7 +5,7 @@
 //! kept out of the queue until it is their turn: none of them starts meanwhile. What the first piece leaves is on disk with that
 //! piece, so that a daemon that comes back goes on with it.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use radrm_scheduler_core::{Event, JobId};
 
 use super::Engine;
 use super::arrivals::PIECE;
+use super::change_list::{Asked, Names, Progress};
 use super::outbox::Note;
 use super::requests::refused;
 use crate::error::DaemonError;
@@ -25,7 +26,7 @@ use crate::store::{Entry, Stage};
 /// The most jobs that one request names.
 const MAX_NAMED: usize = 10_000;
 
-/// What a request for a change asks, and the jobs that it names; gives back any other request.
+/// Change that a request asks for, and the jobs that it names; gives back any other request.
 pub(super) fn of(peer: &Peer, request: Request) -> Result<(Change, Vec<JobRef>), Request> {
     Ok(match request {
         Request::Cancel { jobs } => (Change::Cancel { by: peer.name.clone() }, jobs),
@@ -33,97 +34,6 @@ pub(super) fn of(peer: &Peer, request: Request) -> Result<(Change, Vec<JobRef>),
         Request::Hold { jobs, held: false } => (Change::Release, jobs),
         other => return Err(other),
     })
-}
-
-/// How far a request has come.
-#[derive(Debug)]
-enum Progress {
-    /// Names are looked up.
-    LookingUp(Names),
-    /// Jobs that wait are kept out of the queue, the last one first; those from this number on are.
-    KeepingOut { from: u64 },
-    /// A job began before it could be held. Those from this number on are let into the queue again, and nothing was done.
-    LettingIn { from: u64, why: DaemonError },
-    /// Jobs are changed; these had begun before, and come last.
-    Changing { begun: BTreeSet<u64> },
-}
-
-/// Names that are looked up.
-#[derive(Debug)]
-struct Names {
-    peer: Peer,
-    left: VecDeque<JobRef>,
-    /// Numbers that they have come to: a name may be there many times.
-    ranges: HashSet<[u64; 2]>,
-}
-
-/// A request under way.
-#[derive(Debug)]
-struct Asked {
-    uid: u32,
-    change: Change,
-    /// Jobs that were found, and then those that are left.
-    jobs: BTreeSet<u64>,
-    progress: Progress,
-    /// Its number on disk, if it is there.
-    number: Option<u64>,
-    /// Where the answer goes; an earlier daemon's client has gone.
-    reply: Option<Sender<Response>>,
-}
-
-impl Asked {
-    /// What is left of it, for the disk.
-    fn undone(&self, begun: &BTreeSet<u64>) -> Undone {
-        let mut ranges: Vec<[u64; 2]> = Vec::new();
-        for job in self.jobs.union(begun).copied() {
-            if let Some([_, last]) = ranges.last_mut()
-                && *last + 1 == job
-            {
-                *last = job;
-            } else {
-                ranges.push([job, job]);
-            }
-        }
-        Undone { uid: self.uid, change: self.change.clone(), jobs: ranges }
-    }
-}
-
-/// Requests under way by user, those of each in the order in which they came.
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    users: BTreeMap<u32, VecDeque<Asked>>,
-    /// The highest number that one has on disk.
-    last_number: u64,
-}
-
-impl Changes {
-    pub(super) fn is_empty(&self) -> bool {
-        self.users.is_empty()
-    }
-
-    fn push(&mut self, asked: Asked) {
-        self.users.entry(asked.uid).or_default().push_back(asked);
-    }
-
-    /// The first request of a user.
-    fn take(&mut self, uid: u32) -> Option<Asked> {
-        let line = self.users.get_mut(&uid)?;
-        let asked = line.pop_front();
-        if line.is_empty() {
-            self.users.remove(&uid);
-        }
-        asked
-    }
-
-    /// Puts a request back that was taken and is not done.
-    fn put_back(&mut self, asked: Asked) {
-        self.users.entry(asked.uid).or_default().push_front(asked);
-    }
-
-    fn next_number(&mut self) -> u64 {
-        self.last_number += 1;
-        self.last_number
-    }
 }
 
 /// Time and number of jobs for one piece of work.

@@ -9,6 +9,7 @@ mod arrays;
 mod arrivals;
 mod bookings;
 mod budgets;
+mod change_list;
 mod changes;
 mod cleaning;
 mod companies;

@@ -10,7 +10,7 @@ use radrm_need::{Calibration, NeedResolver};
 use radrm_scheduler_core::{Decision, Event, Needs, SharingMode};
 
 use super::arrivals::Arrivals;
-use super::changes::Changes;
+use super::change_list::Changes;
 use super::companies::Companies;
 use super::company_load::CompanyLoads;
 use super::core::Core;

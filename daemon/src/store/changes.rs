@@ -1,17 +1,16 @@
 //! Requests that cancel, hold or release many jobs, while what they ask is done piece by piece: a daemon that comes back goes on
 //! with them.
 
-use rusqlite::{Connection, Transaction, params};
+use rusqlite::{Connection, Result, Transaction, params};
 use serde::{Deserialize, Serialize};
 
-use super::Result;
 use super::integer::int;
 
 /// The table. What is asked, and the ranges of the jobs, are JSON.
 pub(crate) const TABLE: &str = "CREATE TABLE IF NOT EXISTS changes (
     number INTEGER PRIMARY KEY, uid INTEGER NOT NULL, change TEXT NOT NULL, jobs TEXT NOT NULL)";
 
-/// What a request asks for its jobs.
+/// Change that a request asks for its jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Change {
@@ -33,6 +32,10 @@ pub(crate) struct Undone {
     pub(crate) jobs: Vec<[u64; 2]>,
 }
 
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
 /// Keeps a request, or forgets it once it is done.
 pub(crate) fn put(tx: &Transaction<'_>, number: u64, undone: Option<&Undone>) -> Result<()> {
     let Some(Undone { uid, change, jobs }) = undone else {
@@ -40,7 +43,7 @@ pub(crate) fn put(tx: &Transaction<'_>, number: u64, undone: Option<&Undone>) ->
     };
     tx.execute(
         "INSERT OR REPLACE INTO changes VALUES (?1, ?2, ?3, ?4)",
-        params![int(number), uid, super::json(change), super::json(jobs)],
+        params![int(number), uid, text(change), text(jobs)],
     )
     .map(|_| ())
 }
