@@ -15,7 +15,7 @@ const FUSED: [&str; 4] = [
 ];
 const SOFTMAX: &str = "aten::_softmax";
 /// The least share of the peak that is named.
-const LEAST: f64 = 0.01;
+const MIN_SHARE: f64 = 0.01;
 
 /// Bytes of the probabilities that a call of softmax over positions returns; `None` for another operator, such as the softmax of
 /// classes.
@@ -28,7 +28,7 @@ fn probabilities(node: &Node) -> Option<f64> {
 /// Sentence on the attention of a traced step, beside a peak of so many bytes of tensors; `None` where there is none, or it takes little.
 pub(super) fn sentence(trace: &Trace, peak: u64) -> Option<String> {
     let kept: f64 = trace.nodes.iter().filter_map(probabilities).sum();
-    if kept >= LEAST * peak as f64 && peak > 0 {
+    if kept >= MIN_SHARE * peak as f64 && peak > 0 {
         let share = (kept / peak as f64).min(1.0) * 100.0;
         let bytes = Bytes(kept as u64);
         return Some(format!(
