@@ -38,7 +38,7 @@ mod watch;
 
 pub use dcgm::{Activities, DcgmError, DcgmSource, GpuActivity, NodeDcgm};
 pub use frameworks::STAND_INS;
-pub use host::{HostCounters, MemoryTraffic, TrafficError, Usage};
+pub use host::{HostCounters, MemoryCount, MemoryError, MemoryMeter, Usage};
 pub use job::describe_job;
 pub use job_watch::JobWatch;
 pub use nvml::NvmlSource;

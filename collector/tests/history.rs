@@ -52,6 +52,7 @@ fn past_runs_of_all_batch_sizes_come_newest_first() {
         host_threads: Some(2),
         host_resident_bytes: Some(7),
         host_traffic: Some(9_000_000_000),
+        host_stalled_permille: Some(410),
         ..ended("train --bs 16", 9)
     };
     dataset.add(&ended("train --bs 8", 5), None).unwrap();
@@ -71,6 +72,7 @@ fn past_runs_of_all_batch_sizes_come_newest_first() {
         threads: 2,
         resident: Bytes(7),
         memory_traffic: Some(9_000_000_000),
+        memory_stalled: Some(Permille(410)),
     });
     assert_eq!(
         dataset.past_runs(&key("train --bs 99"), &of(Origin::Measured)).unwrap(),

@@ -78,7 +78,7 @@ pub(crate) struct Config {
     /// Most memory traffic of the host, bytes in a second; 0: not known, so that of jobs is not measured.
     #[serde(deserialize_with = "amount::plain_bytes")]
     pub(crate) memory_bandwidth: u64,
-    /// Where the kernel's resctrl is mounted, which counts the memory traffic of jobs.
+    /// Where the kernel's resctrl is mounted, the best source of the memory traffic of jobs.
     pub(crate) resctrl: PathBuf,
     /// Memory of each GPU that jobs never get, MiB.
     pub(crate) gpu_reserve_mib: u64,

@@ -196,6 +196,7 @@ impl EndedRun<'_> {
             host_threads: self.host.map(|host| host.threads),
             host_resident_bytes: self.host.map(|host| host.resident.0),
             host_traffic: self.host.and_then(|host| host.memory_traffic),
+            host_stalled_permille: self.host.and_then(|host| host.memory_stalled).map(|part| part.0),
             outcome: outcome.to_owned(),
             exit_code,
             signal: end.signal,

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use radrm_base::{Bytes, HostMeter, HostUse};
+use radrm_base::{Bytes, HostMeter, HostUse, Permille};
+use radrm_collector::MemoryCount;
 use radrm_os::Process;
+use radrm_os::host::ProcessorTime;
 use radrm_telemetry::process::Stat;
 
 /// More than what is booked by so much is no slip of the clock: thousandths of a core, and of what is booked.
@@ -18,8 +20,9 @@ const LEFT_OVER_MS: f64 = 200.0;
 /// All processes at one moment.
 pub(crate) struct Snapshot {
     at: Instant,
-    /// Idle time of all processors since the boot, their sum, ms.
-    idle_ms: Option<u64>,
+    processors: Option<ProcessorTime>,
+    /// Memory traffic of the node so far, where that of jobs is not counted.
+    pub(crate) memory: Option<MemoryCount>,
     all: HashMap<u32, Stat>,
     children: HashMap<u32, Vec<u32>>,
 }
@@ -35,10 +38,11 @@ pub(crate) struct Sum {
 }
 
 impl Snapshot {
-    pub(crate) fn now() -> Self {
+    pub(crate) fn now(memory: Option<MemoryCount>) -> Self {
         let mut snapshot = Self {
             at: Instant::now(),
-            idle_ms: radrm_os::host::idle_ms(),
+            processors: ProcessorTime::now(),
+            memory,
             all: HashMap::new(),
             children: HashMap::new(),
         };
@@ -104,14 +108,16 @@ impl Sum {
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     before: Option<(Instant, u64)>,
-    idle_ms: Option<u64>,
+    processors: Option<ProcessorTime>,
     /// Host use while processors were left over, so that nothing slowed it.
     meter: HostMeter,
-    /// Bytes that it moved to and from memory so far, where they are counted.
-    moved: Option<u64>,
-    traffic: Traffic,
+    /// What memory did for it so far, where that is counted.
+    counted: Option<MemoryCount>,
+    memory: MemoryUse,
     /// Memory traffic between the last two snapshots, bytes in a second, where it is counted.
     pub(crate) memory_traffic: Option<u64>,
+    /// Part of its CPU cycles between them in which a processor waited, where these are counted.
+    pub(crate) memory_stalled: Option<Permille>,
     most_resident: u64,
     reported: Option<HostUse>,
     pub(crate) resident: u64,
@@ -120,49 +126,85 @@ pub(crate) struct Usage {
     over: u32,
 }
 
-/// Memory traffic over spans of time.
+/// What memory did for a job over spans of time, by one source: bytes, or cycles.
 #[derive(Clone, Copy, Debug, Default)]
-struct Traffic {
+struct MemoryUse {
     bytes: u64,
+    /// Time in which these were counted.
     ms: u64,
+    cycles: u64,
+    stalled: u64,
 }
 
-impl Traffic {
+impl MemoryUse {
+    /// Between two counts, `ms` apart. `part`: of the CPU time of the node that is the job's, by which it has a part of what the
+    /// node moved; `None`: not known.
+    fn between(before: MemoryCount, now: MemoryCount, ms: u64, part: Option<f64>) -> Option<Self> {
+        use MemoryCount::{Cycles, Moved, NodeMoved};
+        match (before, now) {
+            (Moved(before), Moved(now)) => {
+                Some(Self { bytes: now.saturating_sub(before), ms, ..Self::default() })
+            }
+            (NodeMoved(before), NodeMoved(now)) => {
+                let bytes = (now.saturating_sub(before) as f64 * part?) as u64;
+                Some(Self { bytes, ms, ..Self::default() })
+            }
+            (Cycles { all: before, stalled: waited }, Cycles { all, stalled }) => {
+                let cycles = all.saturating_sub(before);
+                let stalled = stalled.saturating_sub(waited).min(cycles);
+                Some(Self { cycles, stalled, ..Self::default() })
+            }
+            _ => None,
+        }
+    }
+
+    fn add(&mut self, more: Self) {
+        self.bytes = self.bytes.saturating_add(more.bytes);
+        self.ms = self.ms.saturating_add(more.ms);
+        self.cycles = self.cycles.saturating_add(more.cycles);
+        self.stalled = self.stalled.saturating_add(more.stalled);
+    }
+
     /// The mean, bytes in a second.
-    fn rate(self) -> Option<u64> {
+    fn traffic(self) -> Option<u64> {
         let bytes = u128::from(self.bytes) * 1000;
         (self.ms > 0).then(|| u64::try_from(bytes / u128::from(self.ms)).unwrap_or(u64::MAX))
+    }
+
+    /// Part of the cycles in which a processor waited.
+    fn stalled(self) -> Option<Permille> {
+        (self.cycles > 0).then(|| Permille::from_fraction(self.stalled as f64 / self.cycles as f64))
     }
 }
 
 impl Usage {
-    /// Returns true if the traffic of all processes was known at the last snapshot.
-    pub(crate) fn has_traffic(&self) -> bool {
-        self.moved.is_some()
+    /// Returns true if all of its processes were counted at the last snapshot.
+    pub(crate) fn has_memory_count(&self) -> bool {
+        self.counted.is_some()
     }
 
-    /// Takes note of a snapshot. `moved`: bytes to and from memory so far, if they are counted.
-    pub(crate) fn take(&mut self, snapshot: &Snapshot, sum: &Sum, moved: Option<u64>) {
-        let before = std::mem::replace(&mut self.moved, moved);
+    /// Takes note of a snapshot. `counted`: what memory did for it so far, if that is counted.
+    pub(crate) fn take(&mut self, snapshot: &Snapshot, sum: &Sum, counted: Option<MemoryCount>) {
+        let before = std::mem::replace(&mut self.counted, counted);
         self.resident = sum.resident;
         self.most_resident = self.most_resident.max(sum.resident);
-        let idle_before = std::mem::replace(&mut self.idle_ms, snapshot.idle_ms);
+        let node_before = std::mem::replace(&mut self.processors, snapshot.processors);
         if let Some((then, cpu_ms)) = self.before.replace((snapshot.at, sum.cpu_ms)) {
             let passed = snapshot.at.saturating_duration_since(then).as_secs_f64();
             let used = sum.cpu_ms.saturating_sub(cpu_ms) as f64;
             self.cpu_milli = (passed > 0.0).then(|| (used / passed).round() as u64);
             let span = snapshot.at.saturating_duration_since(then).as_millis();
             let span = u64::try_from(span).unwrap_or(u64::MAX);
-            let traffic = before
-                .zip(moved)
-                .map(|(before, now)| Traffic { bytes: now.saturating_sub(before), ms: span });
-            self.memory_traffic = traffic.and_then(Traffic::rate);
-            let idle = idle_before.zip(snapshot.idle_ms).map(|(before, now)| now.saturating_sub(before));
-            if idle.is_some_and(|idle| idle as f64 >= passed * LEFT_OVER_MS) {
+            let node = node_before.zip(snapshot.processors).map(|(before, now)| now.since(before));
+            // The kernel counts a process's ticks later than those of the node.
+            let part = node.map(|node| used / used.max(node.busy_ms as f64).max(1.0));
+            let memory = before.zip(counted);
+            let memory = memory.and_then(|(before, now)| MemoryUse::between(before, now, span, part));
+            self.memory_traffic = memory.and_then(MemoryUse::traffic);
+            self.memory_stalled = memory.and_then(MemoryUse::stalled);
+            if node.is_some_and(|node| node.idle_ms as f64 >= passed * LEFT_OVER_MS) {
                 self.meter.add(span, sum.cpu_ms.saturating_sub(cpu_ms));
-                let Traffic { bytes, ms } = traffic.unwrap_or_default();
-                self.traffic.bytes = self.traffic.bytes.saturating_add(bytes);
-                self.traffic.ms = self.traffic.ms.saturating_add(ms);
+                self.memory.add(memory.unwrap_or_default());
             }
         }
     }
@@ -171,17 +213,21 @@ impl Usage {
     pub(crate) fn alone(&self) -> Option<HostUse> {
         let seen = self.meter.spans() >= LOOKS;
         let used = seen.then(|| self.meter.used(Bytes(self.most_resident))).flatten()?;
-        Some(HostUse { memory_traffic: self.traffic.rate(), ..used })
+        let (memory_traffic, memory_stalled) = (self.memory.traffic(), self.memory.stalled());
+        Some(HostUse { memory_traffic, memory_stalled, ..used })
     }
 
-    /// The same as [`Self::alone`] where it is news: CPU time by a tenth of a core, threads, or memory traffic by a tenth.
+    /// The same as [`Self::alone`] where it is news: CPU time by a tenth of a core, threads, memory traffic by a tenth, or stalled
+    /// cycles by a twentieth of them.
     pub(crate) fn news(&mut self) -> Option<HostUse> {
         let now = self.alone()?;
         let moved = |before: &HostUse| {
             let traffic = |of: &HostUse| of.memory_traffic.unwrap_or(0);
+            let stalled = |of: &HostUse| of.memory_stalled.unwrap_or_default().0;
             before.threads != now.threads
                 || before.cpu_milli.abs_diff(now.cpu_milli) >= 100
                 || traffic(before).abs_diff(traffic(&now)) > (traffic(before) / 10).max(100 << 20)
+                || stalled(before).abs_diff(stalled(&now)) >= 50
         };
         if self.reported.as_ref().is_some_and(|before| !moved(before)) {
             return None;
@@ -204,6 +250,12 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    /// A snapshot without processes, with busy and idle time of the processors so far.
+    fn at(at: Instant, processors: Option<(u64, u64)>) -> Snapshot {
+        let processors = processors.map(|(busy_ms, idle_ms)| ProcessorTime { busy_ms, idle_ms });
+        Snapshot { at, processors, memory: None, all: HashMap::new(), children: HashMap::new() }
+    }
+
     #[test]
     fn everything_below_a_supervisor_counts_and_nothing_beside_it() {
         let own = Stat::now(std::process::id()).unwrap();
@@ -212,8 +264,8 @@ mod tests {
         let all = [(1, stat(0, 9, 9)), (2, stat(1, 100, 7)), (3, stat(2, 10, 0)), (4, stat(3, 20, 3))];
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
         all.iter().for_each(|(pid, stat)| children.entry(stat.ppid).or_default().push(*pid));
-        let snapshot =
-            Snapshot { at: Instant::now(), idle_ms: None, all: all.into_iter().collect(), children };
+        let all = all.into_iter().collect();
+        let snapshot = Snapshot { all, children, ..at(Instant::now(), None) };
         let sum = snapshot.below(2);
         assert_eq!((sum.pids.as_slice(), sum.cpu_ms), (&[3, 4][..], 400), "100 ticks a second");
         assert_eq!(sum.resident % 8192, 0);
@@ -226,8 +278,7 @@ mod tests {
         let mut usage = Usage::default();
         let mut said = Vec::new();
         for (seconds, cpu_ms) in [(0, 50), (1, 2050), (2, 2100), (3, 4100), (4, 6100), (5, 8100)] {
-            let at = begun + Duration::from_secs(seconds);
-            let snapshot = Snapshot { at, idle_ms: None, all: HashMap::new(), children: HashMap::new() };
+            let snapshot = at(begun + Duration::from_secs(seconds), None);
             usage.take(&snapshot, &Sum { cpu_ms, ..Sum::default() }, None);
             said.push((usage.cpu_milli, usage.is_over(1000)));
         }
@@ -247,13 +298,11 @@ mod tests {
         for (seconds, cpu_ms, idle_ms) in
             [(0, 0, 0), (1, 500, 500), (2, 1000, 1000), (3, 1500, 1500), (4, 1700, 1600), (5, 1900, 1700)]
         {
-            let at = begun + Duration::from_secs(seconds);
-            let snapshot =
-                Snapshot { at, idle_ms: Some(idle_ms), all: HashMap::new(), children: HashMap::new() };
+            let snapshot = at(begun + Duration::from_secs(seconds), Some((0, idle_ms)));
             usage.take(&snapshot, &Sum { cpu_ms, resident: 7, ..Sum::default() }, None);
             news.push(usage.news());
         }
-        let expected = HostUse { cpu_milli: 500, threads: 1, resident: Bytes(7), memory_traffic: None };
+        let expected = HostUse { cpu_milli: 500, threads: 1, resident: Bytes(7), ..HostUse::default() };
         assert_eq!(news, [None, None, None, Some(expected), None, None]);
         assert_eq!(usage.alone(), Some(expected));
     }
@@ -267,9 +316,8 @@ mod tests {
         // The group is there from the second snapshot on, and a domain does not say once; then no processor is left over.
         let moved = [None, Some(0), Some(9 * GB), None, Some(90 * GB), Some(99 * GB), Some(199 * GB)];
         for (second, moved) in (0_u64..).zip(moved) {
-            let at = begun + Duration::from_secs(second);
-            let idle_ms = Some(second.min(5) * 1000);
-            let snapshot = Snapshot { at, idle_ms, all: HashMap::new(), children: HashMap::new() };
+            let snapshot = at(begun + Duration::from_secs(second), Some((0, second.min(5) * 1000)));
+            let moved = moved.map(MemoryCount::Moved);
             usage.take(&snapshot, &Sum { cpu_ms: second * 500, ..Sum::default() }, moved);
             seen.push(usage.memory_traffic.map(|bytes| bytes / GB));
         }
@@ -278,16 +326,68 @@ mod tests {
     }
 
     #[test]
+    fn of_the_nodes_traffic_a_job_has_the_part_of_its_cpu_time() {
+        let begun = Instant::now();
+        let mut usage = Usage::default();
+        let mut seen = Vec::new();
+        // CPU time of the job and of the node so far, ms, and GB that the node moved so far.
+        for (second, cpu_ms, busy_ms, moved) in
+            [(0, 0, 0, 5), (1, 500, 2000, 13), (2, 1500, 3000, 23), (3, 1500, 3000, 24), (4, 2500, 3500, 33)]
+        {
+            let snapshot = at(begun + Duration::from_secs(second), Some((busy_ms, second * 1000)));
+            let counted = Some(MemoryCount::NodeMoved(moved * 1_000_000_000));
+            usage.take(&snapshot, &Sum { cpu_ms, ..Sum::default() }, counted);
+            seen.push(usage.memory_traffic.map(|bytes| bytes / 1_000_000));
+        }
+        // A quarter of 8 GB, all of 10 GB, nothing of what others moved, and no more than all.
+        assert_eq!(seen, [None, Some(2000), Some(10_000), Some(0), Some(9000)]);
+        assert_eq!(usage.memory_stalled, None);
+        assert_eq!(usage.alone().and_then(|used| used.memory_traffic), Some(5_250_000_000));
+        usage.take(
+            &at(begun + Duration::from_secs(5), None),
+            &Sum::default(),
+            Some(MemoryCount::NodeMoved(0)),
+        );
+        assert_eq!(usage.memory_traffic, None, "without the node's CPU time there is no part");
+    }
+
+    #[test]
+    fn stalled_cycles_are_a_part_of_cycles_and_never_bytes() {
+        let begun = Instant::now();
+        let mut usage = Usage::default();
+        let mut seen = Vec::new();
+        let counts = [
+            Some((0, 0)),
+            Some((1000, 300)),
+            None,
+            Some((5000, 900)),
+            Some((6000, 2900)),
+            Some((6000, 2900)),
+        ];
+        for (second, counted) in (0_u64..).zip(counts) {
+            let snapshot = at(begun + Duration::from_secs(second), Some((0, second * 1000)));
+            let counted = counted.map(|(all, stalled)| MemoryCount::Cycles { all, stalled });
+            usage.take(&snapshot, &Sum { cpu_ms: second * 500, ..Sum::default() }, counted);
+            seen.push(usage.memory_stalled.map(|part| part.0));
+            assert_eq!(usage.memory_traffic, None);
+        }
+        // The kernel scales counts up: there are never more that stalled than there are.
+        assert_eq!(seen, [None, Some(300), None, None, Some(1000), None]);
+        let alone = usage.alone().unwrap();
+        assert_eq!((alone.memory_traffic, alone.memory_stalled), (None, Some(Permille(650))));
+    }
+
+    #[test]
     fn ones_own_processes_are_seen() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         // A child that is about to become the program has nothing resident yet, as the kernel counts.
-        let mut sum = Snapshot::now().below(std::process::id());
+        let mut sum = Snapshot::now(None).below(std::process::id());
         for _ in 0..1000 {
             if sum.resident > 0 {
                 break;
             }
             std::thread::sleep(Duration::from_millis(5));
-            sum = Snapshot::now().below(std::process::id());
+            sum = Snapshot::now(None).below(std::process::id());
         }
         let found = sum.pids.contains(&child.id());
         let proportional = sum.proportional();

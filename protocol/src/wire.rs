@@ -11,7 +11,7 @@ use radrm_text::Untrusted;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use radrm_base::reason;
+use radrm_base::{MemoryOrigin, Permille, reason};
 
 use crate::ProtocolError;
 pub use crate::asked::Asked;
@@ -284,6 +284,12 @@ pub struct JobRow {
     pub cpu_milli: Option<u64>,
     /// Memory traffic of its processes, bytes in a second, where it is counted.
     pub memory_traffic: Option<u64>,
+    /// Part of its CPU cycles in which a processor waited, where these are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_stalled: Option<Permille>,
+    /// Source of these two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_origin: Option<MemoryOrigin>,
     /// Time for which its GPUs have done nothing, ms; `None`: one works, or that is not known.
     pub idle_ms: Option<u64>,
     /// Host memory that it requests, bytes; 0: none.
@@ -461,9 +467,12 @@ pub struct NodeRow {
     /// Most memory traffic of the host, bytes in a second, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bandwidth: Option<u64>,
-    /// Why that of jobs is not known.
+    /// Source of the figures on what memory does for jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub traffic_problem: Option<String>,
+    pub memory_origin: Option<MemoryOrigin>,
+    /// Why there is no better source, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_problem: Option<String>,
     /// Fence that keeps jobs from other GPUs than theirs, beside the shim.
     pub gpu_fence: GpuFence,
     /// State of MPS by the daemon's setting, in words.

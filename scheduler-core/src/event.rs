@@ -331,11 +331,20 @@ fn traffic_moved(before: Option<u64>, now: Option<u64>) -> bool {
     }
 }
 
+/// By 5 % of the cycles.
+fn stalled_moved(before: Option<Permille>, now: Option<Permille>) -> bool {
+    match (before, now) {
+        (Some(before), Some(now)) => before.0.abs_diff(now.0) >= 50,
+        (before, now) => before.is_some() != now.is_some(),
+    }
+}
+
 /// By more than a tenth, of a core, of 100 MiB and of 100 MiB a second at least.
 fn host_moved(before: HostUse, now: HostUse) -> bool {
     before.cpu_milli.abs_diff(now.cpu_milli) > (before.cpu_milli / 10).max(100)
         || before.threads.abs_diff(now.threads) > before.threads / 10
         || traffic_moved(before.memory_traffic, now.memory_traffic)
+        || stalled_moved(before.memory_stalled, now.memory_stalled)
         || before.resident.0.abs_diff(now.resident.0) > (before.resident.0 / 10).max(100 << 20)
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct HostJobs {
     threads: f64,
     /// Their memory traffic together, where it is measured.
     traffic: f64,
+    /// How many of them are measured to wait for memory.
+    waiting: usize,
     /// Speed of each under what the others do to the host, 0 to 1.
     speeds: Vec<f64>,
 }
@@ -58,6 +60,11 @@ fn threads(load: &HostLoad) -> f64 {
 /// Memory traffic; what is not measured is none.
 fn traffic(load: &HostLoad) -> f64 {
     load.memory_bytes_per_s.unwrap_or(0.0)
+}
+
+/// Number of loads that are measured to wait for memory.
+fn waiting<'a>(loads: impl Iterator<Item = &'a HostLoad>) -> usize {
+    loads.filter(|load| load.stalled_cores() > 0.0).count()
 }
 
 impl HostJobs {
@@ -95,6 +102,7 @@ impl HostJobs {
     fn settle(&mut self) {
         self.threads = self.jobs.iter().map(|there| threads(&there.load)).sum();
         self.traffic = self.jobs.iter().map(|there| traffic(&there.load)).sum();
+        self.waiting = waiting(self.jobs.iter().map(|there| &there.load));
         self.speeds = match self.is_free(&[]) {
             true => vec![1.0; self.jobs.len()],
             false => self.predict(None),
@@ -103,16 +111,22 @@ impl HostJobs {
 
     /// Returns true if each thread has a core and all memory traffic its room, also with these loads, or if the cores are
     /// unknown.
-    fn is_free(&self, more: &[HostLoad]) -> bool {
+    fn has_room(&self, more: &[HostLoad]) -> bool {
         let threads = self.threads + more.iter().map(threads).sum::<f64>();
         let traffic = self.traffic + more.iter().map(traffic).sum::<f64>();
         let has_room = self.bandwidth.is_none_or(|most| traffic <= most);
         self.cores <= 0.0 || (threads <= self.cores && has_room)
     }
 
+    /// Returns true if no job slows another, also with these loads.
+    fn is_free(&self, more: &[HostLoad]) -> bool {
+        // Of two that wait for memory each makes the other wait longer, however much room there is.
+        self.has_room(more) && (self.cores <= 0.0 || self.waiting + waiting(more.iter()) < 2)
+    }
+
     /// Returns true if these two leave each thread a core and memory traffic its room, or if the use of one is unknown.
     pub(crate) fn has_room_for(&self, one: Option<HostUse>, other: Option<HostUse>) -> bool {
-        one.zip(other).is_none_or(|(one, other)| self.is_free(&[one.into(), other.into()]))
+        one.zip(other).is_none_or(|(one, other)| self.has_room(&[one.into(), other.into()]))
     }
 
     fn predict(&self, newcomer: Option<HostLoad>) -> Vec<f64> {

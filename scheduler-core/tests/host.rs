@@ -143,6 +143,25 @@ fn without_a_bound_on_cores_nothing_is_known_of_the_host() {
 }
 
 #[test]
+fn jobs_that_wait_for_memory_slow_each_other_with_a_core_for_each_thread() {
+    let phase = |stalled: Option<u32>| {
+        let mut machine = machine(2, 16, Policy::Aware);
+        let waits = |id| {
+            let host_use = Some(HostUse { memory_stalled: stalled.map(Permille), ..used(5) });
+            Job { host_use, ..loader(id, 0) }
+        };
+        machine.run(Job { priority: 5, ..waits(1) });
+        machine.run(waits(2));
+        machine.run(waits(3));
+        machine.phase(3)
+    };
+    // Each would be at 1 / (1 + 10 / 16 * .70) = .70 of its speed, and a little less on the GPU.
+    assert_eq!(phase(Some(1000)), Phase::Waiting);
+    assert_eq!(phase(Some(100)), Phase::Running, "it waits for little of its time");
+    assert_eq!(phase(None), Phase::Running, "not measured");
+}
+
+#[test]
 fn memory_traffic_above_that_of_the_host_slows_its_jobs() {
     let phase = |bandwidth: Option<u64>, traffic: Option<u64>| {
         let mut machine = machine(2, 16, Policy::Aware);

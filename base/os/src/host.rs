@@ -17,11 +17,35 @@ pub fn available_memory() -> Option<u64> {
     Meminfo::current().ok()?.mem_available
 }
 
-/// Idle time of the host's processors since the boot, all of them together, ms.
-#[must_use]
-pub fn idle_ms() -> Option<u64> {
-    let total = procfs::KernelStats::current().ok()?.total;
-    Some(total.idle_ms() + total.iowait_ms().unwrap_or_default())
+/// Time of the host's processors since the boot, all of them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessorTime {
+    /// Time in which they worked for processes or the kernel, ms.
+    pub busy_ms: u64,
+    /// Time in which they did nothing, ms.
+    pub idle_ms: u64,
+}
+
+impl ProcessorTime {
+    /// The time since the boot, if the system reports it.
+    #[must_use]
+    pub fn now() -> Option<Self> {
+        let total = procfs::KernelStats::current().ok()?.total;
+        let interrupts = total.irq_ms().unwrap_or_default() + total.softirq_ms().unwrap_or_default();
+        Some(Self {
+            busy_ms: total.user_ms() + total.nice_ms() + total.system_ms() + interrupts,
+            idle_ms: total.idle_ms() + total.iowait_ms().unwrap_or_default(),
+        })
+    }
+
+    /// The time that has passed since `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            busy_ms: self.busy_ms.saturating_sub(before.busy_ms),
+            idle_ms: self.idle_ms.saturating_sub(before.idle_ms),
+        }
+    }
 }
 
 /// The name of this node.

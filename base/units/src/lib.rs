@@ -22,6 +22,6 @@ pub mod written;
 pub use kind::{KIND_COUNT, Kind};
 pub use program_kind::ProgramKind;
 pub use reason::reason;
-pub use run::{Activity, HostMeter, HostUse, PastRun};
+pub use run::{Activity, HostMeter, HostUse, MemoryOrigin, PastRun};
 pub use units::{Bytes, Millis, Nanos, Permille};
 pub use user::UserId;

@@ -1,5 +1,7 @@
 //! Record of a run that is over, as far as decisions about later runs follow from it.
 
+use core::fmt;
+
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +41,31 @@ pub struct HostUse {
     /// Memory traffic, bytes in a second; `None`: not measured.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub memory_traffic: Option<u64>,
+    /// Part of its CPU cycles in which a processor waited, mostly for memory; `None`: not measured.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub memory_stalled: Option<Permille>,
+}
+
+/// Source of a node's figures on what its memory does for jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "snake_case"))]
+pub enum MemoryOrigin {
+    /// The kernel's resctrl counts the bytes of each job.
+    Resctrl,
+    /// Counters of the memory controllers count the bytes of the node.
+    Uncore,
+    /// Processors count the cycles in which they wait: no bytes.
+    StalledCycles,
+}
+
+impl fmt::Display for MemoryOrigin {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Resctrl => "resctrl",
+            Self::Uncore => "uncore counters",
+            Self::StalledCycles => "stalled cycles",
+        })
+    }
 }
 
 /// CPU time over spans of time, as far as a [`HostUse`] follows from them.
@@ -84,6 +111,7 @@ impl HostMeter {
             threads,
             resident,
             memory_traffic: None,
+            memory_stalled: None,
         })
     }
 }
@@ -120,7 +148,8 @@ mod tests {
             meter.used(Bytes(7))
         };
         let loader = of(&[(1000, 600); 50]).unwrap();
-        assert_eq!(loader, HostUse { cpu_milli: 600, threads: 1, resident: Bytes(7), memory_traffic: None });
+        let expected = HostUse { cpu_milli: 600, threads: 1, resident: Bytes(7), ..HostUse::default() };
+        assert_eq!(loader, expected);
         let mut spans = [(1000, 900); 400];
         spans[0] = (1000, 8000);
         assert_eq!(of(&spans).map(|of| of.threads), Some(2), "and not 8");

@@ -40,6 +40,7 @@ fn past_run(sql: &rusqlite::Row<'_>) -> Result<PastRun, rusqlite::Error> {
             narrow(sql.get("host_threads")?),
             sql.get::<_, Option<i64>>("host_resident_bytes")?.map(number),
             sql.get::<_, Option<i64>>("host_traffic")?.map(number),
+            part("host_stalled_permille")?,
         ),
         complete: sql.get("complete")?,
     })
@@ -65,6 +66,7 @@ impl Row {
                 self.host_threads,
                 self.host_resident_bytes,
                 self.host_traffic,
+                part(self.host_stalled_permille),
             ),
             complete: self.complete,
         })
@@ -82,12 +84,14 @@ fn host_use(
     threads: Option<u32>,
     resident: Option<u64>,
     memory_traffic: Option<u64>,
+    memory_stalled: Option<Permille>,
 ) -> Option<HostUse> {
     cpu_milli.map(|cpu_milli| HostUse {
         cpu_milli,
         threads: threads.unwrap_or_default(),
         resident: Bytes(resident.unwrap_or_default()),
         memory_traffic,
+        memory_stalled,
     })
 }
 
@@ -100,7 +104,7 @@ pub(super) fn select(
     let of_model = if of.gpu_model.is_some() { "AND gpu_model = :model" } else { "AND :model IS NULL" };
     let mut statement = connection.prepare_cached(&format!(
         "SELECT batch, footprint_bytes, run_time_ns, smact_permille, smocc_permille, drama_permille, host_cpu_milli,
-             host_threads, host_resident_bytes, host_traffic, complete
+             host_threads, host_resident_bytes, host_traffic, host_stalled_permille, complete
          FROM runs WHERE program_key = :key AND origin = :origin AND uid = :uid AND bounds_need = 1 {of_model}
              AND (emulated IS NOT NULL) = :emulated
          ORDER BY id DESC LIMIT :limit",

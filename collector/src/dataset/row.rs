@@ -117,6 +117,8 @@ pub struct Row {
     pub host_resident_bytes: Option<u64>,
     /// Memory traffic of its processes, bytes in a second; `None`: not measured.
     pub host_traffic: Option<u64>,
+    /// Part of the CPU cycles of its processes in which a processor waited, thousandths; `None`: not measured.
+    pub host_stalled_permille: Option<u32>,
     /// The need that was predicted before the run, bytes.
     pub predicted_bytes: Option<u64>,
     /// The upper bound of that prediction, bytes.
@@ -235,6 +237,7 @@ impl Row {
             host_threads: None,
             host_resident_bytes: None,
             host_traffic: None,
+            host_stalled_permille: None,
             ..row
         }
     }
@@ -269,6 +272,7 @@ impl Row {
             host_threads: host.map(|host| host.threads),
             host_resident_bytes: host.map(|host| host.resident.0),
             host_traffic: host.and_then(|host| host.memory_traffic),
+            host_stalled_permille: host.and_then(|host| host.memory_stalled).map(|part| part.0),
             program: job.program.clone(),
             program_sha256: job.program_sha256.map(|d| d.iter().map(|byte| format!("{byte:02x}")).collect()),
             user: job.user.clone(),

@@ -192,6 +192,7 @@ columns!(
     host_threads,
     host_resident_bytes,
     host_traffic,
+    host_stalled_permille,
     predicted_bytes,
     predicted_upper_bytes,
     predicted_confidence_permille,

@@ -37,6 +37,7 @@ CREATE TABLE runs (
     host_threads INTEGER,
     host_resident_bytes INTEGER,
     host_traffic INTEGER,
+    host_stalled_permille INTEGER,
     predicted_bytes INTEGER,
     predicted_upper_bytes INTEGER,
     predicted_confidence_permille INTEGER,

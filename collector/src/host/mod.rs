@@ -1,11 +1,11 @@
 //! The host's side of a job: counters, processor time and memory over time.
 
+mod memory;
 mod perf;
-mod traffic;
 mod tree;
 
+pub use memory::{MemoryCount, MemoryError, MemoryMeter};
 pub use perf::HostCounters;
-pub use traffic::{MemoryTraffic, TrafficError};
 
 use crate::pace::{sample_gap, span_length};
 use radrm_profile::model::{CountSource, HostCount, HostCounter, HostNews, HostSpan, Share};

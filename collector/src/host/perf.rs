@@ -69,14 +69,16 @@ impl HostCounters {
     /// The counts up to now.
     pub(crate) fn read(&self) -> Vec<HostCounter> {
         let read = |(count, counter, source): &(HostCount, Counter, CountSource)| {
-            let (value, counted) = scaled(words(counter)?)?;
+            // SAFETY: the counter keeps its descriptor open while it is borrowed.
+            let fd = unsafe { BorrowedFd::borrow_raw(counter.as_raw_fd()) };
+            let (value, counted) = counted(fd)?;
             Some(HostCounter { kind: *count as u8, value, source: *source, counted })
         };
         self.counters.iter().filter_map(read).collect()
     }
 }
 
-fn not_allowed(error: &io::Error) -> bool {
+pub(super) fn not_allowed(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::ENOSYS))
 }
 
@@ -102,10 +104,13 @@ fn open(pid: libc::pid_t, count: HostCount, event: Event) -> io::Result<(Counter
     Ok((counter, source))
 }
 
+/// The count of a perf event, over all of the time, and the share of it in which was counted. `None` if it never was.
+pub(super) fn counted(fd: BorrowedFd<'_>) -> Option<(u64, Share)> {
+    scaled(words(fd)?)
+}
+
 /// Count, time enabled and time running.
-fn words(counter: &Counter) -> Option<[u64; 3]> {
-    // SAFETY: the counter keeps its descriptor open while it is borrowed.
-    let fd = unsafe { BorrowedFd::borrow_raw(counter.as_raw_fd()) };
+fn words(fd: BorrowedFd<'_>) -> Option<[u64; 3]> {
     let mut bytes = [0; 24];
     if rustix::io::read(fd, &mut bytes).ok()? != bytes.len() {
         return None;

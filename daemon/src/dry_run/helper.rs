@@ -255,7 +255,7 @@ impl Helper<'_> {
 
     /// Bound that its processes exceed.
     fn excess(&self) -> Option<Fault> {
-        let sum = Snapshot::now().below(process::id());
+        let sum = Snapshot::now(None).below(process::id());
         let tasks: u64 = sum.processes().iter().map(|pid| confine::tasks(*pid)).sum();
         if tasks > self.bounds.processes {
             return Some(Fault::Processes);

@@ -28,9 +28,9 @@ impl Engine {
         for (entry, live) in self.jobs.lives_with_entries() {
             let Some(supervisor) = live.supervisor else { continue };
             let sum = snapshot.below(supervisor.pid);
-            let members = if live.host.has_traffic() { &[] } else { sum.processes() };
-            let moved = effects.memory_traffic((entry.id, entry.attempt), members);
-            live.host.take(&snapshot, &sum, moved);
+            let members = if live.host.has_memory_count() { &[] } else { sum.processes() };
+            let counted = effects.memory_count((entry.id, entry.attempt), members).or(snapshot.memory);
+            live.host.take(&snapshot, &sum, counted);
             let (memory, cpu) = (entry.spec.host_memory, entry.spec.cpu_milli);
             // A suspended one has its device memory there, which no job reserves.
             let counts = memory > 0 && entry.suspension.step == Step::Running;

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use radrm_collector::{MemoryCount, MemoryMeter};
 use radrm_limits::cgroup_v2::Group;
 use radrm_os::ProcessIdentity;
 use radrm_protocol::wire::HostLimits;
@@ -164,11 +165,11 @@ pub(super) trait Node {
     /// Host limits (`--cpus` and `--mem`) to which jobs are held here.
     fn host_limits(&self) -> HostLimits;
 
-    /// Bytes that the processes of an attempt, these, have moved between host memory and caches so far, if that is counted.
-    fn memory_traffic(&self, attempt: Attempt, processes: &[u32]) -> Option<u64>;
+    /// What the host's memory did for an attempt of these processes so far, if that is counted by job.
+    fn memory_count(&self, attempt: Attempt, processes: &[u32]) -> Option<MemoryCount>;
 
-    /// Why memory traffic is not counted, where it should be.
-    fn traffic_problem(&self) -> Option<String>;
+    /// Meter of the host's memory, where what it counts is compared with what the host has.
+    fn memory_meter(&self) -> Option<&MemoryMeter>;
 
     /// Returns true if attempts have control groups of their own.
     fn has_groups(&self) -> bool;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use radrm_attempt::{HeldProcess, below, kill_below, kill_tree};
 use radrm_base::reason;
-use radrm_collector::{MemoryTraffic, TrafficError};
+use radrm_collector::{MemoryCount, MemoryMeter};
 use radrm_limits::cgroup;
 use radrm_limits::cgroup_v2::{Delegated, Group, Refusal};
 use radrm_limits::jobs;
@@ -63,8 +63,8 @@ pub(super) struct Processes {
     groups: Result<Delegated, Refusal>,
     /// The NVML by which the driver limits them, if it can.
     fence: Option<NvmlSource>,
-    /// Counter of the memory traffic of jobs, if that is compared with what the host has.
-    traffic: Option<Result<MemoryTraffic, TrafficError>>,
+    /// Meter of the host's memory, if what it counts is compared with what the host has.
+    memory: Option<MemoryMeter>,
     /// Groups of users are being looked up: false and true with acquire and release, so that one thread does it.
     looking_up: Arc<AtomicBool>,
 }
@@ -76,7 +76,7 @@ impl Processes {
         paths: Paths,
         watch: Watch,
         fence: Option<NvmlSource>,
-        traffic: Option<Result<MemoryTraffic, TrafficError>>,
+        memory: Option<MemoryMeter>,
     ) -> Result<Self, DaemonError> {
         let measurer = Measurer::start(watch.sender())?;
         Ok(Self {
@@ -89,7 +89,7 @@ impl Processes {
             ending: Vec::new(),
             groups: Delegated::prepare(),
             fence,
-            traffic,
+            memory,
             looking_up: Arc::default(),
         })
     }
@@ -120,11 +120,11 @@ impl Attempts for Processes {
             .stderr(log)
             .spawn()
             .map_err(DaemonError::NoProcess)?;
-        if let Some(Ok(traffic)) = &self.traffic
-            && let Err(error) = traffic.begin(&traffic_group(attempt), child.id())
+        if let Some(memory) = &mut self.memory
+            && let Err(error) = memory.begin(&memory_name(attempt), child.id())
         {
             // That of this job is unknown; the next one may fit again.
-            let sentence = format!("memory traffic of job {} is unknown: {error}", attempt.0);
+            let sentence = format!("memory traffic of job {} is n/a: {error}", attempt.0);
             radrm_text::output::say(crate::process::NAME, &sentence);
         }
         let who = ProcessIdentity::of(child.id());
@@ -227,8 +227,8 @@ impl Attempts for Processes {
             self.dry_runs.remove(&attempt.0);
         }
         self.remove_group(attempt);
-        if let Some(Ok(traffic)) = &self.traffic {
-            traffic.end(&traffic_group(attempt));
+        if let Some(memory) = &mut self.memory {
+            memory.end(&memory_name(attempt));
         }
         let _ = fs::remove_file(self.paths.barrier(attempt));
         let _ = fs::remove_file(self.paths.epilog(attempt));
@@ -314,7 +314,7 @@ impl Node for Processes {
     }
 
     fn processes(&self) -> host::Snapshot {
-        host::Snapshot::now()
+        host::Snapshot::now(self.memory.as_ref().and_then(MemoryMeter::node))
     }
 
     fn limit_host(
@@ -345,12 +345,12 @@ impl Node for Processes {
         }
     }
 
-    fn memory_traffic(&self, attempt: Attempt, processes: &[u32]) -> Option<u64> {
-        self.traffic.as_ref()?.as_ref().ok()?.bytes(&traffic_group(attempt), processes)
+    fn memory_count(&self, attempt: Attempt, processes: &[u32]) -> Option<MemoryCount> {
+        self.memory.as_ref()?.job(&memory_name(attempt), processes)
     }
 
-    fn traffic_problem(&self) -> Option<String> {
-        self.traffic.as_ref()?.as_ref().err().map(ToString::to_string)
+    fn memory_meter(&self) -> Option<&MemoryMeter> {
+        self.memory.as_ref()
     }
 
     fn has_groups(&self) -> bool {
@@ -417,8 +417,8 @@ impl Processes {
     }
 }
 
-/// Name of the group in which the memory traffic of an attempt is counted.
-fn traffic_group((job, attempt): Attempt) -> String {
+/// Name by which the meter of the host's memory counts an attempt: resctrl has a group of that name.
+fn memory_name((job, attempt): Attempt) -> String {
     format!("radrm.{job}.{attempt}")
 }
 

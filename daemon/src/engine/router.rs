@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use radrm_collector::MemoryTraffic;
+use radrm_collector::MemoryMeter;
 use radrm_limits::mps::protocol::Protocol;
 use radrm_need::{Calibration, NeedResolver};
 use radrm_scheduler_core::{Decision, Event, Needs, SharingMode};
@@ -135,8 +135,8 @@ impl Engine {
         let paths = Paths::new(config.state.clone());
         let fence = gpus.has_fence().then(|| gpus.source.clone());
         // It decides nothing where nothing is known of the host.
-        let traffic = (config.memory_bandwidth > 0).then(|| MemoryTraffic::open(&config.resctrl));
-        let effects = Box::new(Processes::new(paths.clone(), watch, fence, traffic)?);
+        let memory = (config.memory_bandwidth > 0).then(|| MemoryMeter::open(&config.resctrl));
+        let effects = Box::new(Processes::new(paths.clone(), watch, fence, memory)?);
         Self::with(config, disk, gpus, effects, boot, ask)
     }
 

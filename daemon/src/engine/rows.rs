@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use radrm_base::signal;
+use radrm_collector::MemoryMeter;
 use radrm_protocol::wire::{Asked, GpuFence, GpuJobRow, GpuRow, JobRow, NodeRow};
 use radrm_scheduler_core::{Evidence, JobId, JobState, JobView, Outcome, Permille, Phase, Reason, Verdict};
 use radrm_text::Untrusted;
@@ -210,6 +211,8 @@ impl Engine {
             host_memory: live.map_or(0, |live| live.host.resident),
             cpu_milli: live.and_then(|live| live.host.cpu_milli),
             memory_traffic: live.and_then(|live| live.host.memory_traffic),
+            memory_stalled: live.and_then(|live| live.host.memory_stalled),
+            memory_origin: live.and(self.effects.memory_meter()).and_then(MemoryMeter::origin),
             idle_ms: self.idle_ms(entry),
             booked_host_memory: entry.spec.host_memory,
             booked_cpu_milli: entry.spec.cpu_milli,
@@ -290,7 +293,8 @@ impl Engine {
             unmetered: self.node.unmetered().cloned(),
             host_limits: self.effects.host_limits(),
             memory_bandwidth: Some(self.config.memory_bandwidth).filter(|bytes| *bytes > 0),
-            traffic_problem: self.effects.traffic_problem(),
+            memory_origin: self.effects.memory_meter().and_then(MemoryMeter::origin),
+            memory_problem: self.effects.memory_meter().and_then(MemoryMeter::problem),
             reservations: self.reservation_rows(peer),
             audit: audit.map(|found| found.words.as_str().into()).collect(),
             issues: {

@@ -11,18 +11,21 @@
 //!            woken = 1 + whole(R_i / cores) where that is more than even, w = min(1, 4.5 (1 - part))
 //!            R_i   = sum_j r_j t_j       r_j: how much of the time a thread of j is runnable beside the others
 //! memory     part = b_i / B              stretch = max(1, sum b_j s_j / B)
+//!            or, where cycles are counted and no bytes:
+//!            part = w_i c_i / t_i        stretch = 1 + sum_{j != i} w_j c_j s_j / cores
 //! PCIe       part = p_i                  stretch = 1 + sum_{j != i} p_j s_j
 //! page cache part = d_i read from the cache that no longer fits, over what the disk delivers
 //! ```
 //!
-//! with c_i CPU seconds a second over t_i threads that use them, b_i bytes of memory traffic a second, p_i the part of the time
+//! with c_i CPU seconds a second over t_i threads that use them, b_i bytes of memory traffic a second, w_i the part of its cycles
+//! in which a processor waits, p_i the part of the time
 //! in which its link is busy. The kernel's fair scheduler gives runnable threads equal parts of the cores in the long run, by
 //! moving them between cores. A thread that sleeps and wakes is not moved in the short time that it computes: it shares one
 //! core, of the cores that have the fewest threads, with all of them. So one that wakes beside two busy threads on two cores has
 //! half a core, and not two thirds of one. Speeds and runnable parts are the fixed point of all of them. What is not measured counts as unused:
 //! it slows no job and is slowed by none.
 
-use radrm_base::HostUse;
+use radrm_base::{HostUse, Permille};
 use serde::{Deserialize, Serialize};
 
 /// Load of a job on its host, when the job runs alone.
@@ -35,6 +38,8 @@ pub struct HostLoad {
     pub threads: f64,
     /// Memory traffic, bytes in a second; `None`: not measured.
     pub memory_bytes_per_s: Option<f64>,
+    /// Part of its CPU cycles in which a processor waits for memory, where no bytes are measured; `None`: not measured.
+    pub memory_stalled: Option<f64>,
     /// Part of the time in which its PCIe link is busy; `None`: not measured.
     pub pcie: Option<f64>,
     /// Bytes that it reads again and again from files, of which the page cache is to hold all.
@@ -46,15 +51,30 @@ pub struct HostLoad {
 }
 
 impl From<HostUse> for HostLoad {
-    /// Takes what is measured of every run: CPU time, threads and resident memory, and memory traffic where it is counted.
+    /// Takes what is measured of every run: CPU time, threads and resident memory, and memory traffic or stalled cycles where
+    /// they are counted.
     fn from(of: HostUse) -> Self {
         Self {
             cores: f64::from(of.cpu_milli) / 1000.0,
             threads: f64::from(of.threads),
             resident_bytes: of.resident.0 as f64,
             memory_bytes_per_s: of.memory_traffic.map(|bytes| bytes as f64),
+            memory_stalled: of.memory_stalled.filter(|_| of.memory_traffic.is_none()).map(Permille::fraction),
             ..Self::default()
         }
+    }
+}
+
+impl HostLoad {
+    /// Part of its CPU time in which it waits for memory; what is not measured is none.
+    fn stalled(&self) -> f64 {
+        self.memory_stalled.unwrap_or(0.0).clamp(0.0, 1.0)
+    }
+
+    /// Cores that wait for memory for it, in the mean.
+    #[must_use]
+    pub fn stalled_cores(&self) -> f64 {
+        self.stalled() * self.cores
     }
 }
 
@@ -102,6 +122,7 @@ pub fn host_speeds(jobs: &[HostLoad], host: &HostSpec) -> Vec<f64> {
     for _ in 0..ROUNDS {
         let all: f64 = jobs.iter().zip(&runnable).map(|(job, part)| threads(job) * part).sum();
         let traffic = sum(jobs, &speeds, |job| job.memory_bytes_per_s.unwrap_or(0.0));
+        let stalled = sum(jobs, &speeds, HostLoad::stalled_cores);
         let links = sum(jobs, &speeds, |job| job.pcie.unwrap_or(0.0));
         let cache = cache_misses(jobs, host);
         let mut moved = 0.0_f64;
@@ -120,6 +141,8 @@ pub fn host_speeds(jobs: &[HostLoad], host: &HostSpec) -> Vec<f64> {
                 let part = (own / most).clamp(0.0, 1.0);
                 slow += part * ((traffic / most).max(1.0) - 1.0);
             }
+            let others = (stalled - job.stalled_cores() * speeds[at]).max(0.0);
+            slow += job.stalled() * busy(job) * others / host.cores;
             let own = job.pcie.unwrap_or(0.0).clamp(0.0, 1.0);
             slow += own * (links - own * speeds[at]).max(0.0);
             slow += cache * extra(job, host);
@@ -257,6 +280,34 @@ mod tests {
         near(heavy[1], 0.755);
         let unknown = HostSpec { memory_bytes_per_s: None, ..HOST };
         assert_eq!(host_speeds(&[job(18e9), job(18e9)], &unknown), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn jobs_that_wait_for_memory_stretch_each_others_waits() {
+        let host = HostSpec { cores: 8.0, ..HOST };
+        let job = |cores: f64, stalled: f64| HostLoad { memory_stalled: Some(stalled), ..cpu(cores, cores) };
+        // s = 1 / (1 + 0.5 (4 * 0.5 s / 8))
+        let equal = host_speeds(&[job(4.0, 0.5), job(4.0, 0.5)], &host);
+        near(equal[0], 0.899);
+        near(equal[1], 0.899);
+        assert_eq!(host_speeds(&[job(4.0, 0.0), job(4.0, 0.9)], &host), [1.0, 1.0], "one does not wait");
+        assert_eq!(host_speeds(&[job(4.0, 0.9), cpu(4.0, 4.0)], &host), [1.0, 1.0], "not measured");
+        let few = host_speeds(&[job(1.0, 1.0), job(1.0, 1.0)], &HostSpec { cores: 64.0, ..HOST });
+        near(few[0], 0.985);
+    }
+
+    #[test]
+    fn bytes_that_are_measured_take_the_place_of_stalled_cycles() {
+        let both = HostUse {
+            cpu_milli: 1000,
+            threads: 1,
+            memory_traffic: Some(5),
+            memory_stalled: Some(Permille(900)),
+            ..HostUse::default()
+        };
+        assert_eq!(HostLoad::from(both).memory_stalled, None, "memory counts once");
+        let stalled = HostLoad::from(HostUse { memory_traffic: None, ..both });
+        assert_eq!((stalled.memory_bytes_per_s, stalled.memory_stalled), (None, Some(0.9)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::io::IsTerminal;
 
 use clap::Args;
-use radrm_base::calendar;
+use radrm_base::{MemoryOrigin, calendar};
 use radrm_protocol::connection::{Connection, JobList, odd};
 use radrm_protocol::job_ref::JobRef;
 use radrm_protocol::limits::DrainRow;
@@ -198,7 +198,12 @@ fn host(row: &JobRow) -> String {
         let taken = row.cpu_milli.map_or_else(|| "-".to_owned(), cores);
         parts.push(format!("{taken}{}", more.unwrap_or_default()));
     }
-    parts.extend(row.memory_traffic.map(|traffic| format!("{}/s memory traffic", bytes(traffic))));
+    let by = match row.memory_origin {
+        Some(MemoryOrigin::Uncore) => " (the node's by CPU time: uncore counters)",
+        _ => "",
+    };
+    parts.extend(row.memory_traffic.map(|traffic| format!("{}/s memory traffic{by}", bytes(traffic))));
+    parts.extend(row.memory_stalled.map(|part| format!("{part} of CPU cycles stalled")));
     parts.join(", ")
 }
 
@@ -263,9 +268,20 @@ pub(super) fn node_text(node: &NodeRow) -> String {
     let why = why.as_ref().map(|why| format!(" ({})", clean(why))).unwrap_or_default();
     let _ = writeln!(text, "{}{why}", held.join(", "));
     if let Some(bandwidth) = node.memory_bandwidth {
-        let _ = match &node.traffic_problem {
-            None => writeln!(text, "memory traffic of jobs is counted, of {}/s", bytes(bandwidth)),
-            Some(why) => writeln!(text, "memory traffic of jobs is unknown: {}", fit(why, 200)),
+        let why = fit(node.memory_problem.as_deref().unwrap_or_default(), 400);
+        let most = bytes(bandwidth);
+        let _ = match node.memory_origin {
+            Some(MemoryOrigin::Resctrl) => {
+                writeln!(text, "memory traffic of jobs is counted by resctrl, of {most}/s")
+            }
+            Some(MemoryOrigin::Uncore) => writeln!(
+                text,
+                "memory traffic of the node is counted by uncore counters, of {most}/s, and divided by CPU time ({why})"
+            ),
+            Some(MemoryOrigin::StalledCycles) => {
+                writeln!(text, "memory traffic of jobs is n/a, their stalled cycles are counted ({why})")
+            }
+            None => writeln!(text, "memory traffic of jobs is n/a: {why}"),
         };
     }
     let fences = [(node.gpu_fence.driver, "the driver"), (node.gpu_fence.files, "the kernel (device files)")];

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use radrm_collector::{MemoryCount, MemoryMeter};
 use radrm_limits::cgroup_v2::Group;
 use radrm_os::ProcessIdentity;
 use radrm_protocol::wire::HostLimits;
@@ -326,7 +327,7 @@ impl<P: Programs> Node for Recorder<P> {
     }
 
     fn processes(&self) -> host::Snapshot {
-        host::Snapshot::now()
+        host::Snapshot::now(None)
     }
 
     fn limit_host(
@@ -343,11 +344,11 @@ impl<P: Programs> Node for Recorder<P> {
         HostLimits::default()
     }
 
-    fn memory_traffic(&self, _: Attempt, _: &[u32]) -> Option<u64> {
+    fn memory_count(&self, _: Attempt, _: &[u32]) -> Option<MemoryCount> {
         None
     }
 
-    fn traffic_problem(&self) -> Option<String> {
+    fn memory_meter(&self) -> Option<&MemoryMeter> {
         None
     }
 

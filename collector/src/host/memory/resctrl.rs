@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use radrm_os::{Process, untrusted};
 
+use super::error::MemoryError;
+
 /// Event that counts all bytes of a domain of the last-level cache, also those of memory at other sockets.
 const EVENT: &str = "mbm_total_bytes";
 
@@ -21,39 +23,25 @@ const MAX_THREADS: usize = 1 << 15;
 
 /// Memory traffic of groups of processes.
 #[derive(Clone, Debug)]
-pub struct MemoryTraffic {
+pub(super) struct Resctrl {
     root: PathBuf,
 }
 
-/// Reason that the traffic of jobs is unknown.
-#[derive(Debug, thiserror::Error)]
-pub enum TrafficError {
-    /// There is no such file system.
-    #[error("resctrl is not mounted at {0}, or this processor has none")]
-    NotMounted(PathBuf),
-    /// It does not count this.
-    #[error("resctrl counts no {EVENT} on this processor")]
-    NotCounted,
-    /// No group can be made.
-    #[error("resctrl takes no group: {}", radrm_base::reason(.0))]
-    NoGroup(io::Error),
-}
-
-impl MemoryTraffic {
+impl Resctrl {
     /// Opens the file system that is mounted at `root`.
     ///
     /// # Errors
     /// It is not there, or does not count.
-    pub fn open(root: &Path) -> Result<Self, TrafficError> {
+    pub(super) fn open(root: &Path) -> Result<Self, MemoryError> {
         let Some(features) = text(&root.join("info/L3_MON/mon_features")) else {
             return match root.join("info").is_dir() {
-                true => Err(TrafficError::NotCounted),
-                false => Err(TrafficError::NotMounted(root.to_owned())),
+                true => Err(MemoryError::NotCounted(EVENT)),
+                false => Err(MemoryError::NotMounted(root.to_owned())),
             };
         };
         match features.lines().any(|feature| feature.trim() == EVENT) {
             true => Ok(Self { root: root.to_owned() }),
-            false => Err(TrafficError::NotCounted),
+            false => Err(MemoryError::NotCounted(EVENT)),
         }
     }
 
@@ -65,15 +53,15 @@ impl MemoryTraffic {
     ///
     /// # Errors
     /// Too many groups, no rights, or the process is in a control group of another program.
-    pub fn begin(&self, name: &str, pid: u32) -> Result<(), TrafficError> {
+    pub(super) fn begin(&self, name: &str, pid: u32) -> Result<(), MemoryError> {
         let group = self.group(name);
         match fs::create_dir(&group) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            other => other.map_err(TrafficError::NoGroup)?,
+            other => other.map_err(MemoryError::NoGroup)?,
         }
         fs::write(group.join("tasks"), format!("{pid}\n")).map_err(|error| {
             self.end(name);
-            TrafficError::NoGroup(error)
+            MemoryError::NoGroup(error)
         })
     }
 
@@ -82,8 +70,7 @@ impl MemoryTraffic {
     /// `members` are the processes that belong to it. Those that were started before it was there join it now, and `None`
     /// says that what they moved before is not in the sum. Once there is a sum all that they start is in the group, and
     /// `members` is better empty.
-    #[must_use]
-    pub fn bytes(&self, name: &str, members: &[u32]) -> Option<u64> {
+    pub(super) fn bytes(&self, name: &str, members: &[u32]) -> Option<u64> {
         if self.join(name, members)? > 0 {
             return None;
         }
@@ -135,7 +122,7 @@ impl MemoryTraffic {
     }
 
     /// Removes a group. Its tasks belong to the file system's root then.
-    pub fn end(&self, name: &str) {
+    pub(super) fn end(&self, name: &str) {
         let _ = fs::remove_dir(self.group(name));
     }
 }
@@ -170,7 +157,7 @@ mod tests {
     #[test]
     fn traffic_of_a_group_is_the_sum_over_all_domains() {
         let root = tree(FEATURES);
-        let traffic = MemoryTraffic::open(root.path()).unwrap();
+        let traffic = Resctrl::open(root.path()).unwrap();
         traffic.begin("radrm.5678.1", 5678).unwrap();
         let tasks = root.path().join("mon_groups/radrm.5678.1/tasks");
         assert_eq!(fs::read_to_string(tasks).unwrap(), "5678\n");
@@ -185,7 +172,7 @@ mod tests {
     #[test]
     fn a_process_that_was_started_before_the_group_joins_and_the_sum_is_unknown_once() {
         let root = tree(FEATURES);
-        let traffic = MemoryTraffic::open(root.path()).unwrap();
+        let traffic = Resctrl::open(root.path()).unwrap();
         traffic.begin("radrm.5678.1", 5678).unwrap();
         count(root.path(), "mon_L3_00", "7\n");
         let tasks = root.path().join("mon_groups/radrm.5678.1/tasks");
@@ -208,7 +195,7 @@ mod tests {
     #[test]
     fn a_domain_that_does_not_count_makes_the_sum_unknown() {
         let root = tree(FEATURES);
-        let traffic = MemoryTraffic::open(root.path()).unwrap();
+        let traffic = Resctrl::open(root.path()).unwrap();
         traffic.begin("radrm.5678.1", 5678).unwrap();
         for word in ["Unavailable\n", "Unassigned\n", "Error\n", ""] {
             count(root.path(), "mon_L3_00", "779247936\n");
@@ -220,7 +207,7 @@ mod tests {
     #[test]
     fn a_system_that_counts_nothing_says_why() {
         let none = tempfile::tempdir().unwrap();
-        let why = |root: &Path| MemoryTraffic::open(root).unwrap_err().to_string();
+        let why = |root: &Path| Resctrl::open(root).unwrap_err().to_string();
         assert!(why(none.path()).contains("is not mounted"));
         let only_occupancy = tree("llc_occupancy\n");
         assert!(why(only_occupancy.path()).contains("no mbm_total_bytes"));
@@ -228,7 +215,7 @@ mod tests {
         assert!(why(none.path()).contains("no mbm_total_bytes"), "without monitoring");
         let full = tree(FEATURES);
         fs::remove_dir(full.path().join("mon_groups")).unwrap();
-        let refused = MemoryTraffic::open(full.path()).unwrap().begin("radrm.1.1", 1).unwrap_err();
+        let refused = Resctrl::open(full.path()).unwrap().begin("radrm.1.1", 1).unwrap_err();
         assert!(refused.to_string().starts_with("resctrl takes no group: "), "{refused}");
     }
 }
