@@ -18,6 +18,7 @@ const LOOKS: u32 = 3;
 const LEFT_OVER_MS: f64 = 200.0;
 
 /// All processes at one moment.
+#[derive(Debug)]
 pub(crate) struct Snapshot {
     at: Instant,
     processors: Option<ProcessorTime>,

@@ -8,6 +8,7 @@ use super::attempt::Attempt;
 use super::dry_run;
 use super::error::DaemonError;
 use super::gpus::{Poll, Unmanaged};
+use super::host::Snapshot;
 use super::limited_groups::Groups;
 use super::long_read::{LongRead, Progress};
 use super::metrics::Figures;
@@ -64,6 +65,8 @@ pub(crate) enum Message {
     Suspension(Attempt, Option<Answer>),
     /// GPUs were polled.
     Polled(Poll),
+    /// All processes of the node were read.
+    Processes(Snapshot),
     /// An epilog has ended, and how it failed.
     EpilogEnded(Attempt, Result<(), DaemonError>),
     /// Processes without the shim.

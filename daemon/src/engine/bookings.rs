@@ -6,6 +6,7 @@ use radrm_scheduler_core::{Bytes, Event, JobId, JobObservation};
 
 use super::Engine;
 use super::timers::Timer;
+use crate::host::Snapshot;
 use crate::suspend::Step;
 
 /// One poll in so many reads the processes of jobs: that reads all of `/proc`.
@@ -15,14 +16,18 @@ const MEMORY: &str = "takes more host memory than it booked";
 const CPU: &str = "takes more CPU time than it booked";
 
 impl Engine {
-    /// Compares what the processes of jobs take with what the jobs booked.
-    pub(super) fn check_bookings(&mut self) {
+    /// Has the processes of the node read, where that is due.
+    pub(super) fn read_processes(&mut self) {
         if self.jobs.lives().is_empty() || !self.timers.is_due(Timer::HostPoll, self.now.mono) {
             return;
         }
         let every = Duration::from_millis(self.config.poll_ms) * HOST_POLL_FACTOR;
         self.timers.set(Timer::HostPoll, self.now.mono, every);
-        let snapshot = self.effects.processes();
+        self.effects.read_processes();
+    }
+
+    /// Compares what the processes of jobs take with what the jobs booked.
+    pub(super) fn check_bookings(&mut self, snapshot: &Snapshot) {
         let mut over = Vec::new();
         let effects = &self.effects;
         for (entry, live) in self.jobs.lives_with_entries() {
@@ -30,7 +35,7 @@ impl Engine {
             let sum = snapshot.below(supervisor.pid);
             let members = if live.host.has_memory_count() { &[] } else { sum.processes() };
             let counted = effects.memory_count((entry.id, entry.attempt), members).or(snapshot.memory);
-            live.host.take(&snapshot, &sum, counted);
+            live.host.take(snapshot, &sum, counted);
             let (memory, cpu) = (entry.spec.host_memory, entry.spec.cpu_milli);
             // A suspended one has its device memory there, which no job reserves.
             let counts = memory > 0 && entry.suspension.step == Step::Running;

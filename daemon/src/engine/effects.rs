@@ -19,7 +19,6 @@ use crate::attempt::Attempt;
 use crate::dry_run::{self, NodeLoad};
 use crate::error::DaemonError;
 use crate::hooks::Call;
-use crate::host;
 use crate::job_output::Disk;
 use crate::limited_groups::{Groups, LimitedGroups};
 use crate::mps;
@@ -147,8 +146,9 @@ pub(super) trait Node {
     /// Load and free memory of the node.
     fn load(&self) -> NodeLoad;
 
-    /// All processes of the node.
-    fn processes(&self) -> host::Snapshot;
+    /// Has all processes of the node read, unless that is under way;
+    /// [`Message::Processes`](crate::message::Message::Processes) brings them.
+    fn read_processes(&mut self);
 
     /// Makes the control group of an attempt, where such are delegated and it has something to limit. `is_fenced`: the
     /// driver limits it.

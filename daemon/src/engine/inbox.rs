@@ -23,28 +23,37 @@ type Asker = Option<u32>;
 
 pub(super) struct Inbox<'a> {
     from: &'a Receiver<Message>,
+    /// Messages that are handled first in the next round.
+    put_back: Vec<Message>,
     asked: BTreeMap<Asker, VecDeque<Message>>,
     last: Asker,
 }
 
 impl<'a> Inbox<'a> {
     pub(super) fn new(from: &'a Receiver<Message>) -> Self {
-        Self { from, asked: BTreeMap::new(), last: None }
+        Self { from, put_back: Vec::new(), asked: BTreeMap::new(), last: None }
     }
 
     /// Waits for so long, unless questions are left; gives all that comes before them. `None`: no sender is left.
     pub(super) fn wait(&mut self, patience: Duration) -> Option<Vec<Message>> {
-        let patience = if self.asked.is_empty() { patience } else { Duration::ZERO };
-        let mut first = Vec::new();
+        let is_idle = self.asked.is_empty() && self.put_back.is_empty();
+        let patience = if is_idle { patience } else { Duration::ZERO };
+        let mut first = std::mem::take(&mut self.put_back);
         match self.from.recv_timeout(patience) {
             Ok(message) => self.sort(message, &mut first),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Disconnected) if first.is_empty() => return None,
+            Err(RecvTimeoutError::Disconnected) => {}
         }
         for message in self.from.try_iter().take(BATCH - 1) {
             self.sort(message, &mut first);
         }
         Some(first)
+    }
+
+    /// Keeps a message for the next round, before all that come later.
+    pub(super) fn put_back(&mut self, message: Message) {
+        self.put_back.push(message);
     }
 
     fn sort(&mut self, message: Message, first: &mut Vec<Message>) {

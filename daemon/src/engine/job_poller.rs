@@ -34,7 +34,7 @@ impl Engine {
         self.measure_paces();
         self.observe_sharing();
         self.assign_slots();
-        self.check_bookings();
+        self.read_processes();
     }
 
     /// Jobs that were started and whose program was not there yet.

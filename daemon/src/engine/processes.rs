@@ -65,6 +65,8 @@ pub(super) struct Processes {
     fence: Option<NvmlSource>,
     /// Meter of the host's memory, if what it counts is compared with what the host has.
     memory: Option<MemoryMeter>,
+    /// Processes of the node are being read: false and true with acquire and release, so that one thread does it.
+    reading: Arc<AtomicBool>,
     /// Groups of users are being looked up: false and true with acquire and release, so that one thread does it.
     looking_up: Arc<AtomicBool>,
 }
@@ -90,6 +92,7 @@ impl Processes {
             groups: Delegated::prepare(),
             fence,
             memory,
+            reading: Arc::default(),
             looking_up: Arc::default(),
         })
     }
@@ -313,8 +316,21 @@ impl Node for Processes {
         NodeLoad::now()
     }
 
-    fn processes(&self) -> host::Snapshot {
-        host::Snapshot::now(self.memory.as_ref().and_then(MemoryMeter::node))
+    fn read_processes(&mut self) {
+        // A node of thousands of processes takes as many file accesses: no answer to a client waits for that.
+        if self.reading.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let memory = self.memory.as_ref().and_then(MemoryMeter::node);
+        let (to, reading) = (self.watch.sender(), Arc::clone(&self.reading));
+        let read = move || {
+            let snapshot = host::Snapshot::now(memory);
+            reading.store(false, Ordering::Release);
+            let _ = to.send(Message::Processes(snapshot));
+        };
+        if thread::Builder::new().name("processes".into()).spawn(read).is_err() {
+            self.reading.store(false, Ordering::Release);
+        }
     }
 
     fn limit_host(

@@ -1,7 +1,7 @@
 //! The engine's loop: it takes messages, and in each round writes, answers and carries out what follows from them.
 
 use std::sync::mpsc::{Receiver, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use radrm_protocol::wire::{Request, Response};
 use radrm_scheduler_core::Event;
@@ -72,18 +72,30 @@ impl Engine {
         let mut go_on = true;
         let mut replies = Vec::new();
         let mut new = Vec::new();
+        // What a daemon that ends does not take up is found by the next one, later.
+        let is_last = first.iter().any(|message| matches!(message, Message::Stop | Message::GpusAppeared));
+        let (begun, mut ends) = (Instant::now(), 0);
         for message in first {
             match message {
+                Message::SupervisorEnded(_)
+                    if ends > 0 && !is_last && begun.elapsed() >= self.effects.stint() =>
+                {
+                    inbox.put_back(message);
+                }
                 Message::Asked(peer, Request::Submit(spec), reply) => {
                     new.push((peer, together::single(*spec), reply));
                 }
                 Message::Asked(peer, Request::SubmitTogether(members), reply) => {
                     new.push((peer, together::specs(members), reply));
                 }
-                Message::SupervisorEnded(attempt) => self.supervisor_ended(attempt),
+                Message::SupervisorEnded(attempt) => {
+                    ends += 1;
+                    self.supervisor_ended(attempt);
+                }
                 Message::Suspension(attempt, answer) => self.helped(attempt, answer),
                 Message::EpilogEnded(attempt, result) => self.epilog_ended(attempt, result),
                 Message::Polled(poll) => self.polled(poll),
+                Message::Processes(snapshot) => self.check_bookings(&snapshot),
                 Message::Audited(found) => self.node.set_unmanaged(found),
                 Message::Removed(jobs) => self.removed(jobs),
                 Message::Groups(found) => self.take_groups(found),
@@ -98,7 +110,11 @@ impl Engine {
         // Those of a daemon that ends are known to the next.
         self.write_some(!go_on, &mut replies);
         self.take_up_some(!go_on, &mut replies);
-        inbox.answer(|question| self.question(question, &mut replies));
+        send_ready(&mut replies);
+        inbox.answer(|question| {
+            self.question(question, &mut replies);
+            send_ready(&mut replies);
+        });
         self.learn_some();
         self.poll();
         self.observe_targets();
@@ -127,7 +143,7 @@ impl Engine {
         go_on
     }
 
-    /// Answers a request; the reply is sent when all is written.
+    /// Answers a request. What is in `replies` then is sent when all is written, or before by [`send_ready`].
     pub(super) fn question(&mut self, message: Message, replies: &mut Vec<(Sender<Response>, Response)>) {
         match message {
             Message::Asked(peer, request, reply) => {
@@ -317,5 +333,13 @@ impl Engine {
                 self.health.report("config", format!("the configuration was not read again: {why}"));
             }
         }
+    }
+}
+
+/// Sends the answers for which nothing has to be written: those that say what is, and those on jobs that are on disk already.
+pub(super) fn send_ready(replies: &mut Vec<(Sender<Response>, Response)>) {
+    let acknowledges = |response: &Response| matches!(response, Response::Done | Response::Reserved { .. });
+    for (reply, response) in replies.extract_if(.., |(_, response)| !acknowledges(response)) {
+        let _ = reply.send(response);
     }
 }

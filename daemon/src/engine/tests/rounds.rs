@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::engine::run::send_ready;
 
 fn spec(gpus: u16) -> Spec {
     Spec {
@@ -87,4 +88,56 @@ fn a_daemon_that_ends_has_started_all_jobs_that_were_to_start() {
     let (_to, from) = channel();
     assert!(!engine.batch(messages, &mut Inbox::new(&from)));
     assert_eq!(world.0.borrow().started.len(), 4);
+}
+
+#[test]
+fn clients_are_answered_between_ends_of_jobs_that_end_together() {
+    let (dir, world) = (tempfile::tempdir().unwrap(), Recorder::default());
+    let (mut engine, messages) = three_jobs_start(dir.path(), &world);
+    world.0.borrow_mut().stint = None;
+    let (to, from) = channel();
+    let mut inbox = Inbox::new(&from);
+    engine.batch(messages, &mut inbox);
+    world.0.borrow_mut().advance(|_| None);
+    round(&mut engine, &world);
+    let mut all = world.0.borrow_mut();
+    all.advance(|_| Some(0));
+    all.stint = Some(Duration::ZERO);
+    let mut messages: Vec<Message> =
+        std::mem::take(&mut all.ended).into_iter().map(Message::SupervisorEnded).collect();
+    drop(all);
+    let (reply, answer) = channel();
+    to.send(Message::Asked(peer(), Request::Nodes, reply)).unwrap();
+    let mut seen = vec![engine.jobs.lives().len()];
+    for _ in 0..3 {
+        engine.batch(messages, &mut inbox);
+        seen.push(engine.jobs.lives().len());
+        messages = inbox.wait(Duration::ZERO).unwrap();
+        // Asked meanwhile, it is answered by the round of the second end.
+        assert_eq!(answer.try_recv().is_ok(), seen.len() == 3, "{seen:?}");
+    }
+    assert_eq!(seen, [3, 2, 1, 0], "an end in each round, and none is lost");
+    assert!(messages.is_empty());
+}
+
+#[test]
+fn only_the_acknowledgement_of_a_change_waits_until_it_is_written() {
+    let (dir, world) = (tempfile::tempdir().unwrap(), Recorder::default());
+    let mut engine = open(dir.path(), &world);
+    let job = submit(&mut engine, 30);
+    let mut replies = Vec::new();
+    let mut asked = |engine: &mut Engine, request| {
+        let (reply, answer) = channel();
+        engine.question(Message::Asked(peer(), request, reply), &mut replies);
+        send_ready(&mut replies);
+        answer
+    };
+    let shown = asked(&mut engine, Request::Show { job: job.into() });
+    assert!(matches!(shown.try_recv(), Ok(Response::Job(..))), "it says what is");
+    let unknown = asked(&mut engine, Request::Hold { jobs: vec![(job + 1).into()], held: true });
+    assert!(matches!(unknown.try_recv(), Ok(Response::Refused(_))), "nothing changed");
+    let held = asked(&mut engine, Request::Hold { jobs: vec![job.into()], held: false });
+    assert!(held.try_recv().is_err(), "the change is not written yet");
+    engine.finish_batch(replies);
+    assert!(matches!(held.try_recv(), Ok(Response::Done)));
 }

@@ -20,7 +20,6 @@ use crate::engine::effects::{Attempts, Helpers, Node, Owner};
 use crate::error::DaemonError;
 use crate::fence::Missing;
 use crate::hooks::Call;
-use crate::host;
 use crate::job_output::Disk;
 use crate::limited_groups::{Groups, LimitedGroups};
 use crate::mps;
@@ -326,9 +325,7 @@ impl<P: Programs> Node for Recorder<P> {
         self.0.borrow().load
     }
 
-    fn processes(&self) -> host::Snapshot {
-        host::Snapshot::now(None)
-    }
+    fn read_processes(&mut self) {}
 
     fn limit_host(
         &mut self,
