@@ -202,7 +202,7 @@ specification! {
         /// Optimizer steps of the whole training.
         #[serde(skip_serializing_if = "Option::is_none")]
         total_steps: Option<u64>, "--total-steps",
-            |spec, _| spec.total_steps, |asked| asked.total_steps.map(|steps| Text(steps.to_string()));
+            |spec| spec.total_steps, |asked| asked.total_steps.map(|steps| Text(steps.to_string()));
     };
     /// The signal at which it writes a checkpoint; 0: it asks for the request.
     checkpoint_signal: Option<i32> => {
