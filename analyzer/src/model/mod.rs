@@ -14,6 +14,7 @@ mod limits;
 mod load;
 pub(crate) mod names;
 pub mod oom;
+mod own;
 mod process;
 pub mod profiled;
 mod quota;
@@ -27,7 +28,7 @@ mod training;
 mod uncounted;
 mod window;
 
-pub use activity::{Activity, OwnSummary};
+pub use activity::Activity;
 pub use features::Feature;
 pub use findings::findings;
 pub use footprint::{Footprint, RefusedRequests, footprint};
@@ -36,6 +37,7 @@ pub use kernels::{CopySummary, GpuTime, KernelSummary};
 pub use limits::LimitSummary;
 pub use load::{CounterSummary, HostSummary, LoadSummary};
 pub use oom::{HeldSummary, LeftOutSummary, PostmortemSummary, QuotaSummary};
+pub use own::OwnSummary;
 pub use process::{
     BlockSummary, BypassSummary, EndSummary, FrameworkSummary, ProcessGpuSummary, ProcessSummary,
 };

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What `radrm.profiled` uses of PyTorch: a profiler that counts the steps between its start and its end.
+/// The part of PyTorch that `radrm.profiled` uses: a profiler that counts the steps between its start and its end.
 const FILES: [(&str, &str); 4] = [
     ("torch/__init__.py", "class cuda:\n    is_available = staticmethod(lambda: False)\n"),
     ("torch/optim/__init__.py", ""),

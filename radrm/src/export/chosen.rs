@@ -25,7 +25,7 @@ pub(super) struct Files {
 /// A run that is to be exported.
 pub(super) struct Chosen {
     pub(super) path: PathBuf,
-    /// What the sweep knows of it that made it.
+    /// Run of the sweep that made it.
     pub(super) sweep: Option<Member>,
 }
 
