@@ -23,6 +23,7 @@ mod resolved;
 mod resolver;
 mod source;
 mod statements;
+mod step_need;
 mod step_times;
 mod summary;
 mod trained;

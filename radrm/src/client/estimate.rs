@@ -267,7 +267,7 @@ pub(super) fn run_time(found: &Known<Millis>) -> String {
 }
 
 fn as_json(spec: &Spec, Estimated { needs, answers, history }: &Estimated) -> Value {
-    let fraction = |part: radrm_base::Permille| f64::from(part.0) / 1000.0;
+    let fraction = |part: Permille| f64::from(part.0) / 1000.0;
     let upper = |need: &Need| need.no_bound().is_none().then_some(need.upper.0);
     json!({
         "command": spec.command,

@@ -245,6 +245,7 @@ mod tests {
             jobs,
             left_out: LeftOut::default(),
             bounds: Bounds::default(),
+            unknown: Permille::default(),
             never: 0,
             followed: None,
         };
