@@ -280,7 +280,7 @@ mod tests {
         const LAST: u32 = 400_000;
         let mut children: HashMap<u32, Vec<u32>> = (1..LAST).map(|pid| (pid, vec![pid + 1])).collect();
         children.insert(LAST, vec![2]);
-        let snapshot = Snapshot { at: Instant::now(), idle_ms: None, all: HashMap::new(), children };
+        let snapshot = Snapshot { children, ..at(Instant::now(), None) };
         assert!(snapshot.below(1).pids.into_iter().eq(2..=LAST));
     }
 

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::replay::chosen::Chosen;
     use radrm_scheduler_core::replay::{Bounds, Curve, LeftOut, Report};
-    use radrm_scheduler_core::{DeviceId, Policy};
+    use radrm_scheduler_core::{DeviceId, Permille, Policy};
 
     fn job(arrival: u64, start: Option<u64>, end: u64, ran: u64, attempts: u32) -> JobResult {
         JobResult {
