@@ -316,8 +316,14 @@ mod tests {
             let kept = Kept { dry_run: Some(made), pairs: 12, ..Kept::default() };
             // The newest in the history, and one that was just made and that the job states too.
             let of = |made: Option<&DryRun>| {
-                let asked =
-                    Asked { program: "p", user: UserId(1), batch: Some(8), gpu_model: None, dry_run: made };
+                let asked = Asked {
+                    program: "p",
+                    user: UserId(1),
+                    batch: Some(8),
+                    gpu_model: None,
+                    dry_run: made,
+                    changed: None,
+                };
                 let Ok(evidence) = Evidence::of(&kept, &asked, &Trained::default());
                 let job = Features { total_steps: Some(36_000), dry_run: made, ..Features::default() };
                 let time = NeedResolver::default().resolve(&evidence.features(job)).run_time.unwrap();
