@@ -84,7 +84,7 @@ fn own_runs_and_a_dry_run_are_one_figure() {
     assert_eq!(dry, &expected);
     assert!(both.enforce && !of(&[], Some(&dry_run), None).enforce, "no run stands for a dry run alone");
     let text = both.to_string();
-    assert!(text.contains("1 other batch size (") && text.contains("dry run of 3 steps"), "{text}");
+    assert!(text.contains("runs at another batch size (") && text.contains("dry run of 3 steps"), "{text}");
     // Where bounds did not hold, the next ones are wider.
     let mut here = Calibration::default();
     for _ in 0..20 {

@@ -410,7 +410,7 @@ mod tests {
             ("report f --stacks=svg", "there is no value svg for --stacks"),
             ("completion bahs", "did you mean bash?"),
             ("report f --stacks=pporf", "did you mean pprof?"),
-            ("replay t.csv --policy MAGM", "or all; did you mean magm?"),
+            ("replay t.csv --policy MAGMM", "or all; did you mean magm?"),
             ("replay t.csv --mode mpss", "did you mean mps?"),
             ("report f --stacks=svg", "pprof or perfetto"),
             ("machines x", "unexpected argument x"),

@@ -181,7 +181,7 @@ mod tests {
     fn a_missing_column_is_told() {
         assert_eq!(
             Profiles::read("workload\nx\n").unwrap_err().to_string(),
-            "the column smact_mean is missing"
+            "the columns smact_mean, smocc_mean and drama_mean are missing"
         );
     }
 }

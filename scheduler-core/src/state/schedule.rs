@@ -12,7 +12,7 @@ use crate::host::HostEffect;
 use crate::job::JobId;
 use crate::place::{Ask, Dev, admits, eligible, is_short, rank, waits_for_own};
 use crate::policy::{DecidedBy, Fit, Progress};
-use crate::reason::{Passing, Reason, Score, Shortfall, Wait};
+use crate::reason::{Obstacle, Passing, Reason, Score, Shortfall, Wait};
 use crate::reserve::Reservation;
 use crate::settings::Memory;
 use crate::state::evict::RETRY_RESUME;
@@ -738,7 +738,7 @@ impl<'a> Search<'a> {
             self.fits.sort_by_key(|(at, fit)| (fit.rank, *at));
             self.fits.truncate(gpus);
             let total = self.fits.iter().fold((0i64, 0i64, 0i64), |sum, (_, fit)| {
-                (sum.0 + fit.rank.0, sum.1.saturating_add(fit.rank.1), sum.2.saturating_add(fit.rank.2))
+                (sum.0.saturating_add(fit.rank.0), sum.1.saturating_add(fit.rank.1), sum.2.saturating_add(fit.rank.2))
             });
             if best.as_ref().is_none_or(|(rank, _)| total < *rank) {
                 let mut devices: Vec<usize> = self.fits.iter().map(|(at, _)| *at).collect();
@@ -763,6 +763,8 @@ impl<'a> Search<'a> {
 fn closer(a: (usize, Wait), b: (usize, Wait)) -> (usize, Wait) {
     let closeness = |wait: &Wait| match wait {
         Wait::Kept { kept } => (if kept.would_do { 9 } else { 1 }, 0),
+        // The device itself is kept for no job.
+        Wait::Reserved { why: Obstacle::Threads, .. } => (8, 1),
         Wait::Reserved { .. } => (8, 0),
         Wait::Slowdown { shortfall: Shortfall::MinSpeed { speed, .. }, .. } => {
             (7, (1 << 40) + i128::from(speed.0))

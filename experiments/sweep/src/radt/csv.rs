@@ -299,7 +299,7 @@ Experiment,Workload,Status,Run,Devices,Collocation,    File,    Listeners,Params
                     2,21.0,FINISHED (0),92468ac7,0.0,nan,pytorch,p/cifar10.py,/raid,smi+top,batch-size=128\n";
         let plan = plan(text).unwrap();
         let run = &plan.groups[0].runs[0];
-        assert_eq!(run.command, ["python3", "cifar10.py", "batch-size=128"]);
+        assert_eq!(run.command, ["python3", "cifar10.py", "--batch-size=128"]);
         assert_eq!((run.directory.as_path(), plan.groups[0].name.as_str()), (Path::new("/here/p"), "2+21"));
         assert_eq!(plan.groups[0].stated, Stated::Finished);
         assert_eq!(plan.remarks, ["the column Architecture is not used", "the column Data is not used"]);
