@@ -66,14 +66,20 @@ impl Judge {
         Self { rule, runs: BTreeMap::new(), asked: BTreeSet::new() }
     }
 
-    /// Reads what a run has logged since the last time. With the file of another attempt the run begins anew.
-    pub(crate) fn read(&mut self, key: &str, file: &Path) {
+    /// Reads all that a run has logged since the last time.
+    pub(crate) fn read_all(&mut self, key: &str, file: &Path) {
+        while self.read(key, file) {}
+    }
+
+    /// Reads a part of what a run has logged since the last time; returns false if there is nothing. With the file of another
+    /// attempt the run begins anew.
+    pub(crate) fn read(&mut self, key: &str, file: &Path) -> bool {
         let run = self.runs.entry(key.to_owned()).or_default();
         if run.path != file {
             *run = Series { path: file.to_owned(), ..Series::default() };
         }
         let (values, read) = metrics::follow(file, &self.rule.metric, run.read);
-        run.read = read;
+        let has_more = std::mem::replace(&mut run.read, read) != read;
         for (step, value) in values {
             if run.points.len() >= MAX_POINTS {
                 break;
@@ -85,6 +91,7 @@ impl Judge {
             // What is no number is worse than all that are.
             run.points.push((step, if value.is_nan() { f64::INFINITY } else { value }));
         }
+        has_more
     }
 
     /// Reason to give a run up; `None` if it goes on.
@@ -255,6 +262,20 @@ mod tests {
         let (steps, best) = sweep(Kind::Median, 1, false);
         assert_eq!(best, truth(1));
         assert!(steps < 64 * STEPS, "{steps}");
+    }
+
+    #[test]
+    fn a_file_of_several_parts_is_read_to_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        // More than is read at once, without a value of the metric.
+        let other = format!("{{\"name\": \"{}\", \"value\": 1}}\n", "x".repeat(4000));
+        std::fs::write(&path, other.repeat(5000)).unwrap();
+        log(&path, 1, 0.5);
+        let mut judge = Judge::new(rule(Kind::Median, false, 1));
+        judge.read_all("a", &path);
+        assert_eq!(judge.runs["a"].points, [(1, 0.5)]);
+        assert!(!judge.read("a", &path), "there is nothing else");
     }
 
     #[test]
