@@ -88,8 +88,8 @@ impl Judge {
             let counted = run.points.len() as u64 + 1;
             let step = step.map_or(counted, |step| u64::try_from(step).unwrap_or(0));
             let value = if self.rule.is_highest_best { -value } else { value };
-            // What is no number is worse than all that are.
-            run.points.push((step, if value.is_nan() { f64::INFINITY } else { value }));
+            // A value that is not finite is of a run that diverged, whatever its sign.
+            run.points.push((step, if value.is_finite() { value } else { f64::INFINITY }));
         }
         has_more
     }
@@ -281,8 +281,8 @@ mod tests {
     #[test]
     fn the_highest_can_be_best_and_what_diverged_is_worst() {
         let dir = tempfile::tempdir().unwrap();
-        let mut judge = Judge::new(rule(Kind::Halving { reduction: 2 }, true, 2));
-        for (key, value) in [("a", "0.5"), ("b", "0.75"), ("c", "\"nan\"")] {
+        let mut judge = Judge::new(rule(Kind::Halving { reduction: 4 }, true, 2));
+        for (key, value) in [("a", "0.5"), ("b", "0.75"), ("c", "\"nan\""), ("d", "\"inf\"")] {
             let path = dir.path().join(key);
             let lines: String = (1..=2)
                 .map(|step| format!("{{\"name\": \"loss\", \"value\": {value}, \"step\": {step}}}\n"))
@@ -292,8 +292,8 @@ mod tests {
         }
         assert_eq!(judge.verdict("b"), None);
         let why = judge.verdict("a").unwrap();
-        assert_eq!(why, "its loss of 0.5 at step 2 is not the best of 3 runs");
-        assert!(judge.verdict("c").is_some());
+        assert_eq!(why, "its loss of 0.5 at step 2 is not the best of 4 runs");
+        assert!(judge.verdict("c").is_some() && judge.verdict("d").is_some());
         // Another attempt begins anew.
         judge.read("c", &dir.path().join("c2"));
         assert_eq!(judge.verdict("c"), None);
