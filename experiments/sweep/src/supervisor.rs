@@ -56,6 +56,7 @@ pub fn run(folder: PathBuf) -> io::Result<()> {
                 code: status.code(),
                 signal: status.signal(),
                 timed_out: cause == Some(Cause::Timeout),
+                stopped: cause == Some(Cause::Interrupted),
                 ..Ended::default()
             }
         }
