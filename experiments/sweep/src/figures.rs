@@ -58,6 +58,7 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         launch_sm_activity: activity.launched,
         steps_per_s: summary.steps_per_s(),
         gpu_energy_j: summary.gpu_energy_j(),
+        has_others: summary.has_others(),
         emulated: summary.emulated.is_some(),
         profile: Some(profile.to_owned()),
         metrics,
