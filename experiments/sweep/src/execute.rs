@@ -399,6 +399,9 @@ mod tests {
         let finished = Outcome { state: State::Finished, ..Outcome::default() };
         sweep.end(first, &runs, &[finished], &mut |_| {}).unwrap();
         let runs = start(&mut sweep, second, "0.9");
+        sweep.stop = Stop::asked();
+        assert!(sweep.given_up(&runs[0]).unwrap().is_none(), "the sweep itself ends");
+        sweep.stop = Stop::default();
         let given_up = sweep.given_up(&runs[0]).unwrap().and_then(|attempt| attempt.given_up());
         assert_eq!(given_up.as_deref(), Some("its loss of 0.9 at step 1 is not the best of 2 runs"));
     }
