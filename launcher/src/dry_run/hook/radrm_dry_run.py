@@ -16,6 +16,7 @@ import time
 import radrm_choices
 import radrm_devices
 import radrm_ends
+import radrm_graphs
 import radrm_growth
 import radrm_imports
 import radrm_passes
@@ -336,6 +337,8 @@ def _watch(torch):
         _ENDS.append(recorded(work.abandon))
     if torch.backends.cuda.is_built():
         torch.cuda._lazy_call(watch.harmless(watch.begin))
+
+    radrm_graphs.install(torch)
 
     import radrm_files
 
