@@ -225,8 +225,8 @@ class _Watch:
         if self.torch.backends.cudnn.benchmark:
             note("remark", "no bound: torch.backends.cudnn.benchmark is on, and what cuDNN tries takes other workspaces")
         grows = self.growth.remark() or self.passes.remark()
-        if grows:
-            note("remark", grows)
+        for remark in filter(None, (grows, self.passes.filled())):
+            note("remark", remark)
         idle = self.seen.idle()
         if idle and self.count():
             note("remark", "no bound: %d of %d optimizers made no or one step only" % (len(idle), len(self.seen.optimizers)))
