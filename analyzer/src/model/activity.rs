@@ -35,6 +35,14 @@ impl Summary {
         (joules > 0.0).then_some(joules)
     }
 
+    /// Returns true if a process outside the run was seen on a GPU that it used: figures of whole GPUs are not the run's own then.
+    #[must_use]
+    pub fn has_others(&self) -> bool {
+        let others =
+            |gpu: &GpuSummary| gpu.nvml.as_ref().is_some_and(|nvml| !nvml.others_peak_bytes.is_zero());
+        self.used_gpus().any(others)
+    }
+
     /// Highest memory on one GPU by the run's calls, bytes, which is exact: a context is in NVML's figure only where a sample
     /// met the run.
     #[must_use]
@@ -67,7 +75,7 @@ fn mean(values: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{EstimateSummary, LoadSummary};
+    use crate::model::{EstimateSummary, LoadSummary, NvmlSummary};
     use radrm_profile::Bytes;
     use radrm_profile::model::{Job, Profile};
 
@@ -101,5 +109,10 @@ mod tests {
         let expected = Activity { metered: Some((0.625, "gpm")), launched: Some(0.25) };
         assert_eq!((summary.activity(), summary.gpu_energy_j()), (expected, Some(3.0)));
         assert_eq!(summary.peak_bytes(), Some(7));
+        let others = NvmlSummary { others_peak_bytes: Bytes(1), ..NvmlSummary::default() };
+        summary.gpus[2].nvml = Some(others.clone());
+        assert!(!summary.has_others(), "on a GPU that it did not use");
+        summary.gpus[0].nvml = Some(others);
+        assert!(summary.has_others());
     }
 }

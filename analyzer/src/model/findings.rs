@@ -21,10 +21,10 @@ pub fn findings(summary: &Summary) -> Findings {
     }
 }
 
-/// Mean time of a step. In a dry run and on an emulated GPU nothing was computed.
+/// Mean time of a step of an optimizer, as dry runs predict it. In a dry run and on an emulated GPU nothing was computed.
 fn step_ns(summary: &Summary) -> Option<u64> {
     let is_real = summary.dry_run.is_none() && summary.emulated.is_none();
-    let steps = summary.ranges.as_ref().filter(|_| is_real)?.steps.as_ref()?;
+    let steps = summary.ranges.as_ref().filter(|_| is_real)?.optimizer_steps.as_ref()?;
     // A conversion from a float saturates.
     (steps.per_second > 0.0).then(|| (1e9 / steps.per_second) as u64)
 }
@@ -45,8 +45,9 @@ fn features(summary: &Summary) -> Features {
 mod tests {
     use super::*;
     use crate::model::{DryRunSummary, RangesSummary, StepsSummary};
-    use radrm_profile::Profile;
-    use radrm_profile::model::{Job, Process};
+    use radrm_base::step;
+    use radrm_profile::model::{Job, Process, RangeName, Ranges};
+    use radrm_profile::{Nanos, Profile};
 
     #[test]
     fn only_steps_that_a_gpu_computed_have_a_time() {
@@ -54,11 +55,34 @@ mod tests {
         let of = |summary: &Summary| findings(summary).step_ns;
         assert_eq!(of(&summary), None, "no steps were marked");
         let steps = StepsSummary { per_second: 4.0, ..StepsSummary::default() };
-        summary.ranges = Some(RangesSummary { steps: Some(steps), ..RangesSummary::default() });
+        summary.ranges = Some(RangesSummary { optimizer_steps: Some(steps), ..RangesSummary::default() });
         assert_eq!(of(&summary), Some(250_000_000));
         let emulated = Summary { emulated: Some("1xT4".into()), ..summary.clone() };
         let dry_run = Summary { dry_run: Some(DryRunSummary::default()), ..summary };
         assert_eq!([emulated, dry_run].map(|summary| of(&summary)), [None, None]);
+    }
+
+    #[test]
+    fn the_time_of_a_step_is_that_of_the_optimizers_steps() {
+        let name = |name: &str, ranges: u64, marks: u64| RangeName {
+            name: name.into(),
+            ranges,
+            marks,
+            first: Nanos::from_secs(1),
+            last: Nanos::from_secs(2),
+            ..RangeName::default()
+        };
+        let of = |names: &[RangeName]| {
+            let mut profile = Profile::new(Job::default());
+            let ranges = Ranges { names: names.to_vec(), ..Ranges::default() };
+            profile.processes = vec![Process { ranges: Some(ranges), ..Process::default() }];
+            findings(&Summary::from_profile(&profile)).step_ns
+        };
+        let (batch, step) = (name("batch", 101, 0), name("train_step", 51, 0));
+        let hook = name(step::STEP_BY_HOOK, 0, 26);
+        assert_eq!(of(&[batch.clone(), step.clone(), hook]), Some(40_000_000), "four batches make a step");
+        assert_eq!(of(&[batch.clone(), step]), Some(20_000_000));
+        assert_eq!(of(&[batch, name("iteration", 11, 0)]), None, "how many make a step is not known");
     }
 
     #[test]

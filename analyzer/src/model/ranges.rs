@@ -20,6 +20,9 @@ pub struct RangesSummary {
     pub names_not_listed: u64,
     /// Steps of the process that made the most; null if no range or mark is named like a step.
     pub steps: Option<StepsSummary>,
+    /// The same of steps of an optimizer: those that hooks marked, else those that are named so.
+    #[serde(skip)]
+    pub optimizer_steps: Option<StepsSummary>,
     /// Ranges that were open at the end: of a program that was killed, where it was.
     pub open: Vec<OpenRangeSummary>,
     /// Open ranges that are not listed.
@@ -200,7 +203,8 @@ pub(super) fn summary(profile: &Profile) -> Option<RangesSummary> {
         found.before_gpu = found.before_gpu.saturating_add(ranges.early);
         found.unbalanced = found.unbalanced.saturating_add(ranges.unbalanced);
         found.open.extend(open(process));
-        found.steps = most_steps(found.steps, steps(process));
+        found.steps = most_steps(found.steps, steps(process, step::is_step));
+        found.optimizer_steps = most_steps(found.optimizer_steps, optimizer_steps(process));
     }
     found.names = all.into_values().collect();
     found.names.sort_by_key(|name| (name.is_other(), std::cmp::Reverse(name.total_ns), name.first_ns));
@@ -226,10 +230,15 @@ fn open(process: &Process) -> impl Iterator<Item = OpenRangeSummary> {
     })
 }
 
-/// Steps of a process: of the name that is a step's and has most of them.
-fn steps(process: &Process) -> Option<StepsSummary> {
+fn optimizer_steps(process: &Process) -> Option<StepsSummary> {
+    let by_hook = steps(process, |name| name == step::STEP_BY_HOOK);
+    by_hook.or_else(|| steps(process, step::is_optimizer_step))
+}
+
+/// Steps of a process: of the name that is a wanted step's and has most of them.
+fn steps(process: &Process, is_wanted: fn(&str) -> bool) -> Option<StepsSummary> {
     let names = process.ranges.iter().flat_map(|ranges| &ranges.names);
-    let steps = names.filter(|name| step::is_step(&name.name)).filter_map(|name| {
+    let steps = names.filter(|name| is_wanted(&name.name)).filter_map(|name| {
         Some(StepsSummary {
             name: shown(&name.name),
             pid: process.identity.pid,

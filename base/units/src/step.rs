@@ -8,6 +8,8 @@
 /// a job.
 const STEPS: &str = "step iteration iter batch minibatch trainstep trainingstep trainiteration trainbatch globalstep \
                      profilerstep optimizerstep";
+/// Those of them that are steps of an optimizer: several batches or iterations may make one.
+const OF_OPTIMIZERS: &str = "step trainstep trainingstep globalstep optimizerstep";
 /// Repetitions that are numbered likewise, and are no steps.
 const NUMBERED: &str = "epoch trainepoch";
 /// The longest of them.
@@ -22,6 +24,13 @@ pub const STEP_BY_HOOK: &str = "optimizer step [radrm-run]";
 pub fn is_step(name: &str) -> bool {
     let (name, _) = name.split_once(" [").unwrap_or((name, ""));
     squeezed(name.as_bytes(), |word| has(STEPS, word))
+}
+
+/// Returns true if ranges of this name are steps of an optimizer.
+#[must_use]
+pub fn is_optimizer_step(name: &str) -> bool {
+    let (name, _) = name.split_once(" [").unwrap_or((name, ""));
+    squeezed(name.as_bytes(), |word| has(OF_OPTIMIZERS, word))
 }
 
 /// Steps per second, from when one began to when the last of `count` more began; `None` where there is no such time.
@@ -91,6 +100,17 @@ mod tests {
         {
             assert!(!is_step(name), "{name}");
         }
+    }
+
+    #[test]
+    fn batches_and_iterations_are_no_steps_of_an_optimizer() {
+        for name in ["step", "train_step", "global_step", "Optimizer.step", STEP_BY_HOOK] {
+            assert!(is_step(name) && is_optimizer_step(name), "{name}");
+        }
+        for name in ["batch", "minibatch", "iteration", "iter", "train_batch", "ProfilerStep"] {
+            assert!(is_step(name) && !is_optimizer_step(name), "{name}");
+        }
+        assert!(!is_optimizer_step("epoch"));
     }
 
     #[test]

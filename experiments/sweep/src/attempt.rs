@@ -72,6 +72,9 @@ pub struct Ended {
     pub signal: Option<i32>,
     /// Its time was over.
     pub timed_out: bool,
+    /// It was asked to end before its time, and may have ended with any code.
+    #[serde(default)]
+    pub stopped: bool,
     /// Reason that it did not start, or cause of its end.
     pub why: Option<String>,
 }

@@ -57,6 +57,8 @@ fn own_of(run: &Recorded, others: &[&Recorded]) -> Own {
     let part = match &beside {
         _ if is_shared => None,
         Some(beside) => beside.part,
+        // Of a process that no sweep started, nothing is known.
+        None if end.has_others => None,
         None => Some(1.0),
     };
     let metered = end.gpu_sm_activity;
@@ -276,6 +278,26 @@ mod tests {
         assert_eq!(beside(&late, &[&unknown]), Beside { overlap_s: 0.0, part: Some(1.0) });
         let gone = run("gone", (0, 0), Some(0.5));
         assert_eq!(beside(&gone, &[&long]).part, None);
+    }
+
+    #[test]
+    fn figures_of_a_gpu_with_a_foreign_process_are_not_the_runs_own() {
+        let mut one = run("a", (0, 20), Some(0.5));
+        one.outcome.gpu_sm_activity = Some(0.8);
+        one.outcome.gpu_sm_origin = Some("gpm".into());
+        one.outcome.gpu_energy_j = Some(400.0);
+        let alone = own(std::slice::from_ref(&one)).remove(0);
+        assert_eq!(
+            (alone.sm_activity, alone.energy_part, alone.energy_j),
+            (Some(0.8), Some(1.0), Some(400.0))
+        );
+        one.outcome.has_others = true;
+        assert_eq!(own(std::slice::from_ref(&one)), [Own::default()]);
+        one.outcome.gpu_sm_activity = None;
+        assert_eq!(own(std::slice::from_ref(&one)), [Own::default()], "launches take longer beside others");
+        // The others are those of its group, whose parts are known.
+        let other = Recorded { key: "b".into(), ..one.clone() };
+        assert!(own(&[one, other]).iter().all(|own| own.energy_j == Some(200.0)));
     }
 
     #[test]

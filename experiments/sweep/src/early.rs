@@ -66,14 +66,20 @@ impl Judge {
         Self { rule, runs: BTreeMap::new(), asked: BTreeSet::new() }
     }
 
-    /// Reads what a run has logged since the last time. With the file of another attempt the run begins anew.
-    pub(crate) fn read(&mut self, key: &str, file: &Path) {
+    /// Reads all that a run has logged since the last time.
+    pub(crate) fn read_all(&mut self, key: &str, file: &Path) {
+        while self.read(key, file) {}
+    }
+
+    /// Reads a part of what a run has logged since the last time; returns false if there is nothing. With the file of another
+    /// attempt the run begins anew.
+    pub(crate) fn read(&mut self, key: &str, file: &Path) -> bool {
         let run = self.runs.entry(key.to_owned()).or_default();
         if run.path != file {
             *run = Series { path: file.to_owned(), ..Series::default() };
         }
         let (values, read) = metrics::follow(file, &self.rule.metric, run.read);
-        run.read = read;
+        let has_more = std::mem::replace(&mut run.read, read) != read;
         for (step, value) in values {
             if run.points.len() >= MAX_POINTS {
                 break;
@@ -82,9 +88,10 @@ impl Judge {
             let counted = run.points.len() as u64 + 1;
             let step = step.map_or(counted, |step| u64::try_from(step).unwrap_or(0));
             let value = if self.rule.is_highest_best { -value } else { value };
-            // What is no number is worse than all that are.
-            run.points.push((step, if value.is_nan() { f64::INFINITY } else { value }));
+            // A value that is not finite is of a run that diverged, whatever its sign.
+            run.points.push((step, if value.is_finite() { value } else { f64::INFINITY }));
         }
+        has_more
     }
 
     /// Reason to give a run up; `None` if it goes on.
@@ -258,10 +265,24 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_several_parts_is_read_to_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        // More than is read at once, without a value of the metric.
+        let other = format!("{{\"name\": \"{}\", \"value\": 1}}\n", "x".repeat(4000));
+        std::fs::write(&path, other.repeat(5000)).unwrap();
+        log(&path, 1, 0.5);
+        let mut judge = Judge::new(rule(Kind::Median, false, 1));
+        judge.read_all("a", &path);
+        assert_eq!(judge.runs["a"].points, [(1, 0.5)]);
+        assert!(!judge.read("a", &path), "there is nothing else");
+    }
+
+    #[test]
     fn the_highest_can_be_best_and_what_diverged_is_worst() {
         let dir = tempfile::tempdir().unwrap();
-        let mut judge = Judge::new(rule(Kind::Halving { reduction: 2 }, true, 2));
-        for (key, value) in [("a", "0.5"), ("b", "0.75"), ("c", "\"nan\"")] {
+        let mut judge = Judge::new(rule(Kind::Halving { reduction: 4 }, true, 2));
+        for (key, value) in [("a", "0.5"), ("b", "0.75"), ("c", "\"nan\""), ("d", "\"inf\"")] {
             let path = dir.path().join(key);
             let lines: String = (1..=2)
                 .map(|step| format!("{{\"name\": \"loss\", \"value\": {value}, \"step\": {step}}}\n"))
@@ -271,8 +292,8 @@ mod tests {
         }
         assert_eq!(judge.verdict("b"), None);
         let why = judge.verdict("a").unwrap();
-        assert_eq!(why, "its loss of 0.5 at step 2 is not the best of 3 runs");
-        assert!(judge.verdict("c").is_some());
+        assert_eq!(why, "its loss of 0.5 at step 2 is not the best of 4 runs");
+        assert!(judge.verdict("c").is_some() && judge.verdict("d").is_some());
         // Another attempt begins anew.
         judge.read("c", &dir.path().join("c2"));
         assert_eq!(judge.verdict("c"), None);

@@ -130,7 +130,7 @@ impl<'s> Sweep<'s> {
         if let Some(judge) = &mut judge {
             for run in store.runs_of(&source.plan)?.iter().filter(|run| run.attempt > 0) {
                 let attempt = Attempt::at(folder.attempt(run.number, run.attempt));
-                judge.read(&run.key, &attempt.file(metrics::FILE));
+                judge.read_all(&run.key, &attempt.file(metrics::FILE));
             }
         }
         Ok(Self {
@@ -264,6 +264,13 @@ impl<'s> Sweep<'s> {
         outcomes: &[Outcome],
         report: &mut dyn FnMut(&Event<'_>),
     ) -> Result<(), SweepError> {
+        // What they logged after the last look counts for the runs that follow.
+        for run in runs {
+            let file = self.attempt(run).file(metrics::FILE);
+            if let Some(judge) = &mut self.judge {
+                judge.read_all(&run.key, &file);
+            }
+        }
         let keys: Vec<_> = runs.iter().map(|run| run.key.clone()).collect();
         self.store.finish(&keys, outcomes)?;
         self.ended.extend(keys);
@@ -357,6 +364,46 @@ mod tests {
         let runs = [recorded(&keys[2]), recorded("other"), recorded(&keys[1])];
         let places: Vec<_> = members(&group, &runs).map(|(run, at)| (run.key.clone(), at)).collect();
         assert_eq!(places, [(keys[2].clone(), 2), (keys[1].clone(), 1)]);
+    }
+
+    #[test]
+    fn the_last_values_of_a_run_count_for_the_runs_that_follow() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.toml");
+        let text = "command = \"true {loss}\"\n[axes]\nloss = [0.5, 0.9]\n\
+                    [early_stopping]\nrule = \"halving\"\nmetric = \"loss:min\"\n";
+        std::fs::write(&path, text).unwrap();
+        let source = crate::read::read(&path, dir.path()).unwrap();
+        let options = Options {
+            launcher: "radrm-run".into(),
+            supervisor: ("false".into(), Vec::new()),
+            instances: None,
+            jobs: 1,
+            gpus: Vec::new(),
+            rerun: false,
+            grace: GRACE,
+        };
+        let mut sweep = Sweep::open(&source, options, Stop::default()).unwrap();
+        let start = |sweep: &mut Sweep<'_>, group: &Group, loss: &str| {
+            sweep.store.start(&group.keys()).unwrap();
+            let runs = sweep.recorded(&group.keys()).unwrap();
+            let attempt = sweep.attempt(&runs[0]);
+            attempt.make().unwrap();
+            let line = format!("{{\"name\": \"loss\", \"value\": {loss}, \"step\": 1}}\n");
+            std::fs::write(attempt.file(metrics::FILE), line).unwrap();
+            runs
+        };
+        let [first, second] = source.plan.groups.as_slice() else { panic!("two runs that start alone") };
+        // It ends before the sweep looks at it.
+        let runs = start(&mut sweep, first, "0.5");
+        let finished = Outcome { state: State::Finished, ..Outcome::default() };
+        sweep.end(first, &runs, &[finished], &mut |_| {}).unwrap();
+        let runs = start(&mut sweep, second, "0.9");
+        sweep.stop = Stop::asked();
+        assert!(sweep.given_up(&runs[0]).unwrap().is_none(), "the sweep itself ends");
+        sweep.stop = Stop::default();
+        let given_up = sweep.given_up(&runs[0]).unwrap().and_then(|attempt| attempt.given_up());
+        assert_eq!(given_up.as_deref(), Some("its loss of 0.9 at step 1 is not the best of 2 runs"));
     }
 
     #[test]

@@ -17,6 +17,8 @@ use crate::{metrics, tensorboard};
 pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
     let given_up = profile.parent().and_then(|folder| Attempt::at(folder.to_owned()).given_up());
     let state = match ended {
+        // A program that handles SIGTERM ends with exit code 0.
+        Ended { stopped: true, .. } if given_up.is_some() => State::Stopped,
         Ended { timed_out: true, .. } => State::TimedOut,
         Ended { code: Some(0), .. } => State::Finished,
         _ if given_up.is_some() => State::Stopped,
@@ -56,6 +58,7 @@ pub fn outcome(ended: &Ended, profile: &Path) -> Outcome {
         launch_sm_activity: activity.launched,
         steps_per_s: summary.steps_per_s(),
         gpu_energy_j: summary.gpu_energy_j(),
+        has_others: summary.has_others(),
         emulated: summary.emulated.is_some(),
         profile: Some(profile.to_owned()),
         metrics,
@@ -98,8 +101,11 @@ mod tests {
             (stopped.state, stopped.reason.as_deref()),
             (State::Stopped, Some("its loss is too high"))
         );
-        let finished = outcome(&Ended { code: Some(0), ..Ended::default() }, &profile);
+        let exited = Ended { code: Some(0), ..Ended::default() };
+        let finished = outcome(&exited, &profile);
         assert_eq!((finished.state, finished.reason), (State::Finished, None));
+        let handled = outcome(&Ended { stopped: true, ..exited }, &profile);
+        assert_eq!((handled.state, handled.exit_code), (State::Stopped, Some(0)), "it handles SIGTERM");
     }
 
     #[test]

@@ -115,6 +115,7 @@ pub(crate) fn ended(row: &JobRow) -> Ended {
         Some(Verdict::Ended(Outcome::Exited { code })) => Ended { code: Some(code), ..plain },
         Some(Verdict::Ended(Outcome::Signalled { signal })) => Ended { signal: Some(signal), ..plain },
         Some(Verdict::TimedOut) => Ended { timed_out: true, ..plain },
+        Some(Verdict::Cancelled) => Ended { code: row.exit_code, stopped: true, why: why(), ..plain },
         _ => Ended { code: row.exit_code, why: why(), ..plain },
     }
 }
@@ -186,6 +187,6 @@ mod tests {
         );
         assert_eq!(with(Verdict::TimedOut), Ended { timed_out: true, ..plain.clone() });
         let cancelled = JobRow { exit_code: None, verdict: Some(Verdict::Cancelled), ..row.clone() };
-        assert_eq!(ended(&cancelled), Ended { why: Some("why".into()), ..plain });
+        assert_eq!(ended(&cancelled), Ended { stopped: true, why: Some("why".into()), ..plain });
     }
 }

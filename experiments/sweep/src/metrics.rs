@@ -24,7 +24,7 @@ const MAX_BYTES: u64 = 256 << 20;
 const MAX_LINE: u64 = 4096;
 
 /// Most names.
-const MAX_NAMES: usize = 1000;
+pub(crate) const MAX_NAMES: usize = 1000;
 
 /// A metric of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -33,6 +33,12 @@ impl Stop {
         Ok(Self { signals: Some(register().map_err(SweepError::Signals)?), seen: Cell::new(0) })
     }
 
+    /// One that was asked once.
+    #[cfg(test)]
+    pub(crate) fn asked() -> Self {
+        Self { signals: None, seen: Cell::new(1) }
+    }
+
     pub(crate) fn count(&self) -> usize {
         let mut bytes = [0; 16];
         let new = self.signals.as_ref().and_then(|mut signals| signals.read(&mut bytes).ok()).unwrap_or(0);

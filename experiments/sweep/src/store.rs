@@ -47,6 +47,7 @@ CREATE TABLE runs (
     launch_sm_activity REAL,
     steps_per_s REAL,
     gpu_energy_j REAL,
+    others INTEGER,
     emulated INTEGER,
     profile TEXT,
     metrics TEXT,
@@ -129,6 +130,8 @@ pub struct Outcome {
     pub steps_per_s: Option<f64>,
     /// Energy of its GPUs while it ran, by any process on them, J.
     pub gpu_energy_j: Option<f64>,
+    /// A process that is not of the run was seen on its GPUs: one of another run, or of no sweep.
+    pub has_others: bool,
     /// It ran on emulated GPUs.
     pub emulated: bool,
     /// Its profile.
@@ -360,7 +363,8 @@ impl Store {
             transaction.execute(
                 "UPDATE runs SET state = ?2, started_ms = ?3, duration_ms = ?4, exit_code = ?5, signal = ?6, reason = ?7,
                                  peak_bytes = ?8, gpu_sm_activity = ?9, gpu_sm_origin = ?10, launch_sm_activity = ?11,
-                                 emulated = ?12, profile = ?13, steps_per_s = ?14, gpu_energy_j = ?15, metrics = ?16
+                                 emulated = ?12, profile = ?13, steps_per_s = ?14, gpu_energy_j = ?15, metrics = ?16,
+                                 others = ?17
                  WHERE key = ?1",
                 params![
                     key,
@@ -379,6 +383,7 @@ impl Store {
                     outcome.steps_per_s,
                     outcome.gpu_energy_j,
                     serde_json::to_string(&outcome.metrics).unwrap_or_default(),
+                    outcome.has_others,
                 ],
             )?;
             Ok(())
@@ -435,6 +440,7 @@ fn recorded(row: &Row<'_>) -> rusqlite::Result<Recorded> {
             launch_sm_activity: row.get("launch_sm_activity")?,
             steps_per_s: row.get("steps_per_s")?,
             gpu_energy_j: row.get("gpu_energy_j")?,
+            has_others: row.get::<_, Option<bool>>("others")?.unwrap_or(false),
             emulated: row.get::<_, Option<bool>>("emulated")?.unwrap_or(false),
             profile: row.get::<_, Option<String>>("profile")?.map(PathBuf::from),
             metrics: metrics.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),

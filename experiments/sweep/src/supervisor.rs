@@ -47,7 +47,7 @@ pub fn run(folder: PathBuf) -> io::Result<()> {
     let started_ms = radrm_os::time::epoch_ms();
     let ended = match start(&attempt, &order) {
         Ok(child) => {
-            let (status, cause) = supervise(child, &order, signals, started)?;
+            let (status, cause) = supervise(child, &attempt, &order, signals, started)?;
             if cause == Some(Cause::Interrupted) && attempt.given_up().is_none() {
                 // No result: the run is repeated.
                 return Ok(());
@@ -56,6 +56,7 @@ pub fn run(folder: PathBuf) -> io::Result<()> {
                 code: status.code(),
                 signal: status.signal(),
                 timed_out: cause == Some(Cause::Timeout),
+                stopped: cause == Some(Cause::Interrupted),
                 ..Ended::default()
             }
         }
@@ -98,6 +99,7 @@ fn has_ended(child: &Child) -> io::Result<bool> {
 /// Waits for the end of the program; gives why it was ended, if it was.
 fn supervise(
     mut child: Child,
+    attempt: &Attempt,
     order: &Order,
     mut signals: UnixStream,
     started: Instant,
@@ -152,6 +154,10 @@ fn supervise(
             if cause.is_none() && has_ended(&child)? {
                 return Ok((child.wait()?, None));
             }
+            // A sweep that is resumed does not know that it asked before: the program keeps its time to end.
+            if cause.is_some() && attempt.given_up().is_some() {
+                continue;
+            }
             // The second one does not wait.
             let is_first = cause != Some(Cause::Interrupted);
             cause = Some(Cause::Interrupted);
@@ -164,7 +170,53 @@ fn supervise(
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufRead;
+
     use super::*;
+
+    /// Supervises a program that takes its time to end; it is asked to end once more meanwhile.
+    fn asked_twice(given_up: bool, timeout_ms: Option<u64>) -> (ExitStatus, Option<Cause>) {
+        let dir = tempfile::tempdir().unwrap();
+        let attempt = Attempt::at(dir.path().to_owned());
+        if given_up {
+            attempt.give_up("its loss is too high").unwrap();
+        }
+        let mark = format!("supervisor test {} {}", std::process::id(), dir.path().display());
+        let order = Order { mark, timeout_ms, grace_ms: 600_000, ..Order::default() };
+        let script = "trap 'echo asked; read word; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().unwrap();
+        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut lines = io::BufReader::new(output).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        let (reader, mut writer) = UnixStream::pair().unwrap();
+        reader.set_nonblocking(true).unwrap();
+        if timeout_ms.is_none() {
+            writer.write_all(b"1").unwrap();
+        }
+        let asks = std::thread::spawn(move || {
+            assert_eq!(lines.next().unwrap().unwrap(), "asked");
+            writer.write_all(b"2").unwrap();
+            // The supervisor has read it by then; a program that was killed reads no word.
+            std::thread::sleep(Duration::from_millis(300));
+            let _ = input.write_all(b"end\n");
+            writer
+        });
+        let ended = supervise(child, &attempt, &order, reader, Instant::now()).unwrap();
+        asks.join().unwrap();
+        ended
+    }
+
+    #[test]
+    fn a_given_up_run_keeps_its_grace_when_it_is_asked_again() {
+        let (status, cause) = asked_twice(true, None);
+        assert_eq!((status.code(), cause), (Some(0), Some(Cause::Interrupted)));
+        let (status, cause) = asked_twice(true, Some(0));
+        assert_eq!((status.code(), cause), (Some(0), Some(Cause::Timeout)), "its time was over before");
+        let (status, cause) = asked_twice(false, None);
+        assert_eq!((status.signal(), cause), (Some(Signal::KILL.as_raw()), Some(Cause::Interrupted)));
+    }
 
     #[test]
     fn a_child_that_is_over_keeps_its_number_until_it_is_waited_for() {

@@ -4,20 +4,21 @@
 //! number of the process that writes it, by which the files of a run are found below its working directory. Checksums are not
 //! compared: a damaged record is left out where it is no `Event`, and ends the reading where its length is wrong.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use radrm_os::untrusted;
 
-use crate::metrics::{Metrics, add};
+use crate::metrics::{Logged, MAX_NAMES, Metrics, add};
 
 /// Start of the names of event files.
 const PREFIX: &str = "events.out.tfevents.";
 
-/// Entries of folders that are looked at, and folders below the first.
+/// Folders and event files that are looked at, other entries of folders, such as pictures of a dataset, and folders below the first.
 const MAX_ENTRIES: usize = 5000;
+const MAX_OTHERS: usize = 500_000;
 const MAX_DEPTH: usize = 6;
 
 /// Files of a run, bytes that are read of each, and bytes of a record. Pictures and graphs are longer.
@@ -26,24 +27,53 @@ const MAX_BYTES: u64 = 64 << 20;
 const MAX_RECORD: u64 = 1 << 20;
 
 /// Adds the scalars that processes wrote below a folder since a time, seconds since 1970. What the program logged itself stays.
+/// TensorBoard shows each folder as a run of its own: a tag of several folders, such as `train` and `validation`, has that name before it.
 pub(crate) fn add_to(metrics: &mut Metrics, folder: &Path, pids: &BTreeSet<u32>, since_s: u64) {
-    let mut found = Metrics::new();
+    let mut found: BTreeMap<PathBuf, Metrics> = BTreeMap::new();
     for file in files(folder, pids, since_s) {
-        read(&file, &mut found);
+        let folder = file.parent().unwrap_or(folder).to_owned();
+        read(&file, found.entry(folder).or_default());
     }
-    for (name, logged) in found {
+    let mut by_tag: BTreeMap<&str, Vec<(&Path, Logged)>> = BTreeMap::new();
+    for (folder, own) in &found {
+        for (tag, logged) in own {
+            by_tag.entry(tag).or_default().push((folder.as_path(), *logged));
+        }
+    }
+    let named = by_tag.into_iter().flat_map(|(tag, folders)| {
+        let above = common(folders.iter().map(|(folder, _)| *folder));
+        let name = move |folder: &Path| {
+            let below = folder.strip_prefix(&above).unwrap_or(folder).to_string_lossy();
+            if below.is_empty() { tag.to_owned() } else { format!("{below}/{tag}") }
+        };
+        folders.into_iter().map(move |(folder, logged)| (name(folder), logged))
+    });
+    for (name, logged) in named.take(MAX_NAMES) {
         metrics.entry(name).or_insert(logged);
     }
+}
+
+/// The lowest folder that all of these are, or are below.
+fn common<'p>(mut folders: impl Iterator<Item = &'p Path>) -> PathBuf {
+    let first = folders.next().map(Path::to_owned).unwrap_or_default();
+    folders.fold(first, |above, folder| {
+        let same = above.components().zip(folder.components()).take_while(|(one, other)| one == other);
+        same.map(|(part, _)| part).collect()
+    })
 }
 
 /// Event files of the processes, in the order of their names.
 fn files(folder: &Path, pids: &BTreeSet<u32>, since_s: u64) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let (mut folders, mut left) = (VecDeque::from([(folder.to_owned(), 0)]), MAX_ENTRIES);
+    let mut folders = VecDeque::from([(folder.to_owned(), 0)]);
+    let (mut entries, mut others) = (MAX_ENTRIES, MAX_OTHERS);
     while let Some((folder, depth)) = folders.pop_front() {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let is_of_events = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+            let left = if is_folder || is_of_events { &mut entries } else { &mut others };
             let Some(rest) = left.checked_sub(1) else { return sorted(found) };
-            left = rest;
+            *left = rest;
             let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) else { continue };
             // No links: they may lead anywhere.
             if kind.is_dir() && depth < MAX_DEPTH && !name.starts_with('.') {
@@ -228,7 +258,6 @@ impl<'b> Fields<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Logged;
 
     /// A record as TensorBoard writes it; checksums are not read.
     fn record(event: &[u8]) -> Vec<u8> {
@@ -297,5 +326,39 @@ mod tests {
         let mut logged = Metrics::from([("loss".to_owned(), own)]);
         add_to(&mut logged, dir.path(), &[7].into(), 0);
         assert_eq!((logged["loss"], logged.len()), (own, 2), "what the program logged itself stays");
+    }
+
+    #[test]
+    fn a_tag_of_several_folders_is_a_metric_of_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |folder: &str, value: &[u8]| {
+            let folder = dir.path().join(folder);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("events.out.tfevents.1790000005.h.7.0"), record(&of_value(value))).unwrap();
+        };
+        // `simple_value: 1` of the same tag.
+        let better = [&SIMPLE[..SIMPLE.len() - 1], &[0x3f]].concat();
+        file("runs/a/train", &better);
+        file("runs/a/validation", &SIMPLE);
+        file("runs/a", &TENSOR);
+        let mut metrics = Metrics::new();
+        add_to(&mut metrics, dir.path(), &[7].into(), 0);
+        let values: Vec<_> =
+            metrics.iter().map(|(name, logged)| (name.as_str(), logged.last, logged.count)).collect();
+        assert_eq!(values, [("acc", 0.5, 1), ("train/loss", 1.0, 1), ("validation/loss", 0.25, 1)]);
+    }
+
+    #[test]
+    fn pictures_of_a_dataset_do_not_hide_the_event_files() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..=MAX_ENTRIES {
+            fs::write(dir.path().join(format!("{number}.png")), "").unwrap();
+        }
+        let folder = dir.path().join("runs");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("events.out.tfevents.1790000005.h.7.0"), record(&of_value(&SIMPLE))).unwrap();
+        let mut metrics = Metrics::new();
+        add_to(&mut metrics, dir.path(), &[7].into(), 0);
+        assert_eq!(metrics.keys().collect::<Vec<_>>(), ["loss"]);
     }
 }

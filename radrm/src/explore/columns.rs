@@ -304,6 +304,27 @@ mod tests {
     }
 
     #[test]
+    fn a_run_beside_a_foreign_process_shows_no_figures_of_its_gpu() {
+        let recorded = Recorded {
+            outcome: Outcome {
+                state: State::Finished,
+                duration_ms: 20_000,
+                gpu_sm_activity: Some(0.8),
+                gpu_sm_origin: Some("gpm".into()),
+                gpu_energy_j: Some(400.0),
+                has_others: true,
+                profile: Some("/p/1.radrm".into()),
+                ..Outcome::default()
+            },
+            ..Recorded::default()
+        };
+        let sweeps = [(PathBuf::from("/w/grid.toml"), vec![recorded])];
+        for key in ["sm_activity", "sm_origin", "energy", "energy_origin"] {
+            assert_eq!(column(&[row(1, &[])], &sweeps, key), Some(vec![Value::Null]), "{key}");
+        }
+    }
+
+    #[test]
     fn text_of_runs_is_bounded_and_has_no_control_characters() {
         let rows = [row(1, &["\u{1b}[2J\u{202e}", &"x".repeat(5000)])];
         let command = column(&rows, &[], "command").unwrap().remove(0);

@@ -25,6 +25,10 @@ impl Sweep<'_> {
     pub(super) fn given_up(&mut self, run: &Recorded) -> Result<Option<Attempt>, SweepError> {
         let attempt = self.attempt(run);
         let file = attempt.file(metrics::FILE);
+        // A run that ends because the sweep ends is repeated, and has its time from SIGTERM to SIGKILL.
+        if self.stop.count() > 0 {
+            return Ok(None);
+        }
         let Some(judge) = self.judge.as_mut().filter(|judge| !judge.is_asked(&file)) else { return Ok(None) };
         // Of a sweep that was killed before it asked.
         if attempt.given_up().is_some() {

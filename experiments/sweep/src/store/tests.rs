@@ -32,6 +32,7 @@ fn a_plan_that_grew_keeps_what_was_recorded() {
         launch_sm_activity: Some(0.25),
         steps_per_s: Some(2.5),
         gpu_energy_j: Some(1e4),
+        has_others: true,
         profile: Some("p".into()),
         metrics: [("loss".to_owned(), logged)].into(),
         ..Outcome::default()

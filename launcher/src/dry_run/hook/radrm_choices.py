@@ -31,6 +31,11 @@ def _size(tensor):
     return getattr(tensor, "_local_tensor", tensor).untyped_storage().nbytes()
 
 
+def _keeps_each(optimizer):
+    """Whether an optimizer keeps a state of each parameter: L-BFGS has all in that of the first."""
+    return len(optimizer.state) > 1 or len(optimizer.state) == sum(len(group["params"]) for group in optimizer.param_groups)
+
+
 class Choices:
     """What the optimizers' objects take, by what was chosen."""
 
@@ -44,14 +49,22 @@ class Choices:
         """Called after the step of that number, before gradients are given back."""
         if count > STEPS:
             return
+        try:
+            self.read(list(optimizers))
+        except Exception:
+            # An optimizer or a tensor of a kind of its own: the shares are not known, and all other figures are.
+            self.bytes, self.frozen = {}, 0
+
+    def read(self, optimizers):
         self.bytes, seen = {}, set()
-        optimizers = list(optimizers)
         parameters = [one for own in optimizers for group in own.param_groups for one in group["params"]]
         for one in parameters:
             self.add("parameters in " + _dtype(one), one, seen)
         # Gradients may be given back while a backward pass runs; an optimizer that keeps states has one of each that got some.
-        keeping = [own for own in optimizers if own.state]
-        idle = [one for own in keeping for group in own.param_groups for one in group["params"] if one not in own.state]
+        keeping = [own for own in optimizers if _keeps_each(own)]
+        members = [(own, one) for own in keeping for group in own.param_groups for one in group["params"]]
+        # The states of others may lie in other processes.
+        idle = [one for own, one in members if one not in own.state and one.grad is None]
         self.frozen = sum({address(one): _size(one) for one in idle if address(one)}.values())
         for one in parameters:
             if one.is_leaf and one.grad is not None:

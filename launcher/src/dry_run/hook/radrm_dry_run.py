@@ -16,6 +16,7 @@ import time
 import radrm_choices
 import radrm_devices
 import radrm_ends
+import radrm_graphs
 import radrm_growth
 import radrm_imports
 import radrm_passes
@@ -224,8 +225,8 @@ class _Watch:
         if self.torch.backends.cudnn.benchmark:
             note("remark", "no bound: torch.backends.cudnn.benchmark is on, and what cuDNN tries takes other workspaces")
         grows = self.growth.remark() or self.passes.remark()
-        if grows:
-            note("remark", grows)
+        for remark in filter(None, (grows, self.passes.filled())):
+            note("remark", remark)
         idle = self.seen.idle()
         if idle and self.count():
             note("remark", "no bound: %d of %d optimizers made no or one step only" % (len(idle), len(self.seen.optimizers)))
@@ -336,6 +337,8 @@ def _watch(torch):
         _ENDS.append(recorded(work.abandon))
     if torch.backends.cuda.is_built():
         torch.cuda._lazy_call(watch.harmless(watch.begin))
+
+    radrm_graphs.install(torch)
 
     import radrm_files
 

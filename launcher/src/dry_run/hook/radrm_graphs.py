@@ -1,5 +1,6 @@
 """Which values Python's objects refer to, and what hangs on these: graphs, and nodes of graphs that a program keeps alone."""
 
+import functools
 import gc
 import sys
 import types
@@ -11,8 +12,27 @@ NODES = 1 << 14
 TENSORS = 1 << 8
 # What a checkpoint keeps until it computes again: the module and the names of its classes.
 CHECKPOINT = "torch.utils.checkpoint", ("_Holder", "_CheckpointFrame")
+# Set when the program has given hooks of its own to saved tensors.
+_HAS_HOOKS = []
 # Objects that refer to no tensor of a step, or only to their own module's names.
 PASSED_OVER = (type, types.FunctionType, types.BuiltinFunctionType, types.CodeType, types.ModuleType)
+
+
+def install(torch):
+    """Notes hooks of saved tensors: where a node is asked for what it saved, PyTorch calls them, and they are the program's."""
+    hooks = getattr(getattr(torch.autograd, "graph", None), "saved_tensors_hooks", None)
+    if hooks is None:
+        return
+    enter = hooks.__enter__
+
+    @functools.wraps(enter)
+    def noted(self):
+        # Those of checkpoints are known by what these keep.
+        if type(self).__module__ != CHECKPOINT[0] and not _HAS_HOOKS:
+            _HAS_HOOKS.append(True)
+        return enter(self)
+
+    hooks.__enter__ = noted
 
 
 def address(tensor):
@@ -51,9 +71,9 @@ class Graphs:
 
     def __init__(self, torch):
         self.torch = torch
-        # A checkpoint that is asked for what it saved computes it again.
+        # A checkpoint that is asked for what it saved computes it again, and hooks of the program may do anything.
         kinds = {type(own) for own in gc.get_objects()}
-        self.may_unpack = not any(kind.__module__ == CHECKPOINT[0] and kind.__name__ in CHECKPOINT[1] for kind in kinds)
+        self.may_unpack = not _HAS_HOOKS and not any(kind.__module__ == CHECKPOINT[0] and kind.__name__ in CHECKPOINT[1] for kind in kinds)
 
     def is_function(self, node):
         """Whether a node is of a function in Python, which is its `ctx`."""

@@ -58,8 +58,11 @@ class Passes:
         self.is_stopped = False
         # Ids of outermost modules and of parts of others.
         self.tops, self.inner = set(), set()
-        # A sentence on growth before the last step of an optimizer.
-        self.past = None
+        # A sentence on growth before the last step of an optimizer, the line of it, what was held at that step, and whether there was
+        # as much between two other steps.
+        self.past = self.past_line = None
+        self.held = 0
+        self.is_again = False
         self.clear()
 
     def clear(self):
@@ -87,8 +90,10 @@ class Passes:
         if self.amounts:
             sentence, first, last = self.sentence(), self.amounts[0], self.amounts[-1]
             self.end_watch()
-            if sentence and self.allocated() - first > (last - first) // 2:
-                self.past = sentence
+            held = self.allocated()
+            if sentence and held - first > (last - first) // 2:
+                self.is_again = self.is_again or self.line == self.past_line
+                self.past, self.past_line, self.held = sentence, self.line, held
             self.clear()
 
     def stop(self):
@@ -177,9 +182,20 @@ class Passes:
         calls = self.modules[half:].count(self.module) - 1
         by_call = (self.amounts[-1] - self.amounts[half]) / max(1, calls)
         where = " in " + self.place if self.place else ""
-        words = "no bound: memory grows by %.1f MiB with each call of the model%s: the program keeps what %s makes"
+        words = "memory grows by %.1f MiB with each call of the model%s: the program keeps what %s makes"
         return words % (by_call / MIB, where, self.line)
 
+    def goes_on(self):
+        """Whether what grew before a step of an optimizer grows further: a cache that was filled by then does not."""
+        with contextlib.suppress(Exception):
+            return self.is_again or self.allocated() - self.held >= LEAST
+        return False
+
     def remark(self):
-        """A sentence; None if nothing grows."""
-        return self.sentence() or self.past
+        """A sentence on growth without an end; None if there is none."""
+        found = self.sentence() or (self.past if self.past and self.goes_on() else None)
+        return found and "no bound: " + found
+
+    def filled(self):
+        """A sentence on growth that ended with a step of an optimizer; None if there is none."""
+        return "only before an optimizer step, " + self.past if self.past and not self.remark() else None

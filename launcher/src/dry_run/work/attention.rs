@@ -18,11 +18,13 @@ const SOFTMAX: &str = "aten::_softmax";
 const MIN_SHARE: f64 = 0.01;
 
 /// Bytes of the probabilities that a call of softmax over positions returns; `None` for another operator, such as the softmax of
-/// classes.
+/// classes, of each pixel of a square picture too.
 fn probabilities(node: &Node) -> Option<f64> {
     let of = node.output(0).filter(|_| node.name == SOFTMAX)?;
     let is_square = of.dims.len() >= 3 && of.dim(-1) > 1.0 && of.dim(-1).total_cmp(&of.dim(-2)).is_eq();
-    (of.on_gpu && is_square).then(|| of.bytes())
+    let dimension = node.number(1).unwrap_or(-1);
+    let is_last = dimension == -1 || usize::try_from(dimension).is_ok_and(|at| at + 1 == of.dims.len());
+    (of.on_gpu && is_square && is_last).then(|| of.bytes())
 }
 
 /// Sentence on the attention of a traced step, beside a peak of so many bytes of tensors; `None` where there is none, or it takes little.
@@ -43,6 +45,8 @@ pub(super) fn sentence(trace: &Trace, peak: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::super::trace::{Argument, Element, Tensor};
     use super::*;
 
@@ -50,6 +54,12 @@ mod tests {
         let element = Element { bytes: 2.0, float: None };
         let output = Argument::Tensor(Tensor { dims: dims.to_vec(), element, on_gpu });
         Node { name: name.to_owned(), inputs: Vec::new(), outputs: vec![output], children: Vec::new() }
+    }
+
+    /// Softmax over one dimension.
+    fn over(dimension: i64, dims: &[f64]) -> Node {
+        let inputs = [Value::Null, dimension.into(), false.into()].map(Argument::Other);
+        Node { inputs: inputs.into(), ..node(SOFTMAX, dims, true) }
     }
 
     fn of(nodes: Vec<Node>) -> Option<String> {
@@ -65,6 +75,11 @@ mod tests {
         let classes = node(SOFTMAX, &[4096.0, 50_000.0], true);
         let host = node(SOFTMAX, &[4.0, 16.0, 1024.0, 1024.0], false);
         assert_eq!(of(vec![classes, host]), None);
+        // Classes of the pixels of four pictures.
+        assert_eq!(of(vec![over(1, &[4.0, 64.0, 512.0, 512.0])]), None);
+        for last in [-1, 3] {
+            assert!(of(vec![over(last, &[4.0, 64.0, 512.0, 512.0])]).is_some(), "{last}");
+        }
         let fused = node("aten::_scaled_dot_product_flash_attention", &[4.0, 16.0, 1024.0, 64.0], true);
         let expected = "attention keeps no probabilities: it is scaled_dot_product_flash_attention";
         assert_eq!(of(vec![fused]).as_deref(), Some(expected));

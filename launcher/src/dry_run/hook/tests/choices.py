@@ -55,17 +55,36 @@ assert found == expected, found
 
 # A model whose layers are unfrozen later: they have no states yet.
 frozen = Tensor(300, "bfloat16")
-optimizer = AdamW([weight, frozen])
-optimizer.state = {weight: {"exp_avg": Tensor(200, "float32")}}
+optimizer = AdamW([weight, embedding, frozen])
+optimizer.state = {weight: {"exp_avg": Tensor(200, "float32")}, embedding: {}}
 choices = radrm_choices.Choices(torch)
 choices.see([optimizer], 1)
 found = list(choices.remarks(1000 * MIB))
 expected_of_frozen = "300 MiB of an optimizer's parameters got no gradient in the first steps: training them later takes more"
 assert expected_of_frozen in found, found
+# One that has a gradient is trained: its state is in another process.
+frozen.grad = Tensor(300, "bfloat16")
+choices.see([optimizer], 1)
+assert not any("no gradient" in remark for remark in choices.remarks(1000 * MIB))
+frozen.grad = None
 # One that keeps no states shows nothing of that, nor one whose parameters all have some.
 optimizer.state = {}
 choices.see([optimizer], 1)
 assert not any("no gradient" in remark for remark in choices.remarks(1000 * MIB))
+# L-BFGS keeps all that it has in the state of the first parameter.
+optimizer.state = {weight: {"old_dirs": [Tensor(200, "float32")]}}
+choices.see([optimizer], 1)
+assert not any("no gradient" in remark for remark in choices.remarks(1000 * MIB))
+
+
+# A failure is none of the allocator's figures.
+class Strange(Tensor):
+    def untyped_storage(self):
+        return types.SimpleNamespace(data_ptr=lambda: -1, nbytes=lambda: 1 // 0)
+
+
+choices.see([AdamW([weight, Strange(1, "float32")])], 1)
+assert list(choices.remarks(1000 * MIB)) == expected[-1:], list(choices.remarks(1000 * MIB))
 choices = radrm_choices.Choices(torch)
 os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
 found = list(choices.remarks(100_000 * MIB))

@@ -136,3 +136,28 @@ held = _Holder()
 assert not radrm_graphs.Graphs(torch).may_unpack
 del held
 assert radrm_graphs.Graphs(torch).may_unpack
+
+
+# Hooks of the program's own are never called by a search. Those of a checkpoint are known by its holders.
+class Hooks:
+    def __enter__(self):
+        return "entered"
+
+    def __exit__(self, *_):
+        pass
+
+
+class OfCheckpoints(Hooks):
+    pass
+
+
+OfCheckpoints.__module__ = "torch.utils.checkpoint"
+torch.autograd = types.SimpleNamespace(graph=types.SimpleNamespace(saved_tensors_hooks=Hooks))
+radrm_graphs.install(torch)
+with OfCheckpoints():
+    pass
+assert radrm_graphs.Graphs(torch).may_unpack
+with Hooks() as entered:
+    assert entered == "entered"
+graphs = radrm_graphs.Graphs(torch)
+assert not graphs.may_unpack and graphs.kept(Node(saved=[Tensor(1)])) == []

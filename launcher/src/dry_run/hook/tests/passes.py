@@ -147,13 +147,25 @@ for number in range(20):
     model()
 assert "with each call" in passes.remark()
 
-# A step of an optimizer: no hook is left, what the evaluation kept is still known, and what it gave back is forgotten.
+# A step of an optimizer: no hook is left, what the evaluation kept is still known, and what it gave back is forgotten. A cache that
+# was filled grows no further.
 passes.rest()
-assert not HOOKS and "with each call" in passes.remark()
+assert not HOOKS and passes.remark() is None
+assert passes.filled().startswith("only before an optimizer step, memory grows by 64.0 MiB with each call"), passes.filled()
+STATE.held += 64 * MIB
+assert passes.remark().startswith("no bound: memory grows") and passes.filled() is None
+STATE.held -= 64 * MIB
+# The next evaluation keeps as much.
+passes.begin()
+for number in range(20):
+    STATE.held += 64 * MIB
+    model()
+passes.rest()
+assert passes.remark().startswith("no bound: memory grows") and passes.filled() is None
 passes = run(range(0, 64 * 20, 64))
 STATE.held = 1000 * MIB
 passes.rest()
-assert passes.remark() is None
+assert passes.remark() is None and passes.filled() is None
 passes.begin()
 assert len(HOOKS) == 1
 passes.begin()
