@@ -113,7 +113,7 @@ pub(crate) struct Usage {
     processors: Option<ProcessorTime>,
     /// Host use while processors were left over, so that nothing slowed it.
     meter: HostMeter,
-    /// What memory did for it so far, where that is counted.
+    /// Traffic or stalls of memory by it so far, where that is counted.
     counted: Option<MemoryCount>,
     memory: MemoryUse,
     /// Memory traffic between the last two snapshots, bytes in a second, where it is counted.
@@ -128,7 +128,7 @@ pub(crate) struct Usage {
     over: u32,
 }
 
-/// What memory did for a job over spans of time, by one source: bytes, or cycles.
+/// Traffic or stalls of memory by a job over spans of time, by one source: bytes, or cycles.
 #[derive(Clone, Copy, Debug, Default)]
 struct MemoryUse {
     bytes: u64,

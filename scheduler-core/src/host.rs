@@ -28,7 +28,7 @@ pub(crate) struct HostJobs {
     threads: f64,
     /// Their memory traffic together, where it is measured.
     traffic: f64,
-    /// How many of them are measured to wait for memory.
+    /// Number of those that are measured to wait for memory.
     waiting: usize,
     /// Speed of each under what the others do to the host, 0 to 1.
     speeds: Vec<f64>,

@@ -165,7 +165,7 @@ pub(super) trait Node {
     /// Host limits (`--cpus` and `--mem`) to which jobs are held here.
     fn host_limits(&self) -> HostLimits;
 
-    /// What the host's memory did for an attempt of these processes so far, if that is counted by job.
+    /// Traffic or stalls of the host's memory by an attempt of these processes so far, if that is counted by job.
     fn memory_count(&self, attempt: Attempt, processes: &[u32]) -> Option<MemoryCount>;
 
     /// Meter of the host's memory, where what it counts is compared with what the host has.

@@ -112,10 +112,10 @@ impl Engine {
         self.write_some(!go_on, &mut replies);
         self.take_up_some(!go_on, &mut replies);
         self.change_some(!go_on, &mut replies);
-        send_ready(&mut replies);
+        self.send_ready(&mut replies);
         inbox.answer(|question| {
             self.question(question, &mut replies);
-            send_ready(&mut replies);
+            self.send_ready(&mut replies);
         });
         self.learn_some();
         self.poll();
@@ -145,7 +145,20 @@ impl Engine {
         go_on
     }
 
-    /// Answers a request. What is in `replies` then is sent when all is written, or before by [`send_ready`].
+    /// Sends the answers for which nothing has to be written: those that say what is, and those on jobs that are on disk already.
+    /// After a commit that failed none is sent before another has gone over it: a job that is refused could be in the log.
+    pub(super) fn send_ready(&self, replies: &mut Vec<(Sender<Response>, Response)>) {
+        if self.outbox.store().has_failed() {
+            return;
+        }
+        let acknowledges =
+            |response: &Response| matches!(response, Response::Done | Response::Reserved { .. });
+        for (reply, response) in replies.extract_if(.., |(_, response)| !acknowledges(response)) {
+            let _ = reply.send(response);
+        }
+    }
+
+    /// Answers a request. What is in `replies` then is sent when all is written, or before by [`Self::send_ready`].
     pub(super) fn question(&mut self, message: Message, replies: &mut Vec<(Sender<Response>, Response)>) {
         match message {
             Message::Asked(peer, request, reply) => match changes::of(&peer, request) {
@@ -339,13 +352,5 @@ impl Engine {
                 self.health.report("config", format!("the configuration was not read again: {why}"));
             }
         }
-    }
-}
-
-/// Sends the answers for which nothing has to be written: those that say what is, and those on jobs that are on disk already.
-pub(super) fn send_ready(replies: &mut Vec<(Sender<Response>, Response)>) {
-    let acknowledges = |response: &Response| matches!(response, Response::Done | Response::Reserved { .. });
-    for (reply, response) in replies.extract_if(.., |(_, response)| !acknowledges(response)) {
-        let _ = reply.send(response);
     }
 }

@@ -7,6 +7,7 @@ mod events;
 mod factors;
 mod html;
 pub(crate) mod input;
+mod jobs_in;
 mod jobs_out;
 mod live;
 mod outcome;
@@ -95,13 +96,13 @@ struct Done {
 
 fn replays(order: &Flags, own: Option<OwnPolicy<'_>>) -> Result<Done, Failure> {
     let cluster = input::cluster(&order.gpus, order.mode)?;
-    let profiles = input::profiles(order.profiles.as_deref())?;
+    let profiles = jobs_in::profiles(order.profiles.as_deref())?;
     let model = model(order)?;
     let order = &with_chance_of(&model, order);
     let gpus = cluster.devices.iter().filter(|device| device.parent.is_none()).count();
     let mut traces = Vec::new();
     for path in &order.traces {
-        let Trace { jobs, left_out } = input::trace(path, order, &profiles, gpus)?;
+        let Trace { jobs, left_out } = jobs_in::trace(path, order, &profiles, gpus)?;
         knows(&jobs, path, order)?;
         let capacity = model.mps.capacity;
         // No scheduler can run the others, so they are no part of what the best one would take.
@@ -267,7 +268,7 @@ fn with_chance_of(model: &Model, order: &Flags) -> Flags {
 
 /// Returns true if a trace states the memory of its jobs: one of the thesis, or a script of `.rad` files.
 fn is_of_trainings(path: &Path, order: &Flags) -> bool {
-    input::beginning(path).contains("arrival_s") || input::is_script(path, order)
+    input::beginning(path).contains("arrival_s") || jobs_in::is_script(path, order)
 }
 
 /// Checks that the trace has the estimator that was asked for.

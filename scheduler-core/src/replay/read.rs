@@ -25,7 +25,7 @@ use crate::device::{Device, DeviceId, Node, NodeId};
 use crate::job::HostNeed;
 use crate::units::{Bytes, Millis, Permille};
 use radrm_base::UserId;
-use table::{Table, mib};
+use table::{Table, mib, seconds};
 
 /// The forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,10 +139,6 @@ pub fn read(text: &str, filling: &Filling) -> Result<Trace, ReadError> {
     }
     trace.jobs.sort_by_key(|job| job.arrival);
     Ok(trace)
-}
-
-fn seconds(value: f64) -> Millis {
-    Millis((value * 1000.0).round() as u64)
 }
 
 fn openb(text: &str) -> Result<Vec<TraceJob>, ReadError> {

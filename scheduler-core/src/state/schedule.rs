@@ -738,7 +738,11 @@ impl<'a> Search<'a> {
             self.fits.sort_by_key(|(at, fit)| (fit.rank, *at));
             self.fits.truncate(gpus);
             let total = self.fits.iter().fold((0i64, 0i64, 0i64), |sum, (_, fit)| {
-                (sum.0.saturating_add(fit.rank.0), sum.1.saturating_add(fit.rank.1), sum.2.saturating_add(fit.rank.2))
+                (
+                    sum.0.saturating_add(fit.rank.0),
+                    sum.1.saturating_add(fit.rank.1),
+                    sum.2.saturating_add(fit.rank.2),
+                )
             });
             if best.as_ref().is_none_or(|(rank, _)| total < *rank) {
                 let mut devices: Vec<usize> = self.fits.iter().map(|(at, _)| *at).collect();

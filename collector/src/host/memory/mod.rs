@@ -1,4 +1,4 @@
-//! What the host's memory does for jobs, from the best source that a node has.
+//! Traffic or stalls of the host's memory by jobs, from the best source that a node has.
 //!
 //! The kernel's resctrl counts the bytes of each job. Counters of the memory controllers count those of the whole node. Where neither
 //! is there, a processor counts the cycles of a job in which it waits; these are no bytes, and never become any.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::*;
-use crate::engine::run::send_ready;
 
 fn spec(gpus: u16) -> Spec {
     Spec {
@@ -153,7 +152,7 @@ fn only_the_acknowledgement_of_a_change_waits_until_it_is_written() {
     let mut asked = |engine: &mut Engine, request| {
         let (reply, answer) = channel();
         engine.question(Message::Asked(peer(), request, reply), &mut replies);
-        send_ready(&mut replies);
+        engine.send_ready(&mut replies);
         answer
     };
     let shown = asked(&mut engine, Request::Show { job: job.into() });

@@ -10,7 +10,7 @@ use radrm_protocol::spec::Spec;
 use radrm_scheduler_core::replay::{Profiles, Source, Trace, TraceJob};
 use radrm_scheduler_core::{Bytes, Condition, Millis};
 
-use super::super::{Flags, ReplayError, cli, input, scripts};
+use super::super::{Flags, ReplayError, cli, input, jobs_in, scripts};
 use crate::Failure;
 use crate::client::asks::Asks;
 use crate::client::submit;
@@ -49,7 +49,7 @@ pub(super) fn of(path: &Path, order: &Flags, gpus: usize) -> Result<Plan, Failur
         };
         return of_files(script.files.into_iter(), order, left_out);
     }
-    let Trace { jobs, left_out } = input::trace(path, order, &Profiles::default(), gpus)?;
+    let Trace { jobs, left_out } = jobs_in::trace(path, order, &Profiles::default(), gpus)?;
     let first = jobs.first().map_or(Millis::ZERO, |job| job.arrival);
     let folder = scripts::folder(path, order.rad_files.as_deref());
     let planned = |job: &TraceJob| -> Result<Planned, Failure> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::columns::HELIOS;
 use super::philly::since;
-use super::table::Table;
-use super::{LeftOut, ReadError, Trace, calendar, seconds};
+use super::table::{Table, seconds};
+use super::{LeftOut, ReadError, Trace, calendar};
 use crate::replay::TraceJob;
 use crate::units::Permille;
 use radrm_base::UserId;

@@ -3,8 +3,8 @@
 use csv::{ReaderBuilder, StringRecord, Trim};
 
 use super::columns::PAI;
-use super::table::Table;
-use super::{LeftOut, ReadError, Trace, seconds};
+use super::table::{Table, seconds};
+use super::{LeftOut, ReadError, Trace};
 use crate::replay::TraceJob;
 use crate::units::{Millis, Permille};
 

@@ -6,7 +6,7 @@ use std::io::Read;
 use csv::{Reader, ReaderBuilder, StringRecord};
 
 use super::error::ReadError;
-use crate::units::Bytes;
+use crate::units::{Bytes, Millis};
 
 /// Columns by name.
 pub(in crate::replay) struct Table {
@@ -83,6 +83,11 @@ pub(super) fn missing(columns: &[&str], has: impl Fn(&str) -> bool) -> Option<(S
         [others @ .., last] => format!("{} and {last}", others.join(", ")),
     };
     Some((words, missing.len()))
+}
+
+/// A time in seconds, as tables have it.
+pub(super) fn seconds(value: f64) -> Millis {
+    Millis((value * 1000.0).round() as u64)
 }
 
 pub(in crate::replay) fn mib(value: f64) -> Bytes {

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use csv::StringRecord;
 
 use super::columns::THESIS;
-use super::table::{Table, estimators, mib};
-use super::{Filling, ReadError, seconds};
+use super::table::{Table, estimators, mib, seconds};
+use super::{Filling, ReadError};
 use crate::job::{Condition, Dependency, JobId};
 use crate::rad_file::RadFile;
 use crate::replay::profiles::Program;
 use crate::replay::trace::TraceJob;
 use crate::units::{Bytes, Millis};
 
-/// What a trace states of a training.
+/// A training as a trace states it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Training<'a> {
     /// Name of its `.rad` file.
