@@ -81,8 +81,8 @@ impl State {
                 if dev.drained || !eligible(dev, &ask) || is_closed(at, self.now) {
                     continue;
                 }
-                // Others would wait for what its own user has.
-                if waits_for_own(&self.settings, dev, &ask) {
+                // Others would wait for what its own user has, or is not to take yet.
+                if waits_for_own(&self.settings, dev, &ask) || self.memory_kept_from(ask.user, at).is_some() {
                     continue;
                 }
                 let mut residents: Vec<(Millis, Resident)> =

@@ -300,6 +300,9 @@ impl fmt::Display for Wait {
             Self::Reserved { job, why: Obstacle::NearBlocker } => {
                 write!(f, "on devices that would do it could slow jobs that job {job} waits for")
             }
+            Self::Reserved { job, why: Obstacle::Quota } => {
+                write!(f, "job {job} is before it and waits for memory under the same limit of its user or group")
+            }
             Self::Reserved { job, why: Obstacle::Threads } => {
                 write!(f, "its threads could keep job {job} from starting on the node with devices that would do")
             }
