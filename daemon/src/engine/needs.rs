@@ -1,6 +1,6 @@
 //! Needs of jobs: resolved when a job is submitted, stored with it, and changed by news of its program only.
 
-use radrm_base::PastRun;
+use radrm_base::{PastRun, SeenActivity};
 use radrm_need::Features;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::EstimateRow;
@@ -44,7 +44,25 @@ impl Engine {
     /// The needs of a user's job, by what it states and by earlier runs of its program on the model that it asks for, or
     /// else on the only one there is.
     fn resolve(&self, uid: u32, spec: &Spec) -> Needs {
-        self.resolver.resolve(&self.features(uid, spec, &self.past_runs(uid, spec)))
+        self.needs_by(&self.features(uid, spec, &self.past_runs(uid, spec)))
+    }
+
+    /// Needs by these features.
+    ///
+    /// An activity that a submission states is no way past the protection of other jobs: it counts where it is at least what is
+    /// assumed of a job of which nothing is known. A dry run that radrmd made counts as it is.
+    fn needs_by(&self, features: &Features<'_>) -> Needs {
+        let mut needs = self.resolver.resolve(features);
+        let is_stated = features.dry_run.is_some_and(|run| !run.background);
+        let assumed = self.core.state.settings().assumed;
+        let is_less = |seen: SeenActivity| {
+            let activity = seen.with_usual(assumed);
+            activity.smact < assumed.smact || activity.drama < assumed.drama
+        };
+        needs.activity = needs
+            .activity
+            .filter(|known| !is_stated || !known.source.is_predicted() || !is_less(known.value));
+        needs
     }
 
     /// Earlier runs of the job's program by its user, on its GPU model.
@@ -65,7 +83,7 @@ impl Engine {
         let runs = self.past_runs(uid, spec);
         let features = self.features(uid, spec, &runs);
         EstimateRow {
-            needs: self.resolver.resolve(&features),
+            needs: self.needs_by(&features),
             answers: self.resolver.answers(&features),
             runs: u32::try_from(runs.len()).unwrap_or(u32::MAX),
             model: self.model_of(spec),
@@ -100,7 +118,7 @@ impl Engine {
         for alike in self.jobs.entries().alike(ended.uid, &key) {
             let mut entries = alike.iter().filter_map(|id| self.jobs.entry(*id));
             let Some(first) = entries.find(is_one) else { continue };
-            let needs = self.resolver.resolve(&self.features(ended.uid, &first.spec, &runs));
+            let needs = self.needs_by(&self.features(ended.uid, &first.spec, &runs));
             let before = self.core.state.job(JobId(first.id)).map(|view| view.job);
             if before.is_some_and(|before| !Event::needs_known(&before, &needs).is_empty()) {
                 let learns = [first].into_iter().chain(entries.filter(is_one));

@@ -61,6 +61,8 @@ impl Engine {
         now: u64,
     ) -> Result<Part, DaemonError> {
         let place = spec.together.take();
+        // Only radrmd makes those.
+        spec.dry_run.iter_mut().for_each(|run| run.background = false);
         self.check(peer, &spec)?;
         spec.together = place;
         self.find_dependencies(peer, &mut spec)?;
