@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::{DONE, MODEL, Node, estimated, gib, oom, preemptible, started, verdict, with};
+use radrm_need::Source;
 use radrm_scheduler_core::{
     Action, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, DeviceQuota, Event, GroupMembers,
     Job, JobId, Memory, Millis, Need, Permille, Phase, Policy, Quiet, Reason, Settings, SmallJobs, Together,
@@ -396,6 +397,17 @@ fn only_small_jobs_start_in_quiet_hours_that_except_them() {
     assert_eq!(node.phase(6), Phase::Running, "a job without GPUs takes nothing of them");
     // Once they are over the jobs start in the order of the queue.
     assert!(limit(&mut node, 7, Allowance::default()).contains(&1));
+}
+
+#[test]
+fn an_estimate_that_is_no_limit_makes_no_job_small() {
+    let mut node = node(1);
+    limit(&mut node, 7, quiet(SmallJobs { memory: Some(4 << 30), ..SmallJobs::default() }));
+    let bytes = Bytes::from_gib(1);
+    let of = |id, need| Job { user: UserId(7), need: Some(need), ..Job::new(JobId(id)) };
+    node.run(of(1, Need::new(bytes, bytes, None, Source::UserEstimate)));
+    node.run(of(2, Need::declared(bytes)));
+    assert_eq!((node.phase(1), node.phase(2)), (Phase::Waiting, Phase::Running));
 }
 
 #[test]
