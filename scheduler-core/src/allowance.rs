@@ -336,7 +336,9 @@ impl SmallJobs {
     pub(crate) fn contains(&self, job: &Job, floor: Bytes) -> bool {
         let on_host = job.gpus == 0;
         let is_alone = job.exclusive && (self.memory.is_some() || self.share.is_some());
-        let memory = |most: u64| job.need.as_ref().is_some_and(|need| need.upper.max(floor).0 <= most);
+        // An estimate that is not its limit binds it to nothing.
+        let memory =
+            |most: u64| job.need.as_ref().is_some_and(|need| need.enforce && need.upper.max(floor).0 <= most);
         let share = |most: u64| job.share.is_some_and(|share| u64::from(share.0) <= most);
         let time = |most: u64| job.time_limit.is_some_and(|limit| limit.0 <= most);
         !self.is_none()

@@ -298,12 +298,13 @@ pub enum Event {
 impl Event {
     /// The events that give a waiting job these needs, where they differ from what the scheduler has by enough to decide
     /// otherwise. No two runs are equal to the millisecond: without that each end would change all waiting jobs of its program.
+    /// Activities are as [`Job::needing`] has them.
     #[must_use]
-    pub fn needs_known(job: &Job, needs: &Needs) -> Vec<Self> {
+    pub fn needs_known(job: &Job, needs: &Needs, assumed: Activity) -> Vec<Self> {
         let id = job.id;
         let before = job.need.as_ref();
         let need = needs.memory.as_ref().filter(|need| before.is_none_or(|before| !before.is_alike(need)));
-        let Profile { activity, predicted, expected, at_least, host_use } = Profile::of(needs);
+        let Profile { activity, predicted, expected, at_least, host_use } = Profile::of(needs, assumed);
         let changed = news(job.host_use, host_use, host_moved)
             || news(job.activity, activity, activity_moved)
             || news(job.predicted, predicted, activity_moved)
@@ -366,6 +367,7 @@ mod tests {
     use radrm_need::{Features, NeedResolver};
 
     use super::*;
+    use crate::interference::USUAL;
 
     fn run(batch: u32, mib: u64) -> PastRun {
         let host = Some(HostUse { cpu_milli: 700, ..HostUse::default() });
@@ -377,25 +379,25 @@ mod tests {
         NeedResolver::default().resolve(&Features { runs, batch, ..Features::default() })
     }
 
+    fn news(job: &Job, needs: &Needs) -> Vec<Event> {
+        Event::needs_known(job, needs, USUAL)
+    }
+
     #[test]
     fn news_are_only_what_changes_a_decision() {
         let needs = resolve(&[run(8, 3072)], Some(8));
         let job = Job::new(JobId(4));
-        assert_eq!(Event::needs_known(&job, &needs).len(), 2, "memory, and the run time");
-        let job = job.needing(&needs);
+        assert_eq!(news(&job, &needs).len(), 2, "memory, and the run time");
+        let job = job.needing(&needs, USUAL);
         assert_eq!(job.host_use.map(|used| used.cpu_milli), Some(700));
-        assert_eq!(Event::needs_known(&job, &needs), []);
-        assert_eq!(
-            Event::needs_known(&job, &resolve(&[run(8, 3072), run(8, 3000)], Some(8))),
-            [],
-            "one more run alike"
-        );
-        let more = Event::needs_known(&job, &resolve(&[run(8, 4096), run(8, 3072)], Some(8)));
+        assert_eq!(news(&job, &needs), []);
+        assert_eq!(news(&job, &resolve(&[run(8, 3072), run(8, 3000)], Some(8))), [], "one more run alike");
+        let more = news(&job, &resolve(&[run(8, 4096), run(8, 3072)], Some(8)));
         assert!(
             matches!(&more[..], [Event::NeedKnown { need, .. }] if need.upper == Bytes::from_gib(4)),
             "{more:?}"
         );
-        assert_eq!(Event::needs_known(&job, &resolve(&[], Some(8))), [], "what is known is not forgotten");
+        assert_eq!(news(&job, &resolve(&[], Some(8))), [], "what is known is not forgotten");
     }
 
     #[test]
@@ -411,11 +413,11 @@ mod tests {
             ..run(8, mib)
         };
         let first = [ran(60_000, 3072, 700, 900)];
-        let job = Job::new(JobId(4)).needing(&resolve(&first, Some(8)));
-        let news = |runs: &[PastRun]| Event::needs_known(&job, &resolve(runs, Some(8))).len();
-        assert_eq!(news(&[ran(62_000, 3090, 640, 950)]), 0);
-        assert_eq!(news(&[ran(66_000, 3090, 640, 950)]), 1, "10 % longer");
-        assert_eq!(news(&[ran(62_000, 3200, 640, 950)]), 1, "4 % more memory");
-        assert_eq!(news(&[ran(62_000, 3090, 1700, 950)]), 1, "a core more");
+        let job = Job::new(JobId(4)).needing(&resolve(&first, Some(8)), USUAL);
+        let count = |runs: &[PastRun]| news(&job, &resolve(runs, Some(8))).len();
+        assert_eq!(count(&[ran(62_000, 3090, 640, 950)]), 0);
+        assert_eq!(count(&[ran(66_000, 3090, 640, 950)]), 1, "10 % longer");
+        assert_eq!(count(&[ran(62_000, 3200, 640, 950)]), 1, "4 % more memory");
+        assert_eq!(count(&[ran(62_000, 3090, 1700, 950)]), 1, "a core more");
     }
 }

@@ -18,6 +18,8 @@ pub enum ExpectedStart {
         /// That job.
         job: JobId,
     },
+    /// The plan of the jobs before it took as much work as an answer may.
+    Unplanned,
 }
 
 impl ExpectedStart {
@@ -29,6 +31,7 @@ impl ExpectedStart {
             Self::NoEnd { job } => {
                 Some(format!("job {job} before it has no time limit and no known run time"))
             }
+            Self::Unplanned => Some("too many jobs and GPUs would have to be planned before it".to_owned()),
             Self::Behind { job } => Some(format!("GPUs are kept for job {job}, whose start is not known")),
         }
     }

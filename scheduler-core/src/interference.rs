@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use radrm_base::SeenActivity;
 use serde::{Deserialize, Serialize};
 
 pub use radrm_estimator::interference::{
@@ -13,12 +12,7 @@ pub use radrm_estimator::interference::{
 
 use crate::units::Permille;
 
-/// Activity for predictions: what was not measured of a run is taken to be as much by SM activity as is assumed of unknown jobs.
-pub(crate) fn usual(seen: SeenActivity) -> Activity {
-    seen.with_usual(USUAL)
-}
-
-/// Activity that is assumed of a job that was never seen.
+/// Activity that is assumed of a job that was never seen, where the settings say nothing else.
 pub(crate) const USUAL: Activity =
     Activity { smact: Permille(650), smocc: Permille(300), drama: Permille(400) };
 

@@ -6,7 +6,7 @@ use radrm_base::{HostUse, UserId};
 use radrm_need::{Need, Needs};
 use serde::{Deserialize, Serialize};
 
-use crate::interference::{Activity, Program, usual};
+use crate::interference::{Activity, Program};
 use crate::target::Target;
 use crate::units::{Bytes, Millis, Permille};
 
@@ -316,11 +316,11 @@ impl Job {
         }
     }
 
-    /// The job with these needs.
+    /// The job with these needs. What was not measured of an activity is as much by SM activity as in `assumed`, that of the settings.
     #[must_use]
-    pub fn needing(self, needs: &Needs) -> Self {
+    pub fn needing(self, needs: &Needs, assumed: Activity) -> Self {
         let (need, Profile { activity, predicted, expected, at_least, host_use }) =
-            (needs.memory.clone(), Profile::of(needs));
+            (needs.memory.clone(), Profile::of(needs, assumed));
         Self { need, activity, predicted, expected, at_least, host_use, ..self }
     }
 }
@@ -336,11 +336,12 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// A predicted activity is none that was measured.
-    pub(crate) fn of(needs: &Needs) -> Self {
+    /// A predicted activity is none that was measured. Of either the parts that are not known follow from `assumed`.
+    pub(crate) fn of(needs: &Needs, assumed: Activity) -> Self {
         let activity = |is_predicted: bool| {
             let known = needs.activity.as_ref();
-            known.filter(|known| known.source.is_predicted() == is_predicted).map(|known| usual(known.value))
+            let known = known.filter(|known| known.source.is_predicted() == is_predicted);
+            known.map(|known| known.value.with_usual(assumed))
         };
         let run_time = needs.run_time.as_ref();
         Self {

@@ -81,7 +81,7 @@ pub(crate) struct Ask {
     pub(crate) job: JobId,
     pub(crate) user: UserId,
     /// Memory that jobs of its user, or of groups of that user, may have together, where it is limited.
-    pub(crate) quotas: Vec<DeviceQuota>,
+    pub(crate) quotas: Arc<[DeviceQuota]>,
     pub(crate) gpus: usize,
     /// Memory to find; `None`: unknown.
     pub(crate) claim: Option<Bytes>,
@@ -154,20 +154,37 @@ pub(crate) fn could_hold(dev: &Dev, ask: &Ask) -> bool {
         && quota(dev, ask).is_none_or(|most| most > Bytes::ZERO)
 }
 
-/// Limits of the memory that jobs of the asking user, or of a group of that user, may have together on the device.
-fn quotas<'a>(dev: &Dev, ask: &'a Ask) -> impl Iterator<Item = &'a DeviceQuota> {
-    let device = dev.spec.id;
-    ask.quotas.iter().filter(move |quota| quota.device == device)
-}
-
-/// The strictest of them.
+/// The strictest limit of the memory that jobs of the asking user, or of a group of that user, may have together on the device.
 fn quota(dev: &Dev, ask: &Ask) -> Option<Bytes> {
-    quotas(dev, ask).map(|quota| quota.bytes).min()
+    let there = ask.quotas.iter().filter(|quota| quota.device == dev.spec.id);
+    there.map(|quota| quota.bytes).min()
 }
 
 /// Returns true if the job could never have what it is to find there: its user may have less on the device.
 pub(crate) fn is_short(dev: &Dev, ask: &Ask) -> bool {
     quota(dev, ask).is_some_and(|most| ask.claim.is_some_and(|claim| most < claim))
+}
+
+/// Limits that the job would exceed on the device beside these residents: the index of each in its request, and the memory that
+/// is held there already.
+pub(crate) fn exceeded<'a>(
+    settings: &Settings,
+    dev: &Dev,
+    residents: impl Iterator<Item = &'a Resident> + Clone,
+    ask: &Ask,
+) -> impl Iterator<Item = (usize, Bytes)> {
+    let (need, device) = (ask.claim.unwrap_or(settings.preconditions.min_free), dev.spec.id);
+    let there = ask.quotas.iter().enumerate().filter(move |(_, quota)| quota.device == device);
+    there.filter_map(move |(index, quota)| {
+        let group = quota.group.as_ref();
+        let is_member = |user: UserId| group.is_some_and(|group| group.users.contains(&user));
+        let counts = |resident: &&Resident| resident.user == ask.user || is_member(resident.user);
+        let held: Bytes =
+            residents.clone().filter(counts).map(|resident| resident.claim.max(resident.used)).sum();
+        // Alone it gets what the quota leaves it: an estimate may be too high.
+        let is_over = held > Bytes::ZERO && held.plus(need) > quota.bytes;
+        is_over.then_some((index, held))
+    })
 }
 
 /// Reason that keeps the job from the device because its user, or a group of that user, has too much memory there beside it.
@@ -177,17 +194,11 @@ fn own_memory<'a>(
     residents: impl Iterator<Item = &'a Resident> + Clone,
     ask: &Ask,
 ) -> Option<Wait> {
-    quotas(dev, ask).find_map(|quota| {
-        let is_member = |user: UserId| quota.group.as_ref().is_some_and(|group| group.users.contains(&user));
-        let counts = |resident: &&Resident| resident.user == ask.user || is_member(resident.user);
-        let held: Bytes =
-            residents.clone().filter(counts).map(|resident| resident.claim.max(resident.used)).sum();
-        let (need, most) = (ask.claim.unwrap_or(settings.preconditions.min_free), quota.bytes);
-        // Alone it gets what the quota leaves it: an estimate may be too high.
-        let is_over = held > Bytes::ZERO && held.plus(need) > most;
-        let group = quota.group.as_ref().map(|group| group.name.clone());
-        is_over.then(|| Wait::UserMemory { need, left: most.minus(held), most, group })
-    })
+    let (index, held) = exceeded(settings, dev, residents, ask).next()?;
+    let quota = &ask.quotas[index];
+    let (need, most) = (ask.claim.unwrap_or(settings.preconditions.min_free), quota.bytes);
+    let group = quota.group.as_ref().map(|group| group.name.clone());
+    Some(Wait::UserMemory { need, left: most.minus(held), most, group })
 }
 
 /// Returns true if the job waits for memory that jobs of its own user have there: nothing that others give back helps.

@@ -576,6 +576,8 @@ pub enum Obstacle {
     NearBlocker,
     /// The job's threads could keep the other from joining jobs of the node.
     Threads,
+    /// Jobs of both count towards a limit of memory there that the other one waits under.
+    Quota,
 }
 
 impl Reason {

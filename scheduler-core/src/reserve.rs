@@ -81,8 +81,8 @@ impl State {
                 if dev.drained || !eligible(dev, &ask) || is_closed(at, self.now) {
                     continue;
                 }
-                // Others would wait for what its own user has.
-                if waits_for_own(&self.settings, dev, &ask) {
+                // Others would wait for what its own user has, or is not to take yet.
+                if waits_for_own(&self.settings, dev, &ask) || self.memory_kept_from(ask.user, at).is_some() {
                     continue;
                 }
                 let mut residents: Vec<(Millis, Resident)> =
@@ -293,13 +293,17 @@ impl State {
     ///
     /// Blockers without a limit may end at any time, so a job that borrows may delay the one that it passes: never by more than its
     /// own limit, and where nothing is known of a blocker's run time never by more than [`MAX_BORROWED`]. Of a predicted run time
-    /// the lower end counts.
+    /// the lower end counts; once that has passed the job may end at any time, and by its likely end.
     fn likely_wait(&self, kept: &Reservation) -> Millis {
         let left = |record: &Record| match record.earliest_end() {
             _ if matches!(record.phase, Phase::Stopping | Phase::Suspending) => Millis::ZERO,
             end if end > self.now && end < Millis::MAX => end.minus(self.now),
             // As long again as it has run: what ran for long is seldom about to end.
-            _ => record.runtime(self.now).min(MAX_BORROWED),
+            _ => {
+                let likely = Some(record.likely_end()).filter(|end| *end > self.now);
+                let left = likely.map_or(Millis::MAX, |end| end.minus(self.now));
+                record.runtime(self.now).min(MAX_BORROWED).min(left)
+            }
         };
         kept.blockers.iter().filter_map(|job| self.jobs.get(job)).map(left).max().unwrap_or(Millis::ZERO)
     }

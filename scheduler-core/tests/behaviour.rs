@@ -255,6 +255,17 @@ fn a_short_job_passes_up_to_the_lower_end_of_a_predicted_run_time() {
 }
 
 #[test]
+fn a_short_job_passes_up_to_the_likely_end_once_the_lower_end_of_a_predicted_run_time_has_passed() {
+    let time = |seconds| Some(Millis::from_secs(seconds));
+    let short = |id, seconds| Job { time_limit: time(seconds), ..gib(id, 8) };
+    let mut node = Node::new(2, with(Policy::FirstFit));
+    node.at(0).run(Job { expected: time(7200), at_least: time(5400), ..gib(1, 30) });
+    node.at(1).submit(Job { gpus: 2, ..gib(2, 35) });
+    assert!(started(&node.at(6900).run(short(3, 500)), 3).is_none(), "the first job is likely to end before");
+    assert_eq!(started(&node.at(6901).run(short(4, 200)), 4).unwrap().1, [1]);
+}
+
+#[test]
 fn a_job_that_is_surely_gone_in_time_may_use_what_is_kept() {
     let limit = |seconds| Some(Millis::from_secs(seconds));
     let mut node = Node::new(2, with(Policy::FirstFit));

@@ -97,7 +97,7 @@ fn a_busy_job_by_its_dry_run_waits_and_names_the_prediction() {
     // What is known of its program since takes the prediction's place.
     let needs = Needs { activity: Some(measured(16)), ..Needs::default() };
     let job = node.state.job(JobId(2)).unwrap().job.clone();
-    for event in Event::needs_known(&job, &needs) {
+    for event in Event::needs_known(&job, &needs, Settings::default().assumed) {
         node.step(event);
     }
     assert_eq!(node.state.job(JobId(2)).unwrap().job.activity, Some(activity(16)));
@@ -113,10 +113,24 @@ fn measured(smact: u32) -> Known<SeenActivity> {
 fn a_predicted_activity_is_none_that_was_measured() {
     let source = Source::PredictedStep { gpu: "L4".into(), steps: 0, runs: 0 };
     let known = |source| Some(Known { source, ..measured(300) });
-    let of = |activity| gib(1, 2).needing(&Needs { activity, ..Needs::default() });
+    let of =
+        |activity| gib(1, 2).needing(&Needs { activity, ..Needs::default() }, Settings::default().assumed);
     let (predicted, measured) = (of(known(source)), of(known(Source::EqualRuns { runs: 1 })));
     assert_eq!((predicted.activity, predicted.predicted), (None, Some(activity(300))));
     assert_eq!((measured.activity, measured.predicted), (Some(activity(300)), None));
+}
+
+#[test]
+fn what_was_not_measured_of_an_activity_follows_from_the_settings() {
+    let value = SeenActivity { smact: Permille(300), smocc: None, drama: None };
+    let needs = Needs { activity: Some(Known { value, ..measured(300) }), ..Needs::default() };
+    let assumed = Activity { smact: Permille(600), smocc: Permille(200), drama: Permille(100) };
+    let expected = Activity { smact: Permille(300), smocc: Permille(100), drama: Permille(50) };
+    assert_eq!(gib(1, 2).needing(&needs, assumed).activity, Some(expected));
+    let news = Event::needs_known(&gib(1, 2), &needs, assumed);
+    assert!(
+        matches!(news[..], [Event::ProfileKnown { activity: Some(activity), .. }] if activity == expected)
+    );
 }
 
 #[test]

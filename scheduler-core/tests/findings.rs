@@ -3,9 +3,9 @@
 use crate::common::{DONE, Node, gib, oom, started, verdict, with};
 use radrm_base::HostUse;
 use radrm_scheduler_core::{
-    Activity, Bytes, Calm, ConstantsFrom, Event, Evidence, Forecast, Job, JobId, JobObservation, Memory,
-    Millis, NodeId, Observation, Outcome, Permille, Phase, Policy, Reason, Settings, SharingMode, Unknown,
-    Verdict, Wait,
+    Activity, Bytes, Calm, ConstantsFrom, Device, Event, Evidence, Forecast, Job, JobId, JobObservation,
+    Memory, Millis, NodeId, Observation, Outcome, Permille, Phase, Policy, Reason, Settings, SharingMode,
+    Unknown, Verdict, Wait,
 };
 use radrm_scheduler_core::{DeviceId, Sharer};
 
@@ -307,6 +307,50 @@ fn an_amount_that_no_shim_saw_is_not_made_up() {
     let text = end.expect("it ends").reason.to_string();
     assert_eq!(text, "can never run here: it ran out with the largest device, 40.0 GiB, to itself");
     assert_eq!(verdict(&decisions, 1), Some(Verdict::Ended(unseen)));
+}
+
+#[test]
+fn a_job_that_ran_out_of_an_unknown_amount_moves_to_a_larger_device() {
+    let unseen = Outcome::OutOfMemory { seen: None, evidence: Evidence::Log, code: 1 };
+    let large = Device {
+        id: DeviceId(1),
+        node: NodeId(0),
+        model: "A100-80GB".into(),
+        capacity: Bytes::from_gib(80),
+        parent: None,
+        shared: true,
+    };
+    for exclusive in [false, true] {
+        // Its need is unknown, so it has a device as a whole either way.
+        let mut node = Node::new(1, Settings { unknown: Unknown::Exclusive, ..Settings::default() });
+        node.run(Job { exclusive, ..Job::new(JobId(1)) });
+        node.step(Event::DeviceAdded { device: large.clone() });
+        let decisions = node.finish(1, unseen);
+        assert_eq!(started(&decisions, 1), Some((2, vec![1])), "exclusive: {exclusive}");
+        assert!(
+            decisions[0].reason.to_string().ends_with("the amount is not known"),
+            "{}",
+            decisions[0].reason
+        );
+    }
+    // With the largest to itself there is nothing to add.
+    let mut node = Node::new(0, Settings::default());
+    node.step(Event::DeviceAdded { device: large });
+    node.run(Job { exclusive: true, ..Job::new(JobId(1)) });
+    assert_eq!(verdict(&node.finish(1, unseen), 1), Some(Verdict::Ended(unseen)));
+}
+
+#[test]
+fn an_unknown_amount_on_devices_of_two_sizes_is_no_reason_that_a_job_can_never_run() {
+    let unseen = Outcome::OutOfMemory { seen: None, evidence: Evidence::Log, code: 1 };
+    let mut node = Node::new(1, Settings::default());
+    let capacity = Bytes::from_gib(80);
+    let (id, model) = (DeviceId(1), "A100-80GB".into());
+    let device = Device { id, node: NodeId(0), model, capacity, parent: None, shared: true };
+    node.step(Event::DeviceAdded { device });
+    node.run(Job { gpus: 2, exclusive: true, ..Job::new(JobId(1)) });
+    let decisions = node.finish(1, unseen);
+    assert_eq!(started(&decisions, 1), Some((2, vec![0, 1])), "{decisions:?}");
 }
 
 #[test]

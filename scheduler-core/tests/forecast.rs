@@ -67,6 +67,20 @@ fn jobs_that_share_a_gpu_are_expected_when_their_memory_is_free() {
 }
 
 #[test]
+fn a_plan_ends_where_it_takes_too_much_work_and_says_so() {
+    // A job of 12 GPUs for each hour: each one that is planned is in the way of the next at more times of more GPUs.
+    let node = node(12, (1..=60).map(|id| of(id, 12, Some(1))).collect());
+    let expected = starts(&node, 2..=60);
+    assert_eq!(expected[..2], [at(1), at(2)]);
+    let unplanned = expected.iter().position(|start| *start == Some(ExpectedStart::Unplanned)).unwrap();
+    let rest = &expected[unplanned..];
+    assert!(rest.iter().all(|start| *start == Some(ExpectedStart::Unplanned)), "{rest:?}");
+    let planned: Vec<_> = (1..=unplanned as u64).map(at).collect();
+    assert_eq!(expected[..unplanned], planned, "all before it are as without an end");
+    assert!(ExpectedStart::Unplanned.why_unknown().is_some());
+}
+
+#[test]
 fn no_more_than_the_first_jobs_of_a_long_queue_are_planned() {
     let node = node(1, (1..=100).map(|id| of(id, 1, Some(1))).collect());
     assert_eq!(starts(&node, [2, 65]), [at(1), at(64)]);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::{DONE, MODEL, Node, estimated, gib, oom, preemptible, started, verdict, with};
+use radrm_need::Source;
 use radrm_scheduler_core::{
     Action, Allowance, AllowedDevices, Bound, Bytes, Decision, DeviceId, DeviceQuota, Event, GroupMembers,
     Job, JobId, Memory, Millis, Need, Permille, Phase, Policy, Quiet, Reason, Settings, SmallJobs, Together,
@@ -117,6 +118,84 @@ fn a_job_that_waits_for_its_own_users_memory_is_in_no_way_but_that_users() {
     assert_eq!(node.phase(4), Phase::Running, "a job that is not in the way stays");
     let made = node.finish(1, DONE);
     assert!(started(&made, 2).is_some() && started(&made, 3).is_some(), "{made:?}");
+}
+
+/// Limit of a group of these members; none: the user's own.
+fn quota(device: u32, gib: u64, members: &[u32]) -> DeviceQuota {
+    let users: Vec<UserId> = members.iter().copied().map(UserId).collect();
+    let group = (!users.is_empty()).then(|| GroupMembers { name: "lab".to_owned(), users });
+    DeviceQuota { device: DeviceId(device), bytes: Bytes::from_gib(gib), group }
+}
+
+#[test]
+fn members_of_a_group_start_where_no_job_of_the_group_waits_under_its_limit() {
+    let mut node = Node::new(2, Settings { memory: Memory::Reserved, ..with(Policy::FirstFit) });
+    let quotas = vec![quota(0, 20, &[7, 8])];
+    let devices = Some(AllowedDevices { devices: vec![DeviceId(0)], from: "default".to_owned() });
+    limit(&mut node, 7, Allowance { quotas: quotas.clone(), devices, ..Allowance::default() });
+    limit(&mut node, 8, Allowance { quotas, ..Allowance::default() });
+    let of = |id: u64, user: u32, size: u64| Job { user: UserId(user), ..gib(id, size) };
+    assert_eq!(started(&node.run(of(1, 8, 15)), 1), Some((1, vec![0])));
+    node.run(of(2, 7, 15));
+    assert_eq!(node.phase(2), Phase::Waiting);
+    assert_eq!(
+        started(&node.run(of(3, 8, 2)), 3),
+        Some((1, vec![1])),
+        "GPU 0 has room for it, and job 2 is first"
+    );
+    assert!(started(&node.run(Job { gpus: 0, need: None, ..of(4, 8, 0) }), 4).is_some());
+    node.step(Event::DeviceDrained { device: DeviceId(1), drained: true });
+    node.run(of(5, 8, 2));
+    assert!(why(&node, 5).starts_with("job 2 is before it"), "{}", why(&node, 5));
+    let made = node.finish(1, DONE);
+    assert!(started(&made, 2).is_some() && started(&made, 5).is_some(), "{made:?}");
+}
+
+#[test]
+fn a_user_at_an_own_limit_of_memory_is_in_no_other_members_way() {
+    let mut node = Node::new(1, Settings { memory: Memory::Reserved, ..with(Policy::FirstFit) });
+    let lab = quota(0, 39, &[7, 8]);
+    limit(&mut node, 7, Allowance { quotas: vec![quota(0, 20, &[]), lab.clone()], ..Allowance::default() });
+    limit(&mut node, 8, Allowance { quotas: vec![lab], ..Allowance::default() });
+    let of = |id: u64, user: u32, size: u64| Job { user: UserId(user), ..gib(id, size) };
+    node.run(of(1, 7, 15));
+    node.run(of(2, 7, 15));
+    assert_eq!(node.phase(2), Phase::Waiting);
+    assert!(started(&node.run(of(3, 8, 5)), 3).is_some());
+}
+
+#[test]
+fn jobs_behind_a_limit_of_memory_use_up_no_search_of_other_users() {
+    let mut settings = Settings { memory: Memory::Reserved, ..with(Policy::FirstFit) };
+    settings.order.depth = 2;
+    let mut node = Node::new(1, settings);
+    limit(&mut node, 7, Allowance { quotas: vec![quota(0, 20, &[])], ..Allowance::default() });
+    let of = |id: u64, user: u32, size: u64| Job { user: UserId(user), ..gib(id, size) };
+    node.run(of(1, 7, 15));
+    // Each of another size: none is like another.
+    (2..=9).for_each(|id| drop(node.run(of(id, 7, 13 + id))));
+    assert!(started(&node.run(of(10, 8, 5)), 10).is_some());
+    let waiting = (2..=9).all(|id| node.phase(id) == Phase::Waiting);
+    assert!(waiting, "job 2 waits for memory, and all others behind it");
+}
+
+#[test]
+fn a_job_of_several_gpus_that_waits_under_a_limit_on_one_is_not_passed_for_ever() {
+    let mut node = Node::new(2, Settings { memory: Memory::Reserved, ..with(Policy::FirstFit) });
+    for user in [7, 8] {
+        let quotas = [0, 1].map(|device| quota(device, 20, &[7, 8])).to_vec();
+        limit(&mut node, user, Allowance { quotas, ..Allowance::default() });
+    }
+    let of = |id: u64, user: u32, size: u64| Job { user: UserId(user), ..gib(id, size) };
+    assert_eq!(started(&node.run(of(1, 7, 15)), 1), Some((1, vec![0])));
+    node.run(Job { gpus: 2, ..of(2, 8, 15) });
+    assert_eq!(node.phase(2), Phase::Waiting, "GPU 1 is free, and GPU 0 is not under the limit");
+    assert!(node.state.reserved_for().is_none(), "what others give back does not help it");
+    node.run(of(3, 7, 2));
+    assert_eq!(node.phase(3), Phase::Waiting, "or the limit would be reached for ever");
+    assert!(started(&node.run(of(4, 9, 5)), 4).is_some(), "the limit of a group holds for its members");
+    let made = node.finish(1, DONE);
+    assert_eq!(started(&made, 2), Some((1, vec![0, 1])), "{made:?}");
 }
 
 #[test]
@@ -318,6 +397,17 @@ fn only_small_jobs_start_in_quiet_hours_that_except_them() {
     assert_eq!(node.phase(6), Phase::Running, "a job without GPUs takes nothing of them");
     // Once they are over the jobs start in the order of the queue.
     assert!(limit(&mut node, 7, Allowance::default()).contains(&1));
+}
+
+#[test]
+fn an_estimate_that_is_no_limit_makes_no_job_small() {
+    let mut node = node(1);
+    limit(&mut node, 7, quiet(SmallJobs { memory: Some(4 << 30), ..SmallJobs::default() }));
+    let bytes = Bytes::from_gib(1);
+    let of = |id, need| Job { user: UserId(7), need: Some(need), ..Job::new(JobId(id)) };
+    node.run(of(1, Need::new(bytes, bytes, None, Source::UserEstimate)));
+    node.run(of(2, Need::declared(bytes)));
+    assert_eq!((node.phase(1), node.phase(2)), (Phase::Waiting, Phase::Running));
 }
 
 #[test]

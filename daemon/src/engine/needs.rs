@@ -1,10 +1,10 @@
 //! Needs of jobs: resolved when a job is submitted, stored with it, and changed by news of its program only.
 
-use radrm_base::PastRun;
+use radrm_base::{PastRun, SeenActivity};
 use radrm_need::Features;
 use radrm_protocol::spec::Spec;
 use radrm_protocol::wire::EstimateRow;
-use radrm_scheduler_core::{Bytes, Event, Job, JobId, Millis, Needs, Settings, UserId};
+use radrm_scheduler_core::{Activity, Bytes, Event, Job, JobId, Millis, Needs, UserId};
 
 use super::Engine;
 use super::programs::{program, program_of};
@@ -13,17 +13,16 @@ use crate::store::{Entry, Stage};
 /// As many waiting jobs learn from a run before clients are answered again.
 const AT_ONCE: usize = 64;
 
-/// The scheduler's view of an entry, with the needs that were resolved for it.
-pub(super) fn job(entry: &Entry) -> Job {
+/// The scheduler's view of an entry, with the needs that were resolved for it. `assumed`: that of the settings.
+pub(super) fn job(entry: &Entry, assumed: Activity) -> Job {
     let job = entry.spec.job(entry.id, entry.uid, Millis(entry.submitted_ms));
-    let mut job = job.needing(entry.needs.as_ref().unwrap_or(&Needs::default()));
-    let usual = Settings::default().assumed;
+    let mut job = job.needing(entry.needs.as_ref().unwrap_or(&Needs::default()), assumed);
     if let Some(group) = &mut job.together {
         group.begun = entry.first_start_ms.is_some();
     }
     Job {
         program: Some(program_of(entry).1),
-        activity: entry.activity.map(|seen| seen.with_usual(usual)).or(job.activity),
+        activity: entry.activity.map(|seen| seen.with_usual(assumed)).or(job.activity),
         held: entry.held,
         lined_up: entry.lined_up_ms.map(Millis),
         attempts: entry.attempt,
@@ -44,7 +43,25 @@ impl Engine {
     /// The needs of a user's job, by what it states and by earlier runs of its program on the model that it asks for, or
     /// else on the only one there is.
     fn resolve(&self, uid: u32, spec: &Spec) -> Needs {
-        self.resolver.resolve(&self.features(uid, spec, &self.past_runs(uid, spec)))
+        self.needs_by(&self.features(uid, spec, &self.past_runs(uid, spec)))
+    }
+
+    /// Needs by these features.
+    ///
+    /// An activity that a submission states is no way past the protection of other jobs: it counts where it is at least what is
+    /// assumed of a job of which nothing is known. A dry run that radrmd made counts as it is.
+    fn needs_by(&self, features: &Features<'_>) -> Needs {
+        let mut needs = self.resolver.resolve(features);
+        let is_stated = features.dry_run.is_some_and(|run| !run.background);
+        let assumed = self.config.scheduler.assumed;
+        let is_less = |seen: SeenActivity| {
+            let activity = seen.with_usual(assumed);
+            activity.smact < assumed.smact || activity.drama < assumed.drama
+        };
+        needs.activity = needs
+            .activity
+            .filter(|known| !is_stated || !known.source.is_predicted() || !is_less(known.value));
+        needs
     }
 
     /// Earlier runs of the job's program by its user, on its GPU model.
@@ -65,7 +82,7 @@ impl Engine {
         let runs = self.past_runs(uid, spec);
         let features = self.features(uid, spec, &runs);
         EstimateRow {
-            needs: self.resolver.resolve(&features),
+            needs: self.needs_by(&features),
             answers: self.resolver.answers(&features),
             runs: u32::try_from(runs.len()).unwrap_or(u32::MAX),
             model: self.model_of(spec),
@@ -96,13 +113,14 @@ impl Engine {
                 && entry.id != ended.id
                 && self.model_of(&entry.spec).as_ref() == Some(&model)
         };
+        let assumed = self.config.scheduler.assumed;
         let mut news = Vec::new();
         for alike in self.jobs.entries().alike(ended.uid, &key) {
             let mut entries = alike.iter().filter_map(|id| self.jobs.entry(*id));
             let Some(first) = entries.find(is_one) else { continue };
-            let needs = self.resolver.resolve(&self.features(ended.uid, &first.spec, &runs));
+            let needs = self.needs_by(&self.features(ended.uid, &first.spec, &runs));
             let before = self.core.state.job(JobId(first.id)).map(|view| view.job);
-            if before.is_some_and(|before| !Event::needs_known(&before, &needs).is_empty()) {
+            if before.is_some_and(|before| !Event::needs_known(&before, &needs, assumed).is_empty()) {
                 let learns = [first].into_iter().chain(entries.filter(is_one));
                 news.extend(learns.map(|entry| (entry.id, needs.clone())));
             }
@@ -126,7 +144,7 @@ impl Engine {
     pub(super) fn learn(&mut self, id: u64, needs: Needs) {
         let Some(entry) = self.jobs.entry_mut(id) else { return };
         let Some(before) = self.core.state.job(JobId(id)).map(|view| view.job) else { return };
-        let news = Event::needs_known(&before, &needs);
+        let news = Event::needs_known(&before, &needs, self.config.scheduler.assumed);
         if news.is_empty() {
             return;
         }

@@ -136,8 +136,8 @@ impl Engine {
         let mut failures = KnownFailures::new();
         for (id, cancelled) in submitted {
             let Some(entry) = self.jobs.entry(id) else { continue };
-            let awaits_dry_run = self.is_for_dry_run(entry);
-            let mut job = Box::new(Job { admitted: true, awaits_dry_run, ..needs::job(entry) });
+            let (awaits_dry_run, assumed) = (self.is_for_dry_run(entry), self.config.scheduler.assumed);
+            let mut job = Box::new(Job { admitted: true, awaits_dry_run, ..needs::job(entry, assumed) });
             if awaits_dry_run {
                 self.expect_dry_run(id);
             }
@@ -233,7 +233,8 @@ impl Engine {
         let reserved = entry.reserved.map(Bytes);
         let leaving = entry.leaving.clone().map(Box::new);
         self.resolve_needs(&mut entry);
-        let mut job = Box::new(Job { attempts: attempt, admitted: true, ..needs::job(&entry) });
+        let assumed = self.config.scheduler.assumed;
+        let mut job = Box::new(Job { attempts: attempt, admitted: true, ..needs::job(&entry, assumed) });
         self.mark_begun(&mut job);
         self.jobs.insert(id, entry);
         if alive {

@@ -44,7 +44,8 @@ impl Engine {
             all.parts.push(part);
         }
         if of > 1 {
-            let jobs: Vec<Job> = all.entries().map(needs::job).collect();
+            let assumed = self.config.scheduler.assumed;
+            let jobs: Vec<Job> = all.entries().map(|entry| needs::job(entry, assumed)).collect();
             let answer = self.core.state.admission_together(&jobs);
             answer.map_err(|why| DaemonError::NeverTogether { jobs: of, why })?;
             self.core.state.allows_together(&jobs).map_err(DaemonError::NotAllowed)?;
@@ -61,6 +62,8 @@ impl Engine {
         now: u64,
     ) -> Result<Part, DaemonError> {
         let place = spec.together.take();
+        // Only radrmd makes those.
+        spec.dry_run.iter_mut().for_each(|run| run.background = false);
         self.check(peer, &spec)?;
         spec.together = place;
         self.find_dependencies(peer, &mut spec)?;
@@ -82,7 +85,7 @@ impl Engine {
         self.resolve_needs(&mut entry);
         entry.bytes = store::bytes(&entry.spec, &environment, entry.needs.as_ref());
         self.has_room(self.jobs.entries().bytes_of(peer.uid) + others, entry.bytes * u64::from(jobs))?;
-        let job = Job { by_admin: peer.admin, ..needs::job(&entry) };
+        let job = Job { by_admin: peer.admin, ..needs::job(&entry, self.config.scheduler.assumed) };
         match self.core.state.admission(&job, before.saturating_add(jobs - 1)) {
             Ok(oversized) => {
                 let no_gpu = (entry.spec.gpus > 0).then(|| self.node.gpus().waiting_for_one()).flatten();

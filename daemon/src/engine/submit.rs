@@ -159,7 +159,7 @@ impl Engine {
         if awaits_dry_run {
             self.expect_dry_run(id);
         }
-        let job = Job { awaits_dry_run, ..needs::job(&entry) };
+        let job = Job { awaits_dry_run, ..needs::job(&entry, self.config.scheduler.assumed) };
         // The daemon's own are within no user's limits.
         let job = Box::new(Job { by_admin, admitted: job.first, ..job });
         let need = entry.needs.as_ref().and_then(|needs| needs.memory.as_ref());

@@ -72,7 +72,7 @@ pub enum Forecast {
 
 impl Basis {
     /// Words for it in a forecast; `None`: the jobs' own activities were measured or stated.
-    fn words(self) -> Option<&'static str> {
+    pub(super) fn words(self) -> Option<&'static str> {
         match self {
             Self::Measured => None,
             Self::Program => Some("SM activity by other jobs of the same program"),
@@ -178,6 +178,7 @@ pub enum Shortfall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reason::Score;
 
     #[test]
     fn a_loss_is_printed_as_one() {
@@ -185,6 +186,22 @@ mod tests {
         assert_eq!(texts, ["15 %", "0 %", "-4.5 %", "-100 %"]);
         assert_eq!((Gain::from_fraction(-0.0451), Gain(-45).part()), (Gain(-45), Permille::ZERO));
         assert_eq!((Gain::from_fraction(f64::NAN), Gain::from_fraction(0.15)), (Gain(0), Gain(150)));
+    }
+
+    #[test]
+    fn room_on_a_device_names_what_its_activity_rests_on() {
+        let text = |activity| Score::Room { left: Permille(300), activity }.to_string();
+        let measured = "30 % SM activity left by the sum of what each job does alone, its own included";
+        assert_eq!(text(Basis::Measured), measured);
+        for (basis, words) in [
+            (Basis::Program, "by other jobs of the same program"),
+            (Basis::Together, "by what all jobs there were seen to do together"),
+            (Basis::Predicted, "by dry runs"),
+            (Basis::Assumed, "assumed"),
+        ] {
+            let text = text(basis);
+            assert!(text.starts_with(measured) && text.contains(words), "{text}");
+        }
     }
 
     #[test]

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use super::{
-    Basis, Calm, HeldOutside, Impossible, MemoryRule, Obstacle, Passing, Reason, Samples, Score, Shortfall,
-    Wait,
+    Calm, HeldOutside, Impossible, MemoryRule, Obstacle, Passing, Reason, Samples, Score, Shortfall, Wait,
 };
 use crate::job::Condition;
 use crate::outcome::Evidence;
@@ -150,11 +149,11 @@ impl fmt::Display for Score {
             Self::Busy { smact } => write!(f, "{smact} SM activity there"),
             Self::Unmeasured => f.write_str("SM activity there is not measured"),
             Self::Room { left, activity } => {
-                let assumed = if *activity == Basis::Assumed { ", assumed where not known" } else { "" };
                 write!(
                     f,
-                    "{left} SM activity left by the sum of what each job does alone{assumed}, its own included"
-                )
+                    "{left} SM activity left by the sum of what each job does alone, its own included"
+                )?;
+                activity.words().map_or(Ok(()), |basis| write!(f, " ({basis})"))
             }
             Self::Progress { gain, speed, slowest, on_host, forecast } => {
                 write!(
@@ -299,6 +298,9 @@ impl fmt::Display for Wait {
             }
             Self::Reserved { job, why: Obstacle::NearBlocker } => {
                 write!(f, "on devices that would do it could slow jobs that job {job} waits for")
+            }
+            Self::Reserved { job, why: Obstacle::Quota } => {
+                write!(f, "job {job} is before it and waits for memory under the same limit of its user or group")
             }
             Self::Reserved { job, why: Obstacle::Threads } => {
                 write!(f, "its threads could keep job {job} from starting on the node with devices that would do")

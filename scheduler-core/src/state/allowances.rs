@@ -1,17 +1,20 @@
 //! Limits of users, and what their running jobs hold of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use radrm_base::UserId;
 
 use super::record::Record;
-use crate::allowance::{Allowance, Holding};
+use crate::allowance::{Allowance, DeviceQuota, Holding};
 use crate::units::Bytes;
 
 /// Limits of users, and what their running jobs hold.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Allowances {
     users: BTreeMap<UserId, Allowance>,
+    /// Limits of memory of the users who have any, as all of their jobs share them.
+    quotas: BTreeMap<UserId, Arc<[DeviceQuota]>>,
     held: BTreeMap<UserId, Holding>,
 }
 
@@ -23,6 +26,10 @@ impl Allowances {
 
     /// Limits of a user from now on.
     pub(super) fn set(&mut self, user: UserId, allowance: Allowance) {
+        match allowance.quotas.is_empty() {
+            true => self.quotas.remove(&user),
+            false => self.quotas.insert(user, allowance.quotas.as_slice().into()),
+        };
         match allowance.is_none() {
             true => self.users.remove(&user),
             false => self.users.insert(user, allowance),
@@ -59,6 +66,6 @@ impl Allowances {
         let allowance = self.of(record.job.user);
         record.allowed = allowance.and_then(|of| of.devices.as_ref()).map(|of| of.devices.clone());
         record.memory_most = allowance.and_then(|of| of.memory.as_ref()).map(|bound| Bytes(bound.most));
-        record.quotas = allowance.map(|of| of.quotas.clone()).unwrap_or_default();
+        record.quotas = self.quotas.get(&record.job.user).cloned().unwrap_or_default();
     }
 }

@@ -6,7 +6,7 @@
 use radrm_base::UserId;
 use radrm_need::Source;
 
-use super::barred::Barred;
+use super::barred::{Barred, KeptOff};
 use super::{Phase, State};
 use crate::allowance::{Allowance, Breach, Holding, Quiet, Reached, Room};
 use crate::device::DeviceId;
@@ -186,14 +186,19 @@ impl State {
         self.breach_with(allowance, first, needs).or(of_group).map_or(Ok(()), Err)
     }
 
+    /// User of a job.
+    pub(super) fn user_of(&self, id: JobId) -> UserId {
+        self.jobs.get(&id).map_or_else(UserId::default, |record| record.job.user)
+    }
+
     /// The first job in order that its user's limits let start.
     pub(super) fn first_within_limits(&self) -> Option<JobId> {
-        let mut room = Room::default();
+        let (mut room, mut kept_off) = (Room::default(), KeptOff::new(self.settings.order.depth));
         let mut heads = self.queue.heads(self.now, &self.settings.order, &self.ledger);
         while let Some(id) = heads.next(&self.queue) {
             match self.take_room(&mut room, id) {
                 Ok(()) => return Some(id),
-                Err(barred) if barred.bars_later() => heads.skip_user(),
+                Err(barred) if barred.bars_later() || kept_off.is_full(self.user_of(id)) => heads.skip_user(),
                 Err(_) => {}
             }
         }
@@ -213,7 +218,7 @@ impl State {
         let user = record.job.user;
         let Some(allowance) = self.allowances.of(user) else { return Ok(()) };
         if let Some(quiet) = allowance.quiet.as_ref().filter(|quiet| !self.starts_in(quiet, record)) {
-            return Err(Barred::Quiet(quiet.clone()));
+            return Err(Barred::Quiet { user, excepts_small: !quiet.small.is_none() });
         }
         let needs = self.starts_with(&record.job);
         room.take(allowance, self.allowances.held(user), user, id, needs).map_err(Barred::Reached)
@@ -243,14 +248,15 @@ impl State {
             Some(((.., head), Barred::Reached(reached))) if head != id => {
                 let needs = self.starts_with(&record.job);
                 let needs = if reached.of_gpus { needs.gpus } else { needs.jobs };
-                Some(Barred::Reached(Reached { ahead: Some(head), needs, ..reached }).into_wait())
+                Barred::Reached(Reached { ahead: Some(head), needs, ..reached }).into_wait(&self.allowances)
             }
-            Some((_, barred)) => Some(barred.into_wait()),
+            Some((_, barred)) => barred.into_wait(&self.allowances),
             None => {
                 let own = self.take_room(&mut Room::default(), id).err()?;
+                let bars_later = own.bars_later();
                 // Quiet hours keep all jobs of a request alike, and by themselves.
-                let is_own = first_alike == id || matches!(own, Barred::Quiet(_));
-                (is_own && !own.bars_later()).then(|| own.into_wait())
+                let is_own = first_alike == id || matches!(own, Barred::Quiet { .. });
+                own.into_wait(&self.allowances).filter(|_| is_own && !bars_later)
             }
         }
     }

@@ -21,6 +21,8 @@ use crate::units::Millis;
 
 /// Jobs whose start is expected: an answer takes no longer in a longer queue.
 const MAX_JOBS: usize = 64;
+/// Devices and times that are tried for all of them: an answer takes no longer on a node of more GPUs and jobs.
+const MAX_TRIALS: u32 = 2500;
 /// Times that are tried for a job of several GPUs.
 const MAX_TIMES: usize = 64;
 
@@ -43,7 +45,7 @@ impl State {
     /// others hold, such as a limit of its user.
     #[must_use]
     pub fn expected_start(&self, id: JobId) -> Option<ExpectedStart> {
-        self.answers.expected_start(id, || Plan::new(self).forecast())
+        self.answers.expected_start(id, self.now, || Plan::new(self).forecast())
     }
 
     /// Expected start of the job that devices are kept for.
@@ -74,6 +76,8 @@ struct Plan<'a> {
     kept: Vec<Option<JobId>>,
     /// No job starts before this.
     floor: Millis,
+    /// Number of further trials.
+    trials: u32,
     scratch: Scratch,
 }
 
@@ -86,7 +90,7 @@ impl<'a> Plan<'a> {
         };
         let stays = state.devices.iter().map(|dev| dev.residents.iter().map(stay).collect()).collect();
         let kept = vec![None; state.devices.len()];
-        Self { state, stays, kept, floor: state.now, scratch: Scratch::default() }
+        Self { state, stays, kept, floor: state.now, trials: MAX_TRIALS, scratch: Scratch::default() }
     }
 
     fn forecast(mut self) -> BTreeMap<JobId, ExpectedStart> {
@@ -112,7 +116,10 @@ impl<'a> Plan<'a> {
             if record.job.gpus == 0 || matches!(record.wait, Some(Wait::Host)) {
                 continue;
             }
-            let expected = self.place(id, record);
+            let expected = match self.trials {
+                0 => Some(ExpectedStart::Unplanned),
+                _ => self.place(id, record),
+            };
             if let Some(expected) = expected.filter(|of| *of != ExpectedStart::At(state.now)) {
                 found.insert(id, expected);
             }
@@ -138,6 +145,8 @@ impl<'a> Plan<'a> {
             return Some(expected);
         }
         match self.find(&ask, takes) {
+            // What was not tried any more may have had room.
+            _ if self.trials == 0 => Some(ExpectedStart::Unplanned),
             Ok(slot) => {
                 self.take(&ask, &slot, takes);
                 Some(ExpectedStart::At(slot.at))
@@ -223,7 +232,9 @@ impl<'a> Plan<'a> {
 
     /// Returns true if the job has room on a device from this time on.
     fn is_free(&mut self, at: usize, time: Millis, search: &Search<'_>) -> bool {
-        let Self { state, stays, kept, scratch, .. } = self;
+        let Self { state, stays, kept, trials, scratch, .. } = self;
+        let Some(left) = trials.checked_sub(1) else { return false };
+        *trials = left;
         let (dev, settings) = (&state.devices[at], &state.settings);
         let Search { ask, takes, host, who } = search;
         let is_closed = || who.is_some_and(|who| state.closed_by(at, who, time).is_some());

@@ -28,6 +28,8 @@ const FILLS: Permille = Permille(930);
 struct Had {
     /// Reserved on each device; `None`: all of it.
     reserved: Option<Bytes>,
+    /// The least that it could have on any of its devices, where it had these as a whole.
+    size: Option<Bytes>,
     /// Size of the largest device, where it had one of these as a whole.
     largest: Option<Bytes>,
     /// Memory that was held there outside of jobs.
@@ -273,6 +275,7 @@ impl State {
             return;
         }
         let (reserved, rung) = (record.reserved, record.rung(&self.settings));
+        let most = record.memory_most;
         // A job that got no signal did not leave: it ended by itself.
         let stop = record.stop.take().filter(|stop| stop.then != After::Requeue || !stop.is_unheard());
         record.image = None;
@@ -297,8 +300,12 @@ impl State {
         let is_largest = |at: &usize| self.devices[*at].spec.capacity >= largest;
         let outside = devices.iter().map(|at| &self.devices[*at]).max_by_key(|dev| dev.foreign);
         let outside = outside.filter(|dev| dev.foreign > Bytes::ZERO);
+        let free = |at: &usize| self.devices[*at].spec.capacity.minus(self.devices[*at].foreign);
+        // Its user's limit bounds it on a device of its own, too.
+        let size = devices.iter().map(free).chain(most.filter(|_| !devices.is_empty())).min();
         let had = Had {
             reserved,
+            size: size.filter(|_| reserved.is_none()),
             largest: (reserved.is_none() && devices.iter().all(is_largest)).then_some(largest),
             outside: outside.map(|dev| HeldOutside { device: dev.spec.id, bytes: dev.foreign }),
             is_last: rung == Some(Rung::Exclusive),
@@ -356,12 +363,20 @@ impl State {
             {
                 record.ooms += 1;
                 // Where the amount is not known it gets more than it had.
-                record.floor = record.floor.max(seen.or(had.reserved).unwrap_or(Bytes::ZERO));
+                let before = record.floor;
+                record.floor = before.max(seen.or(had.reserved).or(had.size).unwrap_or(Bytes::ZERO));
                 let (ooms, own) = (record.ooms, record.job.max_attempts);
                 if let Some(why) = self.needs_more_than_allowed(id) {
                     return self.end(id, Verdict::Ended(outcome), Reason::NotAllowed { why }, out);
                 }
-                let impossible = self.jobs.get(&id).and_then(|record| self.impossible(record));
+                let mut impossible = self.jobs.get(&id).and_then(|record| self.impossible(record));
+                if seen.is_none()
+                    && impossible.take().is_some()
+                    && let Some(record) = self.jobs.get_mut(&id)
+                {
+                    // No place has more, and that it needs more is not known: it is tried again where it was.
+                    record.floor = before;
+                }
                 let why = impossible.or_else(|| had.ran_out(seen));
                 let ends = self.settings.recovery.ends(ooms, own, why).or_else(|| had.has_all(ooms));
                 match ends {

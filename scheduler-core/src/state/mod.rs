@@ -5,6 +5,7 @@ mod allowances;
 mod allowed;
 mod answers;
 mod barred;
+mod behind;
 mod company;
 mod devices;
 mod early;
@@ -139,6 +140,8 @@ pub struct State {
     host_jobs: BTreeMap<JobId, usize>,
     pub(crate) reservation: Option<Reservation>,
     pub(crate) reservations: u64,
+    /// Memory that is kept for jobs for which no devices are, during a pass.
+    kept_memory: Vec<behind::KeptMemory>,
     /// Devices that each of the last reservations kept from others.
     pub(crate) held: VecDeque<Held>,
     /// Devices that would do by the last search, as in [`record::Failed`].
@@ -199,6 +202,7 @@ impl State {
             host_jobs: BTreeMap::new(),
             reservation: None,
             reservations: 0,
+            kept_memory: Vec::new(),
             held: VecDeque::new(),
             fits: Vec::new(),
             closest: None,

@@ -1,6 +1,7 @@
 //! Record of a job that is not over.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use radrm_base::HostUse;
 use serde::{Deserialize, Serialize};
@@ -202,7 +203,7 @@ pub(crate) struct Record {
     /// Memory on each device that its user's jobs may have.
     pub(crate) memory_most: Option<Bytes>,
     /// Memory that its user's jobs may have together, on the devices where it is limited.
-    pub(crate) quotas: Vec<DeviceQuota>,
+    pub(crate) quotas: Arc<[DeviceQuota]>,
     /// GPUs that it counts with towards its user's limits, while it is on devices.
     pub(crate) holds: Option<u64>,
     pub(crate) history: VecDeque<(Millis, Reason)>,
@@ -254,7 +255,7 @@ impl Record {
             slot_over: false,
             allowed: None,
             memory_most: None,
-            quotas: Vec::new(),
+            quotas: Arc::default(),
             holds: None,
             history: VecDeque::new(),
             job,
@@ -419,7 +420,7 @@ impl Record {
         let mut ask = Ask {
             job: job.id,
             user: job.user,
-            quotas: self.quotas.clone(),
+            quotas: Arc::clone(&self.quotas),
             gpus: usize::from(job.gpus),
             claim: None,
             whole: job.exclusive || rung == Some(Rung::Exclusive),

@@ -1,9 +1,6 @@
 //! One scheduling pass: which jobs start, where, and for which job devices are kept.
 
-use std::collections::BTreeSet;
-
-use radrm_base::UserId;
-
+use super::barred::KeptOff;
 use super::reserved::{self, Claimant};
 use super::{Stage, State};
 use crate::action::{Action, Decision};
@@ -44,6 +41,7 @@ impl State {
             return;
         }
         let started = self.schedule_queue(paced, out);
+        self.kept_memory.clear();
         if paced {
             self.next_stage(started);
         }
@@ -88,21 +86,15 @@ impl State {
     fn schedule_queue(&mut self, one: bool, out: &mut Vec<Decision>) -> bool {
         let mut started = false;
         let mut head: Option<JobId> = None;
-        let mut failed = 0;
-        let (mut room, mut behind) = (Room::default(), BTreeSet::new());
+        let (mut failed, depth) = (0, self.settings.order.depth);
+        let (mut room, mut kept_off) = (Room::default(), KeptOff::new(depth));
         let mut heads = self.queue.heads(self.now, &self.settings.order, &self.ledger);
         while let Some(id) = heads.next(&self.queue) {
             if let Err(barred) = self.take_room(&mut room, id) {
                 // Later jobs of the same user do not pass this one, and no devices are kept for it.
-                if barred.bars_later() {
+                if barred.bars_later() || kept_off.is_full(self.user_of(id)) {
                     heads.skip_user();
                 }
-                continue;
-            }
-            if !behind.is_empty()
-                && self.jobs.get(&id).is_some_and(|record| behind.contains(&record.job.user))
-            {
-                heads.skip_user();
                 continue;
             }
             if head.is_none() || !self.is_as_it_was(id) {
@@ -113,7 +105,7 @@ impl State {
                     }
                     continue;
                 };
-                let is_own = matches!(wait, Wait::UserMemory { .. });
+                let is_behind = matches!(wait, Wait::Reserved { why: Obstacle::Quota, .. });
                 self.waits(id, wait);
                 if head.is_none() && self.retry_at(id).is_none() {
                     if self.keeps_for(id, out) {
@@ -121,15 +113,21 @@ impl State {
                         if !self.settings.order.backfill {
                             break;
                         }
-                    } else if is_own {
+                    } else {
                         // Its user, or a group of that user, gives it room by what ends, and not by what starts.
-                        heads.skip_user();
-                        behind.extend(self.members_beside(id));
+                        self.keep_memory(id);
                     }
+                }
+                if is_behind {
+                    // In no other user's way, however many of them there are.
+                    if kept_off.is_full(self.user_of(id)) {
+                        heads.skip_user();
+                    }
+                    continue;
                 }
             }
             failed += 1;
-            if failed > self.settings.order.depth {
+            if failed > depth {
                 break;
             }
         }
@@ -137,13 +135,6 @@ impl State {
             self.reservation = None;
         }
         started
-    }
-
-    /// Users who have memory together with a job's user.
-    fn members_beside(&self, id: JobId) -> Vec<UserId> {
-        let quotas = self.jobs.get(&id).map(|record| record.quotas.as_slice()).unwrap_or_default();
-        let groups = quotas.iter().filter_map(|quota| quota.group.as_ref());
-        groups.flat_map(|group| group.users.iter().copied()).collect()
     }
 
     /// Time at which a suspended job that could not be restored may be tried again.
@@ -175,7 +166,9 @@ impl State {
     fn waits(&mut self, id: JobId, wait: Wait) {
         let upto = self.upto();
         let version = self.reservation.as_ref().map_or(0, |reservation| reservation.version);
-        let has_searched = self.retry_at(id).is_none();
+        // What was kept from it for this pass alone says nothing of the next one.
+        let is_behind = self.jobs.get(&id).is_some_and(|record| self.is_behind(record.job.user));
+        let has_searched = self.retry_at(id).is_none() && !is_behind;
         if matches!(wait, Wait::Reserved { .. })
             && self.stage == Stage::Rest
             && let Some(at) = self.reservation.as_ref().and_then(|kept| self.borrows_at(kept, id))
@@ -193,7 +186,7 @@ impl State {
     /// because of an advance reservation or of memory that its own user has. So the next that waits is the first.
     fn keeps_for(&mut self, id: JobId, out: &mut Vec<Decision>) -> bool {
         let has_quotas = self.jobs.get(&id).is_some_and(|record| !record.quotas.is_empty());
-        if self.advance.is_empty() && !has_quotas {
+        if self.advance.is_empty() && self.kept_memory.is_empty() && !has_quotas {
             self.keep_for(id, out);
             return true;
         }
@@ -215,7 +208,10 @@ impl State {
         };
         // Jobs that were asked to leave for it leave.
         let is_own = |kept: &Reservation| {
-            let own = |at: &usize| waits_for_own(&self.settings, &self.devices[*at], &kept.ask);
+            let own = |at: &usize| {
+                waits_for_own(&self.settings, &self.devices[*at], &kept.ask)
+                    || self.memory_kept_from(kept.ask.user, *at).is_some()
+            };
             kept.devices.iter().any(own) && !kept.blockers.iter().any(leaves)
         };
         let waits = |kept: &Reservation| {
@@ -608,6 +604,11 @@ impl<'a> Search<'a> {
         if state.idle_only && !dev.residents.is_empty() {
             let may_use = dev.usable() && eligible(dev, &self.ask);
             return self.blocked(at, if may_use { Wait::Idle } else { Wait::NoDevice });
+        }
+        if let Some(job) = state.memory_kept_from(self.ask.user, at) {
+            let may_use = dev.usable() && eligible(dev, &self.ask);
+            let wait = Wait::Reserved { job, why: Obstacle::Quota };
+            return self.blocked(at, if may_use { wait } else { Wait::NoDevice });
         }
         if !state.nodes[dev.node].has(self.ask.host)
             || !state.leaves_host_room(self.kept, dev.node, &self.ask)

@@ -179,6 +179,33 @@ fn a_step_that_was_predicted_for_another_gpu_says_nothing() {
 }
 
 #[test]
+fn a_stated_step_makes_no_job_lighter_than_one_of_which_nothing_is_known() {
+    let mut node = Node::new(on());
+    let mut stated = |smact: u32, drama: u32| {
+        let step = StepPrediction { smact: Permille(smact), drama: Permille(drama), ..step() };
+        let job = node.submit(|spec| {
+            spec.total_steps = Some(36_000);
+            spec.dry_run = Some(DryRun {
+                held: Bytes(GIB),
+                gpu: "NVIDIA H200".into(),
+                step: Some(Box::new(step)),
+                // A client may write this, and did not make it so.
+                background: true,
+                ..DryRun::default()
+            });
+        });
+        let entry = node.engine.jobs.entry(job).unwrap();
+        assert!(!entry.spec.dry_run.as_ref().unwrap().background);
+        let known = node.engine.core.state.job(JobId(job)).unwrap().job;
+        assert!(known.expected.is_some(), "its time is stated like one by --time");
+        known.predicted.map(|activity| (activity.smact.0, activity.drama.0))
+    };
+    assert_eq!(stated(0, 0), None);
+    assert_eq!(stated(1000, 0), None, "no part of it is less");
+    assert_eq!(stated(1000, 900), Some((1000, 900)));
+}
+
+#[test]
 fn jobs_that_are_known_or_refused_or_no_python_are_not_dry_run() {
     let mut node = Node::new(on());
     let jobs = [

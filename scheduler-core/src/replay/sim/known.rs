@@ -156,7 +156,7 @@ impl Sim<'_> {
             submitted: from.arrival,
             preemption: Preemption { suspend: Err(SuspendRefusal::NoShim), ..self.preemption(index) },
             after: after.collect(),
-            ..Job::new(JobId(index.into())).needing(&needs)
+            ..Job::new(JobId(index.into())).needing(&needs, self.state.settings().assumed)
         }
     }
 
@@ -272,7 +272,8 @@ impl Sim<'_> {
         for index in others.collect::<Vec<_>>() {
             let needs = self.needs(index);
             let Some(view) = self.state.job(JobId(index.into())) else { continue };
-            Event::needs_known(&view.job, &needs).into_iter().for_each(|event| self.step(event));
+            let assumed = self.state.settings().assumed;
+            Event::needs_known(&view.job, &needs, assumed).into_iter().for_each(|event| self.step(event));
         }
         self.step(Event::Paused { paused: false });
     }
