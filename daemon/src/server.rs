@@ -315,7 +315,7 @@ impl Shared {
             other => return respond(stream, other),
         };
         let path = PathBuf::from(row.stream(error).raw());
-        match job_files::open(path.clone(), row.uid) {
+        match job_files::open(path.clone(), row.uid, peer.uid) {
             Ok(file) => {
                 if row.uid != peer.uid {
                     let (job, owner, by) = (row.job, &row.user, &peer.name);
