@@ -135,10 +135,10 @@ impl Engine {
                 Progress::LettingIn { from, why } => {
                     return self.let_in(&asked.jobs, from, stint).then(|| refused(why));
                 }
-                Progress::Changing { begun } => {
-                    self.change_next(&asked.change, &mut asked.jobs, begun, stint);
-                    let begun = std::mem::take(begun);
-                    return self.keep_rest(asked, begun);
+                Progress::Changing { begun, runs } => {
+                    let unheld = self.change_next(&asked.change, &mut asked.jobs, begun, stint);
+                    let (begun, runs) = (std::mem::take(begun), runs.or(unheld));
+                    return self.keep_rest(asked, begun, runs);
                 }
             };
             asked.progress = next;
@@ -193,7 +193,7 @@ impl Engine {
     fn to_change(&self, jobs: &mut BTreeSet<u64>) -> Progress {
         let begun: BTreeSet<u64> = jobs.iter().copied().filter(|job| self.has_begun(*job)).collect();
         jobs.retain(|job| !begun.contains(job));
-        Progress::Changing { begun }
+        Progress::Changing { begun, runs: None }
     }
 
     fn has_begun(&self, job: u64) -> bool {
@@ -237,7 +237,7 @@ impl Engine {
         self.in_one_pass(|engine| {
             while let Some(job) = jobs.range(*from..).next().copied() {
                 *from = job + 1;
-                if engine.may_start(job) {
+                if engine.may_start(job) && !engine.changes.keeps_out(job) {
                     engine.step(Event::Released { job: JobId(job) });
                 }
                 if stint.is_over() {
@@ -248,43 +248,51 @@ impl Engine {
         })
     }
 
-    /// Changes the next jobs: the last one first, but those that are released in their order.
+    /// Changes the next jobs: the last one first, but those that are released in their order. Returns the first that could not
+    /// be held, as another request has let it start.
     fn change_next(
         &mut self,
         change: &Change,
         jobs: &mut BTreeSet<u64>,
         begun: &mut BTreeSet<u64>,
         stint: &mut Stint,
-    ) {
+    ) -> Option<u64> {
         let mut next = || {
             let waiting = if *change == Change::Release { jobs.pop_first() } else { jobs.pop_last() };
             waiting.or_else(|| begun.pop_first())
         };
         self.in_one_pass(|engine| {
+            let mut unheld = None;
             while let Some(job) = next() {
-                engine.change(change, job);
+                if *change == Change::Hold && engine.has_begun(job) {
+                    unheld = unheld.or(Some(job));
+                } else {
+                    engine.change(change, job);
+                }
                 stint.jobs = stint.jobs.saturating_sub(1);
                 if stint.is_over() {
                     break;
                 }
             }
-        });
+            unheld
+        })
     }
 
     /// Keeps on disk what is left of a request, or answers one that is done.
-    fn keep_rest(&mut self, asked: &mut Asked, begun: BTreeSet<u64>) -> Option<Response> {
+    fn keep_rest(&mut self, asked: &mut Asked, begun: BTreeSet<u64>, runs: Option<u64>) -> Option<Response> {
         if asked.jobs.is_empty() && begun.is_empty() {
             if let Some(number) = asked.number {
                 self.outbox.note(Note::Change(number, None));
             }
-            return Some(Response::Done);
+            let runs = runs.map(|job| refused(&DaemonError::JobRuns(job)));
+            return Some(runs.unwrap_or(Response::Done));
         }
         if asked.number.is_none() {
             let number = self.changes.next_number();
             self.outbox.note(Note::Change(number, Some(Box::new(asked.undone(&begun)))));
             asked.number = Some(number);
         }
-        asked.progress = Progress::Changing { begun };
+        asked.progress = Progress::Changing { begun, runs };
         None
     }
 
@@ -303,7 +311,6 @@ impl Engine {
         }
         match change {
             Change::Cancel { by } => self.cancel_by(job, by),
-            Change::Hold if self.has_begun(job) => {}
             Change::Hold => self.hold(job, true),
             Change::Release => self.hold(job, false),
         }
