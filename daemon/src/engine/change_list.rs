@@ -77,6 +77,8 @@ impl Asked {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) users: BTreeMap<u32, VecDeque<Asked>>,
+    /// The queue changes by them now, and is looked through when all pieces of this round are done.
+    pub(super) in_pass: bool,
     /// The highest number that one has on disk.
     pub(super) last_number: u64,
 }

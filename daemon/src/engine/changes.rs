@@ -80,6 +80,7 @@ impl Engine {
         });
         if is_first {
             self.change_some_of(uid, Stint::new(self.effects.stint(), PIECE), replies);
+            self.end_pass();
         }
     }
 
@@ -93,6 +94,20 @@ impl Engine {
         };
         for uid in users {
             self.change_some_of(uid, Stint::new(time, jobs), replies);
+        }
+        self.end_pass();
+    }
+
+    /// Something in the queue changes: it is looked through once, at the end of the pass, after all of it.
+    fn in_pass(&mut self) {
+        if !std::mem::replace(&mut self.changes.in_pass, true) {
+            self.step(Event::Paused { paused: true });
+        }
+    }
+
+    fn end_pass(&mut self) {
+        if std::mem::take(&mut self.changes.in_pass) {
+            self.step(Event::Paused { paused: false });
         }
     }
 
@@ -215,37 +230,35 @@ impl Engine {
         from: &mut u64,
         stint: &Stint,
     ) -> Result<bool, u64> {
-        self.in_one_pass(|engine| {
-            while let Some(job) = jobs.range(..*from).next_back().copied() {
-                *from = job;
-                if *change == Change::Hold && engine.has_begun(job) {
-                    return Err(job);
-                }
-                if engine.may_start(job) {
-                    engine.step(Event::Held { job: JobId(job) });
-                }
-                if stint.is_over() {
-                    break;
-                }
+        self.in_pass();
+        while let Some(job) = jobs.range(..*from).next_back().copied() {
+            *from = job;
+            if *change == Change::Hold && self.has_begun(job) {
+                return Err(job);
             }
-            Ok(jobs.range(..*from).next().is_none())
-        })
+            if self.may_start(job) {
+                self.step(Event::Held { job: JobId(job) });
+            }
+            if stint.is_over() {
+                break;
+            }
+        }
+        Ok(jobs.range(..*from).next().is_none())
     }
 
     /// Lets the next jobs that were kept out into the queue again. Returns true once that is done for all.
     fn let_in(&mut self, jobs: &BTreeSet<u64>, from: &mut u64, stint: &Stint) -> bool {
-        self.in_one_pass(|engine| {
-            while let Some(job) = jobs.range(*from..).next().copied() {
-                *from = job + 1;
-                if engine.may_start(job) && !engine.changes.keeps_out(job) {
-                    engine.step(Event::Released { job: JobId(job) });
-                }
-                if stint.is_over() {
-                    break;
-                }
+        self.in_pass();
+        while let Some(job) = jobs.range(*from..).next().copied() {
+            *from = job + 1;
+            if self.may_start(job) && !self.changes.keeps_out(job) {
+                self.step(Event::Released { job: JobId(job) });
             }
-            jobs.range(*from..).next().is_none()
-        })
+            if stint.is_over() {
+                break;
+            }
+        }
+        jobs.range(*from..).next().is_none()
     }
 
     /// Changes the next jobs: the last one first, but those that are released in their order. Returns the first that could not
@@ -261,21 +274,20 @@ impl Engine {
             let waiting = if *change == Change::Release { jobs.pop_first() } else { jobs.pop_last() };
             waiting.or_else(|| begun.pop_first())
         };
-        self.in_one_pass(|engine| {
-            let mut unheld = None;
-            while let Some(job) = next() {
-                if *change == Change::Hold && engine.has_begun(job) {
-                    unheld = unheld.or(Some(job));
-                } else {
-                    engine.change(change, job);
-                }
-                stint.jobs = stint.jobs.saturating_sub(1);
-                if stint.is_over() {
-                    break;
-                }
+        self.in_pass();
+        let mut unheld = None;
+        while let Some(job) = next() {
+            if *change == Change::Hold && self.has_begun(job) {
+                unheld = unheld.or(Some(job));
+            } else {
+                self.change(change, job);
             }
-            unheld
-        })
+            stint.jobs = stint.jobs.saturating_sub(1);
+            if stint.is_over() {
+                break;
+            }
+        }
+        unheld
     }
 
     /// Keeps on disk what is left of a request, or answers one that is done.
@@ -294,14 +306,6 @@ impl Engine {
         }
         asked.progress = Progress::Changing { begun, runs };
         None
-    }
-
-    /// Has the queue looked through once, after all of this.
-    fn in_one_pass<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
-        self.step(Event::Paused { paused: true });
-        let done = work(self);
-        self.step(Event::Paused { paused: false });
-        done
     }
 
     fn change(&mut self, change: &Change, job: u64) {

@@ -4,8 +4,11 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use radrm_protocol::job_ref::JobRef;
+use radrm_scheduler_core::Event;
+use radrm_scheduler_core::replay::events::Entry;
 
 use super::*;
+use crate::events::Log;
 
 /// A node on which a round has time for one job.
 struct Node {
@@ -378,6 +381,37 @@ fn requests_of_a_user_are_done_in_order_and_those_of_another_beside_them() {
         }
     }
     assert_eq!(order, ["other", "cancel", "second"]);
+}
+
+#[test]
+fn the_queue_is_looked_through_once_for_the_requests_of_all_users() {
+    let mut node = Node::new();
+    node.occupy();
+    let first = node.array(40, false);
+    let path = node.dir.path().join("events");
+    node.engine.core.log = Some(Log::open(&path).unwrap());
+    let of = |at: u32| Peer { uid: peer().uid + at, ..peer() };
+    let jobs = |at: u32| first + 10 * u64::from(at)..first + 10 * u64::from(at + 1);
+    node.round((0..4).map(|at| (of(at), cancel(jobs(at)))).collect());
+    let passes = || {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let entries = text.lines().map(|line| serde_json::from_str::<Entry>(line).unwrap());
+        let paused =
+            |entry: &Entry| matches!(entry, Entry::Step { event: Event::Paused { paused: false }, .. });
+        entries.filter(paused).count()
+    };
+    for _ in 0..5 {
+        node.round(Vec::new());
+    }
+    assert_eq!(passes(), 0, "names are looked up, and nothing changes");
+    for _ in 0..10 {
+        let before = passes();
+        node.round(Vec::new());
+        assert!(passes() <= before + 1);
+    }
+    assert!(passes() > 5);
+    node.finish();
+    assert_eq!(node.open_jobs(), 1);
 }
 
 #[test]
