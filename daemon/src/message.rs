@@ -1,5 +1,6 @@
 //! Messages to the engine, from all that watch something for it.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::Sender;
 
 use radrm_protocol::wire::{self, JobRow, Request, Response};
@@ -69,6 +70,8 @@ pub(crate) enum Message {
     Processes(Snapshot),
     /// An epilog has ended, and how it failed.
     EpilogEnded(Attempt, Result<(), DaemonError>),
+    /// A search for what an attempt left took long: the processes that were found and killed.
+    Swept(Attempt, BTreeSet<u32>),
     /// Processes without the shim.
     Audited(Vec<Unmanaged>),
     /// The files of these jobs, which ended long ago, are gone.

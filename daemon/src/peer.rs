@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
-use radrm_os::{PeerCredentials, untrusted};
+use radrm_os::PeerCredentials;
+use radrm_os::untrusted::{self, Places};
 
 use crate::limited_groups::{Groups, LimitedGroups};
 
@@ -63,6 +64,8 @@ impl Peer {
 const KNOWN: Duration = Duration::from_secs(10);
 /// Time that a look-up of it may take.
 const MAX_LOOK_UP: Duration = Duration::from_millis(200);
+/// Look-ups of it at a time, of all users and of one.
+static LOOKING_UP: Places = Places::new(8, 1);
 
 /// Administrators, for the thread that takes connections: what names accounts may be slow, and others wait behind the client.
 #[derive(Debug)]
@@ -79,7 +82,8 @@ impl Admins {
     /// Returns true if a client is one, as far as that is known soon.
     pub(crate) fn has(&self, client: PeerCredentials) -> bool {
         let group = Arc::clone(&self.group);
-        let look_up = || untrusted::in_time(MAX_LOOK_UP, move || Peer::of(client, &group).admin);
+        let is_admin = move || Peer::of(client, &group).admin;
+        let look_up = || untrusted::in_time(&LOOKING_UP, client.uid, MAX_LOOK_UP, is_admin);
         self.has_by(client.uid, || look_up().unwrap_or(false))
     }
 

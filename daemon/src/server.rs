@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ const GREETING: Duration = Duration::from_secs(5);
 const REQUEST: Duration = Duration::from_secs(10);
 /// Time to take an answer other than a list.
 const ANSWER: Duration = Duration::from_secs(10);
+/// Time between two words to a client whose request is being done. Clients give up after three such times of silence.
+const WORKING: Duration = Duration::from_secs(20);
 /// Time to take a whole list.
 const LIST: Duration = Duration::from_secs(60);
 /// A socket whose file was removed is made again within this time.
@@ -258,6 +260,11 @@ impl Shared {
                                 Some(named) => {
                                     self.ask(|reply| Message::AskedOf(peer.clone(), request, named, reply))?
                                 }
+                                None if request.may_take_long() => {
+                                    let answer =
+                                        self.send(|reply| Message::Asked(peer.clone(), request, reply))?;
+                                    in_the_end(&answer, WORKING, || respond(stream, Response::Working))?
+                                }
                                 None => self.ask(|reply| Message::Asked(peer.clone(), request, reply))?,
                             }
                         }
@@ -315,7 +322,7 @@ impl Shared {
             other => return respond(stream, other),
         };
         let path = PathBuf::from(row.stream(error).raw());
-        match job_files::open(path.clone(), row.uid) {
+        match job_files::open(path.clone(), row.uid, peer.uid) {
             Ok(file) => {
                 if row.uid != peer.uid {
                     let (job, owner, by) = (row.job, &row.user, &peer.name);
@@ -346,10 +353,36 @@ impl Shared {
 
     /// Asks the engine, and waits for its answer.
     fn ask<T>(&self, message: impl FnOnce(Sender<T>) -> Message) -> io::Result<T> {
-        let ending = || io::Error::other("radrmd is ending");
+        self.send(message)?.recv().map_err(|_| ending())
+    }
+
+    /// Asks the engine. Returns the end to which the answer comes.
+    fn send<T>(&self, message: impl FnOnce(Sender<T>) -> Message) -> io::Result<Receiver<T>> {
         let (reply, answer) = channel();
         self.to.send(message(reply)).map_err(|_| ending())?;
-        answer.recv().map_err(|_| ending())
+        Ok(answer)
+    }
+}
+
+fn ending() -> io::Error {
+    io::Error::other("radrmd is ending")
+}
+
+/// Waits for an answer, however long it takes; `say` is called after each of these intervals.
+///
+/// # Errors
+/// radrmd is ending, or the client has gone: what was asked for is done all the same.
+fn in_the_end<T>(
+    answer: &Receiver<T>,
+    interval: Duration,
+    mut say: impl FnMut() -> io::Result<()>,
+) -> io::Result<T> {
+    loop {
+        match answer.recv_timeout(interval) {
+            Ok(answer) => return Ok(answer),
+            Err(RecvTimeoutError::Timeout) => say()?,
+            Err(RecvTimeoutError::Disconnected) => return Err(ending()),
+        }
     }
 }
 
@@ -360,4 +393,27 @@ fn may_limit(request: &Request) -> bool {
 
 fn respond(stream: &UnixStream, response: Response) -> io::Result<()> {
     wire::answer(&mut Until::new(stream, ANSWER)?, response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_hears_of_a_request_that_takes_long_until_its_answer_comes() {
+        let (reply, answer) = channel();
+        let mut said = 0;
+        let found = in_the_end(&answer, Duration::from_millis(1), || {
+            said += 1;
+            if said == 3 {
+                reply.send(7).unwrap();
+            }
+            Ok(())
+        });
+        assert_eq!((found.unwrap(), said), (7, 3));
+        let gone = in_the_end(&answer, Duration::from_millis(1), || Err(io::Error::other("gone")));
+        assert_eq!(gone.unwrap_err().to_string(), "gone");
+        drop(reply);
+        assert!(in_the_end(&answer, Duration::from_secs(600), || Ok(())).is_err());
+    }
 }

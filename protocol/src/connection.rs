@@ -13,7 +13,7 @@ use crate::job_ref::JobRef;
 use crate::socket;
 use crate::wire::{self, JobRow, Request, Response};
 
-/// A daemon that says nothing for so long is stuck.
+/// A daemon that says nothing for so long is stuck. One that works on a request says so more often.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A list of jobs.
@@ -54,17 +54,26 @@ impl Connection {
         Err(ProtocolError::NoDaemon(why))
     }
 
-    /// Sends a request and returns the answer.
+    /// Sends a request and returns the answer, also where that takes long.
     ///
     /// # Errors
     /// The daemon rejects it, or does not answer.
     pub fn ask(&mut self, request: &Request) -> Result<Response, ProtocolError> {
         let sent = wire::write(&mut self.stream, request);
-        match (sent, self.more()) {
+        match (sent, self.answer(request)) {
             // A daemon that has no room for the connection says so and closes it, whatever is sent.
             (_, Err(error @ (ProtocolError::Later(_) | ProtocolError::Refused(_)))) => Err(error),
             (Err(error), _) => Err(broken(error)),
             (Ok(()), answer) => answer,
+        }
+    }
+
+    fn answer(&mut self, request: &Request) -> Result<Response, ProtocolError> {
+        loop {
+            match self.more()? {
+                Response::Working if request.may_take_long() => {}
+                response => return Ok(response),
+            }
         }
     }
 
@@ -151,5 +160,33 @@ pub fn odd(response: &Response) -> ProtocolError {
         Response::Refused(sentence) => ProtocolError::Refused(sentence.clone()),
         Response::Later(sentence) => ProtocolError::Later(sentence.clone()),
         _ => ProtocolError::OddAnswer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection to a daemon that has sent these answers.
+    fn connection(answers: &[Response]) -> (Connection, UnixStream) {
+        let (stream, mut daemon) = UnixStream::pair().unwrap();
+        for answer in answers {
+            wire::write(&mut daemon, answer).unwrap();
+        }
+        (Connection { stream }, daemon)
+    }
+
+    #[test]
+    fn a_cancel_is_waited_for_while_the_daemon_works_on_it_and_other_answers_are_not() {
+        let answers = [Response::Working, Response::Working, Response::Done];
+        let (mut to, _daemon) = connection(&answers);
+        assert!(to.done(&Request::Cancel { jobs: Vec::new() }).is_ok());
+        let (mut to, _daemon) = connection(&answers);
+        let unanswered = to.done(&Request::Unreserve { number: 1 });
+        assert!(matches!(unanswered, Err(ProtocolError::OddAnswer)), "{unanswered:?}");
+        let refused = [Response::Working, Response::Refused("why".into())];
+        let (mut to, _daemon) = connection(&refused);
+        let refusal = to.done(&Request::Hold { jobs: Vec::new(), held: true });
+        assert!(matches!(&refusal, Err(ProtocolError::Refused(why)) if why == "why"), "{refusal:?}");
     }
 }

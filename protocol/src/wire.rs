@@ -153,6 +153,14 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Returns true if it is done piece by piece, for as long as that takes: [`Response::Working`] comes meanwhile.
+    #[must_use]
+    pub fn may_take_long(&self) -> bool {
+        matches!(self, Self::Cancel { .. } | Self::Hold { .. })
+    }
+}
+
 /// Answer of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -203,6 +211,8 @@ pub enum Response {
     },
     /// Reservations that are not over.
     Reservations(Vec<ReservationRow>),
+    /// It is being done: the answer is still to come.
+    Working,
     /// It is done.
     Done,
     /// One sentence.

@@ -19,8 +19,8 @@ pub(super) enum Progress {
     KeepingOut { from: u64 },
     /// A job began before it could be held. Those from this number on are let into the queue again, and nothing was done.
     LettingIn { from: u64, why: DaemonError },
-    /// Jobs are changed; these had begun before, and come last.
-    Changing { begun: BTreeSet<u64> },
+    /// Jobs are changed; these had begun before, and come last. `runs`: the first that could not be held.
+    Changing { begun: BTreeSet<u64>, runs: Option<u64> },
 }
 
 /// Names that are looked up.
@@ -47,6 +47,16 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// Returns true if it keeps this job out of the queue.
+    fn keeps_out(&self, job: u64) -> bool {
+        let has_come_to = match self.progress {
+            Progress::KeepingOut { from } => job >= from,
+            Progress::Changing { .. } => true,
+            Progress::LookingUp(_) | Progress::LettingIn { .. } => false,
+        };
+        has_come_to && self.change != Change::Release && self.jobs.contains(&job)
+    }
+
     /// The part that is left, for the disk.
     pub(super) fn undone(&self, begun: &BTreeSet<u64>) -> Undone {
         let mut ranges: Vec<[u64; 2]> = Vec::new();
@@ -67,6 +77,8 @@ impl Asked {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) users: BTreeMap<u32, VecDeque<Asked>>,
+    /// The queue changes by them now, and is looked through when all pieces of this round are done.
+    pub(super) in_pass: bool,
     /// The highest number that one has on disk.
     pub(super) last_number: u64,
 }
@@ -78,6 +90,11 @@ impl Changes {
 
     pub(super) fn push(&mut self, asked: Asked) {
         self.users.entry(asked.uid).or_default().push_back(asked);
+    }
+
+    /// Returns true if one of them keeps this job out of the queue.
+    pub(super) fn keeps_out(&self, job: u64) -> bool {
+        self.users.values().flatten().any(|asked| asked.keeps_out(job))
     }
 
     /// The first request of a user.

@@ -80,6 +80,7 @@ impl Engine {
         });
         if is_first {
             self.change_some_of(uid, Stint::new(self.effects.stint(), PIECE), replies);
+            self.end_pass();
         }
     }
 
@@ -93,6 +94,20 @@ impl Engine {
         };
         for uid in users {
             self.change_some_of(uid, Stint::new(time, jobs), replies);
+        }
+        self.end_pass();
+    }
+
+    /// Something in the queue changes: it is looked through once, at the end of the pass, after all of it.
+    fn in_pass(&mut self) {
+        if !std::mem::replace(&mut self.changes.in_pass, true) {
+            self.step(Event::Paused { paused: true });
+        }
+    }
+
+    fn end_pass(&mut self) {
+        if std::mem::take(&mut self.changes.in_pass) {
+            self.step(Event::Paused { paused: false });
         }
     }
 
@@ -135,10 +150,10 @@ impl Engine {
                 Progress::LettingIn { from, why } => {
                     return self.let_in(&asked.jobs, from, stint).then(|| refused(why));
                 }
-                Progress::Changing { begun } => {
-                    self.change_next(&asked.change, &mut asked.jobs, begun, stint);
-                    let begun = std::mem::take(begun);
-                    return self.keep_rest(asked, begun);
+                Progress::Changing { begun, runs } => {
+                    let unheld = self.change_next(&asked.change, &mut asked.jobs, begun, stint);
+                    let (begun, runs) = (std::mem::take(begun), runs.or(unheld));
+                    return self.keep_rest(asked, begun, runs);
                 }
             };
             asked.progress = next;
@@ -193,7 +208,7 @@ impl Engine {
     fn to_change(&self, jobs: &mut BTreeSet<u64>) -> Progress {
         let begun: BTreeSet<u64> = jobs.iter().copied().filter(|job| self.has_begun(*job)).collect();
         jobs.retain(|job| !begun.contains(job));
-        Progress::Changing { begun }
+        Progress::Changing { begun, runs: None }
     }
 
     fn has_begun(&self, job: u64) -> bool {
@@ -215,85 +230,82 @@ impl Engine {
         from: &mut u64,
         stint: &Stint,
     ) -> Result<bool, u64> {
-        self.in_one_pass(|engine| {
-            while let Some(job) = jobs.range(..*from).next_back().copied() {
-                *from = job;
-                if *change == Change::Hold && engine.has_begun(job) {
-                    return Err(job);
-                }
-                if engine.may_start(job) {
-                    engine.step(Event::Held { job: JobId(job) });
-                }
-                if stint.is_over() {
-                    break;
-                }
+        self.in_pass();
+        while let Some(job) = jobs.range(..*from).next_back().copied() {
+            *from = job;
+            if *change == Change::Hold && self.has_begun(job) {
+                return Err(job);
             }
-            Ok(jobs.range(..*from).next().is_none())
-        })
+            if self.may_start(job) {
+                self.step(Event::Held { job: JobId(job) });
+            }
+            if stint.is_over() {
+                break;
+            }
+        }
+        Ok(jobs.range(..*from).next().is_none())
     }
 
     /// Lets the next jobs that were kept out into the queue again. Returns true once that is done for all.
     fn let_in(&mut self, jobs: &BTreeSet<u64>, from: &mut u64, stint: &Stint) -> bool {
-        self.in_one_pass(|engine| {
-            while let Some(job) = jobs.range(*from..).next().copied() {
-                *from = job + 1;
-                if engine.may_start(job) {
-                    engine.step(Event::Released { job: JobId(job) });
-                }
-                if stint.is_over() {
-                    break;
-                }
+        self.in_pass();
+        while let Some(job) = jobs.range(*from..).next().copied() {
+            *from = job + 1;
+            if self.may_start(job) && !self.changes.keeps_out(job) {
+                self.step(Event::Released { job: JobId(job) });
             }
-            jobs.range(*from..).next().is_none()
-        })
+            if stint.is_over() {
+                break;
+            }
+        }
+        jobs.range(*from..).next().is_none()
     }
 
-    /// Changes the next jobs: the last one first, but those that are released in their order.
+    /// Changes the next jobs: the last one first, but those that are released in their order. Returns the first that could not
+    /// be held, as another request has let it start.
     fn change_next(
         &mut self,
         change: &Change,
         jobs: &mut BTreeSet<u64>,
         begun: &mut BTreeSet<u64>,
         stint: &mut Stint,
-    ) {
+    ) -> Option<u64> {
         let mut next = || {
             let waiting = if *change == Change::Release { jobs.pop_first() } else { jobs.pop_last() };
             waiting.or_else(|| begun.pop_first())
         };
-        self.in_one_pass(|engine| {
-            while let Some(job) = next() {
-                engine.change(change, job);
-                stint.jobs = stint.jobs.saturating_sub(1);
-                if stint.is_over() {
-                    break;
-                }
+        self.in_pass();
+        let mut unheld = None;
+        while let Some(job) = next() {
+            if *change == Change::Hold && self.has_begun(job) {
+                unheld = unheld.or(Some(job));
+            } else {
+                self.change(change, job);
             }
-        });
+            stint.jobs = stint.jobs.saturating_sub(1);
+            if stint.is_over() {
+                break;
+            }
+        }
+        unheld
     }
 
     /// Keeps on disk what is left of a request, or answers one that is done.
-    fn keep_rest(&mut self, asked: &mut Asked, begun: BTreeSet<u64>) -> Option<Response> {
+    fn keep_rest(&mut self, asked: &mut Asked, begun: BTreeSet<u64>, runs: Option<u64>) -> Option<Response> {
         if asked.jobs.is_empty() && begun.is_empty() {
             if let Some(number) = asked.number {
                 self.outbox.note(Note::Change(number, None));
             }
-            return Some(Response::Done);
+            let runs = runs.map(|job| refused(&DaemonError::JobRuns(job)));
+            return Some(runs.unwrap_or(Response::Done));
         }
         if asked.number.is_none() {
             let number = self.changes.next_number();
             self.outbox.note(Note::Change(number, Some(Box::new(asked.undone(&begun)))));
             asked.number = Some(number);
         }
-        asked.progress = Progress::Changing { begun };
+        asked.progress = Progress::Changing { begun, runs };
         None
-    }
-
-    /// Has the queue looked through once, after all of this.
-    fn in_one_pass<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
-        self.step(Event::Paused { paused: true });
-        let done = work(self);
-        self.step(Event::Paused { paused: false });
-        done
     }
 
     fn change(&mut self, change: &Change, job: u64) {
@@ -303,7 +315,6 @@ impl Engine {
         }
         match change {
             Change::Cancel { by } => self.cancel_by(job, by),
-            Change::Hold if self.has_begun(job) => {}
             Change::Hold => self.hold(job, true),
             Change::Release => self.hold(job, false),
         }

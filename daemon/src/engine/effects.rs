@@ -76,8 +76,9 @@ pub(super) trait Attempts {
     /// hangs is killed too.
     fn kill_again(&mut self, supervisor: ProcessIdentity, launcher: Option<ProcessIdentity>, last: bool);
 
-    /// Kills what an attempt left, if its supervisor did not report that it has ended; returns the processes.
-    fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status) -> BTreeSet<u32>;
+    /// Kills what an attempt left, if its supervisor did not report that it has ended; returns the processes. `None`: the
+    /// search for them takes long, and [`Message::Swept`](crate::message::Message::Swept) brings them.
+    fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status) -> Option<BTreeSet<u32>>;
 
     /// Removes the files of an attempt.
     fn clear(&mut self, attempt: Attempt);

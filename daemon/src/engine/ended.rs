@@ -1,5 +1,7 @@
 //! The end of an attempt: what its supervisor reported, what is kept of it, and what the scheduler learns.
 
+use std::collections::BTreeSet;
+
 use radrm_analyzer::RefusedRequests;
 use radrm_scheduler_core::{Bytes, Event, Evidence, JobId, Outcome};
 
@@ -51,8 +53,25 @@ impl Engine {
     /// failed under it.
     pub(super) fn attempt_over(&mut self, attempt: Attempt, status: Status, reported: bool, seen: Seen) {
         let uid = self.jobs.entry(attempt.0).map(|entry| entry.uid);
-        let killed = self.effects.sweep(attempt, uid, &status);
-        if let Some(over) = self.begin_epilog(Over { attempt, status, reported, killed, seen }) {
+        let found = self.effects.sweep(attempt, uid, &status);
+        let over = Over { attempt, status, reported, killed: BTreeSet::new(), seen };
+        match found {
+            Some(killed) => self.rid_of_leftovers(Over { killed, ..over }),
+            // Its status file stays until then: a daemon that is killed meanwhile searches again.
+            None => drop(self.sweeping.insert(attempt, over)),
+        }
+    }
+
+    /// A search for what an attempt left took long, and is over.
+    pub(super) fn swept(&mut self, attempt: Attempt, killed: BTreeSet<u32>) {
+        if let Some(over) = self.sweeping.remove(&attempt) {
+            self.rid_of_leftovers(Over { killed, ..over });
+        }
+    }
+
+    /// Nothing of an attempt is left but its epilog.
+    fn rid_of_leftovers(&mut self, over: Over) {
+        if let Some(over) = self.begin_epilog(over) {
             self.end_unless_doubtful(over);
         }
     }

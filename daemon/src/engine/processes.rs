@@ -212,16 +212,17 @@ impl Attempts for Processes {
         }
     }
 
-    fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status) -> BTreeSet<u32> {
+    fn sweep(&mut self, attempt: Attempt, uid: Option<u32>, status: &Status) -> Option<BTreeSet<u32>> {
         if status.end.is_some() {
-            return BTreeSet::new();
+            return Some(BTreeSet::new());
         }
         self.remove_group(attempt);
-        let mut killed = status.program.map(kill_tree).unwrap_or_default();
-        if let (Some(supervisor), Some(uid)) = (status.supervisor, uid) {
-            killed.extend(Marks::new(uid, supervisor, attempt).kill_all());
-        }
-        killed
+        let killed = status.program.map(kill_tree).unwrap_or_default();
+        let (Some(supervisor), Some(uid)) = (status.supervisor, uid) else { return Some(killed) };
+        let (to, below) = (self.watch.sender(), killed.clone());
+        let late = move |found| drop(to.send(Message::Swept(attempt, &below | &found)));
+        let found = Marks::new(uid, supervisor, attempt).kill_all(late)?;
+        Some(&killed | &found)
     }
 
     fn clear(&mut self, attempt: Attempt) {
@@ -279,7 +280,8 @@ impl Helpers for Processes {
         for job in self.paths.dry_runs() {
             let attempt = (job, 0);
             if let (Some(helper), Some(uid)) = (dry_run::left(&self.paths.status(attempt)), uid(job)) {
-                Marks::new(uid, helper, attempt).kill_all();
+                // One that takes long goes on: a dry run holds no GPU.
+                Marks::new(uid, helper, attempt).kill_all(drop);
             }
             self.clear(attempt);
         }

@@ -99,6 +99,8 @@ pub(crate) struct Engine {
     /// The time of this batch.
     pub(super) now: Now,
     pub(super) boot: String,
+    /// Attempts that are over, and of which it is not known yet what they left.
+    pub(super) sweeping: BTreeMap<Attempt, Over>,
     /// Attempts that are over but for their epilogs.
     pub(super) epilogs: BTreeMap<Attempt, Over>,
     /// True while what an earlier daemon left is being recovered.
@@ -201,6 +203,7 @@ impl Engine {
             numbers,
             now,
             boot,
+            sweeping: BTreeMap::new(),
             epilogs: BTreeMap::new(),
             recovering: true,
             has_more_effects: false,

@@ -95,6 +95,7 @@ impl Engine {
                 }
                 Message::Suspension(attempt, answer) => self.helped(attempt, answer),
                 Message::EpilogEnded(attempt, result) => self.epilog_ended(attempt, result),
+                Message::Swept(attempt, killed) => self.swept(attempt, killed),
                 Message::Polled(poll) => self.polled(poll),
                 Message::Processes(snapshot) => self.check_bookings(&snapshot),
                 Message::Audited(found) => self.node.set_unmanaged(found),

@@ -1,7 +1,8 @@
 //! Leftovers of an attempt whose supervisor was killed: nothing waits for it any more.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{SendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -17,16 +18,25 @@ use crate::supervisor;
 /// of megabytes.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Does work on a thread of its own, which goes on with it where it takes long; its result is empty then.
-fn soon<T: Default + Send + 'static>(patience: Duration, work: impl Fn() -> T + Send + Sync + 'static) -> T {
-    let (to, done) = mpsc::sync_channel(1);
+/// Does work on a thread of its own and waits for so long. `None`: it goes on, and `late` gets its result.
+fn soon<T: Send + 'static>(
+    patience: Duration,
+    work: impl Fn() -> T + Send + Sync + 'static,
+    late: impl FnOnce(T) + Send + 'static,
+) -> Option<T> {
+    // A channel without room: what is sent was received.
+    let (to, done) = sync_channel(0);
     let work = Arc::new(work);
     let of_thread = Arc::clone(&work);
-    let run = move || drop(to.send(of_thread()));
+    let run = move || {
+        if let Err(SendError(result)) = to.send(of_thread()) {
+            late(result);
+        }
+    };
     match thread::Builder::new().name("leftovers".into()).spawn(run) {
-        Ok(_) => done.recv_timeout(patience).unwrap_or_default(),
+        Ok(_) => done.recv_timeout(patience).ok(),
         // What is left must go, whatever it takes.
-        Err(_) => work(),
+        Err(_) => Some(work()),
     }
 }
 
@@ -49,9 +59,9 @@ impl Marks {
         }
     }
 
-    /// Kills all processes of the attempt; returns those that were found soon.
-    pub(super) fn kill_all(self) -> BTreeSet<u32> {
-        soon(PATIENCE, move || leftovers::kill_all(|process| self.are_of(process)))
+    /// Kills all processes of the attempt and returns them; `None`: the search takes long, and `late` gets them.
+    pub(super) fn kill_all(self, late: impl FnOnce(BTreeSet<u32>) + Send + 'static) -> Option<BTreeSet<u32>> {
+        soon(PATIENCE, move || leftovers::kill_all(|process| self.are_of(process)), late)
     }
 
     /// Returns true if a process is one that the attempt left: its user's (really or in effect), not older than the
@@ -91,23 +101,24 @@ fn is_kept(process: Process) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
     use std::sync::{Mutex, PoisonError};
 
     use super::*;
 
     #[test]
-    fn a_search_that_takes_long_is_not_waited_for_and_goes_on() {
-        assert_eq!(soon(Duration::from_secs(600), || vec![7]), [7]);
-        let (release, hangs) = mpsc::channel::<()>();
-        let (to, done) = mpsc::channel();
+    fn a_search_that_takes_long_is_not_waited_for_and_its_result_comes_later() {
+        let at_once = soon(Duration::from_secs(600), || vec![7], |found| panic!("{found:?} comes twice"));
+        assert_eq!(at_once, Some(vec![7]));
+        let (release, hangs) = channel::<()>();
+        let (to, late) = channel();
         let hangs = Mutex::new(hangs);
         let search = move || {
             let _ = hangs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            to.send(()).unwrap();
             vec![8]
         };
-        assert_eq!(soon(Duration::from_millis(1), search), [0_i32; 0]);
+        assert_eq!(soon(Duration::from_millis(1), search, move |found| to.send(found).unwrap()), None);
         drop(release);
-        done.recv().expect("it comes to its end");
+        assert_eq!(late.recv(), Ok(vec![8]));
     }
 }

@@ -31,6 +31,7 @@ mod changes;
 mod dry_runs;
 mod kills;
 mod lab_week;
+mod leftovers;
 mod light;
 mod loaders;
 mod one_path;

@@ -61,6 +61,9 @@ struct Account {
     reported: Allowance,
 }
 
+/// Members of groups, by name: found once for all users whose limits are reported.
+type Members = BTreeMap<String, Vec<UserId>>;
+
 impl UserLimits {
     pub(super) fn new(table: UserLimitTable) -> Self {
         Self { table, ..Self::default() }
@@ -203,22 +206,31 @@ impl Engine {
 
     /// The groups of users were looked up.
     pub(super) fn take_groups(&mut self, found: Vec<(u32, Groups)>) {
-        let (mut is_renewed, mut has_members) = (false, false);
+        let mut is_renewed = false;
+        let (mut moved, mut changed) = (BTreeSet::new(), BTreeSet::new());
         for (uid, groups) in found {
             let Some(account) = self.limits.users.get_mut(&uid) else { continue };
-            let since = account.groups.since;
+            let before = account.groups.clone();
             let differ = account.groups.renew(groups);
-            is_renewed |= account.groups.since != since;
+            is_renewed |= account.groups.since != before.since;
             if differ {
                 let names = account.groups.names.clone();
+                let is_same = |name: &String| names.contains(name) && before.names.contains(name);
+                changed.extend(names.iter().chain(&before.names).filter(|name| !is_same(name)).cloned());
                 self.outbox.note(Note::UserGroups(uid, Some(names)));
-                self.report_limits(uid);
-                has_members = true;
+                moved.insert(uid);
             }
         }
-        // Other members have memory together with them.
-        if has_members && self.limits.memory_files.iter().any(|file| !file.config.group.is_empty()) {
-            self.report_all_limits();
+        if !moved.is_empty() {
+            // Other members have memory together with them.
+            if !self.limits.memory_files.iter().any(|file| !file.config.group.is_empty()) {
+                changed.clear();
+            }
+            let is_one = |uid: &u32, account: &Account| {
+                moved.contains(uid) || account.groups.names.iter().any(|name| changed.contains(name))
+            };
+            let users = self.limits.users.iter().filter(|(uid, account)| is_one(uid, account));
+            self.report_limits_of(users.map(|(uid, _)| *uid).collect());
         }
         if is_renewed {
             self.report_reservations();
@@ -235,8 +247,7 @@ impl Engine {
     }
 
     fn report_all_limits(&mut self) {
-        let users: Vec<u32> = self.limits.users.keys().copied().collect();
-        users.into_iter().for_each(|uid| self.report_limits(uid));
+        self.report_limits_of(self.limits.users.keys().copied().collect());
     }
 
     fn begin_count(&mut self) {
@@ -284,7 +295,7 @@ impl Engine {
         }
     }
 
-    fn allowance(&self, uid: u32) -> Allowance {
+    fn allowance(&self, uid: u32, members: &mut Members) -> Allowance {
         let number = |key| self.number(uid, key);
         let devices = match self.resolved(uid, LimitKey::AllowedGpus) {
             Some(of) => match &of.value {
@@ -304,7 +315,7 @@ impl Engine {
             time: number(LimitKey::MaxTime),
             memory: number(LimitKey::Memory),
             devices,
-            quotas: self.quotas(uid),
+            quotas: self.quotas(uid, members),
             quiet: self.quiet(uid),
             behind,
         }
@@ -312,7 +323,7 @@ impl Engine {
 
     /// Memory that a user's jobs, and those of the members of each of the user's groups, may have together, on the GPUs where
     /// `radrm.toml` limits it. The shim holds jobs to it: a job that is placed beside others must find room under it.
-    fn quotas(&self, uid: u32) -> Vec<DeviceQuota> {
+    fn quotas(&self, uid: u32, members: &mut Members) -> Vec<DeviceQuota> {
         let Some(account) = self.limits.users.get(&uid).filter(|_| !self.limits.memory_files.is_empty())
         else {
             return Vec::new();
@@ -337,7 +348,8 @@ impl Engine {
             list.iter().enumerate().filter_map(quota).collect()
         };
         let of_groups = scopes.groups.iter().flat_map(|of| {
-            let users = self.people(&[], std::slice::from_ref(&of.name));
+            let found = members.entry(of.name.clone());
+            let users = found.or_insert_with(|| self.people(&[], std::slice::from_ref(&of.name))).clone();
             quotas(&of.limits, Some(GroupMembers { name: of.name.clone(), users }))
         });
         quotas(&scopes.user, None).into_iter().chain(of_groups).collect()
@@ -361,12 +373,30 @@ impl Engine {
 
     /// Gives the scheduler a user's limits, where they changed.
     fn report_limits(&mut self, uid: u32) {
-        let new = self.allowance(uid);
-        let Some(account) = self.limits.users.get_mut(&uid).filter(|account| account.reported != new) else {
-            return;
-        };
-        account.reported = new.clone();
-        self.step(Event::AllowanceSet { user: UserId(uid), allowance: Box::new(new) });
+        self.report_limits_of(vec![uid]);
+    }
+
+    /// Gives the scheduler the limits of these users, where they changed. It looks through the queue once, after all of them.
+    fn report_limits_of(&mut self, users: Vec<u32>) {
+        let (mut members, mut changed) = (Members::new(), Vec::new());
+        for uid in users {
+            let new = self.allowance(uid, &mut members);
+            if let Some(account) = self.limits.users.get_mut(&uid).filter(|account| account.reported != new) {
+                account.reported = new.clone();
+                changed.push((uid, new));
+            }
+        }
+        // A daemon that recovers is paused until it has recovered all.
+        let pauses = changed.len() > 1 && !self.recovering;
+        if pauses {
+            self.step(Event::Paused { paused: true });
+        }
+        for (uid, new) in changed {
+            self.step(Event::AllowanceSet { user: UserId(uid), allowance: Box::new(new) });
+        }
+        if pauses {
+            self.step(Event::Paused { paused: false });
+        }
     }
 
     /// Gives a job without a time limit the one of its user; returns a remark for the user.
@@ -445,7 +475,7 @@ impl Engine {
         let groups = self.limits.users.get(&uid).map(|account| account.groups.names.clone());
         let groups = groups.unwrap_or_default();
         let limits = LIMITS.iter().map(row).collect();
-        let behind = self.allowance(uid).behind;
+        let behind = self.allowance(uid, &mut Members::new()).behind;
         let reservations = self.reservation_rows(&Peer {
             uid,
             name: name.clone(),

@@ -11,11 +11,14 @@ use super::known::Known;
 use crate::program::elf::Elf;
 use crate::program::{libraries, target};
 use crate::scopes::user_name;
-use radrm_os::{Process, untrusted};
+use radrm_os::Process;
+use radrm_os::untrusted::{self, Places};
 use radrm_telemetry::JoinFailure;
 
 /// Longest time for the files of one process. Those of the largest programs take a tenth of it.
 const MAX_LOOK: Duration = Duration::from_secs(1);
+/// Processes whose files may be read at a time, of all users and of one.
+static LOOKING: Places = Places::new(16, 4);
 
 /// Reason that memory of a process is not accounted for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -195,8 +198,7 @@ pub fn is_service(process: Process) -> bool {
 /// Reason that a shim counts less than its process holds.
 #[must_use]
 pub fn more(process: Process) -> Reason {
-    let looked = untrusted::in_time(MAX_LOOK, move || Bindings::of(process));
-    match looked.unwrap_or_else(|| Err(too_slow())) {
+    match look(process, Bindings::of) {
         Ok(bindings) => past(&bindings).unwrap_or(Reason::More),
         Err(error) => unreadable(&error).unwrap_or(Reason::More),
     }
@@ -209,14 +211,18 @@ pub fn unknown(process: Process, known: &Known) -> Reason {
         return Reason::NotThere;
     }
     let launcher = known.launcher_above(process);
-    match untrusted::in_time(MAX_LOOK, move || Evidence::of(process)).unwrap_or_else(|| Err(too_slow())) {
+    match look(process, Evidence::of) {
         Ok(evidence) => Evidence { launcher, ..evidence }.reason(),
         Err(error) => unreadable(&error).unwrap_or_else(|| Reason::Hidden(process.uid())),
     }
 }
 
-fn too_slow() -> io::Error {
-    io::ErrorKind::TimedOut.into()
+/// Reads files of a process, as far as they answer.
+fn look<T: Send + 'static>(process: Process, read: fn(Process) -> io::Result<T>) -> io::Result<T> {
+    // What is no user's here has places of its own.
+    let user = process.uid().unwrap_or(u32::MAX);
+    untrusted::in_time(&LOOKING, user, MAX_LOOK, move || read(process))
+        .unwrap_or_else(|missed| Err(missed.into()))
 }
 
 /// Obstacle to reading a process that this user may read; `None` if the user may not, or it has ended.
@@ -224,6 +230,9 @@ fn unreadable(error: &io::Error) -> Option<Reason> {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => None,
         io::ErrorKind::TimedOut => Some(Reason::Unreadable("its files do not answer in time".to_owned())),
+        io::ErrorKind::ResourceBusy => {
+            Some(Reason::Unreadable("files of other processes do not answer".to_owned()))
+        }
         _ if error.raw_os_error() == Some(libc::ESRCH) => None,
         _ => Some(Reason::Unreadable(format!("its list of mapped files: {error}"))),
     }

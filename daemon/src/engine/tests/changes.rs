@@ -4,8 +4,11 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use radrm_protocol::job_ref::JobRef;
+use radrm_scheduler_core::Event;
+use radrm_scheduler_core::replay::events::Entry;
 
 use super::*;
+use crate::events::Log;
 
 /// A node on which a round has time for one job.
 struct Node {
@@ -282,6 +285,61 @@ fn a_hold_that_comes_too_late_for_one_job_holds_none() {
     assert_eq!(node.started(), [busy, first, first + 1]);
 }
 
+fn another() -> Peer {
+    Peer { uid: peer().uid + 1, name: "v".into(), ..peer() }
+}
+
+#[test]
+fn a_hold_that_is_refused_lets_in_no_job_that_another_request_keeps_out() {
+    let mut node = Node::new();
+    let busy = node.occupy();
+    let first = node.array(20, false);
+    let requests = vec![(peer(), hold([first], true)), (another(), cancel(first + 1..first + 20))];
+    let answers = node.round(requests);
+    // The first one starts before it is its turn to be held.
+    node.end();
+    let mut refusal = None;
+    for _ in 0..100 {
+        node.round(Vec::new());
+        refusal = refusal.or(answers[0].try_recv().ok());
+        if refusal.is_some() {
+            break;
+        }
+    }
+    assert!(matches!(refusal, Some(Response::Refused(_))), "{refusal:?}");
+    assert!(answers[1].try_recv().is_err(), "the cancel is under way");
+    // What is in the queue starts when the first one has ended.
+    node.begin();
+    node.end();
+    node.finish();
+    assert_eq!(answers[1].try_recv(), Ok(Response::Done));
+    assert_eq!(node.started(), [busy, first]);
+    assert_eq!(node.cancelled(first + 1..first + 20), [CANCELLED; 19]);
+}
+
+#[test]
+fn a_hold_whose_job_another_user_lets_start_meanwhile_is_not_answered_as_done() {
+    let mut node = Node::new();
+    let busy = node.occupy();
+    let first = node.array(6, false);
+    let answer = node.ask(hold(first..first + 6, true));
+    // Six names, and six jobs that are kept out of the queue.
+    for _ in 0..10 {
+        node.round(Vec::new());
+    }
+    node.end();
+    assert_eq!(node.started(), [busy], "all are kept out");
+    for held in [true, false] {
+        let answer = node.round(vec![(another(), hold([first], held))]).remove(0);
+        assert_eq!(answer.try_recv(), Ok(Response::Done));
+    }
+    assert_eq!(node.started(), [busy, first]);
+    node.finish();
+    let Ok(Response::Refused(why)) = answer.try_recv() else { panic!("answered as done") };
+    assert!(why.contains(&format!("job {first} runs already")), "{why}");
+    assert_eq!(node.held(), (first + 1..first + 6).collect::<Vec<_>>());
+}
+
 #[test]
 fn jobs_that_are_named_many_times_are_changed_once_and_all_or_none() {
     let (mut node, first) = Node::with_array(4, true);
@@ -307,11 +365,10 @@ fn jobs_that_are_named_many_times_are_changed_once_and_all_or_none() {
 #[test]
 fn requests_of_a_user_are_done_in_order_and_those_of_another_beside_them() {
     let (mut node, first) = Node::with_array(20, true);
-    let other = Peer { uid: peer().uid + 1, name: "v".into(), ..peer() };
     let mut answers = node.round(vec![
         (peer(), cancel(first..first + 18)),
         (peer(), hold([first + 18], false)),
-        (other, hold([first + 19], false)),
+        (another(), hold([first + 19], false)),
     ]);
     let (of_other, second, cancelled) = (answers.pop().unwrap(), answers.pop().unwrap(), answers.remove(0));
     let mut order = Vec::new();
@@ -324,6 +381,37 @@ fn requests_of_a_user_are_done_in_order_and_those_of_another_beside_them() {
         }
     }
     assert_eq!(order, ["other", "cancel", "second"]);
+}
+
+#[test]
+fn the_queue_is_looked_through_once_for_the_requests_of_all_users() {
+    let mut node = Node::new();
+    node.occupy();
+    let first = node.array(40, false);
+    let path = node.dir.path().join("events");
+    node.engine.core.log = Some(Log::open(&path).unwrap());
+    let of = |at: u32| Peer { uid: peer().uid + at, ..peer() };
+    let jobs = |at: u32| first + 10 * u64::from(at)..first + 10 * u64::from(at + 1);
+    node.round((0..4).map(|at| (of(at), cancel(jobs(at)))).collect());
+    let passes = || {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let entries = text.lines().map(|line| serde_json::from_str::<Entry>(line).unwrap());
+        let paused =
+            |entry: &Entry| matches!(entry, Entry::Step { event: Event::Paused { paused: false }, .. });
+        entries.filter(paused).count()
+    };
+    for _ in 0..5 {
+        node.round(Vec::new());
+    }
+    assert_eq!(passes(), 0, "names are looked up, and nothing changes");
+    for _ in 0..10 {
+        let before = passes();
+        node.round(Vec::new());
+        assert!(passes() <= before + 1);
+    }
+    assert!(passes() > 5);
+    node.finish();
+    assert_eq!(node.open_jobs(), 1);
 }
 
 #[test]

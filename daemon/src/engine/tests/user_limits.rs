@@ -1,6 +1,7 @@
 //! Limits of users: set while jobs run, kept by the store, and GPU-hours.
 
-use radrm_scheduler_core::UserId;
+use radrm_scheduler_core::replay::events::Entry;
+use radrm_scheduler_core::{Event, UserId};
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -97,6 +98,37 @@ fn the_memory_that_radrm_toml_leaves_a_group_is_shared_by_its_members_with_jobs(
     assert_eq!(of(peer().uid), [lab.clone()], "the other member was known later");
     let course = (10, Some(("course".to_owned(), vec![UserId(99)])));
     assert_eq!(of(99), [course, lab], "each group by itself");
+}
+
+#[test]
+fn a_new_member_of_a_group_has_the_queue_looked_through_once_for_all_members() {
+    let dir = tempfile::tempdir().unwrap();
+    let events = dir.path().join("events");
+    let config = Config { events: events.clone(), ..Config::default() };
+    let mut engine = open_by(dir.path(), &Recorder::default(), config);
+    let text = "[group.lab]\nmem-limit = '20GiB'\n[group.course]\nmem-limit = '10GiB'\n";
+    engine.limits.memory_files = memory_files(dir.path(), text);
+    let mut know = |uid: u32, group: &str| {
+        let name = format!("u{uid}");
+        engine.know_account(&Peer { uid, name, groups: groups(&[group]), ..peer() });
+    };
+    for (uid, group) in [(70_001, "lab"), (70_002, "lab"), (70_003, "lab"), (70_004, "course")] {
+        know(uid, group);
+    }
+    let steps = || {
+        let text = std::fs::read_to_string(&events).unwrap();
+        let entries = text.lines().map(|line| serde_json::from_str::<Entry>(line).unwrap());
+        let steps = entries.filter_map(|entry| match entry {
+            Entry::Step { event: Event::AllowanceSet { user, .. }, .. } => Some(user.0.to_string()),
+            Entry::Step { event: Event::Paused { paused }, .. } => Some(format!("paused: {paused}")),
+            _ => None,
+        });
+        steps.collect::<Vec<_>>()
+    };
+    let before = steps().len();
+    know(70_005, "lab");
+    let expected = ["paused: true", "70001", "70002", "70003", "70005", "paused: false"];
+    assert_eq!(steps()[before..], expected);
 }
 
 #[test]

@@ -85,6 +85,9 @@ pub(super) struct World<P = Idle> {
     /// Host limits of each attempt's processes.
     pub(super) limited: Vec<(Attempt, HostNeed)>,
     pub(super) cleared: Vec<Attempt>,
+    /// Attempts without an end of which what they left was searched for; and whether such a search takes long.
+    pub(super) swept: Vec<Attempt>,
+    pub(super) sweeps_late: bool,
     /// Further kills: whether the launcher was spared, and whether it was the last try.
     pub(super) killed_again: Vec<(bool, bool)>,
     pub(super) load: NodeLoad,
@@ -120,6 +123,8 @@ impl<P: Programs> World<P> {
             refuses_dry_runs: false,
             limited,
             cleared,
+            swept: Vec::new(),
+            sweeps_late: false,
             killed_again,
             load,
             jump_ms: Some(0),
@@ -134,6 +139,14 @@ impl<P: Programs> World<P> {
         if let Some(report) = self.attempts.get_mut(&attempt).filter(|report| report.kept) {
             report.kept = false;
             report.status.end = Some(end);
+            self.ended.push(attempt);
+        }
+    }
+
+    /// The supervisor of an attempt is killed.
+    pub(super) fn lose(&mut self, attempt: Attempt) {
+        if let Some(report) = self.attempts.get_mut(&attempt) {
+            report.kept = false;
             self.ended.push(attempt);
         }
     }
@@ -273,8 +286,12 @@ impl<P: Programs> Attempts for Recorder<P> {
         self.0.borrow_mut().killed_again.push((launcher.is_some(), last));
     }
 
-    fn sweep(&mut self, _: Attempt, _: Option<u32>, _: &Status) -> BTreeSet<u32> {
-        BTreeSet::new()
+    fn sweep(&mut self, attempt: Attempt, _: Option<u32>, status: &Status) -> Option<BTreeSet<u32>> {
+        let mut world = self.0.borrow_mut();
+        if status.end.is_none() {
+            world.swept.push(attempt);
+        }
+        (status.end.is_some() || !world.sweeps_late).then(BTreeSet::new)
     }
 
     fn clear(&mut self, attempt: Attempt) {
