@@ -53,7 +53,7 @@ fn twelve_light_jobs_run_on_one_gpu_soon_after_each_other() {
                 waits[at]
             );
         }
-        let by_assumption = waits.iter().filter(|wait| wait.contains("by what is assumed")).count();
+        let by_assumption = waits.iter().filter(|wait| wait.contains("SM activity assumed")).count();
         assert!((1..JOBS - 1).contains(&by_assumption), "{waits:?}");
         for job in jobs {
             assert!(daemon.show(job)["job"]["activity"].is_null(), "a sum is no measurement of one");
