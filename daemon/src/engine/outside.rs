@@ -6,7 +6,7 @@ use radrm_limits::scopes::user_name;
 use radrm_os::Process;
 use radrm_protocol::limits::DrainRow;
 use radrm_protocol::wire::OutsideProcess;
-use radrm_scheduler_core::{JobId, Wait};
+use radrm_scheduler_core::{JobId, Obstacle, Wait};
 
 use super::Engine;
 use crate::gpus::Sample;
@@ -85,7 +85,7 @@ fn is_about_devices(wait: &Wait) -> bool {
         Wait::NoDevice
             | Wait::Gang { .. }
             | Wait::Memory { .. }
-            | Wait::Reserved { .. }
+            | Wait::Reserved { why: Obstacle::Device | Obstacle::NearBlocker | Obstacle::Threads, .. }
             | Wait::Slowdown { .. }
             | Wait::Rule { .. }
             | Wait::Protected { .. }

@@ -4,37 +4,13 @@
 //! nothing before it on the devices that it waits for, or they would use up what comes free; on others, and without GPUs, they do.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use radrm_base::UserId;
 
 use super::State;
-use crate::allowance::DeviceQuota;
+use super::kept_memory::KeptMemory;
 use crate::job::JobId;
 use crate::place::{eligible, exceeded, waits_for_own};
-
-/// Memory that is kept for a job, during one pass.
-#[derive(Clone, Debug)]
-pub(super) struct KeptMemory {
-    job: JobId,
-    user: UserId,
-    /// Indices of the devices that it waits for, in order.
-    devices: Vec<usize>,
-    quotas: Arc<[DeviceQuota]>,
-    /// Those of the limits that it exceeds on any of these devices.
-    over: BTreeSet<usize>,
-}
-
-impl KeptMemory {
-    /// Returns true if jobs of this user count towards one of the limits.
-    fn is_from(&self, user: UserId) -> bool {
-        let counts = |quota: &DeviceQuota| match &quota.group {
-            Some(group) => group.users.contains(&user),
-            None => user == self.user,
-        };
-        self.over.iter().any(|at| counts(&self.quotas[*at]))
-    }
-}
 
 impl State {
     /// Keeps memory under the limits that a job exceeds, where no devices are kept for it.

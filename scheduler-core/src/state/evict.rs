@@ -388,8 +388,10 @@ impl State {
         let ask = self.ask_of(head);
         let who = self.claimant(id);
         let mut scratch = std::mem::take(&mut self.scratch);
-        let is_closed =
-            |at: usize| who.as_ref().is_some_and(|who| self.closed_by(at, who, self.now).is_some());
+        let is_closed = |at: usize| {
+            who.as_ref().is_some_and(|who| self.closed_by(at, who, self.now).is_some())
+                || self.memory_kept_from(ask.user, at).is_some()
+        };
         let mut best: Option<(usize, Vec<ClearedDevice>)> = None;
         for (index, node) in self.nodes.iter().enumerate() {
             let host = node.host.effect(ask.host_use, ask.priority);

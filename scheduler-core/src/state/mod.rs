@@ -14,6 +14,7 @@ mod fill;
 mod forecast;
 mod gate;
 mod jobs;
+mod kept_memory;
 mod planned;
 mod programs;
 mod record;
@@ -141,7 +142,7 @@ pub struct State {
     pub(crate) reservation: Option<Reservation>,
     pub(crate) reservations: u64,
     /// Memory that is kept for jobs for which no devices are, during a pass.
-    kept_memory: Vec<behind::KeptMemory>,
+    kept_memory: Vec<kept_memory::KeptMemory>,
     /// Devices that each of the last reservations kept from others.
     pub(crate) held: VecDeque<Held>,
     /// Devices that would do by the last search, as in [`record::Failed`].
