@@ -1,9 +1,9 @@
 //! The log of events: every event of the scheduler and what it decided, so that
 //! `radrm replay --events` can feed it the same again.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use radrm_scheduler_core::replay::events::Entry;
@@ -36,6 +36,8 @@ impl Log {
         if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() {
             return Err(DaemonError::NotPrivate(path.to_owned()));
         }
+        // One that an earlier build made may be open to others.
+        file.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
         let mut unwritten = Vec::new();
         // A daemon that had no room left at its end may have left half a line.
         let mut last = [b'\n'];
@@ -118,7 +120,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         drop(Log::open(&path("new")).unwrap());
-        assert_eq!(std::fs::metadata(path("new")).unwrap().mode() & 0o777, 0o600);
+        let mode = || std::fs::metadata(path("new")).unwrap().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        std::fs::set_permissions(path("new"), Permissions::from_mode(0o644)).unwrap();
+        drop(Log::open(&path("new")).unwrap());
+        assert_eq!(mode(), 0o600, "one that was open to others");
         std::os::unix::fs::symlink(path("new"), path("link")).unwrap();
         std::os::unix::fs::symlink(path("made"), path("dangling")).unwrap();
         assert!(Log::open(&path("link")).is_err() && Log::open(&path("dangling")).is_err());

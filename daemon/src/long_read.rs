@@ -1,8 +1,9 @@
 //! Questions over all that radrmd keeps. Their answers are read in parts, and the engine answers others in between.
 
-use radrm_protocol::wire::{PastJob, Request, Response};
+use radrm_protocol::wire::{PastJob, Request, Response, UsageRow};
 
 use crate::accounting::{AttemptEnd, UsageSums, later_than};
+use crate::store::energy;
 use crate::store::job_sums::{Ended, JobSums};
 
 /// Most rows of one part: some milliseconds of the engine's time.
@@ -15,6 +16,8 @@ pub(crate) enum LongRead {
     Stats { all: bool, since_ms: u64, sums: JobSums, after: Ended },
     /// GPU time of users.
     Usage { user: Option<String>, sums: UsageSums, after: AttemptEnd },
+    /// The energy of the users of these rows, once their GPU time is known.
+    Energy { rows: Vec<UsageRow>, sums: energy::Sums },
     /// GPUs and attempts at an earlier time.
     Past { at_ms: u64, jobs: Vec<PastJob>, after: AttemptEnd },
 }

@@ -17,6 +17,7 @@ impl Engine {
         let progress = match read {
             LongRead::Stats { all, since_ms, sums, after } => self.stats(peer, all, since_ms, sums, after),
             LongRead::Usage { user, sums, after } => self.usage(peer, user, sums, after),
+            LongRead::Energy { rows, sums } => self.energy(rows, sums),
             LongRead::Past { at_ms, jobs, after } => self.past(peer, at_ms, jobs, after),
         };
         progress.unwrap_or_else(|why| Progress::Done(refused(&why)))
@@ -61,16 +62,28 @@ impl Engine {
         })?;
         Ok(match last {
             Some(after) => Progress::More(LongRead::Usage { user, sums, after }),
-            None => Progress::Done(Response::Usage(self.with_energy(sums.rows(), span)?)),
+            None => Progress::More(LongRead::Energy {
+                rows: sums.rows(),
+                sums: energy::Sums::new(span.0, span.1),
+            }),
         })
     }
 
     /// Adds the energy of users in a span, as far as it is known.
-    fn with_energy(&self, rows: Vec<UsageRow>, span: (u64, u64)) -> Result<Vec<UsageRow>, DaemonError> {
-        let energy = energy::sums(&self.outbox.store().connection, span.0, span.1);
-        let energy = energy.map_err(DaemonError::GpuTimeRead)?;
-        let known = |uid: u32| energy.get(&uid).map(|mj| *mj as f64 / 1e9);
-        Ok(rows.into_iter().map(|row| UsageRow { energy_mj: known(row.uid), ..row }).collect())
+    fn energy(&self, rows: Vec<UsageRow>, mut sums: energy::Sums) -> Result<Progress, DaemonError> {
+        // Others than administrators have one row.
+        let uid = match rows.as_slice() {
+            [] => return Ok(Progress::Done(Response::Usage(rows))),
+            [row] => Some(row.uid),
+            _ => None,
+        };
+        let more = sums.read(&self.outbox.store().connection, uid, PART).map_err(DaemonError::GpuTimeRead)?;
+        if more {
+            return Ok(Progress::More(LongRead::Energy { rows, sums }));
+        }
+        let known = |uid: u32| sums.of_users.get(&uid).map(|mj| *mj as f64 / 1e9);
+        let rows = rows.into_iter().map(|row| UsageRow { energy_mj: known(row.uid), ..row });
+        Ok(Progress::Done(Response::Usage(rows.collect())))
     }
 
     /// GPUs in the bucket of an earlier time, and the attempts that ran then.

@@ -53,10 +53,10 @@ pub(super) struct NodeMonitor {
     doubtful: Vec<Doubtful>,
     /// Figures since they were last written.
     watched: BTreeMap<String, Watched>,
-    /// The GPUs' energy counters at the last poll.
-    energy: BTreeMap<String, u64>,
-    /// Energy that the last poll added, mJ.
-    energy_added: BTreeMap<String, u64>,
+    /// The GPUs' energy counters in their last samples, and when these were taken.
+    energy: BTreeMap<String, (u64, Instant)>,
+    /// Energy that the last poll added, mJ, and the time over which it was taken.
+    energy_added: BTreeMap<String, (u64, Duration)>,
     /// Processes without the shim.
     unmanaged: Vec<Unmanaged>,
     /// Processes outside of jobs, by the GPU of which they hold memory.
@@ -347,7 +347,7 @@ impl NodeMonitor {
             let own = jobs.get(&sample.uuid).map_or(&[][..], Vec::as_slice);
             let of_gpu = self.windows.entry(sample.uuid.clone()).or_default();
             seen.push((device, of_gpu.observe(sample, now, own, window)));
-            self.add(sample);
+            self.add(sample, now);
         }
         self.samples = samples;
         seen
@@ -363,7 +363,7 @@ impl NodeMonitor {
         self.windows.get(uuid).map_or(Duration::ZERO, |window| window.idle.added)
     }
 
-    fn add(&mut self, sample: &Sample) {
+    fn add(&mut self, sample: &Sample, now: Instant) {
         let figures = self.watched.entry(sample.uuid.clone()).or_default();
         figures.samples += 1;
         figures.used += sample.used as f64;
@@ -381,17 +381,18 @@ impl NodeMonitor {
             figures.power_samples += 1;
         }
         if let Some(energy) = sample.energy_mj
-            && let Some(before) = self.energy.insert(sample.uuid.clone(), energy)
+            && let Some((before, since)) = self.energy.insert(sample.uuid.clone(), (energy, now))
         {
             let added = energy.saturating_sub(before);
             *figures.energy_mj.get_or_insert(0.0) += added as f64 / 1e9;
-            self.energy_added.insert(sample.uuid.clone(), added);
+            let span = now.saturating_duration_since(since);
+            self.energy_added.insert(sample.uuid.clone(), (added, span));
         }
     }
 
-    /// Energy of a GPU that the last poll added, mJ, if the GPU counts it.
-    pub(super) fn energy_added(&self, uuid: &str) -> Option<u64> {
-        self.energy_added.get(uuid).copied()
+    /// Energy of a GPU that the last poll added, mJ, if the GPU counts it and was polled so short a time before.
+    pub(super) fn energy_added(&self, uuid: &str, within: Duration) -> Option<u64> {
+        self.energy_added.get(uuid).filter(|(_, span)| *span <= within).map(|(added, _)| *added)
     }
 
     /// Figures since this was last asked.

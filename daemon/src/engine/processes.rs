@@ -220,7 +220,7 @@ impl Attempts for Processes {
         let killed = status.program.map(kill_tree).unwrap_or_default();
         let (Some(supervisor), Some(uid)) = (status.supervisor, uid) else { return Some(killed) };
         let (to, below) = (self.watch.sender(), killed.clone());
-        let late = move |found| drop(to.send(Message::Swept(attempt, &below | &found)));
+        let late = move |found: BTreeSet<u32>| drop(to.send(Message::Swept(attempt, &below | &found)));
         let found = Marks::new(uid, supervisor, attempt).kill_all(late)?;
         Some(&killed | &found)
     }

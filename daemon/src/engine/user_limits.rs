@@ -230,7 +230,8 @@ impl Engine {
                 moved.contains(uid) || account.groups.names.iter().any(|name| changed.contains(name))
             };
             let users = self.limits.users.iter().filter(|(uid, account)| is_one(uid, account));
-            self.report_limits_of(users.map(|(uid, _)| *uid).collect());
+            let users = users.map(|(uid, _)| *uid).collect();
+            self.report_limits_of(users);
         }
         if is_renewed {
             self.report_reservations();

@@ -1,4 +1,4 @@
-//! What attempts leave whose supervisors were killed.
+//! Leftovers of attempts whose supervisors were killed.
 
 use std::collections::BTreeSet;
 
