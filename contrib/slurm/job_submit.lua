@@ -155,7 +155,8 @@ end
 
 local function reject(text, ...)
    slurm.log_user("radrm: " .. string.format(text, ...):gsub("%%", "%%%%"))
-   return radrm.code or slurm.ESLURM_INVALID_GRES or slurm.ERROR
+   -- ESLURM_INVALID_GRES of slurm_errno.h, which Slurm gives to no script by name.
+   return radrm.code or 2072
 end
 
 -- What radrm.estimate says of a job: whether it could be asked, and bytes or nil.

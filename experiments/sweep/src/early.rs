@@ -224,7 +224,7 @@ mod tests {
                 steps += 1;
                 if killed && step == 9 {
                     judge = Judge::new(rule(kind, false, 1));
-                    (0..=at).for_each(|at| judge.read(&at.to_string(), &of_run(at)));
+                    (0..=at).for_each(|at| _ = judge.read(&at.to_string(), &of_run(at)));
                 }
                 judge.read(&at.to_string(), &of_run(at));
                 if judge.verdict(&at.to_string()).is_some() {
