@@ -225,7 +225,7 @@ mod tests {
         let at = |name: &str| place.path().join(name);
         std::fs::write(at("file"), "text").unwrap();
         std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
+        rustix::fs::mkfifoat(CWD, at("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
         assert_eq!(read(&at("file"), 4).unwrap(), b"text");
         std::os::unix::fs::symlink("/dev/zero", at("device")).unwrap();
         std::os::unix::fs::symlink(at("pipe"), at("link to pipe")).unwrap();

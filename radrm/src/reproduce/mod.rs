@@ -43,11 +43,11 @@ pub(crate) struct Flags {
 #[derive(Debug, Error)]
 pub(crate) enum ReproduceError {
     #[error("there is no table {name}; there are {tables}, or {ALL}{}", did_you_mean(name, tables.split(", ")))]
-    NoTable { name: String, tables: String },
+    UnknownTable { name: String, tables: String },
     #[error("{table} needs {file} in the folder that --data names ({}); it comes from {source_of}", folder.display())]
-    NoData { table: String, file: String, folder: PathBuf, source_of: String },
+    MissingData { table: String, file: String, folder: PathBuf, source_of: String },
     #[error("{} states no run times: add them by --times FILE with the columns rad and duration_min", .0.display())]
-    NoTimes(PathBuf),
+    WithoutTimes(PathBuf),
 }
 
 impl crate::error::CommandError for ReproduceError {}
@@ -82,7 +82,7 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
     let found = all.iter().find(|of| of.name == plain);
     let found = found.ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|of| of.name).collect();
-        ReproduceError::NoTable { name: name.clone(), tables: names.join(", ") }
+        ReproduceError::UnknownTable { name: name.clone(), tables: names.join(", ") }
     })?;
     let rows = reproduced(found, flags)?;
     match flags.json {
@@ -142,7 +142,7 @@ fn file(of: &Published<'_>, row: &Row<'_>, folder: &Path) -> Result<PathBuf, Rep
 }
 
 fn missing(table: &str, file: &str, folder: &Path, source: &str) -> ReproduceError {
-    ReproduceError::NoData {
+    ReproduceError::MissingData {
         table: table.to_owned(),
         file: file.to_owned(),
         folder: folder.to_owned(),

@@ -43,7 +43,7 @@ pub(super) fn ours(figure: Replayed, row: &Row<'_>, trace: &Path, flags: &Flags)
     }
     let times = flags.times.as_deref().filter(|_| is_script(trace));
     if is_script(trace) && times.is_none() {
-        return Err(ReproduceError::NoTimes(trace.to_owned()).into());
+        return Err(ReproduceError::WithoutTimes(trace.to_owned()).into());
     }
     let of = |options: &str| metrics(trace, options, &profiles, times, flags.seeds);
     let value = |seed: &Metrics| figure.of(seed);

@@ -332,7 +332,9 @@ fn a_hold_whose_job_another_user_lets_start_meanwhile_is_not_answered_as_done() 
     node.end();
     assert_eq!(node.started(), [busy], "all are kept out");
     for held in [true, false] {
-        let answer = node.round(vec![(another(), hold([first], held))]).remove(0);
+        // The number of an array names all of it.
+        let request = Request::Hold { jobs: vec![JobRef { job: first, index: Some(0) }], held };
+        let answer = node.round(vec![(another(), request)]).remove(0);
         let mut done = answer.try_recv();
         for _ in 0..JOBS / 4 {
             if done.is_ok() {

@@ -95,7 +95,7 @@ fn the_memory_that_radrm_toml_leaves_a_group_is_shared_by_its_members_with_jobs(
     let mut users = vec![UserId(peer().uid), UserId(99)];
     users.sort_unstable();
     let lab = (20, Some(("lab".to_owned(), users)));
-    assert_eq!(of(peer().uid), [lab.clone()], "the other member was known later");
+    assert_eq!(of(peer().uid), std::slice::from_ref(&lab), "the other member was known later");
     let course = (10, Some(("course".to_owned(), vec![UserId(99)])));
     assert_eq!(of(99), [course, lab], "each group by itself");
 }
