@@ -179,11 +179,18 @@ impl LaunchSlots {
         for ((job, held), ((phase, share), period_ms)) in self.jobs.iter_mut().zip(slots) {
             let in_flight = held.budget.in_flight.min(MAX_IN_FLIGHT);
             let budget = Budget { share, phase, in_flight, period_ms };
-            if held.set != Some(budget)
-                && let Some(segment) = segments(*job)
-                && segment.set_budget(Some(budget)).is_ok()
-            {
+            let Some(segment) = segments(*job) else { continue };
+            // A job's user can write its segment, and may lower its share there.
+            let is_raised = segment.budget().is_none_or(|found| found.share > share);
+            let is_changed = held.set == Some(budget) && is_raised;
+            if (held.set != Some(budget) || is_raised) && segment.set_budget(Some(budget)).is_ok() {
                 held.set = Some(budget);
+                if is_changed {
+                    said.push((
+                        *job,
+                        "its launch budget was raised by another than radrmd: set back".to_owned(),
+                    ));
+                }
             }
         }
         said

@@ -10,7 +10,7 @@
 //! with NVIDIA's service.
 //!
 //! [`jobs`] finds the jobs that are there, [`carriers`] the processes that keep one alive, and [`audit`] the processes that
-//! none of them counts.
+//! none of them counts. [`given`] has what a job was given by another than its user.
 //! [`program`] is what a program is started with.
 
 pub mod amount;
@@ -23,6 +23,7 @@ pub mod config;
 pub mod contexts;
 mod error;
 pub mod files;
+pub mod given;
 pub mod group_figures;
 pub mod jobs;
 pub mod ledgers;

@@ -106,6 +106,20 @@ pub fn stricter(one: &[Limit], other: &[Limit], gpus: &Gpus<'_>) -> Result<Vec<L
     Ok(limits)
 }
 
+/// Limits on a job's own GPUs, and nothing of any other: `fence` is [`RequestedLimits::only_on`].
+///
+/// # Errors
+/// As for [`stricter`].
+pub fn fenced(limits: &[Limit], fence: &[Limit], gpus: &Gpus<'_>) -> Result<Vec<Limit>, LimitError> {
+    let of_gpu =
+        |limit: &Limit, amount| if limit.gpu.is_some() { Limit { amount, ..*limit } } else { *limit };
+    match limits {
+        [] => Ok(fence.to_vec()),
+        [Limit { gpu: None, amount }] => Ok(fence.iter().map(|limit| of_gpu(limit, *amount)).collect()),
+        limits => stricter(limits, fence, gpus),
+    }
+}
+
 /// The amount of `cap` that some of these limits is above, if one is.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ use super::contexts;
 use super::ledgers::Ledgers;
 use super::overrides;
 use super::requested::RequestedLimits;
-use super::resolve::{amount_for, resolve, stricter};
+use super::resolve::{amount_for, fenced, resolve, stricter};
 use super::scopes::{self, Person, Scopes};
 use super::steps::{StepsRequest, StepsScope};
 use super::variables::{self, FromVariables, Stated};
@@ -151,13 +151,7 @@ impl Limits {
         self.is_fence_only = !self.scopes.any();
         self.is_fenced = true;
         let before = self.scopes.job.take().unwrap_or_default();
-        let of_gpu =
-            |limit: &Limit, amount| if limit.gpu.is_some() { Limit { amount, ..*limit } } else { *limit };
-        self.scopes.job = Some(match before.as_slice() {
-            [] => fence,
-            [Limit { gpu: None, amount }] => fence.iter().map(|limit| of_gpu(limit, *amount)).collect(),
-            before => stricter(before, &fence, &gpus)?,
-        });
+        self.scopes.job = Some(fenced(&before, &fence, &gpus)?);
         Ok(self)
     }
 

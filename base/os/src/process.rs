@@ -182,6 +182,14 @@ impl Process {
         if text.is_empty() { self.name() } else { text }
     }
 
+    /// The arguments of its command line. What is longer than 64 KiB is cut.
+    #[must_use]
+    pub fn arguments(self) -> Vec<String> {
+        let bytes = untrusted::read_at_once(&self.path("cmdline"), MAX_COMMAND).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        text.trim_end_matches('\0').split('\0').map(str::to_owned).collect()
+    }
+
     /// Its user.
     #[must_use]
     pub fn uid(self) -> Option<u32> {

@@ -34,6 +34,12 @@ pub(crate) enum QuotaError {
     Unlimited(u32),
     #[error("this node allows a job at most {}", shown(*.0))]
     AboveCap(Amount),
+    #[error("only root may give job {job} more than {by} gave it, which is {} of this GPU", shown(*.most))]
+    AboveGiven { job: u32, by: &'static str, most: Amount },
+    #[error("only root may give job {job} more of its GPUs' time than {by} gave it, which is {most} %")]
+    AboveGivenShare { job: u32, by: &'static str, most: u16 },
+    #[error("job {job} was given no GPU by {by}: an amount without a GPU is for those that it was given")]
+    NoOwnGpu { job: u32, by: &'static str },
     #[error("only root may change the limit of {whose}{}", if *.shared { ", which others share" } else { "" })]
     NotOwn { whose: String, shared: bool },
     #[error("only root may give {whose} more than the configuration does, which is {}", shown(*.most))]

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use radrm_limits::amount::{rounded, shown};
 use radrm_limits::config::Percentage;
+use radrm_limits::given::Given;
 use radrm_limits::jobs::{self, Job};
 use radrm_limits::ledgers::Ledgers;
 use radrm_limits::machine::Node;
@@ -13,6 +14,7 @@ use radrm_limits::resolve::{beyond, resolve};
 use radrm_limits::scopes::{self, Person};
 use radrm_limits::start::Machine;
 use radrm_limits::{files, share as shares};
+use radrm_telemetry::budget::WHOLE;
 use radrm_telemetry::ledger::{
     Access, Amount, GpuUse, LedgerError, LedgerView, Limit, ScopeDirectory, ScopeReport,
 };
@@ -40,6 +42,7 @@ pub(super) fn share(target: &Target, share: Option<Percentage>) -> Result<(), Fa
     let all = jobs::all();
     let job = all.iter().find(|job| job.launcher == *pid).or_else(|| all.iter().find(|job| job.is(*pid)));
     let job = job.ok_or(QuotaError::NoJob(*pid))?;
+    within_given_share(job, share)?;
     shares::set(&job.segment, share, &all, job.machine().as_deref())?;
     let name = format!("job {}", job.launcher);
     let mut said = vec![match share.filter(|share| share.0 < 100) {
@@ -59,12 +62,40 @@ fn of_job(pid: u32, requested: Option<&RequestedLimits>) -> Result<Vec<String>, 
     let requested = requested.ok_or(QuotaError::NotConfigured(job.launcher))?;
     let view = &job.ledger().ok_or(QuotaError::Unlimited(job.launcher))?;
     let node = Node::of_job(&job)?;
-    let limits = resolve(requested, &|| node.machine.inventory())?;
+    let gpus = || node.machine.inventory();
+    let mut limits = resolve(requested, &gpus)?;
+    if let Some(given) = Given::of(&job) {
+        limits = given.on_own(&limits, &gpus)?;
+        if limits.is_empty() {
+            return Err(QuotaError::NoOwnGpu { job: job.launcher, by: given.by });
+        }
+        within_given(&job, &given, &limits, &node.machine)?;
+    }
     within_cap(&limits, &node.machine)?;
     change(view, &limits)?;
     let mut said = report(&name, &view.gpus(), &limits, &node);
     said.extend(fence_remark(&job));
     Ok(said)
+}
+
+/// What another gave a job, its owner may only lower.
+fn within_given(job: &Job, given: &Given, limits: &[Limit], machine: &Machine) -> Result<(), QuotaError> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let gpus = || machine.inventory();
+    beyond(limits, &given.most(&gpus)?, &gpus)?
+        .map_or(Ok(()), |most| Err(QuotaError::AboveGiven { job: job.launcher, by: given.by, most }))
+}
+
+/// The share of its GPUs' time that a job of another's has, its owner may only lower.
+fn within_given_share(job: &Job, share: Option<Percentage>) -> Result<(), QuotaError> {
+    let (Some(given), Some(budget)) = (Given::of(job), job.segment.budget()) else { return Ok(()) };
+    let asked = share.map_or(WHOLE, |share| u16::from(share.0) * (WHOLE / 100));
+    if rustix::process::geteuid().is_root() || asked <= budget.share {
+        return Ok(());
+    }
+    Err(QuotaError::AboveGivenShare { job: job.launcher, by: given.by, most: budget.share / (WHOLE / 100) })
 }
 
 /// A job's owner may change its limit, up to what the node allows a job.
