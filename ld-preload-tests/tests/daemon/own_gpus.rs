@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::{Command, Output};
 
 use radrm_emulator_machine::Machine;
-use radrm_preload_tests::node::Daemon;
-use radrm_preload_tests::programs;
+use radrm_preload_tests::node::{Daemon, may};
+use radrm_preload_tests::{artifacts, programs};
 use serde_json::Value;
 
 /// Bytes in use on the GPU of this number.
@@ -190,4 +191,80 @@ fn a_job_under_mps_and_jobs_of_a_group_have_their_gpus_and_no_other() {
     daemon.end(job);
     go(&daemon, "victim");
     daemon.end(first);
+}
+
+/// `radrm quota set` of a running job, by this user or another.
+fn quota_set(daemon: &Daemon, job: u64, user: Option<u32>, limit: &str) -> Output {
+    daemon.supervisor(job);
+    let launcher = daemon.show(job)["job"]["pid"].to_string();
+    let radrm = artifacts::directory().join("radrm");
+    let mut command = match user {
+        None => Command::new(radrm),
+        Some(user) => {
+            let mut command = Command::new("setpriv");
+            command.args([format!("--reuid={user}"), format!("--regid={user}")]);
+            command.arg("--clear-groups").arg(radrm);
+            command
+        }
+    };
+    command.args(["quota", "set", &launcher, limit]).env_clear().env("PATH", "/usr/bin:/bin");
+    command.env("HOME", "/").current_dir("/").output().expect("radrm")
+}
+
+#[test]
+fn a_larger_limit_gives_a_job_no_gpu_that_it_was_not_given() {
+    let daemon = Daemon::new("cpus = 100\n");
+    let program = programs::compile("every_gpu.c", &[]).display().to_string();
+    let (first, gpu) = victim(&daemon, &program);
+    let before = used(&daemon, gpu);
+    let script = |name: &str| {
+        format!(
+            "while [ ! -e go.change ]; do sleep 0.05; done; {program} 0,1 2000 go.{name} > out.{name}; true"
+        )
+    };
+    let own = daemon.submit(&["--gpu-mem", "1GiB"], &["/bin/sh", "-c", &script("own")]);
+    let none = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", &script("none")]);
+    let is_root = rustix::process::geteuid().is_root();
+    let said = quota_set(&daemon, own, None, "3GiB");
+    assert_eq!(said.status.success(), is_root, "{said:?}");
+    let said = quota_set(&daemon, none, None, "3GiB");
+    assert!(!said.status.success(), "{said:?}");
+    assert!(String::from_utf8_lossy(&said.stderr).contains("was given no GPU by radrmd"), "{said:?}");
+    go(&daemon, "change");
+    for (name, granted) in [("own", usize::from(is_root)), ("none", 0)] {
+        let out = format!("out.{name}");
+        daemon.until("it has asked", |daemon| daemon.lines(&out).last().is_some_and(|line| line == "ready"));
+        let count = daemon.lines(&out).iter().filter(|line| *line == "granted").count();
+        assert_eq!(count, granted, "{name}: {:?}", daemon.lines(&out));
+    }
+    assert_eq!(used(&daemon, gpu), before, "memory of the other job's GPU");
+    for (name, job) in [("own", own), ("none", none), ("victim", first)] {
+        go(&daemon, name);
+        daemon.end(job);
+    }
+}
+
+#[test]
+fn a_user_lowers_the_limit_that_radrmd_gave_and_does_not_raise_it() {
+    const USER: u32 = 65_534;
+    if !may(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"])
+        || !may(&["getent", "passwd", "65534"])
+    {
+        return;
+    }
+    let daemon = Daemon::new("");
+    let words = ["submit", "-q", "--gpu-mem", "1GiB", "--", "sleep", "1000"];
+    let submitted = daemon.client_of(USER, &words).current_dir("/").output().expect("radrm");
+    let job: u64 = String::from_utf8_lossy(&submitted.stdout).trim().parse().expect("number");
+    let set = |limit: &str| quota_set(&daemon, job, Some(USER), limit);
+    for limit in ["30GiB", "none", "0=2GiB", "1=2GiB"] {
+        let said = set(limit);
+        assert_eq!(said.status.code(), Some(1), "{limit}: {said:?}");
+        let text = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(text.contains("only root may give job") && text.contains("radrmd"), "{limit}: {text}");
+    }
+    assert!(set("512MiB").status.success() && set("1GiB").status.success(), "up to what it was given");
+    assert!(quota_set(&daemon, job, None, "2GiB").status.success(), "root");
+    daemon.ok(&["cancel", &job.to_string()]);
+    daemon.end(job);
 }
