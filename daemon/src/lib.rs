@@ -142,6 +142,8 @@ pub fn command() -> clap::Command {
 /// The whole program.
 #[must_use]
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // Before this process or a helper of it starts anything of a user.
+    radrm_os::descriptors::keep_from_programs();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.get(1).is_some_and(|word| word == supervisor::WORD) {
         time::follow(arguments.get(2).map(OsString::as_os_str));

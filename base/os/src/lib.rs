@@ -4,6 +4,7 @@
 //! process. The rest of `/proc` is read through the crate `procfs`. The shim has a reader of its own in
 //! `radrm-telemetry`, which allocates nothing.
 
+pub mod descriptors;
 pub mod host;
 mod mapped;
 pub mod nvml;

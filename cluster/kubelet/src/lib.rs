@@ -60,6 +60,7 @@ const NO_OTHER_GPUS: &str = "NVIDIA_VISIBLE_DEVICES=void";
 
 /// The program, from its command line to its exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    radrm_os::descriptors::keep_from_programs();
     let flags = match usage::flags::<Flags>(arguments, NAME, "radrm-kubelet-plugin --help") {
         Ok(flags) => flags,
         Err(code) => return code,

@@ -100,3 +100,15 @@ fn a_start_that_fails_by_the_nodes_fault_is_tried_again() {
         assert!(row["end"].as_str().is_some_and(|end| end.starts_with("could not be started")), "{row}");
     }
 }
+
+#[test]
+fn a_descriptor_that_the_daemon_was_started_with_reaches_no_job() {
+    if !may(&["unshare", "--mount", "true"]) {
+        return;
+    }
+    let daemon = Daemon::with("", "umask 077; echo secret > $PLACE/inherited; exec 7<>$PLACE/inherited");
+    let job = daemon.submit(&["--gpus", "0"], &["/bin/sh", "-c", "ls -l /proc/self/fd > $MARKS/open"]);
+    assert_eq!(daemon.end(job)["exit_code"], 0, "{}", daemon.show(job));
+    let open = fs::read_to_string(daemon.mark("open")).expect("list");
+    assert!(open.contains("/proc/") && !open.contains("inherited"), "{open}");
+}

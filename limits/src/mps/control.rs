@@ -226,7 +226,7 @@ impl Control {
         unsafe {
             command.pre_exec(|| {
                 libc::setsid();
-                libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+                let _ = radrm_os::descriptors::close_at_exec();
                 Ok(())
             });
         }
