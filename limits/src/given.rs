@@ -10,7 +10,7 @@ use crate::jobs::Job;
 use crate::requested::RequestedLimits;
 use crate::resolve::{Gpus, fenced, resolve, stricter};
 
-/// What a job was given by another than its user.
+/// Limits that a job was given by another than its user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Given {
     /// `radrmd` or `Slurm's plug-in`.
@@ -22,7 +22,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// What a job was given; `None` where its user started it.
+    /// Limits that a job was given; `None` where its user started it.
     #[must_use]
     pub fn of(job: &Job) -> Option<Self> {
         let launcher = job.launched.then_some(Process(job.launcher))?;

@@ -78,7 +78,7 @@ fn of_job(pid: u32, requested: Option<&RequestedLimits>) -> Result<Vec<String>, 
     Ok(said)
 }
 
-/// What another gave a job, its owner may only lower.
+/// Limits that another gave a job: its owner may only lower them.
 fn within_given(job: &Job, given: &Given, limits: &[Limit], machine: &Machine) -> Result<(), QuotaError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
