@@ -55,7 +55,8 @@ pub(crate) struct Config {
     /// Largest output of a job, bytes; 0: any. Files that a job names itself are not limited.
     #[serde(deserialize_with = "amount::plain_bytes")]
     pub(crate) max_output: u64,
-    /// Outputs and profiles of a user's jobs above which no more is submitted, bytes; 0: any.
+    /// Outputs and profiles of a user's jobs above which no more is submitted, bytes; 0: any. Jobs that start share what is left of it
+    /// for their outputs.
     #[serde(deserialize_with = "amount::plain_bytes")]
     pub(crate) disk_per_user: u64,
     /// Free room on the disk of the state that outputs leave, bytes, but a tenth of the disk at most.

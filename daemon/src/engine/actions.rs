@@ -255,7 +255,7 @@ impl Engine {
             user: root.then(|| User { name: entry.user.clone(), uid: entry.uid, gid: entry.gid }),
             umask: entry.spec.umask,
             output: super::rows::output(entry, &folder),
-            output_limit: self.output_limit(entry.spec.output.is_some()),
+            output_limit: self.output_limit(entry),
             error: entry.spec.error.clone(),
             profile,
             prolog: self.config.hooks.prolog(epilog::environment(entry)),

@@ -8,18 +8,38 @@ use radrm_scheduler_core::Bytes;
 use super::Engine;
 use crate::error::DaemonError;
 use crate::job_output::OutputLimit;
-use crate::store::disk;
+use crate::store::{self, disk};
 
 /// The folders that are measured again once a submission was rejected, the largest first: a user may have made room.
 const MAX_MEASURED: u32 = 100;
+/// Room for the output of each job, also of a user who has none left: it says why the job failed.
+const MIN_OUTPUT: u64 = 64 << 10;
 /// They are asked for once in this time.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Engine {
-    /// Room for the output of a job, where that is not a file of the user's own choice.
-    pub(super) fn output_limit(&self, is_own_file: bool) -> Option<OutputLimit> {
-        let (max, reserve) = (self.config.max_output, self.config.disk_reserve);
-        (!is_own_file && (max > 0 || reserve > 0)).then_some(OutputLimit { max, reserve })
+    /// Room for the output of a job that starts, where that is not a file of the user's own choice: what the configuration allows
+    /// a job, and no more than its part of what is left to its user. Jobs that wait passed their submission's check long ago.
+    pub(super) fn output_limit(&self, entry: &store::Entry) -> Option<OutputLimit> {
+        let reserve = self.config.disk_reserve;
+        let of_user = self.left_to_user(entry).unwrap_or(u64::MAX);
+        let of_job = if self.config.max_output > 0 { self.config.max_output } else { u64::MAX };
+        // 0: any.
+        let max = Some(of_job.min(of_user)).filter(|max| *max < u64::MAX).unwrap_or(0);
+        (entry.spec.output.is_none() && (max > 0 || reserve > 0)).then_some(OutputLimit { max, reserve })
+    }
+
+    /// The part of a user's room on the disk for one of the jobs that run: other outputs grow beside it. `None`: no limit.
+    fn left_to_user(&self, entry: &store::Entry) -> Option<u64> {
+        let most = Some(self.config.disk_per_user).filter(|most| *most > 0)?;
+        let connection = &self.outbox.store().connection;
+        let all = disk::of_user(connection, entry.uid).ok()?;
+        // The output of earlier attempts is in the same file.
+        let own = disk::of_job(connection, entry.id).ok()?;
+        let others =
+            self.jobs.entries().begun().filter(|other| other.uid == entry.uid && other.id != entry.id);
+        let left = most.saturating_sub(all) / (others.count() as u64 + 1);
+        Some(left.max(MIN_OUTPUT) + own)
     }
 
     /// Has the folder of a job measured that has not ended yet.

@@ -36,6 +36,7 @@ mod light;
 mod loaders;
 mod one_path;
 mod reservations;
+mod room;
 mod rounds;
 mod sharing;
 mod starting;

@@ -48,6 +48,13 @@ pub(crate) fn of_user(connection: &Connection, uid: u32) -> rusqlite::Result<u64
     Ok(bytes.unwrap_or(0).max(0).unsigned_abs())
 }
 
+/// Bytes of a job's folder, as it was measured.
+pub(crate) fn of_job(connection: &Connection, job: u64) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare_cached("SELECT bytes FROM disk WHERE job = ?1")?;
+    let bytes: Option<i64> = statement.query_row([int(job)], |row| row.get(0)).optional()?;
+    Ok(bytes.unwrap_or(0).max(0).unsigned_abs())
+}
+
 /// The jobs of a user with the most bytes.
 pub(crate) fn largest(connection: &Connection, uid: u32, most: u32) -> rusqlite::Result<Vec<u64>> {
     let text = "SELECT job FROM disk WHERE uid = ?1 ORDER BY bytes DESC LIMIT ?2";
