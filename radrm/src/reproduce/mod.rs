@@ -48,6 +48,8 @@ pub(crate) enum ReproduceError {
     MissingData { table: String, file: String, folder: PathBuf, source_of: String },
     #[error("{} states no run times: add them by --times FILE with the columns rad and duration_min", .0.display())]
     WithoutTimes(PathBuf),
+    #[error("no table has its data in {}", .0.display())]
+    NothingMade(PathBuf),
 }
 
 impl crate::error::CommandError for ReproduceError {}
@@ -92,6 +94,9 @@ pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
 }
 
 /// Prints all tables; of one that cannot be made, such as for want of its data, the reason.
+///
+/// # Errors
+/// None of them could be made.
 fn every(all: &[Published<'_>], flags: &Flags) -> Result<(), Failure> {
     let (mut printed, mut values) = (String::new(), Vec::new());
     for of in all {
@@ -108,9 +113,14 @@ fn every(all: &[Published<'_>], flags: &Flags) -> Result<(), Failure> {
         printed.push_str(&words);
         values.push(value);
     }
+    let is_none_made = values.iter().all(|value| value.get("error").is_some());
     match flags.json {
-        true => print_json(&Value::Array(values)),
-        false => print(&printed),
+        true => print_json(&Value::Array(values))?,
+        false => print(&printed)?,
+    }
+    match is_none_made {
+        true => Err(ReproduceError::NothingMade(flags.data.clone()).into()),
+        false => Ok(()),
     }
 }
 

@@ -255,6 +255,7 @@ fn a_published_table_is_made_from_the_researchers_own_files() {
         ("reproduce kace-partners", "kace-partners needs output/dataset/MPS100/"),
         ("reproduce carma-table-6.33", "did you mean carma-table-6.3?"),
         ("reproduce carma-table-6.4", "it comes from github.com/ehsanyousefzadehasl/CARMA"),
+        ("reproduce all", "no table has its data in "),
     ] {
         let out = radrm(dir.path(), line);
         assert_eq!(out.status.code(), Some(1), "{line}");
