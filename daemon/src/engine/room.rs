@@ -12,10 +12,10 @@ use crate::store::{self, disk};
 
 /// The folders that are measured again once a submission was rejected, the largest first: a user may have made room.
 const MAX_MEASURED: u32 = 100;
-/// Room for the output of each job, also of a user who has none left: it says why the job failed.
-const MIN_OUTPUT: u64 = 64 << 10;
 /// They are asked for once in this time.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
+/// Room for the output of each job, also of a user who has none left: it says why the job failed.
+const MIN_OUTPUT: u64 = 64 << 10;
 
 impl Engine {
     /// Room for the output of a job that starts, where that is not a file of the user's own choice: what the configuration allows

@@ -88,7 +88,7 @@ fn within_given(job: &Job, given: &Given, limits: &[Limit], machine: &Machine) -
         .map_or(Ok(()), |most| Err(QuotaError::AboveGiven { job: job.launcher, by: given.by, most }))
 }
 
-/// The share of its GPUs' time that a job of another's has, its owner may only lower.
+/// A share of its GPUs' time that another gave a job: its owner may only lower it.
 fn within_given_share(job: &Job, share: Option<Percentage>) -> Result<(), QuotaError> {
     let (Some(given), Some(budget)) = (Given::of(job), job.segment.budget()) else { return Ok(()) };
     let asked = share.map_or(WHOLE, |share| u16::from(share.0) * (WHOLE / 100));
